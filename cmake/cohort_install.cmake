@@ -1,0 +1,29 @@
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+#
+# Installs the headers and a package for find_package(cohort). Nothing here depends on the
+# architecture, so the package goes to share/.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/cohort")
+
+get_property(layers GLOBAL PROPERTY COHORT_LAYER_TARGETS)
+install(TARGETS ${layers} EXPORT cohort_targets
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(EXPORT cohort_targets FILE cohort_targets.cmake NAMESPACE cohort::
+  DESTINATION "${package_dir}")
+
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/cohort-config.cmake.in"
+  "${PROJECT_BINARY_DIR}/cohort-config.cmake"
+  INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/cohort-config-version.cmake"
+  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES
+  "${PROJECT_BINARY_DIR}/cohort-config.cmake"
+  "${PROJECT_BINARY_DIR}/cohort-config-version.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindAsio.cmake"
+  DESTINATION "${package_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/cohort")
