@@ -40,7 +40,7 @@ find_package_handle_standard_args(Asio
   VERSION_VAR Asio_VERSION
   REASON_FAILURE_MESSAGE
     "standalone Asio is a folder of headers (package libasio-dev on Debian and Ubuntu, asio on \
-conda-forge and vcpkg); for a copy elsewhere set Asio_INCLUDE_DIR")
+conda-forge and vcpkg), for a copy elsewhere set Asio_INCLUDE_DIR")
 
 if(Asio_FOUND AND NOT TARGET asio::asio)
   add_library(asio::asio INTERFACE IMPORTED)

@@ -1,0 +1,132 @@
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+#
+# How a test gets into the build and into ctest.
+#
+#   cohort_add_test(<layer>.<theme> SOURCES <file>... [LAYERS <layer>...] [RANKS <n>...]
+#     [TIMEOUT <s>] [LABELS <label>...] [NO_MAIN] [ARGS <arg>...])
+#
+# One Catch2 executable. Without RANKS it is a pure test, `<layer>.<theme>`, that runs without
+# mpiexec; with RANKS it gets the MPI main (tests/support/mpi_main.cpp) and one entry per number,
+# `<layer>.<theme>.np<n>`. NO_MAIN is for a program with a `main` of its own (no Catch2 main then,
+# but still the ranks). LAYERS defaults to the layer in the name. The layer is a label; two more
+# labels have a meaning for .ci/run: `threads` (runs under TSan) and `sample` (one per layer, runs
+# under g++ with ASan).
+#
+#   cohort_add_run(<name> PROGRAM <target> [RANKS <n>...] [ARGS <arg>...] [TIMEOUT <s>]
+#     [LABELS <label>...] [PRINTS <regex>] [FAILS_WITH <regex> [WITHIN <s>]])
+#
+# One more ctest entry per number of ranks for a program that exists: an example, or a test with
+# other arguments. PRINTS: the output must match too. FAILS_WITH: the program must end within WITHIN
+# seconds (default 5) with a non-zero status, and its output must match.
+
+set(COHORT_TEST_COUNT_LIMIT 40)  # executables; more of them cost more in linking than they tell
+
+function(cohort_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_MAIN" "TIMEOUT" "SOURCES;LAYERS;RANKS;LABELS;ARGS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT name MATCHES "^([a-z0-9_]+)[.]([a-z0-9_]+)$")
+    message(FATAL_ERROR "cohort_add_test(${name}): see the usage in cmake/cohort_add_test.cmake")
+  endif()
+  set(layer "${CMAKE_MATCH_1}")
+  set(target "${CMAKE_MATCH_1}_${CMAKE_MATCH_2}_test")
+  if(NOT arg_LAYERS)
+    set(arg_LAYERS ${layer})
+  endif()
+
+  add_executable(${target} ${arg_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY COHORT_TEST_TARGETS ${target})
+  cohort_link_layers(${target} ${arg_LAYERS})
+  target_link_libraries(${target} PRIVATE cohort_own_flags)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  if(arg_NO_MAIN)
+    target_link_libraries(${target} PRIVATE Catch2::Catch2)
+  elseif(arg_RANKS)
+    target_link_libraries(${target} PRIVATE cohort_test_mpi_main)
+  else()
+    target_link_libraries(${target} PRIVATE cohort_test_main)
+  endif()
+  list(REMOVE_ITEM arg_LAYERS core mpi)
+  if(arg_LAYERS)
+    target_precompile_headers(${target} REUSE_FROM cohort_test_asio_headers)
+  else()
+    target_precompile_headers(${target} REUSE_FROM cohort_test_plain_headers)
+  endif()
+
+  # Targets tests_<label>, so that a build of one label need not build the rest.
+  foreach(label IN LISTS layer arg_LABELS)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${target})
+  endforeach()
+
+  cohort_add_run(${name} PROGRAM ${target} RANKS ${arg_RANKS} ARGS ${arg_ARGS}
+    TIMEOUT ${arg_TIMEOUT} LABELS ${layer} ${arg_LABELS})
+endfunction()
+
+function(cohort_add_run name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROGRAM;TIMEOUT;PRINTS;FAILS_WITH;WITHIN"
+    "RANKS;ARGS;LABELS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT TARGET "${arg_PROGRAM}")
+    message(FATAL_ERROR "cohort_add_run(${name}): see the usage in cmake/cohort_add_test.cmake")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  math(EXPR timeout "${arg_TIMEOUT} * ${COHORT_TEST_TIMEOUT_FACTOR}")
+
+  set(judge "")
+  if(arg_FAILS_WITH)
+    if(NOT arg_WITHIN)
+      set(arg_WITHIN 5)
+    endif()
+    math(EXPR within "${arg_WITHIN} * ${COHORT_TEST_TIMEOUT_FACTOR}")
+    set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_failure.sh" "${within}"
+      "${arg_FAILS_WITH}")
+  elseif(arg_PRINTS)
+    set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_output.sh" "${arg_PRINTS}")
+  endif()
+
+  if(NOT arg_RANKS)
+    add_test(NAME ${name} COMMAND ${judge} $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
+    cohort_test_properties(${name} ${timeout} 1 ${arg_LABELS})
+    return()
+  endif()
+  foreach(ranks IN LISTS arg_RANKS)
+    if(ranks GREATER COHORT_TEST_MAX_RANKS)
+      continue()
+    endif()
+    add_test(NAME ${name}.np${ranks}
+      COMMAND ${judge} "${PROJECT_SOURCE_DIR}/scripts/mpirun.sh" ${ranks}
+        $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
+    cohort_test_properties(${name}.np${ranks} ${timeout} ${ranks} ${arg_LABELS})
+  endforeach()
+endfunction()
+
+# cohort_test_properties(<test> <timeout> <processors> [<label>...])
+#
+# The launcher ends the job a little before ctest would kill the launcher, so that no rank is left
+# behind.
+function(cohort_test_properties test timeout processors)
+  math(EXPR ctest_timeout "${timeout} + 15")
+  set(support "${PROJECT_SOURCE_DIR}/tests/support")
+  set_tests_properties(${test} PROPERTIES
+    TIMEOUT ${ctest_timeout}
+    PROCESSORS ${processors}
+    LABELS "${ARGN}"
+    ENVIRONMENT "MPIEXEC=${COHORT_MPIEXEC};MPIEXEC_TIMEOUT=${timeout};\
+ASAN_OPTIONS=detect_stack_use_after_return=1;\
+LSAN_OPTIONS=suppressions=${support}/lsan.supp:print_suppressions=0;\
+UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;\
+TSAN_OPTIONS=suppressions=${support}/tsan.supp:halt_on_error=1")
+endfunction()
+
+# cohort_link_layers(<target> <layer>...): the folders that share a target are mapped to it.
+function(cohort_link_layers target)
+  foreach(layer IN LISTS ARGN)
+    if(layer MATCHES "^(collectives|p2p)$")
+      set(layer comm)
+    endif()
+    target_link_libraries(${target} PRIVATE cohort::${layer})
+  endforeach()
+endfunction()

@@ -1,0 +1,52 @@
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+#
+# Everything that is for people who work on cohort and never for its users: tests, examples and
+# benchmarks, each only where its packages are installed.
+option(COHORT_WARNINGS_AS_ERRORS "Compiler warnings are errors in cohort's own programs"
+  ${PROJECT_IS_TOP_LEVEL})
+set(COHORT_TEST_MAX_RANKS 4 CACHE STRING "Tests that need more ranks than this are left out")
+set(COHORT_TEST_TIMEOUT_FACTOR 1 CACHE STRING "Multiplies every test's timeout (sanitizers: 4)")
+
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Type of build" FORCE)
+endif()
+
+# One MPI beside another is chosen by its compiler wrapper (-DMPI_C_COMPILER=mpicc.mpich); the
+# launcher that belongs to it has the same suffix, and FindMPI would take plain mpiexec.
+if(MPI_C_COMPILER MATCHES "[.](mpich|openmpi)$")
+  find_program(COHORT_MPIEXEC NAMES "mpiexec.${CMAKE_MATCH_1}")
+else()
+  find_program(COHORT_MPIEXEC NAMES "${MPIEXEC_EXECUTABLE}" mpiexec mpirun)
+endif()
+
+# What every program of ours is compiled with.
+add_library(cohort_own_flags INTERFACE)
+target_compile_options(cohort_own_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+  $<$<BOOL:${COHORT_WARNINGS_AS_ERRORS}>:-Werror>)
+
+include(CTest)
+include(cohort_add_test)
+
+find_package(CLI11 QUIET)
+if(COHORT_BUILD_TESTS)
+  find_package(Catch2 QUIET)
+  if(Catch2_FOUND)
+    add_subdirectory(tests)
+  else()
+    message(STATUS "cohort: tests are left out, Catch2 2.13 or 3 (package catch2) was not found")
+  endif()
+endif()
+foreach(part IN ITEMS examples benchmarks)
+  string(TOUPPER "COHORT_BUILD_${part}" wanted)
+  if(${wanted})
+    if(CLI11_FOUND)
+      add_subdirectory(${part})
+    else()
+      message(STATUS "cohort: ${part} are left out, CLI11 (package libcli11-dev) was not found")
+    endif()
+  endif()
+endforeach()
