@@ -1,0 +1,206 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The error codes of the library itself and the exception classes that carry facts.
+
+#include <cohort/core/config.hpp>
+
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+/// What can go wrong before or beside MPI. Errors that MPI reports have the category of
+/// mpi/error.hpp instead.
+enum class errc {
+  wrong_thread = 1,         ///< below SERIALIZED: a call from a thread that is not the main thread
+  finalized,                ///< MPI is already finalized
+  not_initialized,          ///< MPI is not initialized yet
+  bad_root,                 ///< the root is not a rank of the communicator
+  bad_rank,                 ///< source or destination is not a rank of the communicator
+  bad_tag,                  ///< the tag is negative or above the limit of the MPI library
+  size_mismatch,            ///< buffer sizes that cannot be right on this rank
+  cross_rank_mismatch,      ///< the ranks gave different sizes, types, operations or roots
+  message_too_long,         ///< the message that arrived does not fit the receive buffer
+  count_too_large,          ///< the count cannot be expressed to this MPI library
+  invalid_argument,         ///< an argument outside its documented range
+  invalid_communicator,     ///< a null communicator, or one of the wrong kind
+  not_supported,            ///< a combination that this build or this MPI library cannot do
+  deadline_exceeded,        ///< the deadline passed first
+  stalled,                  ///< no progress for longer than the stated bound
+  closed,                   ///< the endpoint has been closed or is leaving
+  peer_lost,                ///< a rank that is needed has left or has failed
+  engine_stopped,           ///< the execution context went away with the operation in flight
+  single_thread_violation,  ///< a second thread or engine where the options promised one
+};
+
+}  // namespace cohort
+
+template <>
+struct std::is_error_code_enum<cohort::errc> : std::true_type {};
+
+namespace cohort {
+
+/// The category of errc; its name is "cohort".
+const std::error_category& cohort_category() noexcept;
+
+/// Found by argument-dependent lookup when an errc converts to std::error_code.
+std::error_code make_error_code(errc code) noexcept;
+
+/// The base of every exception the library throws on its own account. Errors of MPI are thrown as
+/// plain std::system_error with the code of their own category.
+class error : public std::system_error {
+ public:
+  explicit error(std::error_code code) : std::system_error(code) {}
+  error(std::error_code code, const std::string& text) : std::system_error(code, text) {}
+  error(errc code, const std::string& text) : error(make_error_code(code), text) {}
+};
+
+/// A deadline passed before the operation could complete.
+class deadline_error : public error {
+ public:
+  explicit deadline_error(const std::string& text) : error(errc::deadline_exceeded, text) {}
+};
+
+/// A rank that the operation needs has left or has failed.
+class peer_lost_error : public error {
+ public:
+  peer_lost_error(std::vector<int> ranks, const std::string& text)
+      : error(errc::peer_lost, text), ranks_(std::move(ranks)) {}
+
+  /// The ranks that are gone, in ascending order.
+  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+
+ private:
+  std::vector<int> ranks_;
+};
+
+/// An operation was taken back by a rank before all ranks were ready for it.
+class withdrawn_error : public error {
+ public:
+  withdrawn_error(std::vector<int> ranks, const std::string& text)
+      : error(errc::closed, text), ranks_(std::move(ranks)) {}
+
+  /// The ranks that withdrew, in ascending order.
+  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+
+ private:
+  std::vector<int> ranks_;
+};
+
+/// The ranks do not agree about one operation.
+class mismatch_error : public error {
+ public:
+  mismatch_error(std::string field, std::vector<int> ranks, const std::string& text)
+      : error(errc::cross_rank_mismatch, text),
+        field_(std::move(field)),
+        ranks_(std::move(ranks)) {}
+
+  /// The name of the property that differs, for example "count" or "root".
+  [[nodiscard]] const std::string& field() const noexcept { return field_; }
+  /// The ranks that differ from the others, in ascending order.
+  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+
+ private:
+  std::string field_;
+  std::vector<int> ranks_;
+};
+
+namespace detail {
+
+/// The text of one code; a switch without default, so that the compiler names a forgotten one.
+[[nodiscard]] inline const char* errc_text(errc code) noexcept {
+  switch (code) {
+    case errc::wrong_thread:
+      return "called from a thread that may not use MPI at this thread level";
+    case errc::finalized:
+      return "MPI is already finalized";
+    case errc::not_initialized:
+      return "MPI is not initialized";
+    case errc::bad_root:
+      return "the root is not a rank of the communicator";
+    case errc::bad_rank:
+      return "the source or destination is not a rank of the communicator";
+    case errc::bad_tag:
+      return "the tag is outside the range that MPI allows";
+    case errc::size_mismatch:
+      return "the buffer sizes do not fit each other";
+    case errc::cross_rank_mismatch:
+      return "the ranks do not agree about the operation";
+    case errc::message_too_long:
+      return "the message is longer than the receive buffer";
+    case errc::count_too_large:
+      return "the count is too large for this MPI library";
+    case errc::invalid_argument:
+      return "invalid argument";
+    case errc::invalid_communicator:
+      return "invalid communicator";
+    case errc::not_supported:
+      return "not supported";
+    case errc::deadline_exceeded:
+      return "the deadline passed";
+    case errc::stalled:
+      return "no progress within the stated bound";
+    case errc::closed:
+      return "the endpoint is closed";
+    case errc::peer_lost:
+      return "a rank that is needed has left or has failed";
+    case errc::engine_stopped:
+      return "the execution context ended with the operation in flight";
+    case errc::single_thread_violation:
+      return "a second thread or engine where the options promised only one";
+  }
+  return "unknown error of cohort";
+}
+
+class category final : public std::error_category {
+ public:
+  [[nodiscard]] const char* name() const noexcept override { return "cohort"; }
+
+  [[nodiscard]] std::string message(int value) const override {
+    return errc_text(static_cast<errc>(value));
+  }
+
+  // The generic conditions let callers that do not know cohort ask "was it a timeout?".
+  [[nodiscard]] std::error_condition default_error_condition(int value) const noexcept override {
+    switch (static_cast<errc>(value)) {
+      case errc::deadline_exceeded:
+        return std::errc::timed_out;
+      case errc::message_too_long:
+        return std::errc::message_size;
+      case errc::not_supported:
+        return std::errc::not_supported;
+      case errc::count_too_large:
+        return std::errc::value_too_large;
+      case errc::wrong_thread:
+        return std::errc::operation_not_permitted;
+      case errc::bad_root:
+      case errc::bad_rank:
+      case errc::bad_tag:
+      case errc::size_mismatch:
+      case errc::invalid_argument:
+      case errc::invalid_communicator:
+        return std::errc::invalid_argument;
+      default:
+        return {value, *this};
+    }
+  }
+};
+
+}  // namespace detail
+
+inline const std::error_category& cohort_category() noexcept {
+  // Never destroyed: codes may be compared and printed by static destructors.
+  static const detail::category& instance = *new detail::category;
+  return instance;
+}
+
+inline std::error_code make_error_code(errc code) noexcept {
+  return {static_cast<int>(code), cohort_category()};
+}
+
+}  // namespace cohort

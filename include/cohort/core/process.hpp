@@ -1,0 +1,167 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Facts about this process that upper layers fill in and lower layers need at the end of a
+/// program: the rank, whether the program has failed, and what is still in flight.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cohort::process {
+
+/// The rank in MPI_COMM_WORLD, or -1 while it is not known. Prefixes every logged line.
+inline std::atomic<int> rank{-1};
+
+/// Set when an exception left the event loop: finalizing MPI would then wait for ever for ranks
+/// that still wait for this one, so the environment aborts the job instead.
+inline std::atomic<bool> failed{false};
+
+/// What is left of the time that a failing program may still wait for MPI: `bound` for everything
+/// together, counted from the first call.
+[[nodiscard]] std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept;
+
+/// Names operations that were given up although MPI still held their buffers: the environment then
+/// ends the job with this text instead of finalizing MPI.
+void add_leftovers(const std::string& text);
+[[nodiscard]] std::string leftovers();
+
+/// Ends the whole job, because going on would let MPI write into freed memory. Logs the text first.
+/// Upper layers set the function (MPI_Abort); without one it is std::abort.
+[[noreturn]] void end_job(const std::string& text);
+inline std::atomic<void (*)()> end_job_function{nullptr};
+
+/// What an engine tells the process about itself. Registered by add_hooks() and called under the
+/// registry's mutex: never register, unregister or ask while holding the MPI lock.
+class hooks {
+ public:
+  /// Appends one line, ended by a newline, per operation in flight.
+  virtual void describe(std::string& text) = 0;
+  /// Makes progress until nothing is in flight or the bound has passed; says whether nothing is.
+  virtual bool drain(std::chrono::nanoseconds bound) = 0;
+  /// MPI is about to be finalized: stop using it. Called once, before drain().
+  virtual void leave() noexcept {}
+
+ protected:
+  hooks() = default;
+  ~hooks() = default;
+  hooks(const hooks&) = default;
+  hooks& operator=(const hooks&) = default;
+};
+
+void add_hooks(hooks* entry);
+/// Does nothing if the entry is not registered. Waits for a call in progress on another thread; may
+/// be called from inside a hook.
+void remove_hooks(hooks* entry) noexcept;
+
+/// The operations in flight of every engine, one line each; empty if there are none.
+[[nodiscard]] std::string describe_in_flight();
+
+/// Tells every engine, newest first, that MPI is about to end.
+void leave_all() noexcept;
+
+/// Drains every engine, newest first, all together within the bound. False if something is left.
+bool drain_all(std::chrono::nanoseconds bound);
+
+namespace detail {
+
+struct registry {
+  // Recursive, because draining destroys handlers, which may own the last handle of an engine.
+  std::recursive_mutex mutex;
+  std::vector<hooks*> entries;
+
+  /// Calls the function for each entry, newest first, skipping those that were removed meanwhile.
+  template <class Function>
+  void for_each(Function function) {
+    const std::lock_guard guard(mutex);
+    const std::vector<hooks*> snapshot(entries.rbegin(), entries.rend());
+    for (hooks* entry : snapshot) {
+      if (std::find(entries.begin(), entries.end(), entry) != entries.end()) {
+        function(*entry);
+      }
+    }
+  }
+};
+
+inline registry& the_registry() noexcept {
+  // Never destroyed: an engine in a static object may unregister after it would be gone.
+  static registry& instance = *new registry;
+  return instance;
+}
+
+inline std::atomic<std::chrono::steady_clock::rep> failing_since{0};
+
+inline std::string& the_leftovers() {
+  static std::string& text = *new std::string;
+  return text;
+}
+
+}  // namespace detail
+
+inline std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept {
+  using clock = std::chrono::steady_clock;
+  const auto now = clock::now().time_since_epoch().count();
+  clock::rep since = 0;
+  if (detail::failing_since.compare_exchange_strong(since, now)) since = now;
+  const std::chrono::nanoseconds left = bound - clock::duration(now - since);
+  return std::max(left, std::chrono::nanoseconds::zero());
+}
+
+inline void add_leftovers(const std::string& text) {
+  const std::lock_guard guard(detail::the_registry().mutex);
+  detail::the_leftovers() += text;
+}
+
+inline std::string leftovers() {
+  const std::lock_guard guard(detail::the_registry().mutex);
+  return detail::the_leftovers();
+}
+
+inline void end_job(const std::string& text) {
+  const std::string line = "[cohort rank " + std::to_string(rank.load()) + "] " + text + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+  if (const auto function = end_job_function.load()) function();
+  std::abort();
+}
+
+inline void add_hooks(hooks* entry) {
+  auto& registry = detail::the_registry();
+  const std::lock_guard guard(registry.mutex);
+  registry.entries.push_back(entry);
+}
+
+inline void remove_hooks(hooks* entry) noexcept {
+  auto& registry = detail::the_registry();
+  const std::lock_guard guard(registry.mutex);
+  std::erase(registry.entries, entry);
+}
+
+inline std::string describe_in_flight() {
+  std::string text;
+  detail::the_registry().for_each([&](hooks& entry) { entry.describe(text); });
+  return text;
+}
+
+inline void leave_all() noexcept {
+  detail::the_registry().for_each([](hooks& entry) { entry.leave(); });
+}
+
+inline bool drain_all(std::chrono::nanoseconds bound) {
+  using clock = std::chrono::steady_clock;
+  const auto end = clock::now() + bound;
+  bool all_drained = true;
+  detail::the_registry().for_each([&](hooks& entry) {
+    const auto left = std::max<clock::duration>(end - clock::now(), clock::duration::zero());
+    all_drained = entry.drain(left) && all_drained;
+  });
+  return all_drained;
+}
+
+}  // namespace cohort::process

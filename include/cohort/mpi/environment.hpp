@@ -1,0 +1,91 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Initialises MPI at the beginning of a program and finalizes it at the end.
+
+#include <cohort/core/error.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/mpi/error.hpp>
+#include <cohort/mpi/finalize.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/native.hpp>
+#include <cohort/mpi/state.hpp>
+
+#include <exception>
+
+namespace cohort {
+
+/// Keeps MPI initialised while it lives. Declare it first in main, before the io_context.
+///
+/// Initialises MPI only if nobody has, and finalizes only what it initialised; an MPI that the host
+/// program owns is used as it is. If this object starts MPI, errors on MPI_COMM_WORLD and
+/// MPI_COMM_SELF are returned instead of ending the job; an adopted MPI keeps its handlers.
+///
+/// The end of a program that has failed: when an exception left the event loop, or is passing
+/// through this object's destructor, MPI_Finalize would wait for ever for ranks that wait for this
+/// one. The destructor then calls MPI_Abort, unless recovered() was called.
+class environment {
+ public:
+  /// Asks for a level; level() says what MPI provides, which may be less. Throws errc::finalized if
+  /// MPI has been finalized already: it cannot be started twice.
+  environment(int& argc, char**& argv, thread_level wanted = thread_level::serialized);
+  explicit environment(thread_level wanted = thread_level::serialized);
+  ~environment();
+  environment(const environment&) = delete;
+  environment& operator=(const environment&) = delete;
+
+  /// The thread level that MPI provides.
+  [[nodiscard]] thread_level level() const noexcept { return mpi::level(); }
+  /// Whether this object started MPI and will finalize it.
+  [[nodiscard]] bool owns_mpi() const noexcept { return owns_; }
+  /// Says that the program dealt with the exception that left the event loop, on every rank.
+  void recovered() noexcept { process::failed.store(false); }
+
+ private:
+  void start(int* argc, char*** argv, thread_level wanted);
+
+  bool owns_ = false;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+inline environment::environment(int& argc, char**& argv, thread_level wanted) {
+  start(&argc, &argv, wanted);
+}
+
+inline environment::environment(thread_level wanted) { start(nullptr, nullptr, wanted); }
+
+inline void environment::start(int* argc, char*** argv, thread_level wanted) {
+  if (mpi::finalized()) {
+    throw error(errc::finalized, "cohort::environment");
+  }
+  if (!mpi::initialized()) {
+    constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                              MPI_THREAD_MULTIPLE};
+    int provided = MPI_THREAD_SINGLE;
+    mpi::check(MPI_Init_thread(argc, argv, levels[static_cast<int>(wanted)], &provided),
+               "MPI_Init_thread");
+    owns_ = true;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  }
+  mpi::watch_finalize();
+}
+
+inline environment::~environment() {
+  if (!owns_ || mpi::finalized()) {
+    return;
+  }
+  if (std::uncaught_exceptions() > exceptions_) {
+    int size = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size > 1) {
+      process::failed.store(true);
+    }
+  }
+  // Leaving, draining and aborting happen in the attribute callback, as they do when the host
+  // program calls MPI_Finalize.
+  MPI_Finalize();
+}
+
+}  // namespace cohort

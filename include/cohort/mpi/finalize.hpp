@@ -1,0 +1,142 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What happens when MPI is finalized, by the environment or by the host program: engines
+/// leave, what is in flight is drained, and the objects this layer keeps are freed.
+
+#include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/native.hpp>
+#include <cohort/mpi/state.hpp>
+
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cohort::mpi {
+
+/// How long MPI_Finalize lets MPI finish what is in flight before the job is aborted.
+inline constexpr std::chrono::seconds leave_bound{2};
+
+/// Called when MPI is about to be finalized and may still be used.
+using finalize_function = void (*)(void* context) noexcept;
+
+/// Registers a function to run at the beginning of MPI_Finalize, whoever calls it, after the
+/// engines have left; newest first. Takes effect once watch_finalize() has been called.
+void at_finalize(finalize_function function, void* context);
+
+/// Takes back one registration; does nothing if it is not there.
+void cancel_at_finalize(finalize_function function, void* context) noexcept;
+
+/// Attaches the attribute to MPI_COMM_SELF whose deletion is the first act of MPI_Finalize, and
+/// learns the rank for log lines. Does nothing the second time, which costs one load. Whatever in
+/// this library owns an MPI object calls it first. Does nothing while MPI is not running.
+void watch_finalize();
+
+namespace detail {
+
+struct finalizer {
+  finalize_function function;
+  void* context;
+};
+
+struct finalizer_list {
+  std::mutex mutex;
+  std::vector<finalizer> entries;
+};
+
+inline finalizer_list& finalizers() noexcept {
+  static finalizer_list& instance = *new finalizer_list;  // outlives every static object
+  return instance;
+}
+
+/// Ends the job and says why. MPI_Finalize would wait for ranks that wait for this one.
+inline void abort_job(const std::string& reason) noexcept {
+  log::write(log::level::error, reason);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+// 1. A failed program cannot be finalized, so the job ends here. 2. Engines leave and drain. 3.
+// What is left would let MPI write into memory that goes away: name it and end the job.
+inline void leave_mpi() noexcept try {
+  if (process::failed.load()) {
+    abort_job(
+        "the program has failed; ending the job, because MPI_Finalize would wait for ranks "
+        "that wait for this one");
+    return;
+  }
+  process::leave_all();
+  const bool drained = process::drain_all(leave_bound);
+  if (const std::string left = process::describe_in_flight(); !drained || !left.empty()) {
+    abort_job("still in flight when MPI is finalized:\n" + left);
+  }
+} catch (const std::exception& problem) {
+  abort_job(std::string("cannot leave MPI: ") + problem.what());
+} catch (...) {
+  abort_job("cannot leave MPI");
+}
+
+inline void run_finalizers() noexcept {
+  auto& list = finalizers();
+  std::unique_lock guard(list.mutex);
+  while (!list.entries.empty()) {
+    const finalizer newest = list.entries.back();
+    list.entries.pop_back();
+    guard.unlock();
+    newest.function(newest.context);
+    guard.lock();
+  }
+}
+
+extern "C" inline int cohort_mpi_self_deleted(MPI_Comm, int, void*, void*) noexcept {
+  leave_mpi();
+  run_finalizers();
+  current_phase.store(phase::gone);
+  return MPI_SUCCESS;
+}
+
+}  // namespace detail
+
+inline void at_finalize(finalize_function function, void* context) {
+  auto& list = detail::finalizers();
+  const std::lock_guard guard(list.mutex);
+  list.entries.push_back({function, context});
+}
+
+inline void cancel_at_finalize(finalize_function function, void* context) noexcept {
+  auto& list = detail::finalizers();
+  const std::lock_guard guard(list.mutex);
+  std::erase_if(list.entries, [&](const detail::finalizer& entry) {
+    return entry.function == function && entry.context == context;
+  });
+}
+
+inline void watch_finalize() {
+  if (detail::current_phase.load(std::memory_order_acquire) != detail::phase::unknown) [[likely]] {
+    return;
+  }
+  const lock calls;
+  static std::mutex once;
+  const std::lock_guard guard(once);
+  if (detail::current_phase.load() != detail::phase::unknown || !initialized() || finalized()) {
+    return;
+  }
+  int rank = -1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  process::rank.store(rank);
+  int key = MPI_KEYVAL_INVALID;
+  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &detail::cohort_mpi_self_deleted, &key,
+                             nullptr) != MPI_SUCCESS) {
+    return;
+  }
+  if (MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr) == MPI_SUCCESS) {
+    detail::current_phase.store(detail::phase::watched, std::memory_order_release);
+  }
+  MPI_Comm_free_keyval(&key);  // MPI keeps it until the attribute is deleted
+}
+
+}  // namespace cohort::mpi
