@@ -60,7 +60,13 @@ template <class T>
 inline constexpr bool is_strided_view<buffer_view<T>> = true;
 
 template <class V>
-concept strided = is_strided_view<std::remove_cvref_t<V>> || mdspan_like<std::remove_cvref_t<V>>;
+inline constexpr bool is_element_mdspan = false;
+template <mdspan_like V>
+inline constexpr bool is_element_mdspan<V> = element_or_const<typename V::element_type>;
+
+template <class V>
+concept strided =
+    is_strided_view<std::remove_cvref_t<V>> || is_element_mdspan<std::remove_cvref_t<V>>;
 
 template <class B>
 concept scalar = std::is_lvalue_reference_v<B> && element<std::remove_cvref_t<B>> &&

@@ -7,6 +7,7 @@
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/element.hpp>
 
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <string_view>

@@ -1,0 +1,196 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file MPI communicators: one that owns, one that borrows.
+
+#include <cohort/core/error.hpp>
+#include <cohort/mpi/error.hpp>
+#include <cohort/mpi/finalize.hpp>
+#include <cohort/mpi/group.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/native.hpp>
+
+#include <utility>
+
+namespace cohort::mpi {
+
+class comm;
+
+/// A borrowed communicator. A value with its rank and size read once, so that asking is free.
+///
+/// Calls that make a new communicator are collective over this one and block inside MPI while they
+/// hold mpi::lock; do not make them from inside an event loop that others wait for.
+class comm_ref {
+ public:
+  /// MPI_COMM_NULL, of size 0.
+  comm_ref() noexcept {}
+  /// Throws errc::invalid_communicator for MPI_COMM_NULL.
+  explicit comm_ref(MPI_Comm native);
+
+  [[nodiscard]] static comm_ref world() { return comm_ref(MPI_COMM_WORLD); }
+  [[nodiscard]] static comm_ref self() { return comm_ref(MPI_COMM_SELF); }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] MPI_Comm native() const noexcept { return native_; }
+  [[nodiscard]] explicit operator bool() const noexcept { return native_ != MPI_COMM_NULL; }
+  /// Whether this connects two groups; sizes and ranks are then those of the local group.
+  [[nodiscard]] bool is_inter() const;
+  /// The members, in rank order. Local.
+  [[nodiscard]] mpi::group group() const;
+
+  /// A copy with its own message space, the same topology, and errors returned.
+  [[nodiscard]] comm dup() const;
+  /// One communicator per color, ordered by key and then by rank here. A negative color takes no
+  /// part and gets an empty communicator.
+  [[nodiscard]] comm split(int color, int key = 0) const;
+  /// One communicator per shared-memory node.
+  [[nodiscard]] comm split_node(int key = 0) const;
+  /// A communicator of the members of a group. Collective over that group only, if all give the
+  /// same tag; ranks outside get an empty communicator without a call.
+  [[nodiscard]] comm create(const mpi::group& members, int tag = 0) const;
+
+ protected:
+  MPI_Comm native_ = MPI_COMM_NULL;
+  int rank_ = MPI_PROC_NULL;
+  int size_ = 0;
+};
+
+/// Owns a communicator. Freeing it is collective, so let all ranks drop theirs in the same order;
+/// after MPI_Finalize it is a no-op.
+class comm : public comm_ref {
+ public:
+  comm() noexcept {}
+  comm(comm&& other) noexcept;
+  comm& operator=(comm&& other) noexcept;
+  ~comm() { reset(); }
+
+  /// Duplicates a communicator of the user's, which stays the user's. Collective, blocking.
+  [[nodiscard]] static comm from(MPI_Comm original) { return comm_ref(original).dup(); }
+  /// Takes over a communicator and makes it return errors; MPI_COMM_NULL gives an empty one.
+  [[nodiscard]] static comm adopt(MPI_Comm owned);
+
+  [[nodiscard]] comm_ref borrow() const noexcept { return *this; }
+  /// Gives up ownership.
+  [[nodiscard]] MPI_Comm release() noexcept;
+  /// Frees the communicator now.
+  void reset() noexcept;
+};
+
+/// The largest tag MPI accepts, read once per process. Throws errc::not_initialized before
+/// MPI_Init.
+[[nodiscard]] int max_tag();
+
+inline comm_ref::comm_ref(MPI_Comm native) : native_(native) {
+  if (native == MPI_COMM_NULL) {
+    throw error(errc::invalid_communicator, "MPI_COMM_NULL");
+  }
+  if (!running()) {
+    throw error(finalized() ? errc::finalized : errc::not_initialized, "mpi::comm_ref");
+  }
+  const lock calls;
+  check(MPI_Comm_rank(native, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(native, &size_), "MPI_Comm_size");
+}
+
+inline bool comm_ref::is_inter() const {
+  const lock calls;
+  int flag = 0;
+  check(MPI_Comm_test_inter(native_, &flag), "MPI_Comm_test_inter");
+  return flag != 0;
+}
+
+inline group comm_ref::group() const {
+  const lock calls;
+  MPI_Group members = MPI_GROUP_NULL;
+  check(MPI_Comm_group(native_, &members), "MPI_Comm_group");
+  return mpi::group::adopt(members);
+}
+
+inline comm comm_ref::dup() const {
+  const lock calls;
+  MPI_Comm copy = MPI_COMM_NULL;
+  check(MPI_Comm_dup(native_, &copy), "MPI_Comm_dup");
+  return comm::adopt(copy);
+}
+
+inline comm comm_ref::split(int color, int key) const {
+  const lock calls;
+  MPI_Comm part = MPI_COMM_NULL;
+  check(MPI_Comm_split(native_, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
+  return comm::adopt(part);
+}
+
+inline comm comm_ref::split_node(int key) const {
+  const lock calls;
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(native_, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  return comm::adopt(node);
+}
+
+inline comm comm_ref::create(const mpi::group& members, int tag) const {
+  if (members.rank() < 0) {
+    return comm();
+  }
+  const lock calls;
+  MPI_Comm result = MPI_COMM_NULL;
+  check(MPI_Comm_create_group(native_, members.native(), tag, &result), "MPI_Comm_create_group");
+  return comm::adopt(result);
+}
+
+inline comm::comm(comm&& other) noexcept : comm_ref(other) {
+  other.comm_ref::operator=(comm_ref());
+}
+
+inline comm& comm::operator=(comm&& other) noexcept {
+  if (this != &other) {
+    reset();
+    comm_ref::operator=(other);
+    other.comm_ref::operator=(comm_ref());
+  }
+  return *this;
+}
+
+inline comm comm::adopt(MPI_Comm owned) {
+  comm result;
+  if (owned == MPI_COMM_NULL) {
+    return result;
+  }
+  watch_finalize();
+  const lock calls;
+  MPI_Comm_set_errhandler(owned, MPI_ERRORS_RETURN);
+  result.comm_ref::operator=(comm_ref(owned));
+  return result;
+}
+
+inline MPI_Comm comm::release() noexcept {
+  const MPI_Comm native = native_;
+  comm_ref::operator=(comm_ref());
+  return native;
+}
+
+inline void comm::reset() noexcept {
+  if (native_ != MPI_COMM_NULL && running()) {
+    const lock calls;
+    MPI_Comm_free(&native_);
+  }
+  comm_ref::operator=(comm_ref());
+}
+
+inline int max_tag() {
+  static const int limit = [] {
+    if (!running()) {
+      throw error(finalized() ? errc::finalized : errc::not_initialized, "mpi::max_tag");
+    }
+    const lock calls;
+    void* value = nullptr;
+    int found = 0;
+    check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+    return found != 0 ? *static_cast<int*>(value) : 32767;  // what the standard guarantees
+  }();
+  return limit;
+}
+
+}  // namespace cohort::mpi
