@@ -20,9 +20,9 @@ const std::error_category& mpi_category() noexcept;
 /// The code of a return value; no error for MPI_SUCCESS.
 [[nodiscard]] std::error_code make_error(int return_code) noexcept;
 
-/// The error class (MPI_ERR_TRUNCATE, …) of a code in mpi_category(), MPI_SUCCESS for no error, and
-/// MPI_ERR_UNKNOWN for a code of another category. Return codes themselves may be more specific
-/// than a class (in MPICH they are), so compare classes.
+/// The error class, such as MPI_ERR_TRUNCATE, of a code in mpi_category(); MPI_SUCCESS for no
+/// error, MPI_ERR_UNKNOWN for a code of another category. Return codes themselves may be more
+/// specific than a class (in MPICH they are), so compare classes.
 [[nodiscard]] int error_class(std::error_code code) noexcept;
 
 /// Throws std::system_error with the code and the name of the call unless it succeeded.

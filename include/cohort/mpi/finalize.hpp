@@ -5,7 +5,6 @@
 /// \file What happens when MPI is finalized, by the environment or by the host program: engines
 /// leave, what is in flight is drained, and the objects this layer keeps are freed.
 
-#include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
@@ -19,8 +18,8 @@
 
 namespace cohort::mpi {
 
-/// How long MPI_Finalize lets MPI finish what is in flight before the job is aborted.
-inline constexpr std::chrono::seconds leave_bound{2};
+/// How long MPI_Finalize lets MPI finish what engines have in flight before the job is aborted.
+inline constexpr std::chrono::seconds leave_bound{30};
 
 /// Called when MPI is about to be finalized and may still be used.
 using finalize_function = void (*)(void* context) noexcept;
@@ -54,31 +53,28 @@ inline finalizer_list& finalizers() noexcept {
   return instance;
 }
 
-/// Ends the job and says why. MPI_Finalize would wait for ranks that wait for this one.
-inline void abort_job(const std::string& reason) noexcept {
-  log::write(log::level::error, reason);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
 // 1. A failed program cannot be finalized, so the job ends here. 2. Engines leave and drain. 3.
 // What is left would let MPI write into memory that goes away: name it and end the job.
 inline void leave_mpi() noexcept try {
   if (process::failed.load()) {
-    abort_job(
-        "the program has failed; ending the job, because MPI_Finalize would wait for ranks "
-        "that wait for this one");
-    return;
+    process::end_job(
+        "the program has failed; ending the job, because MPI_Finalize would wait for ranks that "
+        "wait for this one");
   }
   process::leave_all();
   const bool drained = process::drain_all(leave_bound);
-  if (const std::string left = process::describe_in_flight(); !drained || !left.empty()) {
-    abort_job("still in flight when MPI is finalized:\n" + left);
+  if (const std::string left = process::leftovers(); !drained || !left.empty()) {
+    process::end_job(
+        "MPI still holds operations while it is finalized; ending the job. In flight:\n" +
+        (left.empty() ? process::describe_in_flight() : left));
   }
 } catch (const std::exception& problem) {
-  abort_job(std::string("cannot leave MPI: ") + problem.what());
+  process::end_job(std::string("cannot leave MPI: ") + problem.what());
 } catch (...) {
-  abort_job("cannot leave MPI");
+  process::end_job("cannot leave MPI");
 }
+
+inline void abort_mpi() { MPI_Abort(MPI_COMM_WORLD, 1); }
 
 inline void run_finalizers() noexcept {
   auto& list = finalizers();
@@ -128,6 +124,7 @@ inline void watch_finalize() {
   int rank = -1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   process::rank.store(rank);
+  process::end_job_function.store(&detail::abort_mpi);
   int key = MPI_KEYVAL_INVALID;
   if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &detail::cohort_mpi_self_deleted, &key,
                              nullptr) != MPI_SUCCESS) {

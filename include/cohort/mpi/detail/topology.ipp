@@ -1,0 +1,242 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of mpi/topology.hpp.
+
+namespace cohort::mpi {
+
+namespace detail {
+
+[[nodiscard]] inline int topology_of(MPI_Comm native) {
+  int kind = MPI_UNDEFINED;
+  check(MPI_Topo_test(native, &kind), "MPI_Topo_test");
+  return kind;
+}
+
+inline void require_rank(int rank, int size, const char* where) {
+  if (rank < 0 || rank >= size) {
+    throw error(errc::bad_rank, std::string(where) + ": rank=" + std::to_string(rank) +
+                                    ", size=" + std::to_string(size));
+  }
+}
+
+}  // namespace detail
+
+// ---- cartesian -------------------------------------------------------------------------------
+
+inline cartesian::cartesian(std::vector<int> dims, std::vector<bool> periodic)
+    : dims_(std::move(dims)), periodic_(std::move(periodic)) {
+  periodic_.resize(dims_.size(), false);
+  for (const int extent : dims_) {
+    if (extent <= 0) {
+      throw error(errc::invalid_argument, "cartesian: extent=" + std::to_string(extent));
+    }
+  }
+}
+
+inline cartesian cartesian::balanced(int processes, int dimensions, bool periodic) {
+  if (processes <= 0 || dimensions <= 0) {
+    throw error(errc::invalid_argument,
+                "cartesian::balanced: processes=" + std::to_string(processes) +
+                    ", dimensions=" + std::to_string(dimensions));
+  }
+  const auto n = static_cast<std::size_t>(dimensions);
+  std::vector<int> dims(n, 0);
+  {
+    const lock calls;
+    check(MPI_Dims_create(processes, dimensions, dims.data()), "MPI_Dims_create");
+  }
+  return cartesian(std::move(dims), std::vector<bool>(n, periodic));
+}
+
+inline cartesian& cartesian::reorder(bool allow) noexcept {
+  reorder_ = allow;
+  return *this;
+}
+
+inline int cartesian::size() const noexcept {
+  int product = 1;
+  for (const int extent : dims_) {
+    product *= extent;
+  }
+  return product;
+}
+
+inline comm cartesian::create(const comm_ref& over) const {
+  if (size() > over.size()) {
+    throw error(errc::invalid_argument, "cartesian: a grid of " + std::to_string(size()) +
+                                            " over size=" + std::to_string(over.size()));
+  }
+  const std::vector<int> periods(periodic_.begin(), periodic_.end());
+  const lock calls;
+  MPI_Comm result = MPI_COMM_NULL;
+  check(MPI_Cart_create(over.native(), static_cast<int>(dims_.size()), dims_.data(), periods.data(),
+                        reorder_ ? 1 : 0, &result),
+        "MPI_Cart_create");
+  return comm::adopt(result);
+}
+
+// ---- grid ------------------------------------------------------------------------------------
+
+inline grid::grid(const comm_ref& communicator) : native_(communicator.native()) {
+  const lock calls;
+  if (!communicator || detail::topology_of(native_) != MPI_CART) {
+    throw error(errc::invalid_communicator, "mpi::grid needs a Cartesian topology");
+  }
+  int dimensions = 0;
+  check(MPI_Cartdim_get(native_, &dimensions), "MPI_Cartdim_get");
+  const auto n = static_cast<std::size_t>(dimensions);
+  dims_.resize(n);
+  coordinates_.resize(n);
+  std::vector<int> periods(n);
+  check(MPI_Cart_get(native_, dimensions, dims_.data(), periods.data(), coordinates_.data()),
+        "MPI_Cart_get");
+  periodic_.assign(periods.begin(), periods.end());
+}
+
+inline std::vector<int> grid::coordinates_of(int rank) const {
+  int size = 1;
+  for (const int extent : dims_) {
+    size *= extent;
+  }
+  detail::require_rank(rank, size, "grid::coordinates_of");
+  std::vector<int> result(dims_.size());
+  const lock calls;
+  check(MPI_Cart_coords(native_, rank, static_cast<int>(dims_.size()), result.data()),
+        "MPI_Cart_coords");
+  return result;
+}
+
+inline int grid::rank_at(const std::vector<int>& coordinates) const {
+  if (coordinates.size() != dims_.size()) {
+    throw error(errc::invalid_argument,
+                "grid::rank_at: coordinates=" + std::to_string(coordinates.size()) +
+                    ", dimensions=" + std::to_string(dims_.size()));
+  }
+  for (std::size_t i = 0; i < dims_.size(); ++i) {
+    if (!periodic_[i] && (coordinates[i] < 0 || coordinates[i] >= dims_[i])) {
+      throw error(errc::invalid_argument,
+                  "grid::rank_at: coordinate=" + std::to_string(coordinates[i]) +
+                      " in dimension=" + std::to_string(i));
+    }
+  }
+  const lock calls;
+  int rank = MPI_PROC_NULL;
+  check(MPI_Cart_rank(native_, coordinates.data(), &rank), "MPI_Cart_rank");
+  return rank;
+}
+
+inline shift grid::shifted(int dimension, int distance) const {
+  if (dimension < 0 || static_cast<std::size_t>(dimension) >= dims_.size()) {
+    throw error(errc::invalid_argument, "grid::shifted: dimension=" + std::to_string(dimension));
+  }
+  const lock calls;
+  shift result{MPI_PROC_NULL, MPI_PROC_NULL};
+  check(MPI_Cart_shift(native_, dimension, distance, &result.source, &result.destination),
+        "MPI_Cart_shift");
+  return result;
+}
+
+// ---- dist_graph ------------------------------------------------------------------------------
+
+inline dist_graph& dist_graph::weights(std::vector<int> sources, std::vector<int> destinations) {
+  if (sources.size() != sources_.size() || destinations.size() != destinations_.size()) {
+    throw error(errc::size_mismatch, "dist_graph::weights: one weight per edge is needed");
+  }
+  source_weights_ = std::move(sources);
+  destination_weights_ = std::move(destinations);
+  weighted_ = true;
+  return *this;
+}
+
+inline dist_graph& dist_graph::reorder(bool allow) noexcept {
+  reorder_ = allow;
+  return *this;
+}
+
+inline comm dist_graph::create(const comm_ref& over) const {
+  for (const auto* side : {&sources_, &destinations_}) {
+    for (const int rank : *side) {
+      detail::require_rank(rank, over.size(), "dist_graph");
+    }
+  }
+  const lock calls;
+  MPI_Comm result = MPI_COMM_NULL;
+  // Open MPI wants a non-null pointer also for no weights, which MPI_WEIGHTS_EMPTY provides.
+  const auto weights_or_empty = [](const std::vector<int>& list) {
+    return list.empty() ? MPI_WEIGHTS_EMPTY : list.data();
+  };
+  check(MPI_Dist_graph_create_adjacent(
+            over.native(), static_cast<int>(sources_.size()), sources_.data(),
+            weighted_ ? weights_or_empty(source_weights_) : MPI_UNWEIGHTED,
+            static_cast<int>(destinations_.size()), destinations_.data(),
+            weighted_ ? weights_or_empty(destination_weights_) : MPI_UNWEIGHTED, MPI_INFO_NULL,
+            reorder_ ? 1 : 0, &result),
+        "MPI_Dist_graph_create_adjacent");
+  return comm::adopt(result);
+}
+
+// ---- neighbors_of ----------------------------------------------------------------------------
+
+namespace detail {
+
+inline neighborhood grid_neighbors(const comm_ref& communicator) {
+  const grid where(communicator);
+  neighborhood result;
+  for (int dimension = 0; static_cast<std::size_t>(dimension) < where.dims().size(); ++dimension) {
+    const shift partners = where.shifted(dimension);
+    result.sources.push_back(partners.source);
+    result.sources.push_back(partners.destination);
+  }
+  result.destinations = result.sources;
+  return result;
+}
+
+inline neighborhood dist_graph_neighbors(MPI_Comm native) {
+  int incoming = 0;
+  int outgoing = 0;
+  int weighted = 0;
+  check(MPI_Dist_graph_neighbors_count(native, &incoming, &outgoing, &weighted),
+        "MPI_Dist_graph_neighbors_count");
+  neighborhood result;
+  result.sources.resize(static_cast<std::size_t>(incoming));
+  result.destinations.resize(static_cast<std::size_t>(outgoing));
+  std::vector<int> source_weights(result.sources.size() + 1);
+  std::vector<int> destination_weights(result.destinations.size() + 1);
+  check(MPI_Dist_graph_neighbors(native, incoming, result.sources.data(), source_weights.data(),
+                                 outgoing, result.destinations.data(), destination_weights.data()),
+        "MPI_Dist_graph_neighbors");
+  return result;
+}
+
+inline neighborhood graph_neighbors(const comm_ref& communicator) {
+  int count = 0;
+  check(MPI_Graph_neighbors_count(communicator.native(), communicator.rank(), &count),
+        "MPI_Graph_neighbors_count");
+  neighborhood result;
+  result.sources.resize(static_cast<std::size_t>(count));
+  check(
+      MPI_Graph_neighbors(communicator.native(), communicator.rank(), count, result.sources.data()),
+      "MPI_Graph_neighbors");
+  result.destinations = result.sources;
+  return result;
+}
+
+}  // namespace detail
+
+inline neighborhood neighbors_of(const comm_ref& communicator) {
+  const lock calls;
+  switch (communicator ? detail::topology_of(communicator.native()) : MPI_UNDEFINED) {
+    case MPI_CART:
+      return detail::grid_neighbors(communicator);
+    case MPI_DIST_GRAPH:
+      return detail::dist_graph_neighbors(communicator.native());
+    case MPI_GRAPH:
+      return detail::graph_neighbors(communicator);
+    default:
+      throw error(errc::invalid_communicator, "neighbors_of needs a topology");
+  }
+}
+
+}  // namespace cohort::mpi

@@ -1,0 +1,108 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file An owned MPI request, for programs that use this layer without an event loop.
+
+#include <cohort/core/error.hpp>
+#include <cohort/mpi/error.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/native.hpp>
+#include <cohort/mpi/status.hpp>
+
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace cohort::mpi {
+
+/// Owns a request: waits for it in the destructor, because MPI uses the buffer until then. With an
+/// event loop, await it by cohort::wait instead.
+///
+/// Waiting gives the lock back between looks, so that other threads make progress.
+class request {
+ public:
+  request() noexcept {}
+  /// Takes over a request; MPI_REQUEST_NULL is complete.
+  explicit request(MPI_Request owned) noexcept : native_(owned) {}
+  request(request&& other) noexcept : native_(other.release()) {}
+  request& operator=(request&& other) noexcept;
+  ~request() { finish(); }
+
+  /// Waits until the operation is complete. A request that is null, or persistent and not started,
+  /// is complete with an empty status. Throws the error of the operation.
+  cohort::status wait();
+  /// The status if the operation is complete by now. Throws the error of the operation.
+  [[nodiscard]] std::optional<cohort::status> test();
+  /// Asks MPI to take a receive back; wait() then says whether it was. Call it once per operation.
+  void cancel();
+
+  /// Whether there is a request: after completion only a persistent one.
+  [[nodiscard]] explicit operator bool() const noexcept { return native_ != MPI_REQUEST_NULL; }
+  [[nodiscard]] MPI_Request native() const noexcept { return native_; }
+  /// For functions that fill in a request. The object must be empty.
+  [[nodiscard]] MPI_Request* out() noexcept { return &native_; }
+  /// Gives up ownership.
+  [[nodiscard]] MPI_Request release() noexcept { return std::exchange(native_, MPI_REQUEST_NULL); }
+
+ private:
+  void finish() noexcept;
+
+  MPI_Request native_ = MPI_REQUEST_NULL;
+};
+
+inline request& request::operator=(request&& other) noexcept {
+  if (this != &other) {
+    finish();
+    native_ = other.release();
+  }
+  return *this;
+}
+
+inline cohort::status request::wait() {
+  for (;;) {
+    if (const auto done = test()) {
+      return *done;
+    }
+    std::this_thread::yield();
+  }
+}
+
+inline std::optional<cohort::status> request::test() {
+  if (native_ == MPI_REQUEST_NULL) {
+    return cohort::status();
+  }
+  if (!running()) {
+    throw error(errc::finalized, "mpi::request::test");
+  }
+  const lock calls;
+  int flag = 0;
+  MPI_Status native;
+  check(MPI_Test(&native_, &flag, &native), "MPI_Test");
+  return flag != 0 ? std::optional(cohort::status(native)) : std::nullopt;
+}
+
+inline void request::cancel() {
+  if (native_ != MPI_REQUEST_NULL && running()) {
+    const lock calls;
+    check(MPI_Cancel(&native_), "MPI_Cancel");
+  }
+}
+
+inline void request::finish() noexcept {
+  while (native_ != MPI_REQUEST_NULL && running()) {
+    const lock calls;
+    int flag = 0;
+    if (MPI_Test(&native_, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+      return;  // the operation has failed and is over; nobody is left to be told
+    }
+    if (flag != 0) {
+      if (native_ != MPI_REQUEST_NULL) {
+        MPI_Request_free(&native_);  // persistent, and inactive now
+      }
+      return;
+    }
+  }
+}
+
+}  // namespace cohort::mpi

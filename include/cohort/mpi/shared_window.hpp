@@ -1,0 +1,169 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Memory that the ranks of one node share.
+
+#include <cohort/core/error.hpp>
+#include <cohort/mpi/comm.hpp>
+#include <cohort/mpi/error.hpp>
+#include <cohort/mpi/finalize.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/native.hpp>
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::mpi {
+
+/// A window of shared memory in which each rank of a node owns a part and all can load and store in
+/// every part. Elements begin value-initialised. T may be a lock-free std::atomic; for plain types
+/// the ranks order their accesses themselves, with sync() and a message or barrier between.
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+class shared_window {
+ public:
+  shared_window() noexcept {}
+  /// Collective and blocking over a communicator of ranks on one node (comm_ref::split_node); each
+  /// rank says how many elements its part has. Throws what MPI reports.
+  shared_window(const comm_ref& node, std::size_t local_count);
+  shared_window(shared_window&& other) noexcept { swap(other); }
+  shared_window& operator=(shared_window&& other) noexcept;
+  /// Frees the window, which is collective and waits for the other ranks.
+  ~shared_window() { reset(); }
+
+  /// The part of this rank, and of another rank of the node.
+  [[nodiscard]] std::span<T> local() const noexcept { return local_; }
+  [[nodiscard]] std::span<T> of(int rank) const;
+
+  /// Orders this rank's stores and loads against those of the others (MPI_Win_sync).
+  void sync() const;
+
+  /// Instead of freeing now, lets MPI_Finalize free the window; the memory stays valid until then.
+  /// For owners that die at different times on different ranks, where a collective free could hang.
+  void free_at_finalize();
+  /// Frees the window now: collective.
+  void reset() noexcept;
+
+  [[nodiscard]] explicit operator bool() const noexcept { return native_ != MPI_WIN_NULL; }
+  [[nodiscard]] MPI_Win native() const noexcept { return native_; }
+
+ private:
+  void swap(shared_window& other) noexcept;
+
+  MPI_Win native_ = MPI_WIN_NULL;
+  std::span<T> local_;
+};
+
+namespace detail {
+
+// The passive epoch that makes loads, stores and MPI_Win_sync legal spans the window's whole life.
+inline void free_window(MPI_Win& window) noexcept {
+  MPI_Win_unlock_all(window);
+  MPI_Win_free(&window);
+}
+
+inline void free_kept_window(void* kept) noexcept {
+  const std::unique_ptr<MPI_Win> window(static_cast<MPI_Win*>(kept));
+  free_window(*window);
+}
+
+inline void* allocate_window(const comm_ref& node, std::size_t bytes, MPI_Win& window) {
+  MPI_Info info = MPI_INFO_NULL;
+  check(MPI_Info_create(&info), "MPI_Info_create");
+  // Parts then begin on pages of their own: near their rank, and no cache line shared.
+  MPI_Info_set(info, "alloc_shared_noncontig", "true");
+  void* base = nullptr;
+  const int result =
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, node.native(), &base, &window);
+  MPI_Info_free(&info);
+  check(result, "MPI_Win_allocate_shared");
+  MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+  check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
+  return base;
+}
+
+}  // namespace detail
+
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+shared_window<T>::shared_window(const comm_ref& node, std::size_t local_count) {
+  if (local_count > static_cast<std::size_t>(std::numeric_limits<MPI_Aint>::max()) / sizeof(T)) {
+    throw error(errc::count_too_large, "shared_window: count=" + std::to_string(local_count));
+  }
+  watch_finalize();
+  const lock calls;
+  void* const base = detail::allocate_window(node, local_count * sizeof(T), native_);
+  T* const first = static_cast<T*>(base);
+  std::uninitialized_value_construct_n(first, local_count);
+  local_ = {first, local_count};
+  // Nobody may look at a part before its owner has initialised it.
+  MPI_Win_sync(native_);
+  check(MPI_Barrier(node.native()), "MPI_Barrier");
+  MPI_Win_sync(native_);
+}
+
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T> shared_window<T>
+&shared_window<T>::operator=(shared_window&& other) noexcept {
+  shared_window taken(std::move(other));
+  swap(taken);
+  return *this;
+}
+
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T> std::span<T>
+shared_window<T>::of(int rank)
+const {
+  const lock calls;
+  MPI_Aint bytes = 0;
+  int unit = 0;
+  void* base = nullptr;
+  check(MPI_Win_shared_query(native_, rank, &bytes, &unit, &base), "MPI_Win_shared_query");
+  return {static_cast<T*>(base), static_cast<std::size_t>(bytes) / sizeof(T)};
+}
+
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+void shared_window<T>::sync() const {
+  const lock calls;
+  check(MPI_Win_sync(native_), "MPI_Win_sync");
+}
+
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+void shared_window<T>::free_at_finalize() {
+  if (native_ != MPI_WIN_NULL && running()) {
+    auto kept = std::make_unique<MPI_Win>(native_);
+    at_finalize(&detail::free_kept_window, kept.get());
+    static_cast<void>(kept.release());
+  }
+  native_ = MPI_WIN_NULL;
+  local_ = {};
+}
+
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+void shared_window<T>::reset() noexcept {
+  if (native_ != MPI_WIN_NULL && running()) {
+    const lock calls;
+    detail::free_window(native_);
+  }
+  native_ = MPI_WIN_NULL;
+  local_ = {};
+}
+
+template <class T>
+requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+void shared_window<T>::swap(shared_window& other) noexcept {
+  std::swap(native_, other.native_);
+  std::swap(local_, other.local_);
+}
+
+}  // namespace cohort::mpi

@@ -1,0 +1,116 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Process topologies: Cartesian grids and distributed graphs, and who is next to whom.
+
+#include <cohort/core/error.hpp>
+#include <cohort/mpi/comm.hpp>
+#include <cohort/mpi/error.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/native.hpp>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::mpi {
+
+/// Describes a grid of processes; create() makes the communicator. Ranks are in row-major order, so
+/// the last dimension varies fastest, unless MPI may reorder them.
+class cartesian {
+ public:
+  /// One extent per dimension, and for each whether its ends are joined (not, by default).
+  explicit cartesian(std::vector<int> dims, std::vector<bool> periodic = {});
+  /// Spreads `processes` over so many dimensions as evenly as MPI does.
+  [[nodiscard]] static cartesian balanced(int processes, int dimensions, bool periodic = false);
+
+  /// Lets MPI renumber the ranks to suit the machine.
+  cartesian& reorder(bool allow) noexcept;
+
+  [[nodiscard]] const std::vector<int>& dims() const noexcept { return dims_; }
+  [[nodiscard]] const std::vector<bool>& periodic() const noexcept { return periodic_; }
+  /// The number of processes in the grid.
+  [[nodiscard]] int size() const noexcept;
+
+  /// Collective and blocking. Ranks beyond the grid get an empty communicator. Throws
+  /// errc::invalid_argument if the grid is larger than the communicator.
+  [[nodiscard]] comm create(const comm_ref& over) const;
+
+ private:
+  std::vector<int> dims_;
+  std::vector<bool> periodic_;
+  bool reorder_ = false;
+};
+
+/// The ranks on both sides along one dimension; no_rank (MPI_PROC_NULL) beyond an open end.
+struct shift {
+  int source;
+  int destination;
+};
+
+/// What a communicator with a Cartesian topology knows. Local: no communication.
+class grid {
+ public:
+  /// Throws errc::invalid_communicator if the communicator has no Cartesian topology.
+  explicit grid(const comm_ref& communicator);
+
+  [[nodiscard]] const std::vector<int>& dims() const noexcept { return dims_; }
+  [[nodiscard]] const std::vector<bool>& periodic() const noexcept { return periodic_; }
+  /// Where this process is.
+  [[nodiscard]] const std::vector<int>& coordinates() const noexcept { return coordinates_; }
+  /// Where a rank is.
+  [[nodiscard]] std::vector<int> coordinates_of(int rank) const;
+  /// Who is there. Coordinates outside a dimension that is not periodic throw
+  /// errc::invalid_argument; in a periodic one they wrap around.
+  [[nodiscard]] int rank_at(const std::vector<int>& coordinates) const;
+  /// The partners of a shift by `distance` along a dimension: who sends here, and who receives.
+  [[nodiscard]] shift shifted(int dimension, int distance = 1) const;
+
+ private:
+  MPI_Comm native_;
+  std::vector<int> dims_;
+  std::vector<bool> periodic_;
+  std::vector<int> coordinates_;
+};
+
+/// Describes the edges at this process of a graph; create() makes the communicator.
+class dist_graph {
+ public:
+  /// The ranks that send to this one and those it sends to, in the order in which neighbour
+  /// collectives place their blocks.
+  dist_graph(std::vector<int> sources, std::vector<int> destinations)
+      : sources_(std::move(sources)), destinations_(std::move(destinations)) {}
+
+  /// How much each edge carries, as a hint; as many as there are edges.
+  dist_graph& weights(std::vector<int> sources, std::vector<int> destinations);
+  /// Lets MPI renumber the ranks to suit the machine.
+  dist_graph& reorder(bool allow) noexcept;
+
+  /// Collective and blocking. Both ends of each edge must name it. Throws errc::bad_rank for a
+  /// neighbour that is no rank of the communicator, on this rank only.
+  [[nodiscard]] comm create(const comm_ref& over) const;
+
+ private:
+  std::vector<int> sources_;
+  std::vector<int> destinations_;
+  std::vector<int> source_weights_;
+  std::vector<int> destination_weights_;
+  bool weighted_ = false;
+  bool reorder_ = false;
+};
+
+/// The neighbours of this process in the order of the blocks of neighbour collectives. A grid has
+/// two per dimension, lower then upper, with no_rank beyond an open end.
+struct neighborhood {
+  std::vector<int> sources;
+  std::vector<int> destinations;
+};
+
+/// The neighbours in any topology. Local. Throws errc::invalid_communicator without a topology.
+[[nodiscard]] neighborhood neighbors_of(const comm_ref& communicator);
+
+}  // namespace cohort::mpi
+
+#include <cohort/mpi/detail/topology.ipp>
