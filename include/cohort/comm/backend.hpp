@@ -1,0 +1,92 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The hook through which a communicator lets something else than MPI do its collectives.
+
+#include <cohort/comm/request_source.hpp>
+#include <cohort/mpi/native.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <system_error>
+
+namespace cohort::comm {
+
+/// Which collective a \ref collective_call asks for.
+enum class collective : std::uint8_t {
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  barrier
+};
+
+/// A direct collective over contiguous buffers, as a backend sees it. `in` is null for operations
+/// in place. Everything but the pointers is required by MPI to be equal on all ranks.
+struct collective_call {
+  collective kind = collective::barrier;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;  ///< elements: of the vector, or of one rank's block
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  MPI_Op op = MPI_OP_NULL;
+  int root = 0;
+};
+
+/// Ends one operation that a backend has taken, from any thread, exactly once.
+class backend_completion {
+ public:
+  backend_completion(progress::engine& engine, request_operation& op) noexcept
+      : engine_(&engine), op_(&op) {}
+
+  void operator()(std::error_code error) const {
+    op_->error = error;
+    engine_->complete(op_);
+  }
+
+ private:
+  progress::engine* engine_;
+  request_operation* op_;
+};
+
+/// Does collectives in place of MPI.
+///
+/// `takes` decides, once per operation and rank. It must decide by the values of the call that MPI
+/// requires to be equal on all ranks, and by options agreed when the backend was made, by nothing
+/// else: ranks that choose differently hang. `start` returns at once, keeps the context alive until
+/// it has called the completion, and never calls it before it returns.
+template <class Backend>
+concept collective_backend =
+    requires(Backend& backend, const collective_call& call, backend_completion done) {
+      { backend.takes(call) } noexcept -> std::same_as<bool>;
+      { backend.start(call, done) };
+    };
+
+/// A backend behind virtual functions, so that a communicator can carry any.
+class any_backend {
+ public:
+  virtual ~any_backend() = default;
+  [[nodiscard]] virtual bool takes(const collective_call& call) noexcept = 0;
+  virtual void start(const collective_call& call, backend_completion done) = 0;
+};
+
+template <collective_backend Backend>
+class backend_holder final : public any_backend {
+ public:
+  explicit backend_holder(Backend backend) : backend_(std::move(backend)) {}
+  bool takes(const collective_call& call) noexcept override { return backend_.takes(call); }
+  void start(const collective_call& call, backend_completion done) override {
+    backend_.start(call, done);
+  }
+
+ private:
+  Backend backend_;
+};
+
+}  // namespace cohort::comm

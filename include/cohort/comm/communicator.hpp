@@ -1,0 +1,161 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::communicator`: an MPI communicator, the engine that polls for it, and its executor.
+
+#include <cohort/comm/backend.hpp>
+#include <cohort/comm/request_source.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/failure.hpp>
+#include <cohort/mpi/comm.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace cohort {
+
+/// How much a communicator verifies. Each level includes the ones before.
+enum class checks : std::uint8_t {
+  local,      ///< arguments that this rank alone can judge; costs nothing measurable
+  bounds,     ///< receives look at the message's size before they take it; one probe each
+  cross_rank  ///< each collective first compares sizes, types and roots; one small all_reduce each
+};
+
+/// What happens when a deadline passes over a collective that MPI cannot give up.
+enum class on_deadline : std::uint8_t {
+  report,  ///< name it in the log and wait on
+  abort    ///< name it and end the job
+};
+
+/// Must be equal on all ranks of the communicator.
+struct communicator_options {
+  cohort::checks checks = cohort::checks::local;
+  cohort::on_deadline on_deadline = cohort::on_deadline::report;
+};
+
+namespace comm {
+
+/// What all handles of one communicator share. Lives until the last handle and operation are gone.
+class communicator_state {
+ public:
+  communicator_state(asio::io_context& io, mpi::comm data, mpi::comm exchange,
+                     communicator_options options);
+
+  mpi::comm data;      ///< the user's operations
+  mpi::comm exchange;  ///< sizes and checks, so that they cannot interleave with the operations
+  request_source& source;
+  progress::engine& engine;
+  communicator_options options;
+  std::uint64_t sequence = 0;                ///< of operations; guarded by the source's guard
+  std::deque<request_operation*> unchecked;  ///< cross_rank: in order of initiation; likewise
+  std::shared_ptr<any_backend> backend;
+
+  /// Logs and remembers.
+  void fail(failure what);
+  [[nodiscard]] failure last_failure() const;
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+ private:
+  std::atomic<int> references_{0};
+  mutable std::mutex failure_mutex_;
+  failure last_failure_;
+};
+
+}  // namespace comm
+
+/// A communicator whose operations can be awaited. A handle: copying it is cheap and all copies are
+/// the same communicator, whose MPI duplicate is freed when the last handle and the last operation
+/// are gone.
+///
+/// Constructing one duplicates the given MPI communicator (topology kept) and is collective over it
+/// and blocking: do it outside the loop. Inside a coroutine use `co_await world.dup()`.
+/// Errors: throws `errc::wrong_thread` off the main thread below SERIALIZED, `errc::not_initialized`
+/// or `errc::finalized` without MPI, or MPI's own error.
+///
+/// *Threads.* Handles may be copied and used from any thread. Collectives on one communicator must
+/// be started in one order on all ranks: one coroutine, or one strand, per communicator.
+class communicator {
+ public:
+  using executor_type = asio::io_context::executor_type;
+
+  /// No communicator. Every verb on it completes with `errc::invalid_communicator`.
+  communicator() noexcept {}
+  /// A duplicate of `MPI_COMM_WORLD`.
+  explicit communicator(asio::io_context& io, const communicator_options& options = {});
+  /// A duplicate of `original`, which stays the caller's.
+  communicator(asio::io_context& io, MPI_Comm original, const communicator_options& options = {});
+
+  communicator(const communicator& other) noexcept : state_(other.state_) {
+    if (state_ != nullptr) state_->retain();
+  }
+  communicator(communicator&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  communicator& operator=(communicator other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~communicator() {
+    if (state_ != nullptr) state_->release();
+  }
+
+  [[nodiscard]] int rank() const noexcept { return state_->data.rank(); }
+  [[nodiscard]] int size() const noexcept { return state_->data.size(); }
+  /// The library's duplicate. Calls of your own on it need `cohort::mpi::lock`.
+  [[nodiscard]] MPI_Comm native() const noexcept { return state_->data.native(); }
+  [[nodiscard]] executor_type get_executor() const noexcept {
+    return state_->engine.get_executor();
+  }
+  [[nodiscard]] const communicator_options& options() const noexcept { return state_->options; }
+  [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
+
+  /// What went wrong last on this communicator and rank: the code that the awaiter got, and the
+  /// line that was logged (verb, sequence number, fields and values).
+  [[nodiscard]] failure last_failure() const { return state_->last_failure(); }
+
+  /// A communicator of the same ranks. Collective. Completes when all ranks have called it, without
+  /// blocking the loop. `void(std::error_code, communicator)`. Source: `MPI_Comm_idup`.
+  template <completion_token_for<void(std::error_code, communicator)> Token = default_token>
+  auto dup(Token&& token = Token()) const;
+
+  /// The ranks of equal `color` (negative: none, and the result is empty), ordered by `key`.
+  /// Collective. A barrier is awaited, then `MPI_Comm_split` blocks for as long as it needs.
+  template <completion_token_for<void(std::error_code, communicator)> Token = default_token>
+  auto split(int color, int key = 0, Token&& token = Token()) const;
+
+  /// The ranks that share this node's memory. Collective, like `split`.
+  template <completion_token_for<void(std::error_code, communicator)> Token = default_token>
+  auto split_node(Token&& token = Token()) const;
+
+  /// Lets `backend` do the collectives that it takes; null takes it away. Collective in meaning:
+  /// do the same on all ranks, with nothing in flight.
+  template <comm::collective_backend Backend>
+  void set_backend(Backend backend) {
+    state_->backend = std::make_shared<comm::backend_holder<Backend>>(std::move(backend));
+  }
+  void reset_backend() noexcept { state_->backend.reset(); }
+
+  /// For verbs. Null for an empty handle.
+  [[nodiscard]] comm::communicator_state* state() const noexcept { return state_; }
+  /// Takes over communicators that exist already, `exchange` being a duplicate of `data`.
+  static communicator adopt(asio::io_context& io, mpi::comm data, mpi::comm exchange,
+                            const communicator_options& options);
+
+ private:
+  explicit communicator(comm::communicator_state* state) noexcept : state_(state) {
+    state_->retain();
+  }
+  comm::communicator_state* state_ = nullptr;
+};
+
+}  // namespace cohort
+
+// Brings the bodies: a communicator's own verbs are operations too.
+#include <cohort/comm/operation.hpp>

@@ -1,0 +1,398 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `comm/request_source.hpp`.
+
+#include <cohort/core/log.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+namespace cohort::comm {
+
+inline request_source::request_source(asio::execution_context& context)
+    : asio::execution_context::service(context),
+      engine_(asio::use_service<progress::engine>(context)),
+      level_(mpi::level()) {
+  if (engine_.options().single_thread || level_ < mpi::thread_level::serialized) {
+    locking_ = locking::none;
+  } else if (level_ == mpi::thread_level::serialized) {
+    locking_ = locking::process_wide;
+  } else {
+    locking_ = locking::own;
+  }
+  if (const char* text = std::getenv("COHORT_STALL_WARNING")) {
+    double seconds = 0;
+    const auto [stop, bad] = std::from_chars(text, text + std::strlen(text), seconds);
+    if (bad == std::errc{} && *stop == '\0' && seconds > 0 && seconds < 1e9) {
+      stall_warning_ = std::chrono::nanoseconds(static_cast<long>(seconds * 1e9));
+    } else {
+      log::write(log::level::warning,
+                 std::string("COHORT_STALL_WARNING is not a number of seconds: ") + text);
+    }
+  }
+  engine_.attach(*this);
+  mpi::watch_finalize();  // the engine's hook then leaves before MPI_Finalize goes on
+}
+
+inline request_source::~request_source() { engine_.detach(this); }
+
+inline bool request_source::acquire() {
+  switch (locking_) {
+    case locking::none:
+      return false;
+    case locking::process_wide:
+      return mpi::lock::acquire();
+    case locking::own:
+      own_mutex_.lock();
+      return true;
+  }
+  return false;
+}
+
+inline void request_source::release(bool owns) noexcept {
+  if (!owns) return;
+  if (locking_ == locking::own) {
+    own_mutex_.unlock();
+  } else {
+    mpi::lock::release();
+  }
+}
+
+inline std::error_code request_source::usable() const noexcept {
+  if (!mpi::running()) return mpi::initialized() ? errc::finalized : errc::not_initialized;
+  if (level_ < mpi::thread_level::serialized && !mpi::is_main_thread()) return errc::wrong_thread;
+  return {};
+}
+
+// ---- adding ----------------------------------------------------------------------------------
+
+// Counters are written under the guard only, so no read-modify-write is needed.
+inline void request_source::count_in(const request_operation& op) noexcept {
+  auto& counter = op.idle_ ? idle_ : pending_;
+  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (op.parts_ == 1) {
+    bytes_.store(bytes_.load(std::memory_order_relaxed) + op.bytes, std::memory_order_relaxed);
+  }
+}
+
+inline void request_source::count_out(const request_operation& op) noexcept {
+  auto& counter = op.idle_ ? idle_ : pending_;
+  counter.store(counter.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+  if (op.parts_ == 0) {
+    bytes_.store(bytes_.load(std::memory_order_relaxed) - op.bytes, std::memory_order_relaxed);
+  }
+}
+
+inline void request_source::add(MPI_Request request, request_operation& op) {
+  requests_.push_back(request);
+  operations_.push_back(&op);
+  if (indices_.size() < requests_.size() && indices_.size() < window) {
+    const std::size_t room = std::min<std::size_t>(requests_.capacity(), window);
+    indices_.resize(room);
+    statuses_.resize(room);
+  }
+  op.slot_ = requests_.size() - 1;
+  op.is_probe_ = false;
+  if (++op.parts_ == 1) op.since_ = engine_.coarse_now();
+  count_in(op);
+}
+
+inline void request_source::add_probe(int source, int tag, MPI_Comm comm, request_operation& op) {
+  probes_.push_back({source, tag, comm});
+  probing_.push_back(&op);
+  op.slot_ = probes_.size() - 1;
+  op.is_probe_ = true;
+  if (++op.parts_ == 1) op.since_ = engine_.coarse_now();
+  count_in(op);
+}
+
+inline void request_source::remove_request(std::size_t slot) noexcept {
+  const std::size_t last = requests_.size() - 1;
+  if (slot != last) {
+    requests_[slot] = requests_[last];
+    operations_[slot] = operations_[last];
+    operations_[slot]->slot_ = slot;
+  }
+  requests_.pop_back();
+  operations_.pop_back();
+}
+
+inline void request_source::remove_probe(std::size_t slot) noexcept {
+  const std::size_t last = probes_.size() - 1;
+  if (slot != last) {
+    probes_[slot] = probes_[last];
+    probing_[slot] = probing_[last];
+    probing_[slot]->slot_ = slot;
+  }
+  probes_.pop_back();
+  probing_.pop_back();
+}
+
+// ---- looking ---------------------------------------------------------------------------------
+
+inline bool request_source::begin_lap(progress::ready_queue& ready) {
+  if (level_ < mpi::thread_level::serialized && !mpi::is_main_thread()) [[unlikely]] {
+    fail_everything(errc::wrong_thread, ready);
+    return false;
+  }
+  const bool owns = acquire();
+  lap_owns_ = owns;
+  if (!mpi::running()) [[unlikely]] {
+    fail_everything(errc::finalized, ready);
+    end_lap();
+    return false;
+  }
+  return true;
+}
+
+inline void request_source::end_lap() noexcept { release(lap_owns_); }
+
+inline std::size_t request_source::test(progress::ready_queue& ready) {
+  std::size_t found = 0;
+  if (!requests_.empty()) found += test_requests(ready);
+  if (!probes_.empty()) found += test_probes(ready);
+  return found;
+}
+
+/// Notes the outcome of one request of `op`.
+inline void request_source::took(request_operation& op, int error_of_request) noexcept {
+  if (error_of_request != MPI_SUCCESS && !op.error) op.error = mpi::make_error(error_of_request);
+  --op.parts_;
+  count_out(op);
+}
+
+/// All requests of `op` are complete: the next stage, or the ready queue.
+inline void request_source::finish(request_operation& op, progress::ready_queue& ready) {
+  op.slot_ = request_operation::nowhere;
+  if (op.advance_ != nullptr && !op.error) {
+    try {
+      if (op.advance_(&op)) return;
+    } catch (const std::system_error& failed) {
+      op.error = failed.code();
+    } catch (...) {
+      op.error = std::make_error_code(std::errc::not_enough_memory);
+    }
+    if (op.parts_ != 0) return;  // part of a stage was posted: its requests come first
+  }
+  op.settle();
+  ready.push(&op);
+}
+
+inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
+  const std::size_t n = requests_.size();
+  std::size_t first = 0;
+  std::size_t count = n;
+  if (n > window) [[unlikely]] {  // round robin over windows
+    if (next_window_ >= n) next_window_ = 0;
+    first = next_window_;
+    count = std::min<std::size_t>(window, n - first);
+    next_window_ = first + count;
+  }
+  int found = 0;
+  const int rc = MPI_Testsome(static_cast<int>(count), requests_.data() + first, &found,
+                              indices_.data(), statuses_.data());
+  if (rc == MPI_SUCCESS && (found == 0 || found == MPI_UNDEFINED)) return 0;
+  if (rc != MPI_SUCCESS && rc != MPI_ERR_IN_STATUS) [[unlikely]] {
+    test_one_by_one(static_cast<int>(first), static_cast<int>(count), found);
+  }
+  if (found > 1 && !std::is_sorted(indices_.begin(), indices_.begin() + found)) [[unlikely]] {
+    // The standard promises no order; removing needs one. Statuses follow their indices.
+    std::vector<std::pair<int, MPI_Status>> order;
+    for (int i = 0; i < found; ++i) order.emplace_back(indices_[i], statuses_[i]);
+    std::sort(order.begin(), order.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (int i = 0; i < found; ++i) {
+      indices_[i] = order[static_cast<std::size_t>(i)].first;
+      statuses_[i] = order[static_cast<std::size_t>(i)].second;
+    }
+  }
+  // 1. Note outcomes in order; entries whose error is "pending" stay.
+  // 2. Remove entries, last one first, so that replacing by the last entry moves no index to come.
+  // 3. Only then finish: a next stage adds entries.
+  request_operation* finished[16];
+  std::vector<request_operation*> more;
+  std::size_t finished_count = 0;
+  std::size_t completions = 0;
+  for (int i = 0; i < found; ++i) {
+    const std::size_t slot = first + static_cast<std::size_t>(indices_[i]);
+    const int error = rc == MPI_SUCCESS ? MPI_SUCCESS : statuses_[i].MPI_ERROR;
+    if (error == MPI_ERR_PENDING) {
+      indices_[i] = -1;
+      continue;
+    }
+    ++completions;
+    request_operation& op = *operations_[slot];
+    op.status = statuses_[i];
+    op.left = requests_[slot];
+    took(op, error);
+    if (op.parts_ != 0) continue;
+    if (finished_count < std::size(finished)) {
+      finished[finished_count++] = &op;
+    } else {
+      more.push_back(&op);
+    }
+  }
+  for (int i = found - 1; i >= 0; --i) {
+    if (indices_[i] >= 0) remove_request(first + static_cast<std::size_t>(indices_[i]));
+  }
+  for (std::size_t i = 0; i < finished_count; ++i) finish(*finished[i], ready);
+  for (request_operation* op : more) finish(*op, ready);
+  return completions;
+}
+
+/// The whole call failed, so it says nothing about single requests: ask for each.
+inline void request_source::test_one_by_one(int first, int count, int& found) {
+  found = 0;
+  for (int i = 0; i < count; ++i) {
+    int done = 0;
+    MPI_Status status{};
+    const int rc = MPI_Test(&requests_[static_cast<std::size_t>(first + i)], &done, &status);
+    if (rc == MPI_SUCCESS && done == 0) continue;
+    status.MPI_ERROR = rc == MPI_ERR_IN_STATUS ? status.MPI_ERROR : rc;
+    indices_[static_cast<std::size_t>(found)] = i;
+    statuses_[static_cast<std::size_t>(found)] = status;
+    ++found;
+  }
+}
+
+inline std::size_t request_source::test_probes(progress::ready_queue& ready) {
+  std::size_t found = 0;
+  for (std::size_t slot = 0; slot < probes_.size();) {
+    request_operation& op = *probing_[slot];
+    int flag = 0;
+    const int rc = op.cancelled_ ? MPI_SUCCESS
+                                 : MPI_Improbe(probes_[slot].source, probes_[slot].tag,
+                                               probes_[slot].comm, &flag, &op.message, &op.status);
+    if (rc == MPI_SUCCESS && flag == 0 && !op.cancelled_) {
+      ++slot;
+      continue;
+    }
+    remove_probe(slot);
+    took(op, rc);
+    if (op.cancelled_ && flag == 0) op.error = asio::error::operation_aborted;
+    ++found;
+    finish(op, ready);
+  }
+  return found;
+}
+
+// ---- cancelling and ending -------------------------------------------------------------------
+
+inline void request_source::cancel(request_operation& op) {
+  if (usable()) return;
+  {
+    const guard hold(*this);
+    if (op.parts_ == 0 || op.cancelled_) return;
+    op.cancelled_ = true;
+    // A cancelled probe is taken out by the next look.
+    if (!op.is_probe_ && MPI_Cancel(&requests_[op.slot_]) != MPI_SUCCESS) return;
+  }
+  engine_.started();  // look soon
+}
+
+inline void request_source::leave() {
+  if (usable()) return;
+  const guard hold(*this);
+  for (std::size_t slot = 0; slot < operations_.size(); ++slot) {
+    request_operation& op = *operations_[slot];
+    if (op.cancelled_ || !op.cancellable) continue;
+    op.cancelled_ = true;
+    MPI_Cancel(&requests_[slot]);
+  }
+  for (request_operation* op : probing_) op->cancelled_ = true;
+}
+
+inline void request_source::abandon() {
+  const guard hold(*this);
+  // The operations are leaked with their handlers: MPI may still write into what they own.
+  for (request_operation* op : operations_) op->settle();
+  for (request_operation* op : probing_) op->settle();
+  requests_.clear();
+  operations_.clear();
+  probes_.clear();
+  probing_.clear();
+  pending_.store(0, std::memory_order_relaxed);
+  idle_.store(0, std::memory_order_relaxed);
+  bytes_.store(0, std::memory_order_relaxed);
+}
+
+/// Ends every operation with `why`. Their requests stay with MPI, which cannot be called.
+inline void request_source::fail_everything(std::error_code why, progress::ready_queue& ready) {
+  const auto end = [&](request_operation& op) {
+    if (!op.error) op.error = why;
+    took(op, MPI_SUCCESS);
+    if (op.parts_ == 0) {
+      op.settle();
+      ready.push(&op);
+    }
+  };
+  for (request_operation* op : operations_) end(*op);
+  for (request_operation* op : probing_) end(*op);
+  requests_.clear();
+  operations_.clear();
+  probes_.clear();
+  probing_.clear();
+}
+
+// ---- parking ---------------------------------------------------------------------------------
+
+// The sender posts, makes sure the message has left, fences and reads the flag; the receiver sets
+// the flag, fences and looks once more. At least one of the two sees the other.
+inline bool request_source::park(progress::ready_queue& ready) {
+  if (idle() == 0) return true;  // nothing posted: nothing to be woken for
+  if (!may_park_ || parked_flag_ == nullptr) return false;
+  parked_flag_->store(1);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!begin_lap(ready)) return false;
+  const std::size_t found = test(ready);
+  end_lap();
+  return found == 0;
+}
+
+inline void request_source::unpark() {
+  if (parked_flag_ != nullptr) parked_flag_->store(0, std::memory_order_relaxed);
+}
+
+// ---- reports ---------------------------------------------------------------------------------
+
+inline std::string request_source::line_about(const request_operation& op,
+                                              progress::engine::clock::time_point now) {
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
+  std::string line = "rank " + std::to_string(op.rank) + ": " + op.verb + " #" +
+                     std::to_string(op.sequence);
+  if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
+  line += ", " + std::to_string(op.bytes) + " bytes, pending for " + std::to_string(age) + " ms";
+  return line;
+}
+
+inline void request_source::describe(std::string& text) {
+  const auto now = progress::engine::clock::now();
+  const guard hold(*this);
+  for (const request_operation* op : operations_) {
+    if (!op->idle_) text += "  " + line_about(*op, now) + "\n";
+  }
+  for (const request_operation* op : probing_) text += "  " + line_about(*op, now) + "\n";
+}
+
+/// Names what has been pending for longer than COHORT_STALL_WARNING, once each.
+inline void request_source::tick(progress::engine::clock::time_point now) {
+  if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
+  std::string lines;
+  {
+    const guard hold(*this);
+    const auto look_at = [&](request_operation& op) {
+      if (op.idle_ || op.stall_reported_ || now - op.since_ < stall_warning_) return;
+      op.stall_reported_ = true;
+      lines += "\n  " + line_about(op, now);
+    };
+    for (request_operation* op : operations_) look_at(*op);
+    for (request_operation* op : probing_) look_at(*op);
+  }
+  if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
+}
+
+}  // namespace cohort::comm

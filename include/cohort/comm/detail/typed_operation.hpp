@@ -1,0 +1,347 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The operation behind every verb: handler, executor, cancellation and the verb's body.
+
+#include <cohort/core/log.hpp>
+#include <cohort/progress/deadline_record.hpp>
+
+#include <memory>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::comm::detail {
+
+/// Calls a handler of `Signature` with an error and nothing else worth having.
+template <class Signature>
+struct with_defaults;
+template <class... Values>
+struct with_defaults<void(std::error_code, Values...)> {
+  template <class Handler>
+  static void call(Handler&& handler, std::error_code error) {
+    std::forward<Handler>(handler)(error, Values()...);
+  }
+};
+
+/// The executor of a handler, and the work that keeps a foreign one alive.
+template <class Handler>
+class handler_executor {
+  using own_executor = asio::io_context::executor_type;
+  using executor = asio::associated_executor_t<Handler, own_executor>;
+  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
+                                                     asio::execution::outstanding_work.tracked))>;
+
+ public:
+  handler_executor(const Handler& handler, const own_executor& own) {
+    const executor ex = asio::get_associated_executor(handler, own);
+    if (!same(ex, own)) foreign_.emplace(asio::prefer(ex, asio::execution::outstanding_work.tracked));
+  }
+
+  /// False where the handler belongs on the engine's own context: then laps and timers keep that
+  /// alive, and the lap calls the handler itself.
+  [[nodiscard]] bool is_foreign() const noexcept { return foreign_.has_value(); }
+  [[nodiscard]] tracked take() { return std::move(*foreign_); }
+
+ private:
+  static bool same(const executor& ex, const own_executor& own) noexcept {
+    if constexpr (std::is_same_v<executor, own_executor>) {
+      return ex == own;
+    } else if constexpr (requires { ex.template target<own_executor>(); }) {
+      const auto* inside = ex.template target<own_executor>();
+      return inside != nullptr && *inside == own;
+    } else {
+      return false;
+    }
+  }
+  std::optional<tracked> foreign_;
+};
+
+/// Memory of an operation from its handler's allocator.
+template <class Operation, class Handler>
+struct operation_memory {
+  using associated =
+      asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
+  using allocator = typename std::allocator_traits<associated>::template rebind_alloc<Operation>;
+  using traits = std::allocator_traits<allocator>;
+
+  static allocator of(const Handler& handler) noexcept {
+    return allocator(asio::get_associated_allocator(handler, progress::pool_allocator<void>()));
+  }
+  template <class... Args>
+  static Operation* make(Handler& handler, Args&&... args) {
+    allocator memory = of(handler);
+    Operation* block = traits::allocate(memory, 1);
+    try {
+      return ::new (static_cast<void*>(block)) Operation(handler, std::forward<Args>(args)...);
+    } catch (...) {
+      traits::deallocate(memory, block, 1);
+      throw;
+    }
+  }
+};
+
+/// Hands an operation to a foreign executor; destroys it if that drops the function.
+template <class Operation>
+struct hop {
+  using allocator_type = progress::pool_allocator<void>;
+  explicit hop(Operation* op) noexcept : op_(op) {}
+  hop(hop&& other) noexcept : op_(std::exchange(other.op_, nullptr)) {}
+  ~hop() {
+    if (op_ != nullptr) op_->destroy();
+  }
+  void operator()() { std::exchange(op_, nullptr)->finish_here(); }
+  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
+  Operation* op_;
+};
+
+/// Delivers `operation_aborted` to the handler of an operation that goes on alone.
+template <class Handler, class Signature>
+class aborted_delivery final : public progress::operation {
+  using memory = operation_memory<aborted_delivery, Handler>;
+
+ public:
+  aborted_delivery(Handler& handler, handler_executor<Handler>&& executor)
+      : operation(&run), handler_(std::move(handler)), executor_(std::move(executor)) {}
+
+  void finish_here() { release(true); }
+
+ private:
+  static void run(operation* base, action what) {
+    auto* self = static_cast<aborted_delivery*>(base);
+    if (what == action::deliver && self->executor_.is_foreign()) {
+      auto executor = self->executor_.take();
+      asio::dispatch(executor, hop<aborted_delivery>(self));
+    } else {
+      self->release(what == action::deliver);
+    }
+  }
+  void release(bool deliver) {
+    auto allocator = memory::of(handler_);
+    Handler handler(std::move(handler_));
+    this->~aborted_delivery();
+    memory::traits::deallocate(allocator, this, 1);
+    const std::error_code aborted = asio::error::operation_aborted;
+    if (deliver) with_defaults<Signature>::call(std::move(handler), aborted);
+  }
+
+  Handler handler_;
+  handler_executor<Handler> executor_;
+};
+
+template <class Handler, class Body>
+class typed_operation final : public request_operation {
+  using memory = operation_memory<typed_operation, Handler>;
+  using signature = typename Body::signature;
+
+ public:
+  typed_operation(Handler& handler, communicator&& comm, Body&& body)
+      : request_operation(&run),
+        executor_(handler, comm.get_executor()),
+        handler_(std::move(handler)),
+        comm_(std::move(comm)),
+        body_(std::move(body)) {
+    verb = Body::name;
+    bytes = body_.bytes();
+    rank = comm_.rank();
+    cancellable = Body::cancellation == cancels::receive;
+    if constexpr (requires { body_.peer(); }) peer = body_.peer();
+    if constexpr (requires(poster& post) { body_.advance(post); }) advance_ = &advance_body;
+  }
+
+  static typed_operation* make(Handler& handler, communicator&& comm, Body&& body) {
+    return memory::make(handler, std::move(comm), std::move(body));
+  }
+
+  /// 1. What this rank can see to be wrong ends the operation before any MPI call. 2. A backend may
+  /// take it. 3. Everything is posted under the guard. After that the operation may be gone.
+  void start() {
+    connect_cancellation();
+    if constexpr (requires(progress::engine& e) { handler_->belongs_to(e, *this, true); }) {
+      handler_->belongs_to(state().engine, *this, Body::cancellation != cancels::detach);
+    }
+    std::error_code bad = state().source.usable();
+    if (!bad) bad = body_.check(comm_);
+    if (bad) [[unlikely]] {
+      error = bad;
+      explain(bad);
+      state().engine.complete(this);
+      return;
+    }
+    if constexpr (requires { body_.call(); }) {
+      if (state().backend) [[unlikely]] {
+        const collective_call call = body_.call();
+        if (state().backend->takes(call)) {
+          state().backend->start(call, backend_completion(state().engine, *this));
+          return;
+        }
+      }
+    }
+    post_now();
+  }
+
+  void finish_here() { release(true); }
+
+ private:
+  [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state(); }
+
+  void post_now() {
+    request_source& source = state().source;
+    progress::engine& engine = state().engine;
+    bool nothing_pending = false;
+    std::error_code failed;
+    {
+      const request_source::guard hold(source);
+      sequence = ++state().sequence;
+      post_body();
+      failed = error;
+      nothing_pending = !source.pending(*this);
+    }
+    // With something pending another thread's lap may have finished the operation by now.
+    if (nothing_pending) {
+      if (failed) explain(failed);
+      engine.complete(this);
+    } else {
+      engine.started();
+    }
+  }
+
+  void post_body() noexcept {
+    try {
+      poster post(state(), *this);
+      const int rc = body_.post(post);
+      if (rc != MPI_SUCCESS) error = mpi::make_error(rc);
+    } catch (const std::system_error& problem) {
+      error = problem.code();
+    } catch (...) {
+      error = std::make_error_code(std::errc::not_enough_memory);
+    }
+  }
+
+  static bool advance_body(request_operation* base) {
+    if constexpr (requires(Body& body, poster& post) { body.advance(post); }) {
+      auto* self = static_cast<typed_operation*>(base);
+      poster post(self->state(), *self);
+      return self->body_.advance(post);
+    }
+    return false;
+  }
+
+  void explain(std::error_code what) {
+    failure_text text(rank, verb, sequence);
+    body_.explain(text);
+    state().fail(text.with_code(what));
+  }
+
+  // ---- cancellation
+
+  struct on_cancel {
+    typed_operation* self;
+    void operator()(asio::cancellation_type type) const { self->cancel(type); }
+  };
+
+  void connect_cancellation() {
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    if (slot.is_connected()) slot.template emplace<on_cancel>(on_cancel{this});
+  }
+
+  void cancel(asio::cancellation_type type) {
+    if constexpr (Body::cancellation == cancels::receive) {
+      if (type != asio::cancellation_type::none) state().source.cancel(*this);
+    } else if constexpr (Body::cancellation == cancels::detach) {
+      if ((type & asio::cancellation_type::terminal) != asio::cancellation_type::none) detach();
+    } else {
+      if (progress::emitting_deadline()) report_deadline();
+    }
+  }
+
+  /// The handler leaves with `operation_aborted`; buffers stay until MPI is done with them.
+  void detach() {
+    using aborted = aborted_delivery<Handler, signature>;
+    progress::operation* farewell = nullptr;
+    progress::engine& engine = state().engine;
+    {
+      const request_source::guard hold(state().source);
+      if (!request_source::pending(*this) || !handler_) return;
+      asio::get_associated_cancellation_slot(*handler_).clear();
+      farewell = operation_memory<aborted, Handler>::make(*handler_, std::move(executor_));
+      detached_memory_.emplace(memory::of(*handler_));
+      handler_.reset();
+    }
+    engine.complete(farewell);
+  }
+
+  void report_deadline() {
+    const bool abort = state().options.on_deadline == on_deadline::abort;
+    failure_text text(rank, verb, sequence);
+    text.with("bytes", bytes);
+    text.note(abort ? "ending the job" : "MPI cannot give it up; waiting on");
+    const failure what = text.with_code(errc::deadline_exceeded);
+    state().fail(what);
+    if (abort) process::end_job(what.text);
+  }
+
+  // ---- the end
+
+  static void run(operation* base, action what) {
+    auto* self = static_cast<typed_operation*>(base);
+    if (what == action::deliver && self->handler_ && self->executor_.is_foreign()) {
+      auto executor = self->executor_.take();
+      asio::dispatch(executor, hop<typed_operation>(self));
+    } else {
+      self->release(what == action::deliver);
+    }
+  }
+
+  // Everything the handler needs moves to the stack and the memory goes back, so that the handler's
+  // next operation finds it.
+  void release(bool deliver) {
+    if (!handler_) {  // detached
+      auto allocator = *detached_memory_;
+      free_self(allocator);
+      return;
+    }
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    if (slot.is_connected()) slot.clear();
+    if (deliver && error && sequence != 0) explain(error);
+    auto allocator = memory::of(*handler_);
+    const std::error_code result = error;
+    const outcome_of_requests outcome{status, left, message};
+    Handler handler(std::move(*handler_));
+    const communicator comm(std::move(comm_));
+    Body body(std::move(body_));
+    free_self(allocator);
+    if (deliver) body.finish(std::move(handler), result, outcome, comm);
+  }
+
+  void free_self(typename memory::allocator& allocator) {
+    this->~typed_operation();
+    memory::traits::deallocate(allocator, this, 1);
+  }
+
+  handler_executor<Handler> executor_;
+  std::optional<Handler> handler_;  // empty once detached
+  std::optional<typename memory::allocator> detached_memory_;
+  communicator comm_;
+  Body body_;
+};
+
+template <class Handler, class Body>
+void start_operation::operator()(Handler&& handler, communicator comm, Body body) const {
+  using handler_type = std::decay_t<Handler>;
+  if (!comm) [[unlikely]] {
+    // There is no engine to complete it through; Asio's own loop must do.
+    asio::post(asio::get_associated_executor(handler),
+               [handler = handler_type(std::forward<Handler>(handler))]() mutable {
+                 with_defaults<typename Body::signature>::call(
+                     std::move(handler), make_error_code(errc::invalid_communicator));
+               });
+    return;
+  }
+  handler_type mine(std::forward<Handler>(handler));
+  typed_operation<handler_type, Body>::make(mine, std::move(comm), std::move(body))->start();
+}
+
+}  // namespace cohort::comm::detail

@@ -1,0 +1,96 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// How a verb is made: a small body that checks, posts and finishes, and one `initiate`.
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <system_error>
+
+namespace cohort::comm {
+
+/// What cancelling a started operation does.
+enum class cancels : std::uint8_t {
+  receive,  ///< total: MPI gives it up, or the message has already come
+  detach,   ///< terminal: nothing is borrowed, so the operation goes on alone
+  never     ///< MPI works on the caller's buffers: ignored; under a deadline it is reported
+};
+
+/// Where a body hands its requests in. Alive during `post` and `advance` only, with MPI locked.
+class poster {
+ public:
+  poster(communicator_state& comm, request_operation& op) noexcept : comm_(comm), op_(op) {}
+
+  [[nodiscard]] MPI_Comm native() const noexcept { return comm_.data.native(); }
+  [[nodiscard]] MPI_Comm exchange() const noexcept { return comm_.exchange.native(); }
+  [[nodiscard]] int rank() const noexcept { return comm_.data.rank(); }
+  [[nodiscard]] int size() const noexcept { return comm_.data.size(); }
+  [[nodiscard]] checks level() const noexcept { return comm_.options.checks; }
+  [[nodiscard]] request_operation& operation() const noexcept { return op_; }
+
+  /// Takes a request over if the call that made it succeeded. Returns the call's return code.
+  int add(int return_code, MPI_Request request) const {
+    if (return_code == MPI_SUCCESS) comm_.source.add(request, op_);
+    return return_code;
+  }
+  /// Looks for a message at every lap; the operation's `message` and `status` take it.
+  int add_probe(int source, int tag) const {
+    comm_.source.add_probe(source, tag, native(), op_);
+    return MPI_SUCCESS;
+  }
+
+ private:
+  communicator_state& comm_;
+  request_operation& op_;
+};
+
+/// What `finish` is told.
+struct outcome_of_requests {
+  MPI_Status status;
+  MPI_Request left;     ///< inactive, if a persistent request was waited for
+  MPI_Message message;  ///< what a probe found
+};
+
+/// One operation of a verb, before it is started. Moved into the operation, destroyed after the
+/// handler was called. A body may also have
+/// - `int peer() const`, for reports,
+/// - `collective_call call() const`, if a backend may take it,
+/// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks,
+/// - `bool advance(poster&)`: all requests so far are complete; post more and return true, or be
+///   done.
+template <class Body>
+concept operation_body = requires(Body& body, const Body& constant, const communicator& comm,
+                                  poster& post, failure_text& text) {
+  { Body::name } -> std::convertible_to<const char*>;
+  { Body::cancellation } -> std::convertible_to<cancels>;
+  { constant.check(comm) } noexcept -> std::same_as<std::error_code>;  // misuse that is seen here
+  constant.explain(text);                                             // the values, if it is one
+  { constant.bytes() } noexcept -> std::same_as<std::size_t>;
+  { body.post(post) } -> std::same_as<int>;  // MPI's return code
+  typename Body::signature;                  // completion signature
+};
+
+namespace detail {
+struct start_operation {
+  template <class Handler, class Body>
+  void operator()(Handler&& handler, communicator comm, Body body) const;
+};
+}  // namespace detail
+
+/// Starts `body` under `token`: the one way from a verb to MPI.
+template <operation_body Body, class Token>
+auto initiate(const communicator& comm, Body body, Token& token) {
+  return asio::async_initiate<Token, typename Body::signature>(detail::start_operation{}, token,
+                                                               comm, std::move(body));
+}
+
+}  // namespace cohort::comm
+
+#include <cohort/comm/detail/communicator.ipp>
+#include <cohort/comm/detail/typed_operation.hpp>

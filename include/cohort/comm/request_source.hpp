@@ -1,0 +1,186 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The one place that asks MPI whether requests are complete: one `MPI_Testsome` over all of them.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/mpi/error.hpp>
+#include <cohort/mpi/finalize.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/native.hpp>
+#include <cohort/mpi/state.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cohort::comm {
+
+class request_source;
+
+/// An operation that MPI works on: some requests, and what a stall report says about it.
+///
+/// It is finished when all its requests are. An operation of several stages (look for a message,
+/// then receive it) overrides what happens then through `advance`.
+class request_operation : public progress::operation {
+ public:
+  /// Called with the source locked when every request is complete. Returns true if it has added
+  /// more requests and goes on.
+  using advance_function = bool (*)(request_operation*);
+
+  const char* verb = "";          ///< for reports
+  std::uint64_t sequence = 0;     ///< of the communicator
+  std::size_t bytes = 0;          ///< what it moves; widens the spin time
+  int rank = -1;                  ///< in its communicator, for reports
+  int peer = -1;                  ///< other rank, where there is one
+  bool cancellable = false;       ///< a receive: MPI can be asked to give it up
+  std::error_code error;          ///< first error of any request
+  MPI_Status status{};            ///< of the last request that completed
+  MPI_Request left = MPI_REQUEST_NULL;  ///< what MPI left of the request: inactive, if persistent
+  MPI_Message message = MPI_MESSAGE_NULL;  ///< what a matched probe found
+
+ protected:
+  explicit request_operation(function run) noexcept : operation(run) {}
+  ~request_operation() = default;
+
+  advance_function advance_ = nullptr;
+
+ private:
+  friend class request_source;
+  static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
+
+  progress::engine::clock::time_point since_{};
+  std::size_t slot_ = nowhere;  // in the list of requests, or of probes
+  std::uint32_t parts_ = 0;     // requests and probes not yet complete
+  bool is_probe_ = false;
+  bool idle_ = false;      // a posted control receive: nobody waits for it
+  bool cancelled_ = false; // MPI_Cancel was called; a second call crashes Open MPI 4.1
+  bool stall_reported_ = false;
+};
+
+/// The source of an engine that polls MPI. One per context, found with
+/// `asio::use_service<request_source>(io)`.
+///
+/// Requests and their operations stand in parallel arrays; a completed entry is replaced by the
+/// last one, so completing k of n costs O(k) beyond `MPI_Testsome` itself. Matched probes are a
+/// second list, one `MPI_Improbe` each per look.
+///
+/// *Threads.* Everything that touches MPI or the lists happens under `guard`: the process-wide lock
+/// at SERIALIZED, the source's own mutex at MULTIPLE, nothing below, where there is one thread.
+class request_source : public asio::execution_context::service {
+ public:
+  using key_type = request_source;
+  static inline asio::execution_context::id id;
+
+  explicit request_source(asio::execution_context& context);
+  ~request_source() override;
+
+  /// Holds the lock that posting and looking need.
+  class guard {
+   public:
+    explicit guard(request_source& source) : source_(source), owns_(source.acquire()) {}
+    ~guard() { source_.release(owns_); }
+    guard(const guard&) = delete;
+    guard& operator=(const guard&) = delete;
+
+   private:
+    request_source& source_;
+    bool owns_;
+  };
+
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+
+  /// What stands in the way of calling MPI from this thread now; no error if nothing does.
+  [[nodiscard]] std::error_code usable() const noexcept;
+
+  // With the guard held:
+  /// Takes over a request of `op`.
+  void add(MPI_Request request, request_operation& op);
+  /// Looks for a message with `MPI_Improbe` at every test; `op.message` and `op.status` take it.
+  void add_probe(int source, int tag, MPI_Comm comm, request_operation& op);
+  /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
+  void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
+  [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
+
+  /// Asks MPI to give up a receive or ends a probe, once; takes the guard. The operation completes
+  /// through the loop with `operation_aborted`, or with its message if that came first.
+  void cancel(request_operation& op);
+
+  // poll_source and its options: called by the engine.
+  bool begin_lap(progress::ready_queue& ready);
+  std::size_t test(progress::ready_queue& ready);
+  void end_lap() noexcept;
+  [[nodiscard]] std::size_t pending() const noexcept {
+    return pending_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return bytes_.load(std::memory_order_relaxed);
+  }
+  bool park(progress::ready_queue& ready);
+  void unpark();
+  void leave();
+  void abandon();
+  void describe(std::string& text);
+  void tick(progress::engine::clock::time_point now);
+
+  /// Flags in shared memory that say whether this process is parked (`comm/detail/doorbells.hpp`).
+  void set_parked_flag(std::atomic<std::uint32_t>* flag) noexcept { parked_flag_ = flag; }
+  /// Number of control receives posted.
+  [[nodiscard]] std::size_t idle() const noexcept { return idle_.load(std::memory_order_relaxed); }
+  /// False while control receives exist that no doorbell announces: the engine then never parks.
+  void forbid_parking() noexcept { may_park_ = false; }
+
+ private:
+  struct probe {
+    int source;
+    int tag;
+    MPI_Comm comm;
+  };
+  static constexpr int window = 4096;  // requests in one MPI_Testsome
+
+  [[nodiscard]] bool acquire();
+  void release(bool owns) noexcept;
+  void shutdown() override {}  // the engine ends everything; see engine::leave
+  void took(request_operation& op, int error_of_request) noexcept;
+  void finish(request_operation& op, progress::ready_queue& ready);
+  void remove_request(std::size_t slot) noexcept;
+  void remove_probe(std::size_t slot) noexcept;
+  std::size_t test_requests(progress::ready_queue& ready);
+  std::size_t test_probes(progress::ready_queue& ready);
+  void test_one_by_one(int first, int count, int& found);
+  void fail_everything(std::error_code why, progress::ready_queue& ready);
+  void count_in(const request_operation& op) noexcept;
+  void count_out(const request_operation& op) noexcept;
+  static std::string line_about(const request_operation& op,
+                                progress::engine::clock::time_point now);
+
+  progress::engine& engine_;
+  const mpi::thread_level level_;
+  std::mutex own_mutex_;  // for the lists, where MPI needs no lock
+  enum class locking : std::uint8_t { none, process_wide, own } locking_;
+  bool lap_owns_ = false;  // written while the lock is held
+
+  std::vector<MPI_Request> requests_;
+  std::vector<request_operation*> operations_;
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+  std::vector<probe> probes_;
+  std::vector<request_operation*> probing_;
+  std::size_t next_window_ = 0;
+
+  std::atomic<std::size_t> pending_{0};  // requests and probes that somebody waits for
+  std::atomic<std::size_t> bytes_{0};
+  std::atomic<std::size_t> idle_{0};
+  std::atomic<std::uint32_t>* parked_flag_ = nullptr;
+  bool may_park_ = true;
+  std::chrono::nanoseconds stall_warning_{0};
+};
+
+}  // namespace cohort::comm
+
+#include <cohort/comm/detail/request_source.ipp>

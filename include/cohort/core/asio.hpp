@@ -1,0 +1,101 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The one place that knows which Asio it is built on (1.22.1 up to the newest).
+///
+/// It includes the fine-grained headers that the library and the call sites in the documentation
+/// need, and smooths over the names that moved between versions. `<asio.hpp>` is never included: it
+/// costs a second per translation unit, this subset about 0.6 s.
+
+#include <asio/version.hpp>
+
+#if ASIO_VERSION < 102201
+#error "cohort needs Asio 1.22.1 or newer"
+#endif
+
+// Asio before 1.26 switches coroutines off on Clang unless it is told otherwise, because it asks for
+// the macro of the Coroutines TS. That must happen before the first Asio header is seen.
+#if defined(__clang__) && ASIO_VERSION < 102600 && !defined(ASIO_HAS_CO_AWAIT)
+#if defined(ASIO_DETAIL_CONFIG_HPP)
+#error "include a cohort header before the first Asio header, or define ASIO_HAS_CO_AWAIT=1: \
+this Asio does not see Clang's C++20 coroutines by itself"
+#endif
+#define ASIO_HAS_CO_AWAIT 1
+#if !defined(ASIO_HAS_STD_COROUTINE)
+#define ASIO_HAS_STD_COROUTINE 1
+#endif
+#endif
+
+#include <asio/any_io_executor.hpp>
+#include <asio/associated_allocator.hpp>
+#include <asio/associated_cancellation_slot.hpp>
+#include <asio/associated_executor.hpp>
+#include <asio/async_result.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/bind_executor.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/defer.hpp>
+#include <asio/detached.hpp>
+#include <asio/dispatch.hpp>
+#include <asio/error.hpp>
+#include <asio/execution_context.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+#include <asio/use_future.hpp>
+#if ASIO_VERSION < 102300
+#include <asio/experimental/as_tuple.hpp>
+#include <asio/experimental/deferred.hpp>
+#else
+#include <asio/as_tuple.hpp>
+#include <asio/deferred.hpp>
+#endif
+
+#include <type_traits>
+#include <utility>
+
+namespace cohort {
+
+/// The token that every verb uses when none is given: `co_await verb(...)` inside an awaitable.
+using default_token = asio::use_awaitable_t<>;
+
+#if ASIO_VERSION < 102300
+using asio::experimental::deferred;
+template <class Token>
+using basic_as_tuple = asio::experimental::as_tuple_t<Token>;
+#else
+using asio::deferred;
+template <class Token>
+using basic_as_tuple = asio::as_tuple_t<Token>;
+#endif
+
+/// Type of \ref as_tuple. Used bare it means `as_tuple(use_awaitable)`.
+struct as_tuple_token : basic_as_tuple<default_token> {
+  constexpr as_tuple_token() : basic_as_tuple<default_token>(default_token{}) {}
+
+  template <class Token>
+  [[nodiscard]] constexpr auto operator()(Token&& token) const {
+    return basic_as_tuple<std::decay_t<Token>>(std::forward<Token>(token));
+  }
+};
+
+/// Delivers the completion arguments, the error code included, as one `std::tuple` and throws
+/// nothing: `auto [ec] = co_await cohort::barrier(world, cohort::as_tuple);`. Also
+/// `cohort::as_tuple(token)`. One name on every Asio version (1.22 has no `asio::as_tuple`).
+inline constexpr as_tuple_token as_tuple{};
+
+/// Satisfied by completion tokens that can take completions of signature `Signature`.
+template <class Token, class Signature>
+concept completion_token_for = asio::completion_token_for<std::remove_cvref_t<Token>, Signature>;
+
+}  // namespace cohort
+
+template <class... Signatures>
+class asio::async_result<cohort::as_tuple_token, Signatures...>
+    : public asio::async_result<cohort::basic_as_tuple<cohort::default_token>, Signatures...> {};

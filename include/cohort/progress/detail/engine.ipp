@@ -1,0 +1,339 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `progress/engine.hpp`: laps, naps, parking and the end.
+
+namespace cohort::progress {
+
+/// What is posted to the loop for the next lap. Its memory comes from the pool.
+struct engine::lap_handler {
+  using allocator_type = pool_allocator<void>;
+  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
+  void operator()() const { self->lap(); }
+  engine* self;
+};
+
+struct engine::nap_handler {
+  using allocator_type = pool_allocator<void>;
+  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
+  void operator()(const std::error_code& cancelled) const {
+    if (cancelled) return;
+    auto expected = state::napping;
+    {
+      const std::lock_guard fallen_asleep(self->nap_mutex_);
+      if (!self->state_.compare_exchange_strong(expected, state::running)) return;
+    }
+    self->lap();
+  }
+  engine* self;
+};
+
+struct engine::lap_scope {
+  explicit lap_scope(engine* self) noexcept : outer(lapping_) { lapping_ = self; }
+  ~lap_scope() { lapping_ = outer; }
+  lap_scope(const lap_scope&) = delete;
+  engine* outer;
+};
+
+// ---- called from anywhere ------------------------------------------------------------------
+
+inline void engine::complete(operation* op) {
+  op->settle();
+  if (lapping_ == this) {
+    ready_.push(op);
+    return;
+  }
+  {
+    const std::lock_guard hold(handed_in_mutex_);
+    handed_in_.push(op);
+  }
+  has_handed_in_.store(true, std::memory_order_release);
+  wake();
+}
+
+// A starter sets `poked_` and then reads the state; a lap that ends stores the state and then reads
+// `poked_`. Both are sequentially consistent, so at least one of the two sees the other.
+inline void engine::wake() {
+  poked_.store(true);
+  state seen = state_.load();
+  while (seen == state::idle || seen == state::napping || seen == state::parked) {
+    if (state_.compare_exchange_weak(seen, state::running)) {
+      if (seen == state::idle) now_.store(clock::now().time_since_epoch().count());
+      asio::post(io_.get_executor(), lap_handler{this});
+      return;
+    }
+  }
+}
+
+inline void engine::look() {
+  if (lapping_ == this) {
+    events_ += look_into(ready_, 1);
+    return;
+  }
+  ready_queue found;
+  look_into(found, 1);
+  if (found.empty()) return;
+  {
+    const std::lock_guard hold(handed_in_mutex_);
+    handed_in_.append(found);
+  }
+  has_handed_in_.store(true, std::memory_order_release);
+  wake();
+}
+
+template <class Predicate>
+bool engine::drive_until(Predicate done, std::chrono::nanoseconds bound) {
+  const auto until = clock::now() + bound;
+  while (!done()) {
+    if (clock::now() >= until) return done();
+    look();
+  }
+  return true;
+}
+
+inline std::chrono::nanoseconds engine::drain_bound() const noexcept {
+  if (process::failed.load(std::memory_order_relaxed) || std::uncaught_exceptions() > 0) {
+    return process::failure_time_left(options_.drain_after_failure);
+  }
+  return options_.drain;
+}
+
+inline bool engine::leave(std::chrono::nanoseconds bound) {
+  for (const source_ref& source : sources_) source.leave();
+  const bool all = drive_until([this] { return pending() == 0; }, bound);
+  if (!all) {
+    std::string text;
+    describe(text);
+    process::add_leftovers(text);
+    for (const source_ref& source : sources_) source.abandon();
+  }
+  return all;
+}
+
+inline std::size_t engine::pending() const {
+  std::size_t sum = 0;
+  for (const source_ref& source : sources_) sum += source.pending();
+  return sum;
+}
+
+inline std::size_t engine::bytes() const {
+  std::size_t sum = 0;
+  for (const source_ref& source : sources_) sum += source.bytes();
+  return sum;
+}
+
+inline void engine::describe(std::string& text) const {
+  for (const source_ref& source : sources_) source.describe(text);
+}
+
+inline engine_statistics engine::statistics() const noexcept {
+  return {laps_.get(), tests_.get(), completions_.get(), parks_.get()};
+}
+
+inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
+  // One source is the usual case; with several, all are held for the looks of one call.
+  std::size_t begun = 0;
+  std::size_t found = 0;
+  unsigned done = 0;
+  while (begun < sources_.size()) {
+    if (!sources_[begun].begin_lap(ready)) {
+      while (begun > 0) sources_[--begun].end_lap();
+      return ready.empty() ? 0 : 1;
+    }
+    ++begun;
+  }
+  for (; done < looks && found == 0; ++done) {
+    for (const source_ref& source : sources_) found += source.test(ready);
+  }
+  while (begun > 0) sources_[--begun].end_lap();
+  tests_.add(done);
+  completions_.add(found);
+  return found;
+}
+
+// ---- the lap -------------------------------------------------------------------------------
+
+// 1. Undo sleep: disarm the timer, clear the parked flags.
+// 2. Rounds of looks; what a look finds is delivered before the next look.
+// 3. A long round ends with one nested `poll_one()`, so nobody else starves.
+// 4. Decide: another lap at once, a nap, parked, or nothing.
+// A handler that throws leaves through here: the rest stays queued and another lap is posted.
+inline void engine::lap() {
+  const lap_scope scope(this);
+  laps_.add(1);
+  if (timer_armed_) {
+    const std::lock_guard armed(nap_mutex_);
+    timer_->cancel();
+    timer_armed_ = false;
+  }
+  if (was_parked_) {
+    was_parked_ = false;
+    for (const source_ref& source : sources_) source.unpark();
+  }
+  try {
+    rounds();
+  } catch (...) {
+    again();
+    throw;
+  }
+  end_of_lap();
+}
+
+inline void engine::rounds() {
+  if (after_nap_ || short_laps_ > 0) {
+    if (short_laps_ > 0) --short_laps_;
+    round(options_.short_lap);
+    // The clock costs as much as two looks, so short laps read it now and then only.
+    if (after_nap_ || (short_laps_ & 7U) == 0) tick();
+    after_nap_ = false;
+    return;
+  }
+  constexpr int most_rounds = 16;  // then the loop's own turn, for `run_for` and other threads
+  for (int n = 0; n < most_rounds; ++n) {
+    const auto before = coarse_now();
+    const std::uint64_t events_before = events_;
+    if (!round(long_budget_)) {
+      tick();
+      return;
+    }
+    tick();
+    if (events_ == events_before) {  // only looks: this is what they cost
+      const auto cost = coarse_now() - before;
+      if (n > 0 && cost > options_.long_lap_time) long_budget_ = std::max(long_budget_ / 2, 1U);
+      if (n > 0 && cost * 2 < options_.long_lap_time) {
+        long_budget_ = std::min(long_budget_ * 2, options_.long_lap);
+      }
+      if (!backoff_.spins(coarse_now(), bytes(), oversubscribed_, options_)) return;
+    } else {
+      backoff_.reset(coarse_now(), options_);
+      seen_events_ = events_;
+    }
+    if (io_.poll_one() != 0) {
+      short_laps_ = options_.short_laps;
+      return;
+    }
+    if (io_.stopped()) return;
+  }
+}
+
+/// Looks `budget` times, delivering on the way. False when nothing is left to look at, or when
+/// handlers had their share.
+inline bool engine::round(unsigned budget) {
+  constexpr unsigned most_deliveries = 64;
+  unsigned deliveries = 0;
+  for (;;) {
+    if (has_handed_in_.load(std::memory_order_relaxed)) take_handed_in();
+    while (!ready_.empty()) {
+      if (++deliveries > most_deliveries) return false;
+      ready_.pop()->deliver();
+      // A chain of handlers that compute must not keep timers and sockets waiting for long.
+      if (deliveries % 8 == 0) {
+        const auto before = coarse_now();
+        tick();
+        if (coarse_now() - before > options_.long_lap_time * 4) return true;
+      }
+    }
+    if (has_handed_in_.load(std::memory_order_relaxed)) continue;
+    if (pending() == 0) return false;
+    if (budget == 0) return true;
+    const std::uint64_t tests_before = tests_.get();
+    const std::size_t found = look_into(ready_, budget);
+    budget -= std::min<unsigned>(budget, static_cast<unsigned>(tests_.get() - tests_before));
+    if (tests_.get() == tests_before && ready_.empty()) return false;
+    events_ += found;
+  }
+}
+
+inline void engine::take_handed_in() {
+  const std::lock_guard hold(handed_in_mutex_);
+  has_handed_in_.store(false, std::memory_order_relaxed);
+  ready_.append(handed_in_);
+}
+
+inline void engine::tick() {
+  const auto now = clock::now();
+  now_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  constexpr auto period = std::chrono::milliseconds(50);
+  if (now - last_tick_ < period) return;
+  last_tick_ = now;
+  for (const source_ref& source : sources_) source.tick(now);
+}
+
+inline void engine::end_of_lap() {
+  if (poked_.load(std::memory_order_relaxed)) {
+    poked_.store(false);
+    ++events_;
+  }
+  if (!ready_.empty() || has_handed_in_.load(std::memory_order_acquire)) return again();
+  if (pending() == 0) {
+    if (try_park()) return;
+    if (!ready_.empty() || pending() != 0) return again();
+    state_.store(state::idle);
+    auto expected = state::idle;
+    if (poked_.load() && state_.compare_exchange_strong(expected, state::running)) again();
+    return;
+  }
+  if (events_ != seen_events_) {
+    seen_events_ = events_;
+    backoff_.reset(coarse_now(), options_);
+    return again();
+  }
+  if (backoff_.spins(coarse_now(), bytes(), oversubscribed_, options_)) return again();
+  nap();
+}
+
+/// Goes to sleep until the doorbell rings, if control receives are all there is.
+inline bool engine::try_park() {
+  if (wake_up_ == nullptr) return false;
+  bool quiet = true;
+  for (const source_ref& source : sources_) quiet = source.park(ready_) && quiet;
+  if (!quiet) {
+    for (const source_ref& source : sources_) source.unpark();
+    return false;
+  }
+  was_parked_ = true;
+  wake_up_->arm();
+  parks_.add(1);
+  state_.store(state::parked);
+  auto expected = state::parked;
+  if (poked_.load() && state_.compare_exchange_strong(expected, state::running)) again();
+  return true;
+}
+
+inline void engine::nap() {
+  const auto duration = backoff_.nap(coarse_now(), options_);
+  after_nap_ = true;
+  const std::lock_guard falling_asleep(nap_mutex_);
+  if (!timer_) timer_.emplace(io_);
+  timer_->expires_after(duration);
+  timer_->async_wait(nap_handler{this});
+  timer_armed_ = true;
+  state_.store(state::napping);
+  auto expected = state::napping;
+  if (poked_.load() && state_.compare_exchange_strong(expected, state::running)) again();
+}
+
+/// The next lap, behind whatever else the loop has to do.
+inline void engine::again() { asio::defer(io_.get_executor(), lap_handler{this}); }
+
+// ---- the end -------------------------------------------------------------------------------
+
+// Handlers are destroyed, never called; MPI is drained first, because buffers may live in the
+// coroutine frames that die with them.
+inline void engine::shutdown() {
+  state_.store(state::stopped);
+  leave(drain_bound());
+  timer_.reset();
+  destroy_ready();
+}
+
+// Frames that die in the shutdown of other services may hand in operations after ours.
+inline engine::~engine() { destroy_ready(); }
+
+inline void engine::destroy_ready() {
+  take_handed_in();
+  while (!ready_.empty()) ready_.pop()->destroy();
+}
+
+}  // namespace cohort::progress

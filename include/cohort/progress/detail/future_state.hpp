@@ -1,0 +1,260 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What a future, its awaiting coroutine and its operation share.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <atomic>
+#include <coroutine>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <tuple>
+#include <variant>
+
+namespace cohort::progress::detail {
+
+/// The part that does not depend on the result: who waits, and whether MPI still holds the buffers.
+class future_state_base {
+ public:
+  enum class phase : std::uint8_t { pending, waited_for, ready };
+  using awaitable_handler =
+      typename asio::async_result<asio::use_awaitable_t<>, void()>::handler_type;
+
+  [[nodiscard]] bool is_ready() const noexcept {
+    return phase_.load(std::memory_order_acquire) == phase::ready;
+  }
+
+  /// Called by an operation when it takes the handler: from now on a dropped future waits.
+  void belongs_to(engine& owner, operation& op, bool borrows) noexcept {
+    engine_ = &owner;
+    if (!borrows) return;
+    settled_.store(false, std::memory_order_relaxed);
+    op.report_settled_to(&settled_);
+  }
+
+  /// False if the result has come meanwhile: go on without suspending.
+  template <class Waiter>
+  bool set_waiter(Waiter waiter) {
+    waiter_.template emplace<Waiter>(std::move(waiter));
+    auto expected = phase::pending;
+    if (phase_.compare_exchange_strong(expected, phase::waited_for)) return true;
+    return false;
+  }
+
+  void set_awaitable_waiter(awaitable_handler&& handler) {
+    if (!set_waiter(std::move(handler))) resume();
+  }
+
+  void wait_blocking() const {
+    if (is_ready()) return;
+    if (engine_ != nullptr && engine_->get_executor().running_in_this_thread()) {
+      throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
+                              "future::get() on the thread that runs the loop");
+    }
+    for (auto seen = phase_.load(); seen != phase::ready; seen = phase_.load()) phase_.wait(seen);
+  }
+
+  /// Cancels the operation behind the future.
+  [[nodiscard]] asio::cancellation_signal& cancellation() noexcept { return cancellation_; }
+
+  /// The frame that was to await this dies: see the class future.
+  void dropped() noexcept {
+    if (settled_.load(std::memory_order_acquire) || engine_ == nullptr) return;
+    const bool done = engine_->drive_until(
+        [this] { return settled_.load(std::memory_order_acquire); }, engine_->drain_bound());
+    if (done) return;
+    std::string text = "a future over a borrowed buffer was destroyed while MPI still uses the "
+                       "buffer, and the operation did not end in time; in flight:\n";
+    engine_->describe(text);
+    process::end_job(text);
+  }
+
+ protected:
+  void become_ready() {
+    const phase before = phase_.exchange(phase::ready);
+    phase_.notify_all();
+    if (before == phase::waited_for) resume();
+  }
+
+  /// The operation was destroyed without completing: the context is going away. Who blocks in
+  /// `get()` is told; a waiting coroutine is destroyed, which breaks the cycle of state and frame.
+  void abandoned() noexcept {
+    settled_.store(true, std::memory_order_release);
+    phase_.store(phase::ready);
+    phase_.notify_all();
+    const auto frame = std::move(waiter_);
+    waiter_.emplace<std::monostate>();
+  }
+
+ private:
+  void resume() {
+    if (auto* plain = std::get_if<std::coroutine_handle<>>(&waiter_)) {
+      plain->resume();
+      return;
+    }
+    auto handler = std::move(std::get<awaitable_handler>(waiter_));
+    waiter_.emplace<std::monostate>();
+    asio::dispatch(std::move(handler));
+  }
+
+  std::atomic<phase> phase_{phase::pending};
+  std::atomic<bool> settled_{true};
+  engine* engine_ = nullptr;
+  asio::cancellation_signal cancellation_;
+  std::variant<std::monostate, std::coroutine_handle<>, awaitable_handler> waiter_;
+};
+
+template <class T>
+class future_state : public future_state_base {
+ public:
+  using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+
+  template <class... Values>
+  void set(std::exception_ptr error, Values&&... values) {
+    error_ = std::move(error);
+    if (!error_) value_.emplace(std::forward<Values>(values)...);
+    become_ready();
+  }
+  void abandon() noexcept {
+    error_ = std::make_exception_ptr(std::system_error(make_error_code(errc::engine_stopped)));
+    abandoned();
+  }
+
+  T take() {
+    if (error_) std::rethrow_exception(error_);
+    if constexpr (!std::is_void_v<T>) return std::move(*value_);
+  }
+
+ private:
+  std::exception_ptr error_;
+  std::optional<stored> value_;
+};
+
+template <class T>
+using state_ptr = std::shared_ptr<future_state<T>>;
+
+template <class T>
+state_ptr<T> make_state() {
+  return std::allocate_shared<future_state<T>>(pool_allocator<future_state<T>>());
+}
+
+/// Owns the duty of whoever drops a future in flight. Lives in the frame of \ref wait_for.
+template <class T>
+class state_duty {
+ public:
+  explicit state_duty(state_ptr<T> state) noexcept : state_(std::move(state)) {}
+  state_duty(state_duty&&) noexcept = default;
+  state_duty& operator=(state_duty&&) = delete;
+  ~state_duty() {
+    if (state_) state_->dropped();
+  }
+  [[nodiscard]] future_state<T>& operator*() const noexcept { return *state_; }
+
+ private:
+  state_ptr<T> state_;
+};
+
+/// Passes a cancellation of the waiting coroutine on to the operation.
+struct forward_cancellation {
+  future_state_base* state;
+  void operator()(asio::cancellation_type type) const { state->cancellation().emit(type); }
+};
+
+struct wait_initiation {
+  template <class Handler>
+  void operator()(Handler&& handler, future_state_base* state) const {
+    auto slot = asio::get_associated_cancellation_slot(handler);
+    if (slot.is_connected()) slot.template emplace<forward_cancellation>(state);
+    state->set_awaitable_waiter(std::forward<Handler>(handler));
+  }
+};
+
+/// The coroutine inside a future: lazy, so that it costs nothing until awaited.
+template <class T>
+asio::awaitable<T> wait_for(state_duty<T> duty) {
+  if (!(*duty).is_ready()) {
+    future_state_base* state = &*duty;
+    co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+        wait_initiation{}, asio::use_awaitable, state);
+  }
+  co_return (*duty).take();
+}
+
+/// void, one value, or a tuple: the shape that `co_await` returns.
+template <class... Values>
+struct value_of {
+  using type = std::tuple<Values...>;
+};
+template <>
+struct value_of<> {
+  using type = void;
+};
+template <class Value>
+struct value_of<Value> {
+  using type = Value;
+};
+
+/// The handler that fills the state. `Args` is the completion signature, decayed.
+template <class... Args>
+class future_handler {
+  template <class First, class... Rest>
+  static auto shape(std::tuple<First, Rest...>*) {
+    constexpr bool is_error =
+        std::is_same_v<First, std::error_code> || std::is_same_v<First, std::exception_ptr>;
+    if constexpr (is_error) {
+      return std::type_identity<typename value_of<Rest...>::type>{};
+    } else {
+      return std::type_identity<typename value_of<First, Rest...>::type>{};
+    }
+  }
+  static auto shape(std::tuple<>*) { return std::type_identity<void>{}; }
+
+ public:
+  using value_type = typename decltype(shape(static_cast<std::tuple<Args...>*>(nullptr)))::type;
+  using cancellation_slot_type = asio::cancellation_slot;
+
+  explicit future_handler(state_ptr<value_type> state) noexcept : state_(std::move(state)) {}
+  future_handler(future_handler&&) noexcept = default;
+  future_handler& operator=(future_handler&&) = delete;
+  ~future_handler() {
+    if (state_) state_->abandon();
+  }
+
+  [[nodiscard]] cancellation_slot_type get_cancellation_slot() const noexcept {
+    return state_->cancellation().slot();
+  }
+  void belongs_to(engine& owner, operation& op, bool borrows) const noexcept {
+    state_->belongs_to(owner, op, borrows);
+  }
+
+  void operator()() { finish(nullptr); }
+  template <class First, class... Rest>
+  void operator()(First&& first, Rest&&... rest) {
+    using first_type = std::decay_t<First>;
+    if constexpr (std::is_same_v<first_type, std::exception_ptr>) {
+      finish(std::forward<First>(first), std::forward<Rest>(rest)...);
+    } else if constexpr (std::is_same_v<first_type, std::error_code>) {
+      finish(first ? std::make_exception_ptr(std::system_error(first)) : nullptr,
+             std::forward<Rest>(rest)...);
+    } else {
+      finish(nullptr, std::forward<First>(first), std::forward<Rest>(rest)...);
+    }
+  }
+
+ private:
+  template <class... Values>
+  void finish(std::exception_ptr error, Values&&... values) {
+    const auto state = std::move(state_);
+    state->set(std::move(error), std::forward<Values>(values)...);
+  }
+
+  state_ptr<value_type> state_;
+};
+
+}  // namespace cohort::progress::detail

@@ -1,0 +1,234 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The engine: an Asio service that looks at what only answers when asked.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/progress/backoff.hpp>
+#include <cohort/progress/operation.hpp>
+#include <cohort/progress/pool.hpp>
+#include <cohort/progress/source.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cohort::progress {
+
+/// What an engine has done since it was made.
+struct engine_statistics {
+  std::uint64_t laps = 0;         ///< times the loop entered the engine
+  std::uint64_t tests = 0;        ///< looks at all sources
+  std::uint64_t completions = 0;  ///< operations whose outcome a look found
+  std::uint64_t parked = 0;       ///< times it went to sleep until a doorbell rings
+};
+
+/// Wakes an engine that sleeps although control messages may arrive (`progress/doorbell.hpp`).
+class wake_up {
+ public:
+  virtual ~wake_up() = default;
+  /// Begins to wait for a ring, unless it waits already. Called inside a handler of the loop only.
+  virtual void arm() = 0;
+};
+
+/// One engine per `asio::io_context`, found with `asio::use_service<engine>(io)`.
+///
+/// It looks from the thread that runs the context, in *laps*. A lap looks up to 128 times for at
+/// most 4 us while the loop has nothing else to do, lets one other handler run, and goes on; when
+/// there was another handler, the next 64 laps are 8 looks long. What a look finds is delivered on
+/// the lap's own stack. After a quiet time the engine sleeps on a timer; with nothing pending there
+/// is no handler, no timer and no work, so `io.run()` returns.
+///
+/// *Threads.* Every function may be called from any thread unless it says otherwise. Sources bring
+/// their own locks. One lap runs at a time, also when several threads run the context.
+class engine : public asio::execution_context::service {
+ public:
+  using key_type = engine;
+  static inline asio::execution_context::id id;
+  using clock = std::chrono::steady_clock;
+
+  explicit engine(asio::execution_context& context)
+      : asio::execution_context::service(context), io_(static_cast<asio::io_context&>(context)) {
+    in_flight_.attach(this);
+  }
+  ~engine() override;
+
+  /// Replaces the options. Call it before operations are started.
+  void configure(const engine_options& options) {
+    options_ = options;
+    long_budget_ = options.long_lap;
+  }
+  [[nodiscard]] const engine_options& options() const noexcept { return options_; }
+  /// Tells the engine that ranks outnumber cores on this node: it then spins 5 us at most.
+  void set_oversubscribed(bool yes) noexcept { oversubscribed_ = yes; }
+
+  /// Adds a source, which must outlive the context's last handler. Call it from a source's own
+  /// constructor or before the loop runs.
+  template <poll_source Source>
+  void attach(Source& source) {
+    sources_.emplace_back(source);
+  }
+  void detach(const void* source) {
+    std::erase_if(sources_, [source](const source_ref& ref) { return ref.is(source); });
+  }
+  void set_wake_up(wake_up* bell) noexcept { wake_up_ = bell; }
+
+  [[nodiscard]] asio::io_context& context() const noexcept { return io_; }
+  [[nodiscard]] asio::io_context::executor_type get_executor() const noexcept {
+    return io_.get_executor();
+  }
+
+  /// A source calls this when an operation has been added to it. Inside a lap it costs nothing.
+  void started() noexcept(false) {
+    if (lapping_ == this) {
+      ++events_;
+    } else {
+      wake();
+    }
+  }
+
+  /// Hands in an operation whose outcome is known. It is delivered by the loop, never from here.
+  void complete(operation* op);
+
+  /// Makes the loop enter the engine soon.
+  void wake();
+
+  /// One look at every source from inside a computation. Runs no handler.
+  void look();
+
+  /// Looks in place until `done()` or until `bound` has passed, running no handler; returns
+  /// `done()`. For destructors and for the end of a context.
+  template <class Predicate>
+  bool drive_until(Predicate done, std::chrono::nanoseconds bound);
+
+  /// The bound for waiting in place: `drain`, or what is left of `drain_after_failure` once the
+  /// program has failed or an exception is being handled.
+  [[nodiscard]] std::chrono::nanoseconds drain_bound() const noexcept;
+
+  /// Cancels what can be cancelled and waits in place, bounded, until nothing is pending; what is
+  /// pending after that is given up for good. Returns true if nothing was.
+  bool leave(std::chrono::nanoseconds bound);
+
+  /// Time of the last look, good to a lap. Cheap: no clock is read while the loop is busy.
+  [[nodiscard]] clock::time_point coarse_now() const noexcept {
+    return clock::time_point(clock::duration(now_.load(std::memory_order_relaxed)));
+  }
+
+  [[nodiscard]] engine_statistics statistics() const noexcept;
+  [[nodiscard]] std::size_t pending() const;
+  void describe(std::string& text) const;
+
+ private:
+  enum class state : std::uint8_t { idle, running, napping, parked, stopped };
+  struct lap_handler;
+  struct nap_handler;
+  struct lap_scope;
+
+  void shutdown() override;
+  void destroy_ready();
+
+  void lap();
+  void rounds();
+  bool round(unsigned budget);
+  void deliver_ready();
+  std::size_t look_into(ready_queue& ready, unsigned looks);
+  void take_handed_in();
+  void end_of_lap();
+  bool try_park();
+  void nap();
+  void again();
+  void tick();
+  [[nodiscard]] std::size_t bytes() const;
+
+  static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
+
+  asio::io_context& io_;
+  engine_options options_ = engine_options::from_environment();
+  std::vector<source_ref> sources_;
+  wake_up* wake_up_ = nullptr;
+
+  // Touched by the lap only.
+  ready_queue ready_;
+  unsigned long_budget_ = options_.long_lap;
+  unsigned short_laps_ = 0;
+  std::uint64_t events_ = 0;
+  std::uint64_t seen_events_ = 0;
+  bool after_nap_ = false;
+  bool timer_armed_ = false;
+  bool was_parked_ = false;
+  bool oversubscribed_ = false;
+  backoff backoff_;
+  clock::time_point last_tick_{};
+  // Constructed when first needed: a timer's existence makes every turn of the loop dearer.
+  std::optional<asio::steady_timer> timer_;
+
+  std::atomic<state> state_{state::idle};
+  std::atomic<bool> poked_{false};  // something was started outside a lap
+  std::atomic<clock::rep> now_{0};
+  std::mutex nap_mutex_;  // arming the timer and falling asleep are one step
+  std::mutex handed_in_mutex_;
+  ready_queue handed_in_;
+  std::atomic<bool> has_handed_in_{false};
+
+  struct relaxed_counter {
+    std::atomic<std::uint64_t> value{0};
+    void add(std::uint64_t n) noexcept {  // one writer at a time, so no read-modify-write
+      value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    }
+    [[nodiscard]] std::uint64_t get() const noexcept {
+      return value.load(std::memory_order_relaxed);
+    }
+  };
+  relaxed_counter laps_, tests_, completions_, parks_;
+
+  // Lets code below this layer ask every engine of the process what is in flight.
+  class in_flight_hook final : public process::hooks {
+   public:
+    ~in_flight_hook() { process::remove_hooks(this); }
+    void attach(engine* owner) {
+      owner_ = owner;
+      process::add_hooks(this);
+    }
+    void describe(std::string& text) override { owner_->describe(text); }
+    bool drain(std::chrono::nanoseconds bound) override { return owner_->leave(bound); }
+
+   private:
+    engine* owner_ = nullptr;
+  };
+  in_flight_hook in_flight_;
+};
+
+}  // namespace cohort::progress
+
+namespace cohort {
+
+using progress::engine_options;
+using progress::engine_statistics;
+
+/// The engine of `io`, with `options` from now on.
+inline progress::engine& use_engine(asio::io_context& io, const engine_options& options) {
+  auto& engine = asio::use_service<progress::engine>(io);
+  engine.configure(options);
+  return engine;
+}
+
+/// The engine of `io`, made at the first call.
+inline progress::engine& use_engine(asio::io_context& io) {
+  return asio::use_service<progress::engine>(io);
+}
+
+/// How often the engine of `io` has looked, and what it found.
+[[nodiscard]] inline engine_statistics engine_stats(asio::io_context& io) {
+  return asio::use_service<progress::engine>(io).statistics();
+}
+
+}  // namespace cohort
+
+#include <cohort/progress/detail/engine.ipp>

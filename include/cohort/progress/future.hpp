@@ -1,0 +1,102 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::future<T>`: an operation that has already started, to be awaited later.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/progress/detail/future_state.hpp>
+
+#include <coroutine>
+#include <utility>
+
+namespace cohort {
+
+/// The token that starts an operation now and returns a \ref future.
+struct as_future_t {
+  constexpr as_future_t() noexcept {}  // user-provided: g++ 12, see tests/compilers/gcc12.cpp
+};
+inline constexpr as_future_t as_future{};
+
+/// The result of an operation in flight.
+///
+/// It is eager: `as_future` has started the operation. Await it once with `co_await std::move(f)`,
+/// from any coroutine; or call `get()` from a thread that does not run the loop. It derives from
+/// `asio::awaitable<T>`, so `&&`, `||`, `co_spawn` and `when_all` take it.
+///
+/// *Dropped* while in flight: over a borrowed buffer the destructor waits inside MPI for that
+/// request, 30 s at most (2 s for everything together while an exception is on its way), then names
+/// it and ends the job, because MPI would go on writing into freed memory. Over a buffer that the
+/// operation owns it lets go. The duty is the coroutine frame's, so it moves with the awaitable.
+///
+/// *Cancellation* of the await is cancellation of the operation. *Cost*: one coroutine frame.
+template <class T = void>
+class [[nodiscard]] future : public asio::awaitable<T> {
+ public:
+  using value_type = T;
+
+  /// For the token: a future of the operation that fills `shared`.
+  explicit future(progress::detail::state_ptr<T> shared)
+      : asio::awaitable<T>(progress::detail::wait_for(progress::detail::state_duty<T>(shared))),
+        state_(std::move(shared)) {}
+  future(future&& other) noexcept = default;
+  /// Swaps, so that no frame leaks (Asio 1.22 forgets the old one).
+  future& operator=(future&& other) noexcept {
+    asio::awaitable<T> mine(static_cast<asio::awaitable<T>&&>(*this));
+    static_cast<asio::awaitable<T>&>(*this) = static_cast<asio::awaitable<T>&&>(other);
+    static_cast<asio::awaitable<T>&>(other) = std::move(mine);
+    state_.swap(other.state_);
+    return *this;
+  }
+  ~future() = default;
+
+  /// True once the result is there; awaiting then does not suspend.
+  [[nodiscard]] bool is_ready() const noexcept { return state_ && state_->is_ready(); }
+  /// False after the future was moved from.
+  [[nodiscard]] bool valid() const noexcept { return asio::awaitable<T>::valid(); }
+
+  /// Blocks until the result is there and returns it or throws its error. For plain threads: on the
+  /// loop's own thread it throws `std::errc::resource_deadlock_would_occur`, for there nobody would
+  /// be left to make progress.
+  T get() {
+    const auto state = state_;
+    state->wait_blocking();
+    const asio::awaitable<T> done(std::move(*this));  // its frame has no duty left
+    return state->take();
+  }
+
+  /// For coroutines of other libraries: resumes on the loop's thread.
+  auto operator co_await() && noexcept;
+
+ private:
+  progress::detail::state_ptr<T> state_;
+};
+
+template <class T>
+auto future<T>::operator co_await() && noexcept {
+  struct awaiter {
+    future self;
+    [[nodiscard]] bool await_ready() const noexcept { return self.is_ready(); }
+    bool await_suspend(std::coroutine_handle<> caller) { return self.state_->set_waiter(caller); }
+    T await_resume() { return self.state_->take(); }
+  };
+  return awaiter{std::move(*this)};
+}
+
+}  // namespace cohort
+
+/// Makes `as_future` a completion token for every asynchronous operation, cohort's or Asio's.
+template <class R, class... Args>
+class asio::async_result<cohort::as_future_t, R(Args...)> {
+  using handler = cohort::progress::detail::future_handler<std::decay_t<Args>...>;
+
+ public:
+  using return_type = cohort::future<typename handler::value_type>;
+
+  template <class Initiation, class Token, class... InitArgs>
+  static return_type initiate(Initiation&& initiation, Token&&, InitArgs&&... args) {
+    auto state = cohort::progress::detail::make_state<typename handler::value_type>();
+    std::forward<Initiation>(initiation)(handler(state), std::forward<InitArgs>(args)...);
+    return return_type(std::move(state));
+  }
+};

@@ -1,0 +1,84 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// An operation the engine can finish: one function pointer and an intrusive link.
+
+#include <atomic>
+#include <cstddef>
+#include <utility>
+
+namespace cohort::progress {
+
+/// Base of everything that waits in an engine. A source owns it while it is pending; it enters a
+/// \ref ready_queue when its outcome is known, and leaves by exactly one of the two actions.
+class operation {
+ public:
+  enum class action {
+    deliver,  ///< call the handler (on its executor); the operation frees itself before
+    destroy   ///< free the operation, destroy the handler without calling it
+  };
+  using function = void (*)(operation*, action);
+
+  operation(const operation&) = delete;
+  operation& operator=(const operation&) = delete;
+
+  /// Calls the handler. Whatever it throws passes through; the operation is gone either way.
+  void deliver() { run_(this, action::deliver); }
+  void destroy() { run_(this, action::destroy); }
+
+  /// Has `flag` set once nothing outside the program (MPI, a device) touches the operation's
+  /// buffers any more. `flag` must live as long as the operation.
+  void report_settled_to(std::atomic<bool>* flag) noexcept { settled_ = flag; }
+
+  /// Called by the source when that is so, before the operation becomes ready.
+  void settle() noexcept {
+    if (settled_ != nullptr) settled_->store(true, std::memory_order_release);
+  }
+
+ protected:
+  explicit operation(function run) noexcept : run_(run) {}
+  ~operation() = default;
+
+ private:
+  friend class ready_queue;
+  function run_;
+  operation* next_ = nullptr;
+  std::atomic<bool>* settled_ = nullptr;
+};
+
+/// First-in first-out list of finished operations. Not synchronised.
+class ready_queue {
+ public:
+  ready_queue() noexcept = default;
+  ready_queue(const ready_queue&) = delete;
+  ready_queue& operator=(const ready_queue&) = delete;
+
+  [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
+
+  void push(operation* op) noexcept {
+    op->next_ = nullptr;
+    *(head_ == nullptr ? &head_ : &tail_->next_) = op;
+    tail_ = op;
+  }
+
+  [[nodiscard]] operation* pop() noexcept {
+    operation* op = head_;
+    head_ = op->next_;
+    return op;
+  }
+
+  /// Moves everything in `other` to the end of this queue.
+  void append(ready_queue& other) noexcept {
+    if (other.empty()) return;
+    *(head_ == nullptr ? &head_ : &tail_->next_) = other.head_;
+    tail_ = other.tail_;
+    other.head_ = nullptr;
+  }
+
+ private:
+  operation* head_ = nullptr;
+  operation* tail_ = nullptr;  // meaningful only while head_ is not null
+};
+
+}  // namespace cohort::progress

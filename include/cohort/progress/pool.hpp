@@ -1,0 +1,112 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Recycled memory for operations: after warm-up an operation allocates nothing.
+///
+/// Free lists by size class, one set per thread. Asio's own recycling allocator keeps two blocks a
+/// thread, which is right for one chain of handlers and wrong for a hundred operations in flight.
+/// A block returns to the thread that frees it. Lists are bounded, so memory that a burst needed
+/// goes back to the system when the lists are full.
+
+#include <array>
+#include <cstddef>
+#include <new>
+
+namespace cohort::progress {
+
+/// Per-thread free lists. Not copied, not shared: every function touches the calling thread only.
+class pool {
+ public:
+  static constexpr std::size_t granule = 64;        ///< bytes between size classes
+  static constexpr std::size_t classes = 16;        ///< blocks above 1 KiB go to `operator new`
+  static constexpr std::size_t max_blocks = 1024;   ///< kept per class and thread
+
+  /// Memory of at least `bytes`, aligned for any type of default alignment.
+  /// Throws `std::bad_alloc`. Cost: a list pop, or one `operator new` when the list is empty.
+  [[nodiscard]] static void* allocate(std::size_t bytes);
+
+  /// Gives back what `allocate(bytes)` returned, on any thread.
+  static void deallocate(void* block, std::size_t bytes) noexcept;
+
+ private:
+  struct node {
+    node* next;
+  };
+  struct list {
+    node* head = nullptr;
+    std::size_t size = 0;
+  };
+  struct lists {
+    std::array<list, classes> by_class{};
+    bool open = true;  // false once the thread's storage is being destroyed
+    ~lists();
+  };
+  static lists& mine() noexcept {
+    // Function-local so that a header can hold it; the guard costs about a nanosecond.
+    static thread_local lists storage;
+    return storage;
+  }
+  static constexpr std::size_t class_of(std::size_t bytes) noexcept {
+    return bytes == 0 ? 0 : (bytes - 1) / granule;
+  }
+};
+
+/// The default associated allocator of every operation, a front of \ref pool.
+template <class T>
+class pool_allocator {
+ public:
+  using value_type = T;
+
+  pool_allocator() noexcept = default;
+  template <class U>
+  pool_allocator(const pool_allocator<U>&) noexcept {}  // NOLINT: converting, as allocators do
+
+  [[nodiscard]] T* allocate(std::size_t n) {
+    static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+    return static_cast<T*>(pool::allocate(n * sizeof(T)));
+  }
+  void deallocate(T* block, std::size_t n) noexcept { pool::deallocate(block, n * sizeof(T)); }
+
+  friend bool operator==(pool_allocator, pool_allocator) noexcept { return true; }
+};
+
+inline void* pool::allocate(std::size_t bytes) {
+  const std::size_t index = class_of(bytes);
+  if (index < classes) {
+    list& free = mine().by_class[index];
+    if (node* block = free.head) {
+      free.head = block->next;
+      --free.size;
+      return block;
+    }
+    return ::operator new((index + 1) * granule);
+  }
+  return ::operator new(bytes);
+}
+
+inline void pool::deallocate(void* block, std::size_t bytes) noexcept {
+  const std::size_t index = class_of(bytes);
+  if (index < classes) {
+    lists& all = mine();
+    list& free = all.by_class[index];
+    if (all.open && free.size < max_blocks) {
+      free.head = ::new (block) node{free.head};
+      ++free.size;
+      return;
+    }
+  }
+  ::operator delete(block);
+}
+
+inline pool::lists::~lists() {
+  open = false;
+  for (list& free : by_class) {
+    while (node* block = free.head) {
+      free.head = block->next;
+      ::operator delete(block);
+    }
+  }
+}
+
+}  // namespace cohort::progress

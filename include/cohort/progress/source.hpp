@@ -1,0 +1,118 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What an engine polls: MPI requests, shared-memory flags, CUDA events, or a test's own source.
+
+#include <cohort/progress/operation.hpp>
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <string>
+
+namespace cohort::progress {
+
+/// Something that knows whether operations have finished, but only when asked.
+///
+/// A lap is `begin_lap`, any number of `test`, `end_lap`, all on one thread. `test` looks once,
+/// moves what has finished to the queue and returns how many; it runs no handler. `begin_lap`
+/// returns false where this thread may not look; the source has then failed its own operations into
+/// the queue. `pending` counts the operations that somebody waits for, `bytes` is what they move in
+/// total: both may be read at any time, from any thread.
+template <class Source>
+concept poll_source = requires(Source& source, ready_queue& ready) {
+  { source.begin_lap(ready) } -> std::same_as<bool>;
+  { source.test(ready) } -> std::same_as<std::size_t>;
+  { source.end_lap() };
+  { source.pending() } -> std::convertible_to<std::size_t>;
+  { source.bytes() } -> std::convertible_to<std::size_t>;
+};
+
+/// What a source may offer besides.
+///
+/// - `bool park(ready)`: true where posted control receives, which nobody waits for, are all that
+///   is left and a doorbell will ring when one arrives; false: keep polling. `unpark()` undoes it.
+/// - `void leave()`: cancel what can be cancelled, because the engine ends.
+/// - `void abandon()`: what is still pending now will never be looked at again.
+/// - `void describe(std::string&)`: append one line for each pending operation.
+/// - `void tick(time_point now)`: called now and then while something is pending.
+template <class Source>
+concept parking_source = requires(Source& source, ready_queue& ready) {
+  { source.park(ready) } -> std::same_as<bool>;
+  { source.unpark() };
+};
+
+/// A borrowed source behind a table of functions, so that sources need no base class.
+class source_ref {
+ public:
+  template <poll_source Source>
+  explicit source_ref(Source& source) noexcept : self_(&source), table_(&table_of<Source>) {}
+
+  bool begin_lap(ready_queue& ready) const { return table_->begin_lap(self_, ready); }
+  std::size_t test(ready_queue& ready) const { return table_->test(self_, ready); }
+  void end_lap() const { table_->end_lap(self_); }
+  [[nodiscard]] std::size_t pending() const { return table_->pending(self_); }
+  [[nodiscard]] std::size_t bytes() const { return table_->bytes(self_); }
+  bool park(ready_queue& ready) const { return table_->park(self_, ready); }
+  void unpark() const { table_->unpark(self_); }
+  void leave() const { table_->leave(self_); }
+  void abandon() const { table_->abandon(self_); }
+  void tick(std::chrono::steady_clock::time_point now) const { table_->tick(self_, now); }
+  void describe(std::string& text) const { table_->describe(self_, text); }
+  [[nodiscard]] bool is(const void* source) const noexcept { return self_ == source; }
+
+ private:
+  struct table {
+    bool (*begin_lap)(void*, ready_queue&);
+    std::size_t (*test)(void*, ready_queue&);
+    void (*end_lap)(void*);
+    std::size_t (*pending)(void*);
+    std::size_t (*bytes)(void*);
+    bool (*park)(void*, ready_queue&);
+    void (*unpark)(void*);
+    void (*leave)(void*);
+    void (*abandon)(void*);
+    void (*describe)(void*, std::string&);
+    void (*tick)(void*, std::chrono::steady_clock::time_point);
+  };
+
+  template <class Source>
+  static Source& as(void* self) noexcept {
+    return *static_cast<Source*>(self);
+  }
+
+  template <class Source>
+  static constexpr table table_of{
+      [](void* self, ready_queue& ready) { return as<Source>(self).begin_lap(ready); },
+      [](void* self, ready_queue& ready) { return as<Source>(self).test(ready); },
+      [](void* self) { as<Source>(self).end_lap(); },
+      [](void* self) -> std::size_t { return as<Source>(self).pending(); },
+      [](void* self) -> std::size_t { return as<Source>(self).bytes(); },
+      [](void* self, ready_queue& ready) {
+        // A source without parking has nothing idle, so it never stands in the way.
+        if constexpr (parking_source<Source>) return as<Source>(self).park(ready);
+        return true;
+      },
+      [](void* self) {
+        if constexpr (parking_source<Source>) as<Source>(self).unpark();
+      },
+      [](void* self) {
+        if constexpr (requires(Source& s) { s.leave(); }) as<Source>(self).leave();
+      },
+      [](void* self) {
+        if constexpr (requires(Source& s) { s.abandon(); }) as<Source>(self).abandon();
+      },
+      [](void* self, std::string& text) {
+        if constexpr (requires(Source& s) { s.describe(text); }) as<Source>(self).describe(text);
+      },
+      [](void* self, std::chrono::steady_clock::time_point now) {
+        if constexpr (requires(Source& s) { s.tick(now); }) as<Source>(self).tick(now);
+      },
+  };
+
+  void* self_;
+  const table* table_;
+};
+
+}  // namespace cohort::progress
