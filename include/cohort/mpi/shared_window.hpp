@@ -12,6 +12,7 @@
 #include <cohort/mpi/native.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <new>
@@ -19,14 +20,18 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace cohort::mpi {
+
+/// What can live in memory that several processes map: nothing that a destructor must clean up.
+template <class T>
+concept shareable = std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>;
 
 /// A window of shared memory in which each rank of a node owns a part and all can load and store in
 /// every part. Elements begin value-initialised. T may be a lock-free std::atomic; for plain types
 /// the ranks order their accesses themselves, with sync() and a message or barrier between.
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+template <shareable T>
 class shared_window {
  public:
   shared_window() noexcept {}
@@ -39,8 +44,12 @@ class shared_window {
   ~shared_window() { reset(); }
 
   /// The part of this rank, and of another rank of the node.
-  [[nodiscard]] std::span<T> local() const noexcept { return local_; }
-  [[nodiscard]] std::span<T> of(int rank) const;
+  [[nodiscard]] std::span<T> local() const noexcept {
+    return parts_.empty() ? std::span<T>() : parts_[rank_];
+  }
+  [[nodiscard]] std::span<T> of(int rank) const noexcept {
+    return parts_[static_cast<std::size_t>(rank)];
+  }
 
   /// Orders this rank's stores and loads against those of the others (MPI_Win_sync).
   void sync() const;
@@ -58,7 +67,8 @@ class shared_window {
   void swap(shared_window& other) noexcept;
 
   MPI_Win native_ = MPI_WIN_NULL;
-  std::span<T> local_;
+  std::vector<std::span<T>> parts_;  // one per rank of the node
+  std::size_t rank_ = 0;
 };
 
 namespace detail {
@@ -91,8 +101,7 @@ inline void* allocate_window(const comm_ref& node, std::size_t bytes, MPI_Win& w
 
 }  // namespace detail
 
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+template <shareable T>
 shared_window<T>::shared_window(const comm_ref& node, std::size_t local_count) {
   if (local_count > static_cast<std::size_t>(std::numeric_limits<MPI_Aint>::max()) / sizeof(T)) {
     throw error(errc::count_too_large, "shared_window: count=" + std::to_string(local_count));
@@ -100,44 +109,39 @@ shared_window<T>::shared_window(const comm_ref& node, std::size_t local_count) {
   watch_finalize();
   const lock calls;
   void* const base = detail::allocate_window(node, local_count * sizeof(T), native_);
-  T* const first = static_cast<T*>(base);
-  std::uninitialized_value_construct_n(first, local_count);
-  local_ = {first, local_count};
-  // Nobody may look at a part before its owner has initialised it.
+  std::uninitialized_value_construct_n(static_cast<T*>(base), local_count);
+  // Nobody may look at a part before its owner has initialised it: the exchange of the counts,
+  // which MPI_Win_shared_query rounds up to pages, is the barrier that ensures this.
   MPI_Win_sync(native_);
-  check(MPI_Barrier(node.native()), "MPI_Barrier");
+  const std::uint64_t mine = local_count;
+  std::vector<std::uint64_t> counts(static_cast<std::size_t>(node.size()));
+  check(MPI_Allgather(&mine, 1, MPI_UINT64_T, counts.data(), 1, MPI_UINT64_T, node.native()),
+        "MPI_Allgather");
   MPI_Win_sync(native_);
+  for (int rank = 0; rank < node.size(); ++rank) {
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    void* part = nullptr;
+    check(MPI_Win_shared_query(native_, rank, &bytes, &unit, &part), "MPI_Win_shared_query");
+    parts_.emplace_back(static_cast<T*>(part), counts[static_cast<std::size_t>(rank)]);
+  }
+  rank_ = static_cast<std::size_t>(node.rank());
 }
 
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T> shared_window<T>
-&shared_window<T>::operator=(shared_window&& other) noexcept {
+template <shareable T>
+shared_window<T>& shared_window<T>::operator=(shared_window&& other) noexcept {
   shared_window taken(std::move(other));
   swap(taken);
   return *this;
 }
 
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T> std::span<T>
-shared_window<T>::of(int rank)
-const {
-  const lock calls;
-  MPI_Aint bytes = 0;
-  int unit = 0;
-  void* base = nullptr;
-  check(MPI_Win_shared_query(native_, rank, &bytes, &unit, &base), "MPI_Win_shared_query");
-  return {static_cast<T*>(base), static_cast<std::size_t>(bytes) / sizeof(T)};
-}
-
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+template <shareable T>
 void shared_window<T>::sync() const {
   const lock calls;
   check(MPI_Win_sync(native_), "MPI_Win_sync");
 }
 
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+template <shareable T>
 void shared_window<T>::free_at_finalize() {
   if (native_ != MPI_WIN_NULL && running()) {
     auto kept = std::make_unique<MPI_Win>(native_);
@@ -145,25 +149,24 @@ void shared_window<T>::free_at_finalize() {
     static_cast<void>(kept.release());
   }
   native_ = MPI_WIN_NULL;
-  local_ = {};
+  parts_.clear();
 }
 
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+template <shareable T>
 void shared_window<T>::reset() noexcept {
   if (native_ != MPI_WIN_NULL && running()) {
     const lock calls;
     detail::free_window(native_);
   }
   native_ = MPI_WIN_NULL;
-  local_ = {};
+  parts_.clear();
 }
 
-template <class T>
-requires std::is_trivially_destructible_v<T> && std::is_default_constructible_v<T>
+template <shareable T>
 void shared_window<T>::swap(shared_window& other) noexcept {
   std::swap(native_, other.native_);
-  std::swap(local_, other.local_);
+  parts_.swap(other.parts_);
+  std::swap(rank_, other.rank_);
 }
 
 }  // namespace cohort::mpi
