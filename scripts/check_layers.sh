@@ -1,0 +1,123 @@
+#!/bin/sh
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+#
+# check_layers.sh [INCLUDE_DIR]: reads every header and says which rule of the house it breaks.
+#
+#   1. A layer includes only the layers of the table below, and what those may include.
+#   2. <layer>/detail/ is included from its own layer only; nobody includes cohort/cohort.hpp.
+#   3. Asio stays out of core (but core/asio.hpp) and mpi; <asio.hpp> as a whole stays out of all.
+#   4. One place each: macros, the version of Asio, <mpi.h>, MPI_Testsome.
+#   5. A header starts with the licence, then #pragma once and one \file sentence.
+#
+# Exits with 1 if anything is wrong. It needs a POSIX shell and awk, and runs as ctest tools.layers.
+root=${1:-$(dirname "$0")/../include}
+
+find "$root/cohort" \( -name '*.hpp' -o -name '*.ipp' \) | LC_ALL=C sort | awk -v root="$root/" '
+BEGIN {
+  # layer: the layers it may include (and what those include)
+  below["core"]        = ""
+  below["mpi"]         = "core"
+  below["progress"]    = "core"
+  below["comm"]        = "mpi progress"
+  below["collectives"] = "comm"
+  below["p2p"]         = "comm"
+  below["testing"]     = "progress"
+  for (layer in below) close_over(layer, layer)
+}
+
+# Follows the table from `layer` downwards, for may[top, *].
+function close_over(top, layer,    names, count, i) {
+  may[top, layer] = 1
+  count = split(below[layer], names, " ")
+  for (i = 1; i <= count; ++i) close_over(top, names[i])
+}
+
+function complain(text) { print header ":" number ": " text; wrong = 1 }
+
+# What is left of a line without its comments; `in_comment` carries /* from line to line.
+function code_of(line,    at, rest) {
+  if (in_comment) {
+    at = index(line, "*/")
+    if (!at) return ""
+    line = substr(line, at + 2)
+    in_comment = 0
+  }
+  sub(/\/\/.*/, "", line)
+  while ((at = index(line, "/*")) > 0) {
+    rest = substr(line, at + 2)
+    line = substr(line, 1, at - 1)
+    at = index(rest, "*/")
+    if (!at) { in_comment = 1; return line }
+    line = line substr(rest, at + 2)
+  }
+  return line
+}
+
+# "cohort/comm/poll.hpp" and the gate "cohort/comm.hpp" belong to comm.
+function layer_of(path,    parts) {
+  split(path, parts, "/")
+  sub(/[.]hpp$/, "", parts[2])
+  return parts[2]
+}
+
+function check_include(path, quoted,    to) {
+  if (quoted && path !~ /^cohort\//) complain("headers are included as \"cohort/...\"")
+  if (path == "mpi.h" && header != "cohort/mpi/native.hpp")
+    complain("<mpi.h> is included by cohort/mpi/native.hpp alone")
+  if (path == "asio.hpp")
+    complain("<asio.hpp> costs a second of compile time; include what is needed")
+  if (path ~ /^asio\// || path == "cohort/core/asio.hpp")
+    if ((layer == "core" && header != "cohort/core/asio.hpp") || layer == "mpi")
+      complain(layer " does not know Asio")
+  if (path !~ /^cohort\//) return
+  if (path == "cohort/cohort.hpp") { complain("the umbrella is for users"); return }
+  to = layer_of(path)
+  if (layer == "cohort") {
+    if (path != "cohort/" to ".hpp") complain("the umbrella includes gate headers only")
+    return
+  }
+  if (!((layer, to) in may)) complain(layer " does not include " to " (" path ")")
+  if (path ~ /\/detail\// && to != layer) complain(path " is a detail of " to)
+}
+
+{
+  file = $0
+  header = substr(file, length(root) + 1)
+  layer = layer_of(header)
+  number = 0; in_comment = 0; once = 0; described = 0; first = ""; second = ""
+  if (layer != "cohort" && !(layer in below)) complain("the layer " layer " is not in the table")
+  while ((getline line < file) > 0) {
+    ++number
+    if (number == 1) first = line
+    if (number == 2) second = line
+    if (line ~ /^#pragma once/) once = 1
+    if (line ~ /^\/\/\/.*\\file/) described = 1
+    code = code_of(line)
+    if (code ~ /^[ \t]*#[ \t]*include/) {
+      if (match(code, /["<][^">]+[">]/)) 
+        check_include(substr(code, RSTART + 1, RLENGTH - 2), substr(code, RSTART, 1) == "\"")
+      continue
+    }
+    if (code ~ /^[ \t]*#[ \t]*define/ && header !~ /^cohort\/core\/(asio|config)[.]hpp$/)
+      if (!(header == "cohort/mpi/native.hpp" && code ~ /(OMPI|MPICH)_SKIP_MPICXX/))
+        complain("macros are defined in core/config.hpp and core/asio.hpp only")
+    if (code ~ /ASIO_VERSION/ && header != "cohort/core/asio.hpp")
+      complain("only core/asio.hpp knows the version of Asio")
+    if (code ~ /MPI_Testsome/ && header !~ /^cohort\/comm\/(detail\/)?request_source[.][hi]pp$/)
+      complain("MPI_Testsome is called by comm/request_source alone")
+  }
+  close(file)
+  number = 1
+  if (first !~ /^\/\/ Copyright \(c\) / || second !~ /^\/\/ SPDX-License-Identifier: BSL-1.0/)
+    complain("the two licence lines are missing")
+  if (!once && header ~ /[.]hpp$/) complain("#pragma once is missing")
+  if (!described) complain("a sentence after /// \\file is missing")
+  ++headers
+}
+
+END {
+  if (!headers) { print "no headers below " root; exit 1 }
+  if (!wrong) print headers " headers keep the rules"
+  exit wrong
+}'

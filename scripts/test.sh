@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+usage="\
+Usage: scripts/test.sh [--np N] [--no-install] [--mpi NAME] [-DNAME=VALUE...]
+Installs what is missing, builds the tests and examples and runs them on up to N ranks (default 4)."
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+np=4
+parse_options "$usage
+$common_options" "$@"
+
+provide tests
+directory=build/test${mpi:+-$mpi}
+configure "$directory" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
+  -DCOHORT_BUILD_BENCHMARKS=OFF -DCOHORT_TEST_MAX_RANKS="$np"
+build "$directory"
+
+say "running the tests on up to $np ranks"
+ctest --test-dir "$directory" --output-on-failure --no-tests=error -j "$(nproc)"
