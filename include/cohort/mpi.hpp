@@ -4,6 +4,7 @@
 
 /// \file The whole layer mpi: RAII over <mpi.h>, usable without an event loop.
 
+#include <cohort/mpi/blocks.hpp>
 #include <cohort/mpi/comm.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/environment.hpp>
@@ -14,6 +15,7 @@
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/mpi/op.hpp>
+#include <cohort/mpi/post.hpp>
 #include <cohort/mpi/request.hpp>
 #include <cohort/mpi/shared_window.hpp>
 #include <cohort/mpi/state.hpp>

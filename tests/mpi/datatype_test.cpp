@@ -78,7 +78,9 @@ cohort::status transfer(From from, To to) {
 template <class T>
 void round_trip(std::vector<T> values) {
   auto received = values;
-  std::memset(static_cast<void*>(received.data()), 0, received.size() * sizeof(T));
+  if (!values.empty()) {
+    std::memset(static_cast<void*>(received.data()), 0, received.size() * sizeof(T));
+  }
   const cohort::status status = transfer(view_of(values), view_of(received));
   CHECK(received == values);
   CHECK(status.count<T>() == values.size());

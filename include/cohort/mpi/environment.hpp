@@ -23,8 +23,9 @@ namespace cohort {
 /// MPI_COMM_SELF are returned instead of ending the job; an adopted MPI keeps its handlers.
 ///
 /// The end of a program that has failed: when an exception left the event loop, or is passing
-/// through this object's destructor, MPI_Finalize would wait for ever for ranks that wait for this
-/// one. The destructor then calls MPI_Abort, unless recovered() was called.
+/// through this object's destructor in a job of several ranks, MPI_Finalize would wait for ever for
+/// ranks that wait for this one. The destructor then calls MPI_Abort, unless recovered() was
+/// called.
 class environment {
  public:
   /// Asks for a level; level() says what MPI provides, which may be less. Throws errc::finalized if
@@ -80,7 +81,9 @@ inline environment::~environment() {
     int size = 1;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size > 1) {
-      process::failed.store(true);
+      process::end_job(
+          "an exception is leaving the scope of cohort::environment (catch it inside to see it "
+          "printed); ending the job, because other ranks may wait for this one");
     }
   }
   // Leaving, draining and aborting happen in the attribute callback, as they do when the host
