@@ -20,6 +20,7 @@ export -f check
 
 count=$(find include -name '*.hpp' | wc -l)
 [ "$count" -gt 0 ]
+# shellcheck disable=SC2016  # $0 is for the inner shell
 find include -name '*.hpp' -print0 | xargs -0 -n 1 -P "$(nproc)" bash -c 'check "$0"'
 echo "$count headers are self-contained"
 

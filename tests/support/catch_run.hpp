@@ -6,8 +6,8 @@
 
 namespace cohort_test {
 
-/// Runs the test cases that the command line asks for, in the order of their declaration. The result
-/// is 0 if all of them passed.
+/// Runs the test cases that the command line asks for, in the order of their declaration. The
+/// result is 0 if all of them passed.
 int run_catch(int argc, char** argv);
 
 }  // namespace cohort_test

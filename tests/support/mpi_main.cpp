@@ -7,8 +7,8 @@
 // 1. Every rank runs every test case. Rank 0 prints as Catch2 does; what the others would print is
 //    kept, and shown with the rank before each line only if they fail.
 // 2. After each test case the ranks agree whether it failed anywhere. A rank that failed alone has
-//    probably left the others waiting inside a collective call; it gives them five seconds to arrive
-//    and then ends the job, so that the reason is printed and not a timeout.
+//    probably left the others waiting inside a collective call; it gives them five seconds to
+//    arrive and then ends the job, so that the reason is printed and not a timeout.
 // 3. Every rank exits with a non-zero status if any rank failed.
 //
 // The agreement calls MPI by its profiling names, so that a test which supplies its own MPI_*
@@ -85,18 +85,23 @@ bool failed_anywhere(bool failed_here, const std::string& where) {
   }
 }
 
+// Catch2 2 keeps the test case's facts by value, version 3 by pointer.
+[[maybe_unused]] const std::string& name_of(const Catch::TestCaseInfo& info) { return info.name; }
+[[maybe_unused]] const std::string& name_of(const Catch::TestCaseInfo* info) { return info->name; }
+
 class rank_listener : public listener_base {
  public:
   using listener_base::listener_base;
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     const bool failed = stats.totals.testCases.failed != 0;
+    const std::string& name = name_of(stats.testInfo);
     if (failed) {
       failed_in_a_case = true;
       show_held_output();
-      std::fprintf(stderr, "[rank %d] failed: %s\n", rank, stats.testInfo->name.c_str());
+      std::fprintf(stderr, "[rank %d] failed: %s\n", rank, name.c_str());
     }
-    failed_in_a_case |= failed_anywhere(failed, stats.testInfo->name);
+    failed_in_a_case |= failed_anywhere(failed, name);
   }
 };
 CATCH_REGISTER_LISTENER(rank_listener)
