@@ -161,8 +161,10 @@ provide() {
   say "using $("$cxx" --version | head -n 1), $(cmake --version | head -n 1), $mpicc, $mpiexec"
 }
 
+# apt_install PACKAGE...: as root or with sudo; nothing happens if all of them are there.
 apt_install() {
   local -a as_root=()
+  dpkg -s "$@" >/dev/null 2>&1 && return
   if [ "$(id -u)" -ne 0 ]; then
     have sudo || { explain_install; die "installing needs root, and there is no sudo"; }
     as_root=(sudo)
@@ -224,6 +226,7 @@ $("$mpicc" -show 2>/dev/null)"
     "-DMPI_C_COMPILER=$mpicc" "-DCOHORT_MPIEXEC=$mpiexec")
   if [ ! -e "$directory/CMakeCache.txt" ] && have ninja; then arguments+=(-G Ninja); fi
   if have ccache; then
+    [ -w "${HOME:-/nonexistent}" ] || export CCACHE_DIR=$PWD/build/ccache
     export CCACHE_SLOPPINESS=pch_defines,time_macros  # what precompiled headers need
     arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   fi

@@ -135,6 +135,7 @@ int main(int argc, char** argv) {
   if (failed_here && !failed_in_a_case) show_held_output();  // a wrong argument, for example
 
   const bool failed = failed_anywhere(failed_here || failed_in_a_case, "the whole run");
+  if (failed && rank == 0 && !failed_here) std::fputs("Failed on another rank.\n", stderr);
   int finalized = 0;
   PMPI_Finalized(&finalized);
   if (finalized == 0) PMPI_Comm_free(&agreement);
