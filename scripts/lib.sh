@@ -99,7 +99,7 @@ find_missing() {
 
   find_compiler
   [ -n "$cxx" ] || lack "a C++20 compiler (g++ 12 or clang 16, or newer)" g++
-  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
+  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p' || true)
   at_least "$version" 3.25 || lack "CMake 3.25 or newer${version:+ (found $version)}" cmake
   have ninja || have make || lack "Ninja or make" ninja-build
   find_mpi
