@@ -148,6 +148,15 @@ TEST_CASE("a ring is a periodic grid of one dimension") {
   CHECK(where.rank_at({-1}) == n - 1);
 }
 
+TEST_CASE("a grid can be described without lists, and joined in one dimension") {
+  const auto shape = mpi::cartesian::of(1, world().size()).wrap(1);
+  CHECK(shape.dims() == std::vector<int>{1, world().size()});
+  CHECK(shape.periodic() == std::vector<bool>{false, true});
+  CHECK(mpi::cartesian::of(2, 2).wrap().periodic() == std::vector<bool>{true, true});
+  CHECK_THROWS_AS(mpi::cartesian::of(2).wrap(1), cohort::error);
+  CHECK(mpi::grid(shape.create(world())).periodic() == shape.periodic());
+}
+
 TEST_CASE("an open grid has nobody beyond its ends") {
   const mpi::comm line = mpi::cartesian({world().size()}).create(world());
   const mpi::grid where(line);

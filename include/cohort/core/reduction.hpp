@@ -214,7 +214,7 @@ class user_op {
   static constexpr std::string_view name = "user_op";
   static constexpr bool commutes = Commutes;
 
-  // The destructor is trivial; the constructors are user-provided all the same, see CONTRIBUTING.
+  // User-provided: g++ 12 mishandles other temporaries in co_await expressions.
   constexpr user_op(F, commutative_t) noexcept requires Commutes {}
   constexpr user_op(F, non_commutative_t) noexcept requires(!Commutes) {}
 

@@ -10,9 +10,10 @@
 
 /// Each function posts one operation and returns what MPI returns. Counts that fit an int go
 /// through the function every MPI has, larger ones through its _c twin. Where MPI has none, a
-/// larger count is MPI_ERR_COUNT: mpi::layout folds such data into one element of a derived type,
-/// and reductions, for which derived types are not allowed, are posted in parts of at most
-/// max_int_count elements. The caller holds mpi::lock.
+/// larger count is MPI_ERR_COUNT: mpi::layout folds such data into one element of a derived type.
+/// Reductions, which cannot use derived types, are posted in parts of at most max_int_count
+/// elements; with a user function also where the twin exists, because MPICH 4.0 loses its
+/// communicator in that case. The caller holds mpi::lock.
 namespace cohort::mpi::post {
 
 namespace detail {

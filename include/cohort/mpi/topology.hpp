@@ -10,6 +10,7 @@
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -23,9 +24,20 @@ class cartesian {
  public:
   /// One extent per dimension, and for each whether its ends are joined (not, by default).
   explicit cartesian(std::vector<int> dims, std::vector<bool> periodic = {});
+  /// The same with the extents one by one, for use in a co_await expression, where g++ 12 rejects
+  /// braced lists.
+  template <std::same_as<int>... Extent>
+  [[nodiscard]] static cartesian of(Extent... extent) {
+    std::vector<int> dims;
+    (dims.push_back(extent), ...);
+    return cartesian(std::move(dims));
+  }
   /// Spreads `processes` over so many dimensions as evenly as MPI does.
   [[nodiscard]] static cartesian balanced(int processes, int dimensions, bool periodic = false);
 
+  /// Joins the ends of every dimension, or of one.
+  cartesian& wrap() noexcept;
+  cartesian& wrap(int dimension);
   /// Lets MPI renumber the ranks to suit the machine.
   cartesian& reorder(bool allow) noexcept;
 

@@ -50,6 +50,19 @@ inline cartesian cartesian::balanced(int processes, int dimensions, bool periodi
   return cartesian(std::move(dims), std::vector<bool>(n, periodic));
 }
 
+inline cartesian& cartesian::wrap() noexcept {
+  periodic_.assign(dims_.size(), true);
+  return *this;
+}
+
+inline cartesian& cartesian::wrap(int dimension) {
+  if (dimension < 0 || static_cast<std::size_t>(dimension) >= dims_.size()) {
+    throw error(errc::invalid_argument, "cartesian::wrap: dimension=" + std::to_string(dimension));
+  }
+  periodic_[static_cast<std::size_t>(dimension)] = true;
+  return *this;
+}
+
 inline cartesian& cartesian::reorder(bool allow) noexcept {
   reorder_ = allow;
   return *this;
