@@ -6,6 +6,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export HOME=${HOME:-/nonexistent}  # Open MPI 5 does not start without the variable
 
 np=2                     # ranks, --np
 may_install=yes          # --no-install
@@ -215,7 +216,7 @@ configure() {
   shift
   cc=${CC:-$(sed -E 's/clang\+\+/clang/; s/g\+\+/gcc/; s/c\+\+/cc/' <<<"$cxx")}
   signature="$PWD $(command -v "$cxx") $("$cxx" -dumpfullversion -dumpversion) $mpicc $mpiexec
-$("$mpicc" -show 2>/dev/null)"
+$("$mpicc" -show 2>/dev/null || true)"
   if [ "$(cat "$directory/tools" 2>/dev/null)" != "$signature" ]; then
     rm -rf "$directory"
     mkdir -p "$directory"
@@ -226,7 +227,7 @@ $("$mpicc" -show 2>/dev/null)"
     "-DMPI_C_COMPILER=$mpicc" "-DCOHORT_MPIEXEC=$mpiexec")
   if [ ! -e "$directory/CMakeCache.txt" ] && have ninja; then arguments+=(-G Ninja); fi
   if have ccache; then
-    [ -w "${HOME:-/nonexistent}" ] || export CCACHE_DIR=$PWD/build/ccache
+    [ -w "$HOME" ] || export CCACHE_DIR=$PWD/build/ccache
     export CCACHE_SLOPPINESS=pch_defines,time_macros  # what precompiled headers need
     arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   fi

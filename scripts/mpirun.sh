@@ -10,6 +10,7 @@
 ranks=$1
 shift
 launcher=${MPIEXEC:-mpiexec}
+export HOME="${HOME:-/nonexistent}"  # Open MPI 5 does not start without the variable
 
 options=
 case $("$launcher" --version 2>&1) in
