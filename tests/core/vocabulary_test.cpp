@@ -105,8 +105,8 @@ TEST_CASE("an outcome of nothing still tells success from failure") {
 
 TEST_CASE("a clock that a test moves is a time source") {
   struct by_hand {
-    cohort::time_point time{};
-    [[nodiscard]] cohort::time_point now() const { return time; }
+    cohort::steady_clock::time_point time{};
+    [[nodiscard]] cohort::steady_clock::time_point now() const { return time; }
   };
   static_assert(cohort::time_source<by_hand> && !cohort::time_source<int>);
   const cohort::real_clock real;

@@ -9,20 +9,19 @@
 
 namespace cohort {
 
-/// All waiting, deadlines and ages are measured on this clock, which never jumps.
-using clock = std::chrono::steady_clock;
-using duration = clock::duration;
-using time_point = clock::time_point;
+/// All waiting, deadlines and ages are measured on this clock, which never jumps. The very type of
+/// the standard library, so that using-directives for both namespaces do not collide.
+using steady_clock = std::chrono::steady_clock;
 
 /// Something that tells the time: the real clock, or one that a test moves by hand.
 template <class C>
 concept time_source = requires(const C& source) {
-  { source.now() } -> std::convertible_to<time_point>;
+  { source.now() } -> std::convertible_to<steady_clock::time_point>;
 };
 
 /// The real clock as an object.
 struct real_clock {
-  [[nodiscard]] time_point now() const noexcept { return clock::now(); }
+  [[nodiscard]] steady_clock::time_point now() const noexcept { return steady_clock::now(); }
 };
 
 static_assert(time_source<real_clock>);
