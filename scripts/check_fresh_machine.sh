@@ -2,7 +2,7 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# check_fresh_machine.sh SUITE DIRECTORY [CHECK...]: runs the two commands where nothing is installed.
+# check_fresh_machine.sh SUITE DIRECTORY [CHECK...]: runs the two commands on a bare system.
 #
 # SUITE is bookworm or trixie. DIRECTORY, outside the repository, gets a bare system (debootstrap)
 # from the mirror that this machine uses, and a throw-away copy of it with the committed state of
@@ -24,7 +24,8 @@ mkdir -p "$directory"
 base=$(cd "$directory" && pwd)/$suite-base
 machine=${base%-base}-machine
 # shellcheck disable=SC2016  # the format is apt's
-mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
+mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' |
+  head -n 1)
 
 if [ ! -e "$base/complete" ]; then
   rm -rf "$base"

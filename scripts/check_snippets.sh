@@ -4,9 +4,10 @@
 #
 # check_snippets.sh [MPICXX]: compiles every C++ sample of the documentation.
 #
-# Samples are the ```cpp blocks of README.md and docs/, and the \code ... \endcode blocks of headers.
-# A sample with `int main(` is a program. Any other is the body of a coroutine that is given `io` (an
-# asio::io_context&) and `world` (a cohort::communicator). A line before the block may say otherwise:
+# Samples are the ```cpp blocks of README.md and docs/, and the \code ... \endcode blocks of
+# headers. A sample with `int main(` is a program. Any other is the body of a coroutine that is given
+# `io` (an asio::io_context&) and `world` (a cohort::communicator). A line before the block may say
+# otherwise:
 #
 #   <!-- snippet: declarations -->   functions and types, which later samples of the page may use
 #   <!-- snippet: continues -->      goes on where the sample before it ended
@@ -43,8 +44,8 @@ extract() {
     } else {
       if (mode != "continues") {
         finish_body()
-        print "asio::awaitable<void> sample_" start \
-          "([[maybe_unused]] asio::io_context& io, [[maybe_unused]] cohort::communicator world) {" >file
+        print "asio::awaitable<void> sample_" start "([[maybe_unused]] asio::io_context& io, " \
+          "[[maybe_unused]] cohort::communicator world) {" >file
         open = 1
       }
       print line text >file

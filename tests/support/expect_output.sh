@@ -2,8 +2,8 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# expect_output.sh REGEX COMMAND...: succeeds if the command does and printed a line that matches the
-# extended regular expression.
+# expect_output.sh REGEX COMMAND...: succeeds if the command does and printed a line that matches
+# the extended regular expression.
 expected=$1
 shift
 output=$("$@" 2>&1)
