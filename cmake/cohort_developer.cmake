@@ -28,6 +28,12 @@ target_compile_options(cohort_own_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
   $<$<BOOL:${COHORT_WARNINGS_AS_ERRORS}>:-Werror>)
 
+if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
+  add_library(cohort_keep_loaded OBJECT tests/support/keep_loaded.cpp)
+  target_link_libraries(cohort_own_flags INTERFACE $<TARGET_OBJECTS:cohort_keep_loaded>)
+  target_link_options(cohort_own_flags INTERFACE -Wl,--export-dynamic-symbol=dlclose)
+endif()
+
 include(CTest)
 include(cohort_add_test)
 
