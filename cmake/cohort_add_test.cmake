@@ -8,8 +8,8 @@
 #
 # One Catch2 executable. Without RANKS it is a pure test, `<layer>.<theme>`, that runs without
 # mpiexec; with RANKS it gets the MPI main (tests/support/mpi_main.cpp) and one entry per number,
-# `<layer>.<theme>.np<n>`. NO_MAIN is for a program with a `main` of its own (no Catch2 main then,
-# but still the ranks). LAYERS defaults to the layer in the name. The layer is a label; two more
+# `<layer>.<theme>.np<n>`. NO_MAIN is for a program with a `main` of its own, the target
+# <layer>_<theme>_test; it gets its entries from cohort_add_run. LAYERS defaults to the layer in the name. The layer is a label; two more
 # labels have a meaning for .ci/run: `threads` (runs under TSan) and `sample` (one per layer, runs
 # under g++ with ASan).
 #
@@ -17,7 +17,7 @@
 #     [LABELS <label>...] [PRINTS <regex>] [FAILS_WITH <regex> [WITHIN <s>]])
 #
 # One more ctest entry per number of ranks for a program that exists: an example, or a test with
-# other arguments. PRINTS: the output must match too. FAILS_WITH: the program must end within WITHIN
+# other arguments (the layer in the name is a label here too). PRINTS: the output must match too. FAILS_WITH: the program must end within WITHIN
 # seconds (default 5) with a non-zero status, and its output must match.
 
 set(COHORT_TEST_COUNT_LIMIT 40)  # executables; more of them cost more in linking than they tell
@@ -60,8 +60,10 @@ function(cohort_add_test name)
     add_dependencies(tests_${label} ${target})
   endforeach()
 
-  cohort_add_run(${name} PROGRAM ${target} RANKS ${arg_RANKS} ARGS ${arg_ARGS}
-    TIMEOUT ${arg_TIMEOUT} LABELS ${layer} ${arg_LABELS})
+  if(NOT arg_NO_MAIN)
+    cohort_add_run(${name} PROGRAM ${target} RANKS ${arg_RANKS} ARGS ${arg_ARGS}
+      TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
+  endif()
 endfunction()
 
 function(cohort_add_run name)
@@ -69,6 +71,10 @@ function(cohort_add_run name)
     "RANKS;ARGS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT TARGET "${arg_PROGRAM}")
     message(FATAL_ERROR "cohort_add_run(${name}): see the usage in cmake/cohort_add_test.cmake")
+  endif()
+  if(name MATCHES "^([a-z0-9_]+)[.]")
+    list(PREPEND arg_LABELS "${CMAKE_MATCH_1}")
+    list(REMOVE_DUPLICATES arg_LABELS)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
