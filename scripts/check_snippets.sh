@@ -26,7 +26,7 @@ extract() {
     file = name ".cpp"
     print "#include <cohort/cohort.hpp>\nusing namespace std::chrono_literals;" >file
   }
-  function finish_body() { if (open) print "co_return;\n}" >file; open = 0 }
+  function finish_body() { if (open) print ";\nco_return;\n}" >file; open = 0 }
   function begin_block() {
     text = ""; start = NR + 1; inside = 1
   }

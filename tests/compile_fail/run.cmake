@@ -14,6 +14,7 @@ if(NOT count EQUAL 1)
 endif()
 string(REGEX REPLACE "^// expect: " "" expected "${expected}")
 
+set(ENV{LC_ALL} C)  # plain quotes and no translation in the messages
 list(TRANSFORM INCLUDES PREPEND "-I")
 execute_process(
   COMMAND "${COMPILER}" -std=c++20 -fsyntax-only -fdiagnostics-color=never ${INCLUDES} "${SOURCE}"
