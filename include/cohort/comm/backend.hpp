@@ -27,16 +27,16 @@ enum class collective : std::uint8_t {
   barrier
 };
 
-/// A direct collective over contiguous buffers, as a backend sees it. `in` is null for operations
-/// in place. Everything but the pointers is required by MPI to be equal on all ranks.
+/// A direct collective over contiguous buffers, as a backend sees it. `in` is `MPI_IN_PLACE` for
+/// operations in place. Everything but the pointers is required by MPI to be equal on all ranks.
 struct collective_call {
-  collective kind = collective::barrier;
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::size_t count = 0;  ///< elements: of the vector, or of one rank's block
-  MPI_Datatype type = MPI_DATATYPE_NULL;
-  MPI_Op op = MPI_OP_NULL;
-  int root = 0;
+  collective kind;
+  const void* in;
+  void* out;
+  std::size_t count;  ///< elements: of the vector, or of one rank's block
+  MPI_Datatype type;
+  MPI_Op op;  ///< MPI_OP_NULL where nothing is reduced
+  int root;   ///< 0 where there is none
 };
 
 /// Ends one operation that a backend has taken, from any thread, exactly once.
@@ -46,7 +46,7 @@ class backend_completion {
       : engine_(&engine), op_(&op) {}
 
   void operator()(std::error_code error) const {
-    op_->error = error;
+    op_->fail(error);
     engine_->complete(op_);
   }
 
@@ -62,11 +62,12 @@ class backend_completion {
 /// else: ranks that choose differently hang. `start` returns at once, keeps the context alive until
 /// it has called the completion, and never calls it before it returns.
 template <class Backend>
-concept collective_backend =
-    requires(Backend& backend, const collective_call& call, backend_completion done) {
-      { backend.takes(call) } noexcept -> std::same_as<bool>;
-      { backend.start(call, done) };
-    };
+concept collective_backend = requires(Backend& backend, const collective_call& call,
+                                      backend_completion done) {
+  { backend.takes(call) }
+  noexcept->std::same_as<bool>;
+  {backend.start(call, done)};
+};
 
 /// A backend behind virtual functions, so that a communicator can carry any.
 class any_backend {

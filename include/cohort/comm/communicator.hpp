@@ -40,20 +40,34 @@ struct communicator_options {
 
 namespace comm {
 
-/// What all handles of one communicator share. Lives until the last handle and operation are gone.
+/// What all handles of one communicator share.
+///
+/// The MPI communicators are freed when the last handle and the last operation are gone; the memory
+/// is reused then and given back with the context. So an operation needs no reference count of its
+/// own, which would cost two atomic instructions behind stores that other ranks wait for: it keeps
+/// a pointer and the `generation`, and `live` counts it while MPI works for it.
 class communicator_state {
  public:
-  communicator_state(asio::io_context& io, mpi::comm data, mpi::comm exchange,
-                     communicator_options options);
+  communicator_state(request_source& requests, progress::engine& owner)
+      : source(requests), engine(owner) {}
+
+  void open(mpi::comm data, mpi::comm exchange, const communicator_options& options);
 
   mpi::comm data;      ///< the user's operations
   mpi::comm exchange;  ///< sizes and checks, so that they cannot interleave with the operations
   request_source& source;
   progress::engine& engine;
   communicator_options options;
-  std::uint64_t sequence = 0;                ///< of operations; guarded by the source's guard
-  std::deque<request_operation*> unchecked;  ///< cross_rank: in order of initiation; likewise
+  int peers = 0;    ///< ranks that messages can go to: of the other group in an intercommunicator
+  int max_tag = 0;  ///< MPI's limit
   std::shared_ptr<any_backend> backend;
+  std::atomic<std::uint64_t> generation{0};
+
+  // Guarded by the source's guard.
+  std::uint64_t sequence = 0;                ///< of operations
+  std::size_t live = 0;                      ///< operations that need the MPI communicators
+  bool closing = false;                      ///< the last handle is gone
+  std::deque<request_operation*> unchecked;  ///< cross_rank: in order of initiation
 
   /// Logs and remembers.
   void fail(failure what);
@@ -61,25 +75,40 @@ class communicator_state {
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) close();
   }
+  /// With the guard held: frees the MPI communicators if nobody needs them any more.
+  void free_if_unused() noexcept;
 
  private:
+  void close() noexcept;
+
   std::atomic<int> references_{0};
   mutable std::mutex failure_mutex_;
   failure last_failure_;
+};
+
+/// A communicator as an operation that has not started keeps it.
+struct communicator_ref {
+  communicator_state* state;
+  std::uint64_t generation;
+
+  [[nodiscard]] bool alive() const noexcept {
+    return state != nullptr && state->generation.load(std::memory_order_relaxed) == generation;
+  }
 };
 
 }  // namespace comm
 
 /// A communicator whose operations can be awaited. A handle: copying it is cheap and all copies are
 /// the same communicator, whose MPI duplicate is freed when the last handle and the last operation
-/// are gone.
+/// are gone. An operation that is started after its communicator's last handle has gone completes
+/// with `errc::invalid_communicator`. Handles must not outlive the context.
 ///
 /// Constructing one duplicates the given MPI communicator (topology kept) and is collective over it
 /// and blocking: do it outside the loop. Inside a coroutine use `co_await world.dup()`.
-/// Errors: throws `errc::wrong_thread` off the main thread below SERIALIZED, `errc::not_initialized`
-/// or `errc::finalized` without MPI, or MPI's own error.
+/// Errors: throws `errc::wrong_thread` off the main thread below SERIALIZED,
+/// `errc::not_initialized` or `errc::finalized` without MPI, or MPI's own error.
 ///
 /// *Threads.* Handles may be copied and used from any thread. Collectives on one communicator must
 /// be started in one order on all ranks: one coroutine, or one strand, per communicator.
@@ -142,8 +171,14 @@ class communicator {
   }
   void reset_backend() noexcept { state_->backend.reset(); }
 
+  /// The size, or 1 for an empty handle: for bodies that are made before they are checked.
+  [[nodiscard]] int ranks_or_one() const noexcept { return state_ != nullptr ? size() : 1; }
   /// For verbs. Null for an empty handle.
   [[nodiscard]] comm::communicator_state* state() const noexcept { return state_; }
+  [[nodiscard]] comm::communicator_ref ref() const noexcept {
+    if (state_ == nullptr) return comm::communicator_ref{nullptr, 0};
+    return comm::communicator_ref{state_, state_->generation.load(std::memory_order_relaxed)};
+  }
   /// Takes over communicators that exist already, `exchange` being a duplicate of `data`.
   static communicator adopt(asio::io_context& io, mpi::comm data, mpi::comm exchange,
                             const communicator_options& options);

@@ -34,10 +34,15 @@ class poster {
   [[nodiscard]] checks level() const noexcept { return comm_.options.checks; }
   [[nodiscard]] request_operation& operation() const noexcept { return op_; }
 
-  /// Takes a request over if the call that made it succeeded. Returns the call's return code.
-  int add(int return_code, MPI_Request request) const {
+  /// Takes a request over if the call that made it succeeded. Returns the call's return code. By
+  /// reference, so that `add(MPI_Ibarrier(comm, &request), request)` reads it after the call.
+  int add(int return_code, const MPI_Request& request) const {
     if (return_code == MPI_SUCCESS) comm_.source.add(request, op_);
     return return_code;
+  }
+  /// For calls inside `advance`: an error ends the operation.
+  void check(int return_code) const {
+    if (return_code != MPI_SUCCESS) op_.fail(mpi::make_error(return_code));
   }
   /// Looks for a message at every lap; the operation's `message` and `status` take it.
   int add_probe(int source, int tag) const {
@@ -58,20 +63,23 @@ struct outcome_of_requests {
 };
 
 /// One operation of a verb, before it is started. Moved into the operation, destroyed after the
-/// handler was called. A body may also have
+/// handler was called: the communicator may be gone by then, so what `finish(handler, error,
+/// outcome_of_requests)` needs of it, a body remembers. A body may also have
 /// - `int peer() const`, for reports,
 /// - `collective_call call() const`, if a backend may take it,
 /// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks,
 /// - `bool advance(poster&)`: all requests so far are complete; post more and return true, or be
 ///   done.
 template <class Body>
-concept operation_body = requires(Body& body, const Body& constant, const communicator& comm,
+concept operation_body = requires(Body& body, const Body& constant, const communicator_state& state,
                                   poster& post, failure_text& text) {
   { Body::name } -> std::convertible_to<const char*>;
   { Body::cancellation } -> std::convertible_to<cancels>;
-  { constant.check(comm) } noexcept -> std::same_as<std::error_code>;  // misuse that is seen here
-  constant.explain(text);                                             // the values, if it is one
-  { constant.bytes() } noexcept -> std::same_as<std::size_t>;
+  { constant.check(state) }
+  noexcept->std::same_as<errc>;  // misuse that this rank can see; errc{}: none
+  constant.explain(text);        // the values, if it is one
+  { constant.bytes() }
+  noexcept->std::same_as<std::size_t>;
   { body.post(post) } -> std::same_as<int>;  // MPI's return code
   typename Body::signature;                  // completion signature
 };
@@ -79,7 +87,7 @@ concept operation_body = requires(Body& body, const Body& constant, const commun
 namespace detail {
 struct start_operation {
   template <class Handler, class Body>
-  void operator()(Handler&& handler, communicator comm, Body body) const;
+  void operator()(Handler&& handler, communicator_ref comm, Body body) const;
 };
 }  // namespace detail
 
@@ -87,10 +95,11 @@ struct start_operation {
 template <operation_body Body, class Token>
 auto initiate(const communicator& comm, Body body, Token& token) {
   return asio::async_initiate<Token, typename Body::signature>(detail::start_operation{}, token,
-                                                               comm, std::move(body));
+                                                               comm.ref(), std::move(body));
 }
 
 }  // namespace cohort::comm
 
 #include <cohort/comm/detail/communicator.ipp>
+#include <cohort/comm/detail/request_source.ipp>
 #include <cohort/comm/detail/typed_operation.hpp>

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 namespace cohort::comm {
 
 class request_source;
+class communicator_state;
 
 /// An operation that MPI works on: some requests, and what a stall report says about it.
 ///
@@ -29,19 +31,30 @@ class request_source;
 /// then receive it) overrides what happens then through `advance`.
 class request_operation : public progress::operation {
  public:
+  /// Remembers the first error of any request.
+  void fail(std::error_code why) noexcept {
+    if (category_ != nullptr || !why) return;
+    value_ = why.value();
+    category_ = &why.category();
+  }
+  [[nodiscard]] bool failed() const noexcept { return category_ != nullptr; }
+  [[nodiscard]] std::error_code error() const noexcept {
+    return category_ == nullptr ? std::error_code() : std::error_code(value_, *category_);
+  }
+
   /// Called with the source locked when every request is complete. Returns true if it has added
   /// more requests and goes on.
   using advance_function = bool (*)(request_operation*);
 
-  const char* verb = "";          ///< for reports
-  std::uint64_t sequence = 0;     ///< of the communicator
-  std::size_t bytes = 0;          ///< what it moves; widens the spin time
-  int rank = -1;                  ///< in its communicator, for reports
-  int peer = -1;                  ///< other rank, where there is one
-  bool cancellable = false;       ///< a receive: MPI can be asked to give it up
-  std::error_code error;          ///< first error of any request
-  MPI_Status status{};            ///< of the last request that completed
-  MPI_Request left = MPI_REQUEST_NULL;  ///< what MPI left of the request: inactive, if persistent
+  const char* verb = "";                  ///< for reports
+  std::uint64_t sequence = 0;             ///< of the communicator
+  std::size_t bytes = 0;                  ///< what it moves; widens the spin time
+  int rank = -1;                          ///< in its communicator, for reports
+  communicator_state* live_on = nullptr;  ///< the communicator that counts it as live, if one does
+  int peer = -1;                          ///< other rank, where there is one
+  bool cancellable = false;               ///< a receive: MPI can be asked to give it up
+  MPI_Status status;                      ///< of the last request that completed
+  MPI_Request left = MPI_REQUEST_NULL;    ///< what MPI left of the request: inactive, if persistent
   MPI_Message message = MPI_MESSAGE_NULL;  ///< what a matched probe found
 
  protected:
@@ -54,12 +67,15 @@ class request_operation : public progress::operation {
   friend class request_source;
   static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
 
+  // An error_code in two parts: its default constructor is a call into the standard library.
+  const std::error_category* category_ = nullptr;
+  int value_ = 0;
   progress::engine::clock::time_point since_{};
   std::size_t slot_ = nowhere;  // in the list of requests, or of probes
   std::uint32_t parts_ = 0;     // requests and probes not yet complete
   bool is_probe_ = false;
-  bool idle_ = false;      // a posted control receive: nobody waits for it
-  bool cancelled_ = false; // MPI_Cancel was called; a second call crashes Open MPI 4.1
+  bool idle_ = false;       // a posted control receive: nobody waits for it
+  bool cancelled_ = false;  // MPI_Cancel was called; a second call crashes Open MPI 4.1
   bool stall_reported_ = false;
 };
 
@@ -95,8 +111,8 @@ class request_source : public asio::execution_context::service {
 
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
 
-  /// What stands in the way of calling MPI from this thread now; no error if nothing does.
-  [[nodiscard]] std::error_code usable() const noexcept;
+  /// What stands in the way of calling MPI from this thread now; `errc{}` if nothing does.
+  [[nodiscard]] errc usable() const noexcept;
 
   // With the guard held:
   /// Takes over a request of `op`.
@@ -127,6 +143,11 @@ class request_source : public asio::execution_context::service {
   void abandon();
   void describe(std::string& text);
   void tick(progress::engine::clock::time_point now);
+
+  /// Memory of communicators, reused and given back with the context. Takes the guard.
+  [[nodiscard]] communicator_state* new_state();
+  /// With the guard held.
+  void recycle(communicator_state* state) noexcept { free_states_.push_back(state); }
 
   /// Flags in shared memory that say whether this process is parked (`comm/detail/doorbells.hpp`).
   void set_parked_flag(std::atomic<std::uint32_t>* flag) noexcept { parked_flag_ = flag; }
@@ -173,6 +194,9 @@ class request_source : public asio::execution_context::service {
   std::vector<request_operation*> probing_;
   std::size_t next_window_ = 0;
 
+  std::vector<std::unique_ptr<communicator_state>> states_;
+  std::vector<communicator_state*> free_states_;
+
   std::atomic<std::size_t> pending_{0};  // requests and probes that somebody waits for
   std::atomic<std::size_t> bytes_{0};
   std::atomic<std::size_t> idle_{0};
@@ -183,4 +207,5 @@ class request_source : public asio::execution_context::service {
 
 }  // namespace cohort::comm
 
-#include <cohort/comm/detail/request_source.ipp>
+// Brings the bodies: the source keeps the states of communicators.
+#include <cohort/comm/communicator.hpp>

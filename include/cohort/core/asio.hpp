@@ -14,11 +14,12 @@
 #error "cohort needs Asio 1.22.1 or newer"
 #endif
 
-// Asio before 1.26 switches coroutines off on Clang unless it is told otherwise, because it asks for
-// the macro of the Coroutines TS. That must happen before the first Asio header is seen.
+// Asio before 1.26 switches coroutines off on Clang unless it is told otherwise, because it asks
+// for the macro of the Coroutines TS. That must happen before the first Asio header is seen.
 #if defined(__clang__) && ASIO_VERSION < 102600 && !defined(ASIO_HAS_CO_AWAIT)
 #if defined(ASIO_DETAIL_CONFIG_HPP)
-#error "include a cohort header before the first Asio header, or define ASIO_HAS_CO_AWAIT=1: \
+#error \
+    "include a cohort header before the first Asio header, or define ASIO_HAS_CO_AWAIT=1: \
 this Asio does not see Clang's C++20 coroutines by itself"
 #endif
 #define ASIO_HAS_CO_AWAIT 1

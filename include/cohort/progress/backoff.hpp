@@ -25,17 +25,17 @@ struct engine_options {
   duration spin_per_byte = std::chrono::nanoseconds(1);
   /// Spin where ranks outnumber cores: the rank waited for needs this core.
   duration spin_oversubscribed = std::chrono::microseconds(5);
-  duration first_nap = std::chrono::microseconds(10);     ///< doubles up to `nap`
+  duration first_nap = std::chrono::microseconds(10);  ///< doubles up to `nap`
   duration nap = std::chrono::microseconds(250);
-  duration long_nap = std::chrono::milliseconds(1);       ///< after `long_nap_after` of quiet
+  duration long_nap = std::chrono::milliseconds(1);  ///< after `long_nap_after` of quiet
   duration long_nap_after = std::chrono::milliseconds(100);
   /// After `longest_nap_after` of quiet; an upper bound of every nap.
   /// Environment: `COHORT_LONGEST_WAIT_US`.
   duration longest_nap = std::chrono::milliseconds(4);
   duration longest_nap_after = std::chrono::seconds(1);
 
-  unsigned short_lap = 8;    ///< looks per lap while the loop has other handlers
-  unsigned long_lap = 128;   ///< looks per lap while it has none, at most `long_lap_time` of them
+  unsigned short_lap = 8;   ///< looks per lap while the loop has other handlers
+  unsigned long_lap = 128;  ///< looks per lap while it has none, at most `long_lap_time` of them
   duration long_lap_time = std::chrono::microseconds(4);
   unsigned short_laps = 64;  ///< laps that stay short after another handler was seen
 

@@ -158,6 +158,7 @@ class engine : public asio::execution_context::service {
   ready_queue ready_;
   unsigned long_budget_ = options_.long_lap;
   unsigned short_laps_ = 0;
+  unsigned alone_ = 0;  // long rounds since another handler was seen
   std::uint64_t events_ = 0;
   std::uint64_t seen_events_ = 0;
   bool after_nap_ = false;

@@ -18,9 +18,9 @@ namespace cohort::progress {
 /// Per-thread free lists. Not copied, not shared: every function touches the calling thread only.
 class pool {
  public:
-  static constexpr std::size_t granule = 64;        ///< bytes between size classes
-  static constexpr std::size_t classes = 16;        ///< blocks above 1 KiB go to `operator new`
-  static constexpr std::size_t max_blocks = 1024;   ///< kept per class and thread
+  static constexpr std::size_t granule = 64;       ///< bytes between size classes
+  static constexpr std::size_t classes = 16;       ///< blocks above 1 KiB go to `operator new`
+  static constexpr std::size_t max_blocks = 1024;  ///< kept per class and thread
 
   /// Memory of at least `bytes`, aligned for any type of default alignment.
   /// Throws `std::bad_alloc`. Cost: a list pop, or one `operator new` when the list is empty.
@@ -34,19 +34,19 @@ class pool {
     node* next;
   };
   struct list {
-    node* head = nullptr;
-    std::size_t size = 0;
+    node* head;
+    std::size_t size;
   };
   struct lists {
-    std::array<list, classes> by_class{};
-    bool open = true;  // false once the thread's storage is being destroyed
-    ~lists();
+    std::array<list, classes> by_class;
+    bool closed;  // the thread is ending: keep nothing any more
   };
-  static lists& mine() noexcept {
-    // Function-local so that a header can hold it; the guard costs about a nanosecond.
-    static thread_local lists storage;
-    return storage;
-  }
+  /// Empties the lists when the thread ends. Apart from them, so that using them needs no guard.
+  struct keeper {
+    ~keeper();
+  };
+  static inline constinit thread_local lists mine_{};
+
   static constexpr std::size_t class_of(std::size_t bytes) noexcept {
     return bytes == 0 ? 0 : (bytes - 1) / granule;
   }
@@ -74,12 +74,14 @@ class pool_allocator {
 inline void* pool::allocate(std::size_t bytes) {
   const std::size_t index = class_of(bytes);
   if (index < classes) {
-    list& free = mine().by_class[index];
+    list& free = mine_.by_class[index];
     if (node* block = free.head) {
       free.head = block->next;
       --free.size;
       return block;
     }
+    static thread_local const keeper at_thread_exit;
+    static_cast<void>(at_thread_exit);
     return ::operator new((index + 1) * granule);
   }
   return ::operator new(bytes);
@@ -88,9 +90,8 @@ inline void* pool::allocate(std::size_t bytes) {
 inline void pool::deallocate(void* block, std::size_t bytes) noexcept {
   const std::size_t index = class_of(bytes);
   if (index < classes) {
-    lists& all = mine();
-    list& free = all.by_class[index];
-    if (all.open && free.size < max_blocks) {
+    list& free = mine_.by_class[index];
+    if (free.size < max_blocks && !mine_.closed) {
       free.head = ::new (block) node{free.head};
       ++free.size;
       return;
@@ -99,9 +100,9 @@ inline void pool::deallocate(void* block, std::size_t bytes) noexcept {
   ::operator delete(block);
 }
 
-inline pool::lists::~lists() {
-  open = false;
-  for (list& free : by_class) {
+inline pool::keeper::~keeper() {
+  mine_.closed = true;
+  for (list& free : mine_.by_class) {
     while (node* block = free.head) {
       free.head = block->next;
       ::operator delete(block);

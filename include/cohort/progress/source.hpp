@@ -24,7 +24,7 @@ template <class Source>
 concept poll_source = requires(Source& source, ready_queue& ready) {
   { source.begin_lap(ready) } -> std::same_as<bool>;
   { source.test(ready) } -> std::same_as<std::size_t>;
-  { source.end_lap() };
+  {source.end_lap()};
   { source.pending() } -> std::convertible_to<std::size_t>;
   { source.bytes() } -> std::convertible_to<std::size_t>;
 };
@@ -40,7 +40,7 @@ concept poll_source = requires(Source& source, ready_queue& ready) {
 template <class Source>
 concept parking_source = requires(Source& source, ready_queue& ready) {
   { source.park(ready) } -> std::same_as<bool>;
-  { source.unpark() };
+  {source.unpark()};
 };
 
 /// A borrowed source behind a table of functions, so that sources need no base class.
@@ -98,16 +98,16 @@ class source_ref {
         if constexpr (parking_source<Source>) as<Source>(self).unpark();
       },
       [](void* self) {
-        if constexpr (requires(Source& s) { s.leave(); }) as<Source>(self).leave();
+        if constexpr (requires(Source & s) { s.leave(); }) as<Source>(self).leave();
       },
       [](void* self) {
-        if constexpr (requires(Source& s) { s.abandon(); }) as<Source>(self).abandon();
+        if constexpr (requires(Source & s) { s.abandon(); }) as<Source>(self).abandon();
       },
       [](void* self, std::string& text) {
-        if constexpr (requires(Source& s) { s.describe(text); }) as<Source>(self).describe(text);
+        if constexpr (requires(Source & s) { s.describe(text); }) as<Source>(self).describe(text);
       },
       [](void* self, std::chrono::steady_clock::time_point now) {
-        if constexpr (requires(Source& s) { s.tick(now); }) as<Source>(self).tick(now);
+        if constexpr (requires(Source & s) { s.tick(now); }) as<Source>(self).tick(now);
       },
   };
 

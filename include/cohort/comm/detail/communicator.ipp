@@ -8,13 +8,38 @@
 
 namespace cohort::comm {
 
-inline communicator_state::communicator_state(asio::io_context& io, mpi::comm data_,
-                                              mpi::comm exchange_, communicator_options options_)
-    : data(std::move(data_)),
-      exchange(std::move(exchange_)),
-      source(asio::use_service<request_source>(io)),
-      engine(source.engine()),
-      options(options_) {}
+inline void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
+                                     const communicator_options& options_) {
+  data = std::move(data_);
+  exchange = std::move(exchange_);
+  options = options_;
+  peers = data.size();
+  if (data.is_inter()) {
+    const mpi::lock calls;
+    mpi::check(MPI_Comm_remote_size(data.native(), &peers), "MPI_Comm_remote_size");
+  }
+  max_tag = mpi::max_tag();
+  sequence = 0;
+  closing = false;
+  const std::lock_guard hold(failure_mutex_);
+  last_failure_ = failure();
+}
+
+inline void communicator_state::close() noexcept {
+  const request_source::guard hold(source);
+  generation.fetch_add(1, std::memory_order_relaxed);
+  closing = true;
+  free_if_unused();
+}
+
+inline void communicator_state::free_if_unused() noexcept {
+  if (live != 0 || references_.load(std::memory_order_relaxed) != 0) return;
+  backend.reset();
+  data.reset();
+  exchange.reset();
+  closing = false;
+  source.recycle(this);
+}
 
 inline void communicator_state::fail(failure what) {
   log::write(log::level::error, what.text);
@@ -41,7 +66,7 @@ struct make_communicator_body {
   using signature = void(std::error_code, communicator);
   static constexpr cancels cancellation = cancels::detach;
 
-  [[nodiscard]] std::error_code check(const communicator&) const noexcept { return {}; }
+  [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
   void explain(failure_text&) const {}
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(poster& post) const {
@@ -49,8 +74,7 @@ struct make_communicator_body {
     return post.add(MPI_Ibarrier(post.exchange(), &request), request);
   }
   template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&,
-              const communicator& parent) {
+  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
     communicator made;
     if (!error) {
       try {
@@ -68,6 +92,7 @@ struct make_communicator_body {
   }
 
   static constexpr const char* name = Make::name;
+  communicator parent;
   Make make;
 };
 
@@ -89,7 +114,7 @@ struct dup_body {
   static constexpr const char* name = "dup";
   static constexpr cancels cancellation = cancels::never;
 
-  [[nodiscard]] std::error_code check(const communicator&) const noexcept { return {}; }
+  [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
   void explain(failure_text&) const {}
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(poster& post) {
@@ -100,8 +125,7 @@ struct dup_body {
     return post.add(MPI_Comm_idup(post.exchange(), made->data() + 1, &request), request);
   }
   template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&,
-              const communicator& parent) {
+  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
     communicator result;
     if (!error) {
       result = communicator::adopt(parent.state()->engine.context(), mpi::comm::adopt((*made)[0]),
@@ -110,6 +134,7 @@ struct dup_body {
     std::forward<Handler>(handler)(error, std::move(result));
   }
 
+  communicator parent;
   std::unique_ptr<std::array<MPI_Comm, 2>> made;  // MPI writes here while the body moves
 };
 
@@ -130,24 +155,26 @@ inline communicator::communicator(asio::io_context& io, MPI_Comm original,
 
 inline communicator communicator::adopt(asio::io_context& io, mpi::comm data, mpi::comm exchange,
                                         const communicator_options& options) {
-  return communicator(
-      new comm::communicator_state(io, std::move(data), std::move(exchange), options));
+  auto& source = asio::use_service<comm::request_source>(io);
+  comm::communicator_state* state = source.new_state();
+  state->open(std::move(data), std::move(exchange), options);
+  return communicator(state);
 }
 
 template <completion_token_for<void(std::error_code, communicator)> Token>
 auto communicator::dup(Token&& token) const {
-  return comm::initiate(*this, comm::dup_body(), token);
+  return comm::initiate(*this, comm::dup_body{*this, nullptr}, token);
 }
 
 template <completion_token_for<void(std::error_code, communicator)> Token>
 auto communicator::split(int color, int key, Token&& token) const {
-  comm::make_communicator_body<comm::make_split> body{comm::make_split{color, key}};
+  comm::make_communicator_body<comm::make_split> body{*this, comm::make_split{color, key}};
   return comm::initiate(*this, body, token);
 }
 
 template <completion_token_for<void(std::error_code, communicator)> Token>
 auto communicator::split_node(Token&& token) const {
-  comm::make_communicator_body<comm::make_split_node> body{comm::make_split_node{}};
+  comm::make_communicator_body<comm::make_split_node> body{*this, comm::make_split_node{}};
   return comm::initiate(*this, body, token);
 }
 

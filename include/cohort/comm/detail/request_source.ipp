@@ -62,10 +62,14 @@ inline void request_source::release(bool owns) noexcept {
   }
 }
 
-inline std::error_code request_source::usable() const noexcept {
-  if (!mpi::running()) return mpi::initialized() ? errc::finalized : errc::not_initialized;
-  if (level_ < mpi::thread_level::serialized && !mpi::is_main_thread()) return errc::wrong_thread;
-  return {};
+inline errc request_source::usable() const noexcept {
+  if (!mpi::running()) [[unlikely]] {
+    return mpi::initialized() ? errc::finalized : errc::not_initialized;
+  }
+  if (level_ < mpi::thread_level::serialized && !mpi::is_main_thread()) [[unlikely]] {
+    return errc::wrong_thread;
+  }
+  return errc{};
 }
 
 // ---- adding ----------------------------------------------------------------------------------
@@ -160,7 +164,13 @@ inline std::size_t request_source::test(progress::ready_queue& ready) {
 
 /// Notes the outcome of one request of `op`.
 inline void request_source::took(request_operation& op, int error_of_request) noexcept {
-  if (error_of_request != MPI_SUCCESS && !op.error) op.error = mpi::make_error(error_of_request);
+  if (error_of_request != MPI_SUCCESS) [[unlikely]]
+    op.fail(mpi::make_error(error_of_request));
+  if (op.cancelled_ && !op.is_probe_) [[unlikely]] {
+    int given_up = 0;
+    MPI_Test_cancelled(&op.status, &given_up);
+    if (given_up != 0) op.fail(asio::error::operation_aborted);
+  }
   --op.parts_;
   count_out(op);
 }
@@ -168,18 +178,36 @@ inline void request_source::took(request_operation& op, int error_of_request) no
 /// All requests of `op` are complete: the next stage, or the ready queue.
 inline void request_source::finish(request_operation& op, progress::ready_queue& ready) {
   op.slot_ = request_operation::nowhere;
-  if (op.advance_ != nullptr && !op.error) {
+  if (op.advance_ != nullptr && !op.failed()) {
     try {
-      if (op.advance_(&op)) return;
+      if (op.advance_(&op) && op.parts_ != 0) return;
     } catch (const std::system_error& failed) {
-      op.error = failed.code();
+      op.fail(failed.code());
     } catch (...) {
-      op.error = std::make_error_code(std::errc::not_enough_memory);
+      op.fail(std::make_error_code(std::errc::not_enough_memory));
     }
     if (op.parts_ != 0) return;  // part of a stage was posted: its requests come first
   }
+  // A failed operation stays live until its failure has been reported on the communicator.
+  if (op.live_on != nullptr && !op.failed()) [[likely]] {
+    --op.live_on->live;
+    if (op.live_on->closing) op.live_on->free_if_unused();
+    op.live_on = nullptr;
+  }
   op.settle();
   ready.push(&op);
+}
+
+inline communicator_state* request_source::new_state() {
+  const guard hold(*this);
+  if (free_states_.empty()) {
+    states_.push_back(std::make_unique<communicator_state>(*this, engine_));
+    free_states_.reserve(states_.size());  // so that recycling never allocates
+    return states_.back().get();
+  }
+  communicator_state* state = free_states_.back();
+  free_states_.pop_back();
+  return state;
 }
 
 inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
@@ -196,6 +224,16 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
   const int rc = MPI_Testsome(static_cast<int>(count), requests_.data() + first, &found,
                               indices_.data(), statuses_.data());
   if (rc == MPI_SUCCESS && (found == 0 || found == MPI_UNDEFINED)) return 0;
+  if (rc == MPI_SUCCESS && found == 1) [[likely]] {
+    const std::size_t slot = first + static_cast<std::size_t>(indices_[0]);
+    request_operation& op = *operations_[slot];
+    op.status = statuses_[0];
+    op.left = requests_[slot];
+    remove_request(slot);
+    took(op, MPI_SUCCESS);
+    if (op.parts_ == 0) finish(op, ready);
+    return 1;
+  }
   if (rc != MPI_SUCCESS && rc != MPI_ERR_IN_STATUS) [[unlikely]] {
     test_one_by_one(static_cast<int>(first), static_cast<int>(count), found);
   }
@@ -273,7 +311,7 @@ inline std::size_t request_source::test_probes(progress::ready_queue& ready) {
     }
     remove_probe(slot);
     took(op, rc);
-    if (op.cancelled_ && flag == 0) op.error = asio::error::operation_aborted;
+    if (op.cancelled_ && flag == 0) op.fail(asio::error::operation_aborted);
     ++found;
     finish(op, ready);
   }
@@ -283,7 +321,7 @@ inline std::size_t request_source::test_probes(progress::ready_queue& ready) {
 // ---- cancelling and ending -------------------------------------------------------------------
 
 inline void request_source::cancel(request_operation& op) {
-  if (usable()) return;
+  if (usable() != errc{}) return;
   {
     const guard hold(*this);
     if (op.parts_ == 0 || op.cancelled_) return;
@@ -295,7 +333,7 @@ inline void request_source::cancel(request_operation& op) {
 }
 
 inline void request_source::leave() {
-  if (usable()) return;
+  if (usable() != errc{}) return;
   const guard hold(*this);
   for (std::size_t slot = 0; slot < operations_.size(); ++slot) {
     request_operation& op = *operations_[slot];
@@ -323,7 +361,7 @@ inline void request_source::abandon() {
 /// Ends every operation with `why`. Their requests stay with MPI, which cannot be called.
 inline void request_source::fail_everything(std::error_code why, progress::ready_queue& ready) {
   const auto end = [&](request_operation& op) {
-    if (!op.error) op.error = why;
+    op.fail(why);
     took(op, MPI_SUCCESS);
     if (op.parts_ == 0) {
       op.settle();
@@ -362,8 +400,8 @@ inline void request_source::unpark() {
 inline std::string request_source::line_about(const request_operation& op,
                                               progress::engine::clock::time_point now) {
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
-  std::string line = "rank " + std::to_string(op.rank) + ": " + op.verb + " #" +
-                     std::to_string(op.sequence);
+  std::string line =
+      "rank " + std::to_string(op.rank) + ": " + op.verb + " #" + std::to_string(op.sequence);
   if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
   line += ", " + std::to_string(op.bytes) + " bytes, pending for " + std::to_string(age) + " ms";
   return line;

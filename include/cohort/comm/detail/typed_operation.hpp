@@ -35,9 +35,11 @@ class handler_executor {
                                                      asio::execution::outstanding_work.tracked))>;
 
  public:
-  handler_executor(const Handler& handler, const own_executor& own) {
+  void set(const Handler& handler, const own_executor& own) {
     const executor ex = asio::get_associated_executor(handler, own);
-    if (!same(ex, own)) foreign_.emplace(asio::prefer(ex, asio::execution::outstanding_work.tracked));
+    if (!same(ex, own)) {
+      foreign_.emplace(asio::prefer(ex, asio::execution::outstanding_work.tracked));
+    }
   }
 
   /// False where the handler belongs on the engine's own context: then laps and timers keep that
@@ -62,8 +64,7 @@ class handler_executor {
 /// Memory of an operation from its handler's allocator.
 template <class Operation, class Handler>
 struct operation_memory {
-  using associated =
-      asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
+  using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
   using allocator = typename std::allocator_traits<associated>::template rebind_alloc<Operation>;
   using traits = std::allocator_traits<allocator>;
 
@@ -137,36 +138,32 @@ class typed_operation final : public request_operation {
   using signature = typename Body::signature;
 
  public:
-  typed_operation(Handler& handler, communicator&& comm, Body&& body)
-      : request_operation(&run),
-        executor_(handler, comm.get_executor()),
-        handler_(std::move(handler)),
-        comm_(std::move(comm)),
-        body_(std::move(body)) {
+  typed_operation(Handler& handler, communicator_ref comm, Body&& body)
+      : request_operation(&run), handler_(std::move(handler)), comm_(comm), body_(std::move(body)) {
     verb = Body::name;
     bytes = body_.bytes();
-    rank = comm_.rank();
     cancellable = Body::cancellation == cancels::receive;
-    if constexpr (requires { body_.peer(); }) peer = body_.peer();
-    if constexpr (requires(poster& post) { body_.advance(post); }) advance_ = &advance_body;
+    if constexpr (requires(poster & post) { body_.advance(post); }) advance_ = &advance_body;
   }
 
-  static typed_operation* make(Handler& handler, communicator&& comm, Body&& body) {
-    return memory::make(handler, std::move(comm), std::move(body));
+  static typed_operation* make(Handler& handler, communicator_ref comm, Body&& body) {
+    return memory::make(handler, comm, std::move(body));
   }
 
   /// 1. What this rank can see to be wrong ends the operation before any MPI call. 2. A backend may
   /// take it. 3. Everything is posted under the guard. After that the operation may be gone.
   void start() {
     connect_cancellation();
-    if constexpr (requires(progress::engine& e) { handler_->belongs_to(e, *this, true); }) {
+    if constexpr (requires(progress::engine & e) { handler_->belongs_to(e, *this, true); }) {
       handler_->belongs_to(state().engine, *this, Body::cancellation != cancels::detach);
     }
-    std::error_code bad = state().source.usable();
-    if (!bad) bad = body_.check(comm_);
-    if (bad) [[unlikely]] {
-      error = bad;
-      explain(bad);
+    errc bad = state().source.usable();
+    if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
+    if (bad == errc{}) bad = body_.check(state());
+    if (bad != errc{}) [[unlikely]] {
+      fail(bad);
+      describe();
+      explain();
       state().engine.complete(this);
       return;
     }
@@ -174,6 +171,7 @@ class typed_operation final : public request_operation {
       if (state().backend) [[unlikely]] {
         const collective_call call = body_.call();
         if (state().backend->takes(call)) {
+          describe();
           state().backend->start(call, backend_completion(state().engine, *this));
           return;
         }
@@ -185,43 +183,51 @@ class typed_operation final : public request_operation {
   void finish_here() { release(true); }
 
  private:
-  [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state(); }
+  [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state; }
 
   void post_now() {
     request_source& source = state().source;
     progress::engine& engine = state().engine;
     bool nothing_pending = false;
-    std::error_code failed;
     {
       const request_source::guard hold(source);
       sequence = ++state().sequence;
+      live_on = comm_.state;
+      ++live_on->live;
       post_body();
-      failed = error;
+      describe();
       nothing_pending = !source.pending(*this);
     }
     // With something pending another thread's lap may have finished the operation by now.
     if (nothing_pending) {
-      if (failed) explain(failed);
       engine.complete(this);
     } else {
       engine.started();
     }
   }
 
+  /// What can wait until MPI has the request: it then costs no latency.
+  void describe() {
+    rank = state().data.rank();
+    if constexpr (requires { body_.peer(); }) peer = body_.peer();
+    executor_.set(*handler_, state().engine.get_executor());
+  }
+
   void post_body() noexcept {
     try {
       poster post(state(), *this);
       const int rc = body_.post(post);
-      if (rc != MPI_SUCCESS) error = mpi::make_error(rc);
+      if (rc != MPI_SUCCESS) [[unlikely]]
+        fail(mpi::make_error(rc));
     } catch (const std::system_error& problem) {
-      error = problem.code();
+      fail(problem.code());
     } catch (...) {
-      error = std::make_error_code(std::errc::not_enough_memory);
+      fail(std::make_error_code(std::errc::not_enough_memory));
     }
   }
 
   static bool advance_body(request_operation* base) {
-    if constexpr (requires(Body& body, poster& post) { body.advance(post); }) {
+    if constexpr (requires(Body & body, poster & post) { body.advance(post); }) {
       auto* self = static_cast<typed_operation*>(base);
       poster post(self->state(), *self);
       return self->body_.advance(post);
@@ -229,10 +235,10 @@ class typed_operation final : public request_operation {
     return false;
   }
 
-  void explain(std::error_code what) {
+  void explain() {
     failure_text text(rank, verb, sequence);
     body_.explain(text);
-    state().fail(text.with_code(what));
+    state().fail(text.with_code(error()));
   }
 
   // ---- cancellation
@@ -244,7 +250,8 @@ class typed_operation final : public request_operation {
 
   void connect_cancellation() {
     auto slot = asio::get_associated_cancellation_slot(*handler_);
-    if (slot.is_connected()) slot.template emplace<on_cancel>(on_cancel{this});
+    has_slot_ = slot.is_connected();
+    if (has_slot_) slot.template emplace<on_cancel>(on_cancel{this});
   }
 
   void cancel(asio::cancellation_type type) {
@@ -303,17 +310,24 @@ class typed_operation final : public request_operation {
       free_self(allocator);
       return;
     }
-    auto slot = asio::get_associated_cancellation_slot(*handler_);
-    if (slot.is_connected()) slot.clear();
-    if (deliver && error && sequence != 0) explain(error);
+    if (has_slot_) asio::get_associated_cancellation_slot(*handler_).clear();
+    if (live_on != nullptr) no_longer_live(deliver);
     auto allocator = memory::of(*handler_);
-    const std::error_code result = error;
+    const std::error_code result = error();
     const outcome_of_requests outcome{status, left, message};
     Handler handler(std::move(*handler_));
-    const communicator comm(std::move(comm_));
     Body body(std::move(body_));
     free_self(allocator);
-    if (deliver) body.finish(std::move(handler), result, outcome, comm);
+    if (deliver) body.finish(std::move(handler), result, outcome);
+  }
+
+  /// A failed operation, or one that was complete when it was posted.
+  void no_longer_live(bool deliver) {
+    if (deliver && failed() && error() != asio::error::operation_aborted) explain();
+    const request_source::guard hold(state().source);
+    --live_on->live;
+    if (live_on->closing) live_on->free_if_unused();
+    live_on = nullptr;
   }
 
   void free_self(typename memory::allocator& allocator) {
@@ -324,14 +338,15 @@ class typed_operation final : public request_operation {
   handler_executor<Handler> executor_;
   std::optional<Handler> handler_;  // empty once detached
   std::optional<typename memory::allocator> detached_memory_;
-  communicator comm_;
+  bool has_slot_ = false;
+  communicator_ref comm_;
   Body body_;
 };
 
 template <class Handler, class Body>
-void start_operation::operator()(Handler&& handler, communicator comm, Body body) const {
+void start_operation::operator()(Handler&& handler, communicator_ref comm, Body body) const {
   using handler_type = std::decay_t<Handler>;
-  if (!comm) [[unlikely]] {
+  if (comm.state == nullptr) [[unlikely]] {
     // There is no engine to complete it through; Asio's own loop must do.
     asio::post(asio::get_associated_executor(handler),
                [handler = handler_type(std::forward<Handler>(handler))]() mutable {
@@ -341,7 +356,7 @@ void start_operation::operator()(Handler&& handler, communicator comm, Body body
     return;
   }
   handler_type mine(std::forward<Handler>(handler));
-  typed_operation<handler_type, Body>::make(mine, std::move(comm), std::move(body))->start();
+  typed_operation<handler_type, Body>::make(mine, comm, std::move(body))->start();
 }
 
 }  // namespace cohort::comm::detail

@@ -136,6 +136,15 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
   std::size_t begun = 0;
   std::size_t found = 0;
   unsigned done = 0;
+  if (sources_.size() == 1) [[likely]] {
+    const source_ref source = sources_.front();
+    if (!source.begin_lap(ready)) return ready.empty() ? 0 : 1;
+    for (; done < looks && found == 0; ++done) found = source.test(ready);
+    source.end_lap();
+    tests_.add(done);
+    completions_.add(found);
+    return found;
+  }
   while (begun < sources_.size()) {
     if (!sources_[begun].begin_lap(ready)) {
       while (begun > 0) sources_[--begun].end_lap();
@@ -193,15 +202,15 @@ inline void engine::rounds() {
   for (int n = 0; n < most_rounds; ++n) {
     const auto before = coarse_now();
     const std::uint64_t events_before = events_;
-    if (!round(long_budget_)) {
-      tick();
-      return;
-    }
+    const unsigned stretch = std::min(alone_ / 16, 3U);  // nobody else for long: look longer
+    const bool more = round(long_budget_ << stretch);
     tick();
+    if (!more) return;
     if (events_ == events_before) {  // only looks: this is what they cost
       const auto cost = coarse_now() - before;
-      if (n > 0 && cost > options_.long_lap_time) long_budget_ = std::max(long_budget_ / 2, 1U);
-      if (n > 0 && cost * 2 < options_.long_lap_time) {
+      const auto allowed = options_.long_lap_time * (1U << stretch);
+      if (n > 0 && cost > allowed) long_budget_ = std::max(long_budget_ / 2, 1U);
+      if (n > 0 && cost * 2 < allowed) {
         long_budget_ = std::min(long_budget_ * 2, options_.long_lap);
       }
       if (!backoff_.spins(coarse_now(), bytes(), oversubscribed_, options_)) return;
@@ -211,8 +220,10 @@ inline void engine::rounds() {
     }
     if (io_.poll_one() != 0) {
       short_laps_ = options_.short_laps;
+      alone_ = 0;
       return;
     }
+    ++alone_;
     if (io_.stopped()) return;
   }
 }
@@ -220,18 +231,16 @@ inline void engine::rounds() {
 /// Looks `budget` times, delivering on the way. False when nothing is left to look at, or when
 /// handlers had their share.
 inline bool engine::round(unsigned budget) {
-  constexpr unsigned most_deliveries = 64;
   unsigned deliveries = 0;
   for (;;) {
     if (has_handed_in_.load(std::memory_order_relaxed)) take_handed_in();
     while (!ready_.empty()) {
-      if (++deliveries > most_deliveries) return false;
       ready_.pop()->deliver();
       // A chain of handlers that compute must not keep timers and sockets waiting for long.
-      if (deliveries % 8 == 0) {
+      if (++deliveries % 16 == 0) {
         const auto before = coarse_now();
         tick();
-        if (coarse_now() - before > options_.long_lap_time * 4) return true;
+        if (coarse_now() - before > options_.long_lap_time) return true;
       }
     }
     if (has_handed_in_.load(std::memory_order_relaxed)) continue;

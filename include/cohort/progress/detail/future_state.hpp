@@ -69,8 +69,9 @@ class future_state_base {
     const bool done = engine_->drive_until(
         [this] { return settled_.load(std::memory_order_acquire); }, engine_->drain_bound());
     if (done) return;
-    std::string text = "a future over a borrowed buffer was destroyed while MPI still uses the "
-                       "buffer, and the operation did not end in time; in flight:\n";
+    std::string text =
+        "a future over a borrowed buffer was destroyed while MPI still uses the "
+        "buffer, and the operation did not end in time; in flight:\n";
     engine_->describe(text);
     process::end_job(text);
   }

@@ -1,0 +1,12 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The umbrella: everything that needs no GPU.
+
+#include <cohort/collectives.hpp>
+#include <cohort/comm.hpp>
+#include <cohort/core.hpp>
+#include <cohort/mpi.hpp>
+#include <cohort/p2p.hpp>
+#include <cohort/progress.hpp>

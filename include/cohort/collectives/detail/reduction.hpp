@@ -1,0 +1,120 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What the reducing collectives share: packing, parts, averaging, and the words for a wrong call.
+
+#include <cohort/comm/operation.hpp>
+#include <cohort/core/buffer.hpp>
+#include <cohort/core/reduction.hpp>
+#include <cohort/mpi/datatype.hpp>
+#include <cohort/mpi/layout.hpp>
+#include <cohort/mpi/op.hpp>
+#include <cohort/mpi/post.hpp>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+
+namespace cohort::collectives::detail {
+
+/// Elements of a reduction where MPI can work on them: the caller's, or a packed copy of a strided
+/// view, because MPI allows no derived types in reductions.
+template <class T>
+class packed {
+ public:
+  /// For elements that MPI reads. Packs once.
+  T* in(buffer_view<T> view) {
+    if (view.contiguous()) [[likely]]
+      return view.data;
+    if (!copy_) {
+      copy_ = std::make_unique_for_overwrite<std::remove_const_t<T>[]>(view.count);
+      pack(view, copy_.get());
+    }
+    return copy_.get();
+  }
+  /// For elements that MPI only writes.
+  T* out(buffer_view<T> view) {
+    if (view.contiguous()) [[likely]]
+      return view.data;
+    if (!copy_) copy_ = std::make_unique_for_overwrite<T[]>(view.count);
+    return copy_.get();
+  }
+  /// Brings the result back to where the caller wants it.
+  void finish(buffer_view<T> view) {
+    if (copy_) unpack(static_cast<const T*>(copy_.get()), view);
+  }
+
+ private:
+  std::unique_ptr<std::remove_const_t<T>[]> copy_;
+};
+
+/// Whether one call of MPI can take so many elements of a reduction.
+template <class Op>
+inline constexpr bool has_large_reductions = mpi::has_large_counts && !requires {
+  typename Op::function_type;
+};
+
+/// Calls `post_part(first, count)` for parts that one call can take; stops at the first error.
+template <class Op, class PostPart>
+int in_parts(std::size_t count, PostPart post_part) {
+  if (has_large_reductions<Op> || count <= mpi::max_int_count) [[likely]] {
+    return post_part(std::size_t{0}, count);
+  }
+  for (std::size_t first = 0; first < count; first += mpi::max_int_count) {
+    const int rc = post_part(first, std::min(mpi::max_int_count, count - first));
+    if (rc != MPI_SUCCESS) return rc;
+  }
+  return MPI_SUCCESS;
+}
+
+/// Posts a reduction that has MPI_Iallreduce's shape but for its last arguments, which `call` adds.
+/// `in` is MPI_IN_PLACE or elements.
+template <class Op, class T, class Call>
+int post_reduction(comm::poster& post, const void* in, T* out, std::size_t count, Call call) {
+  const MPI_Datatype type = mpi::reduction_type_of<T>();
+  const MPI_Op op = mpi::op_of<Op, T>();
+  return in_parts<Op>(count, [&](std::size_t first, std::size_t part) {
+    const void* from = in == MPI_IN_PLACE ? in : static_cast<const T*>(in) + first;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = call(from, out + first, static_cast<MPI_Count>(part), type, op, &request);
+    return post.add(rc, request);
+  });
+}
+
+/// Values that `checks::cross_rank` compares: count, size of an element, operation, root.
+template <class T, class Op>
+std::array<std::int64_t, 4> agreed_values(std::size_t count, int root) {
+  std::int64_t hash = 0;
+  for (const char c : Op::name) hash = hash * 131 + c;
+  return {static_cast<std::int64_t>(count), static_cast<std::int64_t>(sizeof(T)), hash, root};
+}
+
+template <class...>
+inline constexpr bool never = false;
+
+/// A compile error that says what is wrong with a reducing verb's arguments, buffers first.
+template <class... Arguments>
+consteval void explain_reduction() {
+  constexpr bool has_reduction = (reduction<Arguments> || ...);
+  static_assert(has_reduction,
+                "no reduction given; use cohort::op::sum, cohort::op::max, … or "
+                "cohort::user_op{function, cohort::commutative}");
+  if constexpr (has_reduction) {
+    using first = std::tuple_element_t<0, std::tuple<Arguments&&...>>;
+    constexpr bool is_buffer =
+        readable_buffer<first> || owned_buffer<std::remove_reference_t<first>>;
+    static_assert(is_buffer,
+                  "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
+                  "span, a strided view, or a container rvalue (a temporary would dangle)");
+    static_assert(!is_buffer || never<Arguments...>,
+                  "this call does not fit: the result needs a writable buffer, both buffers need "
+                  "one element type, and the reduction must be defined for it (no sum of bool, no "
+                  "bitwise operation on floating point, no min of complex, average of floating "
+                  "point only); a completion token comes last");
+  }
+}
+
+}  // namespace cohort::collectives::detail

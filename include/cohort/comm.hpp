@@ -1,0 +1,12 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Gate of the layer comm: communicators whose operations can be awaited.
+
+#include <cohort/comm/argument.hpp>
+#include <cohort/comm/backend.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
+#include <cohort/comm/poll.hpp>
+#include <cohort/comm/request_source.hpp>

@@ -1,0 +1,58 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::rethrow`: the completion token for the main coroutine of a rank.
+
+#include <cohort/core/process.hpp>
+#include <cohort/progress/backoff.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace cohort {
+
+/// A handler for `co_spawn` that lets an exception out of `io.run()`.
+///
+/// Before it throws it prints rank, message and what is in flight, because an uncaught exception
+/// runs no destructor; marks the process failed, so that `~environment` ends the job rather than
+/// wait in `MPI_Finalize` for ranks that wait for this one (`environment::recovered()` clears the
+/// mark); and gives MPI at most 2 s to finish what is in flight, because buffers in `main` die
+/// next.
+struct rethrow_t {
+  constexpr rethrow_t() noexcept {}
+
+  template <class... Results>
+  void operator()(std::exception_ptr error, Results&&...) const {
+    if (error) fail(std::move(error));
+  }
+
+ private:
+  [[noreturn]] static void fail(std::exception_ptr error);
+};
+
+/// *Example*: `asio::co_spawn(io, train(world), cohort::rethrow);`
+inline constexpr rethrow_t rethrow{};
+
+inline void rethrow_t::fail(std::exception_ptr error) {
+  process::failed.store(true);
+  const int rank = process::rank.load();
+  std::string text = "[cohort rank " + (rank < 0 ? std::string("?") : std::to_string(rank)) + "] ";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    text += known.what();
+  } catch (...) {
+    text += "an exception that is no std::exception";
+  }
+  text += '\n';
+  const std::string in_flight = process::describe_in_flight();
+  if (!in_flight.empty()) text += "in flight when it was thrown:\n" + in_flight;
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+  process::drain_all(process::failure_time_left(progress::engine_options().drain_after_failure));
+  std::rethrow_exception(std::move(error));
+}
+
+}  // namespace cohort
