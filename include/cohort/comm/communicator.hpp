@@ -40,6 +40,8 @@ struct communicator_options {
 
 namespace comm {
 
+class cross_rank_check;
+
 /// What all handles of one communicator share.
 ///
 /// The MPI communicators are freed when the last handle and the last operation are gone; the memory
@@ -64,10 +66,10 @@ class communicator_state {
   std::atomic<std::uint64_t> generation{0};
 
   // Guarded by the source's guard.
-  std::uint64_t sequence = 0;                ///< of operations
-  std::size_t live = 0;                      ///< operations that need the MPI communicators
-  bool closing = false;                      ///< the last handle is gone
-  std::deque<request_operation*> unchecked;  ///< cross_rank: in order of initiation
+  std::uint64_t sequence = 0;               ///< of operations
+  std::size_t live = 0;                     ///< operations that need the MPI communicators
+  bool closing = false;                     ///< the last handle is gone
+  std::deque<cross_rank_check*> unchecked;  ///< cross_rank: in order of initiation
 
   /// Logs and remembers.
   void fail(failure what);

@@ -62,9 +62,11 @@ class request_operation : public progress::operation {
   ~request_operation() = default;
 
   advance_function advance_ = nullptr;
+  bool waits_for_turn_ = false;  // checked, and an operation started earlier is not: no requests
 
  private:
   friend class request_source;
+  friend class cross_rank_check;
   static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
 
   // An error_code in two parts: its default constructor is a call into the standard library.

@@ -180,7 +180,7 @@ inline void request_source::finish(request_operation& op, progress::ready_queue&
   op.slot_ = request_operation::nowhere;
   if (op.advance_ != nullptr && !op.failed()) {
     try {
-      if (op.advance_(&op) && op.parts_ != 0) return;
+      if (op.advance_(&op) && (op.parts_ != 0 || op.waits_for_turn_)) return;
     } catch (const std::system_error& failed) {
       op.fail(failed.code());
     } catch (...) {

@@ -4,6 +4,8 @@
 /// \file
 /// The operation behind every verb: handler, executor, cancellation and the verb's body.
 
+#include <cohort/comm/detail/cross_rank_check.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline_record.hpp>
 
@@ -213,10 +215,17 @@ class typed_operation final : public request_operation {
     executor_.set(*handler_, state().engine.get_executor());
   }
 
+  static constexpr bool has_agreed = requires(const Body& body) { body.agreed(); };
+
   void post_body() noexcept {
     try {
       poster post(state(), *this);
-      const int rc = body_.post(post);
+      int rc = MPI_SUCCESS;
+      if (has_agreed && state().options.checks == checks::cross_rank && !check_) [[unlikely]] {
+        rc = post_check(post);
+      } else {
+        rc = body_.post(post);
+      }
       if (rc != MPI_SUCCESS) [[unlikely]]
         fail(mpi::make_error(rc));
     } catch (const std::system_error& problem) {
@@ -226,7 +235,23 @@ class typed_operation final : public request_operation {
     }
   }
 
+  int post_check(poster& post) {
+    if constexpr (has_agreed) {
+      advance_ = &advance_body;
+      const auto post_it = [](request_operation* base) {
+        static_cast<typed_operation*>(base)->post_body();
+      };
+      check_ = std::make_unique<cross_rank_check>(state(), *this, post_it);
+      return check_->post(body_.agreed(), post);
+    }
+    return MPI_SUCCESS;
+  }
+
   static bool advance_body(request_operation* base) {
+    if constexpr (has_agreed) {
+      const auto& check = static_cast<typed_operation*>(base)->check_;
+      if (check && !check->done()) return check->completed();
+    }
     if constexpr (requires(Body & body, poster & post) { body.advance(post); }) {
       auto* self = static_cast<typed_operation*>(base);
       poster post(self->state(), *self);
@@ -238,6 +263,7 @@ class typed_operation final : public request_operation {
   void explain() {
     failure_text text(rank, verb, sequence);
     body_.explain(text);
+    if (check_) check_->explain(text);
     state().fail(text.with_code(error()));
   }
 
@@ -338,6 +364,7 @@ class typed_operation final : public request_operation {
   handler_executor<Handler> executor_;
   std::optional<Handler> handler_;  // empty once detached
   std::optional<typename memory::allocator> detached_memory_;
+  std::unique_ptr<cross_rank_check> check_;  // only with checks::cross_rank
   bool has_slot_ = false;
   communicator_ref comm_;
   Body body_;

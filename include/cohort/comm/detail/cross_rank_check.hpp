@@ -1,0 +1,109 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `checks::cross_rank`: the ranks compare a collective's arguments before it is posted.
+
+#include <cohort/comm/operation.hpp>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cohort::comm {
+
+/// One comparison, and the operation that waits for it.
+///
+/// 1. Every rank posts one small all_reduce on the exchange communicator, in order of initiation:
+///    the minimum of each value and of its negative, so that minimum and maximum come back.
+/// 2. Comparisons may complete in another order on another rank, so operations are posted in order
+///    of initiation: one whose comparison is done waits until it is the first of the queue.
+/// 3. An operation that does not pass is never posted, on any rank.
+class cross_rank_check {
+ public:
+  using post_function = void (*)(request_operation*);
+
+  cross_rank_check(communicator_state& comm, request_operation& op, post_function start) noexcept
+      : comm_(comm), op_(op), post_(start) {}
+
+  /// Posts the comparison. With the guard held.
+  int post(const std::array<std::int64_t, 4>& agreed, poster& to) {
+    std::uint64_t hash = 1469598103934665603U;
+    for (const char c : std::string_view(op_.verb)) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    }
+    mine_[0] = static_cast<std::int64_t>(hash >> 2U);
+    for (std::size_t i = 0; i < agreed.size(); ++i) mine_[i + 1] = agreed[i];
+    for (std::size_t i = 0; i < fields; ++i) {
+      least_[i] = mine_[i];
+      least_[fields + i] = -mine_[i];
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = MPI_Iallreduce(MPI_IN_PLACE, least_.data(), 2 * fields, MPI_INT64_T, MPI_MIN,
+                                  to.exchange(), &request);
+    if (rc == MPI_SUCCESS) comm_.unchecked.push_back(this);
+    return to.add(rc, request);
+  }
+
+  /// The comparison is complete. Returns true if the operation goes on. With the guard held.
+  bool completed() {
+    compared_ = true;
+    if (differs()) op_.fail(errc::cross_rank_mismatch);
+    while (!comm_.unchecked.empty() && comm_.unchecked.front()->compared_) {
+      cross_rank_check* first = comm_.unchecked.front();
+      comm_.unchecked.pop_front();
+      first->release(first == this);
+    }
+    if (!posted_ && !op_.failed()) op_.waits_for_turn_ = true;
+    return !op_.failed();
+  }
+  [[nodiscard]] bool done() const noexcept { return compared_; }
+
+  /// Names the values that differ.
+  void explain(failure_text& text) const {
+    static constexpr std::array<const char*, fields> names = {"verb", "count", "element.bytes",
+                                                              "operation", "root"};
+    for (std::size_t i = 0; compared_ && i < fields; ++i) {
+      const std::int64_t low = least_[i];
+      const std::int64_t high = -least_[fields + i];
+      if (low == high) continue;
+      if (i == 0 || i == 3) {
+        text.note(std::string(names[i]) + " differs between ranks");
+      } else {
+        text.note(std::string(names[i]) + " differs between ranks: here " +
+                  std::to_string(mine_[i]) + ", lowest " + std::to_string(low) + ", highest " +
+                  std::to_string(high));
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t fields = 5;
+
+  [[nodiscard]] bool differs() const noexcept {
+    for (std::size_t i = 0; i < fields; ++i) {
+      if (least_[i] != -least_[fields + i]) return true;
+    }
+    return false;
+  }
+
+  /// It is this operation's turn. One that waited is not in anybody's hands: if it ends here, it
+  /// must be completed here.
+  void release(bool in_hand) {
+    op_.waits_for_turn_ = false;
+    if (!op_.failed()) post_(&op_);
+    posted_ = true;
+    if (!in_hand && !request_source::pending(op_)) comm_.engine.complete(&op_);
+  }
+
+  communicator_state& comm_;
+  request_operation& op_;
+  post_function post_;
+  std::array<std::int64_t, fields> mine_{};
+  std::array<std::int64_t, 2 * fields> least_{};  // MPI works on it: the object must not move
+  bool compared_ = false;
+  bool posted_ = false;
+};
+
+}  // namespace cohort::comm
