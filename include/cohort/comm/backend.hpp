@@ -4,8 +4,8 @@
 /// \file
 /// The hook through which a communicator lets something else than MPI do its collectives.
 
-#include <cohort/comm/request_source.hpp>
 #include <cohort/mpi/native.hpp>
+#include <cohort/progress/engine.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -13,6 +13,8 @@
 #include <system_error>
 
 namespace cohort::comm {
+
+class request_operation;
 
 /// Which collective a \ref collective_call asks for.
 enum class collective : std::uint8_t {
@@ -45,10 +47,7 @@ class backend_completion {
   backend_completion(progress::engine& engine, request_operation& op) noexcept
       : engine_(&engine), op_(&op) {}
 
-  void operator()(std::error_code error) const {
-    op_->fail(error);
-    engine_->complete(op_);
-  }
+  void operator()(std::error_code error) const;
 
  private:
   progress::engine* engine_;
@@ -91,3 +90,6 @@ class backend_holder final : public any_backend {
 };
 
 }  // namespace cohort::comm
+
+// Brings the body of the completion.
+#include <cohort/comm/communicator.hpp>

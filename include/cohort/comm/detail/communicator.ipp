@@ -8,6 +8,11 @@
 
 namespace cohort::comm {
 
+inline void backend_completion::operator()(std::error_code error) const {
+  op_->fail(error);
+  engine_->complete(op_);
+}
+
 inline void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
                                      const communicator_options& options_) {
   data = std::move(data_);
