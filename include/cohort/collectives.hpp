@@ -5,3 +5,5 @@
 /// Gate of the layer collectives.
 
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/barrier.hpp>
+#include <cohort/collectives/broadcast.hpp>

@@ -4,6 +4,8 @@
 /// \file
 /// What the reducing collectives share: packing, parts, averaging, and the words for a wrong call.
 
+#include <cohort/collectives/detail/packed.hpp>
+#include <cohort/collectives/detail/wrong_call.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/reduction.hpp>
@@ -14,42 +16,10 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <tuple>
 #include <type_traits>
 
 namespace cohort::collectives::detail {
-
-/// Elements of a reduction where MPI can work on them: the caller's, or a packed copy of a strided
-/// view, because MPI allows no derived types in reductions.
-template <class T>
-class packed {
- public:
-  /// For elements that MPI reads. Packs once.
-  T* in(buffer_view<T> view) {
-    if (view.contiguous()) [[likely]]
-      return view.data;
-    if (!copy_) {
-      copy_ = std::make_unique_for_overwrite<std::remove_const_t<T>[]>(view.count);
-      pack(view, copy_.get());
-    }
-    return copy_.get();
-  }
-  /// For elements that MPI only writes.
-  T* out(buffer_view<T> view) {
-    if (view.contiguous()) [[likely]]
-      return view.data;
-    if (!copy_) copy_ = std::make_unique_for_overwrite<T[]>(view.count);
-    return copy_.get();
-  }
-  /// Brings the result back to where the caller wants it.
-  void finish(buffer_view<T> view) {
-    if (copy_) unpack(static_cast<const T*>(copy_.get()), view);
-  }
-
- private:
-  std::unique_ptr<std::remove_const_t<T>[]> copy_;
-};
 
 /// Whether one call of MPI can take so many elements of a reduction.
 template <class Op>
@@ -91,9 +61,6 @@ std::array<std::int64_t, 4> agreed_values(std::size_t count, int root) {
   for (const char c : Op::name) hash = hash * 131 + c;
   return {static_cast<std::int64_t>(count), static_cast<std::int64_t>(sizeof(T)), hash, root};
 }
-
-template <class...>
-inline constexpr bool never = false;
 
 /// A compile error that says what is wrong with a reducing verb's arguments, buffers first.
 template <class... Arguments>

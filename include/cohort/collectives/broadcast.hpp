@@ -1,0 +1,96 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::broadcast`: every rank gets the root's elements.
+
+#include <cohort/collectives/detail/packed.hpp>
+#include <cohort/collectives/detail/place.hpp>
+#include <cohort/collectives/detail/wrong_call.hpp>
+#include <cohort/comm/argument.hpp>
+#include <cohort/comm/operation.hpp>
+#include <cohort/mpi/layout.hpp>
+#include <cohort/mpi/post.hpp>
+
+namespace cohort {
+namespace collectives {
+template <class Buffer>
+struct broadcast_body;
+}  // namespace collectives
+
+/// Gives every rank the elements that `buffer` holds on rank `root`.
+///
+/// *Collective over* `comm`, in the same order on all ranks. *Requires* the same root, the same
+/// number of elements and the same type on all ranks. Strided views are packed, because ranks that
+/// give MPI different counts of different types confuse some libraries. An rvalue container is
+/// owned and comes back.
+/// *Completion*: `void(std::error_code)`, or `void(std::error_code, Container)`.
+/// *Cost*: MPI's; log2(n) messages of the buffer's size for small ones. *Source*: `MPI_Ibcast`.
+/// *Example*: `co_await cohort::broadcast(world, weights, 0);`
+template <class Buffer, std::integral Root, class Token = default_token>
+requires output_buffer<Buffer> &&
+    completion_token_for<Token, typename collectives::broadcast_body<Buffer>::signature>
+auto broadcast(const communicator& comm, Buffer&& buffer, Root root, Token&& token = Token()) {
+  const auto place = collectives::detail::place_in(comm, collectives::detail::to_rank(root));
+  return comm::initiate(comm, collectives::broadcast_body<Buffer>(buffer, place), token);
+}
+
+/// Chosen when a call does not fit: says what is wrong with it.
+template <class... Arguments>
+asio::awaitable<void> broadcast(const communicator&, Arguments&&...) {
+  collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
+  return {};
+}
+
+namespace collectives {
+
+template <class Buffer>
+struct broadcast_body {
+  using data_type = comm::argument<Buffer>;
+  using value_type = typename data_type::value_type;
+  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  static constexpr const char* name = "broadcast";
+  static constexpr comm::cancels cancellation =
+      data_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  broadcast_body(std::remove_reference_t<Buffer>& buffer, detail::place where_)
+      : data(buffer), where(where_) {}
+
+  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+    return where.good_root() ? errc{} : errc::bad_root;
+  }
+  void explain(failure_text& text) const {
+    text.with("root", where.root).with("ranks", where.ranks).with("count", data.count());
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return data.bytes(); }
+  [[nodiscard]] std::array<std::int64_t, 4> agreed() const noexcept {
+    return {static_cast<std::int64_t>(data.count()), sizeof(value_type), 0, where.root};
+  }
+  [[nodiscard]] comm::collective_call call() {
+    return {comm::collective::broadcast,    MPI_IN_PLACE, place_of_elements(), data.count(),
+            mpi::datatype_of<value_type>(), MPI_OP_NULL,  where.root};
+  }
+  int post(comm::poster& post) {
+    const mpi::layout elements(contiguous_view(place_of_elements(), data.count()));
+    MPI_Request request = MPI_REQUEST_NULL;
+    return post.add(mpi::post::ibcast(elements.data(), elements.count(), elements.type(),
+                                      where.root, post.native(), &request),
+                    request);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    if (!error && !where.is_root()) copy.finish(data.view());
+    comm::complete_with(std::forward<Handler>(handler), error, data.take());
+  }
+
+  [[nodiscard]] value_type* place_of_elements() {
+    return where.is_root() ? copy.in(data.view()) : copy.out(data.view());
+  }
+
+  data_type data;
+  detail::packed<value_type> copy;
+  detail::place where;
+};
+
+}  // namespace collectives
+}  // namespace cohort
