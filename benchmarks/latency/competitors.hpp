@@ -1,0 +1,29 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The competitors of this benchmark. Each runs one chunk of equal operations, one after the other,
+/// and returns nanoseconds per operation.
+
+#include <cohort/comm/communicator.hpp>
+
+#include <vector>
+
+namespace raw_mpi {
+
+double blocking_all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds);
+double all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds);  // MPI_Iallreduce, Wait
+double ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds);
+
+}  // namespace raw_mpi
+
+namespace with_cohort {
+
+using buffer = std::vector<double>&;
+
+asio::awaitable<double> await_all_reduce(cohort::communicator world, buffer values, int rounds);
+asio::awaitable<double> future_all_reduce(cohort::communicator world, buffer values, int rounds);
+asio::awaitable<double> callback_all_reduce(cohort::communicator world, buffer values, int rounds);
+asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int rounds);
+
+}  // namespace with_cohort

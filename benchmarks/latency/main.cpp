@@ -1,0 +1,159 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// What does awaiting an operation cost over raw MPI? Competitors take turns within one process, in
+// chunks; the order rotates. Ratios are taken chunk by chunk and their medians reported.
+
+#include "competitors.hpp"
+#include "support/core_distance.hpp"
+#include "support/report.hpp"
+#include "support/statistics.hpp"
+
+#include <cohort/mpi/environment.hpp>
+#include <cohort/progress/rethrow.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace {
+
+struct options {
+  std::string level = "serialized";
+  int chunks = 300;
+  bool small_only = false;
+};
+
+using measure = std::function<asio::awaitable<double>(std::vector<double>&, int)>;
+
+struct competitor {
+  const char* name;
+  measure chunk;
+  double target;  ///< of the ratio to the first competitor; 0: only reported
+};
+
+asio::awaitable<double> ready(double value) { co_return value; }
+
+class contest {
+ public:
+  contest(const cohort::communicator& world, bench::core_distance& distance)
+      : world_(world), distance_(distance) {}
+
+  asio::awaitable<void> run(const std::string& title, std::vector<competitor> competitors,
+                            std::size_t elements, int rounds, int chunks) {
+    std::vector<double> buffer(elements, 1.0);
+    std::vector<std::vector<double>> times(competitors.size());
+    std::vector<bool> far;
+    for (int chunk = -2; chunk < chunks; ++chunk) {  // two to warm up
+      const double round_trip = distance_.round_trip();
+      if (chunk >= 0) far.push_back(round_trip > 200);
+      for (std::size_t turn = 0; turn < competitors.size(); ++turn) {
+        const std::size_t who = (turn + far.size()) % competitors.size();
+        MPI_Barrier(world_.native());
+        const double time = co_await competitors[who].chunk(buffer, rounds);
+        if (chunk >= 0) times[who].push_back(time);
+      }
+    }
+    if (world_.rank() == 0) report(title, competitors, times, far);
+  }
+
+ private:
+  static void report(const std::string& title, const std::vector<competitor>& competitors,
+                     const std::vector<std::vector<double>>& times, const std::vector<bool>& far) {
+    std::printf("%s: %s, median %.0f ns; %zu chunks, %zu with far cores\n", title.c_str(),
+                competitors[0].name, bench::median(times[0]), far.size(),
+                bench::only(times[0], far, true).size());
+    for (std::size_t who = 1; who < competitors.size(); ++who) {
+      const auto ratio = bench::ratios(times[who], times[0]);
+      bench::print_row(std::string("  ") + competitors[who].name, bench::median(ratio), "x raw",
+                       competitors[who].target);
+      const auto apart = bench::only(ratio, far, true);
+      const auto close = bench::only(ratio, far, false);
+      std::printf("      %.0f ns, half of the ratios %.3f to %.3f", bench::median(times[who]),
+                  bench::percentile(ratio, 0.25), bench::percentile(ratio, 0.75));
+      if (!apart.empty() && !close.empty()) {
+        std::printf("; near %.3f, far %.3f", bench::median(close), bench::median(apart));
+      }
+      std::printf("\n");
+    }
+    std::printf("\n");
+  }
+
+  cohort::communicator world_;
+  bench::core_distance& distance_;
+};
+
+asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distance& distance,
+                                  options chosen) {
+  const auto raw = [&](double (*function)(MPI_Comm, std::vector<double>&, int)) -> measure {
+    return [=](std::vector<double>& buffer, int rounds) {
+      return ready(function(world.native(), buffer, rounds));
+    };
+  };
+  const auto awaited = [&](auto* function) -> measure {
+    return [=](std::vector<double>& buffer, int rounds) { return function(world, buffer, rounds); };
+  };
+  const bool crowded =
+      static_cast<unsigned>(world.size()) > std::max(std::thread::hardware_concurrency(), 1U);
+  const bool single = cohort::mpi::level() == cohort::thread_level::single;
+  contest race(world, distance);
+
+  const competitor iallreduce{"MPI_Iallreduce + MPI_Wait", raw(raw_mpi::all_reduce), 0};
+  const competitor co_awaited{"co_await", awaited(with_cohort::await_all_reduce),
+                              crowded  ? 1.15
+                              : single ? 1.20
+                                       : 1.10};
+  const competitor future{"as_future, then co_await", awaited(with_cohort::future_all_reduce),
+                          crowded ? 0 : 1.25};
+  const competitor callback{"callback", awaited(with_cohort::callback_all_reduce), 0};
+  const competitor blocking{"MPI_Allreduce (blocking)", raw(raw_mpi::blocking_all_reduce), 0};
+  std::vector<competitor> small;
+  small.push_back(iallreduce);
+  small.push_back(co_awaited);
+  small.push_back(future);
+  small.push_back(callback);
+  small.push_back(blocking);
+  co_await race.run("all_reduce 8 B", small, 1, crowded ? 200 : 1000, chosen.chunks);
+  if (chosen.small_only || crowded) co_return;
+
+  if (world.size() == 2) {
+    std::vector<competitor> pair;
+    pair.push_back({"MPI_Send, MPI_Recv", raw(raw_mpi::ping_pong), 0});
+    pair.push_back({"co_await send, recv", awaited(with_cohort::ping_pong), 1.5});
+    co_await race.run("ping-pong 8 B, round trip", pair, 1, 1000, chosen.chunks);
+  }
+
+  std::vector<competitor> large;
+  large.push_back(iallreduce);
+  large.push_back({"co_await", awaited(with_cohort::await_all_reduce), 1.03});
+  const int chunks = std::max(chosen.chunks / 3, 1);
+  const auto elements = [](int kib) { return static_cast<std::size_t>(kib) * 128; };
+  co_await race.run("all_reduce 4 KiB", large, elements(4), 300, chunks);
+  co_await race.run("all_reduce 64 KiB", large, elements(64), 100, chunks);
+  co_await race.run("all_reduce 1 MiB", large, elements(1 << 10), 10, chunks);
+  co_await race.run("all_reduce 16 MiB", large, elements(16 << 10), 1, chunks);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  options chosen;
+  CLI::App app("What awaiting costs over raw MPI; start it with mpirun -np 2, or more");
+  app.add_option("--level", chosen.level, "thread level")
+      ->check(CLI::IsMember({"single", "serialized", "multiple"}));
+  app.add_option("--chunks", chosen.chunks, "chunks of the small messages; a third for the others");
+  app.add_flag("--small-only", chosen.small_only, "only the all_reduce of 8 B");
+  CLI11_PARSE(app, argc, argv);
+
+  const auto level = chosen.level == "single"     ? cohort::thread_level::single
+                     : chosen.level == "multiple" ? cohort::thread_level::multiple
+                                                  : cohort::thread_level::serialized;
+  cohort::environment env(argc, argv, level);
+  asio::io_context io;
+  asio::steady_timer alive(io, std::chrono::hours(1));  // makes every turn of the loop dearer
+  cohort::communicator world(io);
+  if (world.rank() == 0) bench::print_machine(world.size());
+  bench::core_distance distance(cohort::mpi::comm_ref(world.native()));
+  asio::co_spawn(io, measure_all(world, distance, chosen), cohort::rethrow);
+  io.run();
+}
