@@ -11,11 +11,13 @@
 #include <cohort/mpi/comm.hpp>
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace cohort {
 
@@ -41,6 +43,14 @@ struct communicator_options {
 namespace comm {
 
 class cross_rank_check;
+class doorbells;
+
+/// Describes a process topology and makes a communicator over it, collectively.
+template <class Topology>
+concept topology = std::copyable<Topology> &&
+    requires(const Topology& shape, const mpi::comm_ref& over) {
+  { shape.create(over) } -> std::same_as<mpi::comm>;
+};
 
 /// What all handles of one communicator share.
 ///
@@ -63,6 +73,8 @@ class communicator_state {
   int peers = 0;    ///< ranks that messages can go to: of the other group in an intercommunicator
   int max_tag = 0;  ///< MPI's limit
   std::shared_ptr<any_backend> backend;
+  std::shared_ptr<const doorbells> bells;  ///< of the communicator this one was derived from
+  std::vector<int> bell_ranks;             ///< this one's ranks there; empty: the same
   std::atomic<std::uint64_t> generation{0};
 
   // Guarded by the source's guard.
@@ -79,6 +91,12 @@ class communicator_state {
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) close();
   }
+  [[nodiscard]] int bell_rank(int rank) const noexcept {
+    return bell_ranks.empty() ? rank : bell_ranks[static_cast<std::size_t>(rank)];
+  }
+  /// Takes over the doorbells of a communicator that this one was made from.
+  void derive_bells(const communicator_state& parent);
+
   /// With the guard held: frees the MPI communicators if nobody needs them any more.
   void free_if_unused() noexcept;
 
@@ -165,6 +183,13 @@ class communicator {
   template <completion_token_for<void(std::error_code, communicator)> Token = default_token>
   auto split_node(Token&& token = Token()) const;
 
+  /// A communicator over a process topology: `mpi::cartesian`, `mpi::dist_graph`, or anything with
+  /// their `create`. Ranks beyond a grid get an empty one. Collective, like `split`.
+  /// Example: `auto grid = co_await world.create(cohort::mpi::cartesian::balanced(n, 2));`
+  template <comm::topology Topology,
+            completion_token_for<void(std::error_code, communicator)> Token = default_token>
+  auto create(const Topology& topology, Token&& token = Token()) const;
+
   /// Lets `backend` do the collectives that it takes; null takes it away. Collective in meaning:
   /// do the same on all ranks, with nothing in flight.
   template <comm::collective_backend Backend>
@@ -181,9 +206,8 @@ class communicator {
     if (state_ == nullptr) return comm::communicator_ref{nullptr, 0};
     return comm::communicator_ref{state_, state_->generation.load(std::memory_order_relaxed)};
   }
-  /// Takes over communicators that exist already, `exchange` being a duplicate of `data`.
-  static communicator adopt(asio::io_context& io, mpi::comm data, mpi::comm exchange,
-                            const communicator_options& options);
+  /// Takes over communicators that were made from `parent`, `exchange` being a duplicate of `data`.
+  static communicator adopt(const communicator& parent, mpi::comm data, mpi::comm exchange);
 
  private:
   explicit communicator(comm::communicator_state* state) noexcept : state_(state) {

@@ -4,7 +4,12 @@
 /// \file
 /// Bodies of `comm/communicator.hpp`.
 
+#include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/core/log.hpp>
+
+#include <unistd.h>
+
+#include <numeric>
 
 namespace cohort::comm {
 
@@ -30,6 +35,36 @@ inline void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
   last_failure_ = failure();
 }
 
+inline void communicator_state::derive_bells(const communicator_state& parent) {
+  bells = parent.bells;
+  bell_ranks.clear();
+  if (!bells || data.is_inter()) {
+    bells.reset();
+    return;
+  }
+  std::vector<int> mine(static_cast<std::size_t>(data.size()));
+  std::iota(mine.begin(), mine.end(), 0);
+  bell_ranks.resize(mine.size());
+  const mpi::lock calls;
+  MPI_Group own = MPI_GROUP_NULL;
+  MPI_Group other = MPI_GROUP_NULL;
+  mpi::check(MPI_Comm_group(data.native(), &own), "MPI_Comm_group");
+  mpi::check(MPI_Comm_group(parent.data.native(), &other), "MPI_Comm_group");
+  mpi::check(MPI_Group_translate_ranks(own, static_cast<int>(mine.size()), mine.data(), other,
+                                       bell_ranks.data()),
+             "MPI_Group_translate_ranks");
+  MPI_Group_free(&own);
+  MPI_Group_free(&other);
+  for (int& rank : bell_ranks) rank = parent.bell_rank(rank);
+}
+
+/// Processors of this node.
+inline int usable_processors() noexcept {
+  // Of the node, not of this process: the launcher may have bound each rank to one core.
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  return online > 0 ? static_cast<int>(online) : 1;
+}
+
 inline void communicator_state::close() noexcept {
   const request_source::guard hold(source);
   generation.fetch_add(1, std::memory_order_relaxed);
@@ -40,6 +75,8 @@ inline void communicator_state::close() noexcept {
 inline void communicator_state::free_if_unused() noexcept {
   if (live != 0 || references_.load(std::memory_order_relaxed) != 0) return;
   backend.reset();
+  bells.reset();
+  bell_ranks.clear();
   data.reset();
   exchange.reset();
   closing = false;
@@ -86,8 +123,7 @@ struct make_communicator_body {
         mpi::comm data = make(static_cast<const mpi::comm_ref&>(parent.state()->data));
         if (data) {
           mpi::comm exchange = data.dup();
-          made = communicator::adopt(parent.state()->engine.context(), std::move(data),
-                                     std::move(exchange), parent.options());
+          made = communicator::adopt(parent, std::move(data), std::move(exchange));
         }
       } catch (const std::system_error& problem) {
         error = problem.code();
@@ -113,6 +149,13 @@ struct make_split_node {
   mpi::comm operator()(const mpi::comm_ref& parent) const { return parent.split_node(); }
 };
 
+template <topology Topology>
+struct make_topology {
+  static constexpr const char* name = "create";
+  Topology shape;
+  mpi::comm operator()(const mpi::comm_ref& parent) const { return shape.create(parent); }
+};
+
 /// MPI can duplicate without blocking.
 struct dup_body {
   using signature = void(std::error_code, communicator);
@@ -133,8 +176,8 @@ struct dup_body {
   void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
     communicator result;
     if (!error) {
-      result = communicator::adopt(parent.state()->engine.context(), mpi::comm::adopt((*made)[0]),
-                                   mpi::comm::adopt((*made)[1]), parent.options());
+      result =
+          communicator::adopt(parent, mpi::comm::adopt((*made)[0]), mpi::comm::adopt((*made)[1]));
     }
     std::forward<Handler>(handler)(error, std::move(result));
   }
@@ -155,14 +198,20 @@ inline communicator::communicator(asio::io_context& io, MPI_Comm original,
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);
   mpi::comm exchange = data.dup();
-  *this = adopt(io, std::move(data), std::move(exchange), options);
+  auto& source = asio::use_service<comm::request_source>(io);
+  auto bells = std::make_shared<comm::doorbells>(source, exchange);
+  source.engine().set_oversubscribed(bells->node_size() > comm::usable_processors());
+  state_ = source.new_state();
+  state_->retain();
+  state_->open(std::move(data), std::move(exchange), options);
+  state_->bells = std::move(bells);
 }
 
-inline communicator communicator::adopt(asio::io_context& io, mpi::comm data, mpi::comm exchange,
-                                        const communicator_options& options) {
-  auto& source = asio::use_service<comm::request_source>(io);
-  comm::communicator_state* state = source.new_state();
-  state->open(std::move(data), std::move(exchange), options);
+inline communicator communicator::adopt(const communicator& parent, mpi::comm data,
+                                        mpi::comm exchange) {
+  comm::communicator_state* state = parent.state()->source.new_state();
+  state->open(std::move(data), std::move(exchange), parent.options());
+  state->derive_bells(*parent.state());
   return communicator(state);
 }
 
@@ -175,6 +224,13 @@ template <completion_token_for<void(std::error_code, communicator)> Token>
 auto communicator::split(int color, int key, Token&& token) const {
   comm::make_communicator_body<comm::make_split> body{*this, comm::make_split{color, key}};
   return comm::initiate(*this, body, token);
+}
+
+template <comm::topology Topology, completion_token_for<void(std::error_code, communicator)> Token>
+auto communicator::create(const Topology& topology, Token&& token) const {
+  using make = comm::make_topology<Topology>;
+  comm::make_communicator_body<make> body{*this, make{topology}};
+  return comm::initiate(*this, std::move(body), token);
 }
 
 template <completion_token_for<void(std::error_code, communicator)> Token>
