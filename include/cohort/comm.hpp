@@ -7,6 +7,7 @@
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/communicator.hpp>
+#include <cohort/comm/control.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/poll.hpp>
 #include <cohort/comm/request_source.hpp>

@@ -6,6 +6,8 @@
 
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/deadline.hpp>
+#include <cohort/progress/deadline_record.hpp>
+#include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/operation.hpp>

@@ -44,9 +44,9 @@ class poster {
   void check(int return_code) const {
     if (return_code != MPI_SUCCESS) op_.fail(mpi::make_error(return_code));
   }
-  /// Looks for a message at every lap; the operation's `message` and `status` take it.
-  int add_probe(int source, int tag) const {
-    comm_.source.add_probe(source, tag, native(), op_);
+  /// Looks for a message at every lap; the operation's `status` and, if taken, `message` tell.
+  int add_probe(int source, int tag, probe_kind kind = probe_kind::take) const {
+    comm_.source.add_probe(source, tag, native(), kind, op_);
     return MPI_SUCCESS;
   }
 
@@ -68,8 +68,8 @@ struct outcome_of_requests {
 /// - `int peer() const`, for reports,
 /// - `collective_call call() const`, if a backend may take it,
 /// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks,
-/// - `bool advance(poster&)`: all requests so far are complete; post more and return true, or be
-///   done.
+/// - `bool advance(poster&)`: all requests so far are complete, or a probe has found its message;
+///   post more and return true, or be done.
 template <class Body>
 concept operation_body = requires(Body& body, const Body& constant, const communicator_state& state,
                                   poster& post, failure_text& text) {

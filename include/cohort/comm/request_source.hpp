@@ -11,6 +11,7 @@
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/mpi/state.hpp>
+#include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>
@@ -24,6 +25,12 @@ namespace cohort::comm {
 
 class request_source;
 class communicator_state;
+
+/// What a probe does with the message it finds.
+enum class probe_kind : std::uint8_t {
+  look,  ///< leaves it in MPI's queue (`MPI_Iprobe`)
+  take   ///< takes it out, to be received by a handle (`MPI_Improbe`)
+};
 
 /// An operation that MPI works on: some requests, and what a stall report says about it.
 ///
@@ -52,8 +59,8 @@ class request_operation : public progress::operation {
   int rank = -1;                          ///< in its communicator, for reports
   communicator_state* live_on = nullptr;  ///< the communicator that counts it as live, if one does
   int peer = -1;                          ///< other rank, where there is one
-  bool cancellable = false;               ///< a receive: MPI can be asked to give it up
-  MPI_Status status;                      ///< of the last request that completed
+  bool cancellable = false;               ///< the request added last is a receive
+  MPI_Status status;                      ///< of the request added last
   MPI_Request left = MPI_REQUEST_NULL;    ///< what MPI left of the request: inactive, if persistent
   MPI_Message message = MPI_MESSAGE_NULL;  ///< what a matched probe found
 
@@ -73,7 +80,7 @@ class request_operation : public progress::operation {
   const std::error_category* category_ = nullptr;
   int value_ = 0;
   progress::engine::clock::time_point since_{};
-  std::size_t slot_ = nowhere;  // in the list of requests, or of probes
+  std::size_t slot_ = nowhere;  // in the list of requests, or of probes, of the one added last
   std::uint32_t parts_ = 0;     // requests and probes not yet complete
   bool is_probe_ = false;
   bool idle_ = false;       // a posted control receive: nobody waits for it
@@ -119,14 +126,16 @@ class request_source : public asio::execution_context::service {
   // With the guard held:
   /// Takes over a request of `op`.
   void add(MPI_Request request, request_operation& op);
-  /// Looks for a message with `MPI_Improbe` at every test; `op.message` and `op.status` take it.
-  void add_probe(int source, int tag, MPI_Comm comm, request_operation& op);
+  /// Looks for a message at every test; `op.status` describes it, `op.message` takes it if asked
+  /// to.
+  void add_probe(int source, int tag, MPI_Comm comm, probe_kind kind, request_operation& op);
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
 
-  /// Asks MPI to give up a receive or ends a probe, once; takes the guard. The operation completes
-  /// through the loop with `operation_aborted`, or with its message if that came first.
+  /// Asks MPI to give up the request added last, a receive, or ends a probe, once; takes the guard.
+  /// The operation completes through the loop with `operation_aborted`, or with its message if that
+  /// came first; other requests of the operation are waited for.
   void cancel(request_operation& op);
 
   // poll_source and its options: called by the engine.
@@ -139,7 +148,7 @@ class request_source : public asio::execution_context::service {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  bool park(progress::ready_queue& ready);
+  progress::park_result park(progress::ready_queue& ready);
   void unpark();
   void leave();
   void abandon();
@@ -151,11 +160,21 @@ class request_source : public asio::execution_context::service {
   /// With the guard held.
   void recycle(communicator_state* state) noexcept { free_states_.push_back(state); }
 
-  /// Flags in shared memory that say whether this process is parked (`comm/detail/doorbells.hpp`).
-  void set_parked_flag(std::atomic<std::uint32_t>* flag) noexcept { parked_flag_ = flag; }
   /// Number of control receives posted.
   [[nodiscard]] std::size_t idle() const noexcept { return idle_.load(std::memory_order_relaxed); }
-  /// False while control receives exist that no doorbell announces: the engine then never parks.
+
+  /// The bell that wakes this engine, made at the first call.
+  [[nodiscard]] progress::doorbell& bell();
+  void ring(const progress::bell_address& whom, bool here) const noexcept {
+    if (bell_) bell_->ring(whom, here);
+  }
+  /// Control messages are announced to this engine: a peer reads `flag`, which says whether the
+  /// engine sleeps, or rings with every message. Called for each communicator that has a bell.
+  void announce_through(std::atomic<std::uint32_t>* flag) { parked_flags_.push_back(flag); }
+  void no_longer_through(std::atomic<std::uint32_t>* flag) noexcept {
+    std::erase(parked_flags_, flag);
+  }
+  /// A control receive was posted on a communicator that has no bell: the engine never parks.
   void forbid_parking() noexcept { may_park_ = false; }
 
  private:
@@ -163,13 +182,20 @@ class request_source : public asio::execution_context::service {
     int source;
     int tag;
     MPI_Comm comm;
+    probe_kind kind;
   };
   static constexpr int window = 4096;  // requests in one MPI_Testsome
 
   [[nodiscard]] bool acquire();
   void release(bool owns) noexcept;
-  void shutdown() override {}  // the engine ends everything; see engine::leave
+  void shutdown() override;  // the engine ends the operations; see engine::leave
+  [[nodiscard]] static bool is_last_added(const request_operation& op, std::size_t slot) noexcept {
+    return op.slot_ == slot && !op.is_probe_;
+  }
+  void took_request(request_operation& op, std::size_t slot, const MPI_Status& status,
+                    int error_of_request) noexcept;
   void took(request_operation& op, int error_of_request) noexcept;
+  static int look_for(const probe& wanted, int& flag, request_operation& op);
   void finish(request_operation& op, progress::ready_queue& ready);
   void remove_request(std::size_t slot) noexcept;
   void remove_probe(std::size_t slot) noexcept;
@@ -202,7 +228,9 @@ class request_source : public asio::execution_context::service {
   std::atomic<std::size_t> pending_{0};  // requests and probes that somebody waits for
   std::atomic<std::size_t> bytes_{0};
   std::atomic<std::size_t> idle_{0};
-  std::atomic<std::uint32_t>* parked_flag_ = nullptr;
+  std::unique_ptr<progress::doorbell> bell_;
+  std::vector<std::atomic<std::uint32_t>*>
+      parked_flags_;  // touched outside laps only with the guard
   bool may_park_ = true;
   std::chrono::nanoseconds stall_warning_{0};
 };

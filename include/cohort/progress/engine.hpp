@@ -141,8 +141,8 @@ class engine : public asio::execution_context::service {
   std::size_t look_into(ready_queue& ready, unsigned looks);
   void take_handed_in();
   void end_of_lap();
-  bool try_park();
-  void nap();
+  bool sleep_without_work();
+  void nap(bool holds_work);
   void again();
   void tick();
   [[nodiscard]] std::size_t bytes() const;

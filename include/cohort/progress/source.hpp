@@ -9,6 +9,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace cohort::progress {
@@ -29,17 +30,26 @@ concept poll_source = requires(Source& source, ready_queue& ready) {
   { source.bytes() } -> std::convertible_to<std::size_t>;
 };
 
+/// Whether an engine with nothing pending may sleep although control messages may arrive: receives
+/// that are posted but that nobody waits for.
+enum class park_result : std::uint8_t {
+  nothing,  ///< no such receive is posted
+  quiet,    ///< posted, a last look found nothing, and a doorbell will ring
+  busy,     ///< the last look found something
+  no_bell   ///< posted, but nothing announces a message: keep looking now and then
+};
+
 /// What a source may offer besides.
 ///
-/// - `bool park(ready)`: true where posted control receives, which nobody waits for, are all that
-///   is left and a doorbell will ring when one arrives; false: keep polling. `unpark()` undoes it.
+/// - `park_result park(ready)`: called when nothing is pending, see \ref park_result. `unpark()`
+///   undoes it.
 /// - `void leave()`: cancel what can be cancelled, because the engine ends.
 /// - `void abandon()`: what is still pending now will never be looked at again.
 /// - `void describe(std::string&)`: append one line for each pending operation.
 /// - `void tick(time_point now)`: called now and then while something is pending.
 template <class Source>
 concept parking_source = requires(Source& source, ready_queue& ready) {
-  { source.park(ready) } -> std::same_as<bool>;
+  { source.park(ready) } -> std::same_as<park_result>;
   {source.unpark()};
 };
 
@@ -54,7 +64,7 @@ class source_ref {
   void end_lap() const { table_->end_lap(self_); }
   [[nodiscard]] std::size_t pending() const { return table_->pending(self_); }
   [[nodiscard]] std::size_t bytes() const { return table_->bytes(self_); }
-  bool park(ready_queue& ready) const { return table_->park(self_, ready); }
+  [[nodiscard]] park_result park(ready_queue& ready) const { return table_->park(self_, ready); }
   void unpark() const { table_->unpark(self_); }
   void leave() const { table_->leave(self_); }
   void abandon() const { table_->abandon(self_); }
@@ -69,7 +79,7 @@ class source_ref {
     void (*end_lap)(void*);
     std::size_t (*pending)(void*);
     std::size_t (*bytes)(void*);
-    bool (*park)(void*, ready_queue&);
+    park_result (*park)(void*, ready_queue&);
     void (*unpark)(void*);
     void (*leave)(void*);
     void (*abandon)(void*);
@@ -90,9 +100,8 @@ class source_ref {
       [](void* self) -> std::size_t { return as<Source>(self).pending(); },
       [](void* self) -> std::size_t { return as<Source>(self).bytes(); },
       [](void* self, ready_queue& ready) {
-        // A source without parking has nothing idle, so it never stands in the way.
         if constexpr (parking_source<Source>) return as<Source>(self).park(ready);
-        return true;
+        return park_result::nothing;
       },
       [](void* self) {
         if constexpr (parking_source<Source>) as<Source>(self).unpark();

@@ -38,7 +38,10 @@ inline request_source::request_source(asio::execution_context& context)
   mpi::watch_finalize();  // the engine's hook then leaves before MPI_Finalize goes on
 }
 
-inline request_source::~request_source() { engine_.detach(this); }
+inline request_source::~request_source() {
+  engine_.detach(this);
+  states_.clear();  // they use what is declared after them
+}
 
 inline bool request_source::acquire() {
   switch (locking_) {
@@ -105,8 +108,9 @@ inline void request_source::add(MPI_Request request, request_operation& op) {
   count_in(op);
 }
 
-inline void request_source::add_probe(int source, int tag, MPI_Comm comm, request_operation& op) {
-  probes_.push_back({source, tag, comm});
+inline void request_source::add_probe(int source, int tag, MPI_Comm comm, probe_kind kind,
+                                      request_operation& op) {
+  probes_.push_back({source, tag, comm, kind});
   probing_.push_back(&op);
   op.slot_ = probes_.size() - 1;
   op.is_probe_ = true;
@@ -119,7 +123,9 @@ inline void request_source::remove_request(std::size_t slot) noexcept {
   if (slot != last) {
     requests_[slot] = requests_[last];
     operations_[slot] = operations_[last];
-    operations_[slot]->slot_ = slot;
+    if (request_operation& moved = *operations_[slot]; is_last_added(moved, last)) {
+      moved.slot_ = slot;
+    }
   }
   requests_.pop_back();
   operations_.pop_back();
@@ -162,15 +168,26 @@ inline std::size_t request_source::test(progress::ready_queue& ready) {
   return found;
 }
 
-/// Notes the outcome of one request of `op`.
+/// Notes that the request of `op` in `slot` is complete.
+inline void request_source::took_request(request_operation& op, std::size_t slot,
+                                         const MPI_Status& status, int error_of_request) noexcept {
+  if (is_last_added(op, slot)) [[likely]] {
+    op.status = status;
+    op.left = requests_[slot];
+    op.slot_ = request_operation::nowhere;
+    if (op.cancelled_) [[unlikely]] {
+      int given_up = 0;
+      MPI_Test_cancelled(&op.status, &given_up);
+      if (given_up != 0) op.fail(asio::error::operation_aborted);
+    }
+  }
+  took(op, error_of_request);
+}
+
+/// Notes the outcome of one request or probe of `op`.
 inline void request_source::took(request_operation& op, int error_of_request) noexcept {
   if (error_of_request != MPI_SUCCESS) [[unlikely]]
     op.fail(mpi::make_error(error_of_request));
-  if (op.cancelled_ && !op.is_probe_) [[unlikely]] {
-    int given_up = 0;
-    MPI_Test_cancelled(&op.status, &given_up);
-    if (given_up != 0) op.fail(asio::error::operation_aborted);
-  }
   --op.parts_;
   count_out(op);
 }
@@ -227,10 +244,8 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
   if (rc == MPI_SUCCESS && found == 1) [[likely]] {
     const std::size_t slot = first + static_cast<std::size_t>(indices_[0]);
     request_operation& op = *operations_[slot];
-    op.status = statuses_[0];
-    op.left = requests_[slot];
+    took_request(op, slot, statuses_[0], MPI_SUCCESS);
     remove_request(slot);
-    took(op, MPI_SUCCESS);
     if (op.parts_ == 0) finish(op, ready);
     return 1;
   }
@@ -264,9 +279,7 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
     }
     ++completions;
     request_operation& op = *operations_[slot];
-    op.status = statuses_[i];
-    op.left = requests_[slot];
-    took(op, error);
+    took_request(op, slot, statuses_[i], error);
     if (op.parts_ != 0) continue;
     if (finished_count < std::size(finished)) {
       finished[finished_count++] = &op;
@@ -302,20 +315,28 @@ inline std::size_t request_source::test_probes(progress::ready_queue& ready) {
   for (std::size_t slot = 0; slot < probes_.size();) {
     request_operation& op = *probing_[slot];
     int flag = 0;
-    const int rc = op.cancelled_ ? MPI_SUCCESS
-                                 : MPI_Improbe(probes_[slot].source, probes_[slot].tag,
-                                               probes_[slot].comm, &flag, &op.message, &op.status);
+    const int rc = op.cancelled_ ? MPI_SUCCESS : look_for(probes_[slot], flag, op);
     if (rc == MPI_SUCCESS && flag == 0 && !op.cancelled_) {
       ++slot;
       continue;
     }
     remove_probe(slot);
+    op.slot_ = request_operation::nowhere;
     took(op, rc);
     if (op.cancelled_ && flag == 0) op.fail(asio::error::operation_aborted);
     ++found;
-    finish(op, ready);
+    // What was found must be taken at once, also while another request of the operation pends: the
+    // two ranks of an exchange would otherwise wait for each other.
+    if (op.parts_ == 0 || !op.failed()) finish(op, ready);
   }
   return found;
+}
+
+inline int request_source::look_for(const probe& wanted, int& flag, request_operation& op) {
+  if (wanted.kind == probe_kind::look) {
+    return MPI_Iprobe(wanted.source, wanted.tag, wanted.comm, &flag, &op.status);
+  }
+  return MPI_Improbe(wanted.source, wanted.tag, wanted.comm, &flag, &op.message, &op.status);
 }
 
 // ---- cancelling and ending -------------------------------------------------------------------
@@ -324,7 +345,7 @@ inline void request_source::cancel(request_operation& op) {
   if (usable() != errc{}) return;
   {
     const guard hold(*this);
-    if (op.parts_ == 0 || op.cancelled_) return;
+    if (op.slot_ == request_operation::nowhere || op.cancelled_) return;
     op.cancelled_ = true;
     // A cancelled probe is taken out by the next look.
     if (!op.is_probe_ && MPI_Cancel(&requests_[op.slot_]) != MPI_SUCCESS) return;
@@ -337,7 +358,7 @@ inline void request_source::leave() {
   const guard hold(*this);
   for (std::size_t slot = 0; slot < operations_.size(); ++slot) {
     request_operation& op = *operations_[slot];
-    if (op.cancelled_ || !op.cancellable) continue;
+    if (op.cancelled_ || !op.cancellable || !is_last_added(op, slot)) continue;
     op.cancelled_ = true;
     MPI_Cancel(&requests_[slot]);
   }
@@ -380,19 +401,39 @@ inline void request_source::fail_everything(std::error_code why, progress::ready
 
 // The sender posts, makes sure the message has left, fences and reads the flag; the receiver sets
 // the flag, fences and looks once more. At least one of the two sees the other.
-inline bool request_source::park(progress::ready_queue& ready) {
-  if (idle() == 0) return true;  // nothing posted: nothing to be woken for
-  if (!may_park_ || parked_flag_ == nullptr) return false;
-  parked_flag_->store(1);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!begin_lap(ready)) return false;
-  const std::size_t found = test(ready);
+inline progress::park_result request_source::park(progress::ready_queue& ready) {
+  if (idle() == 0) return progress::park_result::nothing;
+  const bool rings = may_park_ && bell_ != nullptr;
+  if (!begin_lap(ready)) return progress::park_result::busy;
+  if (rings) {
+    for (auto* flag : parked_flags_) flag->store(1, std::memory_order_seq_cst);
+  }
+  // Open MPI's MPI_Testsome makes progress after it has looked: what has arrived may be taken in by
+  // one look and reported by the next.
+  std::size_t found = 0;
+  for (int looks = 0; looks < 3 && found == 0; ++looks) found = test(ready);
   end_lap();
-  return found == 0;
+  if (found != 0) return progress::park_result::busy;
+  return rings ? progress::park_result::quiet : progress::park_result::no_bell;
 }
 
 inline void request_source::unpark() {
-  if (parked_flag_ != nullptr) parked_flag_->store(0, std::memory_order_relaxed);
+  const guard hold(*this);
+  for (auto* flag : parked_flags_) flag->store(0, std::memory_order_relaxed);
+}
+
+inline progress::doorbell& request_source::bell() {
+  const guard hold(*this);
+  if (!bell_) {
+    bell_ = std::make_unique<progress::doorbell>(engine_);
+    engine_.set_wake_up(bell_.get());
+  }
+  return *bell_;
+}
+
+inline void request_source::shutdown() {
+  engine_.set_wake_up(nullptr);
+  bell_.reset();  // before the reactor that its descriptor is registered with
 }
 
 // ---- reports ---------------------------------------------------------------------------------

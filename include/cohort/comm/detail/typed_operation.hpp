@@ -196,6 +196,7 @@ class typed_operation final : public request_operation {
       sequence = ++state().sequence;
       live_on = comm_.state;
       ++live_on->live;
+      if constexpr (is_idle) state().source.mark_idle(*this);
       post_body();
       describe();
       nothing_pending = !source.pending(*this);
@@ -212,9 +213,10 @@ class typed_operation final : public request_operation {
   void describe() {
     rank = state().data.rank();
     if constexpr (requires { body_.peer(); }) peer = body_.peer();
-    executor_.set(*handler_, state().engine.get_executor());
+    if constexpr (!is_idle) executor_.set(*handler_, state().engine.get_executor());
   }
 
+  static constexpr bool is_idle = requires { Body::idle; };
   static constexpr bool has_agreed = requires(const Body& body) { body.agreed(); };
 
   void post_body() noexcept {

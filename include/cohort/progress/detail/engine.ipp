@@ -18,6 +18,7 @@ struct engine::nap_handler {
   using allocator_type = pool_allocator<void>;
   [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
   void operator()(const std::error_code& cancelled) const {
+    if (!holds_work) self->io_.get_executor().on_work_started();
     if (cancelled) return;
     auto expected = state::napping;
     {
@@ -27,6 +28,7 @@ struct engine::nap_handler {
     self->lap();
   }
   engine* self;
+  bool holds_work;
 };
 
 struct engine::lap_scope {
@@ -276,7 +278,7 @@ inline void engine::end_of_lap() {
   }
   if (!ready_.empty() || has_handed_in_.load(std::memory_order_acquire)) return again();
   if (pending() == 0) {
-    if (try_park()) return;
+    if (sleep_without_work()) return;
     if (!ready_.empty() || pending() != 0) return again();
     state_.store(state::idle);
     auto expected = state::idle;
@@ -289,17 +291,34 @@ inline void engine::end_of_lap() {
     return again();
   }
   if (backoff_.spins(coarse_now(), bytes(), oversubscribed_, options_)) return again();
-  nap();
+  nap(true);
 }
 
-/// Goes to sleep until the doorbell rings, if control receives are all there is.
-inline bool engine::try_park() {
-  if (wake_up_ == nullptr) return false;
-  bool quiet = true;
-  for (const source_ref& source : sources_) quiet = source.park(ready_) && quiet;
-  if (!quiet) {
+/// With control receives posted and nothing else: sleeps until the doorbell rings or, where there
+/// is none, naps; neither keeps `io.run()` from returning. False: there is nothing to be woken for.
+inline bool engine::sleep_without_work() {
+  bool posted = false;
+  bool found = false;
+  bool rings = wake_up_ != nullptr;
+  for (const source_ref& source : sources_) {
+    const park_result result = source.park(ready_);
+    posted = posted || result != park_result::nothing;
+    found = found || result == park_result::busy;
+    rings = rings && result != park_result::no_bell;
+  }
+  if (!posted) return false;
+  if (found || !rings) {
     for (const source_ref& source : sources_) source.unpark();
-    return false;
+    if (found) {
+      again();
+    } else if (events_ != seen_events_) {
+      seen_events_ = events_;
+      backoff_.reset(coarse_now(), options_);
+      nap(false);
+    } else {
+      nap(false);
+    }
+    return true;
   }
   was_parked_ = true;
   wake_up_->arm();
@@ -310,13 +329,15 @@ inline bool engine::try_park() {
   return true;
 }
 
-inline void engine::nap() {
+inline void engine::nap(bool holds_work) {
   const auto duration = backoff_.nap(coarse_now(), options_);
   after_nap_ = true;
   const std::lock_guard falling_asleep(nap_mutex_);
   if (!timer_) timer_.emplace(io_);
   timer_->expires_after(duration);
-  timer_->async_wait(nap_handler{this});
+  timer_->async_wait(nap_handler{this, holds_work});
+  // Taken back first thing in the handler. Inside a handler the count cannot fall to zero here.
+  if (!holds_work) io_.get_executor().on_work_finished();
   timer_armed_ = true;
   state_.store(state::napping);
   auto expected = state::napping;

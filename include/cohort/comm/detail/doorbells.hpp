@@ -1,0 +1,185 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Who can be rung how: addresses of all ranks, and a page of flags shared by the ranks of a node.
+
+#include <cohort/comm/request_source.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/mpi/comm.hpp>
+
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace cohort::comm {
+
+/// The doorbells of the ranks of one communicator that was made blocking. Shared by everything that
+/// is derived from it, which translates its ranks.
+///
+/// The flags lie in one shared-memory object per node, which its lowest rank makes and unlinks as
+/// soon as all have mapped it: nothing is left behind, and giving it up is local, where freeing an
+/// MPI window would wait for the other ranks. A rank that cannot map it rings with every message.
+class doorbells {
+ public:
+  /// Collective and blocking over `over`.
+  doorbells(request_source& source, const mpi::comm_ref& over);
+  ~doorbells();
+  doorbells(const doorbells&) = delete;
+  doorbells& operator=(const doorbells&) = delete;
+
+  /// A control message to `rank` of the original communicator has left: wake its engine if it
+  /// sleeps, or might. Cost: a load where the flag can be seen, else a system call.
+  void announce(int rank) const noexcept;
+
+  [[nodiscard]] MPI_Comm base() const noexcept { return base_; }
+  /// Ranks that share this rank's node.
+  [[nodiscard]] int node_size() const noexcept { return node_size_; }
+
+ private:
+  using flag = std::atomic<std::uint32_t>;
+  static_assert(flag::is_always_lock_free, "flags are shared between processes");
+  struct entry {
+    progress::bell_address bell;
+    std::uint64_t host;
+  };
+  static constexpr std::size_t line = 64;  // a flag per cache line
+
+  static std::uint64_t host_id();
+  static std::uint32_t own_address();
+  void map_flags(const mpi::comm_ref& over);
+  [[nodiscard]] flag* flag_of(int rank) const noexcept;
+
+  request_source& source_;
+  MPI_Comm base_;
+  int rank_;
+  std::vector<entry> entries_;
+  std::vector<int> slot_;  // of each rank in the page of its node; -1 on other nodes
+  int node_size_ = 0;
+  std::byte* page_ = nullptr;
+  std::size_t page_bytes_ = 0;
+};
+
+// ---- implementation ------------------------------------------------------------------------
+
+inline doorbells::doorbells(request_source& source, const mpi::comm_ref& over)
+    : source_(source), base_(over.native()), rank_(over.rank()) {
+  entry mine{};
+  try {
+    mine.bell = source.bell().address();
+    mine.bell.ipv4 = own_address();
+  } catch (const std::system_error& no_socket) {
+    log::write(
+        log::level::warning,
+        std::string("no doorbell, so idle engines will look now and then: ") + no_socket.what());
+  }
+  mine.host = host_id();
+  entries_.resize(static_cast<std::size_t>(over.size()));
+  {
+    const mpi::lock calls;
+    mpi::check(MPI_Allgather(&mine, sizeof(entry), MPI_BYTE, entries_.data(), sizeof(entry),
+                             MPI_BYTE, over.native()),
+               "MPI_Allgather");
+  }
+  for (const entry& other : entries_) {
+    slot_.push_back(other.host == mine.host ? node_size_++ : -1);
+  }
+  map_flags(over);
+  if (flag* own = flag_of(rank_)) {
+    const request_source::guard hold(source_);
+    source_.announce_through(own);
+  }
+}
+
+inline doorbells::~doorbells() {
+  if (flag* own = flag_of(rank_)) {
+    const request_source::guard hold(source_);
+    source_.no_longer_through(own);
+  }
+  if (page_ != nullptr) ::munmap(page_, page_bytes_);
+}
+
+inline void doorbells::announce(int rank) const noexcept {
+  const auto index = static_cast<std::size_t>(rank);
+  if (const flag* parked = flag_of(rank)) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (parked->load(std::memory_order_seq_cst) == 0) return;
+  }
+  source_.ring(entries_[index].bell, slot_[index] >= 0);
+}
+
+inline doorbells::flag* doorbells::flag_of(int rank) const noexcept {
+  const int slot = slot_[static_cast<std::size_t>(rank)];
+  if (page_ == nullptr || slot < 0) return nullptr;
+  return reinterpret_cast<flag*>(page_ + static_cast<std::size_t>(slot) * line);
+}
+
+inline void doorbells::map_flags(const mpi::comm_ref& over) {
+  // The page is named after the token of the node's lowest rank, which nobody can guess.
+  const auto first =
+      static_cast<std::size_t>(std::find(slot_.begin(), slot_.end(), 0) - slot_.begin());
+  std::array<char, 40> name{};
+  std::snprintf(name.data(), name.size(), "/cohort-%016llx",
+                static_cast<unsigned long long>(entries_[first].bell.token));
+  const bool makes = static_cast<int>(first) == rank_;
+  page_bytes_ = static_cast<std::size_t>(node_size_) * line;
+  const auto map = [&](int flags) {
+    const int fd = ::shm_open(name.data(), flags, S_IRUSR | S_IWUSR);
+    if (fd < 0) return;
+    if (!makes || ::ftruncate(fd, static_cast<off_t>(page_bytes_)) == 0) {
+      void* mapped = ::mmap(nullptr, page_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      if (mapped != MAP_FAILED) page_ = static_cast<std::byte*>(mapped);
+    }
+    ::close(fd);
+  };
+  const mpi::lock calls;
+  if (makes) map(O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC);
+  MPI_Barrier(over.native());
+  if (!makes) map(O_RDWR | O_CLOEXEC);
+  // All or none: a rank that looks at flags must be seen by ranks that set them.
+  int mapped = page_ != nullptr ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &mapped, 1, MPI_INT, MPI_MIN, over.native());
+  if (makes) ::shm_unlink(name.data());
+  if (mapped == 0 && page_ != nullptr) {
+    ::munmap(page_, page_bytes_);
+    page_ = nullptr;
+  }
+}
+
+inline std::uint64_t doorbells::host_id() {
+  // The boot id tells machines apart that have the same name, the name tells containers apart.
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) == 0) text += name.data();
+  std::uint64_t hash = 1469598103934665603U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return hash;
+}
+
+inline std::uint32_t doorbells::own_address() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return 0;
+  std::uint32_t found = 0;
+  for (const ifaddrs* at = list; at != nullptr && found == 0; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
+    const auto address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr;
+    if ((ntohl(address) >> 24U) != 127) found = address;
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+}  // namespace cohort::comm

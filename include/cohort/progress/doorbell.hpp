@@ -1,0 +1,126 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Wakes an engine that sleeps in the reactor: a datagram that carries a token and nothing else.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <asio/posix/stream_descriptor.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <system_error>
+
+namespace cohort::progress {
+
+/// Where to ring, as it travels between ranks.
+struct bell_address {
+  std::uint64_t token = 0;  ///< a ring without it is ignored
+  std::uint32_t ipv4 = 0;   ///< network byte order
+  std::uint16_t port = 0;   ///< network byte order; 0: there is no bell
+  std::uint16_t reserved = 0;
+};
+
+/// An engine's bell. Its wait is not counted as work, so it keeps no context alive.
+///
+/// *Threads.* `arm` is called inside handlers of the loop only (`engine` sees to that); `address`
+/// and `ring` from anywhere. A lost datagram is possible in principle; who parks says so through a
+/// flag or is rung with every message, and a message rung for is rung for once.
+class doorbell final : public wake_up {
+ public:
+  /// Throws `std::system_error` if no socket can be had.
+  explicit doorbell(engine& owner);
+
+  void arm() override;
+  [[nodiscard]] const bell_address& address() const noexcept { return address_; }
+
+  /// Rings somebody's bell. Best effort, does not block. `here`: the bell is on this host.
+  void ring(const bell_address& whom, bool here) const noexcept;
+
+ private:
+  struct rung;
+  void on_ring(const std::error_code& error);
+  [[nodiscard]] bool read_rings() noexcept;
+
+  engine& engine_;
+  asio::posix::stream_descriptor descriptor_;
+  bell_address address_;
+  bool armed_ = false;
+};
+
+// ---- implementation ------------------------------------------------------------------------
+
+struct doorbell::rung {
+  using allocator_type = pool_allocator<void>;
+  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
+  void operator()(const std::error_code& error) const { self->on_ring(error); }
+  doorbell* self;
+};
+
+inline doorbell::doorbell(engine& owner) : engine_(owner), descriptor_(owner.context()) {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "doorbell: socket");
+  descriptor_.assign(fd);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t length = sizeof(any);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(any)) != 0 ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&any), &length) != 0) {
+    throw std::system_error(errno, std::generic_category(), "doorbell: bind");
+  }
+  address_.port = any.sin_port;
+  std::random_device random;
+  address_.token = (static_cast<std::uint64_t>(random()) << 32U) | random();
+}
+
+inline void doorbell::arm() {
+  if (armed_) return;
+  armed_ = true;
+  descriptor_.async_wait(asio::posix::stream_descriptor::wait_read, rung{this});
+  engine_.get_executor().on_work_finished();  // taken back first thing in the handler
+}
+
+inline void doorbell::on_ring(const std::error_code& error) {
+  engine_.get_executor().on_work_started();
+  if (error) return;  // the context is going away
+  armed_ = false;
+  if (read_rings()) {
+    engine_.wake();
+  } else {
+    arm();  // a stranger's datagram
+  }
+}
+
+inline bool doorbell::read_rings() noexcept {
+  bool mine = false;
+  std::uint64_t token = 0;
+  for (;;) {
+    const auto length = ::recv(descriptor_.native_handle(), &token, sizeof(token), MSG_TRUNC);
+    if (length < 0) return mine;
+    mine = mine || (length == sizeof(token) && token == address_.token);
+  }
+}
+
+inline void doorbell::ring(const bell_address& whom, bool here) const noexcept {
+  if (whom.port == 0) return;
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = whom.port;
+  to.sin_addr.s_addr = here ? htonl(INADDR_LOOPBACK) : whom.ipv4;
+  static_cast<void>(::sendto(
+      const_cast<asio::posix::stream_descriptor&>(descriptor_).native_handle(), &whom.token,
+      sizeof(whom.token), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to), sizeof(to)));
+}
+
+}  // namespace cohort::progress
