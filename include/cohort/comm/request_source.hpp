@@ -79,7 +79,7 @@ class request_operation : public progress::operation {
   // An error_code in two parts: its default constructor is a call into the standard library.
   const std::error_category* category_ = nullptr;
   int value_ = 0;
-  progress::engine::clock::time_point since_{};
+  progress::engine::clock::time_point since_{};  // when a tick first saw it
   std::size_t slot_ = nowhere;  // in the list of requests, or of probes, of the one added last
   std::uint32_t parts_ = 0;     // requests and probes not yet complete
   bool is_probe_ = false;

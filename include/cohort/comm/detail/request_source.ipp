@@ -104,7 +104,7 @@ inline void request_source::add(MPI_Request request, request_operation& op) {
   }
   op.slot_ = requests_.size() - 1;
   op.is_probe_ = false;
-  if (++op.parts_ == 1) op.since_ = engine_.coarse_now();
+  ++op.parts_;
   count_in(op);
 }
 
@@ -114,7 +114,7 @@ inline void request_source::add_probe(int source, int tag, MPI_Comm comm, probe_
   probing_.push_back(&op);
   op.slot_ = probes_.size() - 1;
   op.is_probe_ = true;
-  if (++op.parts_ == 1) op.since_ = engine_.coarse_now();
+  ++op.parts_;
   count_in(op);
 }
 
@@ -440,12 +440,13 @@ inline void request_source::shutdown() {
 
 inline std::string request_source::line_about(const request_operation& op,
                                               progress::engine::clock::time_point now) {
-  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
   std::string line =
       "rank " + std::to_string(op.rank) + ": " + op.verb + " #" + std::to_string(op.sequence);
   if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
-  line += ", " + std::to_string(op.bytes) + " bytes, pending for " + std::to_string(age) + " ms";
-  return line;
+  line += ", " + std::to_string(op.bytes) + " bytes, ";
+  if (op.since_ == progress::engine::clock::time_point()) return line + "just started";
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
+  return line + "pending for " + std::to_string(age) + " ms";
 }
 
 inline void request_source::describe(std::string& text) {
@@ -457,13 +458,16 @@ inline void request_source::describe(std::string& text) {
   for (const request_operation* op : probing_) text += "  " + line_about(*op, now) + "\n";
 }
 
+/// Ages begin here, not at the post: the engine's own time is stale when the loop has slept or a
+/// handler has computed for long, and reading the clock at each post would cost a twentieth of it.
 /// Names what has been pending for longer than COHORT_STALL_WARNING, once each.
 inline void request_source::tick(progress::engine::clock::time_point now) {
-  if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
   std::string lines;
   {
     const guard hold(*this);
     const auto look_at = [&](request_operation& op) {
+      if (op.since_ == progress::engine::clock::time_point()) op.since_ = now;
+      if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
       if (op.idle_ || op.stall_reported_ || now - op.since_ < stall_warning_) return;
       op.stall_reported_ = true;
       lines += "\n  " + line_about(op, now);

@@ -63,9 +63,13 @@ class future_state_base {
   /// Cancels the operation behind the future.
   [[nodiscard]] asio::cancellation_signal& cancellation() noexcept { return cancellation_; }
 
-  /// The frame that was to await this dies: see the class future.
+  /// The frame that was to await this dies: see the class future. A receive is given up, so that
+  /// the wait ends; on the loop's thread only, where the signal may be used.
   void dropped() noexcept {
     if (settled_.load(std::memory_order_acquire) || engine_ == nullptr) return;
+    if (engine_->get_executor().running_in_this_thread()) {
+      cancellation_.emit(asio::cancellation_type::terminal);
+    }
     const bool done = engine_->drive_until(
         [this] { return settled_.load(std::memory_order_acquire); }, engine_->drain_bound());
     if (done) return;
