@@ -6,10 +6,9 @@
 
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/mpi/layout.hpp>
 #include <cohort/p2p/detail/checks.hpp>
-
-#include <memory>
+#include <cohort/p2p/detail/incoming.hpp>
+#include <cohort/p2p/message.hpp>
 
 namespace cohort {
 namespace p2p {
@@ -18,6 +17,10 @@ template <class Buffer>
 struct recv_body;
 template <class Container>
 struct recv_new_body;
+template <class Buffer>
+struct recv_message_body;
+template <class Container>
+struct recv_new_message_body;
 
 /// A container that can be made as long as a message is.
 template <class Container>
@@ -58,6 +61,29 @@ auto recv(const communicator& comm, int source, int tag, Token&& token = Token()
   return comm::initiate(comm, p2p::recv_new_body<Container>(source, tag), token);
 }
 
+/// Receives the message that `cohort::matched_probe` took out of the queue.
+///
+/// *Requires* a message of this communicator that has not been received yet, else
+/// `errc::invalid_argument`. Its size is known, so one that is too long is always found:
+/// `errc::message_too_long`. *Completion*: as for the other forms. *Cancellation*: none, the
+/// message is here; with an owned buffer terminal lets go of it. *Source*: `MPI_Imrecv`. *Example*:
+/// `auto st = co_await cohort::recv(world, std::move(message), buffer);`
+template <class Buffer, class Token = default_token>
+requires output_buffer<Buffer> &&
+    completion_token_for<Token, typename p2p::recv_message_body<Buffer>::signature>
+auto recv(const communicator& comm, p2p::message&& from, Buffer&& buffer, Token&& token = Token()) {
+  return comm::initiate(comm, p2p::recv_message_body<Buffer>(std::move(from), buffer), token);
+}
+
+/// The same, into a new container of the message's size.
+///
+/// *Example*: `auto [text, st] = co_await cohort::recv<std::string>(world, std::move(message));`
+template <p2p::receivable Container,
+          completion_token_for<void(std::error_code, Container, status)> Token = default_token>
+auto recv(const communicator& comm, p2p::message&& from, Token&& token = Token()) {
+  return comm::initiate(comm, p2p::recv_new_message_body<Container>(std::move(from)), token);
+}
+
 /// Chosen when a call fits no other form: says what is wrong with it.
 template <class... Arguments>
 asio::awaitable<void> recv(const communicator&, Arguments&&...) {
@@ -74,70 +100,29 @@ struct recv_body {
   static constexpr const char* name = "recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
-  recv_body(std::remove_reference_t<Buffer>& buffer, int source_, int tag_)
-      : data(buffer), source(source_), tag(tag_) {}
+  recv_body(std::remove_reference_t<Buffer>& buffer, int source, int tag)
+      : in(buffer, source, tag) {}
 
   [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
-    return detail::check_message(state, source, tag, true);
+    return in.check(state);
   }
-  void explain(failure_text& text) const {
-    text.with("source", source).with("tag", tag).with("count", data.count());
-    if (too_long != 0) text.with("message.bytes", too_long);
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept { return data.bytes(); }
-  [[nodiscard]] int peer() const noexcept { return source; }
-
-  int post(comm::poster& post) {
-    if (post.level() != checks::local) return post.add_probe(source, tag);
-    const mpi::layout into(data.view());
-    MPI_Request request = MPI_REQUEST_NULL;
-    return post.add(mpi::post::irecv(into.data(), into.count(), into.type(), source, tag,
-                                     post.native(), &request),
-                    request);
-  }
-
-  /// With `checks::bounds`: a message was found. One that is too long is received into memory of
-  /// its own, so that it does not stay in MPI, and reported.
-  bool advance(comm::poster& post) {
-    if (post.level() == checks::local || taken) return false;
-    taken = true;
-    const MPI_Status& found = post.operation().status;
-    const std::size_t length = detail::message_bytes(found);
-    MPI_Request request = MPI_REQUEST_NULL;
-    int rc = MPI_SUCCESS;
-    if (length > data.count() * mpi::wire_size<typename data_type::value_type>) {
-      too_long = length;
-      post.operation().fail(errc::message_too_long);
-      discarded = std::make_unique_for_overwrite<std::byte[]>(length);
-      const mpi::layout into(contiguous_view(discarded.get(), length));
-      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &post.operation().message,
-                             &request);
-    } else {
-      const mpi::layout into(data.view());
-      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &post.operation().message,
-                             &request);
-    }
-    post.check(post.add(rc, request));
-    return true;
-  }
-
+  void explain(failure_text& text) const { in.explain(text); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return in.data.bytes(); }
+  [[nodiscard]] int peer() const noexcept { return in.source; }
+  int post(comm::poster& post) { return in.post(post); }
+  bool advance(comm::poster& post) { return in.advance(post); }
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    comm::complete_with(std::forward<Handler>(handler), error, data.take(), status(outcome.status));
+    comm::complete_with(std::forward<Handler>(handler), error, in.data.take(),
+                        status(outcome.status));
   }
 
-  data_type data;
-  int source;
-  int tag;
-  bool taken = false;
-  std::size_t too_long = 0;
-  std::unique_ptr<std::byte[]> discarded;
+  detail::incoming<Buffer> in;
 };
 
 template <class Container>
 struct recv_new_body {
   using signature = void(std::error_code, Container, status);
-  using value_type = element_of_t<Container>;
   static constexpr const char* name = "recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
@@ -147,37 +132,85 @@ struct recv_new_body {
     return detail::check_message(state, source, tag, true);
   }
   void explain(failure_text& text) const {
-    text.with("source", source).with("tag", tag).with("message.bytes", length);
+    text.with("source", source).with("tag", tag).with("message.bytes", in.length);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   [[nodiscard]] int peer() const noexcept { return source; }
   int post(comm::poster& post) const { return post.add_probe(source, tag); }
-
   bool advance(comm::poster& post) {
-    if (taken) return false;
-    taken = true;
-    length = detail::message_bytes(post.operation().status);
-    constexpr std::size_t size = mpi::wire_size<value_type>;
-    if (length % size != 0) post.operation().fail(errc::size_mismatch);
-    data.resize((length + size - 1) / size);  // also holds a message that is refused
-    const mpi::layout into(view_of(data));
-    MPI_Request request = MPI_REQUEST_NULL;
-    post.check(post.add(mpi::post::imrecv(into.data(), into.count(), into.type(),
-                                          &post.operation().message, &request),
-                        request));
+    if (in.taken) return false;
+    in.take(post, post.operation().message, post.operation().status);
     return true;
   }
-
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    std::forward<Handler>(handler)(error, std::move(data), status(outcome.status));
+    std::forward<Handler>(handler)(error, std::move(in.data), status(outcome.status));
   }
 
   int source;
   int tag;
-  bool taken = false;
-  std::size_t length = 0;
-  Container data;
+  detail::incoming_new<Container> in;
+};
+
+/// What both receives of a matched message share.
+struct matched {
+  explicit matched(message&& from_) noexcept : from(std::move(from_)) {}
+
+  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+    return from && from.origin().state() == &state ? errc{} : errc::invalid_argument;
+  }
+  [[nodiscard]] int peer() const noexcept { return from.source(); }
+
+  message from;  // discarded with the body if it was not received
+};
+
+template <class Buffer>
+struct recv_message_body : matched {
+  using data_type = comm::argument<Buffer>;
+  using signature = typename comm::completion_signature<std::tuple<data_type>, status>::type;
+  static constexpr const char* name = "recv";
+  static constexpr comm::cancels cancellation =
+      data_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  recv_message_body(message&& from_, std::remove_reference_t<Buffer>& buffer)
+      : matched(std::move(from_)), in(buffer, from.source(), from.tag()) {}
+
+  void explain(failure_text& text) const { in.explain(text); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return in.data.bytes(); }
+  int post(comm::poster& post) {
+    in.take(post, from.native(), from.status::native());
+    return MPI_SUCCESS;
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    comm::complete_with(std::forward<Handler>(handler), error, in.data.take(), status(from));
+  }
+
+  detail::incoming<Buffer> in;
+};
+
+template <class Container>
+struct recv_new_message_body : matched {
+  using signature = void(std::error_code, Container, status);
+  static constexpr const char* name = "recv";
+  static constexpr comm::cancels cancellation = comm::cancels::detach;
+
+  using matched::matched;
+
+  void explain(failure_text& text) const {
+    text.with("source", from.source()).with("tag", from.tag()).with("message.bytes", in.length);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  int post(comm::poster& post) {
+    in.take(post, from.native(), from.status::native());
+    return MPI_SUCCESS;
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    std::forward<Handler>(handler)(error, std::move(in.data), status(from));
+  }
+
+  detail::incoming_new<Container> in;
 };
 
 }  // namespace p2p

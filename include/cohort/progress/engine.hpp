@@ -121,6 +121,9 @@ class engine : public asio::execution_context::service {
     return clock::time_point(clock::duration(now_.load(std::memory_order_relaxed)));
   }
 
+  /// True once the context is being destroyed: no lap follows, so wait in place.
+  [[nodiscard]] bool stopped() const noexcept { return state_.load() == state::stopped; }
+
   [[nodiscard]] engine_statistics statistics() const noexcept;
   [[nodiscard]] std::size_t pending() const;
   void describe(std::string& text) const;

@@ -10,6 +10,11 @@
 #include <cohort/mpi/status.hpp>
 
 #include <tuple>
+#include <type_traits>
+
+namespace cohort::p2p {
+class message;
+}
 
 namespace cohort::p2p::detail {
 
@@ -37,13 +42,36 @@ inline constexpr bool never = false;
 template <class... Arguments>
 consteval void explain_message() {
   using first = std::tuple_element_t<0, std::tuple<Arguments&&..., int>>;
+  constexpr bool is_message = std::is_same_v<std::remove_cvref_t<first>, message>;
   constexpr bool is_buffer = readable_buffer<first> || owned_buffer<std::remove_reference_t<first>>;
-  static_assert(is_buffer,
+  static_assert(
+      !is_message,
+      "a matched message is received once: pass it with std::move, then a buffer that can "
+      "be written, or use recv<Container>(comm, std::move(message))");
+  static_assert(is_message || is_buffer,
                 "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
                 "span, a strided view, or a container rvalue (a temporary would dangle)");
   static_assert(!is_buffer || never<Arguments...>,
                 "this call does not fit: after the buffer come a rank and a tag, both int, then a "
                 "completion token; a receive needs a buffer that can be written");
+}
+
+/// The same for an exchange.
+template <class... Arguments>
+consteval void explain_exchange() {
+  static_assert(never<Arguments...>,
+                "this call does not fit: it is send_recv(communicator, out, destination, in, "
+                "source, tag[, token]), with two buffers, of which the second can be written (no "
+                "temporary that would dangle), and three int");
+}
+
+/// The same for a look at the queue.
+template <class... Arguments>
+consteval void explain_probe() {
+  static_assert(
+      never<Arguments...>,
+      "this call does not fit: after the communicator come a source (or any_source) and a "
+      "tag (or any_tag), both int, then a completion token");
 }
 
 }  // namespace cohort::p2p::detail

@@ -1,0 +1,99 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The receiving half of recv and send_recv: a posted receive, or a look at the size first.
+
+#include <cohort/comm/argument.hpp>
+#include <cohort/comm/operation.hpp>
+#include <cohort/mpi/layout.hpp>
+#include <cohort/p2p/detail/checks.hpp>
+
+#include <memory>
+
+namespace cohort::p2p::detail {
+
+/// Receives one message into a buffer of fixed size.
+template <class Buffer>
+struct incoming {
+  using data_type = comm::argument<Buffer>;
+
+  incoming(std::remove_reference_t<Buffer>& buffer, int source_, int tag_)
+      : data(buffer), source(source_), tag(tag_) {}
+
+  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+    return check_message(state, source, tag, true);
+  }
+  void explain(failure_text& text) const {
+    text.with("source", source).with("tag", tag).with("count", data.count());
+    if (too_long != 0) text.with("message.bytes", too_long);
+  }
+
+  int post(comm::poster& post) {
+    if (post.level() != checks::local) return post.add_probe(source, tag);
+    const mpi::layout into(data.view());
+    MPI_Request request = MPI_REQUEST_NULL;
+    return post.add(mpi::post::irecv(into.data(), into.count(), into.type(), source, tag,
+                                     post.native(), &request),
+                    request);
+  }
+
+  /// With `checks::bounds`: a message was found.
+  bool advance(comm::poster& post) {
+    if (post.level() == checks::local || taken) return false;
+    take(post, post.operation().message, post.operation().status);
+    return true;
+  }
+
+  /// Receives a message that was taken out of the queue. One that is too long goes to memory of its
+  /// own, so that it does not stay in MPI, and is reported.
+  void take(comm::poster& post, MPI_Message& message, const MPI_Status& found) {
+    taken = true;
+    const std::size_t length = message_bytes(found);
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rc = MPI_SUCCESS;
+    if (length > data.count() * mpi::wire_size<typename data_type::value_type>) {
+      too_long = length;
+      post.operation().fail(errc::message_too_long);
+      discarded = std::make_unique_for_overwrite<std::byte[]>(length);
+      const mpi::layout into(contiguous_view(discarded.get(), length));
+      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+    } else {
+      const mpi::layout into(data.view());
+      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+    }
+    post.check(post.add(rc, request));
+  }
+
+  data_type data;
+  int source;
+  int tag;
+  bool taken = false;
+  std::size_t too_long = 0;
+  std::unique_ptr<std::byte[]> discarded;
+};
+
+/// Receives a message of unknown size into a container that is made for it.
+template <class Container>
+struct incoming_new {
+  using value_type = element_of_t<Container>;
+
+  /// A message that is no whole number of elements is taken too, and refused.
+  void take(comm::poster& post, MPI_Message& message, const MPI_Status& found) {
+    taken = true;
+    length = message_bytes(found);
+    constexpr std::size_t size = mpi::wire_size<value_type>;
+    if (length % size != 0) post.operation().fail(errc::size_mismatch);
+    data.resize((length + size - 1) / size);
+    const mpi::layout into(view_of(data));
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+    post.check(post.add(rc, request));
+  }
+
+  bool taken = false;
+  std::size_t length = 0;
+  Container data;
+};
+
+}  // namespace cohort::p2p::detail

@@ -1,0 +1,28 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Runs a coroutine with a communicator of all ranks.
+
+#include <cohort/comm/communicator.hpp>
+
+#include "support/run.hpp"
+
+namespace cohort_test {
+
+/// Makes a context and a communicator, runs `body(world)` to its end, and takes all down again.
+/// `body` stays where it is until then, so it may be a lambda that captures.
+template <class Body>
+auto on_world(Body&& body, const cohort::communicator_options& options = {}) {
+  asio::io_context io;
+  cohort::communicator world(io, options);
+  return run(io, body(world));
+}
+
+/// The ranks beside this one in a ring.
+inline int right_of(const cohort::communicator& world) { return (world.rank() + 1) % world.size(); }
+inline int left_of(const cohort::communicator& world) {
+  return (world.rank() + world.size() - 1) % world.size();
+}
+
+}  // namespace cohort_test
