@@ -87,13 +87,13 @@ concept operation_body = requires(Body& body, const Body& constant, const commun
 namespace detail {
 struct start_operation {
   template <class Handler, class Body>
-  void operator()(Handler&& handler, communicator_ref comm, Body body) const;
+  void operator()(Handler&& handler, communicator_ref comm, Body&& body) const;
 };
 }  // namespace detail
 
 /// Starts `body` under `token`: the one way from a verb to MPI.
 template <operation_body Body, class Token>
-auto initiate(const communicator& comm, Body body, Token& token) {
+auto initiate(const communicator& comm, Body&& body, Token& token) {
   return asio::async_initiate<Token, typename Body::signature>(detail::start_operation{}, token,
                                                                comm.ref(), std::move(body));
 }

@@ -223,7 +223,7 @@ auto communicator::dup(Token&& token) const {
 template <completion_token_for<void(std::error_code, communicator)> Token>
 auto communicator::split(int color, int key, Token&& token) const {
   comm::make_communicator_body<comm::make_split> body{*this, comm::make_split{color, key}};
-  return comm::initiate(*this, body, token);
+  return comm::initiate(*this, std::move(body), token);
 }
 
 template <comm::topology Topology, completion_token_for<void(std::error_code, communicator)> Token>
@@ -236,7 +236,7 @@ auto communicator::create(const Topology& topology, Token&& token) const {
 template <completion_token_for<void(std::error_code, communicator)> Token>
 auto communicator::split_node(Token&& token) const {
   comm::make_communicator_body<comm::make_split_node> body{*this, comm::make_split_node{}};
-  return comm::initiate(*this, body, token);
+  return comm::initiate(*this, std::move(body), token);
 }
 
 }  // namespace cohort

@@ -373,7 +373,7 @@ class typed_operation final : public request_operation {
 };
 
 template <class Handler, class Body>
-void start_operation::operator()(Handler&& handler, communicator_ref comm, Body body) const {
+void start_operation::operator()(Handler&& handler, communicator_ref comm, Body&& body) const {
   using handler_type = std::decay_t<Handler>;
   if (comm.state == nullptr) [[unlikely]] {
     // There is no engine to complete it through; Asio's own loop must do.
@@ -384,8 +384,13 @@ void start_operation::operator()(Handler&& handler, communicator_ref comm, Body 
                });
     return;
   }
-  handler_type mine(std::forward<Handler>(handler));
-  typed_operation<handler_type, Body>::make(mine, comm, std::move(body))->start();
+  using operation = typed_operation<handler_type, Body>;
+  if constexpr (std::is_same_v<Handler, handler_type>) {
+    operation::make(handler, comm, std::move(body))->start();
+  } else {
+    handler_type copy(handler);
+    operation::make(copy, comm, std::move(body))->start();
+  }
 }
 
 }  // namespace cohort::comm::detail
