@@ -4,6 +4,11 @@
 /// \file
 /// Gate of the layer collectives.
 
+#include <cohort/collectives/all_gather.hpp>
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/all_to_all.hpp>
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/collectives/broadcast.hpp>
+#include <cohort/collectives/gather.hpp>
+#include <cohort/collectives/neighbor.hpp>
+#include <cohort/collectives/scatter.hpp>

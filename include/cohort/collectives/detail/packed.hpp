@@ -33,6 +33,8 @@ class packed {
     if (!copy_) copy_ = std::make_unique_for_overwrite<T[]>(view.count);
     return copy_.get();
   }
+  /// Whether there is a copy, so that MPI must use it.
+  [[nodiscard]] bool made() const noexcept { return copy_ != nullptr; }
   /// Brings the result back to where the caller wants it.
   void finish(buffer_view<T> view) {
     if (copy_) unpack(static_cast<const T*>(copy_.get()), view);

@@ -17,10 +17,10 @@ struct place {
   int ranks = 1;
   int root = 0;
 
-  [[nodiscard]] bool is_root() const noexcept { return rank == root; }
-  [[nodiscard]] bool good_root() const noexcept { return root >= 0 && root < ranks; }
-  [[nodiscard]] std::size_t blocks() const noexcept { return static_cast<std::size_t>(ranks); }
-  [[nodiscard]] std::size_t index() const noexcept { return static_cast<std::size_t>(rank); }
+  [[nodiscard]] constexpr bool is_root() const noexcept { return rank == root; }
+  [[nodiscard]] constexpr bool good_root() const noexcept { return root >= 0 && root < ranks; }
+  [[nodiscard]] constexpr std::size_t blocks() const noexcept { return static_cast<std::size_t>(ranks); }
+  [[nodiscard]] constexpr std::size_t index() const noexcept { return static_cast<std::size_t>(rank); }
 };
 
 /// A root may be any integer; what is no int is no rank.

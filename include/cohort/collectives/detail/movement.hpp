@@ -1,0 +1,351 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The body of every collective that moves blocks: one side is read, the other is written.
+
+#include <cohort/collectives/block_list.hpp>
+#include <cohort/collectives/detail/packed.hpp>
+#include <cohort/collectives/detail/place.hpp>
+#include <cohort/collectives/detail/wrong_call.hpp>
+#include <cohort/comm/argument.hpp>
+#include <cohort/comm/operation.hpp>
+#include <cohort/mpi/blocks.hpp>
+#include <cohort/mpi/layout.hpp>
+#include <cohort/mpi/post.hpp>
+
+#include <algorithm>
+#include <optional>
+
+namespace cohort::collectives::detail {
+
+/// One side of a movement as MPI wants it. `parts` instead of `count` where blocks have a list.
+struct end {
+  void* data = nullptr;
+  MPI_Count count = 0;
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  mpi::blocks* parts = nullptr;
+};
+
+/// Which sides of a verb have a list of blocks.
+struct no_lists {};
+struct in_list {
+  block_list in;
+};
+struct out_list {
+  block_list out;
+};
+struct both_lists {
+  block_list in;
+  block_list out;
+};
+
+template <block_counts List>
+[[nodiscard]] block_list to_list(const List& list) {
+  return block_list(list);
+}
+
+/// How many blocks the two sides have. Learnt from the communicator when the operation starts.
+struct block_numbers {
+  std::size_t in = 0;
+  std::size_t out = 0;
+};
+
+/// What a verb says of itself; the comment at each line tells the question.
+template <class Verb>
+concept movement = requires(place where, const comm::communicator_state& state, end side,
+                            MPI_Comm native, MPI_Request* request) {
+  { Verb::name } -> std::convertible_to<const char*>;
+  { Verb::rooted } -> std::convertible_to<bool>;           // has it a root?
+  { Verb::own_block_stays } -> std::convertible_to<bool>;  // does a rank send to itself?
+  { Verb::reads(where) } -> std::same_as<bool>;            // does this rank read `in`?
+  { Verb::writes(where) } -> std::same_as<bool>;           // does it write `out`?
+  { Verb::blocks(where, state) } -> std::same_as<std::optional<block_numbers>>;  // none: not here
+  { Verb::post(side, side, where, native, request) } -> std::same_as<int>;
+};
+
+/// A verb that a backend may do: it has a `kind`, and no lists.
+template <class Verb, class Lists>
+concept has_backend_kind = std::same_as<Lists, no_lists> && requires {
+  Verb::kind;
+};
+
+/// Elements of one block, or nothing if the buffer does not divide.
+[[nodiscard]] inline std::optional<std::size_t> block_of(std::size_t count, std::size_t blocks) {
+  if (blocks == 0) return 0;
+  if (count % blocks != 0) return std::nullopt;
+  return count / blocks;
+}
+
+/// One side while it is posted and until it is complete: packed elements, the derived type, and the
+/// arrays that MPI reads until then.
+template <class T>
+class side {
+ public:
+  /// Elements in one piece, for a backend.
+  [[nodiscard]] void* whole(buffer_view<T> view) {
+    return const_cast<std::remove_const_t<T>*>(copy_.in(view));
+  }
+  /// `blocks` equal blocks. A single one may be strided, more are packed: where a block ends need
+  /// not be where a stride ends. What is written is packed too: MPI may leave gaps as they were.
+  [[nodiscard]] end equal(buffer_view<T> view, std::size_t blocks) {
+    if (blocks == 1 && !copy_.made()) {
+      layout_.emplace(view);
+    } else {
+      T* const elements = copy_.in(view);
+      layout_.emplace(contiguous_view(elements, blocks == 0 ? 0 : view.count / blocks));
+    }
+    return {layout_->data(), layout_->count(), layout_->type(), nullptr};
+  }
+  [[nodiscard]] end listed(buffer_view<T> view, const block_list& list) {
+    const MPI_Datatype type = mpi::datatype_of<std::remove_const_t<T>>();
+    parts_.emplace(list.counts(), list.displacements(), type);
+    return {whole(view), 0, type, &*parts_};
+  }
+  /// A side that this rank neither reads nor writes.
+  [[nodiscard]] end unused(void* stands_for_it = nullptr) {
+    const MPI_Datatype type = mpi::datatype_of<std::remove_const_t<T>>();
+    parts_.emplace(std::span<const std::size_t>(), type);
+    return {stands_for_it, 0, type, &*parts_};
+  }
+  void finish(buffer_view<T> view) { copy_.finish(view); }
+
+ private:
+  packed<T> copy_;
+  std::optional<mpi::layout> layout_;
+  std::optional<mpi::blocks> parts_;
+};
+
+/// What both bodies below share: where the rank stands, the lists, and the verb's questions.
+template <movement Verb, class Lists>
+struct movement_base {
+  static constexpr const char* name = Verb::name;
+  static constexpr bool in_listed = requires(Lists & lists) { lists.in; };
+  static constexpr bool out_listed = requires(Lists & lists) { lists.out; };
+
+  movement_base(place where_, Lists lists_) : where(where_), lists(std::move(lists_)) {}
+
+  /// Errors that need no sizes. Asks the communicator how many blocks there are.
+  [[nodiscard]] errc check_place(const comm::communicator_state& state) const {
+    if (Verb::rooted && !where.good_root()) return errc::bad_root;
+    const auto numbers = Verb::blocks(where, state);
+    if (!numbers) return errc::invalid_communicator;
+    blocks = *numbers;
+    return errc{};
+  }
+  /// Whether `count` elements are what a side can have.
+  [[nodiscard]] bool fits_in(std::size_t count) const {
+    if constexpr (in_listed) return lists.in.fits(blocks.in, count);
+    return block_of(count, blocks.in).has_value();
+  }
+  [[nodiscard]] bool fits_out(std::size_t count) const {
+    if constexpr (out_listed) return lists.out.fits(blocks.out, count);
+    return block_of(count, blocks.out).has_value();
+  }
+  /// What this rank sends to itself and receives from itself must be equally long.
+  [[nodiscard]] bool own_blocks_match(std::size_t in_count, std::size_t out_count) const {
+    if constexpr (!Verb::own_block_stays && (in_listed || out_listed)) return true;
+    if (blocks.in == 0 || blocks.out == 0) return true;
+    std::size_t sent = 0;
+    std::size_t received = 0;
+    if constexpr (in_listed) {
+      sent = lists.in.counts()[where.index()];
+    } else {
+      sent = *block_of(in_count, blocks.in);
+    }
+    if constexpr (out_listed) {
+      received = lists.out.counts()[where.index()];
+    } else {
+      received = *block_of(out_count, blocks.out);
+    }
+    return sent == received;
+  }
+  void explain_place(failure_text& text) const {
+    text.with("ranks", where.ranks);
+    if (Verb::rooted) text.with("root", where.root);
+    if constexpr (in_listed) explain_list(text, "in", lists.in);
+    if constexpr (out_listed) explain_list(text, "out", lists.out);
+  }
+  [[nodiscard]] std::array<std::int64_t, 4> values(std::size_t block, std::size_t size) const {
+    std::int64_t list = 0;
+    // Only an all_gather_v has a list that all ranks give, and give equally.
+    if constexpr (out_listed && !in_listed && !Verb::rooted && Verb::own_block_stays) {
+      list = lists.out.digest();
+    }
+    const bool equal = !in_listed && !out_listed && Verb::own_block_stays;
+    return {equal ? static_cast<std::int64_t>(block) : 0, static_cast<std::int64_t>(size), list,
+            where.root};
+  }
+
+  template <class T>
+  [[nodiscard]] end in_end(side<T>& from, std::type_identity_t<buffer_view<T>> view) {
+    if constexpr (in_listed) {
+      return from.listed(view, lists.in);
+    } else {
+      return from.equal(view, blocks.in);
+    }
+  }
+  template <class T>
+  [[nodiscard]] end out_end(side<T>& to, std::type_identity_t<buffer_view<T>> view) {
+    if constexpr (out_listed) {
+      return to.listed(view, lists.out);
+    } else {
+      return to.equal(view, blocks.out);
+    }
+  }
+
+  place where;
+  Lists lists;
+  mutable block_numbers blocks;  // looked up by check(), which is the first thing a start does
+
+ private:
+  static void explain_list(failure_text& text, std::string_view what, const block_list& list) {
+    text.with(std::string(what) + ".blocks", list.counts().size());
+    text.with(std::string(what) + ".blocks.total", list.total());
+  }
+};
+
+/// From one buffer to another.
+template <movement Verb, class In, class Out, class Lists = no_lists>
+struct movement_body : movement_base<Verb, Lists> {
+  using base = movement_base<Verb, Lists>;
+  using base::blocks;
+  using base::where;
+  using value_type = typename Out::value_type;
+  // A result that the operation made comes first, containers that it was given follow.
+  static constexpr bool makes_result = requires { typename Out::made_here; };
+  using kept = std::conditional_t<makes_result, std::tuple<Out, In>, std::tuple<In, Out>>;
+  using signature = typename comm::completion_signature<kept>::type;
+  static constexpr comm::cancels cancellation =
+      In::owned && Out::owned ? comm::cancels::detach : comm::cancels::never;
+
+  movement_body(In in_, Out out_, place where_, Lists lists_ = {})
+      : base(where_, std::move(lists_)), in(std::move(in_)), out(std::move(out_)) {}
+
+  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+    const errc bad = base::check_place(state);
+    if (bad != errc{}) return bad;
+    const bool reads = Verb::reads(where);
+    const bool writes = Verb::writes(where);
+    const bool fits = (!reads || base::fits_in(in.count())) &&
+                      (!writes || base::fits_out(out.count())) &&
+                      (!reads || !writes || base::own_blocks_match(in.count(), out.count()));
+    return fits ? errc{} : errc::size_mismatch;
+  }
+  void explain(failure_text& text) const {
+    text.with("in.count", in.count()).with("out.count", out.count());
+    base::explain_place(text);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return std::max(in.bytes(), out.bytes()); }
+  [[nodiscard]] std::size_t block() const {
+    return Verb::reads(where) ? block_of(in.count(), blocks.in).value_or(0)
+                              : block_of(out.count(), blocks.out).value_or(0);
+  }
+  [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
+    return base::values(block(), sizeof(value_type));
+  }
+  [[nodiscard]] comm::collective_call call() requires has_backend_kind<Verb, Lists> {
+    return {Verb::kind,
+            Verb::reads(where) ? from.whole(in.view()) : nullptr,
+            Verb::writes(where) ? to.whole(out.view()) : nullptr,
+            block(),
+            mpi::datatype_of<value_type>(),
+            MPI_OP_NULL,
+            where.root};
+  }
+  int post(comm::poster& post) {
+    const end source = Verb::reads(where) ? base::in_end(from, in.view()) : from.unused();
+    const end target = Verb::writes(where) ? base::out_end(to, out.view()) : to.unused();
+    MPI_Request request = MPI_REQUEST_NULL;
+    return post.add(Verb::post(source, target, where, post.native(), &request), request);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    if (!error && Verb::writes(where)) to.finish(out.view());
+    if constexpr (makes_result) {
+      comm::complete_with(std::forward<Handler>(handler), error,
+                          std::tuple_cat(out.take(), in.take()));
+    } else {
+      comm::complete_with(std::forward<Handler>(handler), error,
+                          std::tuple_cat(in.take(), out.take()));
+    }
+  }
+
+  In in;
+  Out out;
+  side<const value_type> from;
+  side<value_type> to;
+};
+
+/// In one buffer. A rank that would both read and write has the larger side in it; at the others it
+/// is the one side they have.
+template <movement Verb, class Buffer, class Lists = no_lists>
+struct in_place_movement_body : movement_base<Verb, Lists> {
+  using base = movement_base<Verb, Lists>;
+  using base::blocks;
+  using base::where;
+  using data_type = Buffer;
+  using value_type = typename data_type::value_type;
+  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  static constexpr comm::cancels cancellation =
+      data_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  in_place_movement_body(Buffer buffer, place where_, Lists lists_ = {})
+      : base(where_, std::move(lists_)), data(std::move(buffer)) {}
+
+  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+    const errc bad = base::check_place(state);
+    if (bad != errc{}) return bad;
+    const bool fits = is_in() ? base::fits_in(data.count()) : base::fits_out(data.count());
+    return fits ? errc{} : errc::size_mismatch;
+  }
+  void explain(failure_text& text) const {
+    text.with("count", data.count());
+    base::explain_place(text);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return data.bytes(); }
+  [[nodiscard]] std::size_t block() const {
+    return block_of(data.count(), is_in() ? blocks.in : blocks.out).value_or(0);
+  }
+  [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
+    return base::values(block(), sizeof(value_type));
+  }
+  [[nodiscard]] comm::collective_call call() requires has_backend_kind<Verb, Lists> {
+    void* const elements = whole.whole(data.view());
+    return {Verb::kind,
+            is_in()     ? elements
+            : is_both() ? MPI_IN_PLACE
+                        : nullptr,
+            !is_in()    ? elements
+            : is_both() ? MPI_IN_PLACE
+                        : nullptr,
+            block(),
+            mpi::datatype_of<value_type>(),
+            MPI_OP_NULL,
+            where.root};
+  }
+  int post(comm::poster& post) {
+    end here = is_in() ? base::in_end(whole, data.view()) : base::out_end(whole, data.view());
+    end there = other.unused(is_both() ? MPI_IN_PLACE : nullptr);
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = is_in() ? Verb::post(here, there, where, post.native(), &request)
+                           : Verb::post(there, here, where, post.native(), &request);
+    return post.add(rc, request);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    if (!error && !is_in()) whole.finish(data.view());
+    comm::complete_with(std::forward<Handler>(handler), error, data.take());
+  }
+
+  [[nodiscard]] bool is_both() const noexcept { return Verb::reads(where) && Verb::writes(where); }
+  [[nodiscard]] bool is_in() const noexcept {
+    return is_both() ? Verb::in_is_larger : Verb::reads(where);
+  }
+
+  data_type data;
+  side<value_type> whole;
+  side<value_type> other;
+};
+
+}  // namespace cohort::collectives::detail

@@ -1,0 +1,129 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::gather` and `cohort::gather_v`: the root gets the elements of all ranks.
+
+#include <cohort/collectives/detail/movement_call.hpp>
+
+namespace cohort {
+namespace collectives {
+
+struct gather_verb;
+struct gather_v_verb;
+
+}  // namespace collectives
+
+/// Gives rank `root` the `in` of all ranks, one block after the other in the order of the ranks.
+///
+/// *Collective over* `comm`, in the same order on all ranks. *Requires* the same root, and equally
+/// many elements of one type in `in`, on all ranks; at the root, room in `out` for as many times
+/// the number of ranks. Elsewhere `out` is ignored and may be empty. A strided `in` travels through
+/// a derived type, a strided `out` is packed. Rvalue containers are owned and come back.
+/// *Completion*: `void(std::error_code)`, followed by owned containers in the order of arguments.
+/// *Cost*: MPI's; the root receives the whole of `out`. *Source*: `MPI_Igather`.
+/// *Example*: `co_await cohort::gather(world, mine, all, 0);`
+template <class In, class Out, std::integral Root, class Token = default_token>
+requires collectives::detail::movable_to<In, Out> &&
+    completion_token_for<Token, collectives::detail::signature_of<
+                                    collectives::detail::moves<collectives::gather_verb, In, Out>>>
+auto gather(const communicator& comm, In&& in, Out&& out, Root root, Token&& token = Token()) {
+  return collectives::detail::start_movement<collectives::gather_verb, In, Out>(
+      comm, std::forward<In>(in), std::forward<Out>(out), collectives::detail::to_rank(root),
+      token);
+}
+
+/// The same in place. At the root, `buffer` is the result and its own block lies in it already;
+/// elsewhere it is what the rank gives.
+template <class Buffer, std::integral Root, class Token = default_token>
+requires output_buffer<Buffer> &&
+    completion_token_for<Token,
+                         collectives::detail::signature_of<
+                             collectives::detail::moves_in_place<collectives::gather_verb, Buffer>>>
+auto gather(const communicator& comm, Buffer&& buffer, Root root, Token&& token = Token()) {
+  return collectives::detail::start_movement_in_place<collectives::gather_verb, Buffer>(
+      comm, std::forward<Buffer>(buffer), collectives::detail::to_rank(root), token);
+}
+
+/// Chosen when a call does not fit: says what is wrong with it.
+template <class... Arguments>
+asio::awaitable<void> gather(const communicator&, Arguments&&...) {
+  collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
+  return {};
+}
+
+/// Gives rank `root` the `in` of all ranks, of which rank r has `counts[r]` elements.
+///
+/// *Requires* besides what `gather` does: `counts` (or a `block_list`) at the root. Elsewhere the
+/// list is ignored and may be empty.
+/// *Source*: `MPI_Igatherv`.
+/// *Example*: `co_await cohort::gather_v(world, mine, all, counts, 0);`
+template <class In, class Out, block_counts Counts, std::integral Root, class Token = default_token>
+requires collectives::detail::movable_to<In, Out> &&
+    completion_token_for<Token,
+                         collectives::detail::signature_of<collectives::detail::moves<
+                             collectives::gather_v_verb, In, Out, collectives::detail::out_list>>>
+auto gather_v(const communicator& comm, In&& in, Out&& out, Counts&& counts, Root root,
+              Token&& token = Token()) {
+  collectives::detail::out_list lists{collectives::detail::to_list(counts)};
+  return collectives::detail::start_movement<collectives::gather_v_verb, In, Out>(
+      comm, std::forward<In>(in), std::forward<Out>(out), collectives::detail::to_rank(root), token,
+      std::move(lists));
+}
+
+/// The same in place, as with `gather`.
+template <class Buffer, block_counts Counts, std::integral Root, class Token = default_token>
+requires output_buffer<Buffer> &&
+    completion_token_for<Token,
+                         collectives::detail::signature_of<collectives::detail::moves_in_place<
+                             collectives::gather_v_verb, Buffer, collectives::detail::out_list>>>
+auto gather_v(const communicator& comm, Buffer&& buffer, Counts&& counts, Root root,
+              Token&& token = Token()) {
+  collectives::detail::out_list lists{collectives::detail::to_list(counts)};
+  return collectives::detail::start_movement_in_place<collectives::gather_v_verb, Buffer>(
+      comm, std::forward<Buffer>(buffer), collectives::detail::to_rank(root), token,
+      std::move(lists));
+}
+
+/// Chosen when a call does not fit: says what is wrong with it.
+template <class... Arguments>
+asio::awaitable<void> gather_v(const communicator&, Arguments&&...) {
+  collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
+  return {};
+}
+
+namespace collectives {
+
+struct gathering {
+  static constexpr bool rooted = true;
+  static constexpr bool own_block_stays = true;
+  static constexpr bool in_is_larger = false;
+  static constexpr bool reads(detail::place) noexcept { return true; }
+  static constexpr bool writes(detail::place where) noexcept { return where.is_root(); }
+  static std::optional<detail::block_numbers> blocks(detail::place where,
+                                                     const comm::communicator_state&) {
+    return detail::block_numbers{1, where.blocks()};
+  }
+};
+
+struct gather_verb : gathering {
+  static constexpr const char* name = "gather";
+  static constexpr comm::collective kind = comm::collective::gather;
+  static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
+                  MPI_Request* request) {
+    return mpi::post::igather(in.data, in.count, in.type, out.data, out.count, out.type, where.root,
+                              comm, request);
+  }
+};
+
+struct gather_v_verb : gathering {
+  static constexpr const char* name = "gather_v";
+  static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
+                  MPI_Request* request) {
+    return mpi::post::igatherv(in.data, in.count, in.type, out.data, *out.parts, where.root, comm,
+                               request);
+  }
+};
+
+}  // namespace collectives
+}  // namespace cohort
