@@ -79,7 +79,7 @@ asio::awaitable<double> backward(cohort::communicator world, network& net, float
 
 /// Trains and returns the accuracy on the held-out digits in percent.
 asio::awaitable<double> train(cohort::communicator world, network& net, digits data, bool shown) {
-  const std::size_t epochs = 15, steps = data.training.size() / 32 + 1;
+  const std::size_t epochs = 10, steps = data.training.size() / 32 + 1;
   support::progress_bar bar{epochs * steps, shown};
   std::array<std::multiset<double>, 3> lag;  // how long each step was suspended
   const auto median = [](const auto& w) { return *std::next(w.begin(), w.size() / 2); };
