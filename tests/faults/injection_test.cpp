@@ -1,0 +1,320 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Errors are made where MPI would make them, at the post, in one status of many, in a whole call of
+// MPI_Testsome, by a message that is too long; each must reach the awaiter it belongs to, and no
+// other.
+
+#include <cohort/cohort.hpp>
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <numeric>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "faults/interposer.hpp"
+#include "faults/verbs.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+using cohort::communicator;
+using faults::outcome;
+
+const int seven = 7;
+
+/// What the awaiter of an MPI error is told.
+std::error_code mpi_error(int code) { return cohort::mpi::make_error(code); }
+
+struct fixture {
+  fixture() { faults::reset(); }
+  ~fixture() { faults::reset(); }
+  void run() {
+    io.restart();
+    io.run();
+  }
+  cohort::log::capture log;
+  asio::io_context io;
+  communicator world{io};
+  communicator self{io, MPI_COMM_SELF};
+};
+
+/// `n` receives from this rank itself, the i-th with tag i, and their messages, all under way.
+struct traffic {
+  traffic(fixture& on, std::size_t n) : numbers(n), outcomes(n) {
+    for (std::size_t i = 0; i < n; ++i) {
+      cohort::recv(on.self, numbers[i], 0, static_cast<int>(i), outcomes[i].handler());
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      const int value = 100 + static_cast<int>(i);
+      MPI_Request request = MPI_REQUEST_NULL;
+      sent.push_back(value);
+      PMPI_Isend(&sent.back(), 1, MPI_INT, 0, static_cast<int>(i), on.self.native(), &request);
+      PMPI_Request_free(&request);
+    }
+  }
+  /// Everybody but `failed` has got its own message.
+  void check_all_but(std::size_t failed) const {
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      CAPTURE(i);
+      CHECK(outcomes[i].calls == 1);
+      if (i == failed) continue;
+      CHECK_FALSE(outcomes[i].error);
+      CHECK(numbers[i] == 100 + static_cast<int>(i));
+    }
+  }
+  std::vector<int> numbers;
+  std::vector<outcome> outcomes;
+  std::deque<int> sent;
+};
+
+/// An MPI_Testsome that reports all requests at once, in the order of `indices` reversed or not:
+/// the one whose message has tag `bad` with `error`, the one with tag `unfinished` as pending.
+faults::testsome_function all_at_once(int bad, int error, int unfinished, bool reversed) {
+  return [=](int count, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+    *found = 0;
+    std::vector<int> tags;
+    for (int i = 0; i < count; ++i) {
+      int done = 0;
+      MPI_Status status;
+      PMPI_Request_get_status(requests[i], &done, &status);
+      if (done == 0) return MPI_SUCCESS;
+      tags.push_back(status.MPI_TAG);
+    }
+    const bool first_time = count > 1;
+    int result = MPI_SUCCESS;
+    for (int i = 0; i < count; ++i) {
+      const int slot = reversed ? count - 1 - i : i;
+      const int tag = tags[static_cast<std::size_t>(slot)];
+      MPI_Status& status = statuses[*found];
+      indices[(*found)++] = slot;
+      if (tag == unfinished && first_time) {
+        status.MPI_ERROR = MPI_ERR_PENDING;
+        result = MPI_ERR_IN_STATUS;
+        continue;
+      }
+      int done = 0;
+      PMPI_Test(&requests[slot], &done, &status);
+      status.MPI_ERROR = tag == bad ? error : MPI_SUCCESS;
+      if (tag == bad) result = MPI_ERR_IN_STATUS;
+    }
+    return result;
+  };
+}
+
+TEST_CASE("a failure at the post reaches the awaiter, for every function that posts") {
+  fixture on;
+  for (const faults::verb& each : faults::verbs()) {
+    CAPTURE(each.posts);
+    faults::reset();
+    int number = 0;
+    outcome bystander;
+    cohort::recv(on.self, number, 0, 99, bystander.handler());
+
+    faults::fail_next(each.posts, MPI_ERR_OTHER);
+    outcome result;
+    each.start(on.world, result);
+    CHECK(result.calls == 0);  // never inside the initiating call
+    outcome sent;
+    cohort::send(on.self, seven, 0, 99, sent.handler());
+    on.run();
+    CHECK(faults::failed_as_asked(each.posts));
+    CHECK(result.calls == 1);
+    CHECK(result.error == mpi_error(MPI_ERR_OTHER));
+    CHECK(on.world.last_failure().code == mpi_error(MPI_ERR_OTHER));
+    CHECK(on.world.last_failure().text.find(each.name) != std::string::npos);
+    CHECK(bystander.calls == 1);
+    CHECK_FALSE(bystander.error);
+    CHECK(number == 7);
+
+    // The communicator is as good as before.
+    outcome again;
+    each.start(on.world, again);
+    on.run();
+    CHECK(again.calls == 1);
+    CHECK_FALSE(again.error);
+    PMPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
+TEST_CASE("an error in one status of many reaches one awaiter only") {
+  const bool reversed = GENERATE(false, true);
+  const std::size_t n = GENERATE(2U, 3U, 40U);
+  for (std::size_t bad : {std::size_t{0}, n / 2, n - 1}) {
+    CAPTURE(n, bad, reversed);
+    fixture on;
+    traffic messages(on, n);
+    faults::replace_testsome(all_at_once(static_cast<int>(bad), MPI_ERR_TRUNCATE, -1, reversed));
+    on.run();
+    messages.check_all_but(bad);
+    CHECK(messages.outcomes[bad].error == mpi_error(MPI_ERR_TRUNCATE));
+    CHECK(on.self.last_failure().code == mpi_error(MPI_ERR_TRUNCATE));
+  }
+}
+
+TEST_CASE("a request that is reported as pending stays with MPI") {
+  const bool reversed = GENERATE(false, true);
+  fixture on;
+  traffic messages(on, 9);
+  faults::replace_testsome(all_at_once(2, MPI_ERR_OTHER, 5, reversed));
+  on.run();
+  messages.check_all_but(2);
+  CHECK(messages.outcomes[2].error == mpi_error(MPI_ERR_OTHER));
+}
+
+TEST_CASE("when MPI_Testsome itself fails, each request is asked for itself") {
+  fixture on;
+  SECTION("and none has an error of its own") {
+    traffic messages(on, 7);
+    faults::fail_next("MPI_Testsome", MPI_ERR_INTERN);
+    on.run();
+    messages.check_all_but(7);
+  }
+  SECTION("and one has") {
+    traffic messages(on, 7);
+    faults::fail_next("MPI_Testsome", MPI_ERR_INTERN);
+    faults::fail_next("MPI_Test", MPI_ERR_OTHER, 3);
+    on.run();
+    messages.check_all_but(3);
+    CHECK(messages.outcomes[3].error == mpi_error(MPI_ERR_OTHER));
+  }
+  CHECK(faults::failed_as_asked("MPI_Testsome"));
+}
+
+TEST_CASE("an error of a look for a message reaches the receive that looks") {
+  fixture on;
+  outcome probing;
+  cohort::recv<std::vector<int>>(on.self, 0, 5, probing.handler());
+  int number = 0;
+  outcome bystander;
+  cohort::recv(on.self, number, 0, 99, bystander.handler());
+  faults::fail_next("MPI_Improbe", MPI_ERR_OTHER, 1);
+  outcome sent;
+  cohort::send(on.self, seven, 0, 99, sent.handler());
+  on.run();
+  CHECK(probing.error == mpi_error(MPI_ERR_OTHER));
+  CHECK_FALSE(bystander.error);
+  CHECK(number == 7);
+}
+
+TEST_CASE("an error of the second stage of a receive reaches its awaiter") {
+  fixture on;
+  outcome receiving;
+  cohort::recv<std::vector<int>>(on.self, 0, 5, receiving.handler());
+  faults::fail_next("MPI_Imrecv", MPI_ERR_OTHER);
+  // Nobody waits for this send: with MPICH it is complete only when it has been received.
+  MPI_Request request = MPI_REQUEST_NULL;
+  PMPI_Isend(&seven, 1, MPI_INT, 0, 5, on.self.native(), &request);
+  on.run();
+  CHECK(receiving.calls == 1);
+  CHECK(receiving.error == mpi_error(MPI_ERR_OTHER));
+  PMPI_Request_free(&request);
+}
+
+TEST_CASE("an error reaches awaiters of every kind") {
+  fixture on;
+  double number = 1;
+  SECTION("a coroutine, as an exception") {
+    std::error_code seen;
+    auto body = [&]() -> asio::awaitable<void> {
+      faults::fail_next("MPI_Iallreduce", MPI_ERR_OTHER);
+      try {
+        co_await cohort::all_reduce(on.world, number, cohort::op::sum);
+      } catch (const std::system_error& error) {
+        seen = error.code();
+      }
+    };
+    asio::co_spawn(on.io, body(), cohort::rethrow);
+    on.run();
+    CHECK(seen == mpi_error(MPI_ERR_OTHER));
+  }
+  SECTION("a coroutine, as a value") {
+    std::error_code seen;
+    auto body = [&]() -> asio::awaitable<void> {
+      faults::fail_next("MPI_Iallreduce", MPI_ERR_OTHER);
+      auto [error] =
+          co_await cohort::all_reduce(on.world, number, cohort::op::sum, cohort::as_tuple);
+      seen = error;
+    };
+    asio::co_spawn(on.io, body(), cohort::rethrow);
+    on.run();
+    CHECK(seen == mpi_error(MPI_ERR_OTHER));
+  }
+  SECTION("a future") {
+    faults::fail_next("MPI_Iallreduce", MPI_ERR_OTHER);
+    auto future = cohort::all_reduce(on.world, number, cohort::op::sum, cohort::as_future);
+    on.run();
+    CHECK(future.is_ready());
+    CHECK_THROWS_AS(future.get(), std::system_error);
+  }
+  SECTION("one of several futures") {
+    std::vector<std::size_t> failed;
+    std::array<double, 4> numbers{};
+    auto body = [&]() -> asio::awaitable<void> {
+      std::vector<cohort::future<>> futures;
+      faults::fail_next("MPI_Iallreduce", MPI_ERR_OTHER, 2);
+      for (double& each : numbers) {
+        each = 1;
+        futures.push_back(cohort::all_reduce(on.world, each, cohort::op::sum, cohort::as_future));
+      }
+      for (std::size_t i = 0; i < futures.size(); ++i) {
+        try {
+          co_await std::move(futures[i]);
+        } catch (const std::system_error&) {
+          failed.push_back(i);
+        }
+      }
+    };
+    asio::co_spawn(on.io, body(), cohort::rethrow);
+    on.run();
+    CHECK(failed == std::vector<std::size_t>{2});
+    for (const std::size_t i : {0U, 1U, 3U}) CHECK(numbers[i] == on.world.size());
+  }
+}
+
+TEST_CASE("a message that is too long is an error of its receive alone") {
+  fixture on;
+  if (on.world.size() < 2) return;
+  const auto level = GENERATE(cohort::checks::local, cohort::checks::bounds);
+  // With checks::local only what MPI sends eagerly: Open MPI 4.1 writes past the buffer otherwise.
+  const std::size_t length = level == cohort::checks::local ? 64 : GENERATE(64U, 100'000U);
+  cohort::communicator_options options;
+  options.checks = level;
+  const communicator pair{on.io, MPI_COMM_WORLD, options};
+  std::vector<int> numbers(length);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::vector<int> small(length / 2, -1);
+  std::vector<int> large(length, -1);
+  outcome refused;
+  outcome taken;
+  if (pair.rank() == 0) {
+    cohort::send(pair, numbers, 1, 1, refused.handler());
+    cohort::send(pair, numbers, 1, 2, taken.handler());
+  } else if (pair.rank() == 1) {
+    cohort::recv(pair, small, 0, 1, refused.handler());
+    cohort::recv(pair, large, 0, 2, taken.handler());
+  }
+  on.run();
+  CHECK_FALSE(taken.error);
+  if (pair.rank() != 1) {
+    CHECK_FALSE(refused.error);
+  } else {
+    CHECK(large == numbers);
+    if (level == cohort::checks::bounds) {
+      CHECK(refused.error == cohort::errc::message_too_long);
+      CHECK(small == std::vector<int>(length / 2, -1));
+      CHECK(pair.last_failure().text.find("message.bytes=") != std::string::npos);
+    } else {
+      int error_class = 0;
+      PMPI_Error_class(refused.error.value(), &error_class);
+      CHECK(refused.error.category() == cohort::mpi::mpi_category());
+      CHECK(error_class == MPI_ERR_TRUNCATE);
+    }
+    CHECK(pair.last_failure().text.find("recv") != std::string::npos);
+  }
+}
+
+}  // namespace
