@@ -1,0 +1,275 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `testing/manual_source.hpp`.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cohort::testing::detail {
+
+/// One operation, whatever its handler.
+class manual_operation : public progress::operation {
+ public:
+  const int id;
+  const manual_kind kind;
+  bool ended = false;  // to be found by the next look
+  std::error_code error;
+
+ protected:
+  manual_operation(function run, int name, manual_kind what) noexcept
+      : operation(run), id(name), kind(what) {}
+  ~manual_operation() = default;
+};
+
+/// The source that the engine knows. Lives until both the context and the handle are gone.
+class manual_state {
+ public:
+  explicit manual_state(progress::engine& engine) : engine_(&engine) { engine.attach(*this); }
+
+  /// The engine, or null once the context is gone.
+  [[nodiscard]] progress::engine* engine() const noexcept { return engine_; }
+
+  void add(manual_operation* op) {
+    {
+      const std::lock_guard hold(mutex_);
+      operations_.push_back(op);
+      count();
+    }
+    engine_->started();
+  }
+
+  bool end(int id, std::error_code error) {
+    return end_if([id](const manual_operation& op) { return op.id == id; }, error);
+  }
+  void cancel(const manual_operation* wanted) {
+    end_if([=](const manual_operation& op) { return &op == wanted; },
+           asio::error::operation_aborted);
+  }
+
+  /// Forgets its operations and, if it is still there, the engine.
+  void close(bool engine_is_alive) {
+    if (engine_is_alive && engine_ != nullptr) engine_->detach(this);
+    engine_ = nullptr;
+    abandon();
+  }
+
+  // What the engine calls.
+  bool begin_lap(progress::ready_queue&) { return true; }
+  std::size_t test(progress::ready_queue& ready) {
+    looks.fetch_add(1, std::memory_order_relaxed);
+    const std::lock_guard hold(mutex_);
+    const std::size_t before = operations_.size();
+    if (ended_ == 0) return 0;
+    std::erase_if(operations_, [&](manual_operation* op) {
+      if (!op->ended) return false;
+      op->settle();
+      ready.push(op);
+      return true;
+    });
+    ended_ = 0;
+    count();
+    return before - operations_.size();
+  }
+  void end_lap() noexcept {}
+  [[nodiscard]] std::size_t pending() const noexcept {
+    return pending_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  void leave() {
+    const std::lock_guard hold(mutex_);
+    for (manual_operation* op : operations_) {
+      if (op->kind != manual_kind::receive || op->ended) continue;
+      op->ended = true;
+      op->error = asio::error::operation_aborted;
+      ++ended_;
+    }
+  }
+  void abandon() {
+    std::vector<manual_operation*> left;
+    {
+      const std::lock_guard hold(mutex_);
+      left.swap(operations_);
+      ended_ = 0;
+      count();
+    }
+    for (manual_operation* op : left) {
+      op->settle();
+      op->destroy();  // its handler may start or end others
+    }
+  }
+  void describe(std::string& text) {
+    const std::lock_guard hold(mutex_);
+    for (const manual_operation* op : operations_) {
+      text += "  manual operation " + std::to_string(op->id) + "\n";
+    }
+  }
+
+  std::atomic<std::uint64_t> looks{0};
+
+ private:
+  template <class Predicate>
+  bool end_if(Predicate wanted, std::error_code error) {
+    {
+      const std::lock_guard hold(mutex_);
+      const auto found =
+          std::find_if(operations_.begin(), operations_.end(),
+                       [&](const manual_operation* op) { return !op->ended && wanted(*op); });
+      if (found == operations_.end()) return false;
+      (*found)->ended = true;
+      (*found)->error = error;
+      ++ended_;
+    }
+    engine_->started();
+    return true;
+  }
+  void count() noexcept { pending_.store(operations_.size(), std::memory_order_relaxed); }
+
+  progress::engine* engine_;
+  mutable std::mutex mutex_;
+  std::vector<manual_operation*> operations_;
+  std::size_t ended_ = 0;
+  std::atomic<std::size_t> pending_{0};
+};
+
+/// Keeps the sources of one context as long as the engine may look at them.
+class manual_service : public asio::execution_context::service {
+ public:
+  using key_type = manual_service;
+  static inline asio::execution_context::id id;
+
+  explicit manual_service(asio::execution_context& context)
+      : asio::execution_context::service(context),
+        engine_(asio::use_service<progress::engine>(context)) {}
+  ~manual_service() override {
+    for (const auto& state : states_) state->close(false);
+  }
+
+  std::shared_ptr<manual_state> make() {
+    states_.push_back(std::make_shared<manual_state>(engine_));
+    return states_.back();
+  }
+  void drop(const std::shared_ptr<manual_state>& state) {
+    state->close(true);
+    std::erase(states_, state);
+  }
+
+ private:
+  void shutdown() override {}  // the engine, which is older, comes next and ends the operations
+
+  progress::engine& engine_;
+  std::vector<std::shared_ptr<manual_state>> states_;
+};
+
+template <class Handler>
+class typed_manual_operation final : public manual_operation {
+  using own_executor = asio::io_context::executor_type;
+  using executor = asio::associated_executor_t<Handler, own_executor>;
+  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
+                                                     asio::execution::outstanding_work.tracked))>;
+
+ public:
+  typed_manual_operation(Handler&& handler, int name, manual_kind what,
+                         const std::shared_ptr<manual_state>& state)
+      : manual_operation(&run, name, what), handler_(std::move(handler)) {
+    auto& engine = *state->engine();
+    executor_ = asio::get_associated_executor(handler_, engine.get_executor());
+    if constexpr (asio::can_query<const executor&, asio::execution::context_t>::value) {
+      // On the engine's own context laps keep the loop alive.
+      if (&asio::query(*executor_, asio::execution::context) != &engine.context()) {
+        work_.emplace(asio::prefer(*executor_, asio::execution::outstanding_work.tracked));
+      }
+    }
+    if constexpr (requires { handler_.belongs_to(engine, *this, true); }) {
+      handler_.belongs_to(engine, *this, kind == manual_kind::borrowed);
+    }
+    auto slot = asio::get_associated_cancellation_slot(handler_);
+    if (slot.is_connected() && kind == manual_kind::receive) {
+      slot.template emplace<on_cancel>(on_cancel{state, this});
+    }
+  }
+
+ private:
+  struct on_cancel {
+    std::weak_ptr<manual_state> state;
+    manual_operation* op;
+    void operator()(asio::cancellation_type) const {
+      if (const auto alive = state.lock()) alive->cancel(op);
+    }
+  };
+
+  /// The handler and its argument on their way to the executor.
+  struct call {
+    Handler handler;
+    std::error_code error;
+    void operator()() { std::move(handler)(error); }
+  };
+
+  static void run(operation* base, action what) {
+    std::unique_ptr<typed_manual_operation> self(static_cast<typed_manual_operation*>(base));
+    auto slot = asio::get_associated_cancellation_slot(self->handler_);
+    if (slot.is_connected()) slot.clear();
+    if (what == action::destroy) return;
+    call now{std::move(self->handler_), self->error};
+    const auto where = *self->executor_;
+    const std::optional<tracked> work = std::move(self->work_);
+    self.reset();  // before the handler runs, as the library does
+    asio::dispatch(where, std::move(now));
+  }
+
+  Handler handler_;
+  std::optional<executor> executor_;
+  std::optional<tracked> work_;
+};
+
+struct start_manual {
+  template <class Handler>
+  void operator()(Handler&& handler, std::shared_ptr<manual_state> state, int id,
+                  manual_kind kind) const {
+    using handler_type = std::decay_t<Handler>;
+    handler_type mine(std::forward<Handler>(handler));
+    state->add(new typed_manual_operation<handler_type>(std::move(mine), id, kind, state));
+  }
+};
+
+}  // namespace cohort::testing::detail
+
+namespace cohort::testing {
+
+inline manual_source::manual_source(asio::io_context& io)
+    : state_(asio::use_service<detail::manual_service>(io).make()) {}
+
+inline manual_source::~manual_source() {
+  if (auto* engine = state_->engine()) {
+    asio::use_service<detail::manual_service>(engine->context()).drop(state_);
+  }
+}
+
+template <completion_token_for<void(std::error_code)> Token>
+auto manual_source::start(int id, Token&& token) {
+  return start(id, manual_kind::receive, std::forward<Token>(token));
+}
+
+template <completion_token_for<void(std::error_code)> Token>
+auto manual_source::start(int id, manual_kind kind, Token&& token) {
+  return asio::async_initiate<Token, void(std::error_code)>(detail::start_manual{}, token, state_,
+                                                            id, kind);
+}
+
+inline bool manual_source::complete(int id, std::error_code error) {
+  return state_->end(id, error);
+}
+
+inline std::size_t manual_source::pending() const { return state_->pending(); }
+
+inline std::uint64_t manual_source::looks() const {
+  return state_->looks.load(std::memory_order_relaxed);
+}
+
+}  // namespace cohort::testing
