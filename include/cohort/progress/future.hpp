@@ -55,6 +55,11 @@ class [[nodiscard]] future : public asio::awaitable<T> {
   /// False after the future was moved from.
   [[nodiscard]] bool valid() const noexcept { return asio::awaitable<T>::valid(); }
 
+  /// Asks the operation to stop, as cancelling the await does. From any thread.
+  void cancel(asio::cancellation_type type = asio::cancellation_type::terminal) {
+    if (state_) state_->cancel(type);
+  }
+
   /// Blocks until the result is there and returns it or throws its error. For plain threads: on the
   /// loop's own thread it throws `std::errc::resource_deadlock_would_occur`, for there nobody would
   /// be left to make progress.
@@ -74,13 +79,22 @@ class [[nodiscard]] future : public asio::awaitable<T> {
 
 template <class T>
 auto future<T>::operator co_await() && noexcept {
-  struct awaiter {
-    future self;
-    [[nodiscard]] bool await_ready() const noexcept { return self.is_ready(); }
-    bool await_suspend(std::coroutine_handle<> caller) { return self.state_->set_waiter(caller); }
-    T await_resume() { return self.state_->take(); }
+  class awaiter {
+   public:
+    explicit awaiter(future&& awaited) noexcept : self_(std::move(awaited)) {}
+    awaiter(awaiter&&) noexcept = default;
+    /// Also when the waiting coroutine is destroyed.
+    ~awaiter() {
+      if (self_.state_) self_.state_->withdraw_waiter();
+    }
+    [[nodiscard]] bool await_ready() const noexcept { return self_.is_ready(); }
+    bool await_suspend(std::coroutine_handle<> caller) { return self_.state_->set_waiter(caller); }
+    T await_resume() { return self_.state_->take(); }
+
+   private:
+    future self_;
   };
-  return awaiter{std::move(*this)};
+  return awaiter(std::move(*this));
 }
 
 }  // namespace cohort

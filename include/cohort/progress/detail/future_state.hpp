@@ -60,16 +60,31 @@ class future_state_base {
     for (auto seen = phase_.load(); seen != phase::ready; seen = phase_.load()) phase_.wait(seen);
   }
 
-  /// Cancels the operation behind the future.
-  [[nodiscard]] asio::cancellation_signal& cancellation() noexcept { return cancellation_; }
+  /// Cancels the operation behind the future, on any thread: the loop may be finishing it now.
+  void cancel(asio::cancellation_type type) {
+    const signal_lock hold(signal_busy_);
+    cancellation_.emit(type);
+  }
+  /// The operation says that it cannot be cancelled any more.
+  void clear_cancellation() noexcept {
+    const signal_lock hold(signal_busy_);
+    cancellation_.slot().clear();
+  }
+  [[nodiscard]] asio::cancellation_slot slot() noexcept { return cancellation_.slot(); }
+
+  /// The plain coroutine that waits is destroyed: it must not be resumed.
+  void withdraw_waiter() noexcept {
+    auto expected = phase::waited_for;
+    if (phase_.compare_exchange_strong(expected, phase::pending)) {
+      waiter_.emplace<std::monostate>();
+    }
+  }
 
   /// The frame that was to await this dies: see the class future. A receive is given up, so that
-  /// the wait ends; on the loop's thread only, where the signal may be used.
+  /// the wait ends.
   void dropped() noexcept {
     if (settled_.load(std::memory_order_acquire) || engine_ == nullptr) return;
-    if (engine_->get_executor().running_in_this_thread()) {
-      cancellation_.emit(asio::cancellation_type::terminal);
-    }
+    cancel(asio::cancellation_type::terminal);
     const bool done = engine_->drive_until(
         [this] { return settled_.load(std::memory_order_acquire); }, engine_->drain_bound());
     if (done) return;
@@ -98,6 +113,22 @@ class future_state_base {
   }
 
  private:
+  // Held for as long as a cancellation takes; the common case, clearing, meets nobody.
+  class signal_lock {
+   public:
+    explicit signal_lock(std::atomic_flag& busy) noexcept : busy_(busy) {
+      while (busy_.test_and_set(std::memory_order_acquire)) busy_.wait(true);
+    }
+    ~signal_lock() {
+      busy_.clear(std::memory_order_release);
+      busy_.notify_one();
+    }
+    signal_lock(const signal_lock&) = delete;
+
+   private:
+    std::atomic_flag& busy_;
+  };
+
   void resume() {
     if (auto* plain = std::get_if<std::coroutine_handle<>>(&waiter_)) {
       plain->resume();
@@ -112,6 +143,7 @@ class future_state_base {
   std::atomic<bool> settled_{true};
   engine* engine_ = nullptr;
   asio::cancellation_signal cancellation_;
+  std::atomic_flag signal_busy_;
   std::variant<std::monostate, std::coroutine_handle<>, awaitable_handler> waiter_;
 };
 
@@ -160,23 +192,29 @@ class state_duty {
     if (state_) state_->dropped();
   }
   [[nodiscard]] future_state<T>& operator*() const noexcept { return *state_; }
+  [[nodiscard]] const state_ptr<T>& shared() const noexcept { return state_; }
 
  private:
   state_ptr<T> state_;
 };
 
-/// Passes a cancellation of the waiting coroutine on to the operation.
+/// Passes a cancellation of the waiting coroutine on to the operation. Stays in the coroutine's
+/// slot until its next operation, so it may be called when the future is long gone.
 struct forward_cancellation {
-  future_state_base* state;
-  void operator()(asio::cancellation_type type) const { state->cancellation().emit(type); }
+  std::weak_ptr<future_state_base> state;
+  void operator()(asio::cancellation_type type) const {
+    if (const auto alive = state.lock()) alive->cancel(type);
+  }
 };
 
 struct wait_initiation {
-  template <class Handler>
-  void operator()(Handler&& handler, future_state_base* state) const {
+  template <class Handler, class T>
+  void operator()(Handler&& handler, const state_duty<T>* duty) const {
     auto slot = asio::get_associated_cancellation_slot(handler);
-    if (slot.is_connected()) slot.template emplace<forward_cancellation>(state);
-    state->set_awaitable_waiter(std::forward<Handler>(handler));
+    if (slot.is_connected()) {
+      slot.template emplace<forward_cancellation>(forward_cancellation{duty->shared()});
+    }
+    (**duty).set_awaitable_waiter(std::forward<Handler>(handler));
   }
 };
 
@@ -184,9 +222,9 @@ struct wait_initiation {
 template <class T>
 asio::awaitable<T> wait_for(state_duty<T> duty) {
   if (!(*duty).is_ready()) {
-    future_state_base* state = &*duty;
+    const state_duty<T>* in_this_frame = &duty;
     co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-        wait_initiation{}, asio::use_awaitable, state);
+        wait_initiation{}, asio::use_awaitable, in_this_frame);
   }
   co_return (*duty).take();
 }
@@ -232,8 +270,9 @@ class future_handler {
   }
 
   [[nodiscard]] cancellation_slot_type get_cancellation_slot() const noexcept {
-    return state_->cancellation().slot();
+    return state_->slot();
   }
+  void clear_cancellation() const noexcept { state_->clear_cancellation(); }
   void belongs_to(engine& owner, operation& op, bool borrows) const noexcept {
     state_->belongs_to(owner, op, borrows);
   }
