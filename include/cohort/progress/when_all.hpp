@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>  // brings the range concepts
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@ struct values_of<void> {
 
 /// Waits for all futures, which have started already, then returns their values in order, or throws
 /// the first error by index. Nothing is cancelled when one fails: all are finished when it returns.
+/// *Cancellation* is passed on to all.
 /// *Cost*: no allocation beyond one frame. *Example*: `co_await cohort::when_all(std::move(fs));`
 template <class T>
 asio::awaitable<typename progress::detail::values_of<T>::type> when_all(
@@ -58,28 +60,32 @@ template <class T>
 asio::awaitable<typename progress::detail::values_of<T>::type> when_all(
     std::vector<future<T>> futures) {
   std::exception_ptr first_error;
-  if constexpr (std::is_void_v<T>) {
-    for (auto& one : futures) {
-      try {
+  std::conditional_t<std::is_void_v<T>, std::vector<char>, std::vector<T>> values;
+  values.reserve(futures.size());
+  // A cancelled coroutine cannot wait, unless it says so; and a future that is dropped while its
+  // operation runs would be waited for in place.
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
+  co_await asio::this_coro::throw_if_cancelled(false);
+  for (auto& one : futures) {
+    try {
+      if constexpr (std::is_void_v<T>) {
         co_await std::move(one);
-      } catch (...) {
-        if (!first_error) first_error = std::current_exception();
-      }
-    }
-    if (first_error) std::rethrow_exception(first_error);
-  } else {
-    std::vector<T> values;
-    values.reserve(futures.size());
-    for (auto& one : futures) {
-      try {
+      } else {
         values.push_back(co_await std::move(one));
-      } catch (...) {
-        if (!first_error) first_error = std::current_exception();
       }
+    } catch (...) {
+      if (!first_error) first_error = std::current_exception();
     }
-    if (first_error) std::rethrow_exception(first_error);
-    co_return values;
+    const asio::cancellation_state state = co_await asio::this_coro::cancellation_state;
+    const asio::cancellation_type cancelled = state.cancelled();
+    if (cancelled == asio::cancellation_type::none) continue;
+    for (auto& other : futures) {
+      if (!other.is_ready()) other.cancel(cancelled);
+    }
   }
+  co_await asio::this_coro::throw_if_cancelled(throws);
+  if (first_error) std::rethrow_exception(first_error);
+  if constexpr (!std::is_void_v<T>) co_return values;
 }
 
 template <class Range>
@@ -90,6 +96,11 @@ when_all(Range awaitables) -> asio::awaitable<typename progress::detail::values_
   using value_type =
       typename progress::detail::is_awaitable<std::ranges::range_value_t<Range>>::value_type;
   const auto executor = co_await asio::this_coro::executor;
+  const auto state = co_await asio::this_coro::cancellation_state;
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
+  if (throws && state.cancelled() != asio::cancellation_type::none) {
+    throw std::system_error(asio::error::operation_aborted, "when_all");  // nothing has started
+  }
   std::vector<future<value_type>> started;
   for (auto& one : awaitables) {
     started.push_back(asio::co_spawn(executor, std::move(one), as_future));
