@@ -47,6 +47,11 @@ class pool {
   };
   static inline constinit thread_local lists mine_{};
 
+  static void keep() {
+    static thread_local const keeper at_thread_exit;
+    static_cast<void>(at_thread_exit);
+  }
+
   static constexpr std::size_t class_of(std::size_t bytes) noexcept {
     return bytes == 0 ? 0 : (bytes - 1) / granule;
   }
@@ -80,8 +85,7 @@ inline void* pool::allocate(std::size_t bytes) {
       --free.size;
       return block;
     }
-    static thread_local const keeper at_thread_exit;
-    static_cast<void>(at_thread_exit);
+    keep();
     return ::operator new((index + 1) * granule);
   }
   return ::operator new(bytes);
@@ -92,6 +96,7 @@ inline void pool::deallocate(void* block, std::size_t bytes) noexcept {
   if (index < classes) {
     list& free = mine_.by_class[index];
     if (free.size < max_blocks && !mine_.closed) {
+      if (free.head == nullptr) keep();  // a thread that only gives back must clean up too
       free.head = ::new (block) node{free.head};
       ++free.size;
       return;
