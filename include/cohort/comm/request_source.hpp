@@ -210,7 +210,9 @@ class request_source : public asio::execution_context::service {
 
   progress::engine& engine_;
   const mpi::thread_level level_;
-  std::mutex own_mutex_;  // for the lists, where MPI needs no lock
+  // For the lists, where MPI needs no lock. Recursive: a backend that goes with its communicator may
+  // hold the last handle of another one.
+  std::recursive_mutex own_mutex_;
   enum class locking : std::uint8_t { none, process_wide, own } locking_;
   bool lap_owns_ = false;  // written while the lock is held
 

@@ -227,6 +227,13 @@ inline communicator_state* request_source::new_state() {
   return state;
 }
 
+/// An MPI may return codes of its own, of which only the class is known.
+inline bool is_of_class(int code, int error_class) noexcept {
+  int found = code;
+  MPI_Error_class(code, &found);
+  return found == error_class;
+}
+
 inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
   const std::size_t n = requests_.size();
   std::size_t first = 0;
@@ -249,7 +256,7 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
     if (op.parts_ == 0) finish(op, ready);
     return 1;
   }
-  if (rc != MPI_SUCCESS && rc != MPI_ERR_IN_STATUS) [[unlikely]] {
+  if (rc != MPI_SUCCESS && !is_of_class(rc, MPI_ERR_IN_STATUS)) [[unlikely]] {
     test_one_by_one(static_cast<int>(first), static_cast<int>(count), found);
   }
   if (found > 1 && !std::is_sorted(indices_.begin(), indices_.begin() + found)) [[unlikely]] {
@@ -273,7 +280,7 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
   for (int i = 0; i < found; ++i) {
     const std::size_t slot = first + static_cast<std::size_t>(indices_[i]);
     const int error = rc == MPI_SUCCESS ? MPI_SUCCESS : statuses_[i].MPI_ERROR;
-    if (error == MPI_ERR_PENDING) {
+    if (error != MPI_SUCCESS && is_of_class(error, MPI_ERR_PENDING)) {
       indices_[i] = -1;
       continue;
     }
@@ -303,7 +310,7 @@ inline void request_source::test_one_by_one(int first, int count, int& found) {
     MPI_Status status{};
     const int rc = MPI_Test(&requests_[static_cast<std::size_t>(first + i)], &done, &status);
     if (rc == MPI_SUCCESS && done == 0) continue;
-    status.MPI_ERROR = rc == MPI_ERR_IN_STATUS ? status.MPI_ERROR : rc;
+    status.MPI_ERROR = is_of_class(rc, MPI_ERR_IN_STATUS) ? status.MPI_ERROR : rc;
     indices_[static_cast<std::size_t>(found)] = i;
     statuses_[static_cast<std::size_t>(found)] = status;
     ++found;
