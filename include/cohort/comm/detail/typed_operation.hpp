@@ -161,6 +161,7 @@ class typed_operation final : public request_operation {
     }
     errc bad = state().source.usable();
     if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
+    if (bad == errc{} && state().engine.stopped()) bad = errc::engine_stopped;
     if (bad == errc{}) bad = body_.check(state());
     if (bad != errc{}) [[unlikely]] {
       fail(bad);
@@ -322,6 +323,8 @@ class typed_operation final : public request_operation {
 
   static void run(operation* base, action what) {
     auto* self = static_cast<typed_operation*>(base);
+    // Here, because by the time a foreign executor has its turn the engine may be gone.
+    if (self->live_on != nullptr) self->no_longer_live(what == action::deliver);
     if (what == action::deliver && self->handler_ && self->executor_.is_foreign()) {
       auto executor = self->executor_.take();
       asio::dispatch(executor, hop<typed_operation>(self));
@@ -338,8 +341,15 @@ class typed_operation final : public request_operation {
       free_self(allocator);
       return;
     }
-    if (has_slot_) asio::get_associated_cancellation_slot(*handler_).clear();
-    if (live_on != nullptr) no_longer_live(deliver);
+    // Where the handler is not called, the context is going away and the signal may be gone
+    // already.
+    if (has_slot_ && deliver) {
+      if constexpr (requires { handler_->clear_cancellation(); }) {
+        handler_->clear_cancellation();
+      } else {
+        asio::get_associated_cancellation_slot(*handler_).clear();
+      }
+    }
     auto allocator = memory::of(*handler_);
     const std::error_code result = error();
     const outcome_of_requests outcome{status, left, message};
