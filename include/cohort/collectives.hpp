@@ -11,4 +11,7 @@
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/collectives/gather.hpp>
 #include <cohort/collectives/neighbor.hpp>
+#include <cohort/collectives/reduce.hpp>
+#include <cohort/collectives/reduce_scatter.hpp>
+#include <cohort/collectives/scan.hpp>
 #include <cohort/collectives/scatter.hpp>

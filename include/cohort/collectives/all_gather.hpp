@@ -12,6 +12,9 @@ namespace collectives {
 struct all_gather_verb;
 struct all_gather_v_verb;
 
+// A std::vector<bool> has no elements that MPI could write.
+template <class In>
+concept gatherable = input_buffer<In> && !std::same_as<element_of_t<In>, bool>;
 template <class In>
 using all_gather_into_vector =
     detail::movement_body<all_gather_v_verb, comm::argument<In>,
@@ -63,12 +66,10 @@ asio::awaitable<void> all_gather(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Iallgatherv`.
 /// *Example*: `auto all = co_await cohort::all_gather_v(world, mine, counts);`
 template <class In, block_counts Counts, class Token = default_token>
-requires input_buffer<In> &&(!std::same_as<element_of_t<In>, bool>)&&completion_token_for<
-    Token, collectives::detail::signature_of<
-               collectives::all_gather_into_vector<In>>> auto all_gather_v(const communicator& comm,
-                                                                           In&& in, Counts&& counts,
-                                                                           Token&& token =
-                                                                               Token()) {
+requires collectives::gatherable<In> &&
+    completion_token_for<Token,
+                         collectives::detail::signature_of<collectives::all_gather_into_vector<In>>>
+auto all_gather_v(const communicator& comm, In&& in, Counts&& counts, Token&& token = Token()) {
   using body = collectives::all_gather_into_vector<In>;
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};
   collectives::detail::result_vector<element_of_t<In>> out(lists.out);

@@ -19,8 +19,12 @@ struct place {
 
   [[nodiscard]] constexpr bool is_root() const noexcept { return rank == root; }
   [[nodiscard]] constexpr bool good_root() const noexcept { return root >= 0 && root < ranks; }
-  [[nodiscard]] constexpr std::size_t blocks() const noexcept { return static_cast<std::size_t>(ranks); }
-  [[nodiscard]] constexpr std::size_t index() const noexcept { return static_cast<std::size_t>(rank); }
+  [[nodiscard]] constexpr std::size_t blocks() const noexcept {
+    return static_cast<std::size_t>(ranks);
+  }
+  [[nodiscard]] constexpr std::size_t index() const noexcept {
+    return static_cast<std::size_t>(rank);
+  }
 };
 
 /// A root may be any integer; what is no int is no rank.

@@ -40,20 +40,6 @@ int in_parts(std::size_t count, PostPart post_part) {
   return MPI_SUCCESS;
 }
 
-/// Posts a reduction that has MPI_Iallreduce's shape but for its last arguments, which `call` adds.
-/// `in` is MPI_IN_PLACE or elements.
-template <class Op, class T, class Call>
-int post_reduction(comm::poster& post, const void* in, T* out, std::size_t count, Call call) {
-  const MPI_Datatype type = mpi::reduction_type_of<T>();
-  const MPI_Op op = mpi::op_of<Op, T>();
-  return in_parts<Op>(count, [&](std::size_t first, std::size_t part) {
-    const void* from = in == MPI_IN_PLACE ? in : static_cast<const T*>(in) + first;
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int rc = call(from, out + first, static_cast<MPI_Count>(part), type, op, &request);
-    return post.add(rc, request);
-  });
-}
-
 /// Values that `checks::cross_rank` compares: count, size of an element, operation, root.
 template <class T, class Op>
 std::array<std::int64_t, 4> agreed_values(std::size_t count, int root) {
@@ -63,7 +49,7 @@ std::array<std::int64_t, 4> agreed_values(std::size_t count, int root) {
 }
 
 /// A compile error that says what is wrong with a reducing verb's arguments, buffers first.
-template <class... Arguments>
+template <has_root Rooted, class... Arguments>
 consteval void explain_reduction() {
   constexpr bool has_reduction = (reduction<Arguments> || ...);
   static_assert(has_reduction,
@@ -76,7 +62,10 @@ consteval void explain_reduction() {
     static_assert(is_buffer,
                   "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
                   "span, a strided view, or a container rvalue (a temporary would dangle)");
-    static_assert(!is_buffer || never<Arguments...>,
+    constexpr bool rooted =
+        Rooted == has_root::no || (std::integral<std::remove_cvref_t<Arguments>> || ...);
+    static_assert(!is_buffer || rooted, "the root is missing: an integer after the reduction");
+    static_assert(!is_buffer || !rooted || never<Arguments...>,
                   "this call does not fit: the result needs a writable buffer, both buffers need "
                   "one element type, and the reduction must be defined for it (no sum of bool, no "
                   "bitwise operation on floating point, no min of complex, average of floating "

@@ -1,0 +1,160 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The bodies of all_reduce, reduce, scan and exclusive_scan, which differ in a few answers only.
+
+#include <cohort/collectives/detail/place.hpp>
+#include <cohort/collectives/detail/reduction.hpp>
+#include <cohort/comm/argument.hpp>
+#include <cohort/comm/operation.hpp>
+
+#include <optional>
+
+namespace cohort::collectives::detail {
+
+/// What a reducing verb says of itself; the comment at each line tells the question.
+template <class Verb>
+concept reducing = requires(place where, const void* in, void* out, MPI_Count count,
+                            MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  { Verb::name } -> std::convertible_to<const char*>;
+  { Verb::rooted } -> std::convertible_to<bool>;    // has it a root?
+  { Verb::delivers(where) } -> std::same_as<bool>;  // does this rank get a result?
+  { Verb::terms(where) } -> std::same_as<int>;      // of how many ranks is it combined?
+  { Verb::post(in, out, count, type, op, where.root, comm, request) } -> std::same_as<int>;
+};
+
+template <class Op, class In, class Out>
+concept reduces_to =
+    input_buffer<In> && output_buffer<Out> && std::same_as<element_of_t<In>, element_of_t<Out>> &&
+    reduction_for<std::remove_cvref_t<Op>, element_of_t<Out>>;
+template <class Op, class Buffer>
+concept reduces_in =
+    output_buffer<Buffer> && reduction_for<std::remove_cvref_t<Op>, element_of_t<Buffer>>;
+
+/// Posts as many parts as needed. `in` may be MPI_IN_PLACE, `out` null where it does not count.
+template <class Verb, class Op, class T>
+int post_reduction(comm::poster& post, const void* in, T* out, std::size_t count, place where) {
+  const MPI_Datatype type = mpi::reduction_type_of<T>();
+  const MPI_Op op = mpi::op_of<Op, T>();
+  return in_parts<Op>(count, [&](std::size_t first, std::size_t part) {
+    const void* from = in == MPI_IN_PLACE ? in : static_cast<const T*>(in) + first;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc =
+        Verb::post(from, out == nullptr ? nullptr : out + first, static_cast<MPI_Count>(part), type,
+                   op, where.root, post.native(), &request);
+    return post.add(rc, request);
+  });
+}
+
+template <class T, class Op>
+[[nodiscard]] comm::collective_call reduction_call(comm::collective kind, const void* in, void* out,
+                                                   std::size_t count, int root) {
+  return {kind, in, out, count, mpi::reduction_type_of<T>(), mpi::op_of<Op, T>(), root};
+}
+
+/// In place: `data` is what the rank gives, and becomes the result where there is one.
+template <reducing Verb, class Buffer, class Op>
+struct in_place_reduction_body {
+  using data_type = comm::argument<Buffer>;
+  using value_type = typename data_type::value_type;
+  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  static constexpr const char* name = Verb::name;
+  static constexpr comm::cancels cancellation =
+      data_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  in_place_reduction_body(std::remove_reference_t<Buffer>& buffer, place where_)
+      : data(buffer), where(where_) {}
+
+  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+    return !Verb::rooted || where.good_root() ? errc{} : errc::bad_root;
+  }
+  void explain(failure_text& text) const {
+    text.with("count", data.count());
+    if (Verb::rooted) text.with("root", where.root).with("ranks", where.ranks);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return data.bytes(); }
+  [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
+    return agreed_values<value_type, Op>(data.count(), where.root);
+  }
+  [[nodiscard]] comm::collective_call call() requires requires { Verb::kind; }
+  {
+    value_type* const here = elements.in(data.view());
+    return reduction_call<value_type, Op>(Verb::kind, gives_only() ? here : MPI_IN_PLACE,
+                                          gives_only() ? nullptr : here, data.count(), where.root);
+  }
+  int post(comm::poster& post) {
+    value_type* const here = elements.in(data.view());
+    const void* const in = gives_only() ? here : MPI_IN_PLACE;
+    return post_reduction<Verb, Op>(post, in, gives_only() ? nullptr : here, data.count(), where);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    if (!error && Verb::delivers(where)) {
+      elements.finish(data.view());
+      if constexpr (is_average<Op>) apply_average(data.view(), Verb::terms(where));
+    }
+    comm::complete_with(std::forward<Handler>(handler), error, data.take());
+  }
+  /// MPI knows no place at the ranks that are not the root.
+  [[nodiscard]] bool gives_only() const noexcept { return Verb::rooted && !where.is_root(); }
+
+  data_type data;
+  packed<value_type> elements;
+  place where;
+};
+
+/// From `in` to `out`, which does not count at ranks that are not the root.
+template <reducing Verb, class In, class Out, class Op>
+struct reduction_body {
+  using in_type = comm::argument<In>;
+  using out_type = comm::argument<Out>;
+  using value_type = typename out_type::value_type;
+  using signature = typename comm::completion_signature<std::tuple<in_type, out_type>>::type;
+  static constexpr const char* name = Verb::name;
+  static constexpr comm::cancels cancellation =
+      in_type::owned && out_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  reduction_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_, place where_)
+      : in(in_), out(out_), where(where_) {}
+
+  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+    if (Verb::rooted && !where.good_root()) return errc::bad_root;
+    return gives_only() || in.count() == out.count() ? errc{} : errc::size_mismatch;
+  }
+  void explain(failure_text& text) const {
+    text.with("in.count", in.count()).with("out.count", out.count());
+    if (Verb::rooted) text.with("root", where.root).with("ranks", where.ranks);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return in.bytes(); }
+  [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
+    return agreed_values<value_type, Op>(in.count(), where.root);
+  }
+  [[nodiscard]] comm::collective_call call() requires requires { Verb::kind; }
+  {
+    return reduction_call<value_type, Op>(Verb::kind, sent.in(in.view()), target(), in.count(),
+                                          where.root);
+  }
+  int post(comm::poster& post) {
+    return post_reduction<Verb, Op>(post, sent.in(in.view()), target(), in.count(), where);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    if (!error && Verb::delivers(where)) {
+      result.finish(out.view());
+      if constexpr (is_average<Op>) apply_average(out.view(), Verb::terms(where));
+    }
+    comm::complete_with(std::forward<Handler>(handler), error,
+                        std::tuple_cat(in.take(), out.take()));
+  }
+  [[nodiscard]] bool gives_only() const noexcept { return Verb::rooted && !where.is_root(); }
+  [[nodiscard]] value_type* target() { return gives_only() ? nullptr : result.out(out.view()); }
+
+  in_type in;
+  out_type out;
+  packed<const value_type> sent;
+  packed<value_type> result;
+  place where;
+};
+
+}  // namespace cohort::collectives::detail
