@@ -24,8 +24,12 @@ inline std::atomic<int> rank{-1};
 inline std::atomic<bool> failed{false};
 
 /// What is left of the time that a failing program may still wait for MPI: `bound` for everything
-/// together, counted from the first call.
+/// together, counted from the first call since failure_over().
 [[nodiscard]] std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept;
+
+/// Called when handlers run again, so that the next exception finds its whole time; does nothing if
+/// the program has failed for good.
+void failure_over() noexcept;
 
 /// Names operations that were given up although MPI still held their buffers: the environment then
 /// ends the job with this text instead of finalizing MPI.
@@ -111,6 +115,11 @@ inline std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound
   if (detail::failing_since.compare_exchange_strong(since, now)) since = now;
   const std::chrono::nanoseconds left = bound - clock::duration(now - since);
   return std::max(left, std::chrono::nanoseconds::zero());
+}
+
+inline void failure_over() noexcept {
+  if (detail::failing_since.load(std::memory_order_relaxed) == 0 || failed.load()) return;
+  detail::failing_since.store(0);
 }
 
 inline void add_leftovers(const std::string& text) {

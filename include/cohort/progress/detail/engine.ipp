@@ -268,6 +268,7 @@ inline void engine::tick() {
   constexpr auto period = std::chrono::milliseconds(50);
   if (now - last_tick_ < period) return;
   last_tick_ = now;
+  process::failure_over();  // an exception that was on its way has arrived
   for (const source_ref& source : sources_) source.tick(now);
 }
 
