@@ -208,10 +208,16 @@ class request_source : public asio::execution_context::service {
   static std::string line_about(const request_operation& op,
                                 progress::engine::clock::time_point now);
 
+  // Of the whole process: `single_thread` promises that there is one source.
+  static inline std::atomic<int> sources_alive_{0};
+  static inline std::atomic<int> promises_{0};
+  void count_out_of_process() const noexcept;
+  bool promised_one_thread_ = false;
+
   progress::engine& engine_;
   const mpi::thread_level level_;
-  // For the lists, where MPI needs no lock. Recursive: a backend that goes with its communicator may
-  // hold the last handle of another one.
+  // For the lists, where MPI needs no lock. Recursive: a backend that goes with its communicator
+  // may hold the last handle of another one.
   std::recursive_mutex own_mutex_;
   enum class locking : std::uint8_t { none, process_wide, own } locking_;
   bool lap_owns_ = false;  // written while the lock is held

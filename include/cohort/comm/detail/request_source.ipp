@@ -17,6 +17,13 @@ inline request_source::request_source(asio::execution_context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)),
       level_(mpi::level()) {
+  const bool is_second = sources_alive_.fetch_add(1) > 0;
+  promised_one_thread_ = engine_.options().single_thread;
+  if (promised_one_thread_) promises_.fetch_add(1);
+  if (is_second && promises_.load() > 0) {
+    count_out_of_process();
+    throw error(errc::single_thread_violation, "a second engine beside one with single_thread");
+  }
   if (engine_.options().single_thread || level_ < mpi::thread_level::serialized) {
     locking_ = locking::none;
   } else if (level_ == mpi::thread_level::serialized) {
@@ -41,6 +48,12 @@ inline request_source::request_source(asio::execution_context& context)
 inline request_source::~request_source() {
   engine_.detach(this);
   states_.clear();  // they use what is declared after them
+  count_out_of_process();
+}
+
+inline void request_source::count_out_of_process() const noexcept {
+  sources_alive_.fetch_sub(1);
+  if (promised_one_thread_) promises_.fetch_sub(1);
 }
 
 inline bool request_source::acquire() {
