@@ -24,10 +24,11 @@ inline constexpr as_future_t as_future{};
 /// from any coroutine; or call `get()` from a thread that does not run the loop. It derives from
 /// `asio::awaitable<T>`, so `&&`, `||`, `co_spawn` and `when_all` take it.
 ///
-/// *Dropped* while in flight: over a borrowed buffer the destructor waits inside MPI for that
-/// request, 30 s at most (2 s for everything together while an exception is on its way), then names
-/// it and ends the job, because MPI would go on writing into freed memory. Over a buffer that the
-/// operation owns it lets go. The duty is the coroutine frame's, so it moves with the awaitable.
+/// *Dropped* while in flight: over a borrowed buffer the destructor gives up a receive, and waits
+/// inside MPI for that request, 30 s at most (2 s for everything together while an exception is on
+/// its way), then names it and ends the job, because MPI would go on writing into freed memory. Over
+/// a buffer that the operation owns it lets go. The duty is the coroutine frame's, so it moves with
+/// the awaitable.
 ///
 /// *Cancellation* of the await is cancellation of the operation. *Cost*: one coroutine frame.
 template <class T = void>
