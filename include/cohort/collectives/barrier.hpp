@@ -21,14 +21,12 @@ struct barrier_body;
 /// *Cost*: MPI's; log2(n) empty messages per rank. *Source*: `MPI_Ibarrier`.
 /// *Example*: `co_await cohort::barrier(world);`
 template <completion_token_for<void(std::error_code)> Token = default_token>
-auto barrier(const communicator& comm, Token&& token = Token()) {
-  return comm::initiate(comm, collectives::barrier_body(), token);
-}
+auto barrier(const communicator& comm, Token&& token = Token());
 
 /// Chosen when a call does not fit: says what is wrong with it.
-template <class... Arguments>
-asio::awaitable<void> barrier(const communicator&, Arguments&&...) {
-  static_assert(collectives::detail::never<Arguments...>,
+template <class First, class... Rest>
+asio::awaitable<void> barrier(const communicator&, First&&, Rest&&...) {
+  static_assert(collectives::detail::never<First, Rest...>,
                 "this call does not fit: a barrier takes a communicator and a completion token");
   return {};
 }
@@ -58,4 +56,10 @@ struct barrier_body {
 };
 
 }  // namespace collectives
+
+template <completion_token_for<void(std::error_code)> Token>
+auto barrier(const communicator& comm, Token&& token) {
+  return comm::initiate(comm, collectives::barrier_body(), token);
+}
+
 }  // namespace cohort

@@ -4,7 +4,6 @@
 /// \file
 /// Control messages: receives that nobody waits for, and sends that wake who sleeps.
 
-#include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/mpi/status.hpp>

@@ -4,7 +4,7 @@
 /// \file
 /// Bodies of `comm/communicator.hpp`.
 
-#include <cohort/comm/detail/doorbells.hpp>
+#include <cohort/comm/detail/doorbells.ipp>
 #include <cohort/core/log.hpp>
 
 #include <unistd.h>

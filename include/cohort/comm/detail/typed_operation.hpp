@@ -4,16 +4,19 @@
 /// \file
 /// The operation behind every verb: handler, executor, cancellation and the verb's body.
 
-#include <cohort/comm/detail/cross_rank_check.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline_record.hpp>
+#include <cohort/progress/handler_executor.hpp>
 
 #include <memory>
 #include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
+
+// After the header that it continues.
+#include <cohort/comm/detail/cross_rank_check.ipp>
 
 namespace cohort::comm::detail {
 
@@ -28,40 +31,7 @@ struct with_defaults<void(std::error_code, Values...)> {
   }
 };
 
-/// The executor of a handler, and the work that keeps a foreign one alive.
-template <class Handler>
-class handler_executor {
-  using own_executor = asio::io_context::executor_type;
-  using executor = asio::associated_executor_t<Handler, own_executor>;
-  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
-                                                     asio::execution::outstanding_work.tracked))>;
-
- public:
-  void set(const Handler& handler, const own_executor& own) {
-    const executor ex = asio::get_associated_executor(handler, own);
-    if (!same(ex, own)) {
-      foreign_.emplace(asio::prefer(ex, asio::execution::outstanding_work.tracked));
-    }
-  }
-
-  /// False where the handler belongs on the engine's own context: then laps and timers keep that
-  /// alive, and the lap calls the handler itself.
-  [[nodiscard]] bool is_foreign() const noexcept { return foreign_.has_value(); }
-  [[nodiscard]] tracked take() { return std::move(*foreign_); }
-
- private:
-  static bool same(const executor& ex, const own_executor& own) noexcept {
-    if constexpr (std::is_same_v<executor, own_executor>) {
-      return ex == own;
-    } else if constexpr (requires { ex.template target<own_executor>(); }) {
-      const auto* inside = ex.template target<own_executor>();
-      return inside != nullptr && *inside == own;
-    } else {
-      return false;
-    }
-  }
-  std::optional<tracked> foreign_;
-};
+using progress::handler_executor;
 
 /// Memory of an operation from its handler's allocator.
 template <class Operation, class Handler>
@@ -351,7 +321,10 @@ class typed_operation final : public request_operation {
       }
     }
     auto allocator = memory::of(*handler_);
-    const std::error_code result = error();
+    std::error_code result = error();
+    if constexpr (requires { handler_->begin_finish(); }) {
+      if (deliver && !handler_->begin_finish()) result = asio::error::operation_aborted;
+    }
     const outcome_of_requests outcome{status, left, message};
     Handler handler(std::move(*handler_));
     Body body(std::move(body_));

@@ -4,7 +4,6 @@
 /// \file
 /// Who can be rung how: addresses of all ranks, and a page of flags shared by the ranks of a node.
 
-#include <cohort/comm/request_source.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/comm.hpp>
 
