@@ -106,7 +106,8 @@ inline void require_usable_mpi(const char* where) {
 template <class Make>
 struct make_communicator_body {
   using signature = void(std::error_code, communicator);
-  static constexpr cancels cancellation = cancels::detach;
+  // Who leaves after the barrier would let the others wait in MPI for ever.
+  static constexpr cancels cancellation = cancels::never;
 
   [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
   void explain(failure_text&) const {}
