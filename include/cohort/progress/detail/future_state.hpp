@@ -80,23 +80,27 @@ class future_state_base {
     }
   }
 
+  /// The operation is about to finish its work on the buffers: to divide, to unpack. False: they
+  /// may be gone, do not touch them.
+  [[nodiscard]] bool begin_finish() noexcept {
+    auto expected = buffers::waiting;
+    return buffers_.compare_exchange_strong(expected, buffers::finishing);
+  }
+
   /// The frame that was to await this dies: see the class future. A receive is given up, so that
   /// the wait ends.
   void dropped() noexcept {
-    if (settled_.load(std::memory_order_acquire) || engine_ == nullptr) return;
-    cancel(asio::cancellation_type::terminal);
-    const bool done = engine_->drive_until(
-        [this] { return settled_.load(std::memory_order_acquire); }, engine_->drain_bound());
-    if (done) return;
-    std::string text =
-        "a future over a borrowed buffer was destroyed while MPI still uses the "
-        "buffer, and the operation did not end in time; in flight:\n";
-    engine_->describe(text);
-    process::end_job(text);
+    if (engine_ == nullptr || is_ready()) return;
+    if (!settled_.load(std::memory_order_acquire)) wait_in_place();
+    auto expected = buffers::waiting;
+    if (buffers_.compare_exchange_strong(expected, buffers::dropped)) return;
+    while (buffers_.load() == buffers::finishing) buffers_.wait(buffers::finishing);
   }
 
  protected:
   void become_ready() {
+    buffers_.store(buffers::finished);
+    buffers_.notify_all();
     const phase before = phase_.exchange(phase::ready);
     phase_.notify_all();
     if (before == phase::waited_for) resume();
@@ -129,6 +133,18 @@ class future_state_base {
     std::atomic_flag& busy_;
   };
 
+  void wait_in_place() noexcept {
+    cancel(asio::cancellation_type::terminal);
+    const bool done = engine_->drive_until(
+        [this] { return settled_.load(std::memory_order_acquire); }, engine_->drain_bound());
+    if (done) return;
+    std::string text =
+        "a future over a borrowed buffer was destroyed while MPI still uses the "
+        "buffer, and the operation did not end in time; in flight:\n";
+    engine_->describe(text);
+    process::end_job(text);
+  }
+
   void resume() {
     if (auto* plain = std::get_if<std::coroutine_handle<>>(&waiter_)) {
       plain->resume();
@@ -141,6 +157,8 @@ class future_state_base {
 
   std::atomic<phase> phase_{phase::pending};
   std::atomic<bool> settled_{true};
+  enum class buffers : std::uint8_t { waiting, finishing, finished, dropped };
+  std::atomic<buffers> buffers_{buffers::waiting};
   engine* engine_ = nullptr;
   asio::cancellation_signal cancellation_;
   std::atomic_flag signal_busy_;
@@ -273,6 +291,7 @@ class future_handler {
     return state_->slot();
   }
   void clear_cancellation() const noexcept { state_->clear_cancellation(); }
+  [[nodiscard]] bool begin_finish() const noexcept { return state_->begin_finish(); }
   void belongs_to(engine& owner, operation& op, bool borrows) const noexcept {
     state_->belongs_to(owner, op, borrows);
   }
