@@ -9,6 +9,7 @@
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/collectives/gather.hpp>
 #include <cohort/collectives/scatter.hpp>
+#include <cohort/progress/future.hpp>
 
 #include <array>
 #include <vector>

@@ -194,7 +194,8 @@ TEST_CASE("nobody gives anything") {
     const std::vector<int> counts(static_cast<std::size_t>(world.size()), 0);
     std::vector<float> in;
     std::vector<float> out;
-    CHECK((co_await cohort::all_gather_v(world, in, counts)).empty());
+    const auto all = co_await cohort::all_gather_v(world, in, counts);
+    CHECK(all.empty());
     co_await cohort::gather_v(world, in, out, counts, 0);
     co_await cohort::scatter_v(world, in, out, counts, 0);
     co_await cohort::all_to_all_v(world, in, counts, out, counts);
