@@ -6,11 +6,11 @@
 #
 # SUITE is bookworm or trixie. DIRECTORY, outside the repository, gets a bare system (debootstrap)
 # from the mirror that this machine uses, and a throw-away copy of it with the committed state of
-# the repository. The checks, all but test if none is named:
+# the repository. The checks, all but quickstart and test if none is named:
 #   root    quickstart.sh and test.sh as root, with an empty environment and no terminal
 #   again   both once more: nothing is left to install
 #   user    both as an ordinary user, with --no-install
-#   test    test.sh alone as root
+#   quickstart, test   the one alone, as root, in the copy that is there
 #   mpich   test.sh --mpi mpich as root, beside the Open MPI that is there
 #   sudo    quickstart.sh as a user with sudo, in a fresh copy
 # Needs root, debootstrap and about 5 GB. It is not part of CI: it downloads 500 MB for each suite.
@@ -87,7 +87,7 @@ for check in "${checks[@]}"; do
       both_as newcomer:newcomer --no-install
       inside root:root chown -R root: .
       ;;
-    test) timed inside root:root scripts/test.sh ;;
+    quickstart | test) timed inside root:root "scripts/$check.sh" ;;
     mpich) timed inside root:root scripts/test.sh --mpi mpich ;;
     sudo)
       fresh_copy
