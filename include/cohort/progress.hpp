@@ -10,6 +10,7 @@
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/handler_executor.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/progress/progress_thread.hpp>
