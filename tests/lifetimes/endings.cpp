@@ -1,0 +1,188 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// The ways a program with operations in flight can end, one per argument. Not a Catch2 program:
+// most of them end the job.
+
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/mpi/environment.hpp>
+#include <cohort/p2p/recv.hpp>
+#include <cohort/p2p/send.hpp>
+#include <cohort/progress/deadline.hpp>
+#include <cohort/progress/future.hpp>
+#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/when_all.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using cohort::communicator;
+using namespace std::chrono_literals;
+
+/// Starts the all_reduces of three layers and then, on rank 0, fails; the others wait for it.
+asio::awaitable<void> training(communicator world) {
+  std::vector<std::vector<double>> layers(3, std::vector<double>(50'000, 1.0));
+  for (int step = 0; step < 3; ++step) {
+    std::vector<cohort::future<>> gradients;
+    for (auto& layer : layers) {
+      gradients.push_back(cohort::all_reduce(world, layer, cohort::op::average, cohort::as_future));
+      if (step == 1 && world.rank() == 0) throw std::runtime_error("rank 0 gives up");
+    }
+    co_await cohort::when_all(std::move(gradients));
+  }
+}
+
+void train() {
+  asio::io_context io;
+  asio::co_spawn(io, training(communicator(io)), cohort::rethrow);
+  io.run();
+}
+
+/// The same, with buffers in the caller's frame: they die before the context.
+void train_outside() {
+  asio::io_context io;
+  const communicator world{io};
+  std::vector<double> gradient(50'000, 1.0);
+  double never = 0;
+  auto waiting = cohort::recv(world, never, 0, 77, cohort::as_future);
+  auto sum = cohort::all_reduce(world, gradient, cohort::op::sum, cohort::as_future);
+  if (world.rank() == 0) throw std::runtime_error("rank 0 gives up");
+  io.run();
+}
+
+/// Nobody receives the message; MPI keeps it when the context is destroyed.
+void leak() {
+  static const int number = 1;
+  asio::io_context io;
+  cohort::engine_options options;
+  options.drain = 200ms;
+  cohort::use_engine(io, options);
+  const communicator world{io};
+  cohort::send<cohort::send_mode::synchronous>(world, number, world.rank(), 5, asio::detached);
+  io.poll();
+}
+
+/// A future over a buffer on the stack is dropped, and its operation never ends.
+void drop() {
+  asio::io_context io;
+  cohort::engine_options options;
+  options.drain = 200ms;
+  cohort::use_engine(io, options);
+  const communicator world{io};
+  const int number = 1;
+  const auto sent = cohort::send<cohort::send_mode::synchronous>(world, number, world.rank(), 5,
+                                                                 cohort::as_future);
+  io.poll();
+}
+
+/// Rank 1 comes late to a collective under a deadline.
+void pass_deadline(cohort::on_deadline what) {
+  asio::io_context io;
+  cohort::communicator_options options;
+  options.on_deadline = what;
+  const communicator world{io, options};
+  const auto body = [](communicator comm) -> asio::awaitable<void> {
+    double number = 1;
+    co_await cohort::with_deadline(cohort::all_reduce(comm, number, cohort::op::sum), 100ms);
+    if (comm.last_failure().code != cohort::errc::deadline_exceeded && comm.rank() == 0) {
+      throw std::logic_error("the deadline was not reported");
+    }
+    if (number != comm.size()) throw std::logic_error("wrong sum");
+  };
+  if (world.rank() == 1) std::this_thread::sleep_for(what == cohort::on_deadline::abort ? 20s : 1s);
+  asio::co_spawn(io, body(world), cohort::rethrow);
+  io.run();
+}
+
+/// The host finalizes MPI although receives are posted; context and handles go later.
+int let_the_host_finalize(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  asio::io_context io;
+  {
+    const cohort::environment adopted;
+    const communicator world{io};
+    const communicator kept = world;
+    double number = 0;
+    int ended = 0;
+    cohort::recv(world, number, world.rank(), 1,
+                 [&](std::error_code why, cohort::status) { ended += why ? 1 : 100; });
+    io.poll();
+    MPI_Finalize();
+    io.run();
+    if (ended != 1) return 1;
+
+    std::error_code late;
+    cohort::all_reduce(kept, number, cohort::op::sum, [&](std::error_code why) { late = why; });
+    io.restart();
+    io.run();
+    if (late != cohort::errc::finalized) return 2;
+  }
+  std::puts("MPI was finalized first");
+  return 0;
+}
+
+/// The program deals with the exception, on all ranks, and goes on.
+void recover(cohort::environment& env) {
+  asio::io_context io;
+  const communicator world{io};
+  const auto body = [](communicator comm) -> asio::awaitable<void> {
+    double number = 1;
+    co_await cohort::all_reduce(comm, number, cohort::op::sum);
+    throw std::runtime_error("every rank gives up");
+  };
+  for (int again = 0; again < 3; ++again) {
+    try {
+      asio::co_spawn(io, body(world), cohort::rethrow);
+      io.run();
+    } catch (const std::runtime_error&) {
+      env.recovered();
+      io.restart();
+    }
+  }
+}
+
+void run(const std::string& ending, cohort::environment& env) {
+  const std::map<std::string, std::function<void()>> endings = {
+      {"throws", train},
+      {"uncaught", train},
+      {"throws_outside", train_outside},
+      {"leaks", leak},
+      {"drops", drop},
+      {"deadline_aborts", [] { pass_deadline(cohort::on_deadline::abort); }},
+      {"deadline_reports", [] { pass_deadline(cohort::on_deadline::report); }},
+      {"recovers", [&] { recover(env); }},
+  };
+  endings.at(ending)();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string ending = argc > 1 ? argv[1] : "";
+  if (ending == "host_finalizes") return let_the_host_finalize(argc, argv);
+  if (ending == "uncaught") {
+    cohort::environment env{argc, argv};
+    run(ending, env);
+    return 0;
+  }
+  try {
+    cohort::environment env{argc, argv};
+    run(ending, env);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "caught in main: %s\n", problem.what());
+    return 3;
+  }
+  return 0;
+}
