@@ -6,6 +6,7 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/handler_executor.hpp>
 
 #include <memory>
 #include <system_error>

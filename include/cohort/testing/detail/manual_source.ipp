@@ -169,23 +169,12 @@ class manual_service : public asio::execution_context::service {
 
 template <class Handler>
 class typed_manual_operation final : public manual_operation {
-  using own_executor = asio::io_context::executor_type;
-  using executor = asio::associated_executor_t<Handler, own_executor>;
-  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
-                                                     asio::execution::outstanding_work.tracked))>;
-
  public:
   typed_manual_operation(Handler&& handler, int name, manual_kind what,
                          const std::shared_ptr<manual_state>& state)
       : manual_operation(&run, name, what), handler_(std::move(handler)) {
     auto& engine = *state->engine();
-    executor_ = asio::get_associated_executor(handler_, engine.get_executor());
-    if constexpr (asio::can_query<const executor&, asio::execution::context_t>::value) {
-      // On the engine's own context laps keep the loop alive.
-      if (&asio::query(*executor_, asio::execution::context) != &engine.context()) {
-        work_.emplace(asio::prefer(*executor_, asio::execution::outstanding_work.tracked));
-      }
-    }
+    executor_.set(handler_, engine.get_executor());
     if constexpr (requires { handler_.belongs_to(engine, *this, true); }) {
       handler_.belongs_to(engine, *this, kind == manual_kind::borrowed);
     }
@@ -204,7 +193,7 @@ class typed_manual_operation final : public manual_operation {
     }
   };
 
-  /// The handler and its argument on their way to the executor.
+  /// The handler and its argument on their way to another executor.
   struct call {
     Handler handler;
     std::error_code error;
@@ -217,15 +206,18 @@ class typed_manual_operation final : public manual_operation {
     if (slot.is_connected()) slot.clear();
     if (what == action::destroy) return;
     call now{std::move(self->handler_), self->error};
-    const auto where = *self->executor_;
-    const std::optional<tracked> work = std::move(self->work_);
-    self.reset();  // before the handler runs, as the library does
-    asio::dispatch(where, std::move(now));
+    if (self->executor_.is_foreign()) {
+      const auto where = self->executor_.take();
+      self.reset();
+      asio::dispatch(where, std::move(now));
+    } else {
+      self.reset();  // before the handler runs, as the library does
+      now();
+    }
   }
 
   Handler handler_;
-  std::optional<executor> executor_;
-  std::optional<tracked> work_;
+  progress::handler_executor<Handler> executor_;
 };
 
 struct start_manual {
