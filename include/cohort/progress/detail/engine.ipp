@@ -173,6 +173,7 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
 inline void engine::lap() {
   const lap_scope scope(this);
   laps_.add(1);
+  process::failure_over();  // an exception that was on its way has arrived
   if (timer_armed_) {
     const std::lock_guard armed(nap_mutex_);
     timer_->cancel();
@@ -268,7 +269,6 @@ inline void engine::tick() {
   constexpr auto period = std::chrono::milliseconds(50);
   if (now - last_tick_ < period) return;
   last_tick_ = now;
-  process::failure_over();  // an exception that was on its way has arrived
   for (const source_ref& source : sources_) source.tick(now);
 }
 
