@@ -44,9 +44,17 @@ asio::awaitable<void> training(communicator world) {
   }
 }
 
+/// Something else that the program waits for; the report of the failure names it.
+asio::awaitable<void> waiting(communicator world) {
+  double number = 0;
+  co_await cohort::recv(world, number, (world.rank() + 1) % world.size(), 7);
+}
+
 void train() {
   asio::io_context io;
-  asio::co_spawn(io, training(communicator(io)), cohort::rethrow);
+  const communicator world{io};
+  asio::co_spawn(io, waiting(world), cohort::rethrow);
+  asio::co_spawn(io, training(world), cohort::rethrow);
   io.run();
 }
 
