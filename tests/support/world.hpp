@@ -5,6 +5,8 @@
 /// \file Runs a coroutine with a communicator of all ranks.
 
 #include <cohort/comm/communicator.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/p2p/wait.hpp>
 
 #include "support/run.hpp"
 
@@ -17,6 +19,17 @@ auto on_world(Body&& body, const cohort::communicator_options& options = {}) {
   asio::io_context io;
   cohort::communicator world(io, options);
   return run(io, body(world));
+}
+
+/// Completes when all ranks have come here, while the loop goes on. Ranks are milliseconds apart:
+/// whoever checks that something has not happened must keep the others from doing it.
+inline asio::awaitable<void> meet(cohort::communicator world) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  {
+    const cohort::mpi::lock calls;
+    MPI_Ibarrier(world.native(), &request);
+  }
+  co_await cohort::wait(world, request);
 }
 
 /// The ranks beside this one in a ring.
