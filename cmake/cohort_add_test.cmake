@@ -9,16 +9,17 @@
 # One Catch2 executable. Without RANKS it is a pure test, `<layer>.<theme>`, that runs without
 # mpiexec; with RANKS it gets the MPI main (tests/support/mpi_main.cpp) and one entry per number,
 # `<layer>.<theme>.np<n>`. NO_MAIN is for a program with a `main` of its own, the target
-# <layer>_<theme>_test; it gets its entries from cohort_add_run. LAYERS defaults to the layer in the name. The layer is a label; two more
-# labels have a meaning for .ci/run: `threads` (runs under TSan) and `sample` (one per layer, runs
-# under g++ with ASan).
+# <layer>_<theme>_test; it gets its entries from cohort_add_run. LAYERS defaults to the layer in the
+# name. The layer is a label; two more labels have a meaning for .ci/run: `threads` (runs under TSan)
+# and `sample` (one per layer, runs under g++ with ASan).
 #
 #   cohort_add_run(<name> PROGRAM <target> [RANKS <n>...] [ARGS <arg>...] [TIMEOUT <s>]
 #     [LABELS <label>...] [PRINTS <regex>] [FAILS_WITH <regex> [WITHIN <s>]])
 #
 # One more ctest entry per number of ranks for a program that exists: an example, or a test with
-# other arguments (the layer in the name is a label here too). PRINTS: the output must match too. FAILS_WITH: the program must end within WITHIN
-# seconds (default 5) with a non-zero status, and its output must match.
+# other arguments (the layer in the name is a label here too). PRINTS: the output must match too.
+# FAILS_WITH: the program must end within WITHIN seconds (default 5) with a non-zero status, and its
+# output must match.
 
 set(COHORT_TEST_COUNT_LIMIT 40)  # executables; more of them cost more in linking than they tell
 
@@ -31,6 +32,9 @@ function(cohort_add_test name)
   set(target "${CMAKE_MATCH_1}_${CMAKE_MATCH_2}_test")
   if(NOT arg_LAYERS)
     set(arg_LAYERS ${layer})
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
   endif()
 
   add_executable(${target} ${arg_SOURCES})
