@@ -1,0 +1,10 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+// expect: no reduction given
+#include <cohort/collectives/all_reduce.hpp>
+#include <vector>
+
+asio::awaitable<void> wrong(cohort::communicator world) {
+  std::vector<double> data(3);
+  co_await cohort::all_reduce(world, data);
+}

@@ -1,0 +1,10 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+// expect: after the buffers come counts for the _v forms
+#include <cohort/collectives/neighbor.hpp>
+#include <vector>
+
+asio::awaitable<void> wrong(cohort::communicator world) {
+  std::vector<double> in(2), out(2);
+  co_await cohort::neighbor_all_gather_v(world, in, out);
+}
