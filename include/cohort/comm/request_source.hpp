@@ -226,6 +226,7 @@ class request_source : public asio::execution_context::service {
   std::vector<request_operation*> operations_;
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
+  std::vector<request_operation*> finished_;  // empty between tests
   std::vector<probe> probes_;
   std::vector<request_operation*> probing_;
   std::size_t next_window_ = 0;

@@ -286,9 +286,7 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
   // 1. Note outcomes in order; entries whose error is "pending" stay.
   // 2. Remove entries, last one first, so that replacing by the last entry moves no index to come.
   // 3. Only then finish: a next stage adds entries.
-  request_operation* finished[16];
-  std::vector<request_operation*> more;
-  std::size_t finished_count = 0;
+  std::vector<request_operation*> finished = std::move(finished_);  // its memory is used again
   std::size_t completions = 0;
   for (int i = 0; i < found; ++i) {
     const std::size_t slot = first + static_cast<std::size_t>(indices_[i]);
@@ -301,17 +299,14 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
     request_operation& op = *operations_[slot];
     took_request(op, slot, statuses_[i], error);
     if (op.parts_ != 0) continue;
-    if (finished_count < std::size(finished)) {
-      finished[finished_count++] = &op;
-    } else {
-      more.push_back(&op);
-    }
+    finished.push_back(&op);
   }
   for (int i = found - 1; i >= 0; --i) {
     if (indices_[i] >= 0) remove_request(first + static_cast<std::size_t>(indices_[i]));
   }
-  for (std::size_t i = 0; i < finished_count; ++i) finish(*finished[i], ready);
-  for (request_operation* op : more) finish(*op, ready);
+  for (request_operation* op : finished) finish(*op, ready);
+  finished.clear();
+  finished_ = std::move(finished);
   return completions;
 }
 
