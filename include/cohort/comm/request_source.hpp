@@ -192,7 +192,7 @@ class request_source : public asio::execution_context::service {
   [[nodiscard]] static bool is_last_added(const request_operation& op, std::size_t slot) noexcept {
     return op.slot_ == slot && !op.is_probe_;
   }
-  void took_request(request_operation& op, std::size_t slot, const MPI_Status& status,
+  void took_request(request_operation& op, std::size_t slot, MPI_Status& status,
                     int error_of_request) noexcept;
   void took(request_operation& op, int error_of_request) noexcept;
   static int look_for(const probe& wanted, int& flag, request_operation& op);

@@ -25,7 +25,7 @@ inline constexpr int no_rank = MPI_PROC_NULL;
 class status {
  public:
   /// An empty status: any source, any tag, no data.
-  status() noexcept;
+  constexpr status() noexcept;
   explicit status(const MPI_Status& native) noexcept : native_(native) {}
 
   [[nodiscard]] int source() const noexcept { return native_.MPI_SOURCE; }
@@ -49,7 +49,7 @@ class status {
   MPI_Status native_;
 };
 
-inline status::status() noexcept : native_{} {
+constexpr status::status() noexcept : native_{} {
   native_.MPI_SOURCE = MPI_ANY_SOURCE;
   native_.MPI_TAG = MPI_ANY_TAG;
   native_.MPI_ERROR = MPI_SUCCESS;

@@ -36,9 +36,11 @@ concept receivable = owned_buffer<Container> && std::default_initializable<Conta
 /// *Requires* a rank of `comm`, `cohort::any_source` or `cohort::no_rank`; a tag or
 /// `cohort::any_tag`. The message may be shorter than the buffer; `status::count<T>()` tells. A
 /// longer one is an error: MPI's truncation error, or `errc::message_too_long` with
-/// `checks::bounds`, which looks at the size first. (Open MPI 4.1 writes past the buffer before it
-/// reports a message above 4 KiB that is too long: use `checks::bounds` where sizes are not
-/// certain.) *Completion*: `void(std::error_code, status)`, or with the container after the status.
+/// `checks::bounds`, which looks at the size first, and refuses a part of an element with
+/// `errc::size_mismatch`. (Open MPI 4.1 writes past the buffer before it reports a message above
+/// 4 KiB that is too long, and MPICH 4.0 ends a process that receives a part of an element from
+/// itself: use `checks::bounds` where sizes are not certain.) *Completion*:
+/// `void(std::error_code, status)`, or with the container after the status.
 /// *Cancellation*: total; it ends with `operation_aborted`, or with the message if that came first.
 /// *Cost*: one message. *Source*: `MPI_Irecv`, or `MPI_Improbe` and `MPI_Imrecv`.
 /// *Example*: `auto st = co_await cohort::recv(world, halo, left, 7);`
@@ -64,10 +66,11 @@ auto recv(const communicator& comm, int source, int tag, Token&& token = Token()
 /// Receives the message that `cohort::matched_probe` took out of the queue.
 ///
 /// *Requires* a message of this communicator that has not been received yet, else
-/// `errc::invalid_argument`. Its size is known, so one that is too long is always found:
-/// `errc::message_too_long`. *Completion*: as for the other forms. *Cancellation*: none, the
-/// message is here; with an owned buffer terminal lets go of it. *Source*: `MPI_Imrecv`. *Example*:
-/// `auto st = co_await cohort::recv(world, std::move(message), buffer);`
+/// `errc::invalid_argument`. Its size is known, so what does not fit is always found:
+/// `errc::message_too_long`, `errc::size_mismatch`. *Completion*: as for the other forms.
+/// *Cancellation*: none, the message is here; with an owned buffer terminal lets go of it.
+/// *Source*: `MPI_Imrecv`.
+/// *Example*: `auto st = co_await cohort::recv(world, std::move(message), buffer);`
 template <class Buffer, class Token = default_token>
 requires output_buffer<Buffer> &&
     completion_token_for<Token, typename p2p::recv_message_body<Buffer>::signature>
@@ -114,7 +117,7 @@ struct recv_body {
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
     comm::complete_with(std::forward<Handler>(handler), error, in.data.take(),
-                        status(outcome.status));
+                        in.status_of(outcome));
   }
 
   detail::incoming<Buffer> in;

@@ -82,7 +82,7 @@ struct send_recv_body {
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
     comm::complete_with(std::forward<Handler>(handler), error,
-                        std::tuple_cat(out.take(), in.data.take()), status(outcome.status));
+                        std::tuple_cat(out.take(), in.data.take()), in.status_of(outcome));
   }
 
   out_type out;

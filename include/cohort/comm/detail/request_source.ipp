@@ -5,6 +5,7 @@
 /// Bodies of `comm/request_source.hpp`.
 
 #include <cohort/core/log.hpp>
+#include <cohort/mpi/status.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -12,6 +13,8 @@
 #include <cstring>
 
 namespace cohort::comm {
+
+inline constexpr status empty_status;
 
 inline request_source::request_source(asio::execution_context& context)
     : asio::execution_context::service(context),
@@ -113,7 +116,7 @@ inline void request_source::add(MPI_Request request, request_operation& op) {
   if (indices_.size() < requests_.size() && indices_.size() < window) {
     const std::size_t room = std::min<std::size_t>(requests_.capacity(), window);
     indices_.resize(room);
-    statuses_.resize(room);
+    statuses_.resize(room, empty_status.native());
   }
   op.slot_ = requests_.size() - 1;
   op.is_probe_ = false;
@@ -181,9 +184,10 @@ inline std::size_t request_source::test(progress::ready_queue& ready) {
   return found;
 }
 
-/// Notes that the request of `op` in `slot` is complete.
+/// Notes that the request of `op` in `slot` is complete, and empties `status` for the next one:
+/// MPICH writes almost nothing into that of a send, so it would tell of an earlier message.
 inline void request_source::took_request(request_operation& op, std::size_t slot,
-                                         const MPI_Status& status, int error_of_request) noexcept {
+                                         MPI_Status& status, int error_of_request) noexcept {
   if (is_last_added(op, slot)) [[likely]] {
     op.status = status;
     op.left = requests_[slot];
@@ -194,6 +198,7 @@ inline void request_source::took_request(request_operation& op, std::size_t slot
       if (given_up != 0) op.fail(asio::error::operation_aborted);
     }
   }
+  status = empty_status.native();
   took(op, error_of_request);
 }
 
@@ -315,7 +320,7 @@ inline void request_source::test_one_by_one(int first, int count, int& found) {
   found = 0;
   for (int i = 0; i < count; ++i) {
     int done = 0;
-    MPI_Status status{};
+    MPI_Status status = empty_status.native();
     const int rc = MPI_Test(&requests_[static_cast<std::size_t>(first + i)], &done, &status);
     if (rc == MPI_SUCCESS && done == 0) continue;
     status.MPI_ERROR = is_of_class(rc, MPI_ERR_IN_STATUS) ? status.MPI_ERROR : rc;

@@ -13,6 +13,20 @@
 
 namespace cohort::p2p::detail {
 
+/// Takes in a message that is refused, so that it does not stay in MPI. As bytes: MPICH 4.0 ends
+/// the process when a rank receives, of itself, a message that is no whole number of elements.
+class refused {
+ public:
+  int take(std::size_t length, MPI_Message& message, MPI_Request& request) {
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(length);
+    const mpi::layout into(contiguous_view(memory_.get(), length));
+    return mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+};
+
 /// Receives one message into a buffer of fixed size.
 template <class Buffer>
 struct incoming {
@@ -26,7 +40,7 @@ struct incoming {
   }
   void explain(failure_text& text) const {
     text.with("source", source).with("tag", tag).with("count", data.count());
-    if (too_long != 0) text.with("message.bytes", too_long);
+    if (refused_bytes != 0) text.with("message.bytes", refused_bytes);
   }
 
   int post(comm::poster& post) {
@@ -45,19 +59,19 @@ struct incoming {
     return true;
   }
 
-  /// Receives a message that was taken out of the queue. One that is too long goes to memory of its
-  /// own, so that it does not stay in MPI, and is reported.
+  /// Receives a message that was taken out of the queue, or refuses it: one that is too long, or no
+  /// whole number of elements.
   void take(comm::poster& post, MPI_Message& message, const MPI_Status& found) {
     taken = true;
     const std::size_t length = message_bytes(found);
+    constexpr std::size_t size = mpi::wire_size<typename data_type::value_type>;
     MPI_Request request = MPI_REQUEST_NULL;
     int rc = MPI_SUCCESS;
-    if (length > data.count() * mpi::wire_size<typename data_type::value_type>) {
-      too_long = length;
-      post.operation().fail(errc::message_too_long);
-      discarded = std::make_unique_for_overwrite<std::byte[]>(length);
-      const mpi::layout into(contiguous_view(discarded.get(), length));
-      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+    if (length > data.count() * size || length % size != 0) {
+      refused_bytes = length;
+      const bool is_too_long = length > data.count() * size;
+      post.operation().fail(is_too_long ? errc::message_too_long : errc::size_mismatch);
+      rc = rest.take(length, message, request);
     } else {
       const mpi::layout into(data.view());
       rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
@@ -65,12 +79,22 @@ struct incoming {
     post.check(post.add(rc, request));
   }
 
+  /// MPICH 4.0 reports rank 0 and tag 0 of a posted receive from nobody.
+  [[nodiscard]] status status_of(const comm::outcome_of_requests& outcome) const {
+    status result(outcome.status);
+    if (source == no_rank) {
+      result.native().MPI_SOURCE = no_rank;
+      result.native().MPI_TAG = any_tag;
+    }
+    return result;
+  }
+
   data_type data;
   int source;
   int tag;
   bool taken = false;
-  std::size_t too_long = 0;
-  std::unique_ptr<std::byte[]> discarded;
+  std::size_t refused_bytes = 0;
+  refused rest;
 };
 
 /// Receives a message of unknown size into a container that is made for it.
@@ -83,17 +107,23 @@ struct incoming_new {
     taken = true;
     length = message_bytes(found);
     constexpr std::size_t size = mpi::wire_size<value_type>;
-    if (length % size != 0) post.operation().fail(errc::size_mismatch);
-    data.resize((length + size - 1) / size);
-    const mpi::layout into(view_of(data));
     MPI_Request request = MPI_REQUEST_NULL;
-    const int rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+    int rc = MPI_SUCCESS;
+    if (length % size != 0) {
+      post.operation().fail(errc::size_mismatch);
+      rc = rest.take(length, message, request);
+    } else {
+      data.resize(length / size);
+      const mpi::layout into(view_of(data));
+      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+    }
     post.check(post.add(rc, request));
   }
 
   bool taken = false;
   std::size_t length = 0;
   Container data;
+  refused rest;
 };
 
 }  // namespace cohort::p2p::detail
