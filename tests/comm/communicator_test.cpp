@@ -1,0 +1,310 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Communicators: where they come from, how long they live, and which messages are theirs.
+
+#include <cohort/collectives.hpp>
+#include <cohort/comm.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/p2p.hpp>
+#include <cohort/progress.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/world.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using cohort::communicator;
+using cohort::errc;
+using cohort_test::code_of;
+using cohort_test::left_of;
+using cohort_test::meet;
+using cohort_test::on_world;
+using cohort_test::right_of;
+using cohort_test::run;
+using task = asio::awaitable<void>;
+
+/// Counts how often MPI frees the communicators that it was attached to.
+class freed_counter {
+ public:
+  freed_counter() { MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &count, &key_, nullptr); }
+  ~freed_counter() { MPI_Comm_free_keyval(&key_); }
+  freed_counter(const freed_counter&) = delete;
+
+  void watch(const communicator& comm) {
+    const cohort::mpi::lock calls;
+    MPI_Comm_set_attr(comm.native(), key_, &freed_);
+  }
+  [[nodiscard]] int freed() const { return freed_; }
+
+ private:
+  static int count(MPI_Comm, int, void* value, void*) {
+    ++*static_cast<int*>(value);
+    return MPI_SUCCESS;
+  }
+  int key_ = MPI_KEYVAL_INVALID;
+  int freed_ = 0;
+};
+
+task ring(communicator comm, int tag) {
+  const int mine = comm.rank();
+  int received = -1;
+  co_await cohort::send_recv(comm, mine, right_of(comm), received, left_of(comm), tag);
+  CHECK(received == left_of(comm));
+}
+
+}  // namespace
+
+TEST_CASE("a communicator duplicates the world and knows its place in it") {
+  asio::io_context io;
+  const communicator world(io);
+  int rank = -1;
+  int size = -1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  CHECK(world.rank() == rank);
+  CHECK(world.size() == size);
+  int relation = MPI_UNEQUAL;
+  MPI_Comm_compare(world.native(), MPI_COMM_WORLD, &relation);
+  CHECK(relation == MPI_CONGRUENT);
+  CHECK(world.get_executor() == io.get_executor());
+  CHECK(world);
+  CHECK_FALSE(communicator());
+}
+
+TEST_CASE("copies of a handle are one communicator, freed with the last of them") {
+  freed_counter freed;
+  asio::io_context io;
+  communicator world(io);
+  freed.watch(world);
+  std::optional<communicator> copy(world);
+  communicator moved(std::move(world));
+  CHECK_FALSE(world);
+  CHECK(moved.native() == copy->native());
+  world = moved;
+  moved = communicator();
+  world = communicator();
+  CHECK(freed.freed() == 0);
+  copy.reset();
+  CHECK(freed.freed() == 1);
+}
+
+TEST_CASE("an operation outlives its handle, and the communicator the operation") {
+  freed_counter freed;
+  asio::io_context io;
+  const auto work = [&]() -> task {
+    std::optional<communicator> world(communicator{io});
+    freed.watch(*world);
+    const int right = right_of(*world);
+    const int left = left_of(*world);
+    int received = -1;
+    const int mine = world->rank();
+    auto arrived = cohort::recv(*world, received, left, 3, cohort::as_future);
+    co_await meet(*world);
+    auto sent = cohort::send(*world, mine, right, 3, cohort::as_future);
+    world.reset();
+    co_await std::move(sent);
+    co_await std::move(arrived);
+    CHECK(received == left);
+    CHECK(freed.freed() == 1);
+  };
+  run(io, work());
+  CHECK(freed.freed() == 1);
+}
+
+TEST_CASE("an operation that starts after the last handle has gone says so") {
+  asio::io_context io;
+  const auto work = [&]() -> task {
+    std::optional<communicator> world(communicator{io});
+    int value = 0;
+    auto late = cohort::recv(*world, value, cohort::any_source, 3);
+    auto later = cohort::barrier(*world);
+    world.reset();
+    auto code = co_await code_of(std::move(late));
+    CHECK(code == errc::invalid_communicator);
+    const communicator next(io);  // its state may lie where the old one was
+    code = co_await code_of(std::move(later));
+    CHECK(code == errc::invalid_communicator);
+    co_await ring(next, 4);
+  };
+  run(io, work());
+}
+
+TEST_CASE("a verb on no communicator completes with invalid_communicator") {
+  asio::io_context io;
+  const auto work = []() -> task {
+    int value = 0;
+    auto code = co_await code_of(cohort::send(communicator(), value, 0, 0));
+    CHECK(code == errc::invalid_communicator);
+    code = co_await code_of(cohort::recv<std::vector<int>>(communicator(), 0, 0));
+    CHECK(code == errc::invalid_communicator);
+    code = co_await code_of(cohort::send_recv(communicator(), value, 0, value, 0, 0));
+    CHECK(code == errc::invalid_communicator);
+    code = co_await code_of(cohort::probe(communicator(), 0, 0));
+    CHECK(code == errc::invalid_communicator);
+    code = co_await code_of(cohort::matched_probe(communicator(), 0, 0));
+    CHECK(code == errc::invalid_communicator);
+    code = co_await code_of(communicator().dup());
+    CHECK(code == errc::invalid_communicator);
+    code = co_await code_of(communicator().split(0));
+    CHECK(code == errc::invalid_communicator);
+  };
+  run(io, work());
+}
+
+TEST_CASE("a duplicate has the same ranks, the same options and messages of its own") {
+  const cohort::communicator_options options{.checks = cohort::checks::bounds};
+  on_world(
+      [](communicator world) -> task {
+        const communicator copy = co_await world.dup();
+        CHECK(copy.rank() == world.rank());
+        CHECK(copy.size() == world.size());
+        CHECK(copy.options().checks == cohort::checks::bounds);
+        CHECK(copy.native() != world.native());
+        const int first = 1;
+        const int second = 2;
+        auto one = cohort::send(world, first, right_of(world), 5, cohort::as_future);
+        auto two = cohort::send(copy, second, right_of(world), 5, cohort::as_future);
+        int value = 0;
+        co_await cohort::recv(copy, value, left_of(world), 5);
+        CHECK(value == 2);
+        co_await cohort::recv(world, value, left_of(world), 5);
+        CHECK(value == 1);
+        co_await std::move(one);
+        co_await std::move(two);
+      },
+      options);
+}
+
+TEST_CASE("duplicating does not wait for what is in flight, and may be done many times at once") {
+  on_world([](communicator world) -> task {
+    int never = 0;
+    auto pending = cohort::recv(world, never, cohort::any_source, 6, cohort::as_future);
+    std::vector<cohort::future<communicator>> making;
+    for (int i = 0; i < 5; ++i) making.push_back(world.dup(cohort::as_future));
+    const auto made = co_await cohort::when_all(std::move(making));
+    for (const auto& comm : made) co_await ring(comm, 6);
+    CHECK_FALSE(pending.is_ready());
+  });
+}
+
+TEST_CASE("split gives the ranks of one color a communicator, ordered by key") {
+  on_world([](communicator world) -> task {
+    const int color = world.rank() % 2;
+    const communicator half = co_await world.split(color, -world.rank());
+    CHECK(half.size() == (world.size() + 1 - color) / 2);
+    CHECK(half.rank() == half.size() - 1 - world.rank() / 2);
+    co_await ring(half, 7);
+    int sum = 1;
+    co_await cohort::all_reduce(half, sum, cohort::op::sum);
+    CHECK(sum == half.size());
+    const communicator some = co_await world.split(world.rank() == 0 ? -1 : 3);
+    CHECK(static_cast<bool>(some) == (world.rank() != 0));
+    if (some) {
+      CHECK(some.size() == world.size() - 1);
+      co_await ring(some, 7);
+    }
+  });
+}
+
+TEST_CASE("split_node gives the ranks of this node") {
+  on_world([](communicator world) -> task {
+    const communicator node = co_await world.split_node();
+    CHECK(node.size() == world.size());  // the tests run on one machine
+    const communicator copy = co_await node.dup();
+    co_await ring(copy, 8);
+  });
+}
+
+TEST_CASE("a communicator of the user's is duplicated, with its topology, and stays the user's") {
+  MPI_Comm grid = MPI_COMM_NULL;
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int periodic = 1;
+  MPI_Cart_create(MPI_COMM_WORLD, 1, &size, &periodic, 0, &grid);
+  {
+    asio::io_context io;
+    const communicator mine(io, grid);
+    CHECK(mine.native() != grid);
+    int kind = MPI_UNDEFINED;
+    MPI_Topo_test(mine.native(), &kind);
+    CHECK(kind == MPI_CART);
+    run(io, ring(mine, 9));
+  }
+  int rank = -1;
+  CHECK(MPI_Comm_rank(grid, &rank) == MPI_SUCCESS);
+  MPI_Comm_free(&grid);
+}
+
+TEST_CASE("MPI_COMM_SELF will do, and MPI_COMM_NULL will not") {
+  asio::io_context io;
+  const communicator self(io, MPI_COMM_SELF);
+  CHECK(self.size() == 1);
+  run(io, ring(self, 10));
+  try {
+    const communicator none(io, MPI_COMM_NULL);
+    FAIL("that is no communicator");
+  } catch (const std::system_error& problem) {
+    CHECK(problem.code() == errc::invalid_communicator);
+  }
+}
+
+TEST_CASE("contexts have engines of their own, and share MPI") {
+  asio::io_context first;
+  asio::io_context second;
+  const communicator one(first);
+  const communicator two(second);
+  run(first, ring(one, 11));
+  run(second, ring(two, 11));
+  CHECK(cohort::engine_stats(first).completions > 0);
+  CHECK(cohort::engine_stats(second).completions > 0);
+}
+
+TEST_CASE("communicators that come and go do not use up what MPI has of them") {
+  asio::io_context io;
+  const auto work = [&]() -> task {
+    const communicator world(io);
+    for (int i = 0; i < 300; ++i) {
+      const communicator passing = co_await world.dup();
+      CHECK(passing.size() == world.size());
+    }
+  };
+  run(io, work());
+}
+
+TEST_CASE("a communicator without operations holds no work") {
+  asio::io_context io;
+  const communicator world(io);
+  run(io, ring(world, 12));
+  const auto laps = cohort::engine_stats(io).laps;
+  asio::steady_timer timer(io, 10ms);
+  timer.async_wait([](std::error_code) {});
+  io.run();
+  CHECK(cohort::engine_stats(io).laps == laps);
+}
+
+TEST_CASE("what is pending for too long is named, once") {
+  ::setenv("COHORT_STALL_WARNING", "0.05", 1);
+  const cohort::log::capture logged;
+  on_world([](communicator world) -> task {
+    int never = 0;
+    const auto code = co_await code_of(
+        cohort::with_deadline(cohort::recv(world, never, cohort::any_source, 13), 250ms));
+    CHECK(code == errc::deadline_exceeded);
+  });
+  ::unsetenv("COHORT_STALL_WARNING");
+  const std::string text = logged.text();
+  const auto found = text.find("recv #1");
+  REQUIRE(found != std::string::npos);
+  CHECK(text.find("recv #1", found + 1) == std::string::npos);
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("stalled:"));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("4 bytes"));
+}
