@@ -36,4 +36,7 @@ struct verb {
 
 [[nodiscard]] const std::vector<verb>& verbs();
 
+/// Makes their buffers as long as this communicator, a ring, needs them.
+void prepare(const cohort::communicator& ring);
+
 }  // namespace faults
