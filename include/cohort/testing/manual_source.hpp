@@ -21,8 +21,8 @@ struct start_manual;
 
 /// What cancelling does to an operation of a \ref manual_source, and what dropping its future does.
 enum class manual_kind : std::uint8_t {
-  receive,  ///< like a posted receive: cancelling ends it with `operation_aborted`
-  borrowed  ///< like a collective over a borrowed buffer: it ignores cancellation
+  receive,  ///< like a posted receive: cancelling, or dropping, ends it with `operation_aborted`
+  borrowed  ///< like a collective over a borrowed buffer: it ignores cancellation; dropping waits
 };
 
 /// Operations with names, which are int, that end when `complete` says so.

@@ -176,7 +176,7 @@ class typed_manual_operation final : public manual_operation {
     auto& engine = *state->engine();
     executor_.set(handler_, engine.get_executor());
     if constexpr (requires { handler_.belongs_to(engine, *this, true); }) {
-      handler_.belongs_to(engine, *this, kind == manual_kind::borrowed);
+      handler_.belongs_to(engine, *this, true);
     }
     auto slot = asio::get_associated_cancellation_slot(handler_);
     if (slot.is_connected() && kind == manual_kind::receive) {
@@ -200,10 +200,18 @@ class typed_manual_operation final : public manual_operation {
     void operator()() { std::move(handler)(error); }
   };
 
+  void forget_cancellation() {
+    if constexpr (requires { handler_.clear_cancellation(); }) {
+      handler_.clear_cancellation();  // a future's owner may cancel on another thread
+    } else {
+      auto slot = asio::get_associated_cancellation_slot(handler_);
+      if (slot.is_connected()) slot.clear();
+    }
+  }
+
   static void run(operation* base, action what) {
     std::unique_ptr<typed_manual_operation> self(static_cast<typed_manual_operation*>(base));
-    auto slot = asio::get_associated_cancellation_slot(self->handler_);
-    if (slot.is_connected()) slot.clear();
+    self->forget_cancellation();
     if (what == action::destroy) return;
     call now{std::move(self->handler_), self->error};
     if (self->executor_.is_foreign()) {

@@ -1,0 +1,359 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Futures, when_all, deadlines and rethrow, over operations that end by hand.
+// tests/lifetimes/futures_test.cpp has what needs MPI.
+
+#include <cohort/progress.hpp>
+#include <cohort/testing.hpp>
+
+#include <asio/experimental/awaitable_operators.hpp>
+
+#include <chrono>
+#include <coroutine>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/run.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using cohort::as_future;
+using cohort::errc;
+using cohort::future;
+using cohort::testing::manual_kind;
+using cohort::testing::manual_source;
+using cohort_test::code_of;
+using cohort_test::run;
+using task = asio::awaitable<void>;
+
+const std::error_code broken = std::make_error_code(std::errc::broken_pipe);
+const std::error_code full = std::make_error_code(std::errc::no_space_on_device);
+
+struct fixture {
+  asio::io_context io;
+  manual_source source{io};
+
+  /// Ends `id` after so many milliseconds of the loop.
+  void end_later(int id, std::chrono::milliseconds when, std::error_code error = {}) {
+    auto timer = std::make_shared<asio::steady_timer>(io, when);
+    timer->async_wait([this, timer, id, error](std::error_code) { source.complete(id, error); });
+  }
+};
+
+/// A coroutine of another library: starts at once and knows nothing of Asio.
+struct foreign_coroutine {
+  struct promise_type {
+    foreign_coroutine get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+foreign_coroutine await_elsewhere(future<> pending, bool& done) {
+  co_await std::move(pending);
+  done = true;
+}
+
+asio::awaitable<int> give(manual_source& source, int id) {
+  co_await source.start(id);
+  co_return 10 * id;
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(fixture, "a future starts at once and is ready when the loop has delivered") {
+  future<> f = source.start(1, as_future);
+  CHECK(source.pending() == 1);
+  CHECK(f.valid());
+  source.complete(1);
+  CHECK_FALSE(f.is_ready());
+  io.run();
+  CHECK(f.is_ready());
+  f.get();  // ready: it does not block, on any thread
+  CHECK_FALSE(f.valid());
+}
+
+TEST_CASE_METHOD(fixture, "an error comes out of get() and out of co_await") {
+  future<> first = source.start(1, as_future);
+  future<> second = source.start(2, as_future);
+  source.complete(1, broken);
+  source.complete(2, full);
+  io.run();
+  io.restart();
+  try {
+    first.get();
+    FAIL("no error");
+  } catch (const std::system_error& failed) {
+    CHECK(failed.code() == broken);
+  }
+  CHECK(run(io, code_of(std::move(second))) == full);
+}
+
+TEST_CASE_METHOD(fixture, "a dropped future of a receive gives it up, of a borrowed buffer waits") {
+  static_cast<void>(source.start(1, as_future));
+  CHECK(source.pending() == 0);
+  {
+    const future<> f = source.start(2, manual_kind::borrowed, as_future);
+    source.complete(2);  // found by the look of the destructor
+    CHECK(source.pending() == 1);
+  }
+  CHECK(source.pending() == 0);
+  io.restart();
+  io.run();
+}
+
+TEST_CASE_METHOD(fixture, "moving and swapping futures loses no operation") {
+  future<> first = source.start(1, as_future);
+  future<> second = source.start(2, as_future);
+  future<> moved(std::move(first));
+  CHECK_FALSE(first.valid());  // NOLINT: what a moved-from future says
+  CHECK_FALSE(first.is_ready());
+  moved = std::move(second);
+  first = std::move(moved);
+  source.complete(1);
+  source.complete(2);
+  run(io, [](future<> left) -> task { co_await std::move(left); }(std::move(first)));
+  CHECK(source.pending() == 0);
+}
+
+TEST_CASE_METHOD(fixture, "a future is an awaitable: co_spawn, && and || take it") {
+  using namespace asio::experimental::awaitable_operators;
+  bool spawned = false;
+  asio::co_spawn(io, source.start(1, as_future), [&](std::exception_ptr e) { spawned = !e; });
+  const auto work = [&]() -> task {
+    co_await (source.start(2, as_future) && source.start(3, as_future));
+    const auto first = co_await (source.start(4, as_future) || source.start(5, as_future));
+    CHECK(first.index() == 1);
+  };
+  for (const int id : {3, 1, 2, 5}) end_later(id, std::chrono::milliseconds(1 + id));
+  run(io, work());
+  CHECK(spawned);
+  CHECK(source.pending() == 0);  // the loser was cancelled
+}
+
+TEST_CASE_METHOD(fixture, "cancelling the await of a future is cancelling its operation") {
+  asio::cancellation_signal stop;
+  std::error_code ended;
+  const auto waits = [&]() -> task {
+    future<> f = source.start(1, as_future);
+    ended = co_await code_of(std::move(f));
+  };
+  asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  io.poll();
+  CHECK(source.pending() == 1);
+  stop.emit(asio::cancellation_type::terminal);
+  io.run();
+  CHECK(ended == asio::error::operation_aborted);
+}
+
+TEST_CASE("a coroutine that waits for a future may be destroyed with the context") {
+  const auto watched = std::make_shared<int>(0);
+  std::optional<asio::io_context> io(std::in_place);
+  manual_source source(*io);
+  const auto waits = [&](std::shared_ptr<int> held) -> task {
+    future<> f = source.start(1, as_future);
+    co_await std::move(f);
+    ++*held;
+  };
+  asio::co_spawn(*io, waits(watched), asio::detached);
+  io->run_for(1ms);
+  io.reset();
+  CHECK(watched.use_count() == 1);
+  CHECK(*watched == 0);
+}
+
+TEST_CASE_METHOD(fixture, "get() on the loop's own thread says that it would never return") {
+  std::error_code code;
+  future<> f = source.start(1, as_future);
+  asio::post(io, [&] {
+    try {
+      f.get();
+    } catch (const std::system_error& failed) {
+      code = failed.code();
+    }
+    source.complete(1);
+  });
+  io.run();
+  CHECK(code == std::errc::resource_deadlock_would_occur);
+  CHECK(f.is_ready());
+  f.get();
+}
+
+TEST_CASE_METHOD(fixture, "a coroutine of another library may await a future") {
+  bool done = false;
+  await_elsewhere(source.start(1, as_future), done);
+  CHECK_FALSE(done);
+  source.complete(1);
+  io.run();
+  CHECK(done);
+}
+
+TEST_CASE_METHOD(fixture, "Asio's own operations give futures too") {
+  asio::steady_timer timer(io, 1ms);
+  future<> waited = timer.async_wait(as_future);
+  future<int> value = asio::co_spawn(io, give(source, 4), as_future);
+  end_later(4, 2ms);
+  io.run();
+  CHECK(waited.is_ready());
+  CHECK(value.get() == 40);
+}
+
+// ---- when_all ----------------------------------------------------------------------------------
+
+TEST_CASE_METHOD(fixture, "when_all waits for all futures and throws the first error by index") {
+  const auto work = [&]() -> task {
+    std::vector<future<>> all;
+    for (int i = 0; i < 5; ++i) all.push_back(source.start(i, as_future));
+    end_later(3, 1ms, full);  // first in time
+    end_later(1, 3ms, broken);
+    for (const int i : {0, 2, 4}) end_later(i, 5ms);
+    const auto code = co_await code_of(cohort::when_all(std::move(all)));
+    CHECK(code == broken);
+    CHECK(source.pending() == 0);
+    co_await cohort::when_all(std::vector<future<>>());
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "when_all of awaitables starts them in order and returns their values") {
+  const auto work = [&]() -> task {
+    std::vector<asio::awaitable<int>> all;
+    for (int i = 0; i < 4; ++i) all.push_back(give(source, i));
+    for (int i = 0; i < 4; ++i) end_later(i, std::chrono::milliseconds(5 - i));
+    const std::vector<int> values = co_await cohort::when_all(std::move(all));
+    CHECK(values == std::vector<int>{0, 10, 20, 30});
+    std::vector<asio::awaitable<int>> failing;
+    for (int i = 0; i < 3; ++i) failing.push_back(give(source, i));
+    end_later(2, 1ms, full);
+    end_later(1, 2ms, broken);
+    end_later(0, 3ms);
+    const auto code = co_await code_of(cohort::when_all(std::move(failing)));
+    CHECK(code == broken);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "cancelling when_all cancels all that it waits for") {
+  asio::cancellation_signal stop;
+  std::error_code ended;
+  const auto waits = [&]() -> task {
+    std::vector<asio::awaitable<int>> all;
+    for (int i = 0; i < 3; ++i) all.push_back(give(source, i));
+    ended = co_await code_of(cohort::when_all(std::move(all)));
+  };
+  asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  io.poll();
+  CHECK(source.pending() == 3);
+  stop.emit(asio::cancellation_type::terminal);
+  io.run();
+  CHECK(ended == asio::error::operation_aborted);
+  CHECK(source.pending() == 0);
+}
+
+// ---- deadlines ---------------------------------------------------------------------------------
+
+TEST_CASE_METHOD(fixture, "a deadline that passes cancels the work and says how long it waited") {
+  const auto work = [&]() -> task {
+    std::string text;
+    try {
+      co_await cohort::with_deadline(source.start(1), 5ms);
+    } catch (const cohort::deadline_error& passed) {
+      text = passed.what();
+      CHECK(passed.code() == errc::deadline_exceeded);
+    }
+    CHECK_THAT(text, Catch::Matchers::ContainsSubstring("5 ms"));
+    CHECK(source.pending() == 0);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "work that ends in time gives its result or its own error") {
+  const auto work = [&]() -> task {
+    end_later(1, 1ms);
+    const int value = co_await cohort::with_deadline(give(source, 1), 10s);
+    CHECK(value == 10);
+    end_later(2, 1ms, broken);
+    auto code = co_await code_of(cohort::with_deadline(source.start(2), 10s));
+    CHECK(code == broken);
+    // An abort that no deadline caused stays one.
+    end_later(3, 1ms, asio::error::operation_aborted);
+    code = co_await code_of(cohort::with_deadline(source.start(3), 10s));
+    CHECK(code == asio::error::operation_aborted);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "anything that can be awaited has a deadline") {
+  const auto work = [&]() -> task {
+    future<> running = source.start(1, as_future);
+    auto code = co_await code_of(cohort::with_deadline(std::move(running), 2ms));
+    CHECK(code == errc::deadline_exceeded);
+    asio::steady_timer timer(co_await asio::this_coro::executor, 1h);
+    code = co_await code_of(cohort::with_deadline(timer.async_wait(asio::use_awaitable), 2ms));
+    CHECK(code == errc::deadline_exceeded);
+    std::vector<asio::awaitable<int>> several;
+    for (int i = 0; i < 3; ++i) several.push_back(give(source, i));
+    code = co_await code_of(cohort::with_deadline(cohort::when_all(std::move(several)), 2ms));
+    CHECK(code == errc::deadline_exceeded);
+    code =
+        co_await code_of(cohort::with_deadline(cohort::with_deadline(source.start(5), 2ms), 10s));
+    CHECK(code == errc::deadline_exceeded);
+    CHECK(source.pending() == 0);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "work that cannot be cancelled is waited for, beyond the deadline") {
+  const auto work = [&]() -> task {
+    end_later(1, 10ms);
+    co_await cohort::with_deadline(source.start(1, manual_kind::borrowed), 1ms);
+    CHECK(source.pending() == 0);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "the caller's own cancellation passes through a deadline") {
+  asio::cancellation_signal stop;
+  std::error_code ended;
+  const auto waits = [&]() -> task {
+    ended = co_await code_of(cohort::with_deadline(source.start(1), 10s));
+  };
+  asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  io.poll();
+  stop.emit(asio::cancellation_type::terminal);
+  io.run();
+  CHECK(ended == asio::error::operation_aborted);
+}
+
+// ---- rethrow -----------------------------------------------------------------------------------
+
+TEST_CASE_METHOD(fixture, "rethrow lets an exception out of run() and marks the program failed") {
+  const auto fails = [&]() -> task {
+    co_await source.start(1);
+    throw std::runtime_error("on purpose");
+  };
+  source.start(2, [](std::error_code) {});
+  asio::co_spawn(io, fails(), cohort::rethrow);
+  source.complete(1);
+  io.poll();
+  source.complete(1);
+  CHECK_THROWS_WITH(io.run(), "on purpose");
+  CHECK(cohort::process::failed);
+  cohort::process::failed = false;
+  asio::co_spawn(
+      io, []() -> task { co_return; }, cohort::rethrow);
+  asio::co_spawn(io, give(source, 3), cohort::rethrow);
+  end_later(3, 1ms);
+  io.restart();
+  io.run();
+  CHECK_FALSE(cohort::process::failed);
+}

@@ -1,0 +1,172 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Several threads: who starts, who runs the loop, who waits. Runs under the thread sanitizer.
+
+#include <cohort/progress.hpp>
+#include <cohort/testing.hpp>
+
+#include <asio/strand.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/run.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using cohort::testing::manual_kind;
+using cohort::testing::manual_source;
+using task = asio::awaitable<void>;
+
+}  // namespace
+
+TEST_CASE("any thread may start and end operations while one runs the loop") {
+  asio::io_context io;
+  manual_source source(io);
+  auto work = asio::make_work_guard(io);
+  std::thread loop([&] { io.run(); });
+  constexpr int threads = 3;
+  constexpr int each = 500;
+  std::atomic<int> done = 0;
+  std::vector<std::thread> starters;
+  for (int t = 0; t < threads; ++t) {
+    starters.emplace_back([&, t] {
+      for (int i = 0; i < each; ++i) {
+        const int id = t * each + i;
+        source.start(id, [&](std::error_code) { ++done; });
+        source.complete(id);
+      }
+    });
+  }
+  for (auto& starter : starters) starter.join();
+  work.reset();
+  loop.join();
+  CHECK(done == threads * each);
+  CHECK(cohort::engine_stats(io).completions == threads * each);
+}
+
+TEST_CASE("several threads may run one context") {
+  asio::io_context io;
+  manual_source source(io);
+  std::atomic<int> done = 0;
+  const auto chain = [&](int id) -> task {
+    for (int i = 0; i < 300; ++i) {
+      auto next = source.start(id, cohort::as_future);
+      source.complete(id);
+      co_await std::move(next);
+      ++done;
+    }
+  };
+  for (int id = 0; id < 6; ++id) asio::co_spawn(asio::make_strand(io), chain(id), asio::detached);
+  std::vector<std::thread> runners;
+  for (int t = 0; t < 3; ++t) runners.emplace_back([&] { io.run(); });
+  for (auto& runner : runners) runner.join();
+  CHECK(done == 6 * 300);
+}
+
+TEST_CASE("get() blocks a plain thread until the loop has delivered") {
+  cohort::progress_thread thread;
+  manual_source source(thread.context());
+  cohort::future<> good = source.start(1, cohort::as_future);
+  cohort::future<> bad = source.start(2, cohort::as_future);
+  std::future<void> standard = source.start(3, asio::use_future);
+  std::thread ends([&] {
+    std::this_thread::sleep_for(3ms);
+    source.complete(1);
+    source.complete(2, std::make_error_code(std::errc::io_error));
+    source.complete(3);
+  });
+  good.get();
+  CHECK_THROWS_AS(bad.get(), std::system_error);
+  standard.get();
+  ends.join();
+}
+
+TEST_CASE("a future is dropped on another thread than the loop's") {
+  cohort::progress_thread thread;
+  manual_source source(thread.context());
+  for (int i = 0; i < 50; ++i) {
+    static_cast<void>(source.start(1, cohort::as_future));  // a receive: given up
+    const cohort::future<> borrowed = source.start(2, manual_kind::borrowed, cohort::as_future);
+    source.complete(2);
+  }
+  thread.join();
+  CHECK(source.pending() == 0);
+}
+
+TEST_CASE("a sleeping loop is woken by an operation that another thread starts or ends") {
+  cohort::progress_thread thread;
+  cohort::use_engine(thread.context(), {.spin = 0us, .first_nap = 100ms, .nap = 100ms});
+  manual_source source(thread.context());
+  for (int i = 0; i < 20; ++i) {
+    cohort::future<> f = source.start(1, cohort::as_future);
+    std::this_thread::sleep_for(1ms);  // it naps by now
+    source.complete(1);
+    f.get();
+  }
+  SUCCEED("none of them was forgotten");
+}
+
+TEST_CASE("another thread may look while the loop laps") {
+  cohort::progress_thread thread;
+  manual_source source(thread.context());
+  auto& engine = cohort::use_engine(thread.context());
+  std::atomic<bool> stop = false;
+  std::thread looker([&] {
+    while (!stop) engine.look();
+  });
+  for (int i = 0; i < 300; ++i) {
+    cohort::future<> f = source.start(1, cohort::as_future);
+    source.complete(1);
+    f.get();
+  }
+  stop = true;
+  looker.join();
+  CHECK(source.pending() == 0);
+}
+
+TEST_CASE("a progress thread finishes what is in flight before it is joined") {
+  std::atomic<int> done = 0;
+  {
+    cohort::progress_thread thread;
+    manual_source source(thread.context());
+    for (int i = 0; i < 10; ++i) source.start(i, [&](std::error_code) { ++done; });
+    for (int i = 0; i < 10; ++i) source.complete(i);
+    thread.join();
+    CHECK(done == 10);
+  }
+  CHECK(done == 10);
+}
+
+TEST_CASE("a handler on another context is called by that context's thread") {
+  asio::io_context io;
+  cohort::progress_thread other;
+  manual_source source(io);
+  std::atomic<bool> elsewhere = false;
+  const auto here = std::this_thread::get_id();
+  source.start(1, asio::bind_executor(other.get_executor(), [&](std::error_code) {
+                 elsewhere = std::this_thread::get_id() != here;
+               }));
+  source.complete(1);
+  io.run();
+  other.join();
+  CHECK(elsewhere);
+}
+
+TEST_CASE("blocks of the pool may be given back by another thread than took them") {
+  using cohort::progress::pool;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 200; ++i) blocks.push_back(pool::allocate(200));
+  std::thread([&] {
+    for (void* block : blocks) pool::deallocate(block, 200);
+    void* mine = pool::allocate(200);
+    pool::deallocate(mine, 200);
+  }).join();
+  pool::deallocate(pool::allocate(200), 200);
+  SUCCEED("the sanitizers look for leaks and races");
+}
