@@ -191,7 +191,8 @@ TEST_CASE("cross_rank checks find what one rank alone cannot see") {
         co_await expect(cohort::gather(world, data, all, 0), expected);
         co_await expect(cohort::scatter(world, all, data, 0), expected);
         co_await expect(cohort::reduce_scatter(world, all, data, op::sum), expected);
-        co_await expect(cohort::all_to_all(world, all, all), expected);
+        std::vector<int> parts(all.size());  // MPICH refuses one buffer on both sides
+        co_await expect(cohort::all_to_all(world, all, parts), expected);
         std::vector<int> same(2);
         co_await expect(cohort::broadcast(world, same, root), expected);
         // What is right goes through, whoever is root, whatever side a rank leaves empty.
