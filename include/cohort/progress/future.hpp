@@ -26,9 +26,9 @@ inline constexpr as_future_t as_future{};
 ///
 /// *Dropped* while in flight: over a borrowed buffer the destructor gives up a receive, and waits
 /// inside MPI for that request, 30 s at most (2 s for everything together while an exception is on
-/// its way), then names it and ends the job, because MPI would go on writing into freed memory. Over
-/// a buffer that the operation owns it lets go. The duty is the coroutine frame's, so it moves with
-/// the awaitable.
+/// its way), then names it and ends the job, because MPI would go on writing into freed memory.
+/// Over a buffer that the operation owns it lets go. The duty is the coroutine frame's, so it moves
+/// with the awaitable.
 ///
 /// *Cancellation* of the await is cancellation of the operation. *Cost*: one coroutine frame.
 template <class T = void>

@@ -4,7 +4,6 @@
 /// \file
 /// `checks::cross_rank`: the ranks compare a collective's arguments before it is posted.
 
-
 #include <array>
 #include <cstdint>
 #include <string>
