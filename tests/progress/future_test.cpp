@@ -40,10 +40,17 @@ struct fixture {
   asio::io_context io;
   manual_source source{io};
 
-  /// Ends `id` after so many milliseconds of the loop.
+  /// Ends `id` after so many milliseconds of the loop, or as soon after that as it has started.
   void end_later(int id, std::chrono::milliseconds when, std::error_code error = {}) {
-    auto timer = std::make_shared<asio::steady_timer>(io, when);
-    timer->async_wait([this, timer, id, error](std::error_code) { source.complete(id, error); });
+    asio::co_spawn(io, end(id, when, error), asio::detached);
+  }
+  task end(int id, std::chrono::milliseconds when, std::error_code error) {
+    asio::steady_timer timer(io, when);
+    co_await timer.async_wait(asio::use_awaitable);
+    while (!source.complete(id, error)) {
+      timer.expires_after(1ms);
+      co_await timer.async_wait(asio::use_awaitable);
+    }
   }
 };
 

@@ -28,9 +28,10 @@ enum class manual_kind : std::uint8_t {
 /// Operations with names, which are int, that end when `complete` says so.
 ///
 /// For tests of code that awaits: the engine, futures, deadlines and handlers are the real ones, so
-/// an outcome is found by a look and delivered by the loop. Make it before the loop runs; it may be
-/// destroyed before or after its context, not inside a handler. Operations that are pending when it
-/// goes are destroyed without calling their handlers. *Threads*: all functions from any thread.
+/// an outcome is found by a look and delivered by the loop. Make it before operations are in
+/// flight; it may be destroyed before or after its context, not inside a handler. Operations that
+/// are pending when it goes are destroyed without calling their handlers. *Threads*: all functions
+/// from any thread.
 class manual_source {
  public:
   explicit manual_source(asio::io_context& io);

@@ -53,9 +53,8 @@ class manual_state {
            asio::error::operation_aborted);
   }
 
-  /// Forgets its operations and, if it is still there, the engine.
-  void close(bool engine_is_alive) {
-    if (engine_is_alive && engine_ != nullptr) engine_->detach(this);
+  /// The context goes.
+  void close() {
     engine_ = nullptr;
     abandon();
   }
@@ -138,7 +137,7 @@ class manual_state {
   std::atomic<std::size_t> pending_{0};
 };
 
-/// Keeps the sources of one context as long as the engine may look at them.
+/// Keeps the sources of one context, because the engine looks at them until the context goes.
 class manual_service : public asio::execution_context::service {
  public:
   using key_type = manual_service;
@@ -148,16 +147,12 @@ class manual_service : public asio::execution_context::service {
       : asio::execution_context::service(context),
         engine_(asio::use_service<progress::engine>(context)) {}
   ~manual_service() override {
-    for (const auto& state : states_) state->close(false);
+    for (const auto& state : states_) state->close();
   }
 
   std::shared_ptr<manual_state> make() {
     states_.push_back(std::make_shared<manual_state>(engine_));
     return states_.back();
-  }
-  void drop(const std::shared_ptr<manual_state>& state) {
-    state->close(true);
-    std::erase(states_, state);
   }
 
  private:
@@ -245,11 +240,8 @@ namespace cohort::testing {
 inline manual_source::manual_source(asio::io_context& io)
     : state_(asio::use_service<detail::manual_service>(io).make()) {}
 
-inline manual_source::~manual_source() {
-  if (auto* engine = state_->engine()) {
-    asio::use_service<detail::manual_service>(engine->context()).drop(state_);
-  }
-}
+// The engine goes on looking at what is empty then: taking it away would disturb a lap in progress.
+inline manual_source::~manual_source() { state_->abandon(); }
 
 template <completion_token_for<void(std::error_code)> Token>
 auto manual_source::start(int id, Token&& token) {
