@@ -244,6 +244,30 @@ TEST_CASE("an error of the second stage of a receive reaches its awaiter") {
   PMPI_Request_free(&request);
 }
 
+TEST_CASE("an error of an operation that nobody awaits any more is logged, and the end goes on") {
+  fixture on;
+  communicator last{on.io, MPI_COMM_SELF};
+  asio::cancellation_signal enough;
+  std::error_code told;
+  const auto note = [&](std::error_code why, const std::vector<double>&) { told = why; };
+  cohort::all_reduce(last, std::vector<double>(9, 1.0), cohort::op::sum,
+                     asio::bind_cancellation_slot(enough.slot(), note));
+  enough.emit(asio::cancellation_type::terminal);
+  faults::replace_testsome(
+      [](int count, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+        PMPI_Testsome(count, requests, found, indices, statuses);
+        for (int i = 0; i < *found; ++i) statuses[i].MPI_ERROR = MPI_ERR_OTHER;
+        return *found > 0 ? MPI_ERR_IN_STATUS : MPI_SUCCESS;
+      });
+  const long freed = faults::calls("MPI_Comm_free");
+  last = communicator();
+  CHECK(faults::calls("MPI_Comm_free") == freed);  // the operation still needs it
+  on.run();
+  CHECK(told == asio::error::operation_aborted);
+  CHECK(on.log.contains("all_reduce"));
+  CHECK(faults::calls("MPI_Comm_free") > freed);
+}
+
 TEST_CASE("an error reaches awaiters of every kind") {
   fixture on;
   double number = 1;
