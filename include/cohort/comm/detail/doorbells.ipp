@@ -18,7 +18,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -159,9 +158,13 @@ inline void doorbells::map_flags(const mpi::comm_ref& over) {
 
 inline std::uint64_t doorbells::host_id() {
   // The boot id tells machines apart that have the same name, the name tells containers apart.
-  std::string text;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
   std::array<char, 256> name{};
+  std::string text;
+  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
+    text.assign(name.data(), std::fread(name.data(), 1, name.size(), file));
+    std::fclose(file);
+    name = {};
+  }
   if (::gethostname(name.data(), name.size() - 1) == 0) text += name.data();
   std::uint64_t hash = 1469598103934665603U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
