@@ -21,9 +21,9 @@ using cohort_test::on_world;
 using cohort_test::right_of;
 namespace mpi = cohort::mpi;
 
-/// Sends to the right neighbour and receives from it and from the left one; for one rank all three
-/// are itself.
-mpi::dist_graph lopsided(const communicator& world) {
+/// A ring as a graph: hears from the left, then from the right; tells the right, then the left. For
+/// one rank all are itself.
+mpi::dist_graph ring_of(const communicator& world) {
   const int left = left_of(world);
   const int right = right_of(world);
   return mpi::dist_graph({left, right}, {right, left});
@@ -71,7 +71,7 @@ TEST_CASE("beyond the open end of a grid nothing is sent and nothing is written"
 
 TEST_CASE("neighbours in a graph exchange blocks of any size") {
   on_world([](communicator world) -> task {
-    const communicator graph = co_await world.create(lopsided(world));
+    const communicator graph = co_await world.create(ring_of(world));
     if (world.size() == 2)
       co_return;  // both neighbours are one rank: which block is whose is MPI's
     const int rank = graph.rank();
