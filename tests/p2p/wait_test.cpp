@@ -154,9 +154,9 @@ TEST_CASE("a cancelled wait lets go: nothing is written back, and MPI finishes a
 
 TEST_CASE("a request that was complete already is found so") {
   on_world([](communicator world) -> task {
-    send_now(world, 9, world.rank(), 6);
     int value = -1;
     MPI_Request request = posted_receive(world, value, world.rank(), 6);
+    send_now(world, 9, world.rank(), 6);  // with MPICH a send to oneself may wait for its receive
     {
       const cohort::mpi::lock calls;
       for (int done = 0; done == 0;) {
