@@ -40,6 +40,9 @@ class doorbell final : public wake_up {
  public:
   /// Throws `std::system_error` if no socket can be had.
   explicit doorbell(engine& owner);
+  ~doorbell() override;
+  doorbell(const doorbell&) = delete;
+  doorbell& operator=(const doorbell&) = delete;
 
   void arm() override;
   [[nodiscard]] const bell_address& address() const noexcept { return address_; }
@@ -53,7 +56,9 @@ class doorbell final : public wake_up {
   [[nodiscard]] bool read_rings() noexcept;
 
   engine& engine_;
-  asio::posix::stream_descriptor descriptor_;
+  int socket_ = -1;
+  // Made when first armed, like the engine's timer: it makes every turn of the loop dearer.
+  std::optional<asio::posix::stream_descriptor> descriptor_;
   bell_address address_;
   bool armed_ = false;
 };
@@ -67,29 +72,38 @@ struct doorbell::rung {
   doorbell* self;
 };
 
-inline doorbell::doorbell(engine& owner) : engine_(owner), descriptor_(owner.context()) {
-  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) throw std::system_error(errno, std::generic_category(), "doorbell: socket");
-  descriptor_.assign(fd);
+inline doorbell::doorbell(engine& owner) : engine_(owner) {
+  const auto fail = [this](const char* call) {
+    const std::error_code why(errno, std::generic_category());
+    if (socket_ >= 0) ::close(socket_);
+    throw std::system_error(why, call);
+  };
+  socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket_ < 0) fail("doorbell: socket");
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t length = sizeof(any);
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(any)) != 0 ||
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&any), &length) != 0) {
-    throw std::system_error(errno, std::generic_category(), "doorbell: bind");
+  if (::bind(socket_, reinterpret_cast<const sockaddr*>(&any), sizeof(any)) != 0 ||
+      ::getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &length) != 0) {
+    fail("doorbell: bind");
   }
   address_.port = any.sin_port;
   // Not <random>: that header costs every user a tenth of a second.
   if (::getrandom(&address_.token, sizeof(address_.token), 0) != sizeof(address_.token)) {
-    throw std::system_error(errno, std::generic_category(), "doorbell: getrandom");
+    fail("doorbell: getrandom");
   }
+}
+
+inline doorbell::~doorbell() {
+  if (!descriptor_ && socket_ >= 0) ::close(socket_);
 }
 
 inline void doorbell::arm() {
   if (armed_) return;
   armed_ = true;
-  descriptor_.async_wait(asio::posix::stream_descriptor::wait_read, rung{this});
+  if (!descriptor_) descriptor_.emplace(engine_.context(), socket_);
+  descriptor_->async_wait(asio::posix::stream_descriptor::wait_read, rung{this});
   engine_.get_executor().on_work_finished();  // taken back first thing in the handler
 }
 
@@ -108,7 +122,7 @@ inline bool doorbell::read_rings() noexcept {
   bool mine = false;
   std::uint64_t token = 0;
   for (;;) {
-    const auto length = ::recv(descriptor_.native_handle(), &token, sizeof(token), MSG_TRUNC);
+    const auto length = ::recv(socket_, &token, sizeof(token), MSG_TRUNC);
     if (length < 0) return mine;
     mine = mine || (length == sizeof(token) && token == address_.token);
   }
@@ -120,9 +134,8 @@ inline void doorbell::ring(const bell_address& whom, bool here) const noexcept {
   to.sin_family = AF_INET;
   to.sin_port = whom.port;
   to.sin_addr.s_addr = here ? htonl(INADDR_LOOPBACK) : whom.ipv4;
-  static_cast<void>(::sendto(
-      const_cast<asio::posix::stream_descriptor&>(descriptor_).native_handle(), &whom.token,
-      sizeof(whom.token), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to), sizeof(to)));
+  static_cast<void>(::sendto(socket_, &whom.token, sizeof(whom.token), MSG_DONTWAIT,
+                             reinterpret_cast<const sockaddr*>(&to), sizeof(to)));
 }
 
 }  // namespace cohort::progress
