@@ -25,6 +25,7 @@ using cohort::communicator;
 using cohort::send_mode;
 using cohort_test::code_of;
 using cohort_test::left_of;
+using cohort_test::meet;
 using cohort_test::on_world;
 using cohort_test::right_of;
 using task = asio::awaitable<void>;
@@ -34,16 +35,6 @@ struct particle {
   int kind;
   bool operator==(const particle&) const = default;
 };
-
-/// Completes when all ranks have come here, while the loop goes on.
-task meet(communicator world) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  {
-    const cohort::mpi::lock calls;
-    MPI_Ibarrier(world.native(), &request);
-  }
-  co_await cohort::wait(world, request);
-}
 
 const cohort::communicator_options with_bounds{.checks = cohort::checks::bounds};
 
