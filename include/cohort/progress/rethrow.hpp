@@ -4,12 +4,14 @@
 /// \file
 /// `cohort::rethrow`: the completion token for the main coroutine of a rank.
 
+#include <cohort/core/asio.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
 
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <system_error>
 
 namespace cohort {
 
@@ -25,15 +27,29 @@ struct rethrow_t {
 
   template <class... Results>
   void operator()(std::exception_ptr error, Results&&...) const {
-    if (error) fail(std::move(error));
+    if (error && !is_echo(error)) fail(std::move(error));
   }
 
  private:
+  /// Whether this is a receive that the report of an earlier failure has given up. The loop may
+  /// deliver it, because Asio keeps exceptions of dispatched handlers until the end of a turn.
+  static bool is_echo(const std::exception_ptr& error);
   [[noreturn]] static void fail(std::exception_ptr error);
 };
 
 /// *Example*: `asio::co_spawn(io, train(world), cohort::rethrow);`
 inline constexpr rethrow_t rethrow{};
+
+inline bool rethrow_t::is_echo(const std::exception_ptr& error) {
+  if (!process::failed.load()) return false;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::system_error& known) {
+    return known.code() == asio::error::operation_aborted;
+  } catch (...) {
+    return false;
+  }
+}
 
 inline void rethrow_t::fail(std::exception_ptr error) {
   process::failed.store(true);
