@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -35,6 +36,10 @@ void failure_over() noexcept;
 /// ends the job with this text instead of finalizing MPI.
 void add_leftovers(const std::string& text);
 [[nodiscard]] std::string leftovers();
+
+/// Writes to stderr before the job ends, and gives the launcher 0.1 s to pass it on: when a job is
+/// aborted, MPICH's launcher drops what it has not forwarded yet.
+void write_last_words(const std::string& text);
 
 /// Ends the whole job, because going on would let MPI write into freed memory. Logs the text first.
 /// Upper layers set the function (MPI_Abort); without one it is std::abort.
@@ -132,10 +137,16 @@ inline std::string leftovers() {
   return detail::the_leftovers();
 }
 
-inline void end_job(const std::string& text) {
-  const std::string line = "[cohort rank " + std::to_string(rank.load()) + "] " + text + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+inline void write_last_words(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
+  timespec pause{};
+  pause.tv_nsec = 100'000'000;
+  ::nanosleep(&pause, nullptr);
+}
+
+inline void end_job(const std::string& text) {
+  write_last_words("[cohort rank " + std::to_string(rank.load()) + "] " + text + "\n");
   if (const auto function = end_job_function.load()) function();
   std::abort();
 }

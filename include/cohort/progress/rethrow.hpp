@@ -8,7 +8,6 @@
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
 
-#include <cstdio>
 #include <exception>
 #include <string>
 #include <system_error>
@@ -65,8 +64,7 @@ inline void rethrow_t::fail(std::exception_ptr error) {
   text += '\n';
   const std::string in_flight = process::describe_in_flight();
   if (!in_flight.empty()) text += "in flight when it was thrown:\n" + in_flight;
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
+  process::write_last_words(text);
   process::drain_all(process::failure_time_left(progress::engine_options().drain_after_failure));
   std::rethrow_exception(std::move(error));
 }
