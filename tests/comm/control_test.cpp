@@ -1,0 +1,69 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+#include <cohort/comm/control.hpp>
+
+#include "support/catch.hpp"
+#include "support/world.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <span>
+
+using namespace std::chrono_literals;
+using namespace cohort_test;
+
+namespace {
+
+/// Keeps one control receive posted, and counts what came.
+struct listener {
+  cohort::communicator world;
+  std::span<std::byte> buffer;
+  int messages = 0;
+
+  void listen() {
+    cohort::comm::control_recv(world, buffer, cohort::any_source, 1,
+                               [this](std::error_code error, cohort::status) {
+                                 if (error) return;
+                                 ++messages;
+                                 listen();
+                               });
+  }
+};
+
+asio::awaitable<void> sleep_for(std::chrono::milliseconds time) {
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  timer.expires_after(time);
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+}  // namespace
+
+TEST_CASE("an engine that only has control receives makes no lap until its doorbell rings") {
+  std::array<std::byte, 8> buffer{};  // the receive is posted until the context goes
+  asio::io_context io;
+  cohort::communicator world(io);
+  listener mine{world, buffer};
+  mine.listen();
+  run(io, [](listener& here, asio::io_context& loop) -> asio::awaitable<void> {
+    cohort::communicator everybody = here.world;
+    const std::array<std::byte, 8> message{};
+    for (int expected = 1; expected <= 3; ++expected) {
+      co_await meet(everybody);
+      co_await cohort::comm::control_send(everybody, message, right_of(everybody), 1,
+                                          asio::use_awaitable);
+      for (int waited = 0; waited < 10'000 && here.messages < expected; ++waited) {
+        co_await sleep_for(1ms);
+      }
+      CHECK(here.messages == expected);
+      co_await meet(everybody);
+      co_await sleep_for(100ms);
+      const auto before = cohort::engine_stats(loop);
+      co_await sleep_for(200ms);
+      CHECK(cohort::engine_stats(loop).laps == before.laps);
+      CHECK(before.parked > 0);
+    }
+  }(mine, io));
+  // That run() has returned shows the rest: a posted control receive keeps nothing alive.
+}
