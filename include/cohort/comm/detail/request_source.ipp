@@ -376,6 +376,13 @@ inline void request_source::cancel(request_operation& op) {
 inline void request_source::leave() {
   if (usable() != errc{}) return;
   const guard hold(*this);
+  // From now on somebody waits for control receives too: whoever makes the engine leave.
+  for (request_operation* op : operations_) {
+    if (!op->idle_) continue;
+    op->idle_ = false;
+    idle_.store(idle_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    pending_.store(pending_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   for (std::size_t slot = 0; slot < operations_.size(); ++slot) {
     request_operation& op = *operations_[slot];
     if (op.cancelled_ || !op.cancellable || !is_last_added(op, slot)) continue;
