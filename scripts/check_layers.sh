@@ -19,6 +19,7 @@ BEGIN {
   below["core"]        = ""
   below["mpi"]         = "core"
   below["progress"]    = "core"
+  below["protocol"]    = "core"
   below["comm"]        = "mpi progress"
   below["collectives"] = "comm"
   below["p2p"]         = "comm"

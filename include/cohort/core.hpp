@@ -19,3 +19,4 @@
 #include <cohort/core/reduction.hpp>
 #include <cohort/core/strided.hpp>
 #include <cohort/core/version.hpp>
+#include <cohort/core/wire.hpp>

@@ -8,6 +8,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -52,6 +54,9 @@ class network {
 
   /// The next message to arrive, or nothing if none is on its way.
   [[nodiscard]] std::optional<envelope> deliver();
+  /// The next message from one rank to the other, for a test that chooses the order itself; delays
+  /// do not matter then. Nothing if none is on its way or the link is held.
+  [[nodiscard]] std::optional<envelope> deliver(int from, int to);
 
   /// Delivers to `receive(envelope)`, which may send, until nothing is on its way or `most` have
   /// been delivered. Returns how many were: `most` means that it did not come to an end.
@@ -73,8 +78,15 @@ class network {
   void drop_next(int from, int to) { drop_next_.insert({from, to}); }
   void duplicate_next(int from, int to) { duplicate_next_.insert({from, to}); }
 
-  /// Messages on their way, held ones included.
-  [[nodiscard]] std::size_t in_flight() const noexcept { return waiting_.size(); }
+  /// Messages on their way, held ones included; all, or from one rank to another.
+  [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
+  [[nodiscard]] std::size_t in_flight(int from, int to) const {
+    const auto found = links_.find({from, to});
+    return found == links_.end() ? 0 : found->second.size();
+  }
+  /// Calls `visit(from, to, message)` for each of them, link by link, in order of sending.
+  template <class Visit>
+  void for_each(Visit visit) const;
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }
@@ -102,13 +114,13 @@ class network {
   };
 
   void enqueue(envelope what);
-  /// Whether an earlier message of the same link must come first.
-  [[nodiscard]] bool is_behind(std::size_t index) const;
+  [[nodiscard]] envelope take(std::deque<waiting>& queue, std::size_t index);
 
   int ranks_;
   network_options options_;
   random_numbers random_;
-  std::vector<waiting> waiting_;  // in order of sending
+  std::map<link, std::deque<waiting>> links_;  // each in order of sending
+  std::size_t in_flight_ = 0;
   std::set<link> cut_, held_, drop_next_, duplicate_next_;
   std::uint64_t sent_ = 0;
   std::uint64_t delivered_ = 0;
@@ -144,40 +156,59 @@ void network<Message>::send(int from, int to, Message message) {
 template <class Message>
 void network<Message>::enqueue(envelope what) {
   const std::uint64_t delay = random_.below(options_.max_delay + 1);
-  waiting_.push_back({std::move(what), delivered_ + delay});
+  links_[{what.from, what.to}].push_back({std::move(what), delivered_ + delay});
+  ++in_flight_;
 }
 
 template <class Message>
-bool network<Message>::is_behind(std::size_t index) const {
-  const envelope& what = waiting_[index].what;
-  for (std::size_t i = 0; i < index; ++i) {
-    if (waiting_[i].what.from == what.from && waiting_[i].what.to == what.to) return true;
-  }
-  return false;
-}
-
-// Delays count deliveries, so where all messages are delayed the least delayed one comes.
-template <class Message>
-std::optional<typename network<Message>::envelope> network<Message>::deliver() {
-  std::vector<std::size_t> candidates;
-  std::uint64_t earliest = UINT64_MAX;
-  for (std::size_t i = 0; i < waiting_.size(); ++i) {
-    const envelope& what = waiting_[i].what;
-    if (held_.contains({what.from, what.to})) continue;
-    if (!options_.overtaking && is_behind(i)) continue;
-    const std::uint64_t when = std::max(waiting_[i].not_before, delivered_);
-    if (when < earliest) {
-      earliest = when;
-      candidates.clear();
-    }
-    if (when == earliest) candidates.push_back(i);
-  }
-  if (candidates.empty()) return std::nullopt;
-  const std::size_t chosen = candidates[random_.below(candidates.size())];
-  std::optional<envelope> result(std::move(waiting_[chosen].what));
-  waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(chosen));
+typename network<Message>::envelope network<Message>::take(std::deque<waiting>& queue,
+                                                           std::size_t index) {
+  envelope result = std::move(queue[index].what);
+  queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(index));
+  --in_flight_;
   ++delivered_;
   return result;
+}
+
+// Only the first message of a link can be next, unless messages overtake each other. Delays count
+// deliveries, so where all messages are delayed the least delayed one comes.
+template <class Message>
+std::optional<typename network<Message>::envelope> network<Message>::deliver() {
+  std::vector<std::pair<std::deque<waiting>*, std::size_t>> candidates;
+  std::uint64_t earliest = UINT64_MAX;
+  for (auto& [way, queue] : links_) {
+    if (held_.contains(way)) continue;
+    const std::size_t reach =
+        options_.overtaking ? queue.size() : std::min<std::size_t>(queue.size(), 1);
+    for (std::size_t i = 0; i < reach; ++i) {
+      const std::uint64_t when = std::max(queue[i].not_before, delivered_);
+      if (when < earliest) {
+        earliest = when;
+        candidates.clear();
+      }
+      if (when == earliest) candidates.emplace_back(&queue, i);
+    }
+  }
+  if (candidates.empty()) return std::nullopt;
+  const auto [queue, index] = candidates[random_.below(candidates.size())];
+  return take(*queue, index);
+}
+
+template <class Message>
+std::optional<typename network<Message>::envelope> network<Message>::deliver(int from, int to) {
+  const auto found = links_.find({from, to});
+  if (found == links_.end() || found->second.empty() || held_.contains({from, to})) {
+    return std::nullopt;
+  }
+  return take(found->second, options_.overtaking ? random_.below(found->second.size()) : 0);
+}
+
+template <class Message>
+template <class Visit>
+void network<Message>::for_each(Visit visit) const {
+  for (const auto& [way, queue] : links_) {
+    for (const waiting& entry : queue) visit(way.first, way.second, entry.what.message);
+  }
 }
 
 template <class Message>
@@ -197,9 +228,10 @@ template <class Message>
 void network<Message>::cut(int from, int to, bool also_on_its_way) {
   cut_.insert({from, to});
   if (!also_on_its_way) return;
-  dropped_ += std::erase_if(waiting_, [=](const waiting& entry) {
-    return entry.what.from == from && entry.what.to == to;
-  });
+  std::deque<waiting>& queue = links_[{from, to}];
+  dropped_ += queue.size();
+  in_flight_ -= queue.size();
+  queue.clear();
 }
 
 template <class Message>

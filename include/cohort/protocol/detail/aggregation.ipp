@@ -1,0 +1,211 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Facts on their way up: each function takes one from a child or from the own client.
+
+#include <cohort/protocol/node.hpp>
+
+namespace cohort::protocol {
+
+// `who` null: every member of the source brings data.
+inline void node::announce(int source, name_index name, epoch number, entry_index entry,
+                           bool partial, const rank_set* who, std::uint64_t sizes) {
+  if (log_.settled(name, number)) return;  // [A3]
+  const record_index index = table_.get(log_.names, name, number);
+  record& rec = table_[index];
+  const set_view& set = sets_[log_.names[name].set];
+  const rank_set& below = set.from[static_cast<std::size_t>(source)];
+  if (rec.entry == none) {
+    rec.entry = entry;
+    log_.names.acquire(entry);
+  }
+  if (rec.entry != entry) {
+    auto other = std::find_if(rec.others.begin(), rec.others.end(),
+                              [entry](const auto& one) { return one.first == entry; });
+    if (other == rec.others.end()) {
+      log_.names.acquire(entry);
+      other = rec.others.insert(rec.others.end(), {entry, {}});
+    }
+    other->second.unite(who != nullptr ? *who : below);
+  } else if (who != nullptr) {
+    rec.some.unite(*who);
+  } else {
+    rec.whole |= bit(source);
+  }
+  if (!rec.others.empty()) {
+    if (!rec.bad) contradict(name, number, {});
+    return;
+  }
+  if (!partial) {
+    if ((rec.done & bit(source)) != 0) out_of_place("an operation is announced twice");
+    rec.done |= bit(source);
+    rec.count += who != nullptr ? who->size() : below.size();
+    rec.sizes = rec.sizes == record::sizes_unset || rec.sizes == sizes ? sizes : 0;
+  }
+  advance(index);
+}
+
+// Forwards an entry when every source has announced it or joined [A1]; one that is not cached also
+// on first sight [A2].
+inline void node::advance(record_index index) {
+  record& rec = table_[index];
+  if (rec.bad || rec.full || rec.entry == none) return;
+  const std::uint32_t number = log_.names[rec.name].set;
+  const set_view& set = sets_[number];
+  if (((rec.done | table_.joined(number)) & set.sources) == set.sources) {
+    rec.full = true;
+    rec.arrival = ++arrivals_;
+    if (rec.first) --first_sights_;
+    if (tree_.is_root()) {
+      promote(rec.name);
+    } else if (rec.count == set.below) {
+      up_.complete(log_.names, rec.entry, rec.number, nullptr, rec.sizes);
+    } else {
+      const rank_set who = table_.ranks_of(rec, set);
+      up_.complete(log_.names, rec.entry, rec.number, &who, rec.sizes);
+    }
+  } else if (!tree_.is_root() && !rec.first && log_.names.entry(rec.entry).id == none &&
+             first_sights_ < options_.firsts) {
+    rec.first = true;
+    ++first_sights_;
+    up_.first_sight(index, rec.name, rec.number);
+  }
+}
+
+inline std::vector<side> node::sides_of(const record& rec) const {
+  std::vector<side> result;
+  if (rec.entry == none) return result;
+  const auto add = [&](entry_index entry, rank_set ranks) {
+    result.push_back({log_.names.entry(entry).sig, std::move(ranks), log_.names.entry(entry).site});
+  };
+  add(rec.entry, table_.ranks_of(rec, sets_[log_.names[rec.name].set]));
+  for (const auto& [entry, ranks] : rec.others) add(entry, ranks);
+  return result;
+}
+
+// [M1] Once per entry and edge, with what is known here added. `sides` is what a child or the
+// stall query says.
+inline void node::contradict(name_index name, epoch number, std::vector<side> sides) {
+  if (log_.settled(name, number)) return;
+  record& rec = table_[table_.get(log_.names, name, number)];
+  if (rec.bad) return;
+  rec.bad = true;
+  for (side& mine : sides_of(rec)) {
+    auto same = std::find_if(sides.begin(), sides.end(),
+                             [&](const side& other) { return other.sig == mine.sig; });
+    if (same == sides.end()) {
+      sides.push_back(std::move(mine));
+    } else {
+      same->ranks.unite(mine.ranks);
+      if (same->site.file.empty()) same->site = mine.site;
+    }
+  }
+  if (tree_.is_root()) {  // [M2]
+    verdict why;
+    why.kind = failure_kind::mismatch;
+    why.sides = std::move(sides);
+    emit_failure(name, number, std::move(why));
+  } else {
+    up_.put(part::contradiction,
+            contradiction{{wire_name_of(log_.names, name), number}, std::move(sides)});
+  }
+}
+
+inline void node::on_withdrawal(name_index name, epoch number, int rank, withdrawal_reason reason) {
+  if (log_.settled(name, number)) return;  // [W1]
+  record& rec = table_[table_.get(log_.names, name, number)];
+  if (rec.withdrawn) return;
+  rec.withdrawn = true;
+  if (!tree_.is_root()) {
+    up_.put(part::withdraw, withdrawal{{wire_name_of(log_.names, name), number}, rank, reason});
+  } else if (reason == withdrawal_reason::deadline) {
+    overdue_.push_back({{name, number}, rank});  // [W3]
+    if (!query_.running()) start_query(++queries_, options_.query_timeout, now_);
+  } else {
+    verdict why;
+    why.kind = failure_kind::withdrawn;
+    why.rank = rank;
+    why.reason = reason;
+    emit_failure(name, number, std::move(why));
+  }
+}
+
+// [J1] [J3]
+inline void node::on_join(int source, std::uint32_t set) {
+  table_.set_joined(set, source);
+  for (record_index index = table_.first(set); index != none; index = table_[index].next) {
+    advance(index);
+  }
+  if (all_joined(set) && !tree_.is_root()) {
+    wire::writer out = up_.writer();
+    out.byte(static_cast<std::uint8_t>(part::join));
+    out.varint(set);
+  }
+}
+
+inline bool node::all_joined(std::uint32_t set) const noexcept {
+  return (table_.joined(set) & sets_[set].sources) == sets_[set].sources;
+}
+
+// [L2] The root logs it only where it rules something out.
+inline void node::on_leave(const waiting_leave& one) {
+  if (!tree_.is_root()) return up_.leave(one);
+  left_.unite(one.ranks);
+  const std::set<key> pending(one.pending.begin(), one.pending.end());
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {
+    if (!sets_[set].members.intersects(one.ranks) ||
+        std::find(one.stuck.begin(), one.stuck.end(), set) != one.stuck.end()) {
+      continue;
+    }
+    if (log_.has_leaver(set) && std::includes(pending.begin(), pending.end(),
+                                              log_.live(set).begin(), log_.live(set).end())) {
+      continue;
+    }
+    emit([&](wire::writer& out) { put_part(out, part::leave, wire_leave_of(log_.names, one)); });
+    return;
+  }
+}
+
+// [H4]
+inline void node::on_counts(int source, std::vector<group_starts> counts) {
+  if (!groups_.add(source, std::move(counts), static_cast<std::size_t>(tree_.child_count()) + 1)) {
+    return;
+  }
+  std::vector<start_count> total;
+  for (const group_starts& group : groups_.total()) {
+    total.push_back({wire_name_of(log_.names, group.group), group.least, group.most});
+  }
+  if (tree_.is_root()) {
+    emit([&](wire::writer& out) { put_part(out, part::counts, total); });
+  } else {
+    up_.put(part::counts, total);
+  }
+}
+
+inline void node::on_fault(const data_fault& cause) {
+  if (log_.closed) return;
+  if (!tree_.is_root()) return up_.put(part::fault, cause);
+  emit([&](wire::writer& out) { put_part(out, part::close, closing{true, cause}); });
+}
+
+// [L6]
+inline void node::on_end(int source) {
+  ended_ |= bit(source);
+  end();
+}
+
+inline void node::end() {
+  if (ended_ == bit(tree_.child_count()) - 1 && !tree_.is_root()) up_.end();
+}
+
+inline void node::drop_record(name_index name, epoch number) {
+  const record_index index = table_.find(log_.names, name, number);
+  if (index == none) return;
+  const record& rec = table_[index];
+  if (rec.first && !rec.full) --first_sights_;
+  if (rec.ready) planner_.remove(log_.names, table_, index);
+  table_.erase(log_.names, index);
+}
+
+}  // namespace cohort::protocol

@@ -1,0 +1,288 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What a rank does itself: submissions, withdrawals, joining and leaving.
+
+#include <cohort/protocol/node.hpp>
+
+namespace cohort::protocol {
+
+inline node::node(const tree& shape, std::vector<rank_set> sets, const node_options& options)
+    : tree_(shape),
+      sets_([&] {
+        std::vector<set_view> views;
+        for (rank_set& members : sets) views.push_back(shape.view_of(std::move(members)));
+        return views;
+      }()),
+      options_(options),
+      log_(sets_.size()),
+      pending_in_set_(sets_.size()),
+      joins_(sets_.size()),
+      table_(sets_.size()),
+      down_(shape.child_count()),
+      planner_(options.fusion, shape.is_root() ? options.plan : nullptr) {
+  if (options_.cache_keep >= options_.cache_capacity) {
+    throw error(errc::invalid_argument,
+                "cache_keep=" + std::to_string(options_.cache_keep) +
+                    " is not below cache_capacity=" + std::to_string(options_.cache_capacity));
+  }
+  for (const set_view& set : sets_) {
+    if (set.size == 0 || set.members.back() >= tree_.ranks()) {
+      throw error(errc::invalid_argument, "process set of ranks " + set.members.str() + " among " +
+                                              std::to_string(tree_.ranks()));
+    }
+  }
+}
+
+// [S2]
+inline bool node::refuses(std::uint32_t set) const {
+  return leaving_ || joins_[set].active || (log_.closed && !broken_) || !sets_[set].contains_me;
+}
+
+inline submission node::submit(std::uint32_t set, std::string_view text, const signature& sig,
+                               std::uint64_t token, std::span<const std::int64_t> sizes,
+                               const call_site* site) {
+  submission result;
+  if (broken_) {
+    result.status = submission_status::failed;
+    result.why = broken_;
+    return result;
+  }
+  if (refuses(set)) {
+    result.status = submission_status::refused;
+    return result;
+  }
+  const name_index name = log_.names.intern(set, text);
+  const epoch number = log_.names[name].next++;  // [E1]
+  result.name = name;
+  result.number = number;
+  if (!poison_.empty()) {
+    const auto found = poison_.find({name, number});
+    if (found != poison_.end()) {  // [E3]
+      result.status = submission_status::failed;
+      result.why = std::move(found->second);
+      poison_.erase(found);
+      --log_.names[name].held_by;
+      return result;
+    }
+  }
+  if (log_.dead(name, number)) {  // [L3]
+    result.status = submission_status::failed;
+    result.why = lost(set);
+    return result;
+  }
+  if (log_.resolved(name, number))
+    out_of_place("an epoch that this rank has not submitted is resolved");
+
+  std::uint32_t slot = static_cast<std::uint32_t>(operations_.size());
+  if (free_operations_.empty()) {
+    operations_.emplace_back();
+  } else {
+    slot = free_operations_.back();
+    free_operations_.pop_back();
+  }
+  operation& one = operations_[slot];
+  one.name = name;
+  one.number = number;
+  one.entry = log_.names.intern(name, sig);
+  log_.names.acquire(one.entry);
+  if (site != nullptr && log_.names.entry(one.entry).site.file.empty()) {
+    log_.names.entry(one.entry).site = *site;
+  }
+  one.token = token;
+  one.withdrawn = false;
+  one.sizes.assign(sizes.begin(), sizes.end());
+  log_.names[name].operations.insert(number, slot);
+  ++pending_;
+  ++pending_in_set_[set];
+  if (sig.kind == op_kind::group_create) ++pending_creations_;
+  result.operation = {slot, one.turn};
+  announce_own(one);
+  pump();
+  return result;
+}
+
+inline void node::announce_own(operation& one) {
+  const entry_record& entry = log_.names.entry(one.entry);
+  std::uint64_t sizes = 0;
+  if (entry.id != none && is_sized(entry.sig.kind) && entry.reference != 0 &&
+      entry.own_reference == entry.reference && entry.own_sizes == one.sizes) {
+    sizes = entry.reference;  // [Z2]
+  }
+  announce(tree_.self(), one.name, one.number, one.entry, false, nullptr, sizes);
+}
+
+inline bool node::withdraw(operation_ref which, withdrawal_reason reason, std::uint64_t now) {
+  now_ = now;
+  if (which.slot >= operations_.size()) return false;
+  operation& one = operations_[which.slot];
+  if (one.name == none || one.turn != which.turn) return false;  // decided
+  if (one.withdrawn) return true;
+  one.withdrawn = true;
+  one.reason = reason;
+  on_withdrawal(one.name, one.number, tree_.rank(), reason);
+  pump();
+  return true;
+}
+
+inline submission node::join(std::uint32_t set, std::uint64_t token) {
+  submission result;
+  if (broken_) {
+    result.status = submission_status::failed;
+    result.why = broken_;
+  } else if (refuses(set) || !log_.groups.empty() || pending_creations_ != 0) {  // [S2] [H2]
+    result.status = submission_status::refused;
+  } else if (log_.has_leaver(set)) {  // [L4]
+    result.status = submission_status::failed;
+    result.why = lost(set);
+  } else {
+    joins_[set].active = true;
+    joins_[set].failed = false;
+    joins_[set].token = token;
+    on_join(tree_.self(), set);
+    pump();
+  }
+  return result;
+}
+
+// [L1]
+inline void node::leave(departure how) {
+  if (leaving_ || log_.closed) return;
+  leaving_ = how;
+  send_leave();
+  pump();
+}
+
+inline void node::send_leave() {
+  waiting_leave one;
+  one.ranks.insert(tree_.rank());
+  one.how = *leaving_;
+  if (one.how == departure::drained) {  // [L2]
+    for_each_operation([&](std::uint32_t slot) {
+      one.pending.emplace_back(operations_[slot].name, operations_[slot].number);
+    });
+  }
+  for (std::uint32_t set = 0; set < joins_.size(); ++set) {
+    if (joins_[set].failed) one.stuck.push_back(set);
+  }
+  on_leave(one);
+}
+
+// [W4]
+inline void node::give_up() {
+  if (leaving_ || log_.closed) return;
+  std::vector<operation_ref> all;
+  for_each_operation([&](std::uint32_t slot) { all.push_back({slot, operations_[slot].turn}); });
+  for (const operation_ref& one : all) withdraw(one, withdrawal_reason::no_decision, now_);
+  leave(departure::abandoned);
+}
+
+inline std::optional<std::uint64_t> node::start_group(std::uint32_t set, std::string_view text) {
+  if (leaving_ || log_.any_leaver() || log_.closed) return std::nullopt;  // [H3]
+  const name_index name = log_.names.intern(set, text);
+  if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end()) {
+    return std::nullopt;
+  }
+  return groups_.start(name);
+}
+
+inline bool node::request_report(std::uint64_t now) {
+  if (log_.closed || (leaving_ && !tree_.is_root())) return false;  // [L6]
+  report_wanted_ = true;
+  want_report(tree_.self(), now);
+  pump();
+  return true;
+}
+
+inline void node::finished(std::size_t operations) {
+  if (!tree_.is_root()) return;
+  in_flight_ -= std::min(operations, in_flight_);
+  pump();
+}
+
+inline void node::data_failed(std::string_view cause) {
+  if (log_.closed) return;
+  on_fault({tree_.rank(), log_.log_count, std::string(cause)});
+  pump();
+}
+
+inline bool node::give_up_plan() {
+  if (!planner_.give_up_plan(log_.names, table_)) return false;
+  pump();
+  return true;
+}
+
+inline void node::clear_actions() {
+  for (const action& one : actions_) {
+    if (one.entry != none) log_.names.release(one.entry);
+  }
+  actions_.clear();
+  verdicts_.clear();
+  reports_.clear();
+}
+
+template <class Visit>
+void node::for_each_operation(Visit visit) {
+  for (name_index name = 0; name < log_.names.bound(); ++name) {
+    if (log_.names[name].operations.empty()) continue;
+    std::vector<std::uint32_t> slots;
+    log_.names[name].operations.for_each(
+        [&slots](epoch, std::uint32_t slot) { slots.push_back(slot); });
+    for (const std::uint32_t slot : slots) visit(slot);
+  }
+}
+
+// It has been taken out of its name's operations.
+inline void node::free_operation(std::uint32_t slot) {
+  operation& one = operations_[slot];
+  --pending_;
+  --pending_in_set_[log_.names[one.name].set];
+  if (log_.names.entry(one.entry).sig.kind == op_kind::group_create) --pending_creations_;
+  log_.names.release(one.entry);
+  one.name = none;
+  ++one.turn;
+  free_operations_.push_back(slot);
+}
+
+inline void node::fail_operation(std::uint32_t slot, const verdict_ptr& why) {
+  const operation& one = operations_[slot];
+  log_.names[one.name].operations.erase(one.number);
+  action fail;
+  fail.kind = action_kind::fail;
+  fail.set = log_.names[one.name].set;
+  fail.name = one.name;
+  fail.number = one.number;
+  fail.token = one.token;
+  fail.withdrew = one.withdrawn;
+  fail.own_reason = one.reason;
+  fail.detail = static_cast<std::uint32_t>(verdicts_.size());
+  verdicts_.push_back(why);
+  actions_.push_back(fail);
+  free_operation(slot);
+}
+
+inline void node::fail_everything(const verdict_ptr& why) {
+  for_each_operation([&](std::uint32_t slot) { fail_operation(slot, why); });
+  for (std::uint32_t set = 0; set < joins_.size(); ++set) {
+    if (!joins_[set].active || joins_[set].failed) continue;
+    joins_[set].failed = true;
+    action fail;
+    fail.kind = action_kind::fail_join;
+    fail.set = set;
+    fail.token = joins_[set].token;
+    fail.detail = static_cast<std::uint32_t>(verdicts_.size());
+    verdicts_.push_back(why);
+    actions_.push_back(fail);
+  }
+}
+
+inline verdict_ptr node::lost(std::uint32_t set) const {
+  verdict why;
+  why.kind = failure_kind::peer_lost;
+  why.ranks = log_.departed.common_with(sets_[set].members);
+  why.unknown = log_.abandoned.common_with(sets_[set].members);
+  return std::make_shared<const verdict>(std::move(why));
+}
+
+}  // namespace cohort::protocol

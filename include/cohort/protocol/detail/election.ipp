@@ -1,0 +1,133 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Decisions, at the root alone.
+
+#include <cohort/protocol/node.hpp>
+
+namespace cohort::protocol {
+
+inline void node::pump() {
+  if (!tree_.is_root()) return;
+  while (!applying_ && elect()) {
+  }
+}
+
+// One decision; true when there may be another.
+inline bool node::elect() {
+  if (log_.closed) return false;
+  if (cache_full_ || log_.names_in_use() > options_.name_capacity) {  // [G1]
+    cache_full_ = false;
+    emit([&](wire::writer& out) {
+      out.byte(static_cast<std::uint8_t>(part::generation));
+      out.varint(options_.cache_keep);
+    });
+    return true;
+  }
+  while (!doomed_.empty()) {  // [J6]
+    const ready_queue::item one = doomed_.back();
+    doomed_.pop_back();
+    const record& rec = table_[one.index];
+    if (rec.arrival != one.arrival) continue;  // it has failed for another reason
+    const set_view& set = sets_[log_.names[rec.name].set];
+    verdict why;
+    why.kind = failure_kind::joined;
+    why.ranks = set.members.without(table_.ranks_of(rec, set));
+    emit_failure(rec.name, rec.number, std::move(why));
+    return true;
+  }
+  if (in_flight_ < options_.in_flight) {  // [R5]
+    planner_.choose(
+        log_.names, table_,
+        [this](std::uint32_t set) { return all_joined(set) || log_.has_leaver(set); }, pack_);
+    if (!pack_.empty()) {
+      elect_pack();
+      return true;
+    }
+  }
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {  // [J4]
+    if (!all_joined(set) || log_.has_leaver(set) || !table_.empty(set)) continue;
+    in_flight_ += sets_[set].contains_me ? 1U : 0U;
+    emit([set](wire::writer& out) {
+      out.byte(static_cast<std::uint8_t>(part::join));
+      out.varint(set);
+    });
+    return true;
+  }
+  const bool drained = !groups_.frozen || groups_.drained;
+  if (left_.size() == static_cast<std::size_t>(tree_.ranks()) && log_.nothing_live() && drained) {
+    emit([](wire::writer& out) { put_part(out, part::close, closing{}); });  // [L5]
+  }
+  return false;
+}
+
+inline void node::elect_pack() {
+  std::size_t defined = log_.cache.size();
+  chosen_.clear();
+  for (const record_index index : pack_) {
+    const record& rec = table_[index];
+    const entry_record& entry = log_.names.entry(rec.entry);
+    const set_view& set = sets_[log_.names[rec.name].set];
+    elected item;
+    item.entry = wire_entry_of(log_.names, rec.entry);
+    item.contributors = rec.count;
+    item.whole = rec.count == set.size;
+    if (entry.id == none && is_cached(entry.sig)) {  // [C1]
+      item.define = defined < options_.cache_capacity;
+      (item.define ? void(++defined) : void(cache_full_ = true));
+    }
+    item.known = entry.id != none && is_sized(entry.sig.kind) && item.whole &&
+                 rec.sizes != record::sizes_unset && rec.sizes != 0 &&
+                 rec.sizes == entry.reference;  // [Z3]
+    in_flight_ += set.contains_me ? 1U : 0U;
+    chosen_.push_back(std::move(item));
+  }
+  emit([this](wire::writer& out) { put_execute(out, chosen_); });
+}
+
+// [R1] The head of a name can be elected once it is complete; or it cannot at all [J6].
+inline void node::promote(name_index name) {
+  const record_index index = table_.find(log_.names, name, log_.names[name].base);
+  if (index == none) return;
+  record& rec = table_[index];
+  if (!rec.full || rec.ready) return;
+  const signature& sig = log_.names.entry(rec.entry).sig;
+  const set_view& set = sets_[log_.names[name].set];
+  const bool everyone = rec.count == set.size;
+  if (!everyone &&
+      (needs_everyone(sig) || (sig.root >= 0 && !table_.ranks_of(rec, set).contains(sig.root)))) {
+    doomed_.push_back({index, 0, rec.arrival});
+  } else {
+    planner_.add(log_.names, table_, index);
+  }
+}
+
+// One item at a time: applying one may decide the next.
+template <class Write>
+void node::emit(Write write) {
+  if (applying_) {
+    wire::writer out(waiting_items_.emplace_back());
+    write(out);
+    return;
+  }
+  item_.clear();
+  wire::writer out(item_);
+  write(out);
+  applying_ = true;
+  apply(item_);
+  while (!waiting_items_.empty()) {
+    item_ = std::move(waiting_items_.front());
+    waiting_items_.pop_front();
+    apply(item_);
+  }
+  applying_ = false;
+}
+
+inline void node::emit_failure(name_index name, epoch number, verdict why) {
+  emit([&](wire::writer& out) {
+    put_part(out, part::fail, failed{{wire_name_of(log_.names, name), number}, std::move(why)});
+  });
+}
+
+}  // namespace cohort::protocol

@@ -1,0 +1,300 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The log, applied by every rank in the same order.
+
+#include <cohort/protocol/node.hpp>
+
+namespace cohort::protocol {
+
+// EXECUTE one operation of a pack.
+inline void node::apply_elected(entry_index index, bool define, bool known, std::uint64_t count,
+                                bool last) {
+  log_.names.acquire(index);  // the action's, or until the end of this function
+  const name_index name = log_.names.entry(index).name;
+  const epoch number = log_.names[name].base;
+  const std::uint32_t set = log_.names[name].set;
+  log_.resolve(name, number);
+  const std::uint64_t log_count = ++log_.log_count;
+  drop_record(name, number);
+  if (define) {
+    if (log_.names.entry(index).id != none) out_of_place("an id is defined twice");
+    log_.cache.define(log_.names, index);
+  }
+  entry_record& entry = log_.names.entry(index);
+  std::uint64_t reference = 0;
+  if (entry.id != none) {  // [C2] [Z3]
+    entry.last_use = log_count;
+    if (!known) entry.reference = log_count;
+    reference = entry.reference;
+  }
+  action start;
+  start.set = set;
+  start.name = name;
+  start.number = number;
+  if (entry.sig.kind == op_kind::group_create) {
+    if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end()) {
+      log_.groups.push_back(name);
+      ++log_.names[name].held_by;
+    }
+  } else if (entry.sig.kind == op_kind::group_remove) {
+    log_.names[name].held_by -= static_cast<std::uint32_t>(std::erase(log_.groups, name));
+    groups_.forget(name);
+  }
+  if (sets_[set].contains_me) {
+    const std::uint32_t slot = log_.names[name].operations.erase(number);
+    if (slot != none) {
+      operation& mine = operations_[slot];
+      if (mine.entry != index)
+        out_of_place("elected with a signature that this rank has not submitted");
+      joins_[set].took = log_count;
+      if (!known && reference != 0) {
+        entry.own_reference = reference;
+        entry.own_sizes.swap(mine.sizes);
+      }
+      start.token = mine.token;
+      free_operation(slot);
+    } else if (!joins_[set].active) {
+      out_of_place("'" + log_.names[name].text +
+                   "' is elected, and this rank has not submitted it");
+    }
+    start.kind = action_kind::start;
+    start.known = known;
+    start.last = last;
+    start.entry = index;
+    start.log_count = log_count;
+    start.count = count;
+    start.reference = reference;
+    actions_.push_back(start);
+  } else {
+    log_.names.release(index);
+  }
+  if (tree_.is_root()) promote(name);
+  observed(part::execute, name, number);
+}
+
+// FAIL
+inline void node::apply_failed(name_index name, epoch number, verdict_ptr why) {
+  log_.resolve(name, number);
+  drop_record(name, number);
+  const std::uint32_t set = log_.names[name].set;
+  const std::uint32_t slot = log_.names[name].operations.find(number);
+  if (slot != none) {
+    fail_operation(slot, why);
+  } else if (sets_[set].contains_me && !joins_[set].active && !leaving_) {
+    if (poison_.size() >= options_.poison_capacity) {
+      data_failed("more than " + std::to_string(options_.poison_capacity) +
+                  " failed operations that this rank has not submitted");
+    } else if (poison_.emplace(key{name, number}, why).second) {  // [E3]
+      ++log_.names[name].held_by;
+    }
+  }
+  if (tree_.is_root()) promote(name);
+  observed(part::fail, name, number, why.get());
+}
+
+// JOINED: all have joined.
+inline void node::apply_joined(std::uint32_t set) {
+  const std::uint64_t log_count = ++log_.log_count;
+  table_.clear_joined(set);
+  if (sets_[set].contains_me) {
+    join_state& join = joins_[set];
+    if (!join.active || pending_in_set_[set] != 0) {
+      out_of_place("all have joined, and this rank has not or waits for an operation");
+    }
+    for (name_index name = 0; name < log_.names.bound(); ++name) {  // [J5]
+      name_record& record = log_.names[name];
+      if (record.used && record.set == set) record.next = record.base;
+    }
+    std::erase_if(poison_, [&](const auto& one) {
+      name_record& record = log_.names[one.first.first];
+      if (record.set == set) --record.held_by;
+      return record.set == set;
+    });
+    action start;
+    start.kind = action_kind::start_join;
+    start.set = set;
+    start.token = join.token;
+    start.log_count = log_count;
+    start.count = join.took;  // [J4]
+    actions_.push_back(start);
+    join.active = false;
+  }
+  observed(part::join);
+}
+
+// New GENERATION
+inline void node::apply_generation(std::size_t keep) {
+  planner_.clear();  // [G2]
+  doomed_.clear();
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {
+    while (!table_.empty(set)) {
+      table_[table_.first(set)].ready = false;
+      table_.erase(log_.names, table_.first(set));
+    }
+    table_.clear_joined(set);
+  }
+  first_sights_ = 0;
+  up_.clear();
+  query_.stop();
+  overdue_.clear();
+  report_for_ = 0;
+  asked_up_ = false;
+  for (name_index name = 0; name < log_.names.bound(); ++name) {
+    log_.names[name].sent = -1;
+    log_.names[name].seen.clear();
+  }
+
+  std::map<key, verdict_ptr> poison;
+  for (auto& [which, why] : poison_) {
+    poison.emplace(key{which.first, which.second - log_.names[which.first].base}, std::move(why));
+  }
+  poison_ = std::move(poison);
+  for (const renumbering& change : log_.new_generation(keep)) {  // [G1]
+    name_record& record = log_.names[change.name];
+    record.next -= change.by;
+    record.operations.renumber(change.by);
+    record.operations.for_each(
+        [this](epoch number, std::uint32_t slot) { operations_[slot].number = number; });
+    action tell;
+    tell.kind = action_kind::renumber;
+    tell.set = record.set;
+    tell.name = change.name;
+    tell.number = change.by;
+    actions_.push_back(tell);
+  }
+  purge_names();
+
+  for_each_operation([this](std::uint32_t slot) {  // [G3]
+    operation& one = operations_[slot];
+    announce_own(one);
+    if (one.withdrawn) on_withdrawal(one.name, one.number, tree_.rank(), one.reason);
+  });
+  for (std::uint32_t set = 0; set < joins_.size(); ++set) {
+    if (joins_[set].active) on_join(tree_.self(), set);
+  }
+  if (leaving_) send_leave();
+  if (holds_group_completions()) send_counts();
+  if (report_wanted_ && !leaving_) want_report(tree_.self(), now_);
+  observed(part::generation);
+}
+
+// Nothing speaks of names by number now but what is listed here: the rest has been dropped.
+inline void node::purge_names() {
+  std::vector<name_index> needed;
+  for (const action& one : actions_) {
+    if (one.name != none) needed.push_back(one.name);
+  }
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {
+    if (!log_.has_leaver(set)) continue;
+    for (const auto& [name, number] : log_.live(set)) needed.push_back(name);
+  }
+  for (const name_index name : needed) ++log_.names[name].held_by;
+  log_.names.purge();
+  for (const name_index name : needed) --log_.names[name].held_by;
+}
+
+// LEFT
+inline void node::apply_left(const waiting_leave& one) {
+  const bool first = !log_.any_leaver();
+  const std::set<key> pending(one.pending.begin(), one.pending.end());
+  log_.departed.unite(one.ranks);
+  if (one.how == departure::abandoned) log_.abandoned.unite(one.ranks);
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {
+    if (!sets_[set].members.intersects(one.ranks) ||
+        std::find(one.stuck.begin(), one.stuck.end(), set) != one.stuck.end()) {
+      continue;
+    }
+    log_.restrict(set, pending);
+    join_state& join = joins_[set];
+    if (join.active && !join.failed) {  // [L4] the join fails, the rank stays joined
+      join.failed = true;
+      action fail;
+      fail.kind = action_kind::fail_join;
+      fail.set = set;
+      fail.token = join.token;
+      fail.detail = static_cast<std::uint32_t>(verdicts_.size());
+      verdicts_.push_back(lost(set));
+      actions_.push_back(fail);
+    }
+    for (record_index index = table_.first(set); index != none;) {
+      const record& rec = table_[index];
+      const record_index next = rec.next;
+      if (log_.dead(rec.name, rec.number)) drop_record(rec.name, rec.number);
+      index = next;
+    }
+  }
+  for_each_operation([&](std::uint32_t slot) {  // [L3]
+    const operation& mine = operations_[slot];
+    if (!log_.dead(mine.name, mine.number)) return;
+    fail_operation(slot, lost(log_.names[mine.name].set));
+  });
+  if (first && log_.any_leaver() && !log_.groups.empty()) {  // [H3]
+    groups_.frozen = true;
+    send_counts();
+  }
+  observed(part::leave);
+}
+
+inline void node::send_counts() {
+  std::vector<group_starts> mine;
+  for (const name_index group : log_.groups) {
+    mine.push_back({group, groups_.starts(group), groups_.starts(group)});
+  }
+  groups_.gather();
+  on_counts(tree_.self(), std::move(mine));
+}
+
+// DRAIN persistent groups: the rank makes up for starts that it has not made. [H4]
+inline void node::apply_drain(const std::vector<group_starts>& counts) {
+  groups_.drained = true;
+  for (const group_starts& group : counts) {
+    action make_up;
+    make_up.kind = action_kind::drain;
+    make_up.set = log_.names[group.group].set;
+    make_up.name = group.group;
+    make_up.number = static_cast<epoch>(groups_.starts(group.group));
+    make_up.count = group.least;
+    make_up.log_count = group.most;
+    actions_.push_back(make_up);
+  }
+  observed(part::counts);
+}
+
+// CLOSE
+inline void node::apply_close(const closing& item) {
+  log_.closed = true;
+  if (item.by_fault) {
+    verdict why;
+    why.kind = failure_kind::data;
+    why.rank = item.cause.rank;
+    why.text = item.cause.text;
+    broken_ = std::make_shared<const verdict>(std::move(why));
+    fail_everything(broken_);
+  }
+  planner_.clear();
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {
+    while (!table_.empty(set)) {
+      const record& rec = table_[table_.first(set)];
+      drop_record(rec.name, rec.number);
+    }
+  }
+  query_.stop();
+  overdue_.clear();
+  action tell;
+  tell.kind = action_kind::close;
+  if (broken_) {
+    tell.detail = static_cast<std::uint32_t>(verdicts_.size());
+    verdicts_.push_back(broken_);
+  }
+  actions_.push_back(tell);
+  end();
+  observed(part::close);
+}
+
+inline void node::observed(part item, name_index name, epoch number, const verdict* why) {
+  if (observer_ != nullptr) observer_(observer_context_, *this, item, name, number, why);
+}
+
+}  // namespace cohort::protocol

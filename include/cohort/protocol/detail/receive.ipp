@@ -1,0 +1,227 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Messages of the neighbours, checked against what a sound neighbour can say.
+
+#include <cohort/protocol/node.hpp>
+
+namespace cohort::protocol {
+
+inline void node::out_of_place(const std::string& text) const {
+  throw protocol_error(fault::out_of_place, "rank " + std::to_string(tree_.rank()) + ": " + text);
+}
+
+inline void node::require_set(std::uint64_t set) const {
+  if (set >= sets_.size()) out_of_place("process set " + std::to_string(set) + " is unknown");
+}
+
+inline name_index node::resolve_name(const wire_name& name) {
+  if (name.id != none) {
+    if (name.id >= log_.cache.size()) out_of_place("id " + std::to_string(name.id) + " is unknown");
+    return log_.names.entry(log_.cache[name.id]).name;
+  }
+  require_set(name.set);
+  return log_.names.intern(name.set, name.text);
+}
+
+inline entry_index node::resolve_entry(const wire_entry& entry) {
+  const name_index name = resolve_name({entry.id, entry.set, entry.text});
+  if (entry.id != none) return log_.cache[entry.id];
+  const entry_index result = log_.names.intern(name, entry.sig);
+  if (log_.names.entry(result).site.file.empty()) log_.names.entry(result).site = entry.site;
+  return result;
+}
+
+inline waiting_leave node::resolve_leave(const leaving& one) {
+  waiting_leave result;
+  result.ranks = one.ranks;
+  result.how = one.how;
+  result.stuck = one.stuck;
+  for (const std::uint32_t set : one.stuck) require_set(set);
+  if (one.ranks.empty() || one.ranks.back() >= tree_.ranks()) out_of_place("unknown ranks leave");
+  for (const wire_operation& pending : one.pending) {
+    result.pending.emplace_back(resolve_name(pending.name), pending.number);
+  }
+  return result;
+}
+
+inline std::vector<group_starts> node::resolve_counts(const std::vector<start_count>& counts) {
+  std::vector<group_starts> result;
+  for (const start_count& one : counts) {
+    result.push_back({resolve_name(one.group), one.least, one.most});
+  }
+  return result;
+}
+
+/// A message of a child.
+struct node::up_visitor {
+  node& self;
+  int source;
+  std::uint64_t now;
+
+  [[nodiscard]] const rank_set& below(std::uint32_t set) const {
+    return self.sets_[set].from[static_cast<std::size_t>(source)];
+  }
+  // The epoch that follows the last one of this name on the edge, which it becomes. [T2]
+  [[nodiscard]] epoch& seen(name_index name) {
+    std::vector<epoch>& all = self.log_.names[name].seen;
+    if (all.empty()) all.resize(static_cast<std::size_t>(self.tree_.child_count()), -1);
+    return all[static_cast<std::size_t>(source)];
+  }
+
+  void on_id(std::uint32_t id) {
+    if (id >= self.log_.cache.size()) self.out_of_place("id " + std::to_string(id) + " is unknown");
+    const entry_index entry = self.log_.cache[id];
+    const name_index name = self.log_.names.entry(entry).name;
+    if (below(self.log_.names[name].set).empty()) self.out_of_place("announced by no member");
+    self.announce(source, name, ++seen(name), entry, false, nullptr, 0);
+  }
+  // The entry is kept by what `announce` makes of it, or dropped here.
+  void on(const announcement& a) {
+    const entry_index entry = self.resolve_entry(a.entry);
+    self.log_.names.acquire(entry);
+    const name_index name = self.log_.names.entry(entry).name;
+    const rank_set& members = below(self.log_.names[name].set);
+    if (members.empty() || (!a.whole && !members.includes(a.who))) {
+      self.out_of_place("announced by ranks that are not below its sender");
+    }
+    epoch number = a.number;
+    if (!a.partial) {
+      epoch& last = seen(name);
+      if (a.implied) number = last + 1;
+      last = number;
+    }
+    self.announce(source, name, number, entry, a.partial, a.whole ? nullptr : &a.who, a.sizes);
+    self.log_.names.release(entry);
+  }
+  void on(const contradiction& k) {
+    if (k.sides.size() < 2) self.out_of_place("a contradiction of one side");
+    self.contradict(self.resolve_name(k.operation.name), k.operation.number, k.sides);
+  }
+  void on(const withdrawal& w) {
+    const name_index name = self.resolve_name(w.operation.name);
+    if (!below(self.log_.names[name].set).contains(w.rank))
+      self.out_of_place("withdrawn by no member");
+    self.on_withdrawal(name, w.operation.number, w.rank, w.reason);
+  }
+  void on_join(std::uint32_t set) {
+    self.require_set(set);
+    if (below(set).empty()) self.out_of_place("joined without a member");
+    self.on_join(source, set);
+  }
+  void on(const leaving& v) { self.on_leave(self.resolve_leave(v)); }
+  void on(const std::vector<start_count>& counts) {
+    self.on_counts(source, self.resolve_counts(counts));
+  }
+  void on_stall_wanted() { self.want_report(source, now); }
+  void on(const stall_answer& answer) { self.on_answer(source, answer); }
+  void on(const data_fault& cause) { self.on_fault(cause); }
+  void on_end() {
+    if (!self.log_.closed) self.out_of_place("a child ends before the instance is closed");
+    self.on_end(source);
+  }
+};
+
+/// Log items, from the parent or just decided; and what comes beside the log.
+struct node::down_visitor {
+  node& self;
+  wire::reader& in;
+  std::span<const std::byte> bytes;
+  std::uint64_t now;
+  std::size_t start = 0;
+
+  void begin_item() { start = bytes.size() - in.left() - 1; }
+  void end_item() {
+    ++self.log_.position;
+    self.down_.append(bytes.subspan(start, bytes.size() - in.left() - start));
+  }
+
+  void on_elected_id(std::uint32_t id, bool last) {
+    if (id >= self.log_.cache.size()) self.out_of_place("id " + std::to_string(id) + " is unknown");
+    const entry_index entry = self.log_.cache[id];
+    const std::uint32_t set = self.log_.names[self.log_.names.entry(entry).name].set;
+    self.apply_elected(entry, false, false, self.sets_[set].size, last);
+  }
+  void on_elected(const elected& item, bool last) {
+    const entry_index entry = self.resolve_entry(item.entry);
+    const std::uint32_t set = self.log_.names[self.log_.names.entry(entry).name].set;
+    self.apply_elected(entry, item.define, item.known,
+                       item.whole ? self.sets_[set].size : item.contributors, last);
+  }
+  void on(const failed& item) {
+    const name_index name = self.resolve_name(item.operation.name);
+    self.apply_failed(name, item.operation.number, std::make_shared<const verdict>(item.why));
+  }
+  void on_joined(std::uint32_t set) {
+    self.require_set(set);
+    self.apply_joined(set);
+  }
+  void on_generation(std::uint64_t keep) { self.apply_generation(static_cast<std::size_t>(keep)); }
+  void on(const leaving& l) { self.apply_left(self.resolve_leave(l)); }
+  void on(const std::vector<start_count>& counts) { self.apply_drain(self.resolve_counts(counts)); }
+  void on(const closing& item) { self.apply_close(item); }
+
+  void on_query(std::uint64_t number, std::uint64_t budget) {
+    if (!self.log_.closed) self.start_query(number, budget, now);
+  }
+  // One of an older generation is dropped: who waits for it has asked again. [G3]
+  void on(const stall_answer& report) {
+    if (report.generation != self.log_.generation) return;
+    const std::uint64_t waiting = std::exchange(self.report_for_, 0);
+    self.asked_up_ = false;
+    for (int child = 0; child < self.tree_.child_count(); ++child) {
+      if ((waiting & bit(child)) == 0) continue;
+      wire::writer out = self.down_.beside(child);
+      put_part(out, part::answer, report);
+    }
+    if ((waiting & bit(self.tree_.self())) != 0) self.deliver_report(report);
+  }
+};
+
+inline void node::apply(std::span<const std::byte> item) {
+  wire::reader in(item);
+  down_visitor visit{*this, in, item, now_};
+  read_down(in, visit);
+}
+
+inline void node::receive(int from, std::span<const std::byte> message, std::uint64_t now) {
+  now_ = now;
+  if (released()) out_of_place("a message after its end");
+  wire::reader in(message);
+  const header head = get_header(in);
+  if (from == tree_.parent() && !head.up) {
+    if (head.position != log_.position) out_of_place("a gap in the log");
+    down_visitor visit{*this, in, message, now};
+    read_down(in, visit);
+  } else {
+    const int source = tree_.source_of(from);
+    if (source < 0 || !head.up) out_of_place("a message from rank " + std::to_string(from));
+    if ((ended_ & bit(source)) != 0) out_of_place("a message after the end");
+    if (head.position > log_.generation) out_of_place("a message of a later generation");
+    if (head.position < log_.generation) return;  // [G2]
+    up_visitor visit{*this, source, now};
+    read_up(in, visit);
+  }
+  pump();
+}
+
+inline bool node::has_message(int to) const noexcept {
+  if (to == tree_.parent()) return !up_.empty();
+  const int child = tree_.source_of(to);
+  return child >= 0 && !down_.empty(child);
+}
+
+inline bool node::take_message(int to, std::vector<std::byte>& out) {
+  if (to == tree_.parent()) {
+    return !up_.empty() && up_.take(log_.names, table_, sets_, log_.generation, out);
+  }
+  const int child = tree_.source_of(to);
+  return child >= 0 && down_.take(child, out);
+}
+
+inline bool node::released() const noexcept {
+  return log_.closed && ended_ == bit(tree_.child_count()) - 1 && up_.empty() && down_.empty();
+}
+
+}  // namespace cohort::protocol

@@ -1,0 +1,141 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file A small map from the epochs of one name to indexes, made for epochs that follow each
+/// other.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace cohort::protocol {
+
+/// The number of a submission of a name: the n-th on one rank is matched with the n-th on every
+/// other. Negative where a new generation has renumbered what lies behind.
+using epoch = std::int64_t;
+
+/// Index that stands for "none".
+inline constexpr std::uint32_t none = UINT32_MAX;
+
+/// Epochs to indexes. The epochs in use lie close together, oldest first, so they are slots of a
+/// vector whose memory is kept; one that is far from the rest, which only a strange peer brings,
+/// goes to an ordinary map, so that no epoch costs more than its entry.
+class epoch_map {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return used_ == 0 && far_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return used_ + far_.size(); }
+
+  /// The index at an epoch, or `none`.
+  [[nodiscard]] std::uint32_t find(epoch number) const noexcept {
+    const auto offset = static_cast<std::uint64_t>(number - first_);
+    if (offset < slots_.size() - head_ && slots_[head_ + offset] != none) {
+      return slots_[head_ + offset];
+    }
+    if (far_.empty()) return none;
+    const auto found = far_.find(number);
+    return found == far_.end() ? none : found->second;
+  }
+
+  /// The epoch must be free.
+  void insert(epoch number, std::uint32_t index);
+  /// Removes an epoch and returns what it held, or `none`.
+  std::uint32_t erase(epoch number);
+  /// Subtracts from all epochs.
+  void renumber(epoch by);
+  void clear() noexcept;
+
+  /// Calls `visit(epoch, index)` in ascending order.
+  template <class Visit>
+  void for_each(Visit visit) const;
+
+ private:
+  static constexpr std::uint64_t slack = 1024;
+
+  std::vector<std::uint32_t> slots_;  // from head_ on, for first_, first_ + 1, ...
+  std::size_t head_ = 0;
+  epoch first_ = 0;
+  std::size_t used_ = 0;
+  std::map<epoch, std::uint32_t> far_;
+};
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline void epoch_map::insert(epoch number, std::uint32_t index) {
+  if (used_ == 0) {
+    slots_.clear();
+    head_ = 0;
+    first_ = number;
+  }
+  if (number < first_ && static_cast<std::uint64_t>(first_ - number) <= head_) {
+    while (first_ > number) {
+      slots_[--head_] = none;
+      --first_;
+    }
+  }
+  const auto offset = static_cast<std::uint64_t>(number - first_);
+  if (number < first_ || offset > slots_.size() - head_ + slack) {
+    far_.emplace(number, index);
+    return;
+  }
+  while (slots_.size() - head_ <= offset) slots_.push_back(none);
+  slots_[head_ + offset] = index;
+  ++used_;
+}
+
+inline std::uint32_t epoch_map::erase(epoch number) {
+  const auto offset = static_cast<std::uint64_t>(number - first_);
+  if (offset >= slots_.size() - head_ || slots_[head_ + offset] == none) {
+    if (far_.empty()) return none;
+    const auto found = far_.find(number);
+    if (found == far_.end()) return none;
+    const std::uint32_t index = found->second;
+    far_.erase(found);
+    return index;
+  }
+  const std::uint32_t index = slots_[head_ + offset];
+  slots_[head_ + offset] = none;
+  if (--used_ == 0) {
+    slots_.clear();
+    head_ = 0;
+    return index;
+  }
+  while (slots_[head_] == none) {
+    ++head_;
+    ++first_;
+  }
+  if (head_ > 64 && head_ > slots_.size() / 2) {  // amortised: as many have gone as are moved
+    slots_.erase(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(head_));
+    head_ = 0;
+  }
+  return index;
+}
+
+inline void epoch_map::renumber(epoch by) {
+  first_ -= by;
+  if (far_.empty() || by == 0) return;
+  std::map<epoch, std::uint32_t> moved;
+  for (const auto& [number, index] : far_) moved.emplace(number - by, index);
+  far_ = std::move(moved);
+}
+
+inline void epoch_map::clear() noexcept {
+  slots_.clear();
+  head_ = 0;
+  used_ = 0;
+  far_.clear();
+}
+
+template <class Visit>
+void epoch_map::for_each(Visit visit) const {
+  auto far = far_.begin();
+  for (std::size_t i = head_; i < slots_.size(); ++i) {
+    const epoch number = first_ + static_cast<epoch>(i - head_);
+    for (; far != far_.end() && far->first < number; ++far) visit(far->first, far->second);
+    if (slots_[i] != none) visit(number, slots_[i]);
+  }
+  for (; far != far_.end(); ++far) visit(far->first, far->second);
+}
+
+}  // namespace cohort::protocol

@@ -1,0 +1,375 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Which of the operations that are ready run next, and which of them together. The root
+/// alone asks; the other ranks do as the log says.
+
+#include <cohort/core/error.hpp>
+#include <cohort/protocol/readiness_table.hpp>
+#include <cohort/protocol/ready_queue.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace cohort::protocol {
+
+/// How operations are packed. Sizes in bytes; they follow from the backend's cost model.
+struct fusion_options {
+  std::uint64_t fuse_below = 256 * 1024;   ///< larger operations run alone
+  std::uint64_t pack_limit = 1024 * 1024;  ///< of the operations of a pack together
+  std::uint64_t alignment = 64;            ///< of each of them in the pack
+  std::size_t pack_most = 1024;            ///< operations of a pack
+  std::size_t patience = 64;               ///< nobody is passed more often (R2)
+};
+
+/// A frozen plan: each pack lists names of a set. What is in no pack runs alone.
+struct frozen_pack {
+  std::uint32_t set = 0;
+  std::vector<std::string> names;
+};
+
+/// Orders ready operations: priority, then arrival, but nobody is passed more than `patience`
+/// times (R2); takes with the first what may share a pack with it (R3); holds packs of a frozen
+/// plan back until their members are there (R4).
+///
+/// Adding and choosing take constant time per operation where they arrive in order of priority,
+/// and logarithmic time otherwise.
+class fusion_planner {
+ public:
+  using plan = std::shared_ptr<const std::vector<frozen_pack>>;
+
+  /// The plan may be null. Throws error(errc::invalid_argument) where it has a name twice.
+  fusion_planner(const fusion_options& options, plan frozen);
+
+  /// An operation has become electable: complete, and the head of its name.
+  void add(name_table& names, readiness_table& table, record_index index);
+  /// It is not any more: it has failed or needs a rank that has left.
+  void remove(const name_table& names, readiness_table& table, record_index index);
+  /// Forgets all operations, and what it knows of the numbers of names (G2).
+  void clear();
+
+  /// Fills `pack` with what runs next and removes that; leaves it empty if nothing is to run.
+  /// `members_lost(set)`: whether members of a plan may not come any more; then what has come of a
+  /// pack is released alone.
+  template <class MembersLost>
+  void choose(const name_table& names, readiness_table& table, MembersLost members_lost,
+              std::vector<record_index>& pack);
+
+  /// Gives the plan up if it holds anything back: the timer of R4. Returns whether it did.
+  bool give_up_plan(const name_table& names, readiness_table& table);
+  [[nodiscard]] bool has_plan() const noexcept { return planned_; }
+  /// The names that a plan waits for, of packs of which some have come, for a report.
+  [[nodiscard]] std::vector<std::string> awaited() const;
+
+ private:
+  using item = ready_queue::item;
+
+  struct group {              // a pack of the plan
+    std::vector<item> ready;  // by position; arrival 0: has not come
+    std::size_t count = 0;
+  };
+  struct place {
+    std::uint32_t group = none;
+    std::uint32_t position = 0;
+  };
+  // Entries may share a pack where all of this is equal.
+  using lane_key = std::tuple<std::uint32_t, op_kind, std::uint8_t, std::uint32_t, memory_space,
+                              std::uint8_t, std::uint32_t, bool>;
+
+  static bool stands(const readiness_table& table, const item& one) noexcept {
+    return table[one.index].arrival == one.arrival && table[one.index].ready;
+  }
+  [[nodiscard]] std::uint64_t padded(std::uint64_t bytes) const noexcept {
+    return (bytes / options_.alignment + (bytes % options_.alignment != 0 ? 1 : 0)) *
+           options_.alignment;
+  }
+  [[nodiscard]] std::uint32_t lane_of(name_table& names, entry_index index);
+  [[nodiscard]] place place_of(const name_table& names, name_index name);
+  void enqueue(const name_table& names, const readiness_table& table, const item& one);
+  void take(readiness_table& table, const item& one, std::vector<record_index>& pack);
+  void split(const name_table& names, const readiness_table& table, group& complete);
+  void release(const name_table& names, const readiness_table& table, group& some);
+  void fill(const name_table& names, readiness_table& table, std::uint32_t lane,
+            std::vector<record_index>& pack);
+  bool choose_planned(const name_table& names, readiness_table& table,
+                      std::vector<record_index>& pack);
+
+  fusion_options options_;
+  std::vector<ready_queue> lanes_;
+  std::map<lane_key, std::uint32_t> lane_index_;
+  std::vector<bool> lane_fuses_;
+  ready_queue by_age_;
+  std::vector<std::uint64_t> passes_;  // the latest arrivals elected first; a heap, least on top
+
+  plan plan_;
+  bool planned_;
+  std::vector<group> groups_;
+  std::map<std::pair<std::uint32_t, std::string>, place> places_;
+  std::vector<std::optional<place>> place_of_name_;
+  std::deque<std::uint32_t> complete_;      // groups
+  std::deque<std::vector<item>> released_;  // parts of complete groups that may share a pack
+};
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline fusion_planner::fusion_planner(const fusion_options& options, plan frozen)
+    : options_(options), plan_(std::move(frozen)), planned_(plan_ != nullptr) {
+  options_.alignment = std::max<std::uint64_t>(options_.alignment, 1);
+  options_.patience = std::max<std::size_t>(options_.patience, 1);
+  if (!planned_) return;
+  for (const frozen_pack& pack : *plan_) {
+    const auto number = static_cast<std::uint32_t>(groups_.size());
+    for (const std::string& name : pack.names) {
+      const auto position = static_cast<std::uint32_t>(&name - pack.names.data());
+      if (!places_.emplace(std::pair(pack.set, name), place{number, position}).second) {
+        throw error(errc::invalid_argument, "frozen plan: '" + name + "' is in it twice");
+      }
+    }
+    groups_.push_back({std::vector<item>(pack.names.size()), 0});
+  }
+}
+
+// R3. Large operations, and kinds that no backend packs, run alone: they share one lane per set.
+inline std::uint32_t fusion_planner::lane_of(name_table& names, entry_index index) {
+  entry_record& entry = names.entry(index);
+  if (entry.lane != none) return entry.lane;
+  const signature& sig = entry.sig;
+  const bool fuses = (sig.kind == op_kind::all_reduce || sig.kind == op_kind::broadcast) &&
+                     !sig.has(signature_flag::alone) && entry.bytes <= options_.fuse_below;
+  lane_key key{names[entry.name].set, {}, {}, {}, {}, {}, {}, fuses};
+  if (fuses) {
+    key = {names[entry.name].set,
+           sig.kind,
+           sig.element,
+           sig.reduction,
+           sig.space,
+           sig.flags,
+           static_cast<std::uint32_t>(sig.root),
+           fuses};
+  }
+  const auto [at, is_new] = lane_index_.emplace(key, static_cast<std::uint32_t>(lanes_.size()));
+  if (is_new) {
+    lanes_.emplace_back();
+    lane_fuses_.push_back(fuses);
+  }
+  return entry.lane = at->second;
+}
+
+inline fusion_planner::place fusion_planner::place_of(const name_table& names, name_index name) {
+  if (name >= place_of_name_.size()) place_of_name_.resize(names.bound());
+  std::optional<place>& known = place_of_name_[name];
+  if (!known) {
+    const auto found = places_.find({names[name].set, names[name].text});
+    known = found == places_.end() ? place{} : found->second;
+  }
+  return *known;
+}
+
+inline void fusion_planner::enqueue(const name_table& names, const readiness_table& table,
+                                    const item& one) {
+  lanes_[names.entry(table[one.index].entry).lane].push(one);
+}
+
+inline void fusion_planner::add(name_table& names, readiness_table& table, record_index index) {
+  record& ready = table[index];
+  ready.ready = true;
+  static_cast<void>(lane_of(names, ready.entry));
+  const item one{index, names.entry(ready.entry).sig.priority, ready.arrival};
+  if (planned_) {
+    const place at = place_of(names, ready.name);
+    if (at.group != none) {
+      group& pack = groups_[at.group];
+      pack.ready[at.position] = one;
+      if (++pack.count == pack.ready.size()) complete_.push_back(at.group);
+      return;
+    }
+  } else {
+    by_age_.push({index, 0, ready.arrival});
+  }
+  enqueue(names, table, one);
+}
+
+inline void fusion_planner::remove(const name_table& names, readiness_table& table,
+                                   record_index index) {
+  record& gone = table[index];
+  gone.ready = false;
+  const auto still = [&table](const item& one) { return stands(table, one); };
+  if (planned_) {
+    const place at = place_of(names, gone.name);
+    if (at.group != none) {
+      group& pack = groups_[at.group];
+      if (pack.ready[at.position].arrival == gone.arrival) {
+        pack.ready[at.position] = item{};
+        --pack.count;
+        return;
+      }
+    }
+  } else {
+    by_age_.note_stale(still);
+  }
+  lanes_[names.entry(gone.entry).lane].note_stale(still);
+}
+
+inline void fusion_planner::clear() {
+  for (ready_queue& lane : lanes_) lane.clear();
+  by_age_.clear();
+  for (group& pack : groups_) {
+    pack.ready.assign(pack.ready.size(), item{});
+    pack.count = 0;
+  }
+  place_of_name_.clear();
+  complete_.clear();
+  released_.clear();
+}
+
+inline void fusion_planner::take(readiness_table& table, const item& one,
+                                 std::vector<record_index>& pack) {
+  table[one.index].ready = false;
+  pack.push_back(one.index);
+}
+
+inline void fusion_planner::fill(const name_table& names, readiness_table& table,
+                                 std::uint32_t lane, std::vector<record_index>& pack) {
+  if (!lane_fuses_[lane] || planned_) return;
+  std::uint64_t total = padded(names.entry(table[pack.front()].entry).bytes);
+  while (pack.size() < options_.pack_most) {
+    const item* next = lanes_[lane].front([&table](const item& one) { return stands(table, one); });
+    if (next == nullptr) return;
+    total += padded(names.entry(table[next->index].entry).bytes);
+    if (total > options_.pack_limit) return;
+    take(table, *next, pack);
+    lanes_[lane].pop();
+  }
+}
+
+// The members of a complete pack of the plan, cut where they cannot share a pack: a function of
+// the plan and the signatures alone.
+inline void fusion_planner::split(const name_table& names, const readiness_table& table,
+                                  group& complete) {
+  std::uint64_t total = 0;
+  std::uint32_t lane = none;
+  for (item& one : complete.ready) {
+    const entry_record& entry = names.entry(table[one.index].entry);
+    total += padded(entry.bytes);
+    if (entry.lane != lane || !lane_fuses_[lane] || total > options_.pack_limit ||
+        released_.back().size() == options_.pack_most) {
+      released_.emplace_back();
+      lane = entry.lane;
+      total = padded(entry.bytes);
+    }
+    released_.back().push_back(one);
+    one = item{};
+  }
+  complete.count = 0;
+}
+
+inline void fusion_planner::release(const name_table& names, const readiness_table& table,
+                                    group& some) {
+  for (item& one : some.ready) {
+    if (one.arrival != 0) enqueue(names, table, one);
+    one = item{};
+  }
+  some.count = 0;
+}
+
+inline bool fusion_planner::choose_planned(const name_table& names, readiness_table& table,
+                                           std::vector<record_index>& pack) {
+  while (!released_.empty() || !complete_.empty()) {
+    if (released_.empty()) {
+      group& next = groups_[complete_.front()];
+      complete_.pop_front();
+      if (next.count != next.ready.size()) continue;  // a member has failed since
+      split(names, table, next);
+    }
+    for (const item& one : released_.front()) {
+      if (stands(table, one)) take(table, one, pack);
+    }
+    released_.pop_front();
+    if (!pack.empty()) return true;
+  }
+  return false;
+}
+
+// Who has been passed often enough is older than `patience` of the operations that were elected
+// first in their packs: those are the ones that passed it (R2).
+template <class MembersLost>
+void fusion_planner::choose(const name_table& names, readiness_table& table,
+                            MembersLost members_lost, std::vector<record_index>& pack) {
+  const auto still = [&table](const item& one) { return stands(table, one); };
+  pack.clear();
+  if (planned_) {
+    if (choose_planned(names, table, pack)) return;
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      if (groups_[i].count != 0 && members_lost((*plan_)[i].set)) {
+        release(names, table, groups_[i]);
+      }
+    }
+  }
+  std::uint32_t lane = none;
+  const item* first = planned_ ? nullptr : by_age_.front(still);
+  if (first != nullptr && passes_.size() == options_.patience && first->arrival < passes_.front()) {
+    lane = names.entry(table[first->index].entry).lane;
+    take(table, *first, pack);
+    lanes_[lane].note_stale(still);
+  } else {
+    first = nullptr;
+    for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
+      const item* head = lanes_[i].front(still);
+      if (head != nullptr && (first == nullptr || head->before(*first))) {
+        first = head;
+        lane = i;
+      }
+    }
+    if (first == nullptr) return;
+    take(table, *first, pack);
+    lanes_[lane].pop();
+  }
+  const std::uint64_t arrival = table[pack.front()].arrival;
+  if (passes_.size() < options_.patience) {
+    passes_.push_back(arrival);
+    std::push_heap(passes_.begin(), passes_.end(), std::greater<>{});
+  } else if (!passes_.empty() && arrival > passes_.front()) {
+    std::pop_heap(passes_.begin(), passes_.end(), std::greater<>{});
+    passes_.back() = arrival;
+    std::push_heap(passes_.begin(), passes_.end(), std::greater<>{});
+  }
+  fill(names, table, lane, pack);
+}
+
+inline bool fusion_planner::give_up_plan(const name_table& names, readiness_table& table) {
+  bool held = false;
+  for (group& pack : groups_) {
+    held = held || pack.count != 0;
+    if (planned_) release(names, table, pack);
+  }
+  if (!planned_ || !held) return false;
+  planned_ = false;
+  complete_.clear();
+  return true;
+}
+
+inline std::vector<std::string> fusion_planner::awaited() const {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i].count == 0) continue;
+    for (std::size_t position = 0; position < groups_[i].ready.size(); ++position) {
+      if (groups_[i].ready[position].arrival == 0) {
+        result.push_back((*plan_)[i].names[position]);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace cohort::protocol

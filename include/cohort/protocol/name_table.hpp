@@ -1,0 +1,199 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The names and signatures that a rank knows, each stored once and spoken of by a number.
+
+#include <cohort/protocol/epoch_map.hpp>
+#include <cohort/protocol/signature.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace cohort::protocol {
+
+/// Numbers of this rank alone: of a name in a set, of a name with a signature, of a record.
+using name_index = std::uint32_t;
+using entry_index = std::uint32_t;
+using record_index = std::uint32_t;
+
+/// A name of a process set, with what is counted per name.
+struct name_record {
+  std::uint32_t set = 0;
+  std::string text;
+  bool used = false;
+  bool counted = false;            ///< log: an epoch has been resolved in this generation
+  epoch next = 0;                  ///< client: of the next submission
+  epoch base = 0;                  ///< log: the first unresolved epoch
+  std::vector<epoch> above;        ///< log: resolved epochs above it, ascending
+  epoch sent = -1;                 ///< edge up: last epoch announced completely
+  std::vector<epoch> seen;         ///< edge of each child: the same; empty: nothing seen
+  std::uint64_t announced_in = 0;  ///< edge up: the last message with a complete announcement
+  epoch_map records;
+  epoch_map operations;  ///< client: pending
+  std::vector<entry_index> entries;
+  entry_index recent = none;
+  std::uint32_t held_by = 0;  ///< poison, groups: reasons of others to keep the name
+};
+
+/// A name with a signature: what is compared, counted and cached.
+struct entry_record {
+  name_index name = none;
+  signature sig;
+  call_site site;                   ///< of a rank that announced it in full, if known
+  std::uint32_t uses = 0;           ///< who refers to it: cache, records, operations, actions
+  std::uint32_t id = none;          ///< in the cache
+  std::uint64_t last_use = 0;       ///< cache: log count
+  std::uint64_t reference = 0;      ///< cache: log count of the exchange of sizes that holds
+  std::uint32_t lane = none;        ///< fusion: which entries it may share a pack with
+  std::uint64_t bytes = 0;          ///< fusion
+  std::uint64_t own_reference = 0;  ///< client: the exchange at which its sizes were `own_sizes`
+  std::vector<std::int64_t> own_sizes;
+};
+
+/// Names and entries by number. A number is given again after its owner has gone.
+class name_table {
+ public:
+  /// The number of a name, which is added if it is new.
+  [[nodiscard]] name_index intern(std::uint32_t set, std::string_view text);
+  /// The number of a name's signature, which is added if it is new. It lives until `release` has
+  /// been called once for each `acquire`.
+  [[nodiscard]] entry_index intern(name_index name, const signature& sig);
+
+  /// The number of a name that is known, or `none`.
+  [[nodiscard]] name_index find(std::uint32_t set, std::string_view text) const {
+    if (set >= by_text_.size()) return none;
+    const auto found = by_text_[set].find(text);
+    return found == by_text_[set].end() ? none : found->second;
+  }
+
+  [[nodiscard]] name_record& operator[](name_index name) noexcept { return names_[name]; }
+  [[nodiscard]] const name_record& operator[](name_index name) const noexcept {
+    return names_[name];
+  }
+  [[nodiscard]] entry_record& entry(entry_index entry) noexcept { return entries_[entry]; }
+  [[nodiscard]] const entry_record& entry(entry_index entry) const noexcept {
+    return entries_[entry];
+  }
+
+  void acquire(entry_index entry) noexcept { ++entries_[entry].uses; }
+  void release(entry_index entry) noexcept {
+    if (--entries_[entry].uses == 0) drop(entry);
+  }
+
+  /// Forgets the names that nothing refers to any more.
+  void purge();
+
+  /// One more than the largest number of a name; `used` says which of them exist.
+  [[nodiscard]] std::size_t bound() const noexcept { return names_.size(); }
+  [[nodiscard]] std::size_t name_count() const noexcept {
+    return names_.size() - free_names_.size();
+  }
+  [[nodiscard]] std::size_t entry_count() const noexcept {
+    return entries_.size() - free_entries_.size();
+  }
+
+ private:
+  struct text_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const noexcept {
+      return std::hash<std::string_view>{}(text);
+    }
+  };
+  using text_map = std::unordered_map<std::string, name_index, text_hash, std::equal_to<>>;
+
+  void drop(entry_index entry);
+
+  std::vector<text_map> by_text_;  // per set
+  std::vector<name_record> names_;
+  std::vector<name_index> free_names_;
+  std::vector<entry_record> entries_;
+  std::vector<entry_index> free_entries_;
+  std::unordered_multimap<std::size_t, entry_index> by_hash_;  // of name and signature
+};
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline name_index name_table::intern(std::uint32_t set, std::string_view text) {
+  if (set >= by_text_.size()) by_text_.resize(set + 1);
+  const auto found = by_text_[set].find(text);
+  if (found != by_text_[set].end()) return found->second;
+  name_index name = static_cast<name_index>(names_.size());
+  if (free_names_.empty()) {
+    names_.emplace_back();
+  } else {
+    name = free_names_.back();
+    free_names_.pop_back();
+  }
+  name_record& record = names_[name];
+  record.set = set;
+  record.text = text;
+  record.used = true;
+  by_text_[set].emplace(record.text, name);
+  return name;
+}
+
+inline entry_index name_table::intern(name_index name, const signature& sig) {
+  name_record& owner = names_[name];
+  if (owner.recent != none && entries_[owner.recent].sig == sig) return owner.recent;
+  const std::size_t hash = hash_of(sig) ^ (name * std::size_t{0x9e3779b97f4a7c15U});
+  const auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto at = begin; at != end; ++at) {
+    const entry_record& known = entries_[at->second];
+    if (known.name == name && known.sig == sig) return owner.recent = at->second;
+  }
+  entry_index index = static_cast<entry_index>(entries_.size());
+  if (free_entries_.empty()) {
+    entries_.emplace_back();
+  } else {
+    index = free_entries_.back();
+    free_entries_.pop_back();
+  }
+  entry_record& fresh = entries_[index];
+  fresh.name = name;
+  fresh.sig = sig;
+  fresh.bytes = sig.bytes();
+  by_hash_.emplace(hash, index);
+  owner.entries.push_back(index);
+  return owner.recent = index;
+}
+
+inline void name_table::drop(entry_index index) {
+  entry_record& entry = entries_[index];
+  name_record& owner = names_[entry.name];
+  const std::size_t hash = hash_of(entry.sig) ^ (entry.name * std::size_t{0x9e3779b97f4a7c15U});
+  const auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto at = begin; at != end; ++at) {
+    if (at->second == index) {
+      by_hash_.erase(at);
+      break;
+    }
+  }
+  std::erase(owner.entries, index);
+  if (owner.recent == index) owner.recent = none;
+  entry = entry_record{};
+  free_entries_.push_back(index);
+}
+
+inline void name_table::purge() {
+  for (name_index name = 0; name < names_.size(); ++name) {
+    name_record& record = names_[name];
+    if (!record.used || record.next != 0 || record.base != 0 || !record.above.empty() ||
+        !record.records.empty() || !record.operations.empty() || !record.entries.empty() ||
+        record.held_by != 0) {
+      continue;
+    }
+    by_text_[record.set].erase(record.text);
+    record = name_record{};
+    free_names_.push_back(name);
+  }
+}
+
+}  // namespace cohort::protocol

@@ -1,0 +1,200 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What every rank derives from the log alone: equal on all ranks at equal log positions.
+
+#include <cohort/protocol/message.hpp>
+#include <cohort/protocol/name_table.hpp>
+#include <cohort/protocol/response_cache.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::protocol {
+
+/// What a new generation has subtracted from the epochs of a name.
+struct renumbering {
+  name_index name;
+  epoch by;
+};
+
+/// The state that follows from the log. Names and entries are numbers of this rank; what they stand
+/// for is equal everywhere.
+class replica {
+ public:
+  using operation = std::pair<name_index, epoch>;
+
+  explicit replica(std::size_t sets) : live_(sets) {}
+
+  name_table names;
+  response_cache cache;
+
+  std::uint64_t position = 0;  ///< log items applied
+  std::uint64_t generation = 0;
+  std::uint64_t log_count = 0;     ///< +1 for each operation in an X and for each JOINED
+  std::vector<name_index> groups;  ///< persistent groups
+  rank_set departed;               ///< ranks of which an L has told
+  rank_set abandoned;              ///< those of them that abandoned
+  bool closed = false;
+
+  /// Whether an epoch has ended, by X or F (E2).
+  [[nodiscard]] bool resolved(name_index name, epoch number) const noexcept;
+  /// Whether it needs a rank that has left (L3).
+  [[nodiscard]] bool dead(name_index name, epoch number) const;
+  /// Whether a decision about it is known, or none will come.
+  [[nodiscard]] bool settled(name_index name, epoch number) const {
+    return closed || resolved(name, number) || dead(name, number);
+  }
+  /// Ends an epoch. It must not have ended before.
+  void resolve(name_index name, epoch number);
+
+  /// Names with epochs resolved in this generation: what the capacity of the name table bounds
+  /// (P8).
+  [[nodiscard]] std::size_t names_in_use() const noexcept { return in_use_; }
+
+  /// Whether a member of the set has left.
+  [[nodiscard]] bool has_leaver(std::uint32_t set) const noexcept { return live_[set].has_value(); }
+  [[nodiscard]] bool any_leaver() const noexcept;
+  /// The operations that can still be elected in a set with a leaver.
+  [[nodiscard]] const std::set<operation>& live(std::uint32_t set) const { return *live_[set]; }
+  /// Whether nothing can be elected any more in the sets that somebody has left.
+  [[nodiscard]] bool nothing_live() const noexcept;
+  /// Leaves alive only what is in the list, too (L3).
+  void restrict(std::uint32_t set, const std::set<operation>& pending);
+
+  /// G: keeps the most recently used entries of the cache; numbers ids and epochs from zero again.
+  /// Returns what was subtracted; the names of other tables are the caller's to renumber. (G1)
+  std::vector<renumbering> new_generation(std::size_t keep);
+
+  /// A number that tells different states apart, and is equal for equal ones on any rank (P5).
+  [[nodiscard]] std::uint64_t digest() const;
+
+ private:
+  std::vector<std::optional<std::set<operation>>> live_;  // per set
+  std::size_t in_use_ = 0;
+};
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline bool replica::resolved(name_index name, epoch number) const noexcept {
+  const name_record& record = names[name];
+  return number < record.base ||
+         (!record.above.empty() &&
+          std::binary_search(record.above.begin(), record.above.end(), number));
+}
+
+inline bool replica::dead(name_index name, epoch number) const {
+  const auto& live = live_[names[name].set];
+  return live && !live->contains({name, number});
+}
+
+inline void replica::resolve(name_index name, epoch number) {
+  name_record& record = names[name];
+  if (resolved(name, number)) {
+    throw protocol_error(fault::out_of_place, "'" + record.text + "' epoch " +
+                                                  std::to_string(number) + " is resolved twice");
+  }
+  if (!record.counted) ++in_use_;
+  record.counted = true;
+  if (number == record.base) {
+    ++record.base;
+    std::size_t taken = 0;
+    while (taken < record.above.size() && record.above[taken] == record.base) {
+      ++record.base;
+      ++taken;
+    }
+    if (taken != 0) {
+      record.above.erase(record.above.begin(),
+                         record.above.begin() + static_cast<std::ptrdiff_t>(taken));
+    }
+  } else {
+    record.above.insert(std::lower_bound(record.above.begin(), record.above.end(), number), number);
+  }
+  if (auto& live = live_[record.set]) live->erase({name, number});
+}
+
+inline bool replica::any_leaver() const noexcept {
+  return std::any_of(live_.begin(), live_.end(), [](const auto& live) { return live.has_value(); });
+}
+
+inline bool replica::nothing_live() const noexcept {
+  return std::all_of(live_.begin(), live_.end(),
+                     [](const auto& live) { return !live || live->empty(); });
+}
+
+inline void replica::restrict(std::uint32_t set, const std::set<operation>& pending) {
+  auto& live = live_[set];
+  std::set<operation> rest;
+  for (const operation& one : pending) {
+    if (names[one.first].set == set && !resolved(one.first, one.second) &&
+        (!live || live->contains(one))) {
+      rest.insert(one);
+    }
+  }
+  live = std::move(rest);
+}
+
+inline std::vector<renumbering> replica::new_generation(std::size_t keep) {
+  cache.new_generation(names, keep);
+  std::vector<renumbering> result;
+  in_use_ = 0;
+  for (name_index name = 0; name < names.bound(); ++name) {
+    name_record& record = names[name];
+    record.counted = false;
+    if (record.base != 0) {
+      result.push_back({name, record.base});
+      for (epoch& number : record.above) number -= record.base;
+    }
+  }
+  for (auto& live : live_) {
+    if (!live) continue;
+    std::set<operation> moved;
+    for (const auto& [name, number] : *live) moved.emplace(name, number - names[name].base);
+    live = std::move(moved);
+  }
+  for (const renumbering& change : result) names[change.name].base = 0;
+  ++generation;
+  return result;
+}
+
+inline std::uint64_t replica::digest() const {
+  const auto mix = [](std::uint64_t seed, std::uint64_t value) {
+    seed ^= value + 0x9e3779b97f4a7c15U + (seed << 6U) + (seed >> 2U);
+    return seed * 0xbf58476d1ce4e5b9U;
+  };
+  const auto name_hash = [&](name_index name) {
+    return mix(names[name].set, std::hash<std::string>{}(names[name].text));
+  };
+  std::uint64_t result = mix(mix(generation, log_count), closed ? 1 : 0);
+  for (const name_index group : groups) result = mix(result, name_hash(group));
+  for (const entry_index index : cache.entries()) {
+    const entry_record& entry = names.entry(index);
+    result = mix(mix(result, name_hash(entry.name)), hash_of(entry.sig));
+    result = mix(mix(result, entry.last_use), entry.reference);
+  }
+  std::uint64_t sum = 0;  // in no order
+  for (name_index name = 0; name < names.bound(); ++name) {
+    const name_record& record = names[name];
+    if (record.base != 0) sum += mix(name_hash(name), static_cast<std::uint64_t>(record.base));
+    for (const epoch number : record.above) {
+      sum += mix(mix(name_hash(name), 1), static_cast<std::uint64_t>(number));
+    }
+  }
+  for (std::size_t set = 0; set < live_.size(); ++set) {
+    if (!live_[set]) continue;
+    sum += mix(3, set);
+    for (const auto& [name, number] : *live_[set]) {
+      sum += mix(mix(name_hash(name), 2), static_cast<std::uint64_t>(number));
+    }
+  }
+  return mix(result, sum);
+}
+
+}  // namespace cohort::protocol

@@ -1,0 +1,99 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file In which order and where the parts of elected operations are posted on one rank.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace cohort::protocol {
+
+/// Elected operations start in log order from one queue (X1). Most are posted whole, at once, on
+/// the communicator that the set shares. One with later parts (data after sizes, pieces with a
+/// window) posts these on the communicator of a *slot*, which it takes when it starts and keeps
+/// until its last part is posted here; without slots the later parts of two operations cross, and
+/// ranks disagree on the order of calls (X2). An operation whose sizes are known waits for the
+/// exchange that told them (Z4). In a stream domain everything shares one slot: the next operation
+/// starts when all parts of the one before are posted (D1).
+class start_queue {
+ public:
+  /// One operation, or a pack, which is one.
+  struct item {
+    std::uint32_t set = 0;
+    std::uint64_t log_count = 0;  ///< of the operation; names it here
+    bool exchanges = false;       ///< its first part exchanges sizes
+    bool later_parts = false;     ///< it has parts after the first; so has what exchanges
+    std::uint64_t reference = 0;  ///< log count of the exchange whose sizes it uses; 0: none
+  };
+  struct started {
+    item what;
+    std::uint32_t slot = 0;  ///< of its later parts
+  };
+
+  /// `slots` communicators per set for later parts, at least one.
+  explicit start_queue(std::uint32_t slots, bool stream_domain = false)
+      : slots_(slots == 0 ? 1 : slots), stream_(stream_domain) {}
+
+  /// In log order.
+  void push(const item& what) { waiting_.push_back(what); }
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+
+  /// Whether the operation at the head can start.
+  [[nodiscard]] bool ready() const;
+  /// Starts it: the caller posts its first part. It must be ready.
+  started next();
+  /// The exchange of sizes of a started operation is complete here.
+  void exchanged(std::uint64_t log_count) { exchanging_.erase(log_count); }
+  /// The last part of a started operation has been posted here. Not for those of one part.
+  void posted_last(std::uint32_t set, std::uint32_t slot) { taken_.erase(key(set, slot)); }
+
+ private:
+  using slot_key = std::pair<std::uint32_t, std::uint32_t>;
+
+  [[nodiscard]] slot_key key(std::uint32_t set, std::uint32_t slot) const noexcept {
+    return stream_ ? slot_key{0, 0} : slot_key{set, slot};
+  }
+  // Members of a set see all its operations, so they count the same.
+  [[nodiscard]] std::uint32_t slot_of_next(std::uint32_t set) const {
+    const auto found = turns_.find(set);
+    return stream_ || found == turns_.end() ? 0 : found->second % slots_;
+  }
+
+  std::uint32_t slots_;
+  bool stream_;
+  std::deque<item> waiting_;
+  std::map<std::uint32_t, std::uint32_t> turns_;  // per set: operations with later parts so far
+  std::set<slot_key> taken_;
+  std::set<std::uint64_t> exchanging_;
+};
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline bool start_queue::ready() const {
+  if (waiting_.empty()) return false;
+  const item& head = waiting_.front();
+  if (head.reference != 0 && exchanging_.contains(head.reference)) return false;  // [Z4]
+  if (!stream_ && !head.later_parts) return true;
+  return !taken_.contains(key(head.set, slot_of_next(head.set)));  // [X2]
+}
+
+inline start_queue::started start_queue::next() {
+  started result{waiting_.front(), 0};
+  waiting_.pop_front();
+  const item& what = result.what;
+  if (what.exchanges) exchanging_.insert(what.log_count);
+  if (what.later_parts) {
+    result.slot = slot_of_next(what.set);
+    ++turns_[what.set];
+    taken_.insert(key(what.set, result.slot));
+  }
+  return result;
+}
+
+}  // namespace cohort::protocol

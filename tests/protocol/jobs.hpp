@@ -1,0 +1,449 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Jobs for the checker: random ones, and small ones of which every interleaving is tried.
+
+#include "protocol/world.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace protocol_test {
+
+/// What disturbs a random job.
+struct disturbances {
+  bool mismatch, skip, cancel, join, missing_join, persistent, frozen, stall, sizes, abandon, drain,
+      coalesce, slow;
+};
+
+inline signature signature_of(op_kind kind, std::int64_t extent, int priority, int root = -1) {
+  signature sig;
+  sig.kind = kind;
+  sig.element_size = 4;
+  sig.dimensions = {extent};
+  sig.priority = priority;
+  sig.root = root;
+  return sig;
+}
+
+/// A kind at random; a bundle is an all_reduce with members.
+inline signature random_signature(rng& random, int root, bool mostly_reduce) {
+  static const std::vector<op_kind> kinds{
+      op_kind::all_reduce, op_kind::reduce_scatter, op_kind::barrier,   op_kind::broadcast,
+      op_kind::all_reduce, op_kind::all_gather,     op_kind::all_to_all};
+  const std::size_t chosen = random.below(kinds.size() + (mostly_reduce ? 20 : 0));
+  const op_kind kind = chosen < kinds.size() ? kinds[chosen] : op_kind::all_reduce;
+  signature sig = signature_of(kind, random.between(1, 3), random.between(0, 2),
+                               kind == op_kind::broadcast ? root : -1);
+  if (chosen == 4) sig.members = "a:4;b:8";
+  return sig;
+}
+
+/// "#" is the reserved name of unnamed operations.
+inline signature named(signature sig, const std::string& name) {
+  if (name == "#") sig.flags |= signature_flag::unnamed;
+  return sig;
+}
+
+/// The same slots on every rank, interleaved at random but in order per name, then disturbed.
+inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
+                                                                   const disturbances& on,
+                                                                   instance& inst, bool drain) {
+  const auto ranks = inst.nodes.size();
+  std::vector<std::vector<std::vector<step>>> programs(ranks);
+  const int join_set = on.join ? static_cast<int>(random.below(inst.sets.size())) : -1;
+  for (std::uint32_t s = 0; s < inst.sets.size(); ++s) {
+    const bool joins = static_cast<int>(s) == join_set;
+    const std::set<int>& members = inst.sets[s];
+    const int root = *members.begin();
+    const std::string alphabet = "abc#";
+    const int names = random.between(1, 4);
+    std::vector<std::vector<signature>> kinds(static_cast<std::size_t>(names));
+    static const std::vector<int> how_many{1, 1, 2, 3};
+    for (auto& list : kinds) {
+      for (int n = random.choice(how_many); n > 0; --n) {
+        list.push_back(random_signature(random, root, on.frozen));
+      }
+    }
+    using slot = std::pair<int, signature>;
+    std::vector<std::vector<slot>> phases(
+        static_cast<std::size_t>(joins ? random.between(1, 3) : 1));
+    for (std::vector<slot>& phase : phases) {
+      for (int n = random.between(2, 8) + (on.frozen ? 4 : 0); n > 0; --n) {
+        const int name = random.between(0, names - 1);
+        phase.emplace_back(name, random.choice(kinds[static_cast<std::size_t>(name)]));
+      }
+    }
+    const int starts = random.between(1, 4);
+    static const std::vector<double> waits{0, .3, 1};
+    const double wait = drain ? 0 : random.choice(waits);
+    for (const int rank : members) {
+      std::vector<std::vector<step>> lanes(
+          static_cast<std::size_t>(joins ? 1 : random.between(1, 3)));
+      for (std::size_t p = 0; p < phases.size(); ++p) {
+        std::map<int, std::deque<slot>> mine;
+        for (const slot& one : phases[p]) mine[one.first].push_back(one);
+        std::vector<slot> shuffled = phases[p];
+        random.shuffle(shuffled);
+        std::vector<slot> todo;
+        for (const slot& one : shuffled) {
+          todo.push_back(mine[one.first].front());
+          mine[one.first].pop_front();
+        }
+        if (joins && random.happens(.5)) {  // uneven work
+          todo.resize(static_cast<std::size_t>(random.between(0, static_cast<int>(todo.size()))));
+        }
+        for (std::size_t i = 0; i < todo.size(); ++i) {
+          auto [name, sig] = todo[i];
+          if (on.skip && random.happens(.08)) continue;
+          if (on.mismatch && random.happens(.08)) {
+            switch (random.below(3)) {
+              case 0:
+                sig.dimensions = {9};
+                break;
+              case 1:
+                sig = random.choice(kinds[static_cast<std::size_t>(name)]);
+                break;
+              default:
+                sig = random_signature(random, root, on.frozen);
+            }
+          }
+          step what;
+          what.key = static_cast<int>(p * 100 + i);
+          what.name = {s, alphabet.substr(static_cast<std::size_t>(name), 1)};
+          what.sig = named(sig, what.name.second);
+          what.size = on.sizes && random.below(4) == 3 ? 2 : 1;
+          what.wait = random.happens(wait);
+          std::vector<step>& lane =
+              lanes[(static_cast<std::size_t>(name) + static_cast<std::size_t>(rank)) %
+                    lanes.size()];
+          lane.push_back(what);
+          if (on.cancel && random.happens(.12)) {
+            what.what = step::kind::cancel;
+            lane.push_back(what);
+          }
+        }
+        const bool forgets = on.missing_join && p + 1 == phases.size() && random.happens(.3);
+        if (joins && !forgets) {
+          step what;
+          what.what = step::kind::join;
+          what.name = {s, "join"};
+          lanes[0].push_back(what);
+        }
+      }
+      for (std::vector<step>& lane : lanes) {  // some cancellations later
+        for (std::size_t i = 0; i < lane.size(); ++i) {
+          if (lane[i].what != step::kind::cancel || !random.happens(.6)) continue;
+          const auto to = static_cast<std::size_t>(
+              random.between(static_cast<int>(i), static_cast<int>(lane.size()) - 1));
+          std::rotate(lane.begin() + static_cast<std::ptrdiff_t>(i),
+                      lane.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                      lane.begin() + static_cast<std::ptrdiff_t>(to) + 1);
+          if (to != i) --i;
+          if (random.happens(.3)) break;
+        }
+      }
+      const auto insert = [&](const step& what) {
+        lanes[0].insert(
+            lanes[0].begin() + static_cast<std::ptrdiff_t>(random.below(lanes[0].size() + 1)),
+            what);
+      };
+      if (on.persistent && inst.sets.size() == 1) {
+        step what;
+        what.name = {s, "persistent"};
+        what.key = -1;
+        what.what = step::kind::start;
+        static const std::vector<int> more{0, 0, 0, -1, 1};
+        for (int n = starts + random.choice(more); n > 0; --n) insert(what);
+        if (!on.skip || random.happens(.9)) {
+          what.what = step::kind::submit;
+          what.sig = signature_of(op_kind::group_create, 1, 0);
+          what.wait = random.happens(.7);
+          lanes[0].insert(lanes[0].begin(), what);
+        }
+      }
+      if (on.stall) {
+        step what;
+        what.what = step::kind::stall;
+        insert(what);
+      }
+      for (auto& lane : lanes) programs[static_cast<std::size_t>(rank)].push_back(std::move(lane));
+    }
+  }
+  return programs;
+}
+
+/// A random job: ranks, tree, sets, programs.
+inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = false) {
+  auto result = std::make_unique<world>(rng(seed * 0x9e3779b97f4a7c15U + 1));
+  world& job = *result;
+  rng& random = job.random();
+  static const std::vector<int> sizes{1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 10, 12};
+  const int n = random.choice(sizes);
+  const int arity = random.between(2, 8);
+  const double form = random.real();
+  const bool shuffled = random.happens(.5);
+  disturbances on{};
+  on.mismatch = random.happens(.4);
+  on.skip = random.happens(.4);
+  on.cancel = random.happens(.5);
+  on.join = random.happens(.4);
+  on.missing_join = random.happens(.2);
+  on.persistent = random.happens(.4);
+  on.frozen = random.happens(.2);
+  on.stall = random.happens(.2);
+  on.sizes = random.happens(.5);
+  on.abandon = random.happens(.15);
+  on.drain = random.happens(.5);
+  on.coalesce = random.happens(.3);
+  on.slow = random.happens(.7);
+  const auto some = [&] {
+    const std::vector<int> list = random.sample(n, random.between(1, n));
+    return std::set<int>(list.begin(), list.end());
+  };
+  std::set<int> everyone;
+  for (int rank = 0; rank < n; ++rank) everyone.insert(rank);
+  std::vector<std::vector<std::set<int>>> layout{{everyone}};  // one instance, one process set
+  if (form > .8) {  // overlapping sets on one device: one order domain [D1]
+    job.stream = true;
+    layout = {{everyone, some(), some()}};
+  } else if (form > .6) {  // overlapping sets with an instance each
+    layout.clear();
+    for (int i = random.between(2, 3); i > 0; --i) layout.push_back({some()});
+  }
+  job.tracing = tracing;
+  job.drain = on.drain;
+  job.coalesce = on.coalesce;
+  job.undisturbed = on.drain && !on.mismatch && !on.skip && !on.cancel && !on.join && !on.abandon &&
+                    !on.persistent;
+  for (const std::vector<std::set<int>>& sets : layout) {
+    std::set<int> members;
+    for (const std::set<int>& set : sets) members.insert(set.begin(), set.end());
+    const std::vector<int> world_rank(members.begin(), members.end());
+    std::vector<std::set<int>> local(sets.size());  // ranks of the instance
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      for (std::size_t i = 0; i < world_rank.size(); ++i) {
+        if (sets[s].contains(world_rank[i])) local[s].insert(static_cast<int>(i));
+      }
+    }
+    std::vector<int> parents{-1};
+    std::vector<int> children(world_rank.size());
+    for (int i = 1; i < static_cast<int>(world_rank.size()); ++i) {
+      int parent = (i - 1) / arity;
+      if (shuffled) {
+        do {
+          parent = static_cast<int>(random.below(static_cast<std::size_t>(i)));
+        } while (children[static_cast<std::size_t>(parent)] >= arity);
+      }
+      ++children[static_cast<std::size_t>(parent)];
+      parents.push_back(parent);
+    }
+    static const std::vector<std::size_t> name_capacities{2, 3, 99};
+    static const std::vector<std::size_t> in_flights{1, 2, 99};
+    static const std::vector<std::size_t> firsts{1, 99};
+    static const std::vector<std::uint32_t> slots{1, 2, 3, 99};
+    static const std::vector<std::uint64_t> packs{64, 128, 192};
+    node_options options;
+    options.cache_capacity = static_cast<std::size_t>(random.between(1, 4));
+    options.name_capacity = random.choice(name_capacities);
+    options.in_flight = random.choice(in_flights);
+    options.cache_keep = random.below(options.cache_capacity);
+    options.firsts = random.choice(firsts);
+    options.fusion.patience = static_cast<std::size_t>(random.between(1, 8));
+    options.fusion.pack_limit = random.choice(packs);
+    if (on.frozen) {
+      static const std::vector<std::vector<std::string>> cuts{
+          {"abc", "#"}, {"ab", "c#"}, {"a#", "bc"}};
+      const std::vector<std::string>& cut = random.choice(cuts);
+      auto plan = std::make_shared<std::vector<frozen_pack>>();
+      for (std::uint32_t s = 0; s < sets.size(); ++s) {
+        for (const std::string& letters : cut) {
+          frozen_pack pack{s, {}};
+          for (const char letter : letters) pack.names.emplace_back(1, letter);
+          plan->push_back(std::move(pack));
+        }
+      }
+      options.plan = std::move(plan);
+    }
+    job.add(local, world_rank, parents, options, random.choice(slots));
+  }
+  for (int number = 0; number < static_cast<int>(layout.size()); ++number) {
+    instance& inst = job.instances()[static_cast<std::size_t>(number)];
+    std::set<int> abandon;
+    for (int rank = 0; rank < static_cast<int>(inst.nodes.size()); ++rank) {
+      if (on.abandon && random.happens(.3)) abandon.insert(rank);
+    }
+    job.add_programs(number, random_programs(random, on, inst, on.drain), abandon);
+  }
+  job.add_random_actors();
+  job.run(on.slow);
+  return result;
+}
+
+// ---- small jobs
+// ----------------------------------------------------------------------------------
+
+/// A job of a few ranks. Per rank a program, lanes apart by |. a+: `a` with another signature,
+/// !a: cancel it, ?a: its deadline passes, g and h: all_gather, J: join, P: create a persistent
+/// group (p: without waiting), S: start it, Q: stall query; at the end of its program a rank
+/// leaves.
+struct small_job {
+  const char* name;
+  int arity;  // 1: a chain, rank 1 is an inner node
+  std::vector<std::string> programs;
+  std::size_t capacity = 2;
+  std::size_t names = 99;
+  std::uint32_t slots = 99;
+  std::set<int> abandon = {};
+};
+
+inline const std::vector<small_job>& small_jobs() {
+  static const std::vector<small_job> jobs{
+      {"withdraw", 1, {"a a", "a a", "a !a a"}},
+      {"withdraw twice", 2, {"a", "a !a a", "a a !a"}},
+      {"withdraw, inner", 1, {"a b", "a !a", "b a"}},
+      {"deadline", 1, {"a b", "a", "a b ?b"}},
+      {"deadline, generation", 1, {"a b", "b a", "b ?b a"}, 1, 1},
+      {"sizes", 1, {"g h g", "g h g", "h g g"}, 2, 99, 2},
+      {"sizes, join", 1, {"g g J", "g g J", "J"}, 2, 99, 2},
+      {"mismatch", 1, {"a a", "a+ !a+ a", "a a"}},
+      {"mismatch, one absent", 2, {"b", "a b", "a+ b"}},
+      {"mismatch, tree", 2, {"", "a", "a", "a+"}},
+      {"generation", 1, {"a b", "b a", "b !b a"}, 1, 1},
+      {"generation, ahead", 1, {"a a b", "a a", "a b"}, 1},
+      {"join", 1, {"a b J a", "a J a", "J a"}},
+      {"join, withdraw", 1, {"a b !b J", "a J a", "J"}},
+      {"join, missing", 1, {"a b", "a J", "b J"}},
+      {"join, generation", 1, {"a b J", "a J", "J b"}, 1},
+      {"join, tree", 2, {"a J", "J", "a J", "b J"}},
+      {"leave", 1, {"a b", "a", "b a"}},
+      {"leave, crossed", 2, {"a", "b a", "c a"}},
+      {"leave, lanes", 1, {"a|b", "b a", "a"}},
+      {"abandon", 1, {"a b", "a b", "b a"}, 2, 99, 99, {1}},
+      {"stall", 1, {"", "a Q", "a+"}},
+      {"persistent", 1, {"P S", "P S S", "P"}},
+      {"persistent, late", 1, {"P S", "p"}},
+      {"persistent, abandon", 2, {"P S", "P S", "P S"}, 2, 99, 99, {2}},
+      {"persistent, join", 1, {"P S J", "P J S", "J"}},
+  };
+  return jobs;
+}
+
+inline step small_step(const std::string& word, std::map<std::string, int>& keys) {
+  const auto key_of = [&keys](const std::string& text) {
+    return keys.emplace(text, static_cast<int>(keys.size())).first->second;
+  };
+  step what;
+  if (word == "J") {
+    what.what = step::kind::join;
+    what.name = {0, "join"};
+  } else if (word == "S") {
+    what.what = step::kind::start;
+    what.key = key_of("P");
+    what.name = {0, "P"};
+  } else if (word == "Q") {
+    what.what = step::kind::stall;
+  } else if (word[0] == '!' || word[0] == '?') {
+    what.what = step::kind::cancel;
+    what.key = key_of(word.substr(1));
+    what.deadline = word[0] == '?';
+  } else if (word == "P" || word == "p") {
+    what.key = key_of("P");
+    what.name = {0, "P"};
+    what.sig = signature_of(op_kind::group_create, 1, 0);
+    what.wait = word == "P";
+  } else {
+    const bool gathers = word[0] == 'g' || word[0] == 'h';
+    what.key = key_of(word);
+    what.name = {0, word.substr(0, 1)};
+    what.sig = signature_of(gathers ? op_kind::all_gather : op_kind::all_reduce,
+                            static_cast<std::int64_t>(word.size()), 0);
+  }
+  return what;
+}
+
+inline world small_world(const small_job& job) {
+  world result(rng(0, true));
+  const int ranks = static_cast<int>(job.programs.size());
+  std::set<int> members;
+  std::vector<int> world_rank;
+  std::vector<int> parents;
+  for (int rank = 0; rank < ranks; ++rank) {
+    members.insert(rank);
+    world_rank.push_back(rank);
+    parents.push_back(rank == 0 ? -1 : (rank - 1) / job.arity);
+  }
+  node_options options;
+  options.cache_capacity = job.capacity;
+  options.cache_keep = 0;
+  options.name_capacity = job.names;
+  options.in_flight = options.firsts = 99;
+  options.fusion.patience = 9;
+  options.fusion.pack_limit = 0;  // the model's choices, all of them the first
+  result.add({members}, world_rank, parents, options, job.slots);
+  std::vector<std::vector<std::vector<step>>> programs;
+  for (const std::string& text : job.programs) {
+    std::map<std::string, int> keys;
+    programs.emplace_back();
+    programs.back().emplace_back();
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+      for (std::size_t bar = word.find('|'); bar != std::string::npos; bar = word.find('|')) {
+        programs.back().back().push_back(small_step(word.substr(0, bar), keys));
+        programs.back().emplace_back();
+        word.erase(0, bar + 1);
+      }
+      programs.back().back().push_back(small_step(word, keys));
+    }
+  }
+  result.add_programs(0, std::move(programs), job.abandon);
+  result.add_small_actors();
+  return result;
+}
+
+struct exploration {
+  std::size_t states = 0;
+  std::size_t ends = 0;
+  bool complete = false;
+};
+
+/// Depth first over all states: messages are sent at once; programs step and messages arrive in any
+/// order. Throws violation.
+inline exploration explore(const small_job& job, std::size_t limit) {
+  exploration result;
+  std::unordered_set<std::uint64_t> seen;
+  std::vector<world> stack;
+  stack.push_back(small_world(job));
+  while (!stack.empty() && seen.size() < limit) {
+    const world here = std::move(stack.back());
+    stack.pop_back();
+    bool stuck = true;
+    const std::size_t last = here.actors.size() - 1;
+    for (std::size_t i = 0; i <= last; ++i) {
+      if (i == last && !stuck) continue;  // quiet(): only when stuck
+      world next = here;
+      next.bind();
+      if (!next.act(next.actors[i])) continue;
+      next.settle();
+      stuck = false;
+      if (seen.insert(next.digest()).second) stack.push_back(std::move(next));
+    }
+    if (stuck) {
+      world end = here;
+      end.final();
+      ++result.ends;
+    }
+  }
+  result.states = seen.size();
+  result.complete = stack.empty();
+  return result;
+}
+
+}  // namespace protocol_test
