@@ -21,7 +21,11 @@ using bytes = std::vector<std::byte>;
 struct rewriter {
   explicit rewriter(bytes& out) : to(out) {}
 
-  void on_id(std::uint32_t id) { ids.insert(id); }
+  // As a node does for an id beyond its cache.
+  void on_id(std::uint32_t id) {
+    if (id > 100'000) throw protocol_error(fault::malformed, "unknown id");
+    ids.insert(id);
+  }
   void flush_ids() {
     ids.write(to);
     ids.clear();

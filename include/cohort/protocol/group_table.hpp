@@ -16,7 +16,7 @@
 namespace cohort::protocol {
 
 /// Starts of one group: the least and the most of some ranks.
-struct group_starts {
+struct start_range {
   name_index group = none;
   std::uint64_t least = 0;
   std::uint64_t most = 0;
@@ -40,29 +40,29 @@ class group_table {
   /// Begins to gather anew.
   void gather() { counts_.clear(); }
   /// Takes the counts of a source; true when `sources` of them have told.
-  bool add(int source, std::vector<group_starts> counts, std::size_t sources) {
+  bool add(int source, std::vector<start_range> counts, std::size_t sources) {
     counts_[source] = std::move(counts);
     return counts_.size() == sources;
   }
   /// Sources that have told.
   [[nodiscard]] std::size_t gathered() const noexcept { return counts_.size(); }
   /// The least and the most over all that have told, in the order of their groups.
-  [[nodiscard]] std::vector<group_starts> total() const;
+  [[nodiscard]] std::vector<start_range> total() const;
 
  private:
   std::map<name_index, std::uint64_t> starts_;
-  std::map<int, std::vector<group_starts>> counts_;  // by source
+  std::map<int, std::vector<start_range>> counts_;  // by source
 };
 
-inline std::vector<group_starts> group_table::total() const {
-  std::vector<group_starts> result;
+inline std::vector<start_range> group_table::total() const {
+  std::vector<start_range> result;
   for (const auto& [source, counts] : counts_) {
     if (result.empty()) {
       result = counts;
       continue;
     }
-    for (group_starts& group : result) {
-      for (const group_starts& other : counts) {
+    for (start_range& group : result) {
+      for (const start_range& other : counts) {
         if (other.group != group.group) continue;
         group.least = std::min(group.least, other.least);
         group.most = std::max(group.most, other.most);

@@ -64,7 +64,7 @@ enum class departure : std::uint8_t { drained, abandoned };
 struct side {
   signature sig;
   rank_set ranks;
-  call_site site;  ///< of one of them
+  call_site site;  ///< of one of them; for a cached signature, where one rank has used it before
 };
 
 /// Why an operation failed, with the facts that its awaiters are told. Equal on all ranks, but for

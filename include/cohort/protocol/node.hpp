@@ -80,6 +80,11 @@ class node {
   /// Starts a persistent group without asking anybody: the number of the start, or nothing if it
   /// is refused (H1, H3).
   std::optional<std::uint64_t> start_group(std::uint32_t set, std::string_view name);
+  /// How often this rank has started it; the `detail` of a group_remove (H5).
+  [[nodiscard]] std::uint64_t group_starts(std::uint32_t set, std::string_view name) const {
+    const name_index known = log_.names.find(set, name);
+    return known == none ? 0 : groups_.starts(known);
+  }
   /// Whether completions of persistent groups are to be held back (H3).
   [[nodiscard]] bool holds_group_completions() const noexcept {
     return groups_.frozen && !groups_.drained;
@@ -185,7 +190,7 @@ class node {
   void on_join(int source, std::uint32_t set);
   [[nodiscard]] bool all_joined(std::uint32_t set) const noexcept;
   void on_leave(const waiting_leave& one);
-  void on_counts(int source, std::vector<group_starts> counts);
+  void on_counts(int source, std::vector<start_range> counts);
   void on_fault(const data_fault& cause);
   void on_end(int source);
   void end();
@@ -217,7 +222,7 @@ class node {
   void apply_generation(std::size_t keep);
   void purge_names();
   void apply_left(const waiting_leave& one);
-  void apply_drain(const std::vector<group_starts>& counts);
+  void apply_drain(const std::vector<start_range>& counts);
   void apply_close(const closing& item);
   void observed(part item, name_index name = none, epoch number = 0, const verdict* why = nullptr);
 
@@ -225,7 +230,7 @@ class node {
   [[nodiscard]] name_index resolve_name(const wire_name& name);
   [[nodiscard]] entry_index resolve_entry(const wire_entry& entry);
   [[nodiscard]] waiting_leave resolve_leave(const leaving& one);
-  [[nodiscard]] std::vector<group_starts> resolve_counts(const std::vector<start_count>& counts);
+  [[nodiscard]] std::vector<start_range> resolve_counts(const std::vector<start_count>& counts);
   void require_set(std::uint64_t set) const;
   [[nodiscard]] static std::uint64_t bit(int source) noexcept {
     return std::uint64_t{1} << static_cast<unsigned>(source);

@@ -168,12 +168,12 @@ inline void node::on_leave(const waiting_leave& one) {
 }
 
 // [H4]
-inline void node::on_counts(int source, std::vector<group_starts> counts) {
+inline void node::on_counts(int source, std::vector<start_range> counts) {
   if (!groups_.add(source, std::move(counts), static_cast<std::size_t>(tree_.child_count()) + 1)) {
     return;
   }
   std::vector<start_count> total;
-  for (const group_starts& group : groups_.total()) {
+  for (const start_range& group : groups_.total()) {
     total.push_back({wire_name_of(log_.names, group.group), group.least, group.most});
   }
   if (tree_.is_root()) {

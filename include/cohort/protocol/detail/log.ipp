@@ -238,7 +238,7 @@ inline void node::apply_left(const waiting_leave& one) {
 }
 
 inline void node::send_counts() {
-  std::vector<group_starts> mine;
+  std::vector<start_range> mine;
   for (const name_index group : log_.groups) {
     mine.push_back({group, groups_.starts(group), groups_.starts(group)});
   }
@@ -247,9 +247,9 @@ inline void node::send_counts() {
 }
 
 // DRAIN persistent groups: the rank makes up for starts that it has not made. [H4]
-inline void node::apply_drain(const std::vector<group_starts>& counts) {
+inline void node::apply_drain(const std::vector<start_range>& counts) {
   groups_.drained = true;
-  for (const group_starts& group : counts) {
+  for (const start_range& group : counts) {
     action make_up;
     make_up.kind = action_kind::drain;
     make_up.set = log_.names[group.group].set;

@@ -46,8 +46,8 @@ inline waiting_leave node::resolve_leave(const leaving& one) {
   return result;
 }
 
-inline std::vector<group_starts> node::resolve_counts(const std::vector<start_count>& counts) {
-  std::vector<group_starts> result;
+inline std::vector<start_range> node::resolve_counts(const std::vector<start_count>& counts) {
+  std::vector<start_range> result;
   for (const start_count& one : counts) {
     result.push_back({resolve_name(one.group), one.least, one.most});
   }

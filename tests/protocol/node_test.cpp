@@ -1,0 +1,308 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Nodes that talk to each other: who sees what, and what it costs.
+
+#include "support/catch.hpp"
+
+#include "protocol/fake_job.hpp"
+
+#include <cohort/protocol.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace protocol_test;
+
+TEST_CASE("an operation starts once every rank has submitted it, in the same order everywhere") {
+  fake_job job(5, 2);
+  for (int rank = 0; rank < 5; ++rank) {
+    const std::vector<std::string> names{"a", "b", "c"};
+    for (int i = 0; i < 3; ++i) {
+      job.submit(rank, names[static_cast<std::size_t>((i + rank) % 3)]);
+      job.settle();
+    }
+    if (rank < 4) CHECK(job.log(0).empty());
+  }
+  for (int rank = 0; rank < 5; ++rank) {
+    CHECK(job.log(rank).size() == 3);
+    CHECK(job.log(rank) == job.log(0));
+  }
+}
+
+TEST_CASE("a contradiction about a new name is found before the last rank has submitted") {
+  fake_job job(6, 2);
+  signature other = sum_of(4);
+  other.dimensions = {7};
+  other.root = 3;
+  job.submit(3, "w", other);
+  job.settle();
+  job.submit(5, "w");
+  job.settle();
+  for (const int rank : {3, 5}) {
+    REQUIRE(job.log(rank).size() == 1);
+    CHECK(job.log(rank)[0] ==
+          "'w': shape differs: 7 on rank 3 (rank3.cpp:1), 4 on rank 5 (rank5.cpp:1); root differs: "
+          "3 on rank 3, -1 on rank 5");
+  }
+  const submission late = job.submit(0, "w");  // poison
+  CHECK(late.status == submission_status::failed);
+  CHECK(late.why->kind == failure_kind::mismatch);
+  for (const int rank : {1, 2, 4}) job.submit(rank, "w");
+  for (int rank = 0; rank < 6; ++rank) job.submit(rank, "w");  // the next epoch works
+  job.settle();
+  for (int rank = 0; rank < 6; ++rank) CHECK(job.log(rank).back() == "w#1");
+}
+
+TEST_CASE("a contradiction that the cache hides is found by the stall query") {
+  fake_job job(4, 1);  // a chain: 0 - 1 - 2 - 3
+  job.submit_all("w");
+  job.settle();
+  signature other = sum_of(9);
+  job.submit(3, "w");
+  job.submit(1, "w", other);
+  job.settle();
+  CHECK(job.log(1).size() == 1);  // rank 2 waits for its own announcement, and says nothing
+  CHECK(job.node_of(0).request_report());
+  job.settle();
+  // The call site of a cached signature is where one rank has submitted it before.
+  CHECK(job.log(1).back() ==
+        "'w': shape differs: 4 on rank 3 (rank2.cpp:1), 9 on rank 1 (rank1.cpp:1)");
+  CHECK(job.log(3).back() == job.log(1).back());
+  CHECK(job.submit(0, "w").status == submission_status::failed);
+  CHECK(job.submit(2, "w").status == submission_status::failed);
+  job.submit_all("w");
+  job.settle();
+  for (int rank = 0; rank < 4; ++rank) CHECK(job.log(rank).back() == "w#2");
+}
+
+TEST_CASE("a withdrawal fails the operation everywhere and names the rank and its reason") {
+  fake_job job(3, 1);
+  const submission mine = job.submit(2, "a");
+  job.submit(1, "a");
+  job.settle();
+  CHECK(job.node_of(2).withdraw(mine.operation, withdrawal_reason::invalid));
+  job.settle();
+  CHECK(job.log(1).back() == "'a': withdrawn by rank 2 (invalid arguments)");
+  CHECK(job.log(2).back() ==
+        "'a': withdrawn by rank 2 (invalid arguments), own: invalid arguments");
+  CHECK(job.submit(0, "a").status == submission_status::failed);
+  CHECK(!job.node_of(2).withdraw(mine.operation, withdrawal_reason::cancelled));
+  for (int rank = 0; rank < 3; ++rank) job.submit(rank, "a");
+  job.settle();
+  CHECK(job.log(0).back() == "a#1");
+}
+
+TEST_CASE("a deadline names the ranks that were ready, those that are missing, and the silent") {
+  fake_job job(7, 2);  // 0: 1 4; 1: 2 3; 4: 5 6
+  std::vector<submission> ops(7);
+  for (const int rank : {0, 1, 2, 5}) ops[static_cast<std::size_t>(rank)] = job.submit(rank, "a");
+  job.settle();
+  CHECK(job.node_of(2).withdraw(ops[2].operation, withdrawal_reason::deadline, 100));
+  job.settle();
+  CHECK(job.log(1).back() ==
+        "'a': withdrawn by rank 2 (deadline), ready: ranks 0-2, 5, missing: ranks 3-4, 6");
+
+  // Rank 4 does not answer any more.
+  for (const int rank : {3, 4, 6}) job.submit(rank, "a");
+  for (const int rank : {0, 1, 2, 5}) ops[static_cast<std::size_t>(rank)] = job.submit(rank, "b");
+  job.settle();
+  job.stop(4);
+  CHECK(job.node_of(2).withdraw(ops[2].operation, withdrawal_reason::deadline, 200));
+  job.settle();
+  CHECK(job.log(2).size() == 1);
+  REQUIRE(job.node_of(0).deadline().has_value());
+  job.node_of(0).expire(*job.node_of(0).deadline() - 1);
+  job.settle();
+  CHECK(job.log(2).size() == 1);
+  job.node_of(0).expire(*job.node_of(0).deadline());
+  job.settle();
+  // What rank 5 has announced on first sight is known above rank 4.
+  CHECK(job.log(2).back() ==
+        "'b': withdrawn by rank 2 (deadline), ready: ranks 0-2, 5, missing: rank 3, silent: rank "
+        "4, unknown: rank 6, own: deadline");
+}
+
+TEST_CASE("each level of a query keeps a share of its time") {
+  fake_job job(4, 1);
+  const submission mine = job.submit(0, "a");
+  job.settle();
+  job.stop(3);
+  job.stop(2);
+  CHECK(job.node_of(0).withdraw(mine.operation, withdrawal_reason::deadline, 0));
+  job.settle();
+  const auto top = job.node_of(0).deadline();
+  const auto below = job.node_of(1).deadline();
+  REQUIRE(top.has_value());
+  REQUIRE(below.has_value());
+  CHECK(*below < *top);
+  job.node_of(1).expire(*below);
+  job.settle();
+  CHECK(job.log(0).back() ==
+        "'a': withdrawn by rank 0 (deadline), ready: rank 0, missing: rank 1, silent: rank 2, "
+        "unknown: rank 3, own: deadline");
+}
+
+TEST_CASE("joined ranks contribute neutral elements, and join tells who has the newest state") {
+  fake_job job(4, 2);
+  job.node_of(1).join(0, 900);
+  job.node_of(3).join(0, 900);
+  job.submit(0, "a");
+  job.submit(2, "a");
+  job.settle();
+  CHECK(job.log(1).back() == "a#0 neutral of 2");
+  CHECK(job.log(2).back() == "a#0 of 2");
+  CHECK(job.submit(1, "a").status == submission_status::refused);
+  job.node_of(0).join(0, 900);
+  job.node_of(2).join(0, 900);
+  job.settle();
+  CHECK(job.log(0).back() == "joined, took 1");
+  CHECK(job.log(1).back() == "joined, took 0");
+  for (int rank = 0; rank < 4; ++rank) CHECK(job.submit(rank, "a").number == 1);
+  job.settle();
+  CHECK(job.log(3).back() == "a#1");
+}
+
+TEST_CASE("what needs a rank that has joined fails and names it") {
+  fake_job job(3, 2);
+  signature rooted = sum_of(4);
+  rooted.kind = op_kind::broadcast;
+  rooted.root = 1;
+  signature exchange = sum_of(4);
+  exchange.kind = op_kind::all_to_all;
+  signature own = sum_of(4);
+  own.flags = signature_flag::needs_all;
+  job.node_of(1).join(0, 900);
+  int number = 0;
+  for (const signature& sig : {rooted, exchange, own}) {
+    const std::string name = "n" + std::to_string(number++);
+    job.submit(0, name, sig);
+    job.submit(2, name, sig);
+    job.settle();
+    CHECK(job.log(2).back() == "'" + name + "': needs data of rank 1, joined");
+  }
+  signature other_root = rooted;
+  other_root.root = 2;
+  job.submit(0, "works", other_root);
+  job.submit(2, "works", other_root);
+  job.settle();
+  CHECK(job.log(2).back() == "works#0 of 2");
+}
+
+TEST_CASE("sizes that have not changed on any rank are not exchanged") {
+  fake_job job(3, 2);
+  signature gather = sum_of(4);
+  gather.kind = op_kind::all_gather;
+  const auto round = [&](const std::vector<std::int64_t>& sizes) {
+    for (int rank = 0; rank < 3; ++rank) {
+      job.submit(rank, "g", gather, sizes[static_cast<std::size_t>(rank)]);
+    }
+    job.settle();
+    return job.log(2).back();
+  };
+  CHECK(round({1, 2, 3}) == "g#0 exchanges");
+  CHECK(round({1, 2, 3}) == "g#1 knows 1");
+  CHECK(round({1, 2, 3}) == "g#2 knows 1");
+  CHECK(round({1, 9, 3}) == "g#3 exchanges");
+  CHECK(round({1, 9, 3}) == "g#4 knows 4");
+}
+
+TEST_CASE("a persistent group is created by all, and removed with equal numbers of starts") {
+  fake_job job(3, 2);
+  signature create = sum_of(4);
+  create.kind = op_kind::group_create;
+  for (int rank = 0; rank < 3; ++rank) job.submit(rank, "p", create);
+  CHECK(job.node_of(0).join(0, 900).status == submission_status::refused);  // [H2]
+  job.settle();
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(job.node_of(rank).start_group(0, "p") == 0);
+    CHECK(job.node_of(rank).join(0, 900).status == submission_status::refused);
+  }
+  CHECK(job.node_of(0).start_group(0, "p") == 1);
+  const auto remove = [&] {
+    signature sig = sum_of(4);
+    sig.kind = op_kind::group_remove;
+    for (int rank = 0; rank < 3; ++rank) {
+      sig.detail = job.node_of(rank).group_starts(0, "p");
+      job.submit(rank, "p", sig);
+    }
+    job.settle();
+    return job.log(1).back();
+  };
+  CHECK(remove().find("starts differs: 2 on rank 0") != std::string::npos);  // [H5]
+  CHECK(job.node_of(1).start_group(0, "p") == 1);
+  CHECK(job.node_of(2).start_group(0, "p") == 1);
+  CHECK(remove() == "p#2");
+  CHECK(!job.node_of(1).start_group(0, "p").has_value());
+  CHECK(job.node_of(1).join(0, 900).status == submission_status::pending);
+}
+
+TEST_CASE("a stall report tells each asker who waits for whom") {
+  fake_job job(6, 2);
+  job.submit(2, "a");
+  job.submit(4, "a");
+  job.node_of(5).join(0, 900);
+  job.settle();
+  CHECK(job.node_of(1).request_report());
+  CHECK(job.node_of(3).request_report());
+  job.settle();
+  CHECK(job.log(1).back() == "report: a#0 ready 2, 4 missing 0-1, 3");
+  CHECK(job.log(3).back() == job.log(1).back());
+  CHECK(job.log(2).empty());
+}
+
+TEST_CASE("ranks that leave at the same time cost the tree a few messages an edge") {
+  fake_job job(30, 3);
+  job.submit_all("a");
+  job.settle();
+  job.sent = 0;
+  for (int rank = 0; rank < 30; ++rank) job.node_of(rank).leave(departure::drained);
+  job.settle();
+  CHECK(job.sent <= 29 * 5);  // leave, at most once for each level below, end; left, close
+  for (int rank = 0; rank < 30; ++rank) CHECK(job.node_of(rank).released());
+}
+
+TEST_CASE("epochs that are far ahead of the others are matched all the same") {
+  fake_job job(3, 2);
+  for (int i = 0; i < 5000; ++i) job.submit(2, "a");
+  job.settle();
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int i = 0; i < 5000; ++i) job.submit(rank, "a");
+    job.settle();
+  }
+  REQUIRE(job.log(0).size() == 5000);
+  CHECK(job.log(0).back() == "a#4999");
+  CHECK(job.log(2) == job.log(0));
+}
+
+TEST_CASE("new generations keep ranks together that are ahead and behind") {
+  node_options small;
+  small.cache_capacity = 2;
+  small.cache_keep = 1;
+  small.name_capacity = 3;
+  fake_job job(4, 1, small);
+  rng random(3);
+  std::vector<std::vector<std::string>> todo(4);
+  for (int i = 0; i < 400; ++i) {
+    for (auto& each : todo) each.push_back("n" + std::to_string(i % 7));
+  }
+  bool left = true;
+  while (left) {
+    left = false;
+    const std::size_t rank = random.below(4);
+    if (!todo[rank].empty()) {
+      job.submit(static_cast<int>(rank), todo[rank].back());
+      todo[rank].pop_back();
+    }
+    if (random.below(3) == 0) job.settle();
+    for (const auto& each : todo) left = left || !each.empty();
+  }
+  job.settle();
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(job.log(rank).size() == 400);
+    CHECK(job.node_of(rank).pending() == 0);
+    CHECK(job.node_of(rank).log().names.name_count() < 12);
+    CHECK(job.node_of(rank).log().digest() == job.node_of(0).log().digest());
+  }
+}
