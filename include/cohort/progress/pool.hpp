@@ -35,11 +35,12 @@ class pool {
   };
   struct list {
     node* head;
-    std::size_t size;
+    std::size_t room;  // blocks it still takes; 0 also before its first use and at the thread's end
   };
+  enum class stage : unsigned char { unused, open, closed };
   struct lists {
     std::array<list, classes> by_class;
-    bool closed;  // the thread is ending: keep nothing any more
+    stage now;
   };
   /// Empties the lists when the thread ends. Apart from them, so that using them needs no guard.
   struct keeper {
@@ -47,10 +48,14 @@ class pool {
   };
   static inline constinit thread_local lists mine_{};
 
-  static void keep() {
+  static void open() {
     static thread_local const keeper at_thread_exit;
     static_cast<void>(at_thread_exit);
+    mine_.now = stage::open;
+    for (list& free : mine_.by_class) free.room = max_blocks;
   }
+  static void* allocate_new(std::size_t bytes);
+  static void give_back_or_keep(void* block, std::size_t index) noexcept;
 
   static constexpr std::size_t class_of(std::size_t bytes) noexcept {
     return bytes == 0 ? 0 : (bytes - 1) / granule;
@@ -78,36 +83,51 @@ class pool_allocator {
 
 inline void* pool::allocate(std::size_t bytes) {
   const std::size_t index = class_of(bytes);
-  if (index < classes) {
+  if (index < classes) [[likely]] {
     list& free = mine_.by_class[index];
-    if (node* block = free.head) {
+    if (node* block = free.head) [[likely]] {
       free.head = block->next;
-      --free.size;
+      ++free.room;
       return block;
     }
-    keep();
-    return ::operator new((index + 1) * granule);
   }
-  return ::operator new(bytes);
+  return allocate_new(bytes);
 }
 
 inline void pool::deallocate(void* block, std::size_t bytes) noexcept {
   const std::size_t index = class_of(bytes);
-  if (index < classes) {
+  if (index < classes) [[likely]] {
     list& free = mine_.by_class[index];
-    if (free.size < max_blocks && !mine_.closed) {
-      if (free.head == nullptr) keep();  // a thread that only gives back must clean up too
+    if (free.room != 0) [[likely]] {
       free.head = ::new (block) node{free.head};
-      ++free.size;
+      --free.room;
       return;
     }
+  }
+  give_back_or_keep(block, index);
+}
+
+inline void* pool::allocate_new(std::size_t bytes) {
+  const std::size_t index = class_of(bytes);
+  if (mine_.now == stage::unused) open();
+  return ::operator new(index < classes ? (index + 1) * granule : bytes);
+}
+
+inline void pool::give_back_or_keep(void* block, std::size_t index) noexcept {
+  if (mine_.now == stage::unused && index < classes) {  // a thread that only gives back
+    open();
+    list& free = mine_.by_class[index];
+    free.head = ::new (block) node{nullptr};
+    --free.room;
+    return;
   }
   ::operator delete(block);
 }
 
 inline pool::keeper::~keeper() {
-  mine_.closed = true;
+  mine_.now = stage::closed;
   for (list& free : mine_.by_class) {
+    free.room = 0;
     while (node* block = free.head) {
       free.head = block->next;
       ::operator delete(block);
