@@ -26,7 +26,7 @@ void fail_next(const std::string& function, int error, long skip = 0);
 [[nodiscard]] long calls(const std::string& function);
 
 using testsome_function = std::function<int(int, MPI_Request*, int*, int*, MPI_Status*)>;
-/// Calls `function` in place of MPI_Testsome until reset().
+/// Calls `function` in place of MPI_Testsome, and of MPI_Test, until reset().
 void replace_testsome(testsome_function function);
 
 }  // namespace faults

@@ -13,7 +13,6 @@
 #include <atomic>
 #include <concepts>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -78,10 +77,11 @@ class communicator_state {
   std::atomic<std::uint64_t> generation{0};
 
   // Guarded by the source's guard.
-  std::uint64_t sequence = 0;               ///< of operations
-  std::size_t live = 0;                     ///< operations that need the MPI communicators
-  bool closing = false;                     ///< the last handle is gone
-  std::deque<cross_rank_check*> unchecked;  ///< cross_rank: in order of initiation
+  std::uint64_t sequence = 0;             ///< of operations
+  std::size_t live = 0;                   ///< operations that need the MPI communicators
+  bool closing = false;                   ///< the last handle is gone
+  cross_rank_check* unchecked = nullptr;  ///< the first of those that wait, in order of initiation
+  cross_rank_check* last_unchecked = nullptr;  ///< meaningful only if there is a first
 
   /// Logs and remembers.
   void fail(failure what);
@@ -139,9 +139,13 @@ class communicator {
   /// No communicator. Every verb on it completes with `errc::invalid_communicator`.
   communicator() noexcept {}
   /// A duplicate of `MPI_COMM_WORLD`.
-  explicit communicator(asio::io_context& io, const communicator_options& options = {});
-  /// A duplicate of `original`, which stays the caller's.
-  communicator(asio::io_context& io, MPI_Comm original, const communicator_options& options = {});
+  template <std::same_as<asio::io_context> Context>
+  explicit communicator(Context& io, const communicator_options& options = {})
+      : communicator(io, MPI_COMM_WORLD, options) {}
+  /// A duplicate of `original`, which stays the caller's. (Templates, so that only who makes a
+  /// communicator compiles an engine.)
+  template <std::same_as<asio::io_context> Context>
+  communicator(Context& io, MPI_Comm original, const communicator_options& options = {});
 
   communicator(const communicator& other) noexcept : state_(other.state_) {
     if (state_ != nullptr) state_->retain();

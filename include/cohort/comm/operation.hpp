@@ -101,5 +101,6 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
 }  // namespace cohort::comm
 
 #include <cohort/comm/detail/communicator.ipp>
+#include <cohort/comm/detail/cross_rank_check.ipp>
 #include <cohort/comm/detail/request_source.ipp>
 #include <cohort/comm/detail/typed_operation.hpp>

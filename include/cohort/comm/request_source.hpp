@@ -6,6 +6,7 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/failure.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/finalize.hpp>
 #include <cohort/mpi/lock.hpp>
@@ -14,10 +15,13 @@
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 
+#include <array>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +29,7 @@ namespace cohort::comm {
 
 class request_source;
 class communicator_state;
+class poster;
 
 /// What a probe does with the message it finds.
 enum class probe_kind : std::uint8_t {
@@ -88,6 +93,18 @@ class request_operation : public progress::operation {
   bool stall_reported_ = false;
 };
 
+/// The comparison of an operation's arguments between ranks that comes before it
+/// (`checks::cross_rank`). An interface, so that only who makes a source compiles it.
+class argument_check {
+ public:
+  using post_function = void (*)(request_operation*);
+  virtual ~argument_check() = default;
+  virtual int post(const std::array<std::int64_t, 4>& agreed, poster& to) = 0;
+  virtual bool completed() = 0;
+  [[nodiscard]] virtual bool done() const noexcept = 0;
+  virtual void explain(failure_text& text) const = 0;
+};
+
 /// The source of an engine that polls MPI. One per context, found with
 /// `asio::use_service<request_source>(io)`.
 ///
@@ -102,8 +119,10 @@ class request_source : public asio::execution_context::service {
   using key_type = request_source;
   static inline asio::execution_context::id id;
 
-  explicit request_source(asio::execution_context& context);
-  ~request_source() override;
+  /// For `asio::use_service`.
+  template <std::derived_from<asio::execution_context> Context>
+  explicit request_source(Context& context);
+  inline ~request_source() override;
 
   /// Holds the lock that posting and looking need.
   class guard {
@@ -157,6 +176,9 @@ class request_source : public asio::execution_context::service {
 
   /// Memory of communicators, reused and given back with the context. Takes the guard.
   [[nodiscard]] communicator_state* new_state();
+  /// A comparison for `op`, which `post` will post after it.
+  [[nodiscard]] inline virtual std::unique_ptr<argument_check> make_check(
+      communicator_state& comm, request_operation& op, argument_check::post_function post);
   /// With the guard held.
   void recycle(communicator_state* state) noexcept { free_states_.push_back(state); }
 
@@ -188,7 +210,7 @@ class request_source : public asio::execution_context::service {
 
   [[nodiscard]] bool acquire();
   void release(bool owns) noexcept;
-  void shutdown() override;  // the engine ends the operations; see engine::leave
+  inline void shutdown() override;  // the engine ends the operations; see engine::leave
   [[nodiscard]] static bool is_last_added(const request_operation& op, std::size_t slot) noexcept {
     return op.slot_ == slot && !op.is_probe_;
   }
@@ -197,9 +219,14 @@ class request_source : public asio::execution_context::service {
   void took(request_operation& op, int error_of_request) noexcept;
   static int look_for(const probe& wanted, int& flag, request_operation& op);
   void finish(request_operation& op, progress::ready_queue& ready);
+  inline virtual void make_room();  // virtual: rarely called and long
+  [[nodiscard]] std::span<request_operation*> operations() const noexcept {
+    return {operations_.get(), count_};
+  }
   void remove_request(std::size_t slot) noexcept;
   void remove_probe(std::size_t slot) noexcept;
   std::size_t test_requests(progress::ready_queue& ready);
+  std::size_t test_only_one(progress::ready_queue& ready);
   std::size_t test_probes(progress::ready_queue& ready);
   void test_one_by_one(int first, int count, int& found);
   void fail_everything(std::error_code why, progress::ready_queue& ready);
@@ -222,10 +249,14 @@ class request_source : public asio::execution_context::service {
   enum class locking : std::uint8_t { none, process_wide, own } locking_;
   bool lap_owns_ = false;  // written while the lock is held
 
-  std::vector<MPI_Request> requests_;
-  std::vector<request_operation*> operations_;
-  std::vector<int> indices_;
-  std::vector<MPI_Status> statuses_;
+  // Parallel arrays. There is always room for one more, so that add() cannot fail once MPI has a
+  // request.
+  std::unique_ptr<MPI_Request[]> requests_;
+  std::unique_ptr<request_operation*[]> operations_;
+  std::size_t count_ = 0;
+  std::size_t room_ = 0;
+  std::unique_ptr<int[]> indices_;  // one window's
+  std::unique_ptr<MPI_Status[]> statuses_;
   std::vector<request_operation*> finished_;  // empty between tests
   std::vector<probe> probes_;
   std::vector<request_operation*> probing_;

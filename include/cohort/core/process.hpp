@@ -5,7 +5,6 @@
 /// \file Facts about this process that upper layers fill in and lower layers need at the end of a
 /// program: the rank, whether the program has failed, and what is still in flight.
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -85,15 +84,19 @@ struct registry {
   std::recursive_mutex mutex;
   std::vector<hooks*> entries;
 
+  [[nodiscard]] bool contains(const hooks* wanted) const noexcept {
+    for (const hooks* entry : entries) {
+      if (entry == wanted) return true;
+    }
+    return false;
+  }
   /// Calls the function for each entry, newest first, skipping those that were removed meanwhile.
   template <class Function>
   void for_each(Function function) {
     const std::lock_guard guard(mutex);
-    const std::vector<hooks*> snapshot(entries.rbegin(), entries.rend());
-    for (hooks* entry : snapshot) {
-      if (std::find(entries.begin(), entries.end(), entry) != entries.end()) {
-        function(*entry);
-      }
+    const std::vector<hooks*> snapshot(entries);
+    for (std::size_t left = snapshot.size(); left-- > 0;) {
+      if (contains(snapshot[left])) function(*snapshot[left]);
     }
   }
 };
@@ -119,7 +122,7 @@ inline std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound
   clock::rep since = 0;
   if (detail::failing_since.compare_exchange_strong(since, now)) since = now;
   const std::chrono::nanoseconds left = bound - clock::duration(now - since);
-  return std::max(left, std::chrono::nanoseconds::zero());
+  return left.count() > 0 ? left : std::chrono::nanoseconds::zero();
 }
 
 inline void failure_over() noexcept {
@@ -178,8 +181,8 @@ inline bool drain_all(std::chrono::nanoseconds bound) {
   const auto end = clock::now() + bound;
   bool all_drained = true;
   detail::the_registry().for_each([&](hooks& entry) {
-    const auto left = std::max<clock::duration>(end - clock::now(), clock::duration::zero());
-    all_drained = entry.drain(left) && all_drained;
+    const clock::duration left = end - clock::now();
+    all_drained = entry.drain(left.count() > 0 ? left : clock::duration::zero()) && all_drained;
   });
   return all_drained;
 }

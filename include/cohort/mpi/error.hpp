@@ -33,7 +33,7 @@ namespace detail {
 class category final : public std::error_category {
  public:
   [[nodiscard]] const char* name() const noexcept override { return "mpi"; }
-  [[nodiscard]] std::string message(int value) const override;
+  [[nodiscard]] inline std::string message(int value) const override;
 };
 
 [[noreturn]] inline void throw_error(int return_code, const char* call) {

@@ -8,8 +8,6 @@
 #include <cohort/core/log.hpp>
 #include <cohort/progress/engine.hpp>
 
-#include <asio/posix/stream_descriptor.hpp>
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -18,7 +16,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <optional>
 #include <system_error>
 
 namespace cohort::progress {
@@ -40,37 +37,27 @@ class doorbell final : public wake_up {
  public:
   /// Throws `std::system_error` if no socket can be had.
   explicit doorbell(engine& owner);
-  ~doorbell() override;
+  inline ~doorbell() override;
   doorbell(const doorbell&) = delete;
   doorbell& operator=(const doorbell&) = delete;
 
-  void arm() override;
+  inline void arm() override;
   [[nodiscard]] const bell_address& address() const noexcept { return address_; }
 
   /// Rings somebody's bell. Best effort, does not block. `here`: the bell is on this host.
   void ring(const bell_address& whom, bool here) const noexcept;
 
  private:
-  struct rung;
-  void on_ring(const std::error_code& error);
+  void on_ring();
   [[nodiscard]] bool read_rings() noexcept;
 
   engine& engine_;
   int socket_ = -1;
-  // Made when first armed, like the engine's timer: it makes every turn of the loop dearer.
-  std::optional<asio::posix::stream_descriptor> descriptor_;
   bell_address address_;
   bool armed_ = false;
 };
 
 // ---- implementation ------------------------------------------------------------------------
-
-struct doorbell::rung {
-  using allocator_type = pool_allocator<void>;
-  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
-  void operator()(const std::error_code& error) const { self->on_ring(error); }
-  doorbell* self;
-};
 
 inline doorbell::doorbell(engine& owner) : engine_(owner) {
   const auto fail = [this](const char* call) {
@@ -96,20 +83,18 @@ inline doorbell::doorbell(engine& owner) : engine_(owner) {
 }
 
 inline doorbell::~doorbell() {
-  if (!descriptor_ && socket_ >= 0) ::close(socket_);
+  engine_.loop().forget_socket();
+  ::close(socket_);
 }
 
 inline void doorbell::arm() {
   if (armed_) return;
   armed_ = true;
-  if (!descriptor_) descriptor_.emplace(engine_.context(), socket_);
-  descriptor_->async_wait(asio::posix::stream_descriptor::wait_read, rung{this});
-  engine_.get_executor().on_work_finished();  // taken back first thing in the handler
+  const auto rung = [](void* self) { static_cast<doorbell*>(self)->on_ring(); };
+  engine_.loop().wait_readable(socket_, rung, this);
 }
 
-inline void doorbell::on_ring(const std::error_code& error) {
-  engine_.get_executor().on_work_started();
-  if (error) return;  // the context is going away
+inline void doorbell::on_ring() {
   armed_ = false;
   if (read_rings()) {
     engine_.wake();

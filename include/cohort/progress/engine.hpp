@@ -7,16 +7,17 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
+#include <cohort/progress/detail/event_loop.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/progress/source.hpp>
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,11 +55,10 @@ class engine : public asio::execution_context::service {
   static inline asio::execution_context::id id;
   using clock = std::chrono::steady_clock;
 
-  explicit engine(asio::execution_context& context)
-      : asio::execution_context::service(context), io_(static_cast<asio::io_context&>(context)) {
-    in_flight_.attach(this);
-  }
-  ~engine() override;
+  /// For `asio::use_service`. A template, see detail::event_loop.
+  template <std::derived_from<asio::execution_context> Context>
+  explicit engine(Context& context);
+  inline ~engine() override;
 
   /// Replaces the options. Call it before operations are started.
   void configure(const engine_options& options) {
@@ -100,6 +100,9 @@ class engine : public asio::execution_context::service {
   /// Makes the loop enter the engine soon.
   void wake();
 
+  /// What it uses of the loop; for operations whose handlers live elsewhere.
+  [[nodiscard]] detail::event_loop& loop() const noexcept { return *loop_; }
+
   /// One look at every source from inside a computation. Runs no handler.
   void look();
 
@@ -130,11 +133,11 @@ class engine : public asio::execution_context::service {
 
  private:
   enum class state : std::uint8_t { idle, running, napping, parked, stopped };
-  struct lap_handler;
-  struct nap_handler;
   struct lap_scope;
+  template <class Engine, class Context>
+  friend class detail::asio_loop;
 
-  void shutdown() override;
+  inline void shutdown() override;
   void destroy_ready();
 
   void lap();
@@ -146,13 +149,15 @@ class engine : public asio::execution_context::service {
   void end_of_lap();
   bool sleep_without_work();
   void nap(bool holds_work);
-  void again();
+  void nap_over();
+  void again() { loop_->defer_lap(); }
   void tick();
   [[nodiscard]] std::size_t bytes() const;
 
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
 
   asio::io_context& io_;
+  std::unique_ptr<detail::event_loop> loop_;
   engine_options options_ = engine_options::from_environment();
   std::vector<source_ref> sources_;
   wake_up* wake_up_ = nullptr;
@@ -170,8 +175,6 @@ class engine : public asio::execution_context::service {
   bool oversubscribed_ = false;
   backoff backoff_;
   clock::time_point last_tick_{};
-  // Constructed when first needed: a timer's existence makes every turn of the loop dearer.
-  std::optional<asio::steady_timer> timer_;
 
   std::atomic<state> state_{state::idle};
   std::atomic<bool> poked_{false};  // something was started outside a lap
@@ -216,21 +219,24 @@ namespace cohort {
 using progress::engine_options;
 using progress::engine_statistics;
 
+/// The engine of `io`, made at the first call.
+template <std::same_as<asio::io_context> Context>
+progress::engine& use_engine(Context& io) {
+  return asio::use_service<progress::engine>(io);
+}
+
 /// The engine of `io`, with `options` from now on.
-inline progress::engine& use_engine(asio::io_context& io, const engine_options& options) {
-  auto& engine = asio::use_service<progress::engine>(io);
+template <std::same_as<asio::io_context> Context>
+progress::engine& use_engine(Context& io, const engine_options& options) {
+  auto& engine = use_engine(io);
   engine.configure(options);
   return engine;
 }
 
-/// The engine of `io`, made at the first call.
-inline progress::engine& use_engine(asio::io_context& io) {
-  return asio::use_service<progress::engine>(io);
-}
-
 /// How often the engine of `io` has looked, and what it found.
-[[nodiscard]] inline engine_statistics engine_stats(asio::io_context& io) {
-  return asio::use_service<progress::engine>(io).statistics();
+template <std::same_as<asio::io_context> Context>
+[[nodiscard]] engine_statistics engine_stats(Context& io) {
+  return use_engine(io).statistics();
 }
 
 }  // namespace cohort

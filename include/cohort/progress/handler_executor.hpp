@@ -5,6 +5,8 @@
 /// Where a handler of an operation is called: on the lap's own stack, or on another executor.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/progress/detail/event_loop.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <optional>
 #include <type_traits>
@@ -34,7 +36,15 @@ class handler_executor {
   /// False where the handler belongs on the engine's own context: then laps and timers keep that
   /// alive, and the lap calls the handler itself.
   [[nodiscard]] bool is_foreign() const noexcept { return foreign_.has_value(); }
-  [[nodiscard]] tracked take() { return std::move(*foreign_); }
+  /// Delivers `op`, which owns this, on the foreign executor; destroys it if that drops it.
+  void dispatch(detail::event_loop& loop, operation& op) {
+    auto where = std::move(*foreign_);
+    if constexpr (std::is_same_v<tracked, asio::any_io_executor>) {
+      loop.dispatch(std::move(where), op);
+    } else {
+      asio::dispatch(where, detail::hop(op));
+    }
+  }
 
  private:
   static bool same(const executor& ex, const own_executor& own) noexcept {

@@ -11,12 +11,13 @@
 namespace cohort::progress {
 
 /// Base of everything that waits in an engine. A source owns it while it is pending; it enters a
-/// \ref ready_queue when its outcome is known, and leaves by exactly one of the two actions.
+/// \ref ready_queue when its outcome is known, and leaves by exactly one of the actions.
 class operation {
  public:
   enum class action {
-    deliver,  ///< call the handler (on its executor); the operation frees itself before
-    destroy   ///< free the operation, destroy the handler without calling it
+    deliver,       ///< call the handler (on its executor); the operation frees itself before
+    deliver_here,  ///< the same on this thread: its executor has brought the operation here
+    destroy        ///< free the operation, destroy the handler without calling it
   };
   using function = void (*)(operation*, action);
 
@@ -25,6 +26,7 @@ class operation {
 
   /// Calls the handler. Whatever it throws passes through; the operation is gone either way.
   void deliver() { run_(this, action::deliver); }
+  void deliver_here() { run_(this, action::deliver_here); }
   void destroy() { run_(this, action::destroy); }
 
   /// Has `flag` set once nothing outside the program (MPI, a device) touches the operation's

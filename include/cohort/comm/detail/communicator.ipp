@@ -191,11 +191,8 @@ struct dup_body {
 
 namespace cohort {
 
-inline communicator::communicator(asio::io_context& io, const communicator_options& options)
-    : communicator(io, MPI_COMM_WORLD, options) {}
-
-inline communicator::communicator(asio::io_context& io, MPI_Comm original,
-                                  const communicator_options& options) {
+template <std::same_as<asio::io_context> Context>
+communicator::communicator(Context& io, MPI_Comm original, const communicator_options& options) {
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);
   mpi::comm exchange = data.dup();

@@ -18,15 +18,13 @@ namespace cohort::comm {
 /// 2. Comparisons may complete in another order on another rank, so operations are posted in order
 ///    of initiation: one whose comparison is done waits until it is the first of the queue.
 /// 3. An operation that does not pass is never posted, on any rank.
-class cross_rank_check {
+class cross_rank_check final : public argument_check {
  public:
-  using post_function = void (*)(request_operation*);
-
   cross_rank_check(communicator_state& comm, request_operation& op, post_function start) noexcept
       : comm_(comm), op_(op), post_(start) {}
 
   /// Posts the comparison. With the guard held.
-  int post(const std::array<std::int64_t, 4>& agreed, poster& to) {
+  int post(const std::array<std::int64_t, 4>& agreed, poster& to) override {
     std::uint64_t hash = 1469598103934665603U;
     for (const char c : std::string_view(op_.verb)) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
@@ -40,26 +38,29 @@ class cross_rank_check {
     MPI_Request request = MPI_REQUEST_NULL;
     const int rc = MPI_Iallreduce(MPI_IN_PLACE, least_.data(), 2 * fields, MPI_INT64_T, MPI_MIN,
                                   to.exchange(), &request);
-    if (rc == MPI_SUCCESS) comm_.unchecked.push_back(this);
+    if (rc == MPI_SUCCESS) {
+      (comm_.unchecked == nullptr ? comm_.unchecked : comm_.last_unchecked->next_) = this;
+      comm_.last_unchecked = this;
+    }
     return to.add(rc, request);
   }
 
   /// The comparison is complete. Returns true if the operation goes on. With the guard held.
-  bool completed() {
+  bool completed() override {
     compared_ = true;
     if (differs()) op_.fail(errc::cross_rank_mismatch);
-    while (!comm_.unchecked.empty() && comm_.unchecked.front()->compared_) {
-      cross_rank_check* first = comm_.unchecked.front();
-      comm_.unchecked.pop_front();
+    while (comm_.unchecked != nullptr && comm_.unchecked->compared_) {
+      cross_rank_check* const first = comm_.unchecked;
+      comm_.unchecked = first->next_;
       first->release(first == this);
     }
     if (!posted_ && !op_.failed()) op_.waits_for_turn_ = true;
     return !op_.failed();
   }
-  [[nodiscard]] bool done() const noexcept { return compared_; }
+  [[nodiscard]] bool done() const noexcept override { return compared_; }
 
   /// Names the values that differ.
-  void explain(failure_text& text) const {
+  void explain(failure_text& text) const override {
     static constexpr std::array<const char*, fields> names = {"verb", "count", "element.bytes",
                                                               "operation", "root"};
     for (std::size_t i = 0; compared_ && i < fields; ++i) {
@@ -98,10 +99,16 @@ class cross_rank_check {
   communicator_state& comm_;
   request_operation& op_;
   post_function post_;
+  cross_rank_check* next_ = nullptr;  // in order of initiation
   std::array<std::int64_t, fields> mine_{};
   std::array<std::int64_t, 2 * fields> least_{};  // MPI works on it: the object must not move
   bool compared_ = false;
   bool posted_ = false;
 };
+
+inline std::unique_ptr<argument_check> request_source::make_check(
+    communicator_state& comm, request_operation& op, argument_check::post_function post) {
+  return std::make_unique<cross_rank_check>(comm, op, post);
+}
 
 }  // namespace cohort::comm

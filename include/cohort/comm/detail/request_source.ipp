@@ -16,7 +16,8 @@ namespace cohort::comm {
 
 inline constexpr status empty_status;
 
-inline request_source::request_source(asio::execution_context& context)
+template <std::derived_from<asio::execution_context> Context>
+request_source::request_source(Context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)),
       level_(mpi::level()) {
@@ -44,6 +45,7 @@ inline request_source::request_source(asio::execution_context& context)
                  std::string("COHORT_STALL_WARNING is not a number of seconds: ") + text);
     }
   }
+  make_room();
   engine_.attach(*this);
   mpi::watch_finalize();  // the engine's hook then leaves before MPI_Finalize goes on
 }
@@ -111,17 +113,36 @@ inline void request_source::count_out(const request_operation& op) noexcept {
 }
 
 inline void request_source::add(MPI_Request request, request_operation& op) {
-  requests_.push_back(request);
-  operations_.push_back(&op);
-  if (indices_.size() < requests_.size() && indices_.size() < window) {
-    const std::size_t room = std::min<std::size_t>(requests_.capacity(), window);
-    indices_.resize(room);
-    statuses_.resize(room, empty_status.native());
-  }
-  op.slot_ = requests_.size() - 1;
+  if (count_ == room_) [[unlikely]]
+    make_room();  // there was no memory at the end of the last call
+  requests_[count_] = request;
+  operations_[count_] = &op;
+  op.slot_ = count_++;
   op.is_probe_ = false;
   ++op.parts_;
   count_in(op);
+  if (count_ == room_) [[unlikely]]
+    make_room();
+}
+
+/// Doubles the arrays.
+inline void request_source::make_room() {
+  const std::size_t room = std::max<std::size_t>(64, 2 * room_);
+  auto requests = std::make_unique_for_overwrite<MPI_Request[]>(room);
+  auto operations = std::make_unique_for_overwrite<request_operation*[]>(room);
+  std::copy_n(requests_.get(), count_, requests.get());
+  std::copy_n(operations_.get(), count_, operations.get());
+  if (room_ < window) {
+    const std::size_t looked_at = std::min<std::size_t>(room, window);
+    auto indices = std::make_unique_for_overwrite<int[]>(looked_at);
+    auto statuses = std::make_unique_for_overwrite<MPI_Status[]>(looked_at);
+    std::fill_n(statuses.get(), looked_at, empty_status.native());
+    indices_ = std::move(indices);
+    statuses_ = std::move(statuses);
+  }
+  requests_ = std::move(requests);
+  operations_ = std::move(operations);
+  room_ = room;
 }
 
 inline void request_source::add_probe(int source, int tag, MPI_Comm comm, probe_kind kind,
@@ -135,7 +156,7 @@ inline void request_source::add_probe(int source, int tag, MPI_Comm comm, probe_
 }
 
 inline void request_source::remove_request(std::size_t slot) noexcept {
-  const std::size_t last = requests_.size() - 1;
+  const std::size_t last = --count_;
   if (slot != last) {
     requests_[slot] = requests_[last];
     operations_[slot] = operations_[last];
@@ -143,8 +164,6 @@ inline void request_source::remove_request(std::size_t slot) noexcept {
       moved.slot_ = slot;
     }
   }
-  requests_.pop_back();
-  operations_.pop_back();
 }
 
 inline void request_source::remove_probe(std::size_t slot) noexcept {
@@ -179,7 +198,7 @@ inline void request_source::end_lap() noexcept { release(lap_owns_); }
 
 inline std::size_t request_source::test(progress::ready_queue& ready) {
   std::size_t found = 0;
-  if (!requests_.empty()) found += test_requests(ready);
+  if (count_ != 0) found += test_requests(ready);
   if (!probes_.empty()) found += test_probes(ready);
   return found;
 }
@@ -252,8 +271,23 @@ inline bool is_of_class(int code, int error_class) noexcept {
   return found == error_class;
 }
 
+/// A single request, the usual case: Open MPI's MPI_Test looks once more after it has made
+/// progress, where MPI_Testsome leaves that to the next call.
+inline std::size_t request_source::test_only_one(progress::ready_queue& ready) {
+  int done = 0;
+  const int rc = MPI_Test(requests_.get(), &done, statuses_.get());
+  if (done == 0 && rc == MPI_SUCCESS) [[likely]]
+    return 0;
+  request_operation& op = *operations_[0];
+  took_request(op, 0, statuses_[0], rc);
+  count_ = 0;
+  if (op.parts_ == 0) finish(op, ready);
+  return 1;
+}
+
 inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
-  const std::size_t n = requests_.size();
+  const std::size_t n = count_;
+  if (n == 1) return test_only_one(ready);
   std::size_t first = 0;
   std::size_t count = n;
   if (n > window) [[unlikely]] {  // round robin over windows
@@ -263,8 +297,8 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
     next_window_ = first + count;
   }
   int found = 0;
-  const int rc = MPI_Testsome(static_cast<int>(count), requests_.data() + first, &found,
-                              indices_.data(), statuses_.data());
+  const int rc = MPI_Testsome(static_cast<int>(count), requests_.get() + first, &found,
+                              indices_.get(), statuses_.get());
   if (rc == MPI_SUCCESS && (found == 0 || found == MPI_UNDEFINED)) return 0;
   if (rc == MPI_SUCCESS && found == 1) [[likely]] {
     const std::size_t slot = first + static_cast<std::size_t>(indices_[0]);
@@ -277,15 +311,12 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
   if (rc != MPI_SUCCESS && !is_of_class(rc, MPI_ERR_IN_STATUS)) [[unlikely]] {
     test_one_by_one(static_cast<int>(first), static_cast<int>(count), found);
   }
-  if (found > 1 && !std::is_sorted(indices_.begin(), indices_.begin() + found)) [[unlikely]] {
-    // The standard promises no order; removing needs one. Statuses follow their indices.
-    std::vector<std::pair<int, MPI_Status>> order;
-    for (int i = 0; i < found; ++i) order.emplace_back(indices_[i], statuses_[i]);
-    std::sort(order.begin(), order.end(),
-              [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (int i = 0; i < found; ++i) {
-      indices_[i] = order[static_cast<std::size_t>(i)].first;
-      statuses_[i] = order[static_cast<std::size_t>(i)].second;
+  // The standard promises no order; removing needs one. Statuses follow their indices. They are in
+  // order as a rule, so the simplest sort will do.
+  for (int i = 1; i < found; ++i) {
+    for (int j = i; j > 0 && indices_[j] < indices_[j - 1]; --j) {
+      std::swap(indices_[j], indices_[j - 1]);
+      std::swap(statuses_[j], statuses_[j - 1]);
     }
   }
   // 1. Note outcomes in order; entries whose error is "pending" stay.
@@ -321,11 +352,11 @@ inline void request_source::test_one_by_one(int first, int count, int& found) {
   for (int i = 0; i < count; ++i) {
     int done = 0;
     MPI_Status status = empty_status.native();
-    const int rc = MPI_Test(&requests_[static_cast<std::size_t>(first + i)], &done, &status);
+    const int rc = MPI_Test(&requests_[first + i], &done, &status);
     if (rc == MPI_SUCCESS && done == 0) continue;
     status.MPI_ERROR = is_of_class(rc, MPI_ERR_IN_STATUS) ? status.MPI_ERROR : rc;
-    indices_[static_cast<std::size_t>(found)] = i;
-    statuses_[static_cast<std::size_t>(found)] = status;
+    indices_[found] = i;
+    statuses_[found] = status;
     ++found;
   }
 }
@@ -377,13 +408,13 @@ inline void request_source::leave() {
   if (usable() != errc{}) return;
   const guard hold(*this);
   // From now on somebody waits for control receives too: whoever makes the engine leave.
-  for (request_operation* op : operations_) {
+  for (request_operation* op : operations()) {
     if (!op->idle_) continue;
     op->idle_ = false;
     idle_.store(idle_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     pending_.store(pending_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  for (std::size_t slot = 0; slot < operations_.size(); ++slot) {
+  for (std::size_t slot = 0; slot < count_; ++slot) {
     request_operation& op = *operations_[slot];
     if (op.cancelled_ || !op.cancellable || !is_last_added(op, slot)) continue;
     op.cancelled_ = true;
@@ -395,10 +426,9 @@ inline void request_source::leave() {
 inline void request_source::abandon() {
   const guard hold(*this);
   // The operations are leaked with their handlers: MPI may still write into what they own.
-  for (request_operation* op : operations_) op->settle();
+  for (request_operation* op : operations()) op->settle();
   for (request_operation* op : probing_) op->settle();
-  requests_.clear();
-  operations_.clear();
+  count_ = 0;
   probes_.clear();
   probing_.clear();
   pending_.store(0, std::memory_order_relaxed);
@@ -416,10 +446,9 @@ inline void request_source::fail_everything(std::error_code why, progress::ready
       ready.push(&op);
     }
   };
-  for (request_operation* op : operations_) end(*op);
+  for (request_operation* op : operations()) end(*op);
   for (request_operation* op : probing_) end(*op);
-  requests_.clear();
-  operations_.clear();
+  count_ = 0;
   probes_.clear();
   probing_.clear();
 }
@@ -479,7 +508,7 @@ inline std::string request_source::line_about(const request_operation& op,
 inline void request_source::describe(std::string& text) {
   const auto now = progress::engine::clock::now();
   const guard hold(*this);
-  for (const request_operation* op : operations_) {
+  for (const request_operation* op : operations()) {
     if (!op->idle_) text += "  " + line_about(*op, now) + "\n";
   }
   for (const request_operation* op : probing_) text += "  " + line_about(*op, now) + "\n";
@@ -499,7 +528,7 @@ inline void request_source::tick(progress::engine::clock::time_point now) {
       op.stall_reported_ = true;
       lines += "\n  " + line_about(op, now);
     };
-    for (request_operation* op : operations_) look_at(*op);
+    for (request_operation* op : operations()) look_at(*op);
     for (request_operation* op : probing_) look_at(*op);
   }
   if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);

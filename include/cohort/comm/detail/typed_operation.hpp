@@ -15,9 +15,6 @@
 #include <type_traits>
 #include <utility>
 
-// After the header that it continues.
-#include <cohort/comm/detail/cross_rank_check.ipp>
-
 namespace cohort::comm::detail {
 
 /// Calls a handler of `Signature` with an error and nothing else worth having.
@@ -56,39 +53,25 @@ struct operation_memory {
   }
 };
 
-/// Hands an operation to a foreign executor; destroys it if that drops the function.
-template <class Operation>
-struct hop {
-  using allocator_type = progress::pool_allocator<void>;
-  explicit hop(Operation* op) noexcept : op_(op) {}
-  hop(hop&& other) noexcept : op_(std::exchange(other.op_, nullptr)) {}
-  ~hop() {
-    if (op_ != nullptr) op_->destroy();
-  }
-  void operator()() { std::exchange(op_, nullptr)->finish_here(); }
-  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
-  Operation* op_;
-};
-
 /// Delivers `operation_aborted` to the handler of an operation that goes on alone.
 template <class Handler, class Signature>
 class aborted_delivery final : public progress::operation {
   using memory = operation_memory<aborted_delivery, Handler>;
 
  public:
-  aborted_delivery(Handler& handler, handler_executor<Handler>&& executor)
-      : operation(&run), handler_(std::move(handler)), executor_(std::move(executor)) {}
-
-  void finish_here() { release(true); }
+  aborted_delivery(Handler& handler, handler_executor<Handler>&& executor, progress::engine& owner)
+      : operation(&run),
+        handler_(std::move(handler)),
+        executor_(std::move(executor)),
+        engine_(owner) {}
 
  private:
   static void run(operation* base, action what) {
     auto* self = static_cast<aborted_delivery*>(base);
     if (what == action::deliver && self->executor_.is_foreign()) {
-      auto executor = self->executor_.take();
-      asio::dispatch(executor, hop<aborted_delivery>(self));
+      self->executor_.dispatch(self->engine_.loop(), *self);
     } else {
-      self->release(what == action::deliver);
+      self->release(what != action::destroy);
     }
   }
   void release(bool deliver) {
@@ -102,6 +85,7 @@ class aborted_delivery final : public progress::operation {
 
   Handler handler_;
   handler_executor<Handler> executor_;
+  progress::engine& engine_;
 };
 
 template <class Handler, class Body>
@@ -152,8 +136,6 @@ class typed_operation final : public request_operation {
     }
     post_now();
   }
-
-  void finish_here() { release(true); }
 
  private:
   [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state; }
@@ -214,7 +196,7 @@ class typed_operation final : public request_operation {
       const auto post_it = [](request_operation* base) {
         static_cast<typed_operation*>(base)->post_body();
       };
-      check_ = std::make_unique<cross_rank_check>(state(), *this, post_it);
+      check_ = state().source.make_check(state(), *this, post_it);
       return check_->post(body_.agreed(), post);
     }
     return MPI_SUCCESS;
@@ -272,7 +254,7 @@ class typed_operation final : public request_operation {
       const request_source::guard hold(state().source);
       if (!request_source::pending(*this) || !handler_) return;
       asio::get_associated_cancellation_slot(*handler_).clear();
-      farewell = operation_memory<aborted, Handler>::make(*handler_, std::move(executor_));
+      farewell = operation_memory<aborted, Handler>::make(*handler_, std::move(executor_), engine);
       detached_memory_.emplace(memory::of(*handler_));
       handler_.reset();
     }
@@ -296,10 +278,9 @@ class typed_operation final : public request_operation {
     // Here, because by the time a foreign executor has its turn the engine may be gone.
     if (self->live_on != nullptr) self->no_longer_live(what == action::deliver);
     if (what == action::deliver && self->handler_ && self->executor_.is_foreign()) {
-      auto executor = self->executor_.take();
-      asio::dispatch(executor, hop<typed_operation>(self));
+      self->executor_.dispatch(self->state().engine.loop(), *self);
     } else {
-      self->release(what == action::deliver);
+      self->release(what != action::destroy);
     }
   }
 
@@ -349,7 +330,7 @@ class typed_operation final : public request_operation {
   handler_executor<Handler> executor_;
   std::optional<Handler> handler_;  // empty once detached
   std::optional<typename memory::allocator> detached_memory_;
-  std::unique_ptr<cross_rank_check> check_;  // only with checks::cross_rank
+  std::unique_ptr<argument_check> check_;  // only with checks::cross_rank
   bool has_slot_ = false;
   communicator_ref comm_;
   Body body_;

@@ -6,30 +6,13 @@
 
 namespace cohort::progress {
 
-/// What is posted to the loop for the next lap. Its memory comes from the pool.
-struct engine::lap_handler {
-  using allocator_type = pool_allocator<void>;
-  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
-  void operator()() const { self->lap(); }
-  engine* self;
-};
-
-struct engine::nap_handler {
-  using allocator_type = pool_allocator<void>;
-  [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
-  void operator()(const std::error_code& cancelled) const {
-    if (!holds_work) self->io_.get_executor().on_work_started();
-    if (cancelled) return;
-    auto expected = state::napping;
-    {
-      const std::lock_guard fallen_asleep(self->nap_mutex_);
-      if (!self->state_.compare_exchange_strong(expected, state::running)) return;
-    }
-    self->lap();
-  }
-  engine* self;
-  bool holds_work;
-};
+template <std::derived_from<asio::execution_context> Context>
+engine::engine(Context& context)
+    : asio::execution_context::service(context),
+      io_(static_cast<asio::io_context&>(context)),
+      loop_(std::make_unique<detail::asio_loop<engine, Context>>(context, *this)) {
+  in_flight_.attach(this);
+}
 
 struct engine::lap_scope {
   explicit lap_scope(engine* self) noexcept : outer(lapping_) { lapping_ = self; }
@@ -62,7 +45,7 @@ inline void engine::wake() {
   while (seen == state::idle || seen == state::napping || seen == state::parked) {
     if (state_.compare_exchange_weak(seen, state::running)) {
       if (seen == state::idle) now_.store(clock::now().time_since_epoch().count());
-      asio::post(io_.get_executor(), lap_handler{this});
+      loop_->post_lap();
       return;
     }
   }
@@ -176,7 +159,7 @@ inline void engine::lap() {
   process::failure_over();  // an exception that was on its way has arrived
   if (timer_armed_) {
     const std::lock_guard armed(nap_mutex_);
-    timer_->cancel();
+    loop_->cancel_nap();
     timer_armed_ = false;
   }
   if (was_parked_) {
@@ -334,19 +317,21 @@ inline void engine::nap(bool holds_work) {
   const auto duration = backoff_.nap(coarse_now(), options_);
   after_nap_ = true;
   const std::lock_guard falling_asleep(nap_mutex_);
-  if (!timer_) timer_.emplace(io_);
-  timer_->expires_after(duration);
-  timer_->async_wait(nap_handler{this, holds_work});
-  // Taken back first thing in the handler. Inside a handler the count cannot fall to zero here.
-  if (!holds_work) io_.get_executor().on_work_finished();
+  loop_->start_nap(duration, holds_work);
   timer_armed_ = true;
   state_.store(state::napping);
   auto expected = state::napping;
   if (poked_.load() && state_.compare_exchange_strong(expected, state::running)) again();
 }
 
-/// The next lap, behind whatever else the loop has to do.
-inline void engine::again() { asio::defer(io_.get_executor(), lap_handler{this}); }
+inline void engine::nap_over() {
+  auto expected = state::napping;
+  {
+    const std::lock_guard fallen_asleep(nap_mutex_);
+    if (!state_.compare_exchange_strong(expected, state::running)) return;
+  }
+  lap();
+}
 
 // ---- the end -------------------------------------------------------------------------------
 
@@ -355,7 +340,7 @@ inline void engine::again() { asio::defer(io_.get_executor(), lap_handler{this})
 inline void engine::shutdown() {
   state_.store(state::stopped);
   leave(drain_bound());
-  timer_.reset();
+  loop_.reset();
   destroy_ready();
 }
 

@@ -167,11 +167,12 @@ class typed_manual_operation final : public manual_operation {
  public:
   typed_manual_operation(Handler&& handler, int name, manual_kind what,
                          const std::shared_ptr<manual_state>& state)
-      : manual_operation(&run, name, what), handler_(std::move(handler)) {
-    auto& engine = *state->engine();
-    executor_.set(handler_, engine.get_executor());
-    if constexpr (requires { handler_.belongs_to(engine, *this, true); }) {
-      handler_.belongs_to(engine, *this, true);
+      : manual_operation(&run, name, what),
+        handler_(std::move(handler)),
+        engine_(*state->engine()) {
+    executor_.set(handler_, engine_.get_executor());
+    if constexpr (requires(progress::engine & e) { handler_.belongs_to(e, *this, true); }) {
+      handler_.belongs_to(engine_, *this, true);
     }
     auto slot = asio::get_associated_cancellation_slot(handler_);
     if (slot.is_connected() && kind == manual_kind::receive) {
@@ -188,13 +189,6 @@ class typed_manual_operation final : public manual_operation {
     }
   };
 
-  /// The handler and its argument on their way to another executor.
-  struct call {
-    Handler handler;
-    std::error_code error;
-    void operator()() { std::move(handler)(error); }
-  };
-
   void forget_cancellation() {
     if constexpr (requires { handler_.clear_cancellation(); }) {
       handler_.clear_cancellation();  // a future's owner may cancel on another thread
@@ -206,21 +200,22 @@ class typed_manual_operation final : public manual_operation {
 
   static void run(operation* base, action what) {
     std::unique_ptr<typed_manual_operation> self(static_cast<typed_manual_operation*>(base));
+    if (what == action::deliver && self->executor_.is_foreign()) {
+      auto& op = *self.release();
+      op.executor_.dispatch(op.engine_.loop(), op);
+      return;
+    }
     self->forget_cancellation();
     if (what == action::destroy) return;
-    call now{std::move(self->handler_), self->error};
-    if (self->executor_.is_foreign()) {
-      const auto where = self->executor_.take();
-      self.reset();
-      asio::dispatch(where, std::move(now));
-    } else {
-      self.reset();  // before the handler runs, as the library does
-      now();
-    }
+    Handler handler(std::move(self->handler_));
+    const std::error_code error = self->error;
+    self.reset();  // before the handler runs, as the library does
+    std::move(handler)(error);
   }
 
   Handler handler_;
   progress::handler_executor<Handler> executor_;
+  progress::engine& engine_;
 };
 
 struct start_manual {
