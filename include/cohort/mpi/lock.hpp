@@ -41,10 +41,10 @@ inline constinit thread_local bool holds_call_lock = false;
 /// Holds the process-wide lock of MPI while it lives. The library takes one per lap and one per
 /// post; take one around raw MPI calls of your own that run beside the library.
 ///
-/// It is taken at level SERIALIZED only: below it there is one thread, above it MPI locks by itself.
-/// Threads are served in the order in which they ask. Taking it twice on one thread is allowed and
-/// costs nothing the second time. Never block on another thread while holding it: the others yield
-/// their core but do not sleep. Cost when free: about 5 ns.
+/// It is taken at level SERIALIZED only: below it there is one thread, above it MPI locks by
+/// itself. Threads are served in the order in which they ask. Taking it twice on one thread is
+/// allowed and costs nothing the second time. Never block on another thread while holding it: the
+/// others yield their core but do not sleep. Cost when free: about 5 ns.
 class [[nodiscard]] lock {
  public:
   lock() : lock(true) {}

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <tuple>
 #include <variant>
 
@@ -22,12 +23,11 @@ namespace cohort::progress::detail {
 /// The part that does not depend on the result: who waits, and whether MPI still holds the buffers.
 class future_state_base {
  public:
-  enum class phase : std::uint8_t { pending, waited_for, ready };
   using awaitable_handler =
       typename asio::async_result<asio::use_awaitable_t<>, void()>::handler_type;
 
   [[nodiscard]] bool is_ready() const noexcept {
-    return phase_.load(std::memory_order_acquire) == phase::ready;
+    return (flags_.load(std::memory_order_acquire) & ready) != 0;
   }
 
   /// Called by an operation when it takes the handler: from now on a dropped future waits.
@@ -42,9 +42,7 @@ class future_state_base {
   template <class Waiter>
   bool set_waiter(Waiter waiter) {
     waiter_.template emplace<Waiter>(std::move(waiter));
-    auto expected = phase::pending;
-    if (phase_.compare_exchange_strong(expected, phase::waited_for)) return true;
-    return false;
+    return (flags_.fetch_or(waited_for, std::memory_order_acq_rel) & ready) == 0;
   }
 
   void set_awaitable_waiter(awaitable_handler&& handler) {
@@ -57,7 +55,7 @@ class future_state_base {
       throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                               "future::get() on the thread that runs the loop");
     }
-    for (auto seen = phase_.load(); seen != phase::ready; seen = phase_.load()) phase_.wait(seen);
+    block_until_ready();
   }
 
   /// Cancels the operation behind the future, on any thread: the loop may be finishing it now.
@@ -74,17 +72,19 @@ class future_state_base {
 
   /// The plain coroutine that waits is destroyed: it must not be resumed.
   void withdraw_waiter() noexcept {
-    auto expected = phase::waited_for;
-    if (phase_.compare_exchange_strong(expected, phase::pending)) {
+    auto seen = flags_.load(std::memory_order_acquire);
+    while ((seen & ready) == 0) {
+      const auto without = static_cast<flag_set>(seen & ~waited_for);
+      if (!flags_.compare_exchange_weak(seen, without)) continue;
       waiter_.emplace<std::monostate>();
+      return;
     }
   }
 
   /// The operation is about to finish its work on the buffers: to divide, to unpack. False: they
   /// may be gone, do not touch them.
   [[nodiscard]] bool begin_finish() noexcept {
-    auto expected = buffers::waiting;
-    return buffers_.compare_exchange_strong(expected, buffers::finishing);
+    return (flags_.fetch_or(finishing, std::memory_order_acq_rel) & given_up) == 0;
   }
 
   /// The frame that was to await this dies: see the class future. A receive is given up, so that
@@ -92,41 +92,55 @@ class future_state_base {
   void dropped() noexcept {
     if (engine_ == nullptr || is_ready()) return;
     if (!settled_.load(std::memory_order_acquire)) wait_in_place();
-    auto expected = buffers::waiting;
-    if (buffers_.compare_exchange_strong(expected, buffers::dropped)) return;
-    while (buffers_.load() == buffers::finishing) buffers_.wait(buffers::finishing);
+    if ((flags_.fetch_or(given_up, std::memory_order_acq_rel) & finishing) != 0) {
+      block_until_ready();
+    }
   }
 
  protected:
   void become_ready() {
-    buffers_.store(buffers::finished);
-    buffers_.notify_all();
-    const phase before = phase_.exchange(phase::ready);
-    phase_.notify_all();
-    if (before == phase::waited_for) resume();
+    if ((set_ready() & waited_for) != 0) resume();
   }
 
   /// The operation was destroyed without completing: the context is going away. Who blocks in
   /// `get()` is told; a waiting coroutine is destroyed, which breaks the cycle of state and frame.
   void abandoned() noexcept {
     settled_.store(true, std::memory_order_release);
-    phase_.store(phase::ready);
-    phase_.notify_all();
+    set_ready();
     const auto frame = std::move(waiter_);
     waiter_.emplace<std::monostate>();
   }
 
  private:
+  // One word, so that each step is one atomic instruction.
+  using flag_set = std::uint8_t;
+  static constexpr flag_set finishing = 1;   // the operation works on the buffers
+  static constexpr flag_set given_up = 2;    // dropped: it must not any more
+  static constexpr flag_set waited_for = 4;  // by a coroutine
+  static constexpr flag_set ready = 8;
+  static constexpr flag_set blocked = 16;  // a thread sleeps until it is ready
+
+  flag_set set_ready() noexcept {
+    const flag_set before = flags_.fetch_or(ready, std::memory_order_acq_rel);
+    if ((before & blocked) != 0) flags_.notify_all();
+    return before;
+  }
+  void block_until_ready() const noexcept {
+    for (;;) {
+      const auto seen =
+          static_cast<flag_set>(flags_.fetch_or(blocked, std::memory_order_acq_rel) | blocked);
+      if ((seen & ready) != 0) return;
+      flags_.wait(seen);
+    }
+  }
+
   // Held for as long as a cancellation takes; the common case, clearing, meets nobody.
   class signal_lock {
    public:
     explicit signal_lock(std::atomic_flag& busy) noexcept : busy_(busy) {
-      while (busy_.test_and_set(std::memory_order_acquire)) busy_.wait(true);
+      while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
     }
-    ~signal_lock() {
-      busy_.clear(std::memory_order_release);
-      busy_.notify_one();
-    }
+    ~signal_lock() { busy_.clear(std::memory_order_release); }
     signal_lock(const signal_lock&) = delete;
 
    private:
@@ -155,10 +169,8 @@ class future_state_base {
     asio::dispatch(std::move(handler));
   }
 
-  std::atomic<phase> phase_{phase::pending};
+  mutable std::atomic<flag_set> flags_{0};
   std::atomic<bool> settled_{true};
-  enum class buffers : std::uint8_t { waiting, finishing, finished, dropped };
-  std::atomic<buffers> buffers_{buffers::waiting};
   engine* engine_ = nullptr;
   asio::cancellation_signal cancellation_;
   std::atomic_flag signal_busy_;
