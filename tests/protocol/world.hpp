@@ -407,8 +407,10 @@ inline void world::perform(int number, int rank, const action& one) {
         what.contributors = one.count;
         what.reference = one.reference;
         what.known = one.known;
-        check(operation < 0 || op(number, operation).number == what.number, "P6 ", name, " number ",
-              op(number, operation).number, " started as ", what.number);
+        if (operation >= 0) {
+          check(op(number, operation).number == what.number, "P6 ", name, " number ",
+                op(number, operation).number, " started as ", what.number);
+        }
         const auto ops = inst.submitted.find({name, what.number});
         check(ops != inst.submitted.end() && ops->second.size() == one.count, "P2 ", name, " ",
               what.number, " elected with ", one.count, " participants");

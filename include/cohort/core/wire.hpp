@@ -283,7 +283,7 @@ void writer::put(const T& value) {
     put(value.has_value());
     if (value) put(*value);
   } else if constexpr (detail::is_tuple<T>) {
-    std::apply([this](const auto&... parts) { (put(parts), ...); }, value);
+    std::apply([this](const auto&... parts) { (this->put(parts), ...); }, value);
   } else if constexpr (detail::has_fields<T>) {
     wire_fields(*this, const_cast<T&>(value));  // NOLINT: one function for both directions
   } else if constexpr (detail::container<T>) {
@@ -411,7 +411,7 @@ void reader::get(T& value) {
       value.reset();
     }
   } else if constexpr (detail::is_tuple<T>) {
-    std::apply([this](auto&... parts) { (get(parts), ...); }, value);
+    std::apply([this](auto&... parts) { (this->get(parts), ...); }, value);
   } else if constexpr (detail::has_fields<T>) {
     if (++depth_ > depth_limit) fail(wire_errc::too_deep);
     if (ok()) wire_fields(*this, value);

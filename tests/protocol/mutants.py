@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+"""Breaks one rule of the protocol at a time and shows that the checker notices.
+
+    mutants.py [--compiler g++] [--jobs N] [--runs 20000] [--only NAME...] [--list]
+
+Each mutant is a patch of a copy of include/cohort/protocol, of the fake network or of the fake data
+plane; the copy is compiled and runs random jobs until one violates a promise. A mutant that is not
+found, and a patch that does not fit the code any more, make the exit status 1. Standard library
+only; all of them take about a quarter of an hour on one core.
+"""
+import argparse
+import concurrent.futures
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+AGG, CLIENT = "protocol/detail/aggregation.ipp", "protocol/detail/client.ipp"
+ELECT, LOG = "protocol/detail/election.ipp", "protocol/detail/log.ipp"
+RECEIVE, STALL = "protocol/detail/receive.ipp", "protocol/detail/stall.ipp"
+NODE, OUTBOX = "protocol/node.hpp", "protocol/outbox.hpp"
+REPLICA, NAMES = "protocol/replica.hpp", "protocol/name_table.hpp"
+QUEUE, NETWORK = "protocol/start_queue.hpp", "testing/network.hpp"
+SIGNATURE = "protocol/signature.hpp"
+WORLD, JOBS = "tests/world.hpp", "tests/jobs.hpp"
+
+FAIL_HERE = """if (!tree_.is_root()) {
+    const std::uint32_t mine = log_.names[name].operations.find(number);
+    verdict early;
+    early.kind = failure_kind::%s;
+    if (mine != none) fail_operation(mine, std::make_shared<const verdict>(early));
+  }"""
+
+ADVANCE_ALL = """for (record_index index = table_.first(set); index != none;
+       index = table_[index].next) {
+    advance(index);
+  }
+"""
+SEND_JOIN = """if (all_joined(set) && !tree_.is_root()) {
+    wire::writer out = up_.writer();
+    out.byte(static_cast<std::uint8_t>(part::join));
+    out.varint(set);
+  }
+"""
+
+# name: (rule, (file, old, new)...). White space does not matter in `old`, which must occur once.
+MUTANTS = {
+    "no-generation-check": ("G2", (RECEIVE, "if (head.position < log_.generation) return;", "")),
+    "no-reannounce": ("G3", (LOG, "announce_own(one); if (one.withdrawn)", "if (one.withdrawn)")),
+    "no-rejoin": ("G3", (LOG, "if (joins_[set].active) on_join(tree_.self(), set);", "")),
+    "no-rewithdraw": ("G3", (LOG, "if (one.withdrawn) on_withdrawal(", "if (false) on_withdrawal(")),
+    "no-recount": ("G3", (LOG, "if (holds_group_completions()) send_counts();", "")),
+    "no-releave": ("G3", (LOG, "if (leaving_) send_leave();", "")),
+    "no-edge-reset": ("T2", (LOG, "log_.names[name].sent = -1;", "")),
+    "bits-out-of-order": ("T2", (OUTBOX, "if (implied && first && who", "if (implied && who"),
+                          ("protocol/id_block.hpp", "words_[word] |= bit;",
+                           "if ((words_[word] & bit) != 0) return; words_[word] |= bit;")),
+    "behind-forgotten": ("G1", (LOG, "record.next -= change.by;",
+                                "record.next = std::max<epoch>(0, record.next - change.by);")),
+    "failed-forgotten": ("G1", (REPLICA, "for (epoch& number : record.above) number -= record.base;",
+                                "record.above.clear();")),
+    "poison-not-renumbered": ("G1", (LOG, "which.second - log_.names[which.first].base",
+                                     "which.second")),
+    "left-not-renumbered": ("G1", (REPLICA, "moved.emplace(name, number - names[name].base);",
+                                   "moved.emplace(name, number);")),
+    "unbounded-names": ("G1", (ELECT, "cache_full_ || log_.names_in_use() > options_.name_capacity",
+                               "cache_full_")),
+    "unbounded-cache": ("C1", (ELECT, "item.define = defined < options_.cache_capacity;",
+                               "item.define = true;")),
+    "local-use": ("C2", (CLIENT, "std::uint64_t sizes = 0; if (entry.id != none",
+                         "std::uint64_t sizes = 0; ++log_.names.entry(one.entry).last_use;"
+                         "if (entry.id != none")),
+    "log-reordered": ("T1", (OUTBOX, "log_.insert(log_.end(), item.begin()",
+                             "log_.insert(log_.begin(), item.begin()")),
+    "non-fifo": ("T1", (WORLD, "const cohort::testing::network_options net;",
+                        "cohort::testing::network_options net; net.overtaking = true;")),
+    "two-tags": ("T1", (NETWORK, "options_.overtaking ? random_.below(found->second.size()) : 0",
+                        "[&]() -> std::size_t { const bool big = random_.below(2) != 0;"
+                        "for (std::size_t i = 0; i < found->second.size(); ++i) {"
+                        "if ((found->second[i].what.message.size() > 24) == big) return i; }"
+                        "return 0; }()")),
+    "no-poison": ("E3", (LOG, "else if (poison_.emplace(key{name, number}, why).second)",
+                         "else if (false)"),
+                  (CLIENT, "if (log_.resolved(name, number))", "if (false)")),
+    "skip-epoch": ("E3", (LOG, "else if (poison_.emplace(key{name, number}, why).second) {",
+                          "else if ((log_.names[name].next = number + 1, false)) {")),
+    "give-back": ("E1", (CLIENT, "one.withdrawn = true;",
+                         "one.withdrawn = true; --log_.names[one.name].next;")),
+    "refuse-duplicate": ("S3", (CLIENT, "const epoch number = log_.names[name].next++;",
+                                "if (!log_.names[name].operations.empty()) {"
+                                "result.status = submission_status::refused; return result; }"
+                                "const epoch number = log_.names[name].next++;")),
+    "submit-while-joined": ("S2", (CLIENT, "leaving_ || joins_[set].active ||", "leaving_ ||")),
+    "late-announce": ("A3", (AGG, "if (log_.settled(name, number)) return;  // [A3]", "")),
+    "late-withdraw": ("W1", (AGG, "if (log_.settled(name, number)) return;  // [W1]", "")),
+    "late-contradiction": ("M1", (AGG, "std::vector<side> sides) {"
+                                  " if (log_.settled(name, number)) return;",
+                                  "std::vector<side> sides) {")),
+    "deadline-unasked": ("W3", (AGG, "if (!query_.running()) start_query(++queries_,",
+                                "if (false) start_query(++queries_,")),
+    "deadline-forgotten": ("W3", (STALL, "if (!overdue_.empty()) start_query(",
+                                  "if (false) start_query(")),
+    "eager-cancel": ("W2", (CLIENT, "on_withdrawal(one.name, one.number, tree_.rank(), reason);",
+                            "on_withdrawal(one.name, one.number, tree_.rank(), reason);"
+                            "verdict early; early.kind = failure_kind::withdrawn;"
+                            "if (one.name != none && one.turn == which.turn)"
+                            "fail_operation(which.slot, std::make_shared<const verdict>(early));")),
+    "inner-withdraw": ("W1", (AGG, "rec.withdrawn = true;",
+                              "rec.withdrawn = true; " + FAIL_HERE % "withdrawn")),
+    "local-mismatch": ("M2", (AGG, "rec.bad = true;", "rec.bad = true; " + FAIL_HERE % "mismatch")),
+    "no-first-sight": ("A2", (AGG, "else if (!tree_.is_root() && !rec.first &&",
+                              "else if (false && !rec.first &&")),
+    "no-stall-signature": ("M3", (STALL, "if (sides.size() > 1) contradict(",
+                                  "if (false) contradict(")),
+    "any-epoch": ("R1", (AGG, "promote(rec.name);", "planner_.add(log_.names, table_, index);")),
+    "strict-plan": ("R4", (CLIENT, "if (!planner_.give_up_plan(log_.names, table_)) return false;",
+                           "return false;")),
+    "one-communicator": ("X2", (WORLD, 'what.part == 0 ? " shared" :',
+                                'true ? std::string(" one") :')),
+    "local-order": ("X1", (QUEUE, "{ waiting_.push_back(what); }",
+                           "{ static unsigned n = 0; if (++n % 3 == 0) waiting_.push_front(what);"
+                           " else waiting_.push_back(what); }")),
+    "sizes-at-submit": ("Z1", (WORLD, "now.operation = result.operation;",
+                               "now.operation = result.operation; if (is_sized(what.sig.kind))"
+                               ' note_start(at(number), rank, "0 shared", hasher()(what.name)('
+                               "static_cast<std::uint64_t>(now.number)).value());")),
+    "sizes-own": ("Z2", (CLIENT, "entry.own_reference == entry.reference &&", "")),
+    "sizes-any-reference": ("Z3", (ELECT, "rec.sizes != 0 && rec.sizes == entry.reference;",
+                                   "rec.sizes != 0;")),
+    "sizes-unawaited": ("Z4", (QUEUE, "if (head.reference != 0 &&", "if (false &&")),
+    "sizes-joined": ("Z3", (ELECT, "is_sized(entry.sig.kind) && item.whole &&",
+                            "is_sized(entry.sig.kind) &&")),
+    "join-counted": ("J2", (AGG, "if (((rec.done | table_.joined(number)) & set.sources) =="
+                            " set.sources) {",
+                            "if (__builtin_popcountll(rec.done & set.sources) +"
+                            "__builtin_popcountll(table_.joined(number) & set.sources) >="
+                            "__builtin_popcountll(set.sources)) {")),
+    "join-first": ("J3", (AGG, ADVANCE_ALL + SEND_JOIN, SEND_JOIN + ADVANCE_ALL)),
+    "join-last": ("J4", (LOG, "start.count = join.took;", "start.count = 0;")),
+    "join-too-soon": ("J4", (ELECT, "log_.has_leaver(set) || !table_.empty(set)) continue;",
+                             "log_.has_leaver(set)) continue;")),
+    "joined-after-left": ("J4", (ELECT, "!all_joined(set) || log_.has_leaver(set) ||",
+                                 "!all_joined(set) ||")),
+    "join-not-aligned": ("J5", (LOG, "record.next = record.base;", ";")),
+    "root-joined": ("J6", (ELECT, "(sig.root >= 0 &&", "(false &&")),
+    "leave-when-drained": ("L1", (WORLD, "if (inspector::left(self)) return false;",
+                                  "if (inspector::left(self) || self.pending() != 0)"
+                                  " return false;")),
+    "leave-no-list": ("L2", (CLIENT, "if (one.how == departure::drained) {", "if (false) {")),
+    "first-left-only": ("L2", (AGG, "std::includes(pending.begin(), pending.end(),"
+                               " log_.live(set).begin(), log_.live(set).end())", "true")),
+    "left-keeps-records": ("L3", (LOG, "if (log_.dead(rec.name, rec.number)) drop_record(",
+                                  "if (false) drop_record(")),
+    "left-keeps-join": ("L4", (LOG, "if (join.active && !join.failed) {", "if (false) {")),
+    "left-ends-join": ("L4", (LOG, "join.failed = true;", "join.active = false;")),
+    "left-kills-joined": ("L4", (CLIENT, "if (joins_[set].failed) one.stuck.push_back(set);", "")),
+    "close-early": ("L5", (ELECT, "log_.nothing_live() && drained", "drained")),
+    "close-undrained": ("L5", (ELECT, "log_.nothing_live() && drained)",
+                               "log_.nothing_live() && (drained || true))")),
+    "no-end": ("L6", (RECEIVE, "log_.closed && ended_ == bit(tree_.child_count()) - 1 &&",
+                      "log_.closed &&")),
+    "window": ("F1", (NODE, "bool withdrawn = false;", "bool withdrawn = false; bool told = false;"),
+               (CLIENT, "one.token = token;", "one.token = token; one.told = false;"),
+               (CLIENT, "std::uint64_t sizes = 0; if (entry.id != none",
+                "std::size_t told = 0; for (const operation& each : operations_)"
+                " told += each.name != none && each.told ? 1 : 0;"
+                "if (told > 1 && !one.told) return; one.told = true;"
+                "std::uint64_t sizes = 0; if (entry.id != none"),
+               (RECEIVE, "++self.log_.position;",
+                "++self.log_.position; self.for_each_operation([this](std::uint32_t slot) {"
+                " if (!self.operations_[slot].told) self.announce_own(self.operations_[slot]); });"),
+               (WORLD, "check(fresh < 2 ||", "check(true || fresh < 2 ||"),
+               (WORLD, "if (sigs.size() < 2) continue;", "continue;")),
+    "no-drain": ("H4", (LOG, "if (first && log_.any_leaver() && !log_.groups.empty()) {",
+                        "if (false) {")),
+    "start-after-left": ("H3", (CLIENT, "if (leaving_ || log_.any_leaver() ||",
+                                "if (leaving_ || groups_.frozen ||")),
+    "no-park": ("H3", (WORLD, ".holds_group_completions()) {",
+                       ".holds_group_completions() && false) {")),
+    "query-without-joins": ("Q1", (STALL, "if (source == tree_.self() ||"
+                                   " tree_.is_leaf_child(source)) {", "if (false) {")),
+    "join-persistent": ("H2", (CLIENT, "refuses(set) || !log_.groups.empty() ||"
+                               " pending_creations_ != 0", "refuses(set)")),
+    "persistent-joined": ("H2", (SIGNATURE, "sig.kind == op_kind::group_create ||", "")),
+    "independent-sets": ("D1", (JOBS, "layout = {{everyone, some(), some()}};",
+                                "layout = {{some()}, {some()}};")),
+}
+
+
+def patched(name, folder):
+    """A copy of what the checker is made of, with the mutant's patches."""
+    include = folder / "include/cohort"
+    for layer in ("core", "protocol", "testing"):
+        shutil.copytree(ROOT / "include/cohort" / layer, include / layer)
+    shutil.copy(ROOT / "include/cohort/protocol.hpp", include)
+    tests = folder / "tests/protocol"
+    tests.mkdir(parents=True)
+    for file in ("jobs.cpp", "jobs.hpp", "world.hpp", "support.hpp"):
+        shutil.copy(ROOT / "tests/protocol" / file, tests)
+    for file, old, new in MUTANTS[name][1:]:
+        path = tests / file[6:] if file.startswith("tests/") else include / file
+        text = path.read_text()
+        pattern = r"\s*".join(re.escape(word) for word in re.findall(r"\w+|[^\w\s]", old))
+        found = list(re.finditer(pattern, text))
+        if len(found) != 1:
+            raise ValueError(f"{file}: {len(found)} places look like: {old}")
+        text = text[:found[0].start()] + new + text[found[0].end():]
+        path.write_text(text)
+
+
+def run(name, args):
+    """(found, what was seen)"""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        try:
+            patched(name, folder)
+        except ValueError as problem:
+            return False, f"the patch does not fit: {problem}"
+        program = folder / "jobs"
+        build = subprocess.run(
+            [args.compiler, "-std=c++20", "-O1", "-w", f"-I{folder}/include", f"-I{folder}/tests",
+             str(folder / "tests/protocol/jobs.cpp"), "-o", str(program)],
+            capture_output=True, text=True, check=False)
+        if build.returncode:
+            return False, "does not compile: " + build.stderr.strip().splitlines()[0]
+        try:
+            result = subprocess.run([str(program), "random", "1", str(args.runs)], check=False,
+                                    capture_output=True, text=True, timeout=600)
+        except subprocess.TimeoutExpired:
+            return False, "does not end"
+        lines = result.stdout.strip().splitlines()
+        last = lines[-1] if lines else ""
+        if result.returncode < 0:
+            return True, f"ends with signal {-result.returncode}"
+        return last.startswith("VIOLATION"), last
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--compiler", default="g++")
+    parser.add_argument("--runs", type=int, default=20000, help="random jobs for each")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
+    parser.add_argument("--only", nargs="*", choices=sorted(MUTANTS), metavar="NAME")
+    parser.add_argument("--list", action="store_true")
+    args = parser.parse_args()
+    if args.list:
+        print(*(f"{name:22} [{what[0]}]" for name, what in MUTANTS.items()), sep="\n")
+        return 0
+    names = args.only or list(MUTANTS)
+    missed = 0
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for name, (found, seen) in zip(names, pool.map(lambda each: run(each, args), names)):
+            missed += not found
+            print(f"{name:22} [{MUTANTS[name][0]}] {'' if found else 'NOT FOUND: '}{seen}",
+                  flush=True)
+    print(f"{len(names) - missed} of {len(names)} mutants were found")
+    return missed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
