@@ -10,9 +10,11 @@ asio::awaitable<void> reduce(cohort::communicator world) {
   co_await cohort::all_reduce(world, value, cohort::op::sum);
 }
 
+#ifdef WHOLE_PROGRAM
 int main() {
   asio::io_context io;
   cohort::communicator world(io);
   asio::co_spawn(io, reduce(world), asio::detached);
   io.run();
 }
+#endif

@@ -169,6 +169,10 @@ class engine : public asio::execution_context::service {
   unsigned alone_ = 0;  // long rounds since another handler was seen
   std::uint64_t events_ = 0;
   std::uint64_t seen_events_ = 0;
+  unsigned laps_beside_others_ = 0;
+  bool beside_others_ = false;  // laps of one look, each followed by another handler
+  bool saw_others_ = false;
+  bool has_napped_ = false;  // so the timer exists
   bool after_nap_ = false;
   bool timer_armed_ = false;
   bool was_parked_ = false;

@@ -176,6 +176,12 @@ inline void engine::lap() {
 }
 
 inline void engine::rounds() {
+  if (beside_others_) {
+    round(1);
+    saw_others_ = io_.poll_one() != 0;
+    if ((++laps_beside_others_ & 7U) == 0 || !saw_others_) tick();
+    return;
+  }
   if (after_nap_ || short_laps_ > 0) {
     if (short_laps_ > 0) --short_laps_;
     round(options_.short_lap);
@@ -271,10 +277,18 @@ inline void engine::end_of_lap() {
   }
   if (events_ != seen_events_) {
     seen_events_ = events_;
+    beside_others_ = false;
     backoff_.reset(coarse_now(), options_);
     return again();
   }
   if (backoff_.spins(coarse_now(), bytes(), oversubscribed_, options_)) return again();
+  // With the timer every turn of the loop polls epoll. So it is not made while other handlers
+  // follow one another: then a lap is one look, and lets one of them run.
+  if (!has_napped_ && (!beside_others_ || saw_others_)) {
+    beside_others_ = true;
+    return again();
+  }
+  beside_others_ = false;
   nap(true);
 }
 
@@ -316,6 +330,7 @@ inline bool engine::sleep_without_work() {
 inline void engine::nap(bool holds_work) {
   const auto duration = backoff_.nap(coarse_now(), options_);
   after_nap_ = true;
+  has_napped_ = true;
   const std::lock_guard falling_asleep(nap_mutex_);
   loop_->start_nap(duration, holds_work);
   timer_armed_ = true;
