@@ -17,6 +17,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -95,6 +96,16 @@ void drop() {
   io.poll();
 }
 
+/// The age in "..., pending for 97 ms, ...", or -1.
+long age_in(const std::string& text) {
+  const std::string before = "pending for ";
+  const auto found = text.find(before);
+  if (found == std::string::npos) return -1;
+  char* end = nullptr;
+  const long age = std::strtol(text.c_str() + found + before.size(), &end, 10);
+  return std::string(end).starts_with(" ms, ") ? age : -1;
+}
+
 /// Rank 1 comes late to a collective under a deadline.
 void pass_deadline(cohort::on_deadline what) {
   asio::io_context io;
@@ -103,9 +114,15 @@ void pass_deadline(cohort::on_deadline what) {
   const communicator world{io, options};
   const auto body = [](communicator comm) -> asio::awaitable<void> {
     double number = 1;
-    co_await cohort::with_deadline(cohort::all_reduce(comm, number, cohort::op::sum), 100ms);
-    if (comm.last_failure().code != cohort::errc::deadline_exceeded && comm.rank() == 0) {
+    co_await cohort::with_deadline(cohort::all_reduce(comm, number, cohort::op::sum), 300ms);
+    const cohort::failure reported = comm.last_failure();
+    if (reported.code != cohort::errc::deadline_exceeded && comm.rank() == 0) {
       throw std::logic_error("the deadline was not reported");
+    }
+    // The age begins at the first tick after the post. Rank 1 comes after 1 s.
+    const long age = age_in(reported.text);
+    if (comm.rank() == 0 && (age < 1 || age > 900)) {
+      throw std::logic_error("not an age that can be: " + reported.text);
     }
     if (number != comm.size()) throw std::logic_error("wrong sum");
   };

@@ -152,6 +152,10 @@ class request_source : public asio::execution_context::service {
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
 
+  /// How long `op` has been pending, in words, for reports; takes the guard. Ages begin at the
+  /// engine's first tick after the post, at most 50 ms later while the loop runs.
+  [[nodiscard]] std::string age_of(const request_operation& op);
+
   /// Asks MPI to give up the request added last, a receive, or ends a probe, once; takes the guard.
   /// The operation completes through the loop with `operation_aborted`, or with its message if that
   /// came first; other requests of the operation are waited for.
@@ -232,6 +236,7 @@ class request_source : public asio::execution_context::service {
   void fail_everything(std::error_code why, progress::ready_queue& ready);
   void count_in(const request_operation& op) noexcept;
   void count_out(const request_operation& op) noexcept;
+  static std::string age_at(const request_operation& op, progress::engine::clock::time_point now);
   static std::string line_about(const request_operation& op,
                                 progress::engine::clock::time_point now);
 

@@ -494,15 +494,24 @@ inline void request_source::shutdown() {
 
 // ---- reports ---------------------------------------------------------------------------------
 
+inline std::string request_source::age_at(const request_operation& op,
+                                          progress::engine::clock::time_point now) {
+  if (op.since_ == progress::engine::clock::time_point()) return "just started";
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
+  return "pending for " + std::to_string(age) + " ms";
+}
+
+inline std::string request_source::age_of(const request_operation& op) {
+  const guard hold(*this);
+  return age_at(op, progress::engine::clock::now());
+}
+
 inline std::string request_source::line_about(const request_operation& op,
                                               progress::engine::clock::time_point now) {
   std::string line =
       "rank " + std::to_string(op.rank) + ": " + op.verb + " #" + std::to_string(op.sequence);
   if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
-  line += ", " + std::to_string(op.bytes) + " bytes, ";
-  if (op.since_ == progress::engine::clock::time_point()) return line + "just started";
-  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
-  return line + "pending for " + std::to_string(age) + " ms";
+  return line + ", " + std::to_string(op.bytes) + " bytes, " + age_at(op, now);
 }
 
 inline void request_source::describe(std::string& text) {
