@@ -54,6 +54,41 @@ class freed_counter {
   int freed_ = 0;
 };
 
+/// Counts the duplicates of a communicator that have not been freed.
+class duplicates {
+ public:
+  duplicates() {
+    MPI_Comm_create_keyval(&copied, &freed, &key_, nullptr);
+    MPI_Comm_dup(MPI_COMM_WORLD, &original_);
+    MPI_Comm_set_attr(original_, key_, this);
+  }
+  ~duplicates() {
+    MPI_Comm_free(&original_);
+    MPI_Comm_free_keyval(&key_);
+  }
+  duplicates(const duplicates&) = delete;
+
+  [[nodiscard]] MPI_Comm original() const { return original_; }
+  [[nodiscard]] int alive() const { return made_ - freed_; }
+  [[nodiscard]] int made() const { return made_; }
+
+ private:
+  static int copied(MPI_Comm, int, void*, void* value, void* copy, int* keep) {
+    ++static_cast<duplicates*>(value)->made_;
+    *static_cast<void**>(copy) = value;
+    *keep = 1;
+    return MPI_SUCCESS;
+  }
+  static int freed(MPI_Comm, int, void* value, void*) {
+    ++static_cast<duplicates*>(value)->freed_;
+    return MPI_SUCCESS;
+  }
+  int key_ = MPI_KEYVAL_INVALID;
+  MPI_Comm original_ = MPI_COMM_NULL;
+  int made_ = 0;
+  int freed_ = 0;
+};
+
 task ring(communicator comm, int tag) {
   const int mine = comm.rank();
   int received = -1;
@@ -266,6 +301,47 @@ TEST_CASE("contexts have engines of their own, and share MPI") {
   run(second, ring(two, 11));
   CHECK(cohort::engine_stats(first).completions > 0);
   CHECK(cohort::engine_stats(second).completions > 0);
+}
+
+TEST_CASE(
+    "where a context is promised to be the only one, a second is refused and leaves nothing") {
+  const bool first_promises = GENERATE(true, false);
+  const bool second_promises = GENERATE(true, false);
+  CAPTURE(first_promises, second_promises);
+  cohort::engine_options alone;
+  alone.single_thread = true;
+  const bool refused = first_promises || second_promises;
+  duplicates count;
+  asio::io_context second;
+  {
+    asio::io_context first;
+    if (first_promises) cohort::use_engine(first, alone);
+    const communicator one(first);
+    if (second_promises) cohort::use_engine(second, alone);
+    std::error_code code;
+    try {
+      const communicator two(second, count.original());
+    } catch (const cohort::error& problem) {
+      code = problem.code();
+    }
+    CHECK(code == (refused ? make_error_code(errc::single_thread_violation) : std::error_code()));
+    if (refused) {
+      CHECK(count.made() > 0);  // or the next line would say nothing
+      CHECK(count.alive() == 0);
+      CHECK(second.run() == 0);  // no work, no handler
+      second.restart();
+      CHECK(cohort::engine_stats(second).laps == 0);
+    }
+    run(first, ring(one, 14));
+    if (!first_promises) {  // a promise that was refused binds nobody
+      asio::io_context third;
+      const communicator three(third);
+      run(third, ring(three, 14));
+    }
+  }
+  // The first is gone: the context that was refused will do.
+  const communicator two(second, count.original());
+  run(second, ring(two, 14));
 }
 
 TEST_CASE("communicators that come and go do not use up what MPI has of them") {
