@@ -69,10 +69,8 @@ concept has_fields = requires(writer& out, T& value) {
 /// `put` takes numbers, bool, enumerations, std::string, std::vector, std::array, std::pair,
 /// std::tuple, std::optional, containers of these that have `begin`, `end` and `size` (maps, sets),
 /// and classes with a function found by argument-dependent lookup that serves both directions:
-/// \code
-/// template <class Archive>
-/// void wire_fields(Archive& archive, particle& p) { archive(p.position, p.mass); }
-/// \endcode
+/// `template <class Archive> void wire_fields(Archive& archive, particle& p)` with the body
+/// `archive(p.position, p.mass);`.
 class writer {
  public:
   static constexpr bool reads = false;
