@@ -20,7 +20,7 @@ namespace protocol_test {
 /// What disturbs a random job.
 struct disturbances {
   bool mismatch, skip, cancel, join, missing_join, persistent, frozen, stall, sizes, abandon, drain,
-      coalesce, slow;
+      coalesce, slow, listed;
 };
 
 inline signature signature_of(op_kind kind, std::int64_t extent, int priority, int root = -1) {
@@ -80,6 +80,20 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
         const int name = random.between(0, names - 1);
         phase.emplace_back(name, random.choice(kinds[static_cast<std::size_t>(name)]));
       }
+    }
+    // Operations of which only some members take part, as in making a process set [D2].
+    std::vector<full_name> partial;
+    for (int n = on.listed ? random.between(1, 2) : 0; n > 0; --n) {
+      const std::vector<int> all(members.begin(), members.end());
+      std::set<int> some;
+      rank_set members_too;
+      const int size = static_cast<int>(all.size());
+      for (const int i : random.sample(size, random.between(1, size))) {
+        some.insert(all[static_cast<std::size_t>(i)]);
+        members_too.insert(all[static_cast<std::size_t>(i)]);
+      }
+      partial.push_back({s, listed_name(members_too, "make")});
+      inst.listed[partial.back()] = some;
     }
     const int starts = random.between(1, 4);
     static const std::vector<double> waits{0, .3, 1};
@@ -169,6 +183,19 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
           lanes[0].insert(lanes[0].begin(), what);
         }
       }
+      for (std::size_t i = 0; i < partial.size(); ++i) {
+        if (!inst.listed[partial[i]].contains(rank) || (on.skip && random.happens(.08))) continue;
+        step what;
+        what.name = partial[i];
+        what.key = -2 - static_cast<int>(i);
+        const bool differs = on.mismatch && random.happens(.08);
+        what.sig = signature_of(op_kind::barrier, differs ? 2 : 1, 0);
+        insert(what);
+        if (on.cancel && random.happens(.12)) {
+          what.what = step::kind::cancel;
+          insert(what);
+        }
+      }
       if (on.stall) {
         step what;
         what.what = step::kind::stall;
@@ -204,6 +231,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
   on.drain = random.happens(.5);
   on.coalesce = random.happens(.3);
   on.slow = random.happens(.7);
+  on.listed = random.happens(.25);
   const auto some = [&] {
     const std::vector<int> list = random.sample(n, random.between(1, n));
     return std::set<int>(list.begin(), list.end());

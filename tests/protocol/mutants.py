@@ -64,8 +64,9 @@ MUTANTS = {
                                 "record.next = std::max<epoch>(0, record.next - change.by);")),
     "failed-forgotten": ("G1", (REPLICA, "for (epoch& number : record.above) number -= record.base;",
                                 "record.above.clear();")),
-    "poison-not-renumbered": ("G1", (LOG, "which.second - log_.names[which.first].base",
-                                     "which.second")),
+    "poison-not-renumbered": ("G1", (LOG, "poison.emplace(key{which.first,"
+                                     " which.second - log_.names[which.first].base}",
+                                     "poison.emplace(key{which.first, which.second}")),
     "left-not-renumbered": ("G1", (REPLICA, "moved.emplace(name, number - names[name].base);",
                                    "moved.emplace(name, number);")),
     "unbounded-names": ("G1", (ELECT, "cache_full_ || log_.names_in_use() > options_.name_capacity",
@@ -159,9 +160,9 @@ MUTANTS = {
     "left-keeps-join": ("L4", (LOG, "if (join.active && !join.failed) {", "if (false) {")),
     "left-ends-join": ("L4", (LOG, "join.failed = true;", "join.active = false;")),
     "left-kills-joined": ("L4", (CLIENT, "if (joins_[set].failed) one.stuck.push_back(set);", "")),
-    "close-early": ("L5", (ELECT, "log_.nothing_live() && drained", "drained")),
-    "close-undrained": ("L5", (ELECT, "log_.nothing_live() && drained)",
-                               "log_.nothing_live() && (drained || true))")),
+    "close-early": ("L5", (ELECT, "log_.nothing_live() && promised_", "promised_")),
+    "close-undrained": ("L5", (ELECT, "promised_.empty() && drained)",
+                               "promised_.empty() && (drained || true))")),
     "no-end": ("L6", (RECEIVE, "log_.closed && ended_ == bit(tree_.child_count()) - 1 &&",
                       "log_.closed &&")),
     "window": ("F1", (NODE, "bool withdrawn = false;", "bool withdrawn = false; bool told = false;"),
@@ -175,7 +176,7 @@ MUTANTS = {
                 "++self.log_.position; self.for_each_operation([this](std::uint32_t slot) {"
                 " if (!self.operations_[slot].told) self.announce_own(self.operations_[slot]); });"),
                (WORLD, "check(fresh < 2 ||", "check(true || fresh < 2 ||"),
-               (WORLD, "if (sigs.size() < 2) continue;", "continue;")),
+               (WORLD, "if (sigs.size() < 2 && !hidden) continue;", "continue;")),
     "no-drain": ("H4", (LOG, "if (first && log_.any_leaver() && !log_.groups.empty()) {",
                         "if (false) {")),
     "start-after-left": ("H3", (CLIENT, "if (leaving_ || log_.any_leaver() ||",
@@ -187,6 +188,20 @@ MUTANTS = {
     "join-persistent": ("H2", (CLIENT, "refuses(set) || !log_.groups.empty() ||"
                                " pending_creations_ != 0", "refuses(set)")),
     "persistent-joined": ("H2", (SIGNATURE, "sig.kind == op_kind::group_create ||", "")),
+    "listed-left": ("D2", (AGG, "if (lacking.empty()) return;", "if (true) return;")),
+    "listed-promised": ("D2", (AGG, "lacking.subtract(wanted->second);", "")),
+    "listed-closed": ("D2", (ELECT, "promised_.empty() &&", "")),
+    "listed-joined": ("D2", (STALL, "if (!why.ranks.empty()) emit_failure(",
+                             "if (false) emit_failure(")),
+    "listed-poison": ("D2", (LOG, "else if (members_of(name).contains_me &&",
+                             "else if (sets_[set].contains_me &&"),
+                      (NAMES, "record.next > 0 ||", "record.next != 0 ||"),
+                      (WORLD, "if (drain) return false;",
+                       "for (const instance& inst : instances_) for (const node& self : inst.nodes)"
+                       " for (const auto& [which, why] : inspector::poison(self))"
+                       " check(!self.name(which.first).listed ||"
+                       " self.name(which.first).listed->contains_me, \"P8 useless poison\");"
+                       "if (drain) return false;")),
     "independent-sets": ("D1", (JOBS, "layout = {{everyone, some(), some()}};",
                                 "layout = {{some()}, {some()}};")),
 }

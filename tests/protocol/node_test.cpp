@@ -263,6 +263,64 @@ TEST_CASE("ranks that leave at the same time cost the tree a few messages an edg
   for (int rank = 0; rank < 30; ++rank) CHECK(job.node_of(rank).released());
 }
 
+TEST_CASE("an operation of listed members needs these alone, whoever else has joined or left") {
+  fake_job job(6, 2);
+  signature make = sum_of(1);
+  make.kind = op_kind::barrier;
+  const std::string name = listed_name({1, 2, 5}, "make a process set");
+  job.node_of(0).join(0, 900);
+  job.node_of(3).leave(departure::drained);
+  job.settle();
+  for (const int rank : {5, 1}) job.submit(rank, name, make);
+  CHECK(job.submit(4, name, make).status == submission_status::refused);
+  job.settle();
+  CHECK(job.log(1).empty());
+  job.submit(2, name, make);
+  job.settle();
+  for (const int rank : {1, 2, 5})
+    CHECK(job.log(rank) == std::vector<std::string>{name + "#0 of 3"});
+  CHECK(job.log(4).empty());
+  for (int rank = 0; rank < 6; ++rank) {
+    CHECK(job.node_of(rank).log().log_count == 1);
+    CHECK(job.node_of(rank).log().digest() == job.node_of(0).log().digest());
+  }
+
+  job.submit(1, name, make);
+  job.settle();
+  job.node_of(5).leave(departure::drained);
+  job.settle();
+  CHECK(job.log(1).back() == "'" + name + "': needs a rank that has left: rank 5");
+  CHECK(job.submit(2, name, make).status == submission_status::failed);
+}
+
+TEST_CASE("what a leaver has submitted of listed members still completes") {
+  fake_job job(4, 1);
+  const std::string name = listed_name({0, 2, 3}, "make");
+  job.submit(2, name);
+  job.node_of(2).leave(departure::drained);
+  job.settle();
+  job.submit(3, name);
+  job.settle();
+  job.submit(0, name);
+  job.settle();
+  for (const int rank : {0, 2, 3}) CHECK(job.log(rank).back() == name + "#0 of 3");
+  for (const int rank : {0, 1, 3}) job.node_of(rank).leave(departure::drained);
+  job.settle();
+  for (int rank = 0; rank < 4; ++rank) CHECK(job.node_of(rank).released());
+}
+
+TEST_CASE("a listed member that has joined is found by the stall query") {
+  fake_job job(5, 1);
+  const std::string name = listed_name({1, 2}, "make");
+  job.submit(1, name);
+  job.node_of(2).join(0, 900);
+  job.settle();
+  CHECK(job.log(1).empty());
+  job.node_of(0).request_report();
+  job.settle();
+  CHECK(job.log(1).back() == "'" + name + "': needs data of rank 2, joined");
+}
+
 TEST_CASE("epochs that are far ahead of the others are matched all the same") {
   fake_job job(3, 2);
   for (int i = 0; i < 5000; ++i) job.submit(2, "a");

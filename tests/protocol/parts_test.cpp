@@ -55,6 +55,12 @@ TEST_CASE("a set of ranks does what a std::set does") {
     CHECK(united.includes(ranks[1]));
   }
   CHECK(rank_set{0, 1, 2, 5, 7, 8}.str() == "0-2, 5, 7-8");
+  for (const rank_set& ranks : {rank_set{}, rank_set{3}, rank_set{0, 1, 2, 5, 7, 8}}) {
+    CHECK(rank_set::parse(ranks.str()) == ranks);
+  }
+  for (const char* text : {"a", "1-", "2-1", "1,2", "1, 2", "3, 1", ", 1", "1,", "01", "-1"}) {
+    CHECK(!rank_set::parse(text));
+  }
 }
 
 TEST_CASE("a map of epochs does what a std::map does, also far from its middle") {

@@ -90,6 +90,9 @@ struct instance_options {
 
 /// One coordinator instance with the oracle's notes. Ranks are those of the instance.
 struct instance {
+  instance(int ranks, const cohort::testing::network_options& options_of_net)
+      : net(ranks, options_of_net) {}
+
   std::vector<std::set<int>> sets;
   std::vector<int> world_rank;
   std::vector<int> parents;
@@ -114,7 +117,13 @@ struct instance {
   std::map<std::uint64_t, std::map<int, std::int64_t>> vectors;  // sizes by log count
   std::map<std::pair<full_name, std::uint64_t>, std::map<int, int>> starts;
   std::map<std::pair<int, full_name>, std::pair<std::uint64_t, std::uint64_t>> drains;
+  std::map<full_name, std::set<int>> listed;  // names of which only these ranks take part
   std::set<int> left_now;
+
+  [[nodiscard]] const std::set<int>& members(const full_name& name) const {
+    const auto found = listed.find(name);
+    return found == listed.end() ? sets[name.first] : found->second;
+  }
   std::uint64_t asked = UINT64_MAX;
   std::uint64_t messages = 0;
 };
@@ -229,33 +238,13 @@ inline void world::add(std::vector<std::set<int>> sets, std::vector<int> world_r
                        std::vector<int> parents, const node_options& options, std::uint32_t slots) {
   const int ranks = static_cast<int>(parents.size());
   const cohort::testing::network_options net;
-  instances_.push_back({std::move(sets),
-                        std::move(world_rank),
-                        std::move(parents),
-                        options,
-                        slots,
-                        {},
-                        cohort::testing::network<bytes>(ranks, net),
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        {},
-                        UINT64_MAX,
-                        0});
+  instances_.emplace_back(ranks, net);
   instance& inst = instances_.back();
+  inst.sets = std::move(sets);
+  inst.world_rank = std::move(world_rank);
+  inst.parents = std::move(parents);
+  inst.options = options;
+  inst.slots = slots;
   inst.joined.resize(inst.sets.size());
   inst.processed.resize(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
@@ -502,7 +491,7 @@ inline void world::log_item(int number, const node& self, part item, name_index 
             " elected although signatures differ");
       sig = &theirs;
     }
-    for (const int member : inst.sets[name.first]) {
+    for (const int member : inst.members(name)) {
       check(ops.contains(member) || joined.contains(member), "P2 ", name, " ", at_number,
             " elected, rank ", member, " has neither submitted it nor joined");
     }
@@ -532,6 +521,12 @@ inline void world::log_item(int number, const node& self, part item, name_index 
         right = right && !ops.contains(who) && inst.joined[name.first].contains(who);
       }
       right = right && !why->ranks.empty();
+    } else if (why->kind == failure_kind::peer_lost) {  // only of listed members
+      for (const int who : why->ranks.list()) {
+        right = right && inst.members(name).contains(who) &&
+                inspector::left(inst.nodes[static_cast<std::size_t>(who)]);
+      }
+      right = right && !why->ranks.empty() && inst.listed.contains(name);
     }
     std::ostringstream facts;
     for (const side& each : why->sides) {
@@ -770,7 +765,9 @@ inline void world::start(posting what) {
   const std::uint64_t identity = hasher()(what.name)(static_cast<std::uint64_t>(what.number))(
                                      hash_of(what.sig))(what.contributors)
                                      .value();
-  const std::string set = std::to_string(what.name.first);
+  // Who is not listed does not see it, so it has an order of its own.
+  const bool listed = inst.listed.contains(what.name);
+  const std::string set = std::to_string(what.name.first) + (listed ? what.name.second : "");
   const bool two = is_sized(what.sig.kind) && !what.known && !what.is_join;
   execution& run = inst.data[what.log_count];
   if (run.parts.empty()) {
@@ -778,7 +775,7 @@ inline void world::start(posting what) {
     run.is_join = what.is_join;
     run.parts.resize(two ? 2 : 1);
   }
-  if (what.part == 0) note_start(inst, what.rank, "set " + set, identity);
+  if (what.part == 0 && !listed) note_start(inst, what.rank, "set " + set, identity);
   check(!what.known || inst.vectors.contains(what.reference), "P2 ", what.name, " ", what.number,
         " starts on rank ", what.rank, " before it knows the sizes");
   // MPI's rule for one communicator
@@ -787,7 +784,7 @@ inline void world::start(posting what) {
              hasher()(identity)(what.part).value());
   std::map<int, int>& started = run.parts[what.part];
   started[what.rank] = what.operation;
-  if (started.size() < inst.sets[what.name.first].size()) return;
+  if (started.size() < inst.members(what.name).size()) return;
   if (what.part + 1 < run.parts.size()) {  // sizes first, then data
     std::map<int, std::int64_t>& sizes = inst.vectors[what.log_count];
     for (const auto& [rank, index] : started) {
@@ -846,7 +843,7 @@ inline void world::finished(int number, const posting& what, execution& run) {
   hit(neutral ? "J2 executed with neutral contributions" : "X1 executed");
   if (is_sized(what.sig.kind) && !what.is_join)
     hit(what.known ? "Z3 sizes known" : "Z3 sizes exchanged");
-  if (inst.sets[what.name.first].contains(0)) {
+  if (inst.members(what.name).contains(0)) {
     call(number, 0, [](node& self) { self.finished(1); });
   }
 }
@@ -959,13 +956,16 @@ inline bool world::quiet() {
         if (std::find(sigs.begin(), sigs.end(), one.sig) == sigs.end()) sigs.push_back(one.sig);
       }
       bool absent = false;
-      for (const int member : inst.sets[name.first]) {
+      bool hidden = false;  // a listed member has joined, which its neighbours do not see
+      for (const int member : inst.members(name)) {
+        hidden = hidden || (waiting && inst.listed.contains(name) && !ops.contains(member) &&
+                            inst.joined[name.first].contains(member));
         absent = absent || (!ops.contains(member) && !inst.joined[name.first].contains(member));
       }
-      check(!waiting || absent || sigs.size() > 1, "P4 ", name, " number ", n,
+      check(!waiting || absent || hidden || sigs.size() > 1, "P4 ", name, " number ", n,
             ": all have submitted it, nothing moves");
       check(!withdrawn, "P4 withdrawal of ", name, " number ", n, " lost");
-      if (sigs.size() < 2) continue;
+      if (sigs.size() < 2 && !hidden) continue;
       std::size_t fresh = 0;
       for (const signature& sig : sigs) fresh += cached(inst, name, sig) ? 0 : 1;
       check(fresh < 2 || inst.options.firsts < 99, "P4 contradiction on ", name, " ", n,
@@ -974,7 +974,8 @@ inline bool world::quiet() {
       const std::uint64_t position = inst.nodes.front().log().position;
       check(inst.asked != position, "P4 stall query missed the contradiction on ", name, " ", n);
       inst.asked = position;
-      hit("M3 contradiction left to the stall query");
+      hit(hidden ? "D2 joined member left to the stall query"
+                 : "M3 contradiction left to the stall query");
       call(number, 0, [](node& self) { static_cast<void>(self.request_report()); });
       return true;
     }
@@ -1020,7 +1021,7 @@ inline bool world::quiet() {
   const oracle_operation& mine = op(chosen.instance, index);
   const std::map<int, int>& ops = inst.submitted[{mine.name, mine.number}];
   rank_set missing;
-  for (const int member : inst.sets[mine.name.first]) {
+  for (const int member : inst.members(mine.name)) {
     if (!ops.contains(member) && !inst.joined[mine.name.first].contains(member)) {
       missing.insert(member);
     }
@@ -1058,9 +1059,10 @@ inline void world::final() {
       if (ops.empty()) continue;
       check(results.size() == 1, "P3 ", name, " ", n, " ends differently");
       bool lost = false;
-      for (const int member : inst.sets[name.first]) {
+      const bool listed = inst.listed.contains(name);
+      for (const int member : inst.members(name)) {
         lost = lost || inst.left_now.contains(member) ||
-               (!ops.contains(member) && !inst.joined[name.first].contains(member));
+               (!ops.contains(member) && (listed || !inst.joined[name.first].contains(member)));
       }
       const ending result = *results.begin();
       bool reason = false;
@@ -1075,7 +1077,7 @@ inline void world::final() {
           reason = withdrawn;
           break;
         case ending::joined:
-          reason = ops.size() < inst.sets[name.first].size();
+          reason = ops.size() < inst.members(name).size();
           break;
         case ending::peer_lost:
           reason = lost;

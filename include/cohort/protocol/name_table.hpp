@@ -6,11 +6,13 @@
 
 #include <cohort/protocol/epoch_map.hpp>
 #include <cohort/protocol/signature.hpp>
+#include <cohort/protocol/tree.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -40,7 +42,8 @@ struct name_record {
   epoch_map operations;  ///< client: pending
   std::vector<entry_index> entries;
   entry_index recent = none;
-  std::uint32_t held_by = 0;  ///< poison, groups: reasons of others to keep the name
+  std::shared_ptr<const set_view> listed;  ///< its members, where they are not all of the set
+  std::uint32_t held_by = 0;               ///< poison, groups: reasons of others to keep the name
 };
 
 /// A name with a signature: what is compared, counted and cached.
@@ -88,7 +91,8 @@ class name_table {
     if (--entries_[entry].uses == 0) drop(entry);
   }
 
-  /// Forgets the names that nothing refers to any more.
+  /// Forgets the names that nothing refers to any more. What a rank is behind with is covered by
+  /// its poison, or will be by J5.
   void purge();
 
   /// One more than the largest number of a name; `used` says which of them exist.
@@ -185,7 +189,7 @@ inline void name_table::drop(entry_index index) {
 inline void name_table::purge() {
   for (name_index name = 0; name < names_.size(); ++name) {
     name_record& record = names_[name];
-    if (!record.used || record.next != 0 || record.base != 0 || !record.above.empty() ||
+    if (!record.used || record.next > 0 || record.base != 0 || !record.above.empty() ||
         !record.records.empty() || !record.operations.empty() || !record.entries.empty() ||
         record.held_by != 0) {
       continue;

@@ -45,6 +45,14 @@ struct node_options {
   std::uint64_t query_timeout = 2'000'000'000;  ///< of a stall query, in the unit of `now`
 };
 
+/// The name of an operation in which only the listed members of a set take part, which each of them
+/// submits: the other ranks just apply it. Making a process set of these members takes two (D2):
+/// one when it is asked for, and when all earlier operations of the log are complete here, another;
+/// when that starts, every member can enter a call of MPI that blocks until all have.
+[[nodiscard]] inline std::string listed_name(const rank_set& members, std::string_view purpose) {
+  return "\x01" + members.str() + "\x01" + std::string(purpose);
+}
+
 /// One rank of one instance: client, inner node and, on rank 0, root. It reads like the rules of
 /// docs/design/protocol.md, one function for one rule.
 ///
@@ -194,6 +202,7 @@ class node {
   void on_fault(const data_fault& cause);
   void on_end(int source);
   void end();
+  void check_listed(name_index name, epoch number);
   void drop_record(name_index name, epoch number);
 
   // stall query
@@ -227,6 +236,11 @@ class node {
   void observed(part item, name_index name = none, epoch number = 0, const verdict* why = nullptr);
 
   // names in messages
+  [[nodiscard]] name_index intern_name(std::uint32_t set, std::string_view text);
+  [[nodiscard]] const set_view& members_of(name_index name) const noexcept {
+    const name_record& record = log_.names[name];
+    return record.listed ? *record.listed : sets_[record.set];
+  }
   [[nodiscard]] name_index resolve_name(const wire_name& name);
   [[nodiscard]] entry_index resolve_entry(const wire_entry& entry);
   [[nodiscard]] waiting_leave resolve_leave(const leaving& one);
@@ -267,6 +281,7 @@ class node {
 
   // root
   rank_set left_;
+  std::map<key, rank_set> promised_;  // operations of listed members that leavers want completed
   std::size_t in_flight_ = 0;
   std::uint64_t arrivals_ = 0;
   bool cache_full_ = false;

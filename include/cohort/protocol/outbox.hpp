@@ -195,7 +195,8 @@ inline bool outbox::take(const name_table& names, const readiness_table& table,
     a.partial = true;
     a.number = one.number;
     a.whole = false;
-    a.who = table.ranks_of(seen, sets[names[one.name].set]);
+    const name_record& name = names[one.name];
+    a.who = table.ranks_of(seen, name.listed ? *name.listed : sets[name.set]);
     put_part(to, part::announce, a);
   }
   for (const waiting_leave& one : leaves_) put_part(to, part::leave, wire_leave_of(names, one));

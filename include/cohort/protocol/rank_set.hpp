@@ -6,9 +6,13 @@
 /// one side of a contradiction are told apart with.
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace cohort::protocol {
@@ -59,6 +63,8 @@ class rank_set {
   [[nodiscard]] std::vector<int> list() const;
   /// "0-3, 7", for messages.
   [[nodiscard]] std::string str() const;
+  /// What `str` has written; nothing for any other text.
+  [[nodiscard]] static std::optional<rank_set> parse(std::string_view text);
 
   friend bool operator==(const rank_set&, const rank_set&) = default;
 
@@ -172,6 +178,29 @@ inline std::string rank_set::str() const {
     if (part.last != part.first) text += "-" + std::to_string(part.last);
   }
   return text;
+}
+
+inline std::optional<rank_set> rank_set::parse(std::string_view text) {
+  rank_set result;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    int first = 0;
+    auto [next, error] = std::from_chars(at, end, first);
+    if (error != std::errc{} || first < 0) return std::nullopt;
+    int last = first;
+    if (next != end && *next == '-') {
+      const auto [after, wrong] = std::from_chars(next + 1, end, last);
+      if (wrong != std::errc{}) return std::nullopt;
+      next = after;
+    }
+    result.insert(first, last);
+    at = next != end && *next == ',' ? next + 1 : next;
+    if (at != end && *at == ' ') ++at;
+    if (at == next && at != end) return std::nullopt;
+  }
+  if (result.str() != text) return std::nullopt;
+  return result;
 }
 
 }  // namespace cohort::protocol

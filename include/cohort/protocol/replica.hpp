@@ -91,6 +91,7 @@ inline bool replica::resolved(name_index name, epoch number) const noexcept {
 }
 
 inline bool replica::dead(name_index name, epoch number) const {
+  if (names[name].listed) return false;  // the root looks after these
   const auto& live = live_[names[name].set];
   return live && !live->contains({name, number});
 }
@@ -133,8 +134,8 @@ inline void replica::restrict(std::uint32_t set, const std::set<operation>& pend
   auto& live = live_[set];
   std::set<operation> rest;
   for (const operation& one : pending) {
-    if (names[one.first].set == set && !resolved(one.first, one.second) &&
-        (!live || live->contains(one))) {
+    if (names[one.first].set == set && !names[one.first].listed &&
+        !resolved(one.first, one.second) && (!live || live->contains(one))) {
       rest.insert(one);
     }
   }

@@ -14,7 +14,7 @@ inline void node::announce(int source, name_index name, epoch number, entry_inde
   if (log_.settled(name, number)) return;  // [A3]
   const record_index index = table_.get(log_.names, name, number);
   record& rec = table_[index];
-  const set_view& set = sets_[log_.names[name].set];
+  const set_view& set = members_of(name);
   const rank_set& below = set.from[static_cast<std::size_t>(source)];
   if (rec.entry == none) {
     rec.entry = entry;
@@ -44,6 +44,22 @@ inline void node::announce(int source, name_index name, epoch number, entry_inde
     rec.sizes = rec.sizes == record::sizes_unset || rec.sizes == sizes ? sizes : 0;
   }
   advance(index);
+  if (tree_.is_root() && !left_.empty()) check_listed(name, number);
+}
+
+// [D2] An operation of listed members fails once one of them has left that does not want it; who is
+// not listed may leave. No L tells of it, so the root sees to it when it hears of either.
+inline void node::check_listed(name_index name, epoch number) {
+  const auto& listed = log_.names[name].listed;
+  if (!listed || log_.settled(name, number)) return;
+  rank_set lacking = left_.common_with(listed->members);
+  const auto wanted = promised_.find({name, number});
+  if (wanted != promised_.end()) lacking.subtract(wanted->second);
+  if (lacking.empty()) return;
+  verdict why;
+  why.kind = failure_kind::peer_lost;
+  why.ranks = std::move(lacking);
+  emit_failure(name, number, std::move(why));
 }
 
 // Forwards an entry when every source has announced it or joined [A1]; one that is not cached also
@@ -52,7 +68,7 @@ inline void node::advance(record_index index) {
   record& rec = table_[index];
   if (rec.bad || rec.full || rec.entry == none) return;
   const std::uint32_t number = log_.names[rec.name].set;
-  const set_view& set = sets_[number];
+  const set_view& set = members_of(rec.name);
   if (((rec.done | table_.joined(number)) & set.sources) == set.sources) {
     rec.full = true;
     rec.arrival = ++arrivals_;
@@ -66,7 +82,7 @@ inline void node::advance(record_index index) {
       up_.complete(log_.names, rec.entry, rec.number, &who, rec.sizes);
     }
   } else if (!tree_.is_root() && !rec.first && log_.names.entry(rec.entry).id == none &&
-             first_sights_ < options_.firsts) {
+             (first_sights_ < options_.firsts || log_.names[rec.name].listed)) {
     rec.first = true;
     ++first_sights_;
     up_.first_sight(index, rec.name, rec.number);
@@ -79,7 +95,7 @@ inline std::vector<side> node::sides_of(const record& rec) const {
   const auto add = [&](entry_index entry, rank_set ranks) {
     result.push_back({log_.names.entry(entry).sig, std::move(ranks), log_.names.entry(entry).site});
   };
-  add(rec.entry, table_.ranks_of(rec, sets_[log_.names[rec.name].set]));
+  add(rec.entry, table_.ranks_of(rec, members_of(rec.name)));
   for (const auto& [entry, ranks] : rec.others) add(entry, ranks);
   return result;
 }
@@ -153,6 +169,20 @@ inline void node::on_leave(const waiting_leave& one) {
   if (!tree_.is_root()) return up_.leave(one);
   left_.unite(one.ranks);
   const std::set<key> pending(one.pending.begin(), one.pending.end());
+  std::set<key> listed;
+  for (const key& which : pending) {
+    if (!log_.names[which.first].listed || log_.settled(which.first, which.second)) continue;
+    promised_[which].unite(one.ranks);
+  }
+  for (const auto& [which, ranks] : promised_) listed.insert(which);
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {
+    for (record_index index = table_.first(set); index != none; index = table_[index].next) {
+      if (log_.names[table_[index].name].listed) {
+        listed.emplace(table_[index].name, table_[index].number);
+      }
+    }
+  }
+  for (const auto& [name, number] : listed) check_listed(name, number);
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
     if (!sets_[set].members.intersects(one.ranks) ||
         std::find(one.stuck.begin(), one.stuck.end(), set) != one.stuck.end()) {

@@ -53,7 +53,11 @@ inline submission node::submit(std::uint32_t set, std::string_view text, const s
     result.status = submission_status::refused;
     return result;
   }
-  const name_index name = log_.names.intern(set, text);
+  const name_index name = intern_name(set, text);
+  if (!members_of(name).contains_me) {
+    result.status = submission_status::refused;
+    return result;
+  }
   const epoch number = log_.names[name].next++;  // [E1]
   result.name = name;
   result.number = number;
@@ -180,7 +184,7 @@ inline void node::give_up() {
 
 inline std::optional<std::uint64_t> node::start_group(std::uint32_t set, std::string_view text) {
   if (leaving_ || log_.any_leaver() || log_.closed) return std::nullopt;  // [H3]
-  const name_index name = log_.names.intern(set, text);
+  const name_index name = intern_name(set, text);
   if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end()) {
     return std::nullopt;
   }

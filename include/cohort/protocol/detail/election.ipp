@@ -30,7 +30,7 @@ inline bool node::elect() {
     doomed_.pop_back();
     const record& rec = table_[one.index];
     if (rec.arrival != one.arrival) continue;  // it has failed for another reason
-    const set_view& set = sets_[log_.names[rec.name].set];
+    const set_view& set = members_of(rec.name);
     verdict why;
     why.kind = failure_kind::joined;
     why.ranks = set.members.without(table_.ranks_of(rec, set));
@@ -56,7 +56,8 @@ inline bool node::elect() {
     return true;
   }
   const bool drained = !groups_.frozen || groups_.drained;
-  if (left_.size() == static_cast<std::size_t>(tree_.ranks()) && log_.nothing_live() && drained) {
+  if (left_.size() == static_cast<std::size_t>(tree_.ranks()) && log_.nothing_live() &&
+      promised_.empty() && drained) {
     emit([](wire::writer& out) { put_part(out, part::close, closing{}); });  // [L5]
   }
   return false;
@@ -68,12 +69,12 @@ inline void node::elect_pack() {
   for (const record_index index : pack_) {
     const record& rec = table_[index];
     const entry_record& entry = log_.names.entry(rec.entry);
-    const set_view& set = sets_[log_.names[rec.name].set];
+    const set_view& set = members_of(rec.name);
     elected item;
     item.entry = wire_entry_of(log_.names, rec.entry);
     item.contributors = rec.count;
     item.whole = rec.count == set.size;
-    if (entry.id == none && is_cached(entry.sig)) {  // [C1]
+    if (entry.id == none && is_cached(entry.sig) && !log_.names[rec.name].listed) {  // [C1]
       item.define = defined < options_.cache_capacity;
       (item.define ? void(++defined) : void(cache_full_ = true));
     }
@@ -93,10 +94,10 @@ inline void node::promote(name_index name) {
   record& rec = table_[index];
   if (!rec.full || rec.ready) return;
   const signature& sig = log_.names.entry(rec.entry).sig;
-  const set_view& set = sets_[log_.names[name].set];
+  const set_view& set = members_of(name);
   const bool everyone = rec.count == set.size;
-  if (!everyone &&
-      (needs_everyone(sig) || (sig.root >= 0 && !table_.ranks_of(rec, set).contains(sig.root)))) {
+  if (!everyone && (needs_everyone(sig) || log_.names[name].listed ||
+                    (sig.root >= 0 && !table_.ranks_of(rec, set).contains(sig.root)))) {
     doomed_.push_back({index, 0, rec.arrival});
   } else {
     planner_.add(log_.names, table_, index);

@@ -42,7 +42,7 @@ inline void node::apply_elected(entry_index index, bool define, bool known, std:
     log_.names[name].held_by -= static_cast<std::uint32_t>(std::erase(log_.groups, name));
     groups_.forget(name);
   }
-  if (sets_[set].contains_me) {
+  if (members_of(name).contains_me) {
     const std::uint32_t slot = log_.names[name].operations.erase(number);
     if (slot != none) {
       operation& mine = operations_[slot];
@@ -70,7 +70,10 @@ inline void node::apply_elected(entry_index index, bool define, bool known, std:
   } else {
     log_.names.release(index);
   }
-  if (tree_.is_root()) promote(name);
+  if (tree_.is_root()) {
+    promised_.erase({name, number});
+    promote(name);
+  }
   observed(part::execute, name, number);
 }
 
@@ -82,7 +85,7 @@ inline void node::apply_failed(name_index name, epoch number, verdict_ptr why) {
   const std::uint32_t slot = log_.names[name].operations.find(number);
   if (slot != none) {
     fail_operation(slot, why);
-  } else if (sets_[set].contains_me && !joins_[set].active && !leaving_) {
+  } else if (members_of(name).contains_me && !joins_[set].active && !leaving_) {
     if (poison_.size() >= options_.poison_capacity) {
       data_failed("more than " + std::to_string(options_.poison_capacity) +
                   " failed operations that this rank has not submitted");
@@ -90,7 +93,10 @@ inline void node::apply_failed(name_index name, epoch number, verdict_ptr why) {
       ++log_.names[name].held_by;
     }
   }
-  if (tree_.is_root()) promote(name);
+  if (tree_.is_root()) {
+    promised_.erase({name, number});
+    promote(name);
+  }
   observed(part::fail, name, number, why.get());
 }
 
@@ -151,6 +157,12 @@ inline void node::apply_generation(std::size_t keep) {
     poison.emplace(key{which.first, which.second - log_.names[which.first].base}, std::move(why));
   }
   poison_ = std::move(poison);
+  std::map<key, rank_set> promised;
+  for (auto& [which, ranks] : promised_) {
+    promised.emplace(key{which.first, which.second - log_.names[which.first].base},
+                     std::move(ranks));
+  }
+  promised_ = std::move(promised);
   for (const renumbering& change : log_.new_generation(keep)) {  // [G1]
     name_record& record = log_.names[change.name];
     record.next -= change.by;
@@ -190,6 +202,7 @@ inline void node::purge_names() {
     if (!log_.has_leaver(set)) continue;
     for (const auto& [name, number] : log_.live(set)) needed.push_back(name);
   }
+  for (const auto& [which, ranks] : promised_) needed.push_back(which.first);
   for (const name_index name : needed) ++log_.names[name].held_by;
   log_.names.purge();
   for (const name_index name : needed) --log_.names[name].held_by;

@@ -16,13 +16,26 @@ inline void node::require_set(std::uint64_t set) const {
   if (set >= sets_.size()) out_of_place("process set " + std::to_string(set) + " is unknown");
 }
 
+inline name_index node::intern_name(std::uint32_t set, std::string_view text) {
+  const name_index name = log_.names.intern(set, text);
+  if (text.empty() || text[0] != '\x01' || log_.names[name].listed) return name;
+  const std::size_t end = text.find('\x01', 1);
+  if (end == std::string_view::npos) out_of_place("a reserved name");
+  std::optional<rank_set> members = rank_set::parse(text.substr(1, end - 1));
+  if (!members || members->empty() || !sets_[set].members.includes(*members)) {
+    out_of_place("a reserved name");
+  }
+  log_.names[name].listed = std::make_shared<const set_view>(tree_.view_of(std::move(*members)));
+  return name;
+}
+
 inline name_index node::resolve_name(const wire_name& name) {
   if (name.id != none) {
     if (name.id >= log_.cache.size()) out_of_place("id " + std::to_string(name.id) + " is unknown");
     return log_.names.entry(log_.cache[name.id]).name;
   }
   require_set(name.set);
-  return log_.names.intern(name.set, name.text);
+  return intern_name(name.set, name.text);
 }
 
 inline entry_index node::resolve_entry(const wire_entry& entry) {
@@ -60,8 +73,8 @@ struct node::up_visitor {
   int source;
   std::uint64_t now;
 
-  [[nodiscard]] const rank_set& below(std::uint32_t set) const {
-    return self.sets_[set].from[static_cast<std::size_t>(source)];
+  [[nodiscard]] const rank_set& below(name_index name) const {
+    return self.members_of(name).from[static_cast<std::size_t>(source)];
   }
   // The epoch that follows the last one of this name on the edge, which it becomes. [T2]
   [[nodiscard]] epoch& seen(name_index name) {
@@ -74,7 +87,7 @@ struct node::up_visitor {
     if (id >= self.log_.cache.size()) self.out_of_place("id " + std::to_string(id) + " is unknown");
     const entry_index entry = self.log_.cache[id];
     const name_index name = self.log_.names.entry(entry).name;
-    if (below(self.log_.names[name].set).empty()) self.out_of_place("announced by no member");
+    if (below(name).empty()) self.out_of_place("announced by no member");
     self.announce(source, name, ++seen(name), entry, false, nullptr, 0);
   }
   // The entry is kept by what `announce` makes of it, or dropped here.
@@ -82,7 +95,7 @@ struct node::up_visitor {
     const entry_index entry = self.resolve_entry(a.entry);
     self.log_.names.acquire(entry);
     const name_index name = self.log_.names.entry(entry).name;
-    const rank_set& members = below(self.log_.names[name].set);
+    const rank_set& members = below(name);
     if (members.empty() || (!a.whole && !members.includes(a.who))) {
       self.out_of_place("announced by ranks that are not below its sender");
     }
@@ -101,13 +114,12 @@ struct node::up_visitor {
   }
   void on(const withdrawal& w) {
     const name_index name = self.resolve_name(w.operation.name);
-    if (!below(self.log_.names[name].set).contains(w.rank))
-      self.out_of_place("withdrawn by no member");
+    if (!below(name).contains(w.rank)) self.out_of_place("withdrawn by no member");
     self.on_withdrawal(name, w.operation.number, w.rank, w.reason);
   }
   void on_join(std::uint32_t set) {
     self.require_set(set);
-    if (below(set).empty()) self.out_of_place("joined without a member");
+    if ((self.sets_[set].sources & bit(source)) == 0) self.out_of_place("joined without a member");
     self.on_join(source, set);
   }
   void on(const leaving& v) { self.on_leave(self.resolve_leave(v)); }
@@ -140,14 +152,13 @@ struct node::down_visitor {
   void on_elected_id(std::uint32_t id, bool last) {
     if (id >= self.log_.cache.size()) self.out_of_place("id " + std::to_string(id) + " is unknown");
     const entry_index entry = self.log_.cache[id];
-    const std::uint32_t set = self.log_.names[self.log_.names.entry(entry).name].set;
-    self.apply_elected(entry, false, false, self.sets_[set].size, last);
+    const std::size_t all = self.members_of(self.log_.names.entry(entry).name).size;
+    self.apply_elected(entry, false, false, all, last);
   }
   void on_elected(const elected& item, bool last) {
     const entry_index entry = self.resolve_entry(item.entry);
-    const std::uint32_t set = self.log_.names[self.log_.names.entry(entry).name].set;
-    self.apply_elected(entry, item.define, item.known,
-                       item.whole ? self.sets_[set].size : item.contributors, last);
+    const std::size_t all = self.members_of(self.log_.names.entry(entry).name).size;
+    self.apply_elected(entry, item.define, item.known, item.whole ? all : item.contributors, last);
   }
   void on(const failed& item) {
     const name_index name = self.resolve_name(item.operation.name);

@@ -126,6 +126,14 @@ inline void node::decide_overdue() {
   const auto found = std::exchange(query_.table, {});
   for (const auto& [which, sides] : found) {
     if (sides.size() > 1) contradict(which.first, which.second, sides);
+    // A listed member that has joined hides among those of its subtree that have not. [D2]
+    const name_record& name = log_.names[which.first];
+    if (!name.listed || log_.settled(which.first, which.second)) continue;
+    verdict why;
+    why.kind = failure_kind::joined;
+    why.ranks = name.listed->members.common_with(query_.joined[name.set]);
+    for (const side& ready : sides) why.ranks.subtract(ready.ranks);
+    if (!why.ranks.empty()) emit_failure(which.first, which.second, std::move(why));
   }
   for (const key& which : std::exchange(query_.overdue, {})) {
     const auto late = std::find_if(overdue_.begin(), overdue_.end(),
@@ -144,7 +152,7 @@ inline void node::decide_overdue() {
     if (rows != found.end()) {
       for (const side& ready : rows->second) why.ready.unite(ready.ranks);
     }
-    const rank_set& members = sets_[set].members;
+    const rank_set& members = members_of(which.first).members;
     why.silent = query_.silent.common_with(members).without(why.ready);
     why.unknown = query_.unknown.common_with(members).without(why.ready);
     why.missing = members.without(why.ready).without(query_.joined[set]);
@@ -169,7 +177,7 @@ inline void node::deliver_report(const stall_answer& from) {
       fresh.set = set;
       fresh.name = log_.names[name].text;
       fresh.number = row.operation.number;
-      fresh.missing = sets_[set].members.without(from.silent).without(from.unknown);
+      fresh.missing = members_of(name).members.without(from.silent).without(from.unknown);
       for (const auto& [which, ranks] : from.joined) {
         if (which == set) fresh.missing.subtract(ranks);
       }
