@@ -5,6 +5,7 @@
 
 #include <cohort/collectives.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/mpi/topology.hpp>
 
 #include <string>
 #include <tuple>
@@ -207,6 +208,98 @@ TEST_CASE("cross_rank checks find what one rank alone cannot see") {
         co_await cohort::gather_v(world, same, result, counts, 0);
         std::vector<int> other(result.size());
         co_await cohort::all_to_all_v(world, result, counts, other, counts);
+      },
+      options);
+}
+
+TEST_CASE("cross_rank checks compare the blocks of neighbours") {
+  const cohort::communicator_options options{.checks = cohort::checks::cross_rank};
+  on_world(
+      [](communicator world) -> task {
+        const cohort::log::capture logged;
+        const bool alone = world.size() == 1;
+        const std::error_code expected =
+            alone ? std::error_code() : make_error_code(errc::cross_rank_mismatch);
+        const std::string text = "count differs between ranks: here " +
+                                 std::to_string(world.rank() == 0 ? 3 : 4) +
+                                 ", lowest 3, highest 4";
+        const auto grid = cohort::mpi::cartesian::balanced(world.size(), 1, true);
+        const communicator ring = co_await world.create(grid);
+        std::vector<int> one(world.rank() == 0 ? 3U : 4U, 1);
+        std::vector<int> two(2 * one.size());
+        std::vector<int> around(2 * one.size());
+        co_await expect(cohort::neighbor_all_gather(ring, one, around), expected);
+        CHECK((alone || ring.last_failure().text.find(text) != std::string::npos));
+        co_await expect(cohort::neighbor_all_to_all(ring, two, around), expected);
+        CHECK((alone || ring.last_failure().text.find(text) != std::string::npos));
+
+        // Rank 0 tells all others, which tell nobody; it hears from nobody.
+        std::vector<int> from;
+        std::vector<int> to;
+        if (world.rank() != 0) from.push_back(0);
+        for (int rank = 1; world.rank() == 0 && rank < world.size(); ++rank) to.push_back(rank);
+        const communicator star = co_await world.create(cohort::mpi::dist_graph(from, to));
+        std::vector<int> told(from.size() * 3, -1);
+        const std::vector<int> said(world.rank() == 0 ? 3U : 0U, 7);
+        co_await cohort::neighbor_all_gather(star, said, told);
+        CHECK(told == std::vector<int>(told.size(), 7));
+        const std::vector<int> parts(to.size() * 3, 8);
+        co_await cohort::neighbor_all_to_all(star, parts, told);
+        CHECK(told == std::vector<int>(told.size(), 8));
+        std::vector<int> more(from.size() * 4);
+        co_await expect(cohort::neighbor_all_gather(star, said, more), expected);
+
+        // A rank without neighbours has no say; where nobody has one, all agree.
+        std::vector<int> partner;
+        if (world.rank() < 2 && !alone) partner.push_back(1 - world.rank());
+        const communicator pair = co_await world.create(cohort::mpi::dist_graph(partner, partner));
+        std::vector<int> sent(partner.size() * 2, world.rank());
+        std::vector<int> got(sent.size(), -1);
+        co_await cohort::neighbor_all_to_all(pair, sent, got);
+        for (const int value : got) CHECK(value == 1 - world.rank());
+        const std::vector<int> none;
+        const communicator nobody = co_await world.create(cohort::mpi::dist_graph(none, none));
+        co_await cohort::neighbor_all_to_all(nobody, none, got);
+        co_await cohort::neighbor_all_gather(nobody, sent, got);
+
+        // Blocks of any size agree in pairs only: nothing to compare but the elements.
+        const std::vector<std::size_t> counts(2, one.size());
+        std::vector<int> left(2 * one.size());
+        if (alone) co_await cohort::neighbor_all_gather_v(ring, one, left, counts);
+        std::vector<double> wide(2);
+        const std::vector<int> ones(2, 1);
+        std::vector<float> narrow(2);
+        if (world.rank() == 0) {
+          co_await expect(cohort::neighbor_all_to_all_v(ring, wide, ones, wide, ones), expected);
+        } else {
+          co_await expect(cohort::neighbor_all_to_all_v(ring, narrow, ones, narrow, ones),
+                          expected);
+        }
+      },
+      options);
+}
+
+TEST_CASE("cross_rank checks find another operation, and other counts of an all_gather_v") {
+  const cohort::communicator_options options{.checks = cohort::checks::cross_rank};
+  on_world(
+      [](communicator world) -> task {
+        const cohort::log::capture logged;
+        const std::error_code expected =
+            world.size() == 1 ? std::error_code() : make_error_code(errc::cross_rank_mismatch);
+        int value = 1;
+        if (world.rank() == 0) {
+          co_await expect(cohort::all_reduce(world, value, op::logical_and), expected);
+        } else {
+          co_await expect(cohort::all_reduce(world, value, op::logical_xor), expected);
+        }
+        co_await cohort::all_reduce(world, value, op::logical_and);
+        CHECK(value == 1);
+        // The last rank believes that rank 0 gives one element more.
+        std::vector<std::size_t> counts(static_cast<std::size_t>(world.size()), 2);
+        if (world.rank() != 0 && world.rank() + 1 == world.size()) ++counts.front();
+        const std::vector<int> two(2, world.rank());
+        std::vector<int> all(2 * counts.size() + 1);
+        co_await expect(cohort::all_gather_v(world, two, all, counts), expected);
       },
       options);
 }

@@ -116,6 +116,25 @@ TEST_CASE("a rank without neighbours takes part with empty buffers") {
   });
 }
 
+TEST_CASE("a rank may only send to neighbours, or only receive from them") {
+  on_world([](communicator world) -> task {
+    const bool first = world.rank() == 0;
+    std::vector<int> from;
+    std::vector<int> to;
+    if (!first) from.push_back(0);
+    for (int rank = 1; first && rank < world.size(); ++rank) to.push_back(rank);
+    const communicator star = co_await world.create(mpi::dist_graph(from, to));
+    std::vector<int> parts;
+    for (const int rank : to) append(parts, values<int>(rank, 3));
+    std::vector<int> mine(from.size() * 3, -1);
+    co_await cohort::neighbor_all_to_all(star, parts, mine);
+    CHECK(mine == (first ? std::vector<int>() : values<int>(world.rank(), 3)));
+    const std::vector<int> news = first ? values<int>(5, 3) : std::vector<int>();
+    co_await cohort::neighbor_all_gather(star, news, mine);
+    CHECK(mine == (first ? std::vector<int>() : values<int>(5, 3)));
+  });
+}
+
 TEST_CASE("ranks beyond a grid get no communicator") {
   on_world([](communicator world) -> task {
     const communicator first = co_await world.create(mpi::cartesian::of(1));

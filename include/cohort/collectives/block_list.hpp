@@ -79,7 +79,7 @@ class block_list {
   [[nodiscard]] std::int64_t digest() const noexcept {
     std::uint64_t hash = counts_.size();
     for (const std::size_t count : counts_) hash = hash * 1000003 + count;
-    return static_cast<std::int64_t>(hash);
+    return static_cast<std::int64_t>(hash & (~std::uint64_t{0} >> 1U));  // never negative
   }
 
  private:

@@ -118,12 +118,12 @@ struct neighboring {
   static constexpr bool writes(detail::place) noexcept { return true; }
 };
 
-/// One block goes to all neighbours.
+/// One block goes to all neighbours, if there are any.
 struct gathering_neighbors : neighboring {
   static std::optional<detail::block_numbers> blocks(detail::place,
                                                      const comm::communicator_state& state) {
     auto numbers = detail::degrees_of(state);
-    if (numbers) numbers->in = 1;
+    if (numbers && numbers->in != 0) numbers->in = 1;
     return numbers;
   }
 };

@@ -67,7 +67,8 @@ struct outcome_of_requests {
 /// outcome_of_requests)` needs of it, a body remembers. A body may also have
 /// - `int peer() const`, for reports,
 /// - `collective_call call() const`, if a backend may take it,
-/// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks,
+/// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks, or
+///   `argument_check::any_value` where this rank has none,
 /// - `bool advance(poster&)`: all requests so far are complete, or a probe has found its message;
 ///   post more and return true, or be done.
 template <class Body>

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -98,6 +99,8 @@ class request_operation : public progress::operation {
 class argument_check {
  public:
   using post_function = void (*)(request_operation*);
+  /// Among the values to agree on: this rank has no say, whatever the others have.
+  static constexpr std::int64_t any_value = std::numeric_limits<std::int64_t>::min();
   virtual ~argument_check() = default;
   virtual int post(const std::array<std::int64_t, 4>& agreed, poster& to) = 0;
   virtual bool completed() = 0;

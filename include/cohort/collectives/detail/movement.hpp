@@ -172,9 +172,13 @@ struct movement_base {
     if constexpr (out_listed && !in_listed && !Verb::rooted && Verb::own_block_stays) {
       list = lists.out.digest();
     }
-    const bool equal = !in_listed && !out_listed && Verb::own_block_stays;
-    return {equal ? static_cast<std::int64_t>(block) : 0, static_cast<std::int64_t>(size), list,
-            where.root};
+    // With a list on either side counts agree in pairs of ranks only.
+    std::int64_t count = 0;
+    if constexpr (!in_listed && !out_listed) {
+      const bool alone = blocks.in == 0 && blocks.out == 0;  // without neighbours
+      count = alone ? comm::argument_check::any_value : static_cast<std::int64_t>(block);
+    }
+    return {count, static_cast<std::int64_t>(size), list, where.root};
   }
 
   template <class T>
@@ -238,8 +242,9 @@ struct movement_body : movement_base<Verb, Lists> {
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return std::max(in.bytes(), out.bytes()); }
   [[nodiscard]] std::size_t block() const {
-    return Verb::reads(where) ? block_of(in.count(), blocks.in).value_or(0)
-                              : block_of(out.count(), blocks.out).value_or(0);
+    const bool by_in = Verb::reads(where) && blocks.in != 0;
+    return by_in ? block_of(in.count(), blocks.in).value_or(0)
+                 : block_of(out.count(), blocks.out).value_or(0);
   }
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
     return base::values(block(), sizeof(value_type));
@@ -254,8 +259,14 @@ struct movement_body : movement_base<Verb, Lists> {
             where.root};
   }
   int post(comm::poster& post) {
-    const end source = Verb::reads(where) ? base::in_end(from, in.view()) : from.unused();
-    const end target = Verb::writes(where) ? base::out_end(to, out.view()) : to.unused();
+    end source = Verb::reads(where) ? base::in_end(from, in.view()) : from.unused();
+    end target = Verb::writes(where) ? base::out_end(to, out.view()) : to.unused();
+    // Open MPI 4.1 wants one size on both sides, also of a rank that only sends to neighbours, or
+    // only receives. What the address is does not matter then, but it must not be null.
+    if constexpr (!base::in_listed && !base::out_listed) {
+      if (blocks.in == 0) source = {&from, target.count, target.type, nullptr};
+      if (blocks.out == 0) target = {&to, source.count, source.type, nullptr};
+    }
     MPI_Request request = MPI_REQUEST_NULL;
     return post.add(Verb::post(source, target, where, post.native(), &request), request);
   }

@@ -43,9 +43,10 @@ int in_parts(std::size_t count, PostPart post_part) {
 /// Values that `checks::cross_rank` compares: count, size of an element, operation, root.
 template <class T, class Op>
 std::array<std::int64_t, 4> agreed_values(std::size_t count, int root) {
-  std::int64_t hash = 0;
-  for (const char c : Op::name) hash = hash * 131 + c;
-  return {static_cast<std::int64_t>(count), static_cast<std::int64_t>(sizeof(T)), hash, root};
+  std::uint64_t hash = 0;
+  for (const char c : Op::name) hash = hash * 131 + static_cast<unsigned char>(c);
+  return {static_cast<std::int64_t>(count), static_cast<std::int64_t>(sizeof(T)),
+          static_cast<std::int64_t>(hash & (~std::uint64_t{0} >> 1U)), root};
 }
 
 /// A compile error that says what is wrong with a reducing verb's arguments, buffers first.

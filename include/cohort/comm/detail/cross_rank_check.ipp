@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -32,8 +33,9 @@ class cross_rank_check final : public argument_check {
     mine_[0] = static_cast<std::int64_t>(hash >> 2U);
     for (std::size_t i = 0; i < agreed.size(); ++i) mine_[i + 1] = agreed[i];
     for (std::size_t i = 0; i < fields; ++i) {
-      least_[i] = mine_[i];
-      least_[fields + i] = -mine_[i];
+      const bool any = mine_[i] == any_value;
+      least_[i] = any ? no_limit : mine_[i];
+      least_[fields + i] = any ? no_limit : -mine_[i];
     }
     MPI_Request request = MPI_REQUEST_NULL;
     const int rc = MPI_Iallreduce(MPI_IN_PLACE, least_.data(), 2 * fields, MPI_INT64_T, MPI_MIN,
@@ -66,23 +68,25 @@ class cross_rank_check final : public argument_check {
     for (std::size_t i = 0; compared_ && i < fields; ++i) {
       const std::int64_t low = least_[i];
       const std::int64_t high = -least_[fields + i];
-      if (low == high) continue;
+      if (low >= high) continue;
       if (i == 0 || i == 3) {
         text.note(std::string(names[i]) + " differs between ranks");
       } else {
-        text.note(std::string(names[i]) + " differs between ranks: here " +
-                  std::to_string(mine_[i]) + ", lowest " + std::to_string(low) + ", highest " +
-                  std::to_string(high));
+        const std::string here = mine_[i] == any_value ? "any" : std::to_string(mine_[i]);
+        text.note(std::string(names[i]) + " differs between ranks: here " + here + ", lowest " +
+                  std::to_string(low) + ", highest " + std::to_string(high));
       }
     }
   }
 
  private:
   static constexpr std::size_t fields = 5;
+  static constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
+  /// Where no rank has a value, the minimum stays above the maximum.
   [[nodiscard]] bool differs() const noexcept {
     for (std::size_t i = 0; i < fields; ++i) {
-      if (least_[i] != -least_[fields + i]) return true;
+      if (least_[i] < -least_[fields + i]) return true;
     }
     return false;
   }
