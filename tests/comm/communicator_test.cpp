@@ -10,9 +10,11 @@
 #include <cohort/progress.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -87,6 +89,52 @@ class duplicates {
   MPI_Comm original_ = MPI_COMM_NULL;
   int made_ = 0;
   int freed_ = 0;
+};
+
+/// An operation whose arguments are compared between ranks, and which notes whether its buffers
+/// were said to be free.
+class compared_operation final : public cohort::comm::request_operation {
+ public:
+  compared_operation(cohort::comm::communicator_state& state, advance_function when_compared)
+      : request_operation([](operation*, action) {}), check(state, *this, &posted), state_(state) {
+    verb = "compared";
+    advance_ = when_compared;
+    report_settled_to(&settled);
+    const cohort::comm::request_source::guard hold(state.source);
+    cohort::comm::poster post(state, *this);
+    REQUIRE(check.post({}, post) == MPI_SUCCESS);
+  }
+  static bool tell(request_operation* base) {
+    return static_cast<compared_operation*>(base)->check.completed();
+  }
+  /// As if MPI worked on the comparison for ever.
+  static bool keep_pending(request_operation* base) {
+    static int never = 0;
+    cohort::comm::communicator_state& state = static_cast<compared_operation*>(base)->state_;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Irecv(&never, 1, MPI_INT, 0, 1, state.data.native(), &request);
+    state.source.add(request, *base);
+    return true;
+  }
+  static void posted(request_operation*) { FAIL_CHECK("it was posted"); }
+
+  std::atomic<bool> settled{false};
+  cohort::comm::cross_rank_check check;
+
+ private:
+  cohort::comm::communicator_state& state_;
+};
+
+/// The comparison of the later one is done, so it waits for its turn.
+struct two_comparisons {
+  explicit two_comparisons(cohort::comm::communicator_state& state)
+      : earlier(state, &compared_operation::keep_pending), later(state, &compared_operation::tell) {
+    for (int i = 0; i < 1000 && !later.check.done(); ++i) state.engine.look();
+    REQUIRE(later.check.done());
+    CHECK_FALSE(earlier.check.done());
+  }
+  compared_operation earlier;
+  compared_operation later;
 };
 
 task ring(communicator comm, int tag) {
@@ -383,4 +431,40 @@ TEST_CASE("what is pending for too long is named, once") {
   CHECK(text.find("recv #1", found + 1) == std::string::npos);
   CHECK_THAT(text, Catch::Matchers::ContainsSubstring("stalled:"));
   CHECK_THAT(text, Catch::Matchers::ContainsSubstring("4 bytes"));
+}
+
+TEST_CASE("giving up what is pending frees the buffers of what waits for its turn") {
+  asio::io_context io;
+  const communicator self(io, MPI_COMM_SELF, {.checks = cohort::checks::cross_rank});
+  const two_comparisons both(*self.state());
+  CHECK_FALSE(both.earlier.settled);
+  CHECK_FALSE(both.later.settled);
+  self.state()->source.abandon();
+  CHECK(both.earlier.settled);
+  CHECK(both.later.settled);
+  // What is started from now on does not wait behind them.
+  const auto sum = [](communicator alone) -> task {
+    int value = 3;
+    co_await cohort::all_reduce(alone, value, cohort::op::sum);
+    CHECK(value == 3);
+  };
+  run(io, sum(self));
+}
+
+TEST_CASE("below SERIALIZED a lap on another thread ends what waits for its turn",
+          "[.below_serialized]") {
+  asio::io_context io;
+  const communicator self(io, MPI_COMM_SELF, {.checks = cohort::checks::cross_rank});
+  const two_comparisons both(*self.state());
+  cohort::progress::ready_queue ready;
+  bool looks = true;
+  std::thread([&] { looks = self.state()->source.begin_lap(ready); }).join();
+  CHECK_FALSE(looks);
+  CHECK(both.earlier.error() == errc::wrong_thread);
+  CHECK(both.later.error() == errc::wrong_thread);
+  REQUIRE_FALSE(ready.empty());
+  CHECK(ready.pop() == &both.earlier);
+  REQUIRE_FALSE(ready.empty());
+  CHECK(ready.pop() == &both.later);
+  CHECK(ready.empty());
 }

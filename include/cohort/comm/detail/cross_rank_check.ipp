@@ -61,6 +61,27 @@ class cross_rank_check final : public argument_check {
   }
   [[nodiscard]] bool done() const noexcept override { return compared_; }
 
+  /// The first of the queue is given up. What waits behind it will never be posted, so nothing
+  /// touches its buffers; what is started after it must not wait too. With the guard held.
+  static void abandon(communicator_state& comm) noexcept {
+    for (const cross_rank_check* one = comm.unchecked; one != nullptr; one = one->next_) {
+      one->op_.settle();
+    }
+    comm.unchecked = nullptr;
+  }
+  /// Ends with `why` what waits for its turn; the source ends the others.
+  static void fail_waiting(communicator_state& comm, std::error_code why,
+                           progress::ready_queue& ready) noexcept {
+    for (const cross_rank_check* one = comm.unchecked; one != nullptr; one = one->next_) {
+      if (!one->op_.waits_for_turn_) continue;
+      one->op_.waits_for_turn_ = false;
+      one->op_.fail(why);
+      one->op_.settle();
+      ready.push(&one->op_);
+    }
+    comm.unchecked = nullptr;
+  }
+
   /// Names the values that differ.
   void explain(failure_text& text) const override {
     static constexpr std::array<const char*, fields> names = {"verb", "count", "element.bytes",

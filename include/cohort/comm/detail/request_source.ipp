@@ -428,6 +428,7 @@ inline void request_source::abandon() {
   // The operations are leaked with their handlers: MPI may still write into what they own.
   for (request_operation* op : operations()) op->settle();
   for (request_operation* op : probing_) op->settle();
+  for (const auto& state : states_) cross_rank_check::abandon(*state);
   count_ = 0;
   probes_.clear();
   probing_.clear();
@@ -448,6 +449,7 @@ inline void request_source::fail_everything(std::error_code why, progress::ready
   };
   for (request_operation* op : operations()) end(*op);
   for (request_operation* op : probing_) end(*op);
+  for (const auto& state : states_) cross_rank_check::fail_waiting(*state, why, ready);
   count_ = 0;
   probes_.clear();
   probing_.clear();
@@ -503,6 +505,8 @@ inline std::string request_source::age_at(const request_operation& op,
 
 inline std::string request_source::age_of(const request_operation& op) {
   const guard hold(*this);
+  const bool seen = op.since_ != progress::engine::clock::time_point();
+  if (!seen && !pending(op)) return "not posted to MPI";  // a backend's, or waiting for its turn
   return age_at(op, progress::engine::clock::now());
 }
 
