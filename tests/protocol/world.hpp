@@ -534,6 +534,9 @@ inline void world::log_item(int number, const node& self, part item, name_index 
             << each.ranks.str() << ']';
     }
     if (!right) {
+      facts << " named: " << why->ranks.str() << " missing: " << why->missing.str();
+      facts << " joined:";
+      for (const int who : inst.joined[name.first]) facts << ' ' << who;
       facts << " submitted:";
       for (const auto& [who, operation] : ops) {
         const signature& sig = op(number, operation).sig;

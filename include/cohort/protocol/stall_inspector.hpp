@@ -49,7 +49,15 @@ class stall_inspector {
   void note_answer(int source) noexcept { awaited_ &= ~(std::uint64_t{1} << source); }
 
   void add(const operation& one, const side& ready);
-  void add_joined(std::uint32_t set, const rank_set& ranks) { joined[set].unite(ranks); }
+  void add_joined(std::uint32_t set, const rank_set& ranks) {
+    if (!outdated_[set]) joined[set].unite(ranks);
+  }
+  /// All have joined while the query runs: what it has heard, and will hear, of who has is old.
+  void forget_joined(std::uint32_t set) {
+    if (!running_) return;
+    outdated_[set] = true;
+    joined[set].clear();
+  }
 
   std::map<operation, std::vector<side>> table;
   std::vector<rank_set> joined;  // per set
@@ -62,6 +70,7 @@ class stall_inspector {
   std::uint64_t number_ = 0;
   std::uint64_t awaited_ = 0;
   std::uint64_t deadline_ = 0;
+  std::vector<bool> outdated_;  // per set
 };
 
 inline void stall_inspector::start(std::uint64_t number, std::uint64_t asked,
@@ -72,6 +81,7 @@ inline void stall_inspector::start(std::uint64_t number, std::uint64_t asked,
   deadline_ = deadline;
   table.clear();
   joined.assign(sets, {});
+  outdated_.assign(sets, false);
   silent.clear();
   unknown.clear();
   overdue.clear();

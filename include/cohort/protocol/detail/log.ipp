@@ -104,6 +104,7 @@ inline void node::apply_failed(name_index name, epoch number, verdict_ptr why) {
 inline void node::apply_joined(std::uint32_t set) {
   const std::uint64_t log_count = ++log_.log_count;
   table_.clear_joined(set);
+  if (tree_.is_root()) query_.forget_joined(set);
   if (sets_[set].contains_me) {
     join_state& join = joins_[set];
     if (!join.active || pending_in_set_[set] != 0) {
