@@ -9,6 +9,7 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -149,6 +150,29 @@ TEST_CASE("a cancelled wait lets go: nothing is written back, and MPI finishes a
     asio::steady_timer timer(co_await asio::this_coro::executor, 2ms);
     co_await timer.async_wait(asio::use_awaitable);
     CHECK(request == MPI_REQUEST_NULL);
+  });
+}
+
+TEST_CASE("a dropped future of wait lets go: nothing is written back") {
+  on_world([](communicator world) -> task {
+    int value = -1;
+    auto request = std::make_unique<MPI_Request>(MPI_REQUEST_NULL);
+    MPI_Request again = MPI_REQUEST_NULL;
+    {
+      const cohort::mpi::lock calls;
+      MPI_Recv_init(&value, 1, MPI_INT, left_of(world), 8, world.native(), request.get());
+      MPI_Start(request.get());
+      again = *request;
+    }
+    { const auto dropped = cohort::wait(world, *request, cohort::as_future); }
+    request.reset();
+    co_await meet(world);
+    send_now(world, 7, right_of(world), 8);
+    while (value != 7) co_await asio::post(asio::use_awaitable);
+    asio::steady_timer timer(co_await asio::this_coro::executor, 2ms);
+    co_await timer.async_wait(asio::use_awaitable);
+    const cohort::mpi::lock calls;
+    MPI_Request_free(&again);
   });
 }
 

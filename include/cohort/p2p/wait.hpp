@@ -17,14 +17,14 @@ struct wait_body;
 /// Completes when `request` does.
 ///
 /// The handle is moved out at initiation: the variable reads `MPI_REQUEST_NULL`. On completion it
-/// is given what MPI leaves, null or the inactive persistent request; after a cancellation nothing.
-/// So the variable must live until then. A null or inactive request completes at once with an empty
-/// status. *Completion*: `void(std::error_code, status)`. *Cancellation*: terminal; the await ends
-/// and the engine keeps the request until MPI is done, with buffers that stay the caller's duty.
-/// *Errors*: of the request. One whose communicator still has MPI's default handler ends the job
-/// when it fails: give it `MPI_ERRORS_RETURN` (an environment that started MPI does so for WORLD).
-/// *Cost*: nothing beyond the request. *Source*: `MPI_Testsome`.
-/// *Example*: `auto st = co_await cohort::wait(world, request);`
+/// is given what MPI leaves, null or the inactive persistent request; after a cancellation, or when
+/// a future was dropped, nothing. So the variable must live until then. A null or inactive request
+/// completes at once with an empty status. *Completion*: `void(std::error_code, status)`.
+/// *Cancellation*: terminal; the await ends and the engine keeps the request until MPI is done,
+/// with buffers that stay the caller's duty. *Errors*: of the request. One whose communicator still
+/// has MPI's default handler ends the job when it fails: give it `MPI_ERRORS_RETURN` (an
+/// environment that started MPI does so for WORLD). *Cost*: nothing beyond the request. *Source*:
+/// `MPI_Testsome`. *Example*: `auto st = co_await cohort::wait(world, request);`
 template <completion_token_for<void(std::error_code, status)> Token = default_token>
 auto wait(const communicator& comm, MPI_Request& request, Token&& token = Token());
 
@@ -52,7 +52,10 @@ struct wait_body {
   }
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    if (outcome.left != MPI_REQUEST_NULL) *variable = outcome.left;
+    // A dropped future: the variable may be gone.
+    if (error != asio::error::operation_aborted && outcome.left != MPI_REQUEST_NULL) {
+      *variable = outcome.left;
+    }
     std::forward<Handler>(handler)(error, status(outcome.status));
   }
 
