@@ -5,10 +5,12 @@
 
 #include <cohort/collectives/all_gather.hpp>
 #include <cohort/collectives/all_to_all.hpp>
+#include <cohort/collectives/block_list.hpp>
 #include <cohort/collectives/gather.hpp>
 #include <cohort/collectives/scatter.hpp>
 
 #include <array>
+#include <limits>
 #include <list>
 #include <vector>
 
@@ -63,6 +65,36 @@ std::vector<double> mine(const communicator& world) {
 }
 
 }  // namespace
+
+TEST_CASE("a list of blocks knows what buffers it fits") {
+  const block_list dense(std::vector<int>{3, 0, 2});
+  CHECK(dense.total() == 5);
+  CHECK(dense.extent() == 5);
+  CHECK(dense.displacements()[2] == 3);
+  CHECK(dense.fits(3, 5));
+  CHECK_FALSE(dense.fits(3, 4));
+  CHECK_FALSE(dense.fits(2, 5));
+
+  const std::array<unsigned char, 2> counts{2, 3};
+  const block_list gaps(counts, std::list<long>{10, 0});  // any order, any integers
+  CHECK(gaps.total() == 5);
+  CHECK(gaps.extent() == 12);
+  CHECK(gaps.fits(2, 12));
+  CHECK_FALSE(gaps.fits(2, 11));
+  CHECK(block_list(std::vector<int>{0}, std::vector<int>{99}).fits(1, 0));  // of no elements
+
+  CHECK_FALSE(block_list(std::vector<int>{1, -1}).fits(2, 100));
+  CHECK(block_list(std::vector<int>{1, -1}).extent() == 0);
+  CHECK_FALSE(block_list(std::vector<int>{1}, std::vector<int>{-1}).fits(1, 100));
+  CHECK_FALSE(block_list(std::vector<int>{1, 1}, std::vector<int>{0}).fits(2, 100));
+  const std::vector<std::size_t> far{std::numeric_limits<std::size_t>::max()};
+  CHECK_FALSE(block_list(std::vector<int>{2}, far).fits(1, 100));  // the sum would overflow
+
+  CHECK(dense.digest() == block_list(std::vector<long>{3, 0, 2}).digest());
+  CHECK(dense.digest() != block_list(std::vector<int>{3, 0, 3}).digest());
+  CHECK(dense.digest() != block_list(std::vector<int>{0, 3, 2}).digest());
+  CHECK(dense.digest() != block_list(std::vector<int>{3, 2}).digest());
+}
 
 TEST_CASE("all_gather_v returns the elements of all ranks in a vector") {
   on_world([](communicator world) -> task {

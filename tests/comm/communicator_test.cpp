@@ -5,6 +5,9 @@
 
 #include <cohort/collectives.hpp>
 #include <cohort/comm.hpp>
+#include <cohort/comm/argument.hpp>
+#include <cohort/comm/operation.hpp>
+#include <cohort/comm/request_source.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/p2p.hpp>
 #include <cohort/progress.hpp>

@@ -4,6 +4,7 @@
 // The buffer concepts and the views that buffers become.
 
 #include <cohort/core/buffer.hpp>
+#include <cohort/core/strided.hpp>
 
 #include <array>
 #include <complex>
@@ -147,6 +148,17 @@ TEST_CASE("blocks that touch are contiguous, and a negative stride is not") {
   CHECK(strided_view<int>(data.data(), 3, 2, 2).view().contiguous());
   const strided_view<int> reversed(data.data() + 5, 6, 1, -1);
   CHECK(packed(reversed.view()) == std::vector<int>{5, 4, 3, 2, 1, 0});
+}
+
+TEST_CASE("unpacking into a rectangle writes its rows and leaves the gaps alone") {
+  std::vector<int> matrix(12, -1);  // 3 rows of 4
+  const strided_view<int> rectangle(matrix.data() + 5, 2, 2, 4);
+  CHECK(rectangle.blocks() == 2);
+  CHECK(rectangle.view().bytes() == 4 * sizeof(int));
+  const std::vector<int> rows{1, 2, 3, 4};
+  cohort::unpack(rows.data(), rectangle.view());
+  CHECK(matrix == std::vector<int>{-1, -1, -1, -1, -1, 1, 2, -1, -1, 3, 4, -1});
+  CHECK(packed(rectangle.view()) == rows);
 }
 
 TEST_CASE("a multidimensional view becomes the simplest strided view") {

@@ -4,6 +4,7 @@
 // Elements, half-precision numbers, and which reductions are defined for which elements.
 
 #include <cohort/core/element.hpp>
+#include <cohort/core/half.hpp>
 #include <cohort/core/reduction.hpp>
 
 #include <array>
@@ -166,6 +167,19 @@ TEST_CASE("bf16 rounds to the nearest, ties to even, and keeps NaN") {
   CHECK(bf16(1.0F + 3 * 0x1p-8F).bits == 0x3F82);
   CHECK(bf16(std::numeric_limits<float>::max()).bits == 0x7F80);
   CHECK(std::isnan(static_cast<float>(bf16(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+TEST_CASE("half-precision numbers keep signed zeros and infinities, and overflow to infinity") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  CHECK(f16(-0.0F).bits == 0x8000);
+  CHECK(bf16(-0.0F).bits == 0x8000);
+  CHECK(static_cast<float>(f16(-infinity)) == -infinity);
+  CHECK(static_cast<float>(bf16(infinity)) == infinity);
+  CHECK(static_cast<float>(f16(-1e9F)) == -infinity);
+  CHECK(static_cast<float>(bf16(std::numeric_limits<float>::max())) == infinity);
+  CHECK(f16(0x1p-26F).bits == 0);                  // below half of the smallest number
+  CHECK(f16(0x1.8p-24F).bits == 2);                // a tie between subnormals, to even
+  static_assert(f16(1.5F) + f16(2.25F) == 3.75F);  // computed as float
 }
 
 TEST_CASE("operations combine two values as MPI does") {

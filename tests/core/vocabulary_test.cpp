@@ -4,6 +4,7 @@
 // The small vocabulary: errors, failures, ranks, outcomes, the clock.
 
 #include <cohort/core/clock.hpp>
+#include <cohort/core/config.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/outcome.hpp>

@@ -4,11 +4,14 @@
 // The small parts of the engine: back-off with time made by hand, the pool, the ready queue.
 
 #include <cohort/progress.hpp>
+#include <cohort/progress/backoff.hpp>
+#include <cohort/progress/deadline_record.hpp>
 #include <cohort/testing/manual_clock.hpp>
 
 #include <chrono>
 #include <cstdlib>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -117,6 +120,20 @@ TEST_CASE("the environment sets the spin and the longest nap, and nonsense sets 
     const environment_variable spin("COHORT_SPIN_US", nonsense);
     CHECK(engine_options::from_environment().spin == engine_options().spin);
   }
+}
+
+TEST_CASE("an emission is a deadline's on its own thread, until the outermost one ends") {
+  using cohort::progress::emitting_deadline;
+  CHECK_FALSE(emitting_deadline());
+  {
+    const cohort::progress::deadline_emission outer;
+    { const cohort::progress::deadline_emission inner; }
+    CHECK(emitting_deadline());
+    bool elsewhere = true;
+    std::thread([&] { elsewhere = emitting_deadline(); }).join();
+    CHECK_FALSE(elsewhere);
+  }
+  CHECK_FALSE(emitting_deadline());
 }
 
 TEST_CASE("the pool gives a block back to the next who wants one of its class") {
