@@ -268,6 +268,35 @@ TEST_CASE("an error of an operation that nobody awaits any more is logged, and t
   CHECK(faults::calls("MPI_Comm_free") > freed);
 }
 
+TEST_CASE("an error of a comparison between ranks ends its operation, and no other") {
+  fixture on;
+  cohort::communicator_options options;
+  options.checks = cohort::checks::cross_rank;
+  const communicator checked{on.io, MPI_COMM_SELF, options};
+  std::array<int, 4> numbers{1, 2, 3, 4};
+  std::array<outcome, 4> outcomes;
+  const bool one_by_one = GENERATE(true, false);
+  int looks = 0;
+  faults::replace_testsome(
+      [&](int count, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+        const int rc = PMPI_Testsome(count, requests, found, indices, statuses);
+        if (rc != MPI_SUCCESS || *found <= 0 || looks++ != 0) return rc;
+        for (int i = 0; i < *found; ++i) {
+          statuses[i].MPI_ERROR = indices[i] == 0 ? MPI_ERR_OTHER : MPI_SUCCESS;
+        }
+        return MPI_ERR_IN_STATUS;
+      });
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    cohort::all_reduce(checked, numbers[i], cohort::op::sum, outcomes[i].handler());
+    if (one_by_one) on.run();
+  }
+  on.run();
+  for (const outcome& each : outcomes) CHECK(each.calls == 1);
+  CHECK(outcomes[0].error == mpi_error(MPI_ERR_OTHER));
+  CHECK(on.log.text().find("differs") == std::string::npos);
+  for (std::size_t i = 1; i < outcomes.size(); ++i) CHECK_FALSE(outcomes[i].error);
+}
+
 TEST_CASE("an error reaches awaiters of every kind") {
   fixture on;
   double number = 1;

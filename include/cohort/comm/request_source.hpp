@@ -75,6 +75,7 @@ class request_operation : public progress::operation {
   ~request_operation() = default;
 
   advance_function advance_ = nullptr;
+  bool compares_ = false;        // its arguments with those of other ranks: queued to be posted
   bool waits_for_turn_ = false;  // checked, and an operation started earlier is not: no requests
 
  private:
@@ -204,7 +205,7 @@ class request_source : public asio::execution_context::service {
     std::erase(parked_flags_, flag);
   }
   /// A control receive was posted on a communicator that has no bell: the engine never parks.
-  void forbid_parking() noexcept { may_park_ = false; }
+  void forbid_parking() noexcept { may_park_.store(false); }
 
  private:
   struct probe {
@@ -279,7 +280,7 @@ class request_source : public asio::execution_context::service {
   std::unique_ptr<progress::doorbell> bell_;
   std::vector<std::atomic<std::uint32_t>*>
       parked_flags_;  // touched outside laps only with the guard
-  bool may_park_ = true;
+  std::atomic<bool> may_park_{true};
   std::chrono::nanoseconds stall_warning_{0};
 };
 

@@ -43,6 +43,7 @@ class cross_rank_check final : public argument_check {
     if (rc == MPI_SUCCESS) {
       (comm_.unchecked == nullptr ? comm_.unchecked : comm_.last_unchecked->next_) = this;
       comm_.last_unchecked = this;
+      op_.compares_ = true;
     }
     return to.add(rc, request);
   }
@@ -50,7 +51,9 @@ class cross_rank_check final : public argument_check {
   /// The comparison is complete. Returns true if the operation goes on. With the guard held.
   bool completed() override {
     compared_ = true;
-    if (differs()) op_.fail(errc::cross_rank_mismatch);
+    op_.compares_ = false;
+    differs_ = !op_.failed() && differs();  // after an error of MPI there is nothing to compare
+    if (differs_) op_.fail(errc::cross_rank_mismatch);
     while (comm_.unchecked != nullptr && comm_.unchecked->compared_) {
       cross_rank_check* const first = comm_.unchecked;
       comm_.unchecked = first->next_;
@@ -86,7 +89,7 @@ class cross_rank_check final : public argument_check {
   void explain(failure_text& text) const override {
     static constexpr std::array<const char*, fields> names = {"verb", "count", "element.bytes",
                                                               "operation", "root"};
-    for (std::size_t i = 0; compared_ && i < fields; ++i) {
+    for (std::size_t i = 0; differs_ && i < fields; ++i) {
       const std::int64_t low = least_[i];
       const std::int64_t high = -least_[fields + i];
       if (low >= high) continue;
@@ -128,6 +131,7 @@ class cross_rank_check final : public argument_check {
   std::array<std::int64_t, fields> mine_{};
   std::array<std::int64_t, 2 * fields> least_{};  // MPI works on it: the object must not move
   bool compared_ = false;
+  bool differs_ = false;
   bool posted_ = false;
 };
 

@@ -232,7 +232,8 @@ inline void request_source::took(request_operation& op, int error_of_request) no
 /// All requests of `op` are complete: the next stage, or the ready queue.
 inline void request_source::finish(request_operation& op, progress::ready_queue& ready) {
   op.slot_ = request_operation::nowhere;
-  if (op.advance_ != nullptr && !op.failed()) {
+  // A comparison between ranks that MPI has failed must still leave the queue of those that wait.
+  if (op.advance_ != nullptr && (!op.failed() || op.compares_)) {
     try {
       if (op.advance_(&op) && (op.parts_ != 0 || op.waits_for_turn_)) return;
     } catch (const std::system_error& failed) {
