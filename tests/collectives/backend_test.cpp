@@ -4,8 +4,11 @@
 // A communicator's backend is asked first, sees what the verb was given, and may leave it to MPI.
 
 #include <cohort/collectives.hpp>
+#include <cohort/core/log.hpp>
 
 #include <memory>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -127,4 +130,31 @@ TEST_CASE("what a backend does not take goes to MPI, strided views too") {
     CHECK(record->seen.size() == asked);
     world.reset_backend();
   });
+}
+
+TEST_CASE("an operation of a backend keeps the communicator, and its failure is told there") {
+  struct slow {
+    bool takes(const collective_call&) noexcept { return true; }
+    void start(const collective_call&, cohort::comm::backend_completion done) { *to = done; }
+    std::shared_ptr<std::optional<cohort::comm::backend_completion>> to;
+  };
+  const cohort::log::capture log;
+  asio::io_context io;
+  auto completion = std::make_shared<std::optional<cohort::comm::backend_completion>>();
+  const std::weak_ptr backend = completion;
+  double number = 1;
+  std::error_code error;
+  const bool handle_stays = GENERATE(true, false);
+  std::optional<communicator> comm(std::in_place, io, MPI_COMM_SELF);
+  comm->set_backend(slow{std::move(completion)});
+  cohort::all_reduce(*comm, number, op::sum, [&](std::error_code why) { error = why; });
+  if (!handle_stays) comm.reset();
+  REQUIRE_FALSE(backend.expired());
+  (**backend.lock())(make_error_code(std::errc::io_error));
+  io.run();
+  CHECK(error == std::errc::io_error);
+  CHECK(log.text().find("all_reduce #1: count=1") != std::string::npos);
+  if (handle_stays) CHECK(comm->last_failure().code == std::errc::io_error);
+  comm.reset();
+  CHECK(backend.expired());
 }

@@ -128,6 +128,10 @@ class typed_operation final : public request_operation {
       if (state().backend) [[unlikely]] {
         const collective_call call = body_.call();
         if (state().backend->takes(call)) {
+          {
+            const request_source::guard hold(state().source);
+            count_as_live();
+          }
           describe();
           state().backend->start(call, backend_completion(state().engine, *this));
           return;
@@ -146,9 +150,7 @@ class typed_operation final : public request_operation {
     bool nothing_pending = false;
     {
       const request_source::guard hold(source);
-      sequence = ++state().sequence;
-      live_on = comm_.state;
-      ++live_on->live;
+      count_as_live();
       if constexpr (is_idle) state().source.mark_idle(*this);
       post_body();
       describe();
@@ -160,6 +162,12 @@ class typed_operation final : public request_operation {
     } else {
       engine.started();
     }
+  }
+
+  void count_as_live() noexcept {
+    sequence = ++state().sequence;
+    live_on = comm_.state;
+    ++live_on->live;
   }
 
   /// What can wait until MPI has the request: it then costs no latency.
