@@ -4,6 +4,7 @@
 /// \file
 /// Gate of the layer progress: the engine on Asio, futures, when_all, deadlines.
 
+#include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/deadline_record.hpp>

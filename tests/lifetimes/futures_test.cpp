@@ -86,6 +86,39 @@ TEST_CASE("a dropped future of a receive gives the receive up") {
   CHECK(std::chrono::steady_clock::now() - before < 5s);
 }
 
+TEST_CASE("a future behind an adapter has the same duty when it is dropped") {
+  asio::io_context other;
+  asio::cancellation_signal signal;
+  {
+    asio::io_context io;
+    const communicator self{io, MPI_COMM_SELF};
+    const communicator world{io};
+    const auto drop = [&](auto token) {
+      auto number = std::make_unique<int>();
+      static_cast<void>(cohort::recv(self, *number, 0, 1, token));
+      auto numbers = ones();
+      static_cast<void>(cohort::all_reduce(world, *numbers, cohort::op::average, token));
+      number.reset();
+      numbers.reset();
+      const int value = 1;  // comes too late for the receive
+      cohort::send(self, value, 0, 1, asio::detached);
+      int taken = 0;
+      cohort::recv(self, taken, 0, 1, asio::detached);
+      io.restart();
+      io.run();
+      CHECK(taken == 1);
+    };
+    std::error_code error;
+    drop(cohort::as_future);
+    drop(cohort::as_tuple(cohort::as_future));
+    drop(asio::redirect_error(cohort::as_future, error));
+    drop(asio::bind_executor(other.get_executor(), cohort::as_future));
+    drop(asio::bind_cancellation_slot(signal.slot(), cohort::as_future));
+  }
+  other.run();
+  signal.emit(asio::cancellation_type::terminal);  // finds nothing
+}
+
 TEST_CASE("moving and assigning futures keeps every frame") {
   asio::io_context io;
   const communicator world{io};

@@ -118,6 +118,23 @@ TEST_CASE_METHOD(fixture, "a dropped future of a receive gives it up, of a borro
   io.run();
 }
 
+TEST_CASE_METHOD(fixture, "a future behind an adapter has the same duty when it is dropped") {
+  std::error_code error;
+  asio::io_context other;
+  asio::cancellation_signal signal;
+  static_cast<void>(source.start(1, cohort::as_tuple(as_future)));
+  CHECK(source.pending() == 0);
+  static_cast<void>(source.start(2, asio::redirect_error(as_future, error)));
+  CHECK(source.pending() == 0);
+  static_cast<void>(source.start(3, asio::bind_executor(other.get_executor(), as_future)));
+  CHECK(source.pending() == 0);
+  static_cast<void>(source.start(4, asio::bind_cancellation_slot(signal.slot(), as_future)));
+  CHECK(source.pending() == 0);
+  io.run();
+  other.run();
+  signal.emit(asio::cancellation_type::terminal);  // finds nothing
+}
+
 TEST_CASE_METHOD(fixture, "moving and swapping futures loses no operation") {
   future<> first = source.start(1, as_future);
   future<> second = source.start(2, as_future);

@@ -6,6 +6,7 @@
 
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_executor.hpp>
 
@@ -110,8 +111,8 @@ class typed_operation final : public request_operation {
   /// take it. 3. Everything is posted under the guard. After that the operation may be gone.
   void start() {
     connect_cancellation();
-    if constexpr (requires(progress::engine & e) { handler_->belongs_to(e, *this, true); }) {
-      handler_->belongs_to(state().engine, *this, Body::cancellation != cancels::detach);
+    if constexpr (fills_future) {
+      future()->belongs_to(state().engine, *this, Body::cancellation != cancels::detach);
     }
     errc bad = state().source.usable();
     if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
@@ -175,6 +176,11 @@ class typed_operation final : public request_operation {
     rank = state().data.rank();
     if constexpr (requires { body_.peer(); }) peer = body_.peer();
     if constexpr (!is_idle) executor_.set(*handler_, state().engine.get_executor());
+  }
+
+  static constexpr bool fills_future = progress::fills_future<Handler>;
+  [[nodiscard]] auto future() const noexcept {
+    return progress::associated_future<Handler>::get(*handler_);
   }
 
   static constexpr bool is_idle = requires { Body::idle; };
@@ -241,6 +247,19 @@ class typed_operation final : public request_operation {
     auto slot = asio::get_associated_cancellation_slot(*handler_);
     has_slot_ = slot.is_connected();
     if (has_slot_) slot.template emplace<on_cancel>(on_cancel{this});
+    if constexpr (fills_future) {  // a dropped future cancels too, whatever slot was bound
+      if (auto own = future()->slot(); own != slot)
+        own.template emplace<on_cancel>(on_cancel{this});
+    }
+  }
+
+  void disconnect_cancellation() {
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    if constexpr (fills_future) {
+      future()->clear_cancellation();  // its owner may cancel on another thread
+      if (slot == future()->slot()) return;
+    }
+    if (has_slot_) slot.clear();
   }
 
   void cancel(asio::cancellation_type type) {
@@ -262,6 +281,7 @@ class typed_operation final : public request_operation {
       const request_source::guard hold(state().source);
       if (!request_source::pending(*this) || !handler_) return;
       asio::get_associated_cancellation_slot(*handler_).clear();
+      if constexpr (fills_future) future()->slot().clear();  // inside a cancellation: not locked
       farewell = operation_memory<aborted, Handler>::make(*handler_, std::move(executor_), engine);
       detached_memory_.emplace(memory::of(*handler_));
       handler_.reset();
@@ -303,17 +323,11 @@ class typed_operation final : public request_operation {
     }
     // Where the handler is not called, the context is going away and the signal may be gone
     // already.
-    if (has_slot_ && deliver) {
-      if constexpr (requires { handler_->clear_cancellation(); }) {
-        handler_->clear_cancellation();
-      } else {
-        asio::get_associated_cancellation_slot(*handler_).clear();
-      }
-    }
+    if (deliver) disconnect_cancellation();
     auto allocator = memory::of(*handler_);
     std::error_code result = error();
-    if constexpr (requires { handler_->begin_finish(); }) {
-      if (deliver && !handler_->begin_finish()) result = asio::error::operation_aborted;
+    if constexpr (fills_future) {
+      if (deliver && !future()->begin_finish()) result = asio::error::operation_aborted;
     }
     const outcome_of_requests outcome{status, left, message};
     Handler handler(std::move(*handler_));

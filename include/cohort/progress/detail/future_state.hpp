@@ -302,11 +302,9 @@ class future_handler {
   [[nodiscard]] cancellation_slot_type get_cancellation_slot() const noexcept {
     return state_->slot();
   }
-  void clear_cancellation() const noexcept { state_->clear_cancellation(); }
-  [[nodiscard]] bool begin_finish() const noexcept { return state_->begin_finish(); }
-  void belongs_to(engine& owner, operation& op, bool borrows) const noexcept {
-    state_->belongs_to(owner, op, borrows);
-  }
+  /// See associated_future: how the operation finds the state, also behind adapters.
+  using filled_future_type = future_state_base*;
+  [[nodiscard]] filled_future_type get_filled_future() const noexcept { return state_.get(); }
 
   void operator()() { finish(nullptr); }
   template <class First, class... Rest>

@@ -171,12 +171,18 @@ class typed_manual_operation final : public manual_operation {
         handler_(std::move(handler)),
         engine_(*state->engine()) {
     executor_.set(handler_, engine_.get_executor());
-    if constexpr (requires(progress::engine & e) { handler_.belongs_to(e, *this, true); }) {
-      handler_.belongs_to(engine_, *this, true);
+    if constexpr (progress::fills_future<Handler>) {
+      progress::associated_future<Handler>::get(handler_)->belongs_to(engine_, *this, true);
     }
     auto slot = asio::get_associated_cancellation_slot(handler_);
     if (slot.is_connected() && kind == manual_kind::receive) {
       slot.template emplace<on_cancel>(on_cancel{state, this});
+    }
+    if constexpr (progress::fills_future<Handler>) {
+      auto own = progress::associated_future<Handler>::get(handler_)->slot();
+      if (own != slot && kind == manual_kind::receive) {
+        own.template emplace<on_cancel>(on_cancel{state, this});
+      }
     }
   }
 
@@ -190,12 +196,13 @@ class typed_manual_operation final : public manual_operation {
   };
 
   void forget_cancellation() {
-    if constexpr (requires { handler_.clear_cancellation(); }) {
-      handler_.clear_cancellation();  // a future's owner may cancel on another thread
-    } else {
-      auto slot = asio::get_associated_cancellation_slot(handler_);
-      if (slot.is_connected()) slot.clear();
+    auto slot = asio::get_associated_cancellation_slot(handler_);
+    if constexpr (progress::fills_future<Handler>) {
+      auto* future = progress::associated_future<Handler>::get(handler_);
+      future->clear_cancellation();  // its owner may cancel on another thread
+      if (slot == future->slot()) return;
     }
+    if (slot.is_connected()) slot.clear();
   }
 
   static void run(operation* base, action what) {
