@@ -16,6 +16,7 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -244,6 +245,22 @@ TEST_CASE("an operation that starts while the context is destroyed is destroyed 
   asio::co_spawn(io, body(communicator(io, MPI_COMM_SELF)), asio::detached);
   asio::co_spawn(io, idle(communicator(io, MPI_COMM_SELF)), asio::detached);
   io.poll();
+}
+
+TEST_CASE("so is one that starts when the engine has left, and that holds the last handle") {
+  struct owner {
+    communicator comm;
+    std::unique_ptr<parting_shot> last;
+    ~owner() {
+      if (comm) comm.dup([kept = std::move(last)](std::error_code, const communicator&) {});
+    }
+  };
+  const cohort::log::capture quiet;
+  asio::io_context io;
+  auto held = std::make_unique<owner>();
+  held->comm = communicator(io, MPI_COMM_SELF);
+  held->last = std::make_unique<parting_shot>(held->comm);
+  asio::post(io, [held = std::move(held)] {});  // dies with the loop itself
 }
 
 TEST_CASE("a handler of another context is destroyed with whichever context goes first") {

@@ -111,6 +111,28 @@ TEST_CASE("several sources share one engine") {
   CHECK(log == std::vector<int>{2, 1});
 }
 
+TEST_CASE("a source that may not be looked at does not keep the others from being looked at") {
+  struct closed {
+    bool begin_lap(cohort::progress::ready_queue&) { return false; }
+    std::size_t test(cohort::progress::ready_queue&) { return 0; }
+    void end_lap() { FAIL("ended without a beginning"); }
+    [[nodiscard]] std::size_t pending() const { return 0; }
+    [[nodiscard]] std::size_t bytes() const { return 0; }
+  };
+  closed refuses;
+  asio::io_context io;
+  manual_source first(io);
+  cohort::use_engine(io).attach(refuses);
+  manual_source second(io);
+  std::vector<int> log;
+  first.start(1, note(log, 1));
+  second.start(2, note(log, 2));
+  first.complete(1);
+  second.complete(2);
+  io.run_for(2s);
+  CHECK(log == std::vector<int>{1, 2});
+}
+
 TEST_CASE("a handler that throws leaves the rest queued and the engine usable") {
   asio::io_context io;
   manual_source source(io);

@@ -130,6 +130,18 @@ TEST_CASE("another thread may look while the loop laps") {
   CHECK(source.pending() == 0);
 }
 
+TEST_CASE("another thread may make communicators, which tell how many ranks share the node") {
+  cohort::progress_thread loop;
+  manual_source source(loop.context());
+  auto pending = source.start(1, cohort::as_future);
+  for (int n = 0; n < 100; ++n) {
+    cohort::use_engine(loop.context()).set_oversubscribed(n % 2 == 0);
+    std::this_thread::yield();
+  }
+  source.complete(1);
+  pending.get();
+}
+
 TEST_CASE("a progress thread finishes what is in flight before it is joined") {
   std::atomic<int> done = 0;
   {

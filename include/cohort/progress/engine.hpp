@@ -67,7 +67,7 @@ class engine : public asio::execution_context::service {
   }
   [[nodiscard]] const engine_options& options() const noexcept { return options_; }
   /// Tells the engine that ranks outnumber cores on this node: it then spins 5 us at most.
-  void set_oversubscribed(bool yes) noexcept { oversubscribed_ = yes; }
+  void set_oversubscribed(bool yes) noexcept { oversubscribed_.store(yes); }
 
   /// Adds a source, which must outlive the context's last handler. Call it from a source's own
   /// constructor or before the loop runs.
@@ -75,7 +75,9 @@ class engine : public asio::execution_context::service {
   void attach(Source& source) {
     sources_.emplace_back(source);
   }
+  /// The source goes. What was handed in since the context ended goes first: it may use the source.
   void detach(const void* source) {
+    if (stopped()) destroy_ready();
     std::erase_if(sources_, [source](const source_ref& ref) { return ref.is(source); });
   }
   void set_wake_up(wake_up* bell) noexcept { wake_up_ = bell; }
@@ -145,6 +147,7 @@ class engine : public asio::execution_context::service {
   bool round(unsigned budget);
   void deliver_ready();
   std::size_t look_into(ready_queue& ready, unsigned looks);
+  std::size_t look_at_each(ready_queue& ready);
   void take_handed_in();
   void end_of_lap();
   bool sleep_without_work();
@@ -176,11 +179,11 @@ class engine : public asio::execution_context::service {
   bool after_nap_ = false;
   bool timer_armed_ = false;
   bool was_parked_ = false;
-  bool oversubscribed_ = false;
   backoff backoff_;
   clock::time_point last_tick_{};
 
   std::atomic<state> state_{state::idle};
+  std::atomic<bool> oversubscribed_{false};
   std::atomic<bool> poked_{false};  // something was started outside a lap
   std::atomic<clock::rep> now_{0};
   std::mutex nap_mutex_;  // arming the timer and falling asleep are one step

@@ -131,9 +131,9 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
     return found;
   }
   while (begun < sources_.size()) {
-    if (!sources_[begun].begin_lap(ready)) {
+    if (!sources_[begun].begin_lap(ready)) [[unlikely]] {
       while (begun > 0) sources_[--begun].end_lap();
-      return ready.empty() ? 0 : 1;
+      return look_at_each(ready);
     }
     ++begun;
   }
@@ -144,6 +144,19 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
   tests_.add(done);
   completions_.add(found);
   return found;
+}
+
+/// One of several sources cannot be looked at here, MPI after its end: the others go on.
+inline std::size_t engine::look_at_each(ready_queue& ready) {
+  std::size_t found = 0;
+  for (const source_ref& source : sources_) {
+    if (!source.begin_lap(ready)) continue;
+    found += source.test(ready);
+    source.end_lap();
+  }
+  tests_.add(1);
+  completions_.add(found);
+  return found == 0 && !ready.empty() ? 1 : found;
 }
 
 // ---- the lap -------------------------------------------------------------------------------
@@ -263,7 +276,7 @@ inline void engine::tick() {
 
 inline void engine::end_of_lap() {
   if (poked_.load(std::memory_order_relaxed)) {
-    poked_.store(false);
+    poked_.exchange(false);  // reads what it resets, so that what was started before is seen below
     ++events_;
   }
   if (!ready_.empty() || has_handed_in_.load(std::memory_order_acquire)) return again();
@@ -363,8 +376,10 @@ inline void engine::shutdown() {
 inline engine::~engine() { destroy_ready(); }
 
 inline void engine::destroy_ready() {
-  take_handed_in();
-  while (!ready_.empty()) ready_.pop()->destroy();
+  do {  // what is destroyed may start operations
+    take_handed_in();
+    while (!ready_.empty()) ready_.pop()->destroy();
+  } while (has_handed_in_.load());
 }
 
 }  // namespace cohort::progress
