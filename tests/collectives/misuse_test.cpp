@@ -263,16 +263,22 @@ TEST_CASE("cross_rank checks compare the blocks of neighbours") {
         co_await cohort::neighbor_all_gather(nobody, sent, got);
 
         // Blocks of any size agree in pairs only: nothing to compare but the elements.
-        const std::vector<std::size_t> counts(2, one.size());
-        std::vector<int> left(2 * one.size());
-        if (alone) co_await cohort::neighbor_all_gather_v(ring, one, left, counts);
+        const auto length_of = [](int rank) { return rank == 0 ? 3U : 4U; };
+        const std::vector<unsigned> counts{length_of(cohort_test::left_of(ring)),
+                                           length_of(cohort_test::right_of(ring))};
+        std::vector<int> both(counts[0] + counts[1]);
+        co_await cohort::neighbor_all_gather_v(ring, one, both, counts);
+        CHECK(both == std::vector<int>(both.size(), 1));
         std::vector<double> wide(2);
+        std::vector<double> wide_result(2);
         const std::vector<int> ones(2, 1);
         std::vector<float> narrow(2);
+        std::vector<float> narrow_result(2);
         if (world.rank() == 0) {
-          co_await expect(cohort::neighbor_all_to_all_v(ring, wide, ones, wide, ones), expected);
+          co_await expect(cohort::neighbor_all_to_all_v(ring, wide, ones, wide_result, ones),
+                          expected);
         } else {
-          co_await expect(cohort::neighbor_all_to_all_v(ring, narrow, ones, narrow, ones),
+          co_await expect(cohort::neighbor_all_to_all_v(ring, narrow, ones, narrow_result, ones),
                           expected);
         }
       },
