@@ -7,6 +7,7 @@
 #include <cohort/mpi/state.hpp>
 
 #include <atomic>
+#include <ctime>
 #include <thread>
 
 namespace cohort::mpi {
@@ -21,7 +22,12 @@ class turn_lock {
   void lock() noexcept {
     const unsigned mine = next_.fetch_add(1, std::memory_order_relaxed);
     for (unsigned looks = 0; served_.load(std::memory_order_acquire) != mine; ++looks) {
-      if (looks >= 100) std::this_thread::yield();
+      if (looks >= 2000) {  // somebody blocks inside MPI
+        const timespec moment{0, 50'000};
+        ::nanosleep(&moment, nullptr);
+      } else if (looks >= 100) {
+        std::this_thread::yield();
+      }
     }
   }
   void unlock() noexcept {
