@@ -4,6 +4,7 @@
 // A communicator's backend is asked first, sees what the verb was given, and may leave it to MPI.
 
 #include <cohort/collectives.hpp>
+#include <cohort/comm/backend.hpp>
 #include <cohort/core/log.hpp>
 
 #include <memory>

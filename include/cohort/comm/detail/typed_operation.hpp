@@ -293,7 +293,7 @@ class typed_operation final : public request_operation {
     const bool abort = state().options.on_deadline == on_deadline::abort;
     failure_text text(rank, verb, sequence);
     text.with("bytes", bytes);
-    if (live_on != nullptr) text.note(state().source.age_of(*this));  // else a backend has it
+    if (live_on != nullptr) text.note(state().source.age_of(*this));  // else it is complete
     text.note(abort ? "ending the job" : "MPI cannot give it up; waiting on");
     const failure what = text.with_code(errc::deadline_exceeded);
     state().fail(what);
