@@ -117,7 +117,16 @@ endfunction()
 #
 # The launcher ends the job a little before ctest would kill the launcher, so that no rank is left
 # behind.
+#
+# The sanitizers name functions, and so know the leaks of others in tests/support/lsan.supp, only
+# with a symbolizer. Debian's clang looks for one under a name that its package does not install.
 function(cohort_test_properties test timeout processors)
+  find_program(COHORT_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer llvm-symbolizer-14)
+  mark_as_advanced(COHORT_SYMBOLIZER)
+  set(symbolizer)
+  if(COHORT_SYMBOLIZER)
+    set(symbolizer ";ASAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER};TSAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER}")
+  endif()
   math(EXPR ctest_timeout "${timeout} + 15")
   set(support "${PROJECT_SOURCE_DIR}/tests/support")
   set_tests_properties(${test} PROPERTIES
@@ -128,7 +137,7 @@ function(cohort_test_properties test timeout processors)
 ASAN_OPTIONS=detect_stack_use_after_return=1;\
 LSAN_OPTIONS=suppressions=${support}/lsan.supp:print_suppressions=0;\
 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;\
-TSAN_OPTIONS=suppressions=${support}/tsan.supp:halt_on_error=1")
+TSAN_OPTIONS=suppressions=${support}/tsan.supp:halt_on_error=1${symbolizer}")
 endfunction()
 
 # cohort_link_layers(<target> <layer>...): the folders that share a target are mapped to it.
