@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include <cohort/comm/control.hpp>
+#include <cohort/progress/doorbell.hpp>
 
 #include "support/catch.hpp"
 #include "support/world.hpp"

@@ -4,6 +4,8 @@
 // The engine: laps, the ready queue, sleep, fairness, and what happens inside a nested handler.
 
 #include <cohort/progress.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/source.hpp>
 #include <cohort/testing.hpp>
 
 #include <asio/local/connect_pair.hpp>

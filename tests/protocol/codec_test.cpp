@@ -7,6 +7,10 @@
 
 #include "protocol/codec_support.hpp"
 
+#include <cohort/protocol/codec.hpp>
+#include <cohort/protocol/id_block.hpp>
+#include <cohort/protocol/message.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <set>

@@ -8,6 +8,14 @@
 #include "protocol/support.hpp"
 
 #include <cohort/protocol.hpp>
+#include <cohort/protocol/epoch_map.hpp>
+#include <cohort/protocol/name_table.hpp>
+#include <cohort/protocol/rank_set.hpp>
+#include <cohort/protocol/replica.hpp>
+#include <cohort/protocol/response_cache.hpp>
+#include <cohort/protocol/signature.hpp>
+#include <cohort/protocol/start_queue.hpp>
+#include <cohort/protocol/tree.hpp>
 
 #include <cstdint>
 #include <map>

@@ -8,6 +8,8 @@
 #include "protocol/support.hpp"
 
 #include <cohort/protocol.hpp>
+#include <cohort/protocol/fusion_planner.hpp>
+#include <cohort/protocol/signature.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -233,8 +233,8 @@ inline void engine::rounds() {
   }
 }
 
-/// Looks `budget` times, delivering on the way. False when nothing is left to look at, or when
-/// handlers had their share.
+/// Looks `budget` times, delivering on the way. False when nothing is left to look at. True also
+/// when handlers had their share of the time: more may then be ready.
 inline bool engine::round(unsigned budget) {
   unsigned deliveries = 0;
   for (;;) {
