@@ -181,6 +181,32 @@ TEST_CASE("a chain of operations that complete at once does not starve a timer")
   CHECK(links > 100);
 }
 
+TEST_CASE("what is ready is delivered before a lap lets another handler run inside it") {
+  asio::io_context io;
+  cohort::use_engine(io, {.spin = 10s, .long_lap_time = 1us});
+  manual_source source(io);
+  std::size_t delivered = 0;
+  std::size_t ran_after = 0;
+  const auto slow = [&](std::error_code) {
+    ++delivered;
+    const auto until = std::chrono::steady_clock::now() + 1us;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  };
+  for (int id = 0; id < 40; ++id) source.start(id, slow);
+  source.start(40, [](std::error_code) {});
+  for (int id = 0; id < 40; ++id) source.complete(id);
+  asio::post(io, [&] { ran_after = delivered; });
+  io.run_one();  // the lap ends when handlers have had their time, with the rest still ready
+  CHECK(delivered == 16);
+  CHECK(ran_after == 0);
+  io.run_one();
+  CHECK(ran_after == 16);  // in the loop's own turn
+  while (delivered < 40) io.run_one();
+  source.complete(40);
+  io.run();
+}
+
 TEST_CASE("a receive that is pending for ever starves neither posts nor timers nor sockets") {
   asio::io_context io;
   manual_source source(io);

@@ -191,6 +191,7 @@ inline void engine::lap() {
 inline void engine::rounds() {
   if (beside_others_) {
     round(1);
+    if (!ready_.empty()) return;
     saw_others_ = io_.poll_one() != 0;
     if ((++laps_beside_others_ & 7U) == 0 || !saw_others_) tick();
     return;
@@ -210,7 +211,8 @@ inline void engine::rounds() {
     const unsigned stretch = std::min(alone_ / 16, 3U);  // nobody else for long: look longer
     const bool more = round(long_budget_ << stretch);
     tick();
-    if (!more) return;
+    // With operations still ready the loop has its turn without the nested call.
+    if (!more || !ready_.empty()) return;
     if (events_ == events_before) {  // only looks: this is what they cost
       const auto cost = coarse_now() - before;
       const auto allowed = options_.long_lap_time * (1U << stretch);
@@ -234,7 +236,7 @@ inline void engine::rounds() {
 }
 
 /// Looks `budget` times, delivering on the way. False when nothing is left to look at. True also
-/// when handlers had their share of the time: more may then be ready.
+/// when handlers had their share of the time, and then more may be ready.
 inline bool engine::round(unsigned budget) {
   unsigned deliveries = 0;
   for (;;) {
