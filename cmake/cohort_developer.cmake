@@ -31,6 +31,7 @@ target_compile_options(cohort_own_flags INTERFACE
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   add_library(cohort_keep_loaded OBJECT tests/support/keep_loaded.cpp)
   target_link_libraries(cohort_own_flags INTERFACE $<TARGET_OBJECTS:cohort_keep_loaded>)
+  add_dependencies(cohort_own_flags cohort_keep_loaded)
   target_link_options(cohort_own_flags INTERFACE -Wl,--export-dynamic-symbol=dlclose)
 endif()
 
