@@ -266,7 +266,6 @@ class request_source : public asio::execution_context::service {
   std::size_t room_ = 0;
   std::unique_ptr<int[]> indices_;  // one window's
   std::unique_ptr<MPI_Status[]> statuses_;
-  std::vector<request_operation*> finished_;  // empty between tests
   std::vector<probe> probes_;
   std::vector<request_operation*> probing_;
   std::size_t next_window_ = 0;

@@ -312,38 +312,28 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
   if (rc != MPI_SUCCESS && !is_of_class(rc, MPI_ERR_IN_STATUS)) [[unlikely]] {
     test_one_by_one(static_cast<int>(first), static_cast<int>(count), found);
   }
-  // The standard promises no order; removing needs one. Statuses follow their indices. They are in
-  // order as a rule, so the simplest sort will do.
-  for (int i = 1; i < found; ++i) {
-    for (int j = i; j > 0 && indices_[j] < indices_[j - 1]; --j) {
-      std::swap(indices_[j], indices_[j - 1]);
-      std::swap(statuses_[j], statuses_[j - 1]);
-    }
-  }
-  // 1. Note outcomes in order; entries whose error is "pending" stay.
-  // 2. Remove entries, last one first, so that replacing by the last entry moves no index to come.
+  // 1. Note outcomes, in whatever order MPI reports them; their slots become empty. Entries whose
+  //    error is "pending" stay.
+  // 2. Fill the empty slots with the last entries.
   // 3. Only then finish: a next stage adds entries.
-  std::vector<request_operation*> finished = std::move(finished_);  // its memory is used again
+  progress::ready_queue finished;
   std::size_t completions = 0;
   for (int i = 0; i < found; ++i) {
     const std::size_t slot = first + static_cast<std::size_t>(indices_[i]);
     const int error = rc == MPI_SUCCESS ? MPI_SUCCESS : statuses_[i].MPI_ERROR;
-    if (error != MPI_SUCCESS && is_of_class(error, MPI_ERR_PENDING)) {
-      indices_[i] = -1;
-      continue;
-    }
+    if (error != MPI_SUCCESS && is_of_class(error, MPI_ERR_PENDING)) continue;
     ++completions;
     request_operation& op = *operations_[slot];
     took_request(op, slot, statuses_[i], error);
-    if (op.parts_ != 0) continue;
-    finished.push_back(&op);
+    operations_[slot] = nullptr;
+    if (op.parts_ == 0) finished.push(&op);
   }
-  for (int i = found - 1; i >= 0; --i) {
-    if (indices_[i] >= 0) remove_request(first + static_cast<std::size_t>(indices_[i]));
+  for (int i = 0; i < found; ++i) {
+    while (count_ != 0 && operations_[count_ - 1] == nullptr) --count_;
+    const std::size_t slot = first + static_cast<std::size_t>(indices_[i]);
+    if (slot < count_ && operations_[slot] == nullptr) remove_request(slot);
   }
-  for (request_operation* op : finished) finish(*op, ready);
-  finished.clear();
-  finished_ = std::move(finished);
+  while (!finished.empty()) finish(static_cast<request_operation&>(*finished.pop()), ready);
   return completions;
 }
 
