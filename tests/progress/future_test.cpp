@@ -9,6 +9,7 @@
 #include <cohort/testing.hpp>
 
 #include <asio/experimental/awaitable_operators.hpp>
+#include <asio/strand.hpp>
 
 #include <chrono>
 #include <coroutine>
@@ -211,6 +212,70 @@ TEST_CASE_METHOD(fixture, "get() on the loop's own thread says that it would nev
   CHECK(code == std::errc::resource_deadlock_would_occur);
   CHECK(f.is_ready());
   f.get();
+}
+
+TEST_CASE_METHOD(fixture, "get() on the loop's own thread says so for what Asio runs there too") {
+  asio::steady_timer timer(io, 1h);
+  future<> waited = timer.async_wait(as_future);
+  future<int> spawned = asio::co_spawn(io, give(source, 1), as_future);
+  const auto strand = asio::make_strand(io);
+  future<int> in_strand = asio::co_spawn(strand, give(source, 2), as_future);
+  std::vector<std::error_code> codes;
+  const auto try_get = [&](auto& pending) {
+    try {
+      pending.get();
+    } catch (const std::system_error& failed) {
+      codes.push_back(failed.code());
+    }
+  };
+  asio::post(io, [&] {
+    try_get(waited);
+    try_get(spawned);
+    try_get(in_strand);
+    timer.cancel();
+  });
+  end_later(1, 1ms);
+  end_later(2, 1ms);
+  io.run();
+  CHECK(codes == std::vector(3, std::make_error_code(std::errc::resource_deadlock_would_occur)));
+  CHECK(spawned.get() == 10);
+  CHECK(in_strand.get() == 20);
+}
+
+TEST_CASE("a future over a strand may outlive its context") {
+  std::optional<future<>> kept;
+  std::optional<future<>> given_up;
+  {
+    asio::io_context io;
+    const auto nothing = []() -> task { co_return; };
+    kept = asio::co_spawn(asio::make_strand(io), nothing(), as_future);
+    io.run();
+    given_up = asio::co_spawn(asio::make_strand(io), nothing(), as_future);
+  }
+  kept->cancel();
+  kept->get();
+  try {
+    given_up->get();
+    FAIL("no error");
+  } catch (const std::system_error& failed) {
+    CHECK(failed.code() == errc::engine_stopped);
+  }
+}
+
+TEST_CASE_METHOD(fixture,
+                 "cancelling a future of a coroutine cancels what the coroutine waits for") {
+  future<int> spawned = asio::co_spawn(io, give(source, 1), as_future);
+  io.poll();
+  CHECK(source.pending() == 1);
+  spawned.cancel();
+  io.run();
+  try {
+    spawned.get();
+    FAIL("no error");
+  } catch (const std::system_error& failed) {
+    CHECK(failed.code() == asio::error::operation_aborted);
+  }
+  CHECK(source.pending() == 0);
 }
 
 TEST_CASE_METHOD(fixture, "a coroutine of another library may await a future") {

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -97,6 +98,24 @@ TEST_CASE("a future is dropped on another thread than the loop's") {
   }
   thread.join();
   CHECK(source.pending() == 0);
+}
+
+TEST_CASE("a future of a coroutine is cancelled on another thread than the coroutine's") {
+  cohort::progress_thread thread;
+  const auto naps = []() -> task {
+    asio::steady_timer timer(co_await asio::this_coro::executor);
+    for (;;) {
+      timer.expires_after(1us);
+      co_await timer.async_wait(asio::use_awaitable);
+    }
+  };
+  for (int i = 0; i < 200; ++i) {
+    cohort::future<> f = asio::co_spawn(thread.context(), naps(), cohort::as_future);
+    if (i % 2 == 0) std::this_thread::sleep_for(100us);
+    f.cancel();
+    f.cancel();
+    CHECK_THROWS_AS(f.get(), std::system_error);
+  }
 }
 
 TEST_CASE("a sleeping loop is woken by an operation that another thread starts or ends") {

@@ -56,14 +56,17 @@ class [[nodiscard]] future : public asio::awaitable<T> {
   /// False after the future was moved from.
   [[nodiscard]] bool valid() const noexcept { return asio::awaitable<T>::valid(); }
 
-  /// Asks the operation to stop, as cancelling the await does. From any thread.
+  /// Asks the operation to stop, as cancelling the await does. From any thread: an operation that
+  /// is not cohort's own, a coroutine say, is told by its executor, at once if that is here.
   void cancel(asio::cancellation_type type = asio::cancellation_type::terminal) {
-    if (state_) state_->cancel(type);
+    if (state_) progress::detail::future_state_base::cancel(state_, type);
   }
 
   /// Blocks until the result is there and returns it or throws its error. For plain threads: on the
   /// loop's own thread it throws `std::errc::resource_deadlock_would_occur`, for there nobody would
-  /// be left to make progress.
+  /// be left to make progress. (Behind an adapter like `as_tuple` older versions of Asio do not say
+  /// where an operation that is not cohort's own runs: there `get()` blocks on any thread, and
+  /// `cancel()` is for the thread that runs it.)
   T get() {
     const auto state = state_;
     state->wait_blocking();
@@ -111,6 +114,9 @@ class asio::async_result<cohort::as_future_t, R(Args...)> {
   template <class Initiation, class Token, class... InitArgs>
   static return_type initiate(Initiation&& initiation, Token&&, InitArgs&&... args) {
     auto state = cohort::progress::detail::make_state<typename handler::value_type>();
+    if constexpr (requires { asio::any_io_executor(initiation.get_executor()); }) {
+      state->runs_on(initiation.get_executor());  // cohort's own operations tell their engine
+    }
     std::forward<Initiation>(initiation)(handler(state), std::forward<InitArgs>(args)...);
     return return_type(std::move(state));
   }

@@ -49,9 +49,15 @@ class future_state_base {
     if (!set_waiter(std::move(handler))) resume();
   }
 
+  /// Called before an operation that is not cohort's own starts, a coroutine say: it runs there,
+  /// and only there may it be cancelled.
+  void runs_on(const asio::any_io_executor& where) {
+    elsewhere_ = std::make_unique<asio::any_io_executor>(where);
+  }
+
   void wait_blocking() const {
     if (is_ready()) return;
-    if (engine_ != nullptr && engine_->get_executor().running_in_this_thread()) {
+    if (is_on_loop_thread()) {
       throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                               "future::get() on the thread that runs the loop");
     }
@@ -59,9 +65,12 @@ class future_state_base {
   }
 
   /// Cancels the operation behind the future, on any thread: the loop may be finishing it now.
-  void cancel(asio::cancellation_type type) {
-    const signal_lock hold(signal_busy_);
-    cancellation_.emit(type);
+  static void cancel(const std::shared_ptr<future_state_base>& state,
+                     asio::cancellation_type type) {
+    if (state->is_ready()) return;
+    const auto where = state->elsewhere();
+    if (!where) return state->emit(type);
+    where->execute([state, type] { state->cancellation_.emit(type); });
   }
   /// The operation says that it cannot be cancelled any more.
   void clear_cancellation() noexcept {
@@ -99,12 +108,14 @@ class future_state_base {
 
  protected:
   void become_ready() {
+    leave_elsewhere();
     if ((set_ready() & waited_for) != 0) resume();
   }
 
   /// The operation was destroyed without completing: the context is going away. Who blocks in
   /// `get()` is told; a waiting coroutine is destroyed, which breaks the cycle of state and frame.
   void abandoned() noexcept {
+    leave_elsewhere();
     settled_.store(true, std::memory_order_release);
     set_ready();
     const auto frame = std::move(waiter_);
@@ -147,8 +158,38 @@ class future_state_base {
     std::atomic_flag& busy_;
   };
 
+  void emit(asio::cancellation_type type) {
+    const signal_lock hold(signal_busy_);
+    cancellation_.emit(type);
+  }
+
+  [[nodiscard]] std::optional<asio::any_io_executor> elsewhere() const {
+    const signal_lock hold(signal_busy_);
+    if (!elsewhere_) return std::nullopt;
+    return *elsewhere_;
+  }
+  // Before the result is there: the executor must not be kept longer than its context.
+  void leave_elsewhere() noexcept {
+    if (!elsewhere_) [[likely]]
+      return;
+    const signal_lock hold(signal_busy_);
+    elsewhere_.reset();
+  }
+
+  [[nodiscard]] bool is_on_loop_thread() const {
+    if (engine_ != nullptr) return engine_->get_executor().running_in_this_thread();
+    const auto where = elsewhere();
+    if (!where) return false;
+    using loop_executor = asio::io_context::executor_type;
+    if (const auto* loop = where->target<loop_executor>()) return loop->running_in_this_thread();
+    // A strand, say. Only an io_context has an engine.
+    auto& context = asio::query(*where, asio::execution::context);
+    return asio::has_service<engine>(context) &&
+           static_cast<asio::io_context&>(context).get_executor().running_in_this_thread();
+  }
+
   void wait_in_place() noexcept {
-    cancel(asio::cancellation_type::terminal);
+    emit(asio::cancellation_type::terminal);
     const bool done = engine_->drive_until(
         [this] { return settled_.load(std::memory_order_acquire); }, engine_->drain_bound());
     if (done) return;
@@ -172,8 +213,9 @@ class future_state_base {
   mutable std::atomic<flag_set> flags_{0};
   std::atomic<bool> settled_{true};
   engine* engine_ = nullptr;
+  std::unique_ptr<asio::any_io_executor> elsewhere_;  // an operation of another library runs there
   asio::cancellation_signal cancellation_;
-  std::atomic_flag signal_busy_;
+  mutable std::atomic_flag signal_busy_;
   std::variant<std::monostate, std::coroutine_handle<>, awaitable_handler> waiter_;
 };
 
@@ -233,7 +275,7 @@ class state_duty {
 struct forward_cancellation {
   std::weak_ptr<future_state_base> state;
   void operator()(asio::cancellation_type type) const {
-    if (const auto alive = state.lock()) alive->cancel(type);
+    if (const auto alive = state.lock()) future_state_base::cancel(alive, type);
   }
 };
 
