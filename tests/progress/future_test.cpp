@@ -349,6 +349,48 @@ TEST_CASE_METHOD(fixture, "cancelling when_all cancels all that it waits for") {
   CHECK(source.pending() == 0);
 }
 
+TEST_CASE_METHOD(fixture, "cancelling when_all cancels all at once, whatever the first does") {
+  asio::cancellation_signal stop;
+  asio::steady_timer timer(io, 1h);
+  std::error_code ended;
+  const auto waits = [&]() -> task {
+    std::vector<future<>> all;
+    all.push_back(source.start(0, manual_kind::borrowed, as_future));  // cannot be cancelled
+    for (int id = 1; id < 3; ++id) all.push_back(source.start(id, as_future));
+    all.push_back(timer.async_wait(as_future));
+    all.push_back(asio::co_spawn(io, source.start(4), as_future));
+    ended = co_await code_of(cohort::when_all(std::move(all)));
+  };
+  asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  io.poll();
+  CHECK(source.pending() == 4);
+  stop.emit(asio::cancellation_type::terminal);
+  stop.emit(asio::cancellation_type::terminal);
+  io.run_for(5ms);
+  CHECK(source.pending() == 1);
+  CHECK_FALSE(ended);
+  source.complete(0);
+  io.run();
+  CHECK(ended == asio::error::operation_aborted);
+  stop.emit(asio::cancellation_type::terminal);  // finds nothing
+}
+
+TEST_CASE_METHOD(fixture,
+                 "when_all in a coroutine that was cancelled before cancels what it gets") {
+  asio::cancellation_signal stop;
+  std::error_code ended;
+  const auto waits = [&]() -> task {
+    co_await asio::this_coro::throw_if_cancelled(false);
+    std::vector<future<>> all;
+    for (int id = 0; id < 3; ++id) all.push_back(source.start(id, as_future));
+    stop.emit(asio::cancellation_type::terminal);
+    ended = co_await code_of(cohort::when_all(std::move(all)));
+  };
+  asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  io.run_for(10s);
+  CHECK(ended == asio::error::operation_aborted);
+}
+
 // ---- deadlines ---------------------------------------------------------------------------------
 
 TEST_CASE_METHOD(fixture, "a deadline that passes cancels the work and says how long it waited") {

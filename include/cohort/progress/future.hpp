@@ -12,6 +12,11 @@
 
 namespace cohort {
 
+namespace progress::detail {
+template <class T>
+class future_range;
+}  // namespace progress::detail
+
 /// The token that starts an operation now and returns a \ref future.
 struct as_future_t {
   constexpr as_future_t() noexcept {}  // user-provided: g++ 12, see tests/compilers/gcc12.cpp
@@ -78,6 +83,7 @@ class [[nodiscard]] future : public asio::awaitable<T> {
   auto operator co_await() && noexcept;
 
  private:
+  friend class progress::detail::future_range<T>;
   progress::detail::state_ptr<T> state_;
 };
 

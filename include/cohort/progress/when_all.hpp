@@ -7,6 +7,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/future.hpp>
 
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -36,18 +37,67 @@ struct values_of<void> {
   using type = void;
 };
 
+/// The futures that one `when_all` waits for, so that a cancellation reaches all of them at once.
+template <class T>
+class future_range {
+ public:
+  /// `all` outlives this.
+  explicit future_range(std::vector<future<T>>& all) : all_(all) {}
+
+  /// Called before the first wait when the waiting coroutine can be cancelled: keeps the states
+  /// from the slot, which may outlive the coroutine.
+  void watch() {
+    states_ = std::make_shared<std::vector<std::weak_ptr<future_state_base>>>();
+    states_->reserve(all_.size());
+    for (const auto& each : all_) states_->push_back(each.state_);
+  }
+  void cancel(asio::cancellation_type type) const { cancel_states{states_}(type); }
+
+  /// Resumes `handler` when the future at `index` is ready.
+  template <class Handler>
+  void wait(std::size_t index, Handler&& handler) const {
+    if (states_) {
+      auto slot = asio::get_associated_cancellation_slot(handler);
+      slot.template emplace<cancel_states>(cancel_states{states_});
+    }
+    all_[index].state_->set_awaitable_waiter(std::forward<Handler>(handler));
+  }
+
+ private:
+  struct cancel_states {
+    std::shared_ptr<std::vector<std::weak_ptr<future_state_base>>> states;
+    void operator()(asio::cancellation_type type) const {
+      const auto all = states;  // this may go when one of them completes at once
+      for (const auto& each : *all) {
+        if (const auto alive = each.lock()) future_state_base::cancel(alive, type);
+      }
+    }
+  };
+
+  std::vector<future<T>>& all_;
+  std::shared_ptr<std::vector<std::weak_ptr<future_state_base>>> states_;
+};
+
+struct wait_in_range {
+  template <class Handler, class T>
+  void operator()(Handler&& handler, const future_range<T>* all, std::size_t index) const {
+    all->wait(index, std::forward<Handler>(handler));
+  }
+};
+
 }  // namespace progress::detail
 
 /// Waits for all futures, which have started already, then returns their values in order, or throws
 /// the first error by index. Nothing is cancelled when one fails: all are finished when it returns.
-/// *Cancellation* is passed on to all.
-/// *Cost*: no allocation beyond one frame. *Example*: `co_await cohort::when_all(std::move(fs));`
+/// *Cancellation* is passed on to all that are not ready, at once.
+/// *Cost*: one frame, and a list of the futures where the caller can be cancelled.
+/// *Example*: `co_await cohort::when_all(std::move(fs));`
 template <class T>
 asio::awaitable<typename progress::detail::values_of<T>::type> when_all(
     std::vector<future<T>> futures);
 
 /// The same for lazy awaitables: starts each, in range order, on the caller's executor.
-/// *Cancellation* is passed on to all. *Cost*: one coroutine each.
+/// *Cancellation* is passed on to all that run, at once. *Cost*: one coroutine each.
 template <class Range>
 requires std::ranges::input_range<Range> && progress::detail::is_awaitable<
     std::ranges::range_value_t<Range>>::value auto
@@ -66,21 +116,26 @@ asio::awaitable<typename progress::detail::values_of<T>::type> when_all(
   // operation runs would be waited for in place.
   const bool throws = co_await asio::this_coro::throw_if_cancelled();
   co_await asio::this_coro::throw_if_cancelled(false);
-  for (auto& one : futures) {
+  progress::detail::future_range<T> range(futures);
+  const asio::cancellation_state state = co_await asio::this_coro::cancellation_state;
+  if (state.slot().is_connected()) {
+    range.watch();
+    if (state.cancelled() != asio::cancellation_type::none) range.cancel(state.cancelled());
+  }
+  const progress::detail::future_range<T>* in_this_frame = &range;
+  for (std::size_t i = 0; i < futures.size(); ++i) {
+    if (!futures[i].is_ready()) {
+      co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+          progress::detail::wait_in_range{}, asio::use_awaitable, in_this_frame, i);
+    }
     try {
       if constexpr (std::is_void_v<T>) {
-        co_await std::move(one);
+        co_await std::move(futures[i]);
       } else {
-        values.push_back(co_await std::move(one));
+        values.push_back(co_await std::move(futures[i]));
       }
     } catch (...) {
       if (!first_error) first_error = std::current_exception();
-    }
-    const asio::cancellation_state state = co_await asio::this_coro::cancellation_state;
-    const asio::cancellation_type cancelled = state.cancelled();
-    if (cancelled == asio::cancellation_type::none) continue;
-    for (auto& other : futures) {
-      if (!other.is_ready()) other.cancel(cancelled);
     }
   }
   co_await asio::this_coro::throw_if_cancelled(throws);
