@@ -7,9 +7,14 @@
 #include <cohort/p2p.hpp>
 #include <cohort/progress.hpp>
 
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -134,6 +139,70 @@ TEST_CASE("one-sided requests are awaited") {
     const cohort::mpi::lock calls;
     MPI_Win_unlock_all(window);
     MPI_Win_free(&window);
+  });
+}
+
+TEST_CASE("requests of files are awaited") {
+  on_world([](communicator world) -> task {
+    const std::string name =
+        (std::filesystem::temp_directory_path() /
+         ("cohort-wait-" + std::to_string(::getpid()) + "-" + std::to_string(world.rank())))
+            .string();
+    const std::array<int, 3> out{world.rank(), 7, -1};
+    std::array<int, 3> in{};
+    MPI_File file = MPI_FILE_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+      const cohort::mpi::lock calls;
+      const int mode = MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+      const int rc = MPI_File_open(MPI_COMM_SELF, name.c_str(), mode, MPI_INFO_NULL, &file);
+      REQUIRE(rc == MPI_SUCCESS);
+      MPI_File_iwrite_at(file, 0, out.data(), 3, MPI_INT, &request);
+    }
+    const auto written = co_await cohort::wait(world, request);
+    CHECK(written.count<int>() == 3);
+    {
+      const cohort::mpi::lock calls;
+      MPI_File_iread_at(file, 0, in.data(), 3, MPI_INT, &request);
+    }
+    const auto read = co_await cohort::wait(world, request);
+    CHECK(read.count<int>() == 3);
+    CHECK(in == out);
+    const cohort::mpi::lock calls;
+    MPI_File_close(&file);
+  });
+}
+
+TEST_CASE("a request that another library completes is awaited") {
+  on_world([](communicator world) -> task {
+    const auto query = [](void* tag, MPI_Status* status) {
+      MPI_Status_set_elements(status, MPI_INT, 5);
+      MPI_Status_set_cancelled(status, 0);
+      status->MPI_SOURCE = MPI_UNDEFINED;
+      status->MPI_TAG = *static_cast<int*>(tag);
+      return MPI_SUCCESS;
+    };
+    const auto release = [](void*) { return MPI_SUCCESS; };
+    const auto cancel = [](void*, int) { return MPI_SUCCESS; };
+    int tag = 11;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Request theirs = MPI_REQUEST_NULL;
+    {
+      const cohort::mpi::lock calls;
+      MPI_Grequest_start(query, release, cancel, &tag, &request);
+      theirs = request;
+    }
+    auto waiting = cohort::wait(world, request, cohort::as_future);
+    asio::steady_timer timer(co_await asio::this_coro::executor, 2ms);
+    co_await timer.async_wait(asio::use_awaitable);
+    CHECK_FALSE(waiting.is_ready());
+    {
+      const cohort::mpi::lock calls;
+      MPI_Grequest_complete(theirs);
+    }
+    const auto st = co_await std::move(waiting);
+    CHECK(st.tag() == 11);
+    CHECK(st.count<int>() == 5);
   });
 }
 
