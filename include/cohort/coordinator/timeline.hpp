@@ -1,0 +1,129 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The timeline: what a coordinator did when, in a file that Perfetto opens.
+
+#include <cohort/core/clock.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace cohort::coordination {
+
+/// What an operation goes through, in this order.
+enum class phase : std::uint8_t {
+  negotiate,  ///< from its submission until it is elected, or fails
+  queue,      ///< from there until its turn comes in the order of the log
+  pack,       ///< copying it into the fusion buffer
+  data,       ///< the data operation
+  unpack,     ///< copying the result out of the fusion buffer
+};
+
+struct timeline_options {
+  std::size_t ring = 65'536;  ///< events kept in memory at most
+  std::uint64_t limit = std::uint64_t{1}
+                        << 30;  ///< bytes on disk at most; what comes later is lost
+};
+
+/// The file of one rank: "trace.json" becomes "trace.3.json", unless the rank is the only one.
+[[nodiscard]] std::string timeline_path(std::string_view path, int rank, int size);
+
+/// Records the phases of named operations, one file per rank, in the trace format of Chrome.
+///
+/// An event takes 64 bytes and its name until it is written. Events are written when `flush` is
+/// called, or when there are `ring` of them, or when their names fill 32 bytes for each of these.
+/// Between two calls the file is valid JSON, so a process that is killed leaves one that can be
+/// opened. There is no thread. A disk that is full costs events, never more than that: they are
+/// counted, the log is told once, and recording goes on when there is room again.
+///
+/// In the viewer a rank is a process and a phase is a row; more rows of a phase appear where
+/// operations overlap. Those that end at the same time can share a row, so give operations that are
+/// elected together the same `end`.
+///
+/// *Threads.* The loop's only. *Cost.* While nothing is recorded each call is one branch.
+class timeline {
+ public:
+  using time = steady_clock::time_point;
+
+  timeline(int rank, int size) noexcept;
+  ~timeline();
+  timeline(const timeline&) = delete;
+  timeline& operator=(const timeline&) = delete;
+
+  /// Starts a new file at `timeline_path(path, rank, size)`, after ending the one before. On an
+  /// error, which is the operating system's, nothing is recorded.
+  [[nodiscard]] std::error_code start(const std::string& path,
+                                      const timeline_options& options = {});
+  /// Writes what is left and closes the file. Does nothing if nothing is recorded.
+  void stop() noexcept;
+  [[nodiscard]] bool active() const noexcept { return recording_ != nullptr; }
+
+  /// A phase of one operation. `set` and `log_count` tell an operation apart on all ranks alike;
+  /// `log_count` is 0 for one that was not elected. Of a name only the first 512 bytes are kept,
+  /// and what began before the recording did is shown from its beginning.
+  void span(phase what, std::string_view name, std::uint64_t epoch, std::uint32_t set,
+            std::uint64_t log_count, time begin, time end, std::size_t bytes = 0) noexcept {
+    if (active()) [[unlikely]] {
+      record_span(what, name, epoch, set, log_count, begin, end, bytes);
+    }
+  }
+
+  /// A data operation that moves `tensors` operations together, of which `log_count` is the first
+  /// and whose log counts follow one another. Takes the place of `span(phase::data, ...)`.
+  void data(std::string_view verb, std::uint32_t set, std::uint64_t log_count, std::size_t tensors,
+            std::size_t bytes, time begin, time end, std::string_view backend) noexcept {
+    if (active()) [[unlikely]] {
+      record_data(verb, set, log_count, tensors, bytes, begin, end, backend);
+    }
+  }
+
+  /// Something that happened at one moment: a fault, a new generation, a stall warning.
+  void instant(std::string_view what, time when) noexcept {
+    if (active()) [[unlikely]] {
+      record_instant(what, when);
+    }
+  }
+
+  /// Writes what has been recorded. A system call for each 60 KiB or part of it, so an owner that
+  /// has short laps waits until some hundred events are `pending` or the loop is about to sleep.
+  void flush() noexcept {
+    if (active()) [[unlikely]] {
+      write_pending();
+    }
+  }
+
+  /// Events that are not in the file yet.
+  [[nodiscard]] std::size_t pending() const noexcept;
+
+  /// Events lost since the last `start`, because the disk had no room or the file its full size.
+  [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }
+
+ private:
+  struct event;
+  struct lane;
+  struct recording;
+
+  void record_span(phase what, std::string_view name, std::uint64_t epoch, std::uint32_t set,
+                   std::uint64_t log_count, time begin, time end, std::size_t bytes) noexcept;
+  void record_data(std::string_view verb, std::uint32_t set, std::uint64_t log_count,
+                   std::size_t tensors, std::size_t bytes, time begin, time end,
+                   std::string_view backend) noexcept;
+  void record_instant(std::string_view what, time when) noexcept;
+  void record(event one, std::string_view name, std::string_view backend) noexcept;
+  void write_pending() noexcept;
+  void lose(std::size_t events, const std::error_code& why) noexcept;
+
+  int rank_;
+  int size_;
+  std::uint64_t dropped_ = 0;
+  std::unique_ptr<recording> recording_;
+};
+
+}  // namespace cohort::coordination
+
+#include <cohort/coordinator/detail/timeline.ipp>

@@ -1,0 +1,685 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// The timeline: what is in its file, and that the file is valid whatever happens.
+
+#include <cohort/coordinator/timeline.hpp>
+#include <cohort/core/log.hpp>
+
+#include <malloc.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coordinator/json.hpp"
+#include "support/catch.hpp"
+
+using cohort::coordination::phase;
+using cohort::coordination::timeline;
+using cohort::coordination::timeline_options;
+using cohort::coordination::timeline_path;
+using cohort_test::json;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A folder that goes away with everything in it that the test names.
+class folder {
+ public:
+  folder() {
+    const char* base = std::getenv("TMPDIR");
+    path_ = std::string(base != nullptr ? base : "/tmp") + "/cohort-timeline-XXXXXX";
+    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  }
+  ~folder() {
+    for (const std::string& file : files_) std::remove(file.c_str());
+    ::rmdir(path_.c_str());
+  }
+  folder(const folder&) = delete;
+  folder& operator=(const folder&) = delete;
+
+  std::string operator/(const std::string& name) {
+    files_.push_back(path_ + "/" + name);
+    return files_.back();
+  }
+
+ private:
+  std::string path_;
+  std::vector<std::string> files_;
+};
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file.is_open());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// The events of a file, which must be valid, without those that give names to rows.
+std::vector<json> events(const std::string& path) {
+  const json whole = cohort_test::parse_json(content(path));
+  std::vector<json> result;
+  for (const json& one : whole["traceEvents"].items) {
+    if (one["ph"].text != "M") result.push_back(one);
+  }
+  return result;
+}
+
+/// The names that the file gives to rows.
+std::map<std::string, std::string> rows(const std::string& path) {
+  const json whole = cohort_test::parse_json(content(path));
+  std::map<std::string, std::string> result;
+  for (const json& one : whole["traceEvents"].items) {
+    if (one["name"].text == "thread_name") result[one["tid"].text] = one["args"]["name"].text;
+  }
+  return result;
+}
+
+/// As Perfetto reads a time: multiplied in floating point, and cut.
+std::int64_t nanoseconds(const json& time) {
+  return static_cast<std::int64_t>(time.number() * 1000.0);
+}
+
+/// The i-th of many different events.
+void record_one(timeline& to, int i) {
+  const auto now = timeline::time::clock::now();
+  const auto number = static_cast<std::uint64_t>(i);
+  switch (i % 7) {
+    case 5:
+      to.data("all_reduce", 0, number, 16, 4096, now - 7us, now, "mpi");
+      break;
+    case 6:
+      to.instant("generation", now);
+      break;
+    default:
+      to.span(static_cast<phase>(i % 5), "layer" + std::to_string(i), 1, 0, number, now - 10us, now,
+              256);
+  }
+}
+
+/// No file may become longer than this while it lives.
+class file_size_limit {
+ public:
+  explicit file_size_limit(rlim_t bytes) : before_signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~file_size_limit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, before_signal_);
+  }
+  file_size_limit(const file_size_limit&) = delete;
+  file_size_limit& operator=(const file_size_limit&) = delete;
+
+ private:
+  void (*before_signal_)(int);
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("the rank comes before the extension unless it is the only one") {
+  CHECK(timeline_path("trace.json", 3, 4) == "trace.3.json");
+  CHECK(timeline_path("trace.json", 0, 1) == "trace.json");
+  CHECK(timeline_path("trace", 3, 4) == "trace.3");
+  CHECK(timeline_path("/tmp/run.d/trace", 12, 16) == "/tmp/run.d/trace.12");
+  CHECK(timeline_path("run.d/a.b.json", 1, 2) == "run.d/a.b.1.json");
+  CHECK(timeline_path("run.d/.hidden", 1, 2) == "run.d/.hidden.1");
+  CHECK(timeline_path("", 1, 2) == ".1");
+}
+
+TEST_CASE("a timeline that was not started keeps nothing") {
+  timeline line(0, 1);
+  for (int i = 0; i < 20; ++i) record_one(line, i);
+  line.flush();
+  line.stop();
+  CHECK_FALSE(line.active());
+  CHECK(line.pending() == 0);
+  CHECK(line.dropped() == 0);
+}
+
+TEST_CASE("the file is valid after every event and holds what was recorded") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  CHECK(line.active());
+  CHECK(events(path).empty());
+  for (int i = 0; i < 60; ++i) {
+    record_one(line, i);
+    CHECK(events(path).size() == static_cast<std::size_t>(i));
+    CHECK(line.pending() == 1);
+    line.flush();
+    CHECK(events(path).size() == static_cast<std::size_t>(i + 1));
+    CHECK(line.pending() == 0);
+  }
+  line.stop();
+  CHECK(events(path).size() == 60);
+}
+
+TEST_CASE("an event has its name, phase, times, and what tells its operation apart") {
+  folder at;
+  at / "trace.2.json";
+  timeline line(2, 4);
+  REQUIRE_FALSE(line.start(at / "trace.json"));
+  const auto begin = timeline::time::clock::now();
+  line.span(phase::negotiate, "layer1/w", 7, 5, 19, begin, begin + 1234567ns);
+  line.span(phase::pack, "layer1/w", 7, 5, 19, begin + 2ms, begin + 3ms, 4096);
+  line.data("all_reduce", 5, 19, 16, 65536, begin + 3ms, begin + 4ms, "shm");
+  line.instant("stall warning", begin + 5ms);
+  line.stop();
+
+  const std::string path = at / "trace.2.json";
+  const json whole = cohort_test::parse_json(content(path));
+  CHECK(whole["otherData"]["rank"].text == "2");
+  CHECK(whole["otherData"]["size"].text == "4");
+  const json& process = whole["traceEvents"].items.front();
+  CHECK(process["name"].text == "process_name");
+  CHECK(process["args"]["name"].text == "rank 2");
+
+  const std::vector<json> seen = events(path);
+  REQUIRE(seen.size() == 4);
+  for (const json& one : seen) CHECK(one["pid"].text == "2");
+  CHECK(seen[0]["name"].text == "layer1/w");
+  CHECK(seen[0]["cat"].text == "negotiate");
+  CHECK(seen[0]["ph"].text == "X");
+  CHECK(nanoseconds(seen[0]["dur"]) == 1234567);
+  CHECK(seen[0]["args"]["epoch"].text == "7");
+  CHECK(seen[0]["args"]["set"].text == "5");
+  CHECK(seen[0]["args"]["log_count"].text == "19");
+  CHECK(seen[0]["args"].find("bytes") == nullptr);
+  CHECK(nanoseconds(seen[1]["ts"]) - nanoseconds(seen[0]["ts"]) == 2000000);
+  CHECK(seen[1]["args"]["bytes"].text == "4096");
+  CHECK(seen[2]["name"].text == "all_reduce");
+  CHECK(seen[2]["cat"].text == "data");
+  CHECK(seen[2]["args"]["tensors"].text == "16");
+  CHECK(seen[2]["args"]["bytes"].text == "65536");
+  CHECK(seen[2]["args"]["backend"].text == "shm");
+  CHECK(seen[3]["name"].text == "stall warning");
+  CHECK(seen[3]["ph"].text == "i");
+  CHECK(nanoseconds(seen[3]["ts"]) - nanoseconds(seen[0]["ts"]) == 5000000);
+
+  const auto names = rows(path);
+  CHECK(names.at(seen[0]["tid"].text) == "negotiate");
+  CHECK(names.at(seen[1]["tid"].text) == "pack");
+  CHECK(names.at(seen[2]["tid"].text) == "data");
+  CHECK(names.at(seen[3]["tid"].text) == "events");
+}
+
+TEST_CASE("the anchor is when recording started, on both clocks") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  const auto count = [](auto when) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
+  };
+  const auto steady = count(timeline::time::clock::now());
+  const auto system = count(std::chrono::system_clock::now());
+  REQUIRE_FALSE(line.start(path));
+  const auto when = timeline::time::clock::now();
+  line.instant("now", when);
+  line.stop();
+  const json whole = cohort_test::parse_json(content(path));
+  const std::int64_t anchor = std::stoll(whole["otherData"]["steady_ns"].text);
+  CHECK(anchor >= steady);
+  CHECK(anchor <= count(when));
+  CHECK(nanoseconds(events(path).at(0)["ts"]) == count(when) - anchor);
+  // The system clock may be set meanwhile, but hardly by an hour.
+  CHECK(std::llabs(std::stoll(whole["otherData"]["system_ns"].text) - system) < 3600000000000);
+}
+
+TEST_CASE("times are exact for a viewer that multiplies and cuts") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  const auto start = timeline::time::clock::now();
+  std::mt19937_64 random(1);
+  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> durations;
+  for (int i = 0; i < 5000; ++i) {
+    // Up to a week.
+    offsets.push_back(static_cast<std::int64_t>(random() % 604'800'000'000'000));
+    durations.push_back(static_cast<std::int64_t>(random() % (std::uint64_t{1} << (i % 40))));
+    const auto begin = start + std::chrono::nanoseconds(offsets.back());
+    line.span(phase::data, "x", 0, 0, 0, begin, begin + std::chrono::nanoseconds(durations.back()));
+  }
+  line.stop();
+  const std::vector<json> seen = events(path);
+  REQUIRE(seen.size() == offsets.size());
+  const std::int64_t shift = nanoseconds(seen[0]["ts"]) - offsets[0];
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    wrong += nanoseconds(seen[i]["ts"]) != offsets[i] + shift ? 1U : 0U;
+    wrong += nanoseconds(seen[i]["dur"]) != durations[i] ? 1U : 0U;
+    wrong += std::llround(seen[i]["ts"].number() * 1000) != offsets[i] + shift ? 1U : 0U;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("what began before the recording is shown from its beginning") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  const auto before = timeline::time::clock::now() - 1h;
+  REQUIRE_FALSE(line.start(path));
+  const auto end = timeline::time::clock::now() + 1s;
+  line.span(phase::negotiate, "early", 0, 0, 1, before, end);
+  line.span(phase::negotiate, "gone", 0, 0, 2, timeline::time::min(), before);
+  line.span(phase::negotiate, "backwards", 0, 0, 3, end, end - 1ms);
+  line.stop();
+  const std::vector<json> seen = events(path);
+  REQUIRE(seen.size() == 3);
+  CHECK(seen[0]["ts"].text == "0");
+  CHECK(nanoseconds(seen[0]["dur"]) >= 1'000'000'000);
+  CHECK(nanoseconds(seen[0]["dur"]) < 3'000'000'000'000);
+  CHECK(seen[1]["ts"].text == "0");
+  CHECK(seen[1]["dur"].text == "0");
+  CHECK(seen[2]["dur"].text == "0");
+}
+
+TEST_CASE("names arrive as they are, and bytes that are no text are replaced") {
+  folder at;
+  const std::string path = at / "trace.json";
+  const std::string bad = "\xEF\xBF\xBD";
+  const std::array<std::pair<std::string, std::string>, 14> names{{
+      {"plain", "plain"},
+      {"", ""},
+      {R"(a "quoted" \ name)", R"(a "quoted" \ name)"},
+      {"line\nbreak\ttab\r\b\f", "line\nbreak\ttab\r\b\f"},
+      {std::string("nul\0in", 6), std::string("nul\0in", 6)},
+      {"\x01\x1F\x7F", "\x01\x1F\x7F"},
+      {"gr\xC3\xBC\xC3\x9F", "gr\xC3\xBC\xC3\x9F"},
+      {"\xE2\x82\xAC \xF0\x9F\x98\x80", "\xE2\x82\xAC \xF0\x9F\x98\x80"},
+      {"\xFF\xFE", bad + bad},
+      {"cut \xE2\x82", "cut " + bad + bad},
+      {"\xC0\xAF", bad + bad},                             // overlong
+      {"\xE0\x80\xAF", bad + bad + bad},                   // overlong
+      {"\xED\xA0\x80", bad + bad + bad},                   // a surrogate
+      {"\xF4\x90\x80\x80z", bad + bad + bad + bad + "z"},  // above U+10FFFF
+  }};
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  const auto now = timeline::time::clock::now();
+  for (const auto& [name, shown] : names) line.span(phase::queue, name, 0, 0, 0, now, now);
+  line.data(names[2].first, 0, 0, 1, 1, now, now, names[3].first);
+  line.instant(names[8].first, now);
+  line.stop();
+  CHECK(content(path).find('\x7F') == std::string::npos);  // older viewers refuse it
+  const std::vector<json> seen = events(path);
+  REQUIRE(seen.size() == names.size() + 2);
+  for (std::size_t i = 0; i < names.size(); ++i) CHECK(seen[i]["name"].text == names[i].second);
+  CHECK(seen[names.size()]["name"].text == names[2].second);
+  CHECK(seen[names.size()]["args"]["backend"].text == names[3].second);
+  CHECK(seen[names.size() + 1]["name"].text == names[8].second);
+}
+
+TEST_CASE("names of any bytes and any length leave the file valid") {
+  folder at;
+  const std::string path = at / "trace.json";
+  std::mt19937 random(2);
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path, {.ring = 64}));
+  const auto now = timeline::time::clock::now();
+  std::size_t count = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < 50; ++i) {
+      std::string name(random() % (i % 5 == 0 ? 3000 : 30), ' ');
+      for (char& c : name) c = static_cast<char>(random());
+      line.data(name, 0, 0, 1, 1, now, now, name);
+      ++count;
+    }
+    line.flush();
+    if (round % 8 == 0) REQUIRE(events(path).size() == count);
+  }
+  line.stop();
+  CHECK(events(path).size() == count);
+}
+
+TEST_CASE("long names are cut between characters") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  const auto now = timeline::time::clock::now();
+  const std::string ellipsis = "\xE2\x80\xA6";
+  line.instant(std::string(512, 'a'), now);
+  line.instant(std::string(513, 'a'), now);
+  line.instant(std::string(511, 'a') + "\xC3\xBC", now);
+  line.instant(std::string(510, 'a') + "\xC3\xBC" + "b", now);
+  line.instant(std::string(509, 'a') + "\xF0\x9F\x98\x80", now);
+  line.stop();
+  const std::vector<json> seen = events(path);
+  REQUIRE(seen.size() == 5);
+  CHECK(seen[0]["name"].text == std::string(512, 'a'));
+  CHECK(seen[1]["name"].text == std::string(512, 'a') + ellipsis);
+  CHECK(seen[2]["name"].text == std::string(511, 'a') + ellipsis);
+  CHECK(seen[3]["name"].text == std::string(510, 'a') + "\xC3\xBC" + ellipsis);
+  CHECK(seen[4]["name"].text == std::string(509, 'a') + ellipsis);
+}
+
+TEST_CASE("recording can stop and start again, in the same file and in another") {
+  folder at;
+  const std::string first = at / "first.json";
+  const std::string second = at / "second.json";
+  const auto now = timeline::time::clock::now();
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(first));
+  for (int i = 0; i < 100; ++i) line.instant("old", now);
+  line.stop();
+  line.instant("nobody listens", now);
+  CHECK(events(first).size() == 100);
+
+  REQUIRE_FALSE(line.start(first));
+  CHECK(events(first).empty());
+  line.instant("new", now);
+  REQUIRE_FALSE(line.start(second));  // ends the first
+  line.instant("other", now);
+  line.stop();
+  line.stop();
+  REQUIRE(events(first).size() == 1);
+  CHECK(events(first)[0]["name"].text == "new");
+  REQUIRE(events(second).size() == 1);
+  CHECK(events(second)[0]["name"].text == "other");
+}
+
+TEST_CASE("a destroyed timeline leaves everything in its file") {
+  folder at;
+  const std::string path = at / "trace.json";
+  {
+    timeline line(0, 1);
+    REQUIRE_FALSE(line.start(path));
+    line.instant("last", timeline::time::clock::now());
+  }
+  CHECK(events(path).size() == 1);
+}
+
+TEST_CASE("a file that cannot be made is the operating system's error") {
+  folder at;
+  timeline line(0, 1);
+  CHECK(line.start("/nowhere/trace.json") == std::errc::no_such_file_or_directory);
+  CHECK_FALSE(line.active());
+  CHECK(line.start("/dev/full") == std::errc::no_space_on_device);
+  CHECK_FALSE(line.active());
+  line.instant("nobody listens", timeline::time::clock::now());
+  CHECK(line.pending() == 0);
+  CHECK_FALSE(line.start(at / "trace.json"));  // another try may succeed
+  CHECK(line.active());
+}
+
+TEST_CASE("a full ring is written, and nothing is lost or out of order") {
+  folder at;
+  const std::string path = at / "trace.json";
+  for (const std::size_t ring : {0U, 1U, 8U, 100U}) {
+    timeline line(0, 1);
+    REQUIRE_FALSE(line.start(path, {.ring = ring}));
+    const auto now = timeline::time::clock::now();
+    for (int i = 0; i < 1000; ++i) {
+      line.span(phase::queue, std::string(static_cast<std::size_t>(i % 300), 'x'), 0, 0,
+                static_cast<std::uint64_t>(i), now, now);
+      REQUIRE(line.pending() <= std::max<std::size_t>(ring, 1));
+    }
+    CHECK(events(path).size() == 1000 - line.pending());
+    line.stop();
+    CHECK(line.dropped() == 0);
+    const std::vector<json> seen = events(path);
+    REQUIRE(seen.size() == 1000);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      CHECK(seen[i]["args"]["log_count"].text == std::to_string(i));
+      CHECK(seen[i]["name"].text.size() == i % 300);
+    }
+  }
+}
+
+TEST_CASE("many events at once are written in pieces, all of them") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  for (int i = 0; i < 20000; ++i) record_one(line, i);
+  line.flush();
+  CHECK(events(path).size() == 20000);
+}
+
+TEST_CASE("memory does not grow with what is recorded") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path, {.ring = 1024}));
+  const auto now = timeline::time::clock::now();
+  std::size_t before = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    if (i == 10'000) before = ::mallinfo2().uordblks;
+    const std::array<char, 8> name{'n', static_cast<char>('a' + i % 26),
+                                   static_cast<char>('a' + i / 26 % 26)};
+    line.span(phase::queue, name.data(), 0, 0, 0, now, now + std::chrono::nanoseconds(i));
+  }
+  CHECK(::mallinfo2().uordblks <= before + 4096);
+}
+
+TEST_CASE("when the disk is full events are lost and counted, and the file stays valid") {
+  folder at;
+  const std::string path = at / "trace.json";
+  cohort::log::capture log;
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  record_one(line, 0);
+  line.flush();
+  {
+    const file_size_limit limit(2000);  // in the middle of the next piece
+    for (int i = 1; i < 40; ++i) record_one(line, i);
+    line.flush();
+    CHECK(line.dropped() == 39);
+    CHECK(line.pending() == 0);
+    CHECK(events(path).size() == 1);
+    for (int i = 40; i < 60; ++i) {
+      record_one(line, i);
+      line.flush();
+    }
+    // Single events still fit into what is left, for a while.
+    const std::size_t fitting = events(path).size() - 1;
+    CHECK(line.dropped() + fitting == 39 + 20 + 1);  // and the one that says what is lost
+    CHECK(line.dropped() > 39);
+  }
+  const std::uint64_t lost = line.dropped();
+  std::uint64_t told = 0;
+  for (int i = 0; i < 30; ++i) record_one(line, i);
+  line.stop();
+  CHECK(line.dropped() == lost);
+  std::size_t resumed = 0;
+  const auto names = rows(path);
+  for (const json& one : events(path)) {
+    CHECK(names.count(one["tid"].text) == 1);
+    if (const json* number = one["args"].find("lost")) {
+      told += std::stoull(number->text);
+      resumed = 0;
+    } else {
+      ++resumed;
+    }
+  }
+  CHECK(told == lost);
+  CHECK(resumed == 30);
+  const std::string text = log.text();
+  CHECK(log.contains("timeline: cannot write to '" + path + "': File too large"));
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+}
+
+TEST_CASE("a file stops growing at its limit and says so") {
+  folder at;
+  const std::string path = at / "trace.json";
+  cohort::log::capture log;
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path, {.ring = 16, .limit = 20'000}));
+  for (int i = 0; i < 2000; ++i) record_one(line, i);
+  line.stop();
+  CHECK(content(path).size() <= 20'000 + 1000);
+  const std::vector<json> seen = events(path);
+  CHECK(seen.back()["name"].text == "the file has its full size");
+  CHECK(seen.size() - 1 + line.dropped() == 2000);
+  CHECK(log.contains("events are lost"));
+}
+
+TEST_CASE("a process that is killed leaves a valid file with everything it has flushed") {
+  folder at;
+  const std::string path = at / "trace.json";
+  for (const int flushed : {0, 1, 700}) {
+    int pipe_ends[2];
+    REQUIRE(::pipe(pipe_ends) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      timeline line(0, 1);
+      const bool good = !line.start(path);
+      for (int i = 0; i < flushed; ++i) record_one(line, i);
+      line.flush();
+      for (int i = 0; i < 50; ++i) record_one(line, i);
+      if (::write(pipe_ends[1], good ? "y" : "n", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    char answer = 'n';
+    CHECK(::read(pipe_ends[0], &answer, 1) == 1);
+    ::kill(child, SIGKILL);
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    ::close(pipe_ends[0]);
+    ::close(pipe_ends[1]);
+    CHECK(answer == 'y');
+    CHECK(events(path).size() == static_cast<std::size_t>(flushed));
+  }
+}
+
+TEST_CASE("slices of one row nest or are apart, as viewers want it") {
+  folder at;
+  const std::string path = at / "trace.json";
+  std::mt19937 random(3);
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  const auto start = timeline::time::clock::now();
+  // As a coordinator does it: submissions one by one, elections of several at a time; and told of a
+  // little out of order.
+  const auto at_time = [&](std::int64_t when) { return start + std::chrono::nanoseconds(when); };
+  std::vector<std::int64_t> waiting;
+  std::vector<std::pair<std::int64_t, std::int64_t>> ended;
+  std::int64_t now = 0;
+  for (int round = 0; round < 2000; ++round) {
+    now += 1 + static_cast<std::int64_t>(random() % 50);
+    if (random() % 3 != 0 || waiting.empty()) {
+      waiting.push_back(now);
+      continue;
+    }
+    for (std::size_t left = 1 + random() % waiting.size(); left > 0; --left) {
+      const std::size_t pick = random() % waiting.size();
+      ended.emplace_back(waiting[pick], now);
+      waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(pick));
+    }
+    if (round > 1000) {
+      if (ended.size() < 20) continue;
+      std::shuffle(ended.begin(), ended.end(), random);
+    }
+    for (const auto& [begin, end] : ended) {
+      line.span(phase::negotiate, "n", 0, 0, 0, at_time(begin), at_time(end));
+    }
+    ended.clear();
+  }
+  line.stop();
+
+  std::map<std::string, std::vector<std::pair<std::int64_t, std::int64_t>>> slices;
+  for (const json& one : events(path)) {
+    const std::int64_t begin = nanoseconds(one["ts"]);
+    slices[one["tid"].text].emplace_back(begin, begin + nanoseconds(one["dur"]));
+  }
+  const auto names = rows(path);
+  CHECK(slices.size() > 1);
+  CHECK(slices.size() < 60);
+  for (const auto& [row, of_row] : slices) {
+    CHECK(names.at(row).starts_with("negotiate"));
+    std::size_t overlaps = 0;
+    for (const auto& a : of_row) {
+      for (const auto& b : of_row) {
+        overlaps += a.first < b.first && b.first < a.second && a.second < b.second ? 1U : 0U;
+      }
+    }
+    CHECK(overlaps == 0);
+  }
+}
+
+TEST_CASE("operations that are elected together share a row, others that overlap do not") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  const auto start = timeline::time::clock::now();
+  for (const int i : {3, 1, 2, 5, 4}) {
+    line.span(phase::negotiate, "pack", 0, 0, 0, start + i * 1us, start + 10us);
+  }
+  line.span(phase::negotiate, "next", 0, 0, 0, start + 10us, start + 12us);
+  line.span(phase::negotiate, "other", 0, 0, 0, start + 2us, start + 11us);
+  line.span(phase::queue, "another", 0, 0, 0, start + 2us, start + 11us);
+  line.stop();
+  const auto names = rows(path);
+  std::map<std::string, std::string> row_of;
+  for (const json& one : events(path)) row_of[one["name"].text] = names.at(one["tid"].text);
+  CHECK(row_of.at("pack") == "negotiate");
+  CHECK(row_of.at("next") == "negotiate");
+  CHECK(row_of.at("other") == "negotiate 2");
+  CHECK(row_of.at("another") == "queue");
+}
+
+TEST_CASE("more rows than a phase has leave every event in the file") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path));
+  const auto start = timeline::time::clock::now();
+  for (int i = 0; i < 300; ++i) {
+    line.span(phase::negotiate, "n", 0, 0, 0, start + i * 1us, start + 1ms + i * 1us);
+  }
+  line.stop();
+  CHECK(events(path).size() == 300);
+  CHECK(rows(path).size() == 100);
+}
+
+// Two ranks' files for timeline_merge_test.py, which knows these figures.
+TEST_CASE("writes the files of two ranks", "[.][writes]") {
+  const char* path = std::getenv("COHORT_TEST_TIMELINE");
+  REQUIRE(path != nullptr);
+  timeline zero(0, 2);
+  timeline one(1, 2);
+  REQUIRE_FALSE(zero.start(path));
+  REQUIRE_FALSE(one.start(path));
+  const auto start = timeline::time::clock::now();
+  // Rank 1 submits both 30 and 20 us later than rank 0; all end at 100 us.
+  zero.span(phase::negotiate, "a", 0, 0, 1, start + 10us, start + 100us);
+  zero.span(phase::negotiate, "b \"quoted\"", 0, 0, 2, start + 30us, start + 100us);
+  one.span(phase::negotiate, "a", 0, 0, 1, start + 40us, start + 100us);
+  one.span(phase::negotiate, "b \"quoted\"", 0, 0, 2, start + 50us, start + 100us);
+  for (timeline* line : {&zero, &one}) {
+    line->span(phase::queue, "a", 0, 0, 1, start + 100us, start + 101us);
+    line->span(phase::queue, "b \"quoted\"", 0, 0, 2, start + 100us, start + 101us);
+    line->span(phase::pack, "a", 0, 0, 1, start + 101us, start + 103us, 64);
+    line->span(phase::pack, "b \"quoted\"", 0, 0, 2, start + 103us, start + 104us, 64);
+    line->data("all_reduce", 0, 1, 2, 128, start + 104us, start + 114us, "mpi");
+    line->span(phase::unpack, "a", 0, 0, 1, start + 114us, start + 115us, 64);
+    line->span(phase::unpack, "b \"quoted\"", 0, 0, 2, start + 115us, start + 116us, 64);
+    line->instant("generation", start + 120us);
+  }
+}
