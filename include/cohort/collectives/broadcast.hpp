@@ -12,6 +12,8 @@
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
 
+#include <algorithm>
+
 namespace cohort {
 namespace collectives {
 template <class Buffer>
@@ -70,12 +72,22 @@ struct broadcast_body {
     return {comm::collective::broadcast,    MPI_IN_PLACE, place_of_elements(), data.count(),
             mpi::datatype_of<value_type>(), MPI_OP_NULL,  where.root};
   }
+  /// In parts of less than 2 GiB, because MPICH 4.0 reports an error after more.
   int post(comm::poster& post) {
-    const mpi::layout elements(contiguous_view(place_of_elements(), data.count()));
-    MPI_Request request = MPI_REQUEST_NULL;
-    return post.add(mpi::post::ibcast(elements.data(), elements.count(), elements.type(),
-                                      where.root, post.native(), &request),
-                    request);
+    constexpr std::size_t most = std::max(mpi::max_int_count / sizeof(value_type), std::size_t{1});
+    value_type* const here = place_of_elements();
+    std::size_t first = 0;
+    do {
+      const std::size_t count = std::min(most, data.count() - first);
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int rc = post.add(
+          mpi::post::ibcast(here + first, static_cast<MPI_Count>(count),
+                            mpi::datatype_of<value_type>(), where.root, post.native(), &request),
+          request);
+      if (rc != MPI_SUCCESS) return rc;
+      first += count;
+    } while (first < data.count());
+    return MPI_SUCCESS;
   }
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
