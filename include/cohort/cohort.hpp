@@ -6,6 +6,7 @@
 
 #include <cohort/collectives.hpp>
 #include <cohort/comm.hpp>
+#include <cohort/coordinator.hpp>
 #include <cohort/core.hpp>
 #include <cohort/mpi.hpp>
 #include <cohort/p2p.hpp>

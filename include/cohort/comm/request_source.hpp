@@ -75,8 +75,8 @@ class request_operation : public progress::operation {
   ~request_operation() = default;
 
   advance_function advance_ = nullptr;
-  bool compares_ = false;        // its arguments with those of other ranks: queued to be posted
-  bool waits_for_turn_ = false;  // checked, and an operation started earlier is not: no requests
+  bool advances_failed_ = false;  // its arguments with those of other ranks: queued to be posted
+  bool waits_for_turn_ = false;   // checked, and an operation started earlier is not: no requests
 
  private:
   friend class request_source;
@@ -107,6 +107,26 @@ class argument_check {
   virtual bool completed() = 0;
   [[nodiscard]] virtual bool done() const noexcept = 0;
   virtual void explain(failure_text& text) const = 0;
+};
+
+/// Something to be done at the next look, with the source locked: what was submitted since the last
+/// one leaves then in one message.
+class look_hook {
+ public:
+  look_hook(const look_hook&) = delete;
+  look_hook& operator=(const look_hook&) = delete;
+  virtual void at_look() = 0;
+  /// Now and then while something is pending, if it watches.
+  virtual void at_tick(progress::engine::clock::time_point) {}
+
+ protected:
+  look_hook() noexcept {}
+  ~look_hook() = default;
+
+ private:
+  friend class request_source;
+  look_hook* next_ = nullptr;
+  bool waits_ = false;
 };
 
 /// The source of an engine that polls MPI. One per context, found with
@@ -155,6 +175,15 @@ class request_source : public asio::execution_context::service {
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
+  /// Whether nobody waits for a control receive that is posted.
+  void set_idle(request_operation& op, bool idle) noexcept;
+  /// Calls `hook.at_look()` once, at the next look. That counts as pending until then; call
+  /// `engine().started()` after the guard.
+  void at_next_look(look_hook& hook) noexcept;
+  /// Calls `hook.at_tick()` at the engine's ticks until it is forgotten.
+  void watch(look_hook& hook) { watching_.push_back(&hook); }
+  /// Neither at a look nor at a tick any more.
+  void forget(look_hook& hook) noexcept;
 
   /// How long `op` has been pending, in words, for reports; takes the guard. Ages begin at the
   /// engine's first tick after the post, at most 50 ms later while the loop runs.
@@ -236,6 +265,7 @@ class request_source : public asio::execution_context::service {
   std::size_t test_requests(progress::ready_queue& ready);
   std::size_t test_only_one(progress::ready_queue& ready);
   std::size_t test_probes(progress::ready_queue& ready);
+  std::size_t run_hooks();
   void test_one_by_one(int first, int count, int& found);
   void fail_everything(std::error_code why, progress::ready_queue& ready);
   void count_in(const request_operation& op) noexcept;
@@ -269,6 +299,9 @@ class request_source : public asio::execution_context::service {
   std::vector<probe> probes_;
   std::vector<request_operation*> probing_;
   std::size_t next_window_ = 0;
+  look_hook* hooks_ = nullptr;  // in order of registration
+  look_hook* last_hook_ = nullptr;
+  std::vector<look_hook*> watching_;
 
   std::vector<std::unique_ptr<communicator_state>> states_;
   std::vector<communicator_state*> free_states_;

@@ -36,6 +36,10 @@ enum class errc {
   peer_lost,                ///< a rank that is needed has left or has failed
   engine_stopped,           ///< the execution context went away with the operation in flight
   single_thread_violation,  ///< a second thread or engine where the options promised one
+  not_accepting,            ///< the rank has joined or left: it submits nothing now
+  peer_joined,              ///< a rank that is needed has joined
+  data_operation_failed,    ///< an elected operation failed on some rank
+  duplicate_name,           ///< strict mode: the name is in use
 };
 
 }  // namespace cohort
@@ -60,54 +64,111 @@ class error : public std::system_error {
   error(errc code, const std::string& text) : error(make_error_code(code), text) {}
 };
 
+/// Which ranks an operation was waiting for, as far as that is known. Ascending.
+struct stall_facts {
+  std::vector<int> ready;    ///< had submitted it
+  std::vector<int> missing;  ///< had not
+  std::vector<int> silent;   ///< did not answer when they were asked
+  std::vector<int> unknown;  ///< could only be asked through a silent rank
+};
+
 /// A deadline passed before the operation could complete.
 class deadline_error : public error {
  public:
   explicit deadline_error(const std::string& text) : error(errc::deadline_exceeded, text) {}
+  deadline_error(stall_facts waited_for, const std::string& text)
+      : error(errc::deadline_exceeded, text), stall_(std::move(waited_for)) {}
+
+  /// Empty for operations that are not coordinated.
+  [[nodiscard]] const stall_facts& stall() const noexcept { return stall_; }
+
+ private:
+  stall_facts stall_;
 };
 
-/// A rank that the operation needs has left or has failed.
-class peer_lost_error : public error {
+/// An error that is about some ranks.
+class rank_error : public error {
+ public:
+  rank_error(errc code, std::vector<int> ranks, const std::string& text)
+      : error(code, text), ranks_(std::move(ranks)) {}
+
+  /// In ascending order.
+  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+
+ private:
+  std::vector<int> ranks_;
+};
+
+/// Ranks that the operation needs have left or have failed: ranks() says which.
+class peer_lost_error : public rank_error {
  public:
   peer_lost_error(std::vector<int> ranks, const std::string& text)
-      : error(errc::peer_lost, text), ranks_(std::move(ranks)) {}
-
-  /// The ranks that are gone, in ascending order.
-  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
-
- private:
-  std::vector<int> ranks_;
+      : rank_error(errc::peer_lost, std::move(ranks), text) {}
 };
 
-/// An operation was taken back by a rank before all ranks were ready for it.
-class withdrawn_error : public error {
+/// Ranks whose data the operation needs have joined: ranks() says which.
+class joined_error : public rank_error {
+ public:
+  joined_error(std::vector<int> ranks, const std::string& text)
+      : rank_error(errc::peer_joined, std::move(ranks), text) {}
+};
+
+/// A data operation that had been elected failed on the rank in ranks(), and the coordinator with
+/// it.
+class data_error : public rank_error {
+ public:
+  data_error(std::vector<int> ranks, const std::string& text)
+      : rank_error(errc::data_operation_failed, std::move(ranks), text) {}
+};
+
+/// An operation was taken back by a rank before all ranks were ready for it: ranks() says by which.
+class withdrawn_error : public rank_error {
  public:
   withdrawn_error(std::vector<int> ranks, const std::string& text)
-      : error(errc::closed, text), ranks_(std::move(ranks)) {}
+      : rank_error(errc::closed, std::move(ranks), text) {}
+  withdrawn_error(int rank, std::string reason, stall_facts waited_for, const std::string& text)
+      : rank_error(errc::closed, {rank}, text),
+        reason_(std::move(reason)),
+        stall_(std::move(waited_for)) {}
 
-  /// The ranks that withdrew, in ascending order.
-  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+  /// "cancelled", "a deadline", …
+  [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+  /// For a deadline.
+  [[nodiscard]] const stall_facts& stall() const noexcept { return stall_; }
 
  private:
-  std::vector<int> ranks_;
+  std::string reason_;
+  stall_facts stall_;
 };
 
 /// The ranks do not agree about one operation.
-class mismatch_error : public error {
+class mismatch_error : public rank_error {
  public:
-  mismatch_error(std::string field, std::vector<int> ranks, const std::string& text)
-      : error(errc::cross_rank_mismatch, text),
-        field_(std::move(field)),
-        ranks_(std::move(ranks)) {}
+  /// What some of the ranks gave.
+  struct side {
+    std::vector<int> ranks;           ///< known to be on this side, ascending
+    std::vector<std::string> values;  ///< of each field that differs
+    std::string site;                 ///< "file:line" of one of them; "?" if not known
+  };
 
-  /// The name of the property that differs, for example "count" or "root".
-  [[nodiscard]] const std::string& field() const noexcept { return field_; }
-  /// The ranks that differ from the others, in ascending order.
-  [[nodiscard]] const std::vector<int>& ranks() const noexcept { return ranks_; }
+  mismatch_error(const std::string& field, std::vector<int> ranks, const std::string& text)
+      : rank_error(errc::cross_rank_mismatch, std::move(ranks), text), fields_{field} {}
+  /// ranks() is then the last side's.
+  mismatch_error(std::vector<std::string> fields, std::vector<side> sides, const std::string& text)
+      : rank_error(errc::cross_rank_mismatch,
+                   sides.empty() ? std::vector<int>() : sides.back().ranks, text),
+        fields_(std::move(fields)),
+        sides_(std::move(sides)) {}
+
+  /// The names of the properties that differ, for example "shape" and "root".
+  [[nodiscard]] const std::vector<std::string>& fields() const noexcept { return fields_; }
+  /// The first of them.
+  [[nodiscard]] const std::string& field() const noexcept { return fields_.front(); }
+  [[nodiscard]] const std::vector<side>& sides() const noexcept { return sides_; }
 
  private:
-  std::string field_;
-  std::vector<int> ranks_;
+  std::vector<std::string> fields_;
+  std::vector<side> sides_;
 };
 
 namespace detail {
@@ -153,6 +214,14 @@ namespace detail {
       return "the execution context ended with the operation in flight";
     case errc::single_thread_violation:
       return "a second thread or engine where the options promised only one";
+    case errc::not_accepting:
+      return "this rank has joined or left and submits nothing";
+    case errc::peer_joined:
+      return "a rank that is needed has joined";
+    case errc::data_operation_failed:
+      return "a data operation failed";
+    case errc::duplicate_name:
+      return "the name is in use";
   }
   return "unknown error of cohort";
 }

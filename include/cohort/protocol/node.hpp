@@ -43,6 +43,7 @@ struct node_options {
   fusion_options fusion;                ///< root
   fusion_planner::plan plan;            ///< root; null: no frozen plan
   std::uint64_t query_timeout = 2'000'000'000;  ///< of a stall query, in the unit of `now`
+  bool decides_when_asked = false;  ///< root: decisions wait for `decide`, so more share a pack
 };
 
 /// The name of an operation in which only the listed members of a set take part, which each of them
@@ -103,6 +104,8 @@ class node {
   void finished(std::size_t operations);
   /// A data operation has failed here: the instance closes everywhere.
   void data_failed(std::string_view cause);
+  /// Root, with `decides_when_asked`: decides what can be decided.
+  void decide();
   /// Root: the timer of a frozen plan. Returns whether it held anything back (R4).
   bool give_up_plan();
 
@@ -295,6 +298,7 @@ class node {
   std::deque<std::vector<std::byte>> waiting_items_;
   std::vector<std::byte> item_;
   bool applying_ = false;
+  bool deciding_ = false;
 
   std::vector<action> actions_;
   std::vector<verdict_ptr> verdicts_;

@@ -34,6 +34,29 @@ enum class op_kind : std::uint8_t {
 };
 inline constexpr std::uint8_t op_kind_count = 11;
 
+/// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
+/// digests of their types.
+enum class reduction_code : std::uint32_t {
+  none,
+  sum,
+  average,
+  product,
+  min,
+  max,
+  logical_and,
+  logical_or,
+  logical_xor,
+  bit_and,
+  bit_or,
+  bit_xor,
+  min_loc,
+  max_loc,
+  first_own = 256,
+};
+
+/// "sum".
+[[nodiscard]] std::string name_of(reduction_code code);
+
 /// The first dimensions of an operation's tensors; more than eight are joined by who submits.
 class shape {
  public:
@@ -71,7 +94,7 @@ struct signature {
   memory_space space = memory_space::host;
   std::uint8_t flags = 0;          ///< of signature_flag
   std::uint32_t element_size = 0;  ///< bytes
-  std::uint32_t reduction = 0;     ///< a number for each built-in one, a digest for the user's
+  std::uint32_t reduction = 0;     ///< a reduction_code
   std::int32_t root = -1;          ///< -1: not rooted
   std::int32_t priority = 0;       ///< higher is elected first
   double prescale = 1;
@@ -191,6 +214,15 @@ inline std::string_view name_of(op_kind kind) noexcept {
       return "remove of a persistent_group";
   }
   return "?";
+}
+
+inline std::string name_of(reduction_code code) {
+  static constexpr std::string_view names[] = {
+      "none",       "sum",         "average", "product", "min",     "max",     "logical_and",
+      "logical_or", "logical_xor", "bit_and", "bit_or",  "bit_xor", "min_loc", "max_loc"};
+  const auto number = static_cast<std::uint32_t>(code);
+  if (number < std::size(names)) return std::string(names[number]);
+  return "user operation #" + std::to_string(number);
 }
 
 inline std::size_t hash_of(const signature& sig) noexcept {

@@ -115,7 +115,8 @@ inline std::vector<difference> differences(const std::vector<side>& sides) {
   check("type", element_name);
   check("element size", [](const signature& s) { return std::to_string(s.element_size); });
   check("shape", [](const signature& s) { return s.dimensions.str(); });
-  check("reduction", [](const signature& s) { return "#" + std::to_string(s.reduction); });
+  check("reduction",
+        [](const signature& s) { return name_of(static_cast<reduction_code>(s.reduction)); });
   check("prescale", [](const signature& s) { return detail::plain(s.prescale); });
   check("postscale", [](const signature& s) { return detail::plain(s.postscale); });
   check("root", [](const signature& s) { return std::to_string(s.root); });

@@ -43,7 +43,7 @@ class cross_rank_check final : public argument_check {
     if (rc == MPI_SUCCESS) {
       (comm_.unchecked == nullptr ? comm_.unchecked : comm_.last_unchecked->next_) = this;
       comm_.last_unchecked = this;
-      op_.compares_ = true;
+      op_.advances_failed_ = true;
     }
     return to.add(rc, request);
   }
@@ -51,7 +51,7 @@ class cross_rank_check final : public argument_check {
   /// The comparison is complete. Returns true if the operation goes on. With the guard held.
   bool completed() override {
     compared_ = true;
-    op_.compares_ = false;
+    op_.advances_failed_ = false;
     differs_ = !op_.failed() && differs();  // after an error of MPI there is nothing to compare
     if (differs_) op_.fail(errc::cross_rank_mismatch);
     while (comm_.unchecked != nullptr && comm_.unchecked->compared_) {

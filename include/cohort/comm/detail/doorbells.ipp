@@ -43,6 +43,15 @@ class doorbells {
   void announce(int rank) const noexcept;
 
   [[nodiscard]] MPI_Comm base() const noexcept { return base_; }
+  /// A number for the node of a rank: the lowest rank there.
+  [[nodiscard]] int node_of(int rank) const noexcept {
+    int first = 0;
+    while (entries_[static_cast<std::size_t>(first)].host !=
+           entries_[static_cast<std::size_t>(rank)].host) {
+      ++first;
+    }
+    return first;
+  }
   /// Ranks that share this rank's node.
   [[nodiscard]] int node_size() const noexcept { return node_size_; }
 

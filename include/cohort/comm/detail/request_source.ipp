@@ -196,8 +196,56 @@ inline bool request_source::begin_lap(progress::ready_queue& ready) {
 
 inline void request_source::end_lap() noexcept { release(lap_owns_); }
 
+inline void request_source::set_idle(request_operation& op, bool idle) noexcept {
+  if (op.idle_ == idle) return;
+  if (op.parts_ != 0) {
+    auto& from = op.idle_ ? idle_ : pending_;
+    auto& to = op.idle_ ? pending_ : idle_;
+    from.store(from.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    to.store(to.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  op.idle_ = idle;
+}
+
+inline void request_source::at_next_look(look_hook& hook) noexcept {
+  if (hook.waits_) return;
+  hook.waits_ = true;
+  hook.next_ = nullptr;
+  (hooks_ == nullptr ? hooks_ : last_hook_->next_) = &hook;
+  last_hook_ = &hook;
+  pending_.store(pending_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+inline void request_source::forget(look_hook& hook) noexcept {
+  std::erase(watching_, &hook);
+  if (!hook.waits_) return;
+  look_hook* before = nullptr;
+  for (look_hook* at = hooks_; at != &hook; at = at->next_) before = at;
+  (before == nullptr ? hooks_ : before->next_) = hook.next_;
+  if (last_hook_ == &hook) last_hook_ = before;
+  hook.waits_ = false;
+  pending_.store(pending_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+}
+
+inline std::size_t request_source::run_hooks() {
+  std::size_t done = 0;
+  look_hook* const last = last_hook_;  // what is added meanwhile waits for the next look
+  while (hooks_ != nullptr) {
+    look_hook* hook = hooks_;
+    hooks_ = hook->next_;
+    hook->waits_ = false;
+    pending_.store(pending_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    ++done;
+    const bool was_last = hook == last;
+    hook->at_look();
+    if (was_last) break;
+  }
+  return done;
+}
+
 inline std::size_t request_source::test(progress::ready_queue& ready) {
   std::size_t found = 0;
+  if (hooks_ != nullptr) found += run_hooks();
   if (count_ != 0) found += test_requests(ready);
   if (!probes_.empty()) found += test_probes(ready);
   return found;
@@ -233,7 +281,7 @@ inline void request_source::took(request_operation& op, int error_of_request) no
 inline void request_source::finish(request_operation& op, progress::ready_queue& ready) {
   op.slot_ = request_operation::nowhere;
   // A comparison between ranks that MPI has failed must still leave the queue of those that wait.
-  if (op.advance_ != nullptr && (!op.failed() || op.compares_)) {
+  if (op.advance_ != nullptr && (!op.failed() || op.advances_failed_)) {
     try {
       if (op.advance_(&op) && (op.parts_ != 0 || op.waits_for_turn_)) return;
     } catch (const std::system_error& failed) {
@@ -423,6 +471,10 @@ inline void request_source::abandon() {
   count_ = 0;
   probes_.clear();
   probing_.clear();
+  while (hooks_ != nullptr) {
+    hooks_->waits_ = false;
+    hooks_ = hooks_->next_;
+  }
   pending_.store(0, std::memory_order_relaxed);
   idle_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
@@ -534,6 +586,7 @@ inline void request_source::tick(progress::engine::clock::time_point now) {
     };
     for (request_operation* op : operations()) look_at(*op);
     for (request_operation* op : probing_) look_at(*op);
+    for (std::size_t i = 0; i < watching_.size(); ++i) watching_[i]->at_tick(now);
   }
   if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
 }

@@ -9,9 +9,15 @@
 namespace cohort::protocol {
 
 inline void node::pump() {
-  if (!tree_.is_root()) return;
+  if (!tree_.is_root() || (options_.decides_when_asked && !deciding_)) return;
   while (!applying_ && elect()) {
   }
+}
+
+inline void node::decide() {
+  deciding_ = true;
+  pump();
+  deciding_ = false;
 }
 
 // One decision; true when there may be another.

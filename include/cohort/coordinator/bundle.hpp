@@ -1,0 +1,135 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Tensors that travel together: one operation of several buffers.
+
+#include <cohort/coordinator/element_kernels.hpp>
+#include <cohort/coordinator/task.hpp>
+#include <cohort/core/buffer.hpp>
+#include <cohort/protocol/validation.hpp>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+/// Buffers that are reduced or broadcast as one operation: all of them or none. Each has a name
+/// within the bundle, which belongs to what ranks must agree on; they are no operations of their
+/// own. The buffers are borrowed until the operation has completed.
+/// \code
+/// co_await coord.grouped_all_reduce(cohort::bundle("bucket").add("a", a).add("b", b), op::sum);
+/// \endcode
+class bundle {
+ public:
+  explicit bundle(std::string name) : name_(std::move(name)) {}
+  bundle(const bundle& other) : name_(other.name_), members_(other.members_) {}
+  bundle(bundle&& other) noexcept
+      : name_(std::move(other.name_)), members_(std::move(other.members_)) {}
+  bundle& operator=(bundle other) noexcept {
+    std::swap(name_, other.name_);
+    std::swap(members_, other.members_);
+    return *this;
+  }
+  ~bundle() {}
+
+  /// Throws errc::invalid_argument for a name that is in it, errc::not_supported for a buffer that
+  /// is not contiguous.
+  template <class B>
+  requires writable_buffer<B&> && named_element<element_of_t<B&>> bundle& add(std::string name,
+                                                                              B& buffer) & {
+    const auto view = view_of(buffer);
+    if (!view.contiguous()) throw error(errc::not_supported, "bundle: '" + name + "' is strided");
+    for (const member& one : members_) {
+      if (one.name == name) {
+        throw error(errc::invalid_argument, "bundle: '" + name + "' is in it twice");
+      }
+    }
+    coordination::tensor what;
+    what.in = what.out = view.data;
+    what.count = view.count;
+    what.kernels = &coordination::kernels_of<element_of_t<B&>>;
+    members_.push_back({std::move(name), what});
+    return *this;
+  }
+  template <class B>
+  bundle&& add(std::string name, B& buffer) && {
+    return std::move(add(std::move(name), buffer));
+  }
+
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] std::size_t size() const noexcept { return members_.size(); }
+
+ private:
+  template <coordination::op_kind Kind>
+  friend struct coordination_bundle_body;
+  struct member {
+    std::string name;
+    coordination::tensor what;
+  };
+  std::string name_;
+  std::vector<member> members_;
+};
+
+namespace coordination {
+
+/// A member of a bundle as it stands in a signature: "1:a float32 x12".
+struct bundle_member {
+  std::string_view name;
+  std::uint8_t element = 0;
+  std::uint64_t count = 0;
+};
+
+inline void append_member(std::string& text, const bundle_member& one) {
+  protocol::signature named;
+  named.element = one.element;
+  if (!text.empty()) text += "; ";
+  text += std::to_string(one.name.size()) + ":" + std::string(one.name) + " " +
+          protocol::element_name(named) + " x" + std::to_string(one.count);
+}
+
+/// What `append_member` has written; nothing for any other text.
+[[nodiscard]] inline std::optional<std::vector<bundle_member>> parse_members(
+    std::string_view text) {
+  std::vector<bundle_member> all;
+  while (!text.empty()) {
+    bundle_member& one = all.emplace_back();
+    std::size_t length = 0;
+    auto [colon, bad] = std::from_chars(text.data(), text.data() + text.size(), length);
+    const auto digits = static_cast<std::size_t>(colon - text.data());
+    if (bad != std::errc{} || digits + 1 > text.size() || length > text.size() - digits - 1) {
+      return std::nullopt;
+    }
+    one.name = text.substr(digits + 1, length);
+    text.remove_prefix(digits + 1 + length);
+    const std::size_t cross = text.find(" x");
+    if (text.empty() || text[0] != ' ' || cross == std::string_view::npos || cross == 0) {
+      return std::nullopt;
+    }
+    const std::string_view element = text.substr(1, cross - 1);
+    constexpr std::uint8_t elements = static_cast<std::uint8_t>(element_type::byte) + 1;
+    protocol::signature named;
+    while (named.element < elements && protocol::element_name(named) != element) ++named.element;
+    if (named.element == elements) return std::nullopt;
+    one.element = named.element;
+    text.remove_prefix(cross + 2);
+    auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), one.count);
+    if (wrong != std::errc{}) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (text.starts_with("; ")) {
+      text.remove_prefix(2);
+    } else if (!text.empty()) {
+      return std::nullopt;
+    }
+  }
+  return all;
+}
+
+}  // namespace coordination
+}  // namespace cohort

@@ -1,0 +1,57 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file `cohort::coordinator`: named collectives in any order on any rank.
+
+#include <cohort/coordinator/process_set.hpp>
+
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace cohort {
+
+/// Finds the operations that every rank has submitted, agrees on an order with the other ranks,
+/// packs small ones and runs them. A handle, see \ref process_set for its verbs.
+///
+/// The constructor is collective over `world` like any operation on it, posts one `MPI_Comm_idup`
+/// and does not block; operations can be submitted at once. Options come from the environment where
+/// that has them. Throws error(errc::invalid_argument) that names a bad option; options that differ
+/// between ranks fail every operation with mismatch_error.
+///
+/// The last handle dropped leaves: inside the loop in the background, after `io.run()` in place.
+class coordinator : public process_set {
+ public:
+  coordinator() noexcept {}
+  explicit coordinator(const communicator& world, const coordinator_options& options = {})
+      : process_set(make(world, options, nullptr)) {}
+  /// With something else than MPI to do the data operations; MPI does what it does not take.
+  template <comm::collective_backend Backend>
+  coordinator(const communicator& world, Backend backend, const coordinator_options& options = {})
+      : process_set(make(world, options,
+                         std::make_shared<comm::backend_holder<Backend>>(std::move(backend)))) {}
+
+  /// Records from now on to a file of this rank: "trace.json" becomes "trace.3.json" on rank 3.
+  /// `scripts/timeline_merge` joins the files. Returns the operating system's error.
+  std::error_code start_timeline(const std::string& path) const {
+    coordination::timeline_options options;
+    options.ring = static_cast<std::size_t>(this->options().timeline_ring);
+    return (**where_).trace().start(path, options);
+  }
+  void stop_timeline() const { (**where_).trace().stop(); }
+
+  /// Marks the end of a step, of training for example, in the timeline.
+  void step() const { (**where_).step(); }
+
+ private:
+  static std::shared_ptr<coordination::instance_handle> make(
+      const communicator& world, const coordinator_options& options,
+      std::shared_ptr<comm::any_backend> backend) {
+    return std::make_shared<coordination::instance_handle>(
+        coordination::negotiation::make(world, with_environment(options), std::move(backend)));
+  }
+};
+
+}  // namespace cohort

@@ -1,0 +1,227 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Does what has been elected: starts it in log order, packs, posts to a backend or MPI,
+/// unpacks.
+
+#include <cohort/comm/backend.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/coordinator/fusion_allocator.hpp>
+#include <cohort/coordinator/options.hpp>
+#include <cohort/coordinator/task.hpp>
+#include <cohort/mpi/blocks.hpp>
+#include <cohort/mpi/post.hpp>
+#include <cohort/progress/pool.hpp>
+#include <cohort/protocol/start_queue.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::coordination {
+
+class data_plane;
+class execution;
+
+/// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
+/// when the engine delivers it, so nobody need wait for that.
+class lane final : public comm::request_operation {
+ public:
+  explicit lane(execution& owner) noexcept : request_operation(&run), owner_(&owner) {
+    advance_ = &advanced;
+    advances_failed_ = true;
+  }
+  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
+  static void operator delete(void* block) noexcept {
+    progress::pool::deallocate(block, sizeof(lane));
+  }
+
+  std::uint32_t call = 0;  ///< of the execution: what is under way
+  fusion_allocator::buffer pack;
+
+ private:
+  friend class execution;
+  static bool advanced(request_operation* base);
+  static void run(operation* base, action what);
+  execution* owner_;  // null once it has ended
+};
+
+/// Sizes that ranks have told each other: those of one exchange.
+struct size_vector {
+  std::uint64_t log_count = 0;
+  std::vector<std::int64_t> rows;
+};
+
+/// One elected operation, or a pack, under way on this rank.
+class execution {
+ public:
+  explicit execution(data_plane& plane) noexcept : plane_(plane) {}
+  execution(const execution&) = delete;
+  execution& operator=(const execution&) = delete;
+
+  std::vector<task*> tasks;
+  std::uint64_t log_count = 0;
+  bool known = false;  ///< sizes are those of `rows`
+  bool is_join = false;
+  std::uint64_t newest = 0;  ///< join: log count of this rank's newest data
+  std::shared_ptr<size_vector> rows;
+  clock::time_point elected;
+  clock::time_point begun;
+
+  /// Looks at the tasks: from here on it is known how many parts there are.
+  void prepare();
+  [[nodiscard]] bool exchanges() const noexcept { return sized() && !known; }
+  [[nodiscard]] bool later_parts() const noexcept { return exchanges() || calls_.size() > 1; }
+  /// Posts the first part. Throws std::system_error or std::bad_alloc.
+  void start(std::uint32_t slot);
+  [[nodiscard]] bool has_started() const noexcept { return started_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// A join's result: the rank with the newest data.
+  [[nodiscard]] std::uint64_t newest_rank(int ranks) const noexcept {
+    return join_value_ % static_cast<std::uint64_t>(ranks);
+  }
+  /// So that it can be used again.
+  void reset() noexcept;
+
+ private:
+  friend class lane;
+  friend class data_plane;
+  /// Tensors that travel together, or a piece of one.
+  struct call {
+    std::uint32_t first = 0;
+    std::uint32_t tensors = 1;
+    std::size_t offset = 0;  // elements, of a piece
+    std::size_t count = 0;
+  };
+
+  [[nodiscard]] bool sized() const noexcept {
+    return !is_join && protocol::is_sized(tasks.front()->kind);
+  }
+  [[nodiscard]] bool fuses() const noexcept {
+    const op_kind kind = tasks.front()->kind;
+    return !is_join && (kind == op_kind::all_reduce || kind == op_kind::broadcast);
+  }
+  [[nodiscard]] static std::size_t aligned(std::size_t offset, std::size_t bytes) noexcept;
+  [[nodiscard]] std::int64_t divisor(const task& of) const noexcept;
+  void split();
+  void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
+                     const task& of) const;
+  void post_call(lane& on, MPI_Comm where);
+  void finish_call(lane& on);
+  void post_alone(lane& on, MPI_Comm where);
+  void finish_alone();
+  void post_exchange(lane& on);
+  void post_sized(lane& on, MPI_Comm where);
+  void add(lane& on, int return_code, const MPI_Request& request);
+  bool give_to_backend(lane& on, const comm::collective_call& what);
+  lane& new_lane();
+  /// The requests of a lane are complete. True if it goes on.
+  bool step(lane& on);
+  void lane_ended(lane& on) noexcept;
+  void broke(std::error_code why) noexcept;
+
+  data_plane& plane_;
+  std::vector<std::pair<const tensor*, const task*>> tensors_;
+  std::vector<call> calls_;
+  std::uint32_t next_call_ = 0;
+  std::uint32_t slot_ = 0;
+  std::uint32_t lanes_ = 0;  // under way
+  bool started_ = false;
+  bool exchanged_ = false;
+  std::size_t bytes_ = 0;
+  std::uint64_t join_value_ = 0;
+  fusion_allocator::buffer scratch_;
+  std::vector<std::int64_t> told_;  // what an exchange sends
+  std::optional<mpi::blocks> sent_;
+  std::optional<mpi::blocks> received_;
+  std::error_code failed_;
+};
+
+/// Owns the communicators of an instance and the executions in progress on them. Everything here
+/// runs with the request source locked.
+class data_plane {
+ public:
+  /// Who is told.
+  class client {
+   public:
+    virtual void data_done(execution& what) noexcept = 0;
+    /// An operation has failed here; its tasks are not complete.
+    virtual void data_failed(execution& what, std::error_code why) noexcept = 0;
+
+   protected:
+    ~client() = default;
+  };
+
+  data_plane(client& owner, const coordinator_options& options, std::uint32_t slots)
+      : fusion(static_cast<std::size_t>(options.fusion_buffer) + 64 * 1024),
+        owner_(owner),
+        options_(options),
+        queue_(slots) {}
+
+  /// `shared` is for first parts and for operations posted whole, each slot for later parts of one.
+  void open(comm::communicator_state& on, int rank, int size, MPI_Comm shared,
+            std::vector<MPI_Comm> slots, comm::any_backend* backend) {
+    state_ = &on;
+    rank_ = rank;
+    size_ = size;
+    shared_ = shared;
+    slots_ = std::move(slots);
+    backend_ = backend;
+  }
+
+  /// An execution to fill in.
+  [[nodiscard]] execution& make();
+  /// In log order.
+  void push(execution& what);
+  /// Starts what can be started.
+  void run();
+  /// What has not been started never will be: they come back through `visit`.
+  template <class Visit>
+  void drop_waiting(Visit visit);
+  [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
+  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
+  template <class Visit>
+  void for_each_under_way(Visit visit) {
+    for (const auto& one : all_) {
+      if (one->started_) visit(*one);
+    }
+  }
+
+  fusion_allocator fusion;
+
+ private:
+  friend class execution;
+  friend class lane;
+  void done(execution& what);
+  void recycle(execution& what);
+
+  client& owner_;
+  const coordinator_options& options_;
+  comm::communicator_state* state_ = nullptr;
+  int rank_ = 0;
+  int size_ = 1;
+  MPI_Comm shared_ = MPI_COMM_NULL;
+  std::vector<MPI_Comm> slots_;
+  comm::any_backend* backend_ = nullptr;
+  protocol::start_queue queue_;
+  std::deque<execution*> waiting_;
+  std::vector<std::unique_ptr<execution>> all_;
+  std::vector<execution*> free_;
+  std::size_t under_way_ = 0;
+  bool running_ = false;
+};
+
+}  // namespace cohort::coordination
+
+#include <cohort/coordinator/detail/data_plane.ipp>

@@ -1,0 +1,563 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of coordinator/data_plane.hpp.
+
+#include <cohort/coordinator/data_plane.hpp>
+
+#include <bit>
+
+namespace cohort::coordination {
+
+// ---- lanes -----------------------------------------------------------------------------------
+
+inline bool lane::advanced(request_operation* base) {
+  auto* self = static_cast<lane*>(base);
+  return self->owner_ != nullptr && self->owner_->step(*self);
+}
+
+// A backend's completion arrives here; those of MPI have ended the lane before.
+inline void lane::run(operation* base, action what) {
+  auto* self = static_cast<lane*>(base);
+  if (self->owner_ != nullptr && what != action::destroy) {
+    const comm::request_source::guard hold(self->owner_->plane_.state_->source);
+    if (self->owner_->step(*self)) return;
+  }
+  delete self;
+}
+
+// ---- executions ------------------------------------------------------------------------------
+
+inline void execution::reset() noexcept {
+  tasks.clear();
+  tensors_.clear();
+  calls_.clear();
+  told_.clear();
+  known = is_join = started_ = exchanged_ = false;
+  newest = log_count = 0;
+  next_call_ = lanes_ = slot_ = 0;
+  bytes_ = 0;
+  rows.reset();
+  scratch_ = {};
+  sent_.reset();
+  received_.reset();
+  failed_ = {};
+}
+
+// Tensors lie at multiples of their size, up to a cache line: small ones do not grow.
+inline std::size_t execution::aligned(std::size_t offset, std::size_t bytes) noexcept {
+  const std::size_t unit =
+      std::min(fusion_allocator::alignment, std::bit_ceil(std::max<std::size_t>(bytes, 1)));
+  return (offset + unit - 1) / unit * unit;
+}
+
+inline std::int64_t execution::divisor(const task& of) const noexcept {
+  const bool all = (of.flags & protocol::signature_flag::divide_by_all) != 0;
+  return all ? plane_.size_
+             : static_cast<std::int64_t>(std::max<std::uint64_t>(of.contributors, 1));
+}
+
+inline void execution::prepare() {
+  if (is_join) {
+    bytes_ = sizeof(join_value_);
+    return;
+  }
+  for (const task* one : tasks) {
+    for (std::size_t i = 0; i < one->tensors(); ++i) {
+      const tensor& each = (*one)[i];
+      if (each.kernels == nullptr) continue;
+      tensors_.emplace_back(&each, one);
+      bytes_ += each.bytes();
+    }
+  }
+  if (fuses()) split();
+}
+
+// Runs of small tensors of one type travel together, large ones alone and in pieces. All ranks come
+// to the same calls, for they know the same sizes and options.
+inline void execution::split() {
+  const coordinator_options& options = plane_.options_;
+  std::size_t end = 0;  // of the run, in bytes
+  for (std::uint32_t i = 0; i < tensors_.size(); ++i) {
+    const tensor& each = *tensors_[i].first;
+    const std::size_t bytes = each.bytes();
+    const bool small = bytes <= options.fusion_threshold;
+    if (small && !calls_.empty() && calls_.back().count == 0) {
+      call& run = calls_.back();
+      const tensor& head = *tensors_[run.first].first;
+      const std::size_t next = aligned(end, bytes) + bytes;
+      if (head.kernels->element == each.kernels->element && head.operation == each.operation &&
+          next <= options.fusion_buffer) {
+        ++run.tensors;
+        end = next;
+        continue;
+      }
+    }
+    if (small) {
+      calls_.push_back({i, 1, 0, 0});
+      end = bytes;
+      continue;
+    }
+    const std::size_t piece = std::max<std::size_t>(options.piece / each.kernels->size, 1);
+    for (std::size_t offset = 0; offset < each.count; offset += piece) {
+      calls_.push_back({i, 1, offset, std::min(piece, each.count - offset)});
+    }
+  }
+}
+
+inline lane& execution::new_lane() {
+  auto* fresh = new lane(*this);
+  fresh->verb = is_join ? "join" : protocol::name_of(tasks.front()->kind).data();
+  fresh->sequence = log_count;
+  fresh->rank = plane_.rank_;
+  fresh->bytes = std::min<std::size_t>(bytes_, std::size_t{1} << 30);
+  ++lanes_;
+  return *fresh;
+}
+
+inline void execution::add(lane& on, int return_code, const MPI_Request& request) {
+  mpi::check(return_code, on.verb);
+  plane_.state_->source.add(request, on);
+}
+
+// A lane that has not posted anything is nobody's: the engine will not deliver it.
+inline void execution::start(std::uint32_t slot) {
+  slot_ = slot;
+  started_ = true;
+  begun = plane_.state_->engine.coarse_now();
+  const auto begin = [this](auto post) {
+    lane& on = new_lane();
+    try {
+      post(on);
+    } catch (...) {
+      if (!comm::request_source::pending(on) && !on.waits_for_turn_) {
+        on.owner_ = nullptr;
+        --lanes_;
+        delete &on;
+      }
+      throw;
+    }
+  };
+  if (is_join) {
+    // The newest data, and among equals the highest rank.
+    const auto size = static_cast<std::uint64_t>(plane_.size_);
+    join_value_ = newest * size + static_cast<std::uint64_t>(plane_.rank_);
+    begin([this](lane& on) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      add(on,
+          mpi::post::iallreduce(MPI_IN_PLACE, &join_value_, 1, MPI_UINT64_T, MPI_MAX,
+                                plane_.shared_, &request),
+          request);
+    });
+    return;
+  }
+  if (exchanges()) {
+    begin([this](lane& on) { post_exchange(on); });
+    return;
+  }
+  if (sized()) {
+    begin([this](lane& on) { post_sized(on, plane_.shared_); });
+    return;
+  }
+  if (!fuses()) {
+    begin([this](lane& on) { post_alone(on, plane_.shared_); });
+    return;
+  }
+  const bool whole = calls_.size() <= 1;
+  const MPI_Comm where = whole ? plane_.shared_ : plane_.slots_[slot_];
+  const std::size_t window = std::min<std::size_t>(plane_.options_.pieces_in_flight, calls_.size());
+  for (std::size_t i = 0; i < window; ++i) {
+    begin([this, where](lane& on) { post_call(on, where); });
+  }
+}
+
+inline bool execution::give_to_backend(lane& on, const comm::collective_call& what) {
+  if (plane_.backend_ == nullptr || !plane_.backend_->takes(what)) return false;
+  on.waits_for_turn_ = true;  // without a request, and not at its end
+  plane_.backend_->start(what, comm::backend_completion(plane_.state_->engine, on));
+  return true;
+}
+
+// The next call of a fused operation.
+inline void execution::post_call(lane& on, MPI_Comm where) {
+  on.call = next_call_++;
+  const call& what = calls_[on.call];
+  const tensor& head = *tensors_[what.first].first;
+  const bool reduces = tasks.front()->kind == op_kind::all_reduce;
+  const std::size_t size = head.kernels->size;
+  const bool is_root = tasks.front()->root == plane_.rank_;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = what.count;
+  if (what.tensors > 1) {
+    std::size_t end = 0;
+    for (std::uint32_t i = 0; i < what.tensors; ++i) {
+      const std::size_t bytes = tensors_[what.first + i].first->bytes();
+      end = aligned(end, bytes) + bytes;
+    }
+    end = aligned(end, size);
+    on.pack = plane_.fusion.take(end);
+    std::byte* to = on.pack.data();
+    if (reduces || is_root) {
+      std::size_t at = 0;
+      for (std::uint32_t i = 0; i < what.tensors; ++i) {
+        const auto& [each, of] = tensors_[what.first + i];
+        const std::size_t bytes = each->bytes();
+        const std::size_t begin = aligned(at, bytes);
+        if (begin != at) std::memset(to + at, 0, begin - at);
+        if (of->prescale != 1 && reduces) {
+          each->kernels->scale(to + begin, each->in, each->count, of->prescale);
+        } else if (bytes != 0) {
+          std::memcpy(to + begin, each->in, bytes);
+        }
+        at = begin + bytes;
+      }
+      if (end != at) std::memset(to + at, 0, end - at);
+    }
+    in = MPI_IN_PLACE;
+    out = to;
+    count = end / size;
+  } else {
+    if (count == 0) count = head.count;
+    const std::size_t offset = what.offset * size;
+    in = static_cast<const std::byte*>(head.in) + offset;
+    out = static_cast<std::byte*>(head.out) + offset;
+    const double factor = tasks.front()->prescale;
+    if (reduces && factor != 1) {
+      head.kernels->scale(out, in, count, factor);
+      in = MPI_IN_PLACE;
+    } else if (in == out) {
+      in = MPI_IN_PLACE;
+    }
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (reduces) {
+    const MPI_Datatype type = head.kernels->type();
+    const comm::collective_call given{
+        comm::collective::all_reduce, in, out, count, type, head.operation, 0};
+    if (give_to_backend(on, given)) return;
+    add(on,
+        mpi::post::iallreduce(in, out, static_cast<MPI_Count>(count), type, head.operation, where,
+                              &request),
+        request);
+  } else {
+    const int root = tasks.front()->root;
+    const comm::collective_call given{
+        comm::collective::broadcast, MPI_IN_PLACE, out, count * size, MPI_BYTE, MPI_OP_NULL, root};
+    if (give_to_backend(on, given)) return;
+    add(on,
+        mpi::post::ibcast(out, static_cast<MPI_Count>(count * size), MPI_BYTE, root, where,
+                          &request),
+        request);
+  }
+}
+
+inline void execution::finish_values(void* out, const void* in, std::size_t n, const tensor& what,
+                                     const task& of) const {
+  const element_kernels& kernels = *what.kernels;
+  if (of.code == reduction_code::average) {
+    if (of.postscale == 1) {
+      kernels.divide(out, in, n, divisor(of));
+    } else {
+      kernels.scale(out, in, n, of.postscale / static_cast<double>(divisor(of)));
+    }
+  } else if (of.postscale != 1) {
+    kernels.scale(out, in, n, of.postscale);
+  } else if (out != in && n != 0) {
+    std::memcpy(out, in, n * kernels.size);
+  }
+}
+
+inline void execution::finish_call(lane& on) {
+  const call& what = calls_[on.call];
+  const bool reduces = tasks.front()->kind == op_kind::all_reduce;
+  const bool is_root = tasks.front()->root == plane_.rank_;
+  if (what.tensors > 1) {
+    if (reduces || !is_root) {
+      const std::byte* from = on.pack.data();
+      std::size_t at = 0;
+      for (std::uint32_t i = 0; i < what.tensors; ++i) {
+        const auto& [each, of] = tensors_[what.first + i];
+        const std::size_t bytes = each->bytes();
+        const std::size_t begin = aligned(at, bytes);
+        if (reduces) {
+          finish_values(each->out, from + begin, each->count, *each, *of);
+        } else if (bytes != 0) {
+          std::memcpy(each->out, from + begin, bytes);
+        }
+        at = begin + bytes;
+      }
+    }
+    on.pack = {};
+  } else if (reduces) {
+    const auto& [each, of] = tensors_[what.first];
+    void* out = static_cast<std::byte*>(each->out) + what.offset * each->kernels->size;
+    finish_values(out, out, what.count == 0 ? each->count : what.count, *each, *of);
+  }
+}
+
+// Kinds that are never packed.
+inline void execution::post_alone(lane& on, MPI_Comm where) {
+  const task& only = *tasks.front();
+  const tensor& what = only.first;
+  const auto ranks = static_cast<std::size_t>(plane_.size_);
+  const std::size_t size = what.kernels == nullptr ? 1 : what.kernels->size;
+  const bool is_root = only.root == plane_.rank_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  int rc = MPI_SUCCESS;
+  comm::collective_call given{comm::collective::barrier, nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL,
+                              std::max(only.root, 0)};
+  const void* in = what.in;
+  void* out = what.out;
+  std::size_t bytes = what.count * size;
+  switch (only.kind) {
+    case op_kind::barrier:
+      if (give_to_backend(on, given)) return;
+      rc = MPI_Ibarrier(where, &request);
+      break;
+    case op_kind::reduce: {
+      if (only.prescale != 1) {
+        scratch_ = plane_.fusion.take(bytes);
+        what.kernels->scale(scratch_.data(), in, what.count, only.prescale);
+        in = scratch_.data();
+      }
+      const MPI_Datatype type = what.kernels->type();
+      if (is_root && in == out) in = MPI_IN_PLACE;
+      given.kind = comm::collective::reduce;
+      given.in = in;
+      given.out = out;
+      given.count = what.count;
+      given.type = type;
+      given.op = what.operation;
+      if (give_to_backend(on, given)) return;
+      rc = mpi::post::ireduce(in, out, static_cast<MPI_Count>(what.count), type, what.operation,
+                              only.root, where, &request);
+      break;
+    }
+    case op_kind::reduce_scatter: {
+      // `sizes` are the elements of each rank's part.
+      if (only.prescale != 1) {
+        scratch_ = plane_.fusion.take(bytes);
+        what.kernels->scale(scratch_.data(), in, what.count, only.prescale);
+        in = scratch_.data();
+      }
+      const MPI_Datatype type = what.kernels->type();
+      const bool equal = only.sizes.front() == only.sizes.back();
+      if (equal) {
+        given.kind = comm::collective::reduce_scatter;
+        given.in = in;
+        given.out = out;
+        given.count = static_cast<std::size_t>(only.sizes.front());
+        given.type = type;
+        given.op = what.operation;
+        if (give_to_backend(on, given)) return;
+        rc = mpi::post::ireduce_scatter_block(in, out, static_cast<MPI_Count>(only.sizes.front()),
+                                              type, what.operation, where, &request);
+      } else {
+        const std::vector<std::size_t> counts(only.sizes.begin(), only.sizes.end());
+        received_.emplace(counts, std::vector<std::size_t>(counts.size()), type);
+        rc = mpi::post::ireduce_scatter(in, out, *received_, what.operation, where, &request);
+      }
+      break;
+    }
+    case op_kind::gather:
+      given.kind = comm::collective::gather;
+      given.in = in;
+      given.out = out;
+      given.count = bytes;
+      if (give_to_backend(on, given)) return;
+      rc = mpi::post::igather(in, static_cast<MPI_Count>(bytes), MPI_BYTE, out,
+                              static_cast<MPI_Count>(bytes), MPI_BYTE, only.root, where, &request);
+      break;
+    case op_kind::scatter:
+      bytes /= ranks;  // the signature's shape is that of the whole
+      given.kind = comm::collective::scatter;
+      given.in = in;
+      given.out = out;
+      given.count = bytes;
+      if (give_to_backend(on, given)) return;
+      rc = mpi::post::iscatter(in, static_cast<MPI_Count>(bytes), MPI_BYTE, out,
+                               static_cast<MPI_Count>(bytes), MPI_BYTE, only.root, where, &request);
+      break;
+    default:
+      throw error(errc::not_supported, "data plane");
+  }
+  add(on, rc, request);
+}
+
+inline void execution::finish_alone() {
+  const task& only = *tasks.front();
+  const tensor& what = only.first;
+  if (only.kind == op_kind::reduce && only.root == plane_.rank_) {
+    finish_values(what.out, what.out, what.count, what, only);
+  } else if (only.kind == op_kind::reduce_scatter) {
+    const auto mine = static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(plane_.rank_)]);
+    finish_values(what.out, what.out, mine, what, only);
+  }
+}
+
+// [Z1]
+inline void execution::post_exchange(lane& on) {
+  const task& only = *tasks.front();
+  const auto ranks = static_cast<std::size_t>(plane_.size_);
+  rows->rows.assign(ranks, 0);
+  told_ = only.sizes;
+  told_.resize(only.kind == op_kind::all_gather ? 1 : ranks);  // a joined rank brings nothing
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = only.kind == op_kind::all_gather
+                     ? mpi::post::iallgather(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
+                                             MPI_INT64_T, plane_.shared_, &request)
+                     : mpi::post::ialltoall(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
+                                            MPI_INT64_T, plane_.shared_, &request);
+  add(on, rc, request);
+}
+
+inline void execution::post_sized(lane& on, MPI_Comm where) {
+  task& only = *tasks.front();
+  const std::vector<std::int64_t>& come = rows->rows;
+  void* out = only.make_result(only, come);
+  std::vector<std::size_t> counts(come.size());
+  std::size_t all = 0;
+  for (std::size_t i = 0; i < come.size(); ++i) {
+    counts[i] = static_cast<std::size_t>(come[i]) * only.row_bytes;
+    all += counts[i];
+  }
+  bytes_ = all;
+  received_.emplace(counts, MPI_BYTE);
+  MPI_Request request = MPI_REQUEST_NULL;
+  int rc = MPI_SUCCESS;
+  if (only.kind == op_kind::all_gather) {
+    const auto me = static_cast<std::size_t>(plane_.rank_);
+    const MPI_Count own =
+        received_->large() ? static_cast<MPI_Count>(counts[me]) : received_->counts()[me];
+    rc = mpi::post::iallgatherv(only.first.in, own, received_->type(), out, *received_, where,
+                                &request);
+  } else {
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      counts[i] =
+          i < only.sizes.size() ? static_cast<std::size_t>(only.sizes[i]) * only.row_bytes : 0;
+    }
+    sent_.emplace(counts, MPI_BYTE);
+    rc = mpi::post::ialltoallv(only.first.in, *sent_, out, *received_, where, &request);
+  }
+  add(on, rc, request);
+}
+
+inline void execution::broke(std::error_code why) noexcept {
+  if (!failed_) failed_ = why;
+  next_call_ = static_cast<std::uint32_t>(calls_.size());
+}
+
+// Nothing escapes from here: what goes wrong is remembered and ends the execution.
+inline bool execution::step(lane& on) {
+  on.waits_for_turn_ = false;
+  if (on.failed()) broke(on.error());
+  try {
+    if (!failed_ && !is_join) {
+      if (exchanges() && !exchanged_) {
+        exchanged_ = true;
+        plane_.queue_.exchanged(log_count);
+        post_sized(on, plane_.slots_[slot_]);
+        plane_.queue_.posted_last(0, slot_);
+        return true;
+      }
+      if (fuses()) {
+        finish_call(on);
+        if (next_call_ < calls_.size()) {
+          post_call(on, plane_.slots_[slot_]);
+          if (next_call_ == calls_.size()) plane_.queue_.posted_last(0, slot_);
+          return true;
+        }
+      } else if (!sized()) {
+        finish_alone();
+      }
+    }
+  } catch (const std::system_error& problem) {
+    broke(problem.code());
+  } catch (...) {
+    broke(std::make_error_code(std::errc::not_enough_memory));
+  }
+  lane_ended(on);
+  return false;
+}
+
+inline void execution::lane_ended(lane& on) noexcept {
+  on.owner_ = nullptr;
+  on.pack = {};
+  if (--lanes_ == 0) plane_.done(*this);
+}
+
+// ---- the plane -------------------------------------------------------------------------------
+
+inline execution& data_plane::make() {
+  if (free_.empty()) {
+    all_.push_back(std::make_unique<execution>(*this));
+    free_.reserve(all_.size());
+    return *all_.back();
+  }
+  execution* one = free_.back();
+  free_.pop_back();
+  return *one;
+}
+
+inline void data_plane::recycle(execution& what) {
+  what.reset();
+  free_.push_back(&what);
+}
+
+inline void data_plane::push(execution& what) {
+  what.prepare();
+  protocol::start_queue::item item;
+  item.log_count = what.log_count;
+  item.exchanges = what.exchanges();
+  item.later_parts = what.later_parts();
+  item.reference = what.known ? what.rows->log_count : 0;
+  queue_.push(item);
+  waiting_.push_back(&what);
+}
+
+inline void data_plane::run() {
+  if (running_ || shared_ == MPI_COMM_NULL) return;
+  running_ = true;
+  while (!waiting_.empty() && queue_.ready()) {
+    execution& next = *waiting_.front();
+    waiting_.pop_front();
+    const auto started = queue_.next();
+    ++under_way_;
+    try {
+      next.start(started.slot);
+      if (next.calls_.size() > 1 && next.next_call_ == next.calls_.size()) {
+        queue_.posted_last(0, started.slot);
+      }
+    } catch (const std::system_error& problem) {
+      next.broke(problem.code());
+    } catch (...) {
+      next.broke(std::make_error_code(std::errc::not_enough_memory));
+    }
+    if (next.lanes_ == 0) done(next);
+  }
+  running_ = false;
+}
+
+inline void data_plane::done(execution& what) {
+  --under_way_;
+  if (what.failed_) {
+    owner_.data_failed(what, what.failed_);
+  } else {
+    owner_.data_done(what);
+  }
+  recycle(what);
+}
+
+template <class Visit>
+void data_plane::drop_waiting(Visit visit) {
+  while (!waiting_.empty()) {
+    execution& one = *waiting_.front();
+    waiting_.pop_front();
+    visit(one);
+    recycle(one);
+  }
+}
+
+}  // namespace cohort::coordination

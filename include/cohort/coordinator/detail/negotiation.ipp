@@ -1,0 +1,1027 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of coordinator/negotiation.hpp.
+
+#include <cohort/coordinator/negotiation.hpp>
+
+#include <cohort/collectives/all_gather.hpp>
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/core/log.hpp>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace cohort::coordination {
+
+inline constexpr int control_tag = 0;
+
+// ---- control operations ------------------------------------------------------------------------
+
+inline control_operation::control_operation(negotiation& owner, std::size_t edge,
+                                            bool sends) noexcept
+    : request_operation(&run), owner_(&owner), edge_(edge), sends_(sends) {
+  advance_ = &advanced;
+  advances_failed_ = true;
+  cancellable = !sends;
+  verb = sends ? "control_send" : "control_recv";
+  rank = owner.rank_;
+}
+
+inline bool control_operation::advanced(request_operation* base) {
+  auto* self = static_cast<control_operation*>(base);
+  negotiation& owner = *self->owner_;
+  bool goes_on = false;
+  if (self->failed()) {
+    owner.control_failed(*self);
+  } else {
+    goes_on = self->sends_ ? owner.sent(*self) : owner.received(*self);
+  }
+  if (!goes_on) {
+    if (!self->sends_) owner.edges_[self->edge_].receive = nullptr;
+    self->owner_ = nullptr;
+    --owner.control_operations_;
+    owner.check_released();
+  }
+  return goes_on;
+}
+
+inline void control_operation::run(operation* base, action) {
+  delete static_cast<control_operation*>(base);
+}
+
+// ---- opening -----------------------------------------------------------------------------------
+
+inline protocol::tree negotiation::make_tree(const communicator& parent,
+                                             const coordinator_options& options) {
+  const int radix = static_cast<int>(options.radix);
+  const auto& bells = parent.state()->bells;
+  if (!bells) return protocol::tree::balanced(parent.rank(), parent.size(), radix);
+  std::vector<int> node_of;
+  for (int rank = 0; rank < parent.size(); ++rank) {
+    node_of.push_back(bells->node_of(parent.state()->bell_rank(rank)));
+  }
+  return protocol::tree::node_aware(parent.rank(), node_of, radix);
+}
+
+inline protocol::node_options negotiation::node_options_of(const coordinator_options& options) {
+  protocol::node_options result;
+  result.cache_capacity = static_cast<std::size_t>(options.cache_capacity);
+  result.cache_keep = static_cast<std::size_t>(options.cache_keep);
+  result.name_capacity = static_cast<std::size_t>(options.name_capacity);
+  result.firsts = static_cast<std::size_t>(options.firsts);
+  result.poison_capacity = static_cast<std::size_t>(options.poison_capacity);
+  result.in_flight = static_cast<std::size_t>(options.in_flight);
+  result.fusion.fuse_below = options.fusion_threshold;
+  result.fusion.pack_limit = options.fusion_buffer;
+  result.fusion.alignment = 8;
+  result.fusion.pack_most =
+      static_cast<std::size_t>(std::max<std::uint64_t>(options.fusion_buffer / 64, 1));
+  result.fusion.patience = static_cast<std::size_t>(options.patience);
+  result.query_timeout = static_cast<std::uint64_t>(options.query_timeout.count());
+  result.decides_when_asked = true;
+  if (!options.frozen_plan.empty()) {
+    auto plan = std::make_shared<std::vector<protocol::frozen_pack>>();
+    for (const auto& names : options.frozen_plan) plan->push_back({0, names});
+    result.plan = std::move(plan);
+  }
+  return result;
+}
+
+inline negotiation::negotiation(const communicator& parent, const coordinator_options& options,
+                                std::shared_ptr<comm::any_backend> backend)
+    : parent_(parent),
+      engine_(parent.state()->engine),
+      source_(parent.state()->source),
+      options_(options),
+      backend_(std::move(backend)),
+      rank_(parent.rank()),
+      size_(parent.size()),
+      node_(make_tree(parent, options),
+            std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
+            node_options_of(options)),
+      plane_(*this, options_, options.slots),
+      timeline_(parent.rank(), parent.size()) {}
+
+inline negotiation::~negotiation() {
+  const comm::request_source::guard hold(source_);
+  source_.forget(*this);
+}
+
+inline std::shared_ptr<negotiation> negotiation::make(const communicator& parent,
+                                                      const coordinator_options& options,
+                                                      std::shared_ptr<comm::any_backend> backend) {
+  if (!parent) throw error(errc::invalid_communicator, "coordinator");
+  validate(options);
+  auto one = std::make_shared<negotiation>(parent, options, std::move(backend));
+  asio::use_service<registry>(one->engine_.context()).add(one);
+  {
+    const comm::request_source::guard hold(one->source_);
+    one->source_.watch(*one);
+  }
+  one->open();
+  return one;
+}
+
+inline void negotiation::open() {
+  if (!options_.timeline.empty()) {
+    if (const std::error_code bad = timeline_.start(options_.timeline)) {
+      log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
+    }
+  }
+  parent_.dup([self = shared_from_this()](std::error_code error, communicator made) {
+    self->control_made(error, std::move(made));
+  });
+}
+
+inline void negotiation::control_made(std::error_code error, communicator made) {
+  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
+  control_ = std::move(made);
+  compare_options();
+}
+
+/// The rows of the table, and a digest of the frozen plan.
+inline std::vector<std::uint64_t> negotiation::option_values(const coordinator_options& options) {
+  std::vector<std::uint64_t> values;
+  for (const option_row& row : option_table()) values.push_back(row.get(options));
+  std::uint64_t digest = 14695981039346656037U;
+  for (const auto& pack : options.frozen_plan) {
+    for (const std::string& name : pack) {
+      for (const char c : name) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211U;
+      digest = (digest ^ 256U) * 1099511628211U;
+    }
+    digest = (digest ^ 257U) * 1099511628211U;
+  }
+  values.push_back(digest);
+  return values;
+}
+
+// The largest of each value and of its complement: both tell of the same value where all agree.
+inline void negotiation::compare_options() {
+  for (const std::uint64_t value : option_values(options_)) {
+    const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
+    compared_.push_back(number);
+    compared_.push_back(~number);
+  }
+  cohort::all_reduce(
+      control_, compared_, op::max,
+      [self = shared_from_this()](std::error_code error) { self->options_compared(error); });
+}
+
+inline void negotiation::options_compared(std::error_code error) {
+  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
+  bool same = true;
+  for (std::size_t i = 0; i < compared_.size(); i += 2) {
+    same = same && compared_[i] == ~compared_[i + 1];
+  }
+  if (!same) {
+    const auto values = std::make_shared<std::vector<std::uint64_t>>(option_values(options_));
+    gathered_.resize(values->size() * static_cast<std::size_t>(size_));
+    cohort::all_gather(control_, *values, gathered_,
+                       [self = shared_from_this(), values](std::error_code failed) {
+                         self->name_differing(failed);
+                       });
+    return;
+  }
+  control_.dup([self = shared_from_this()](std::error_code failed, communicator made) {
+    self->slots_made(failed, std::move(made));
+  });
+}
+
+inline void negotiation::name_differing(std::error_code error) {
+  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
+  const std::vector<option_row>& table = option_table();
+  const std::size_t fields = table.size() + 1;
+  std::vector<std::string> names;
+  std::vector<int> others;
+  std::string text = "coordinator options differ between ranks:";
+  for (std::size_t field = 0; field < fields; ++field) {
+    std::map<std::uint64_t, protocol::rank_set> groups;
+    for (int rank = 0; rank < size_; ++rank) {
+      groups[gathered_[static_cast<std::size_t>(rank) * fields + field]].insert(rank);
+    }
+    if (groups.size() == 1) continue;
+    names.emplace_back(field < table.size() ? table[field].name : "frozen_plan");
+    text += (names.size() == 1 ? " " : "; ") + names.back() + ":";
+    for (const auto& [value, ranks] : groups) {
+      text += " " + std::to_string(value) + " on ranks " + ranks.str() + ",";
+      if (others.empty() && !ranks.contains(0)) others = ranks.list();
+    }
+    text.pop_back();
+  }
+  text = "rank " + std::to_string(rank_) + ": " + text;
+  std::vector<mismatch_error::side> sides;
+  sides.push_back({std::move(others), {}, "?"});
+  break_down(std::make_exception_ptr(mismatch_error(names, std::move(sides), text)));
+}
+
+inline void negotiation::slots_made(std::error_code error, communicator made) {
+  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
+  slots_ = std::move(made);
+  const comm::request_source::guard hold(source_);
+  std::vector<MPI_Comm> slots{slots_.state()->data.native(), slots_.state()->exchange.native()};
+  slots.resize(options_.slots);
+  plane_.open(*control_.state(), rank_, size_, control_.state()->exchange.native(),
+              std::move(slots), backend_.get());
+  const auto add_edge = [this](int rank) {
+    edge& one = edges_.emplace_back();
+    one.rank = rank;
+    one.in.resize(static_cast<std::size_t>(options_.control_message));
+    one.out.reserve(static_cast<std::size_t>(options_.control_message));
+  };
+  if (!node_.shape().is_root()) add_edge(node_.shape().parent());
+  for (const int child : node_.shape().children()) add_edge(child);
+  if (!control_.state()->bells) source_.forbid_parking();
+  ready_ = true;
+  try {
+    for (std::size_t i = 0; i < edges_.size(); ++i) post_receive(i);
+  } catch (const std::system_error& problem) {
+    return break_down(std::make_exception_ptr(problem));
+  }
+  if (rank_ == 0) log::write(log::level::debug, "coordinator: " + describe(options_));
+  touch();
+}
+
+// ---- messages ----------------------------------------------------------------------------------
+//
+// A message is one byte, 1 if it goes on in the next one, and bytes of the protocol. [T1]
+
+inline void negotiation::post_receive(std::size_t index) {
+  auto* op = new control_operation(*this, index, false);
+  ++control_operations_;
+  edges_[index].receive = op;
+  source_.mark_idle(*op);
+  const int rc = repost_receive(*op);
+  if (rc == MPI_SUCCESS) return;
+  edges_[index].receive = nullptr;
+  --control_operations_;
+  delete op;
+  mpi::check(rc, "MPI_Irecv");
+}
+
+inline int negotiation::repost_receive(control_operation& op) {
+  edge& from = edges_[op.edge_];
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = mpi::post::irecv(from.in.data(), static_cast<MPI_Count>(from.in.size()), MPI_BYTE,
+                                  from.rank, control_tag, control_.native(), &request);
+  if (rc == MPI_SUCCESS) source_.add(request, op);
+  return rc;
+}
+
+inline bool negotiation::received(control_operation& op) {
+  edge& from = edges_[op.edge_];
+  int count = 0;
+  MPI_Get_count(&op.status, MPI_BYTE, &count);
+  ++statistics_.messages_received;
+  const std::span<const std::byte> bytes(from.in.data(), static_cast<std::size_t>(count));
+  try {
+    if (bytes.empty()) {
+      throw protocol::protocol_error(protocol::fault::malformed,
+                                     "an empty message from rank " + std::to_string(from.rank));
+    }
+    const auto part = bytes.subspan(1);
+    if (bytes[0] != std::byte{0} || !from.assembly.empty()) {
+      from.assembly.insert(from.assembly.end(), part.begin(), part.end());
+      if (bytes[0] == std::byte{0}) {
+        take(from.rank, from.assembly);
+        from.assembly.clear();
+      }
+    } else {
+      take(from.rank, part);
+    }
+  } catch (...) {
+    break_down(std::current_exception());
+    return false;
+  }
+  if (releasing_) return false;
+  const int rc = repost_receive(op);
+  if (rc == MPI_SUCCESS) return true;
+  op.fail(mpi::make_error(rc));
+  control_failed(op);
+  return false;
+}
+
+inline void negotiation::take(int from, std::span<const std::byte> message) {
+  node_.receive(from, message, nanoseconds(engine_.coarse_now()));
+  perform();
+  touch();
+}
+
+inline void negotiation::flush() {
+  for (std::size_t i = 0; i < edges_.size(); ++i) {
+    if (!edges_[i].sending && node_.has_message(edges_[i].rank)) send(i);
+  }
+}
+
+inline void negotiation::send(std::size_t index) {
+  edge& to = edges_[index];
+  to.out.clear();
+  to.out.push_back(std::byte{0});
+  if (!node_.take_message(to.rank, to.out)) return;
+  to.sent = 0;
+  to.sending = true;
+  auto* op = new control_operation(*this, index, true);
+  op->peer = to.rank;
+  ++control_operations_;
+  const int rc = post_fragment(*op);
+  if (rc == MPI_SUCCESS) return;
+  to.sending = false;
+  --control_operations_;
+  delete op;
+  mpi::check(rc, "MPI_Isend");
+}
+
+// The byte before a fragment is overwritten; it has been sent with the fragment before.
+inline int negotiation::post_fragment(control_operation& op) {
+  edge& to = edges_[op.edge_];
+  const auto most = static_cast<std::size_t>(options_.control_message);
+  const std::size_t left = to.out.size() - to.sent;
+  const std::size_t bytes = std::min(left, most);
+  to.out[to.sent] = bytes < left ? std::byte{1} : std::byte{0};
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = mpi::post::isend(to.out.data() + to.sent, static_cast<MPI_Count>(bytes), MPI_BYTE,
+                                  to.rank, control_tag, control_.native(), &request);
+  if (rc != MPI_SUCCESS) return rc;
+  to.sent += bytes < left ? bytes - 1 : bytes;
+  ++statistics_.messages_sent;
+  statistics_.bytes_sent += bytes;
+  source_.add(request, op);
+  return rc;
+}
+
+inline bool negotiation::sent(control_operation& op) {
+  edge& to = edges_[op.edge_];
+  if (const auto& bells = control_.state()->bells) {
+    bells->announce(control_.state()->bell_rank(to.rank));
+  }
+  if (to.sent < to.out.size()) {
+    const int rc = post_fragment(op);
+    if (rc == MPI_SUCCESS) return true;
+    op.fail(mpi::make_error(rc));
+    control_failed(op);
+    return false;
+  }
+  to.sending = false;
+  if (node_.has_message(to.rank)) touch();
+  return false;
+}
+
+// MPI says that a message cannot be sent or received: the instance ends here, as when a member
+// dies. A cancelled receive is the end that was asked for.
+inline void negotiation::control_failed(control_operation& op) {
+  if (op.sends_) edges_[op.edge_].sending = false;
+  if (releasing_ || closed_) return;
+  const int peer = edges_[op.edge_].rank;
+  const std::string text = "rank " + std::to_string(rank_) +
+                           ": coordinator: no connection to rank " + std::to_string(peer) + ": " +
+                           op.error().message();
+  break_down(std::make_exception_ptr(peer_lost_error({peer}, text)));
+}
+
+// ---- what the log says -------------------------------------------------------------------------
+
+inline void negotiation::perform() {
+  using protocol::action_kind;
+  for (std::size_t i = 0; i < node_.actions().size(); ++i) {
+    const protocol::action one = node_.actions()[i];
+    switch (one.kind) {
+      case action_kind::start:
+        start(one);
+        break;
+      case action_kind::start_join:
+        start_join(one);
+        break;
+      case action_kind::fail:
+      case action_kind::fail_join:
+        fail(one);
+        break;
+      case action_kind::report:
+        report(node_.report_of(one));
+        break;
+      case action_kind::renumber:
+        for (task* each = first_; each != nullptr; each = each->after) {
+          if (each->name == one.name) each->epoch -= one.number;
+        }
+        break;
+      case action_kind::drain:
+        break;
+      case action_kind::close:
+        close_by_fault();
+        break;
+    }
+  }
+  node_.clear_actions();
+  plane_.run();
+}
+
+inline neutral_task* negotiation::make_neutral(const protocol::signature& sig) {
+  auto one = std::make_unique<neutral_task>(sig);
+  const std::size_t count = static_cast<std::size_t>(sig.dimensions.elements());
+  tensor& only = one->first;
+  only.kernels = sig.element == 255 ? &kernels_of<std::byte> : kernels_for(sig.element);
+  only.count = sig.element == 255 ? count * sig.element_size : count;
+  if (sig.kind == op_kind::barrier) only = tensor{};
+  if (protocol::is_sized(sig.kind)) {
+    one->row_bytes = count * sig.element_size;
+    one->make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
+      const auto all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+      auto& memory = static_cast<neutral_task&>(self).memory;
+      memory.resize(static_cast<std::size_t>(all) * self.row_bytes);
+      return memory.data();
+    };
+    only.count = 0;
+    return one.release();
+  }
+  if (only.kernels != nullptr) {
+    one->memory.resize(std::max<std::size_t>(only.bytes(), 1));
+    only.in = only.out = one->memory.data();
+    if (only.kernels->operation != nullptr) only.operation = only.kernels->operation(one->code);
+    if (only.kernels->fill != nullptr) only.kernels->fill(only.out, only.count, one->code);
+  }
+  if (sig.kind == op_kind::reduce_scatter) {
+    const auto rows = sig.dimensions.size() == 0 ? std::int64_t{1} : sig.dimensions[0];
+    const auto row = rows == 0 ? std::int64_t{0} : static_cast<std::int64_t>(count) / rows;
+    for (int rank = 0; rank < size_; ++rank) {
+      one->sizes.push_back((rows / size_ + (rank < rows % size_ ? 1 : 0)) * row);
+    }
+  }
+  return one.release();
+}
+
+inline void negotiation::start(const protocol::action& one) {
+  if (pack_ == nullptr) {
+    pack_ = &plane_.make();
+    pack_->log_count = one.log_count;
+    pack_->elected = engine_.coarse_now();
+  }
+  auto* own = reinterpret_cast<task*>(one.token);
+  const protocol::entry_record& entry = node_.entry(one.entry);
+  task* what = own;
+  if (own == nullptr) {
+    what = make_neutral(entry.sig);
+  } else {
+    own->started = true;
+  }
+  what->contributors = one.count;
+  pack_->tasks.push_back(what);
+  if (protocol::is_sized(entry.sig.kind)) {
+    pack_->known = one.known;
+    if (one.known) {
+      pack_->rows = sizes_.at(one.entry);
+    } else {
+      ++statistics_.size_exchanges;
+      pack_->rows = std::make_shared<size_vector>();
+      pack_->rows->log_count = one.log_count;
+      if (protocol::is_cached(entry.sig)) sizes_[one.entry] = pack_->rows;
+    }
+  }
+  if (!one.last) return;
+  if (pack_->tasks.size() > 1) {
+    ++statistics_.packs;
+    statistics_.packed += pack_->tasks.size();
+  }
+  plane_.push(*std::exchange(pack_, nullptr));
+}
+
+inline void negotiation::start_join(const protocol::action& one) {
+  execution& what = plane_.make();
+  what.is_join = true;
+  what.log_count = one.log_count;
+  what.newest = one.count;
+  what.elected = engine_.coarse_now();
+  task* own = std::exchange(joining_, nullptr);
+  if (own != nullptr) own->started = true;
+  what.tasks.push_back(own != nullptr ? own : new neutral_task(protocol::signature()));
+  plane_.push(what);
+}
+
+inline void negotiation::fail(const protocol::action& one) {
+  const bool is_join = one.kind == protocol::action_kind::fail_join;
+  auto* own = is_join ? std::exchange(joining_, nullptr) : reinterpret_cast<task*>(one.token);
+  if (own == nullptr) return;
+  const protocol::verdict& why = *node_.verdict_of(one);
+  const std::string_view name =
+      is_join ? std::string_view("join") : std::string_view(node_.name(one.name).text);
+  const std::string_view verb = is_join ? "join" : protocol::name_of(own->kind);
+  own->fail(error_of(name, verb, why, one));
+  complete(*own);
+}
+
+inline std::exception_ptr negotiation::error_of(std::string_view name, std::string_view verb,
+                                                const protocol::verdict& why,
+                                                const protocol::action& at) const {
+  using protocol::failure_kind;
+  std::string text =
+      "rank " + std::to_string(rank_) + ": " + std::string(verb) + " " + describe(name, why);
+  stall_facts facts{why.ready.list(), why.missing.list(), why.silent.list(), why.unknown.list()};
+  switch (why.kind) {
+    case failure_kind::mismatch: {
+      std::vector<std::string> fields;
+      std::vector<mismatch_error::side> sides;
+      for (const protocol::side& each : why.sides) {
+        sides.push_back({each.ranks.list(), {}, each.site.str()});
+      }
+      for (const protocol::difference& one : protocol::differences(why.sides)) {
+        fields.push_back(one.field);
+        for (std::size_t i = 0; i < sides.size(); ++i) sides[i].values.push_back(one.values[i]);
+      }
+      if (fields.empty()) fields.emplace_back("signature");
+      return std::make_exception_ptr(mismatch_error(std::move(fields), std::move(sides), text));
+    }
+    case failure_kind::withdrawn:
+      if (at.withdrew) {
+        using protocol::withdrawal_reason;
+        if (why.rank != rank_) text += "; this rank withdrew it too";
+        switch (at.own_reason) {
+          case withdrawal_reason::cancelled:
+            return std::make_exception_ptr(std::system_error(asio::error::operation_aborted, text));
+          case withdrawal_reason::duplicate:
+            return std::make_exception_ptr(error(errc::duplicate_name, text));
+          case withdrawal_reason::invalid:
+            return std::make_exception_ptr(error(errc::invalid_argument, text));
+          case withdrawal_reason::deadline:
+          case withdrawal_reason::no_decision:
+            return std::make_exception_ptr(deadline_error(std::move(facts), text));
+        }
+      }
+      return std::make_exception_ptr(withdrawn_error(
+          why.rank, std::string(protocol::name_of(why.reason)), std::move(facts), text));
+    case failure_kind::joined:
+      return std::make_exception_ptr(joined_error(why.ranks.list(), text));
+    case failure_kind::peer_lost:
+      return std::make_exception_ptr(peer_lost_error(why.ranks.list(), text));
+    case failure_kind::data:
+      return std::make_exception_ptr(data_error({why.rank}, text));
+  }
+  return std::make_exception_ptr(error(errc::data_operation_failed, text));
+}
+
+// After a fault what is elected and has not started here will never run.
+inline void negotiation::close_by_fault() {
+  if (pack_ != nullptr) plane_.push(*std::exchange(pack_, nullptr));
+  plane_.drop_waiting([this](execution& one) {
+    for (task* each : one.tasks) {
+      if (!each->linked) {
+        each->destroy();
+        continue;
+      }
+      each->fail(std::make_exception_ptr(data_error(
+          {}, "rank " + std::to_string(rank_) + ": " + std::string(protocol::name_of(each->kind)) +
+                  ": the coordinator has closed after a failed data operation")));
+      complete(*each);
+    }
+  });
+}
+
+inline void negotiation::data_done(execution& what) noexcept {
+  const auto now = engine_.coarse_now();
+  for (task* each : what.tasks) {
+    if (what.is_join) each->number = what.newest_rank(size_);
+    if (each->linked) {
+      if (timeline_.active()) {
+        const std::string_view name =
+            what.is_join ? std::string_view("join") : std::string_view(node_.name(each->name).text);
+        const auto epoch = static_cast<std::uint64_t>(each->epoch);
+        timeline_.span(phase::negotiate, name, epoch, 0, what.log_count, each->submitted,
+                       what.elected);
+        timeline_.span(phase::queue, name, epoch, 0, what.log_count, what.elected, what.begun);
+      }
+      complete(*each);
+    } else {
+      each->destroy();
+    }
+  }
+  if (timeline_.active()) {
+    const std::string_view verb =
+        what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
+    timeline_.data(verb, 0, what.log_count, what.tasks.size(), what.bytes(), what.begun, now,
+                   "mpi");
+  }
+  done_ += what.tasks.size();
+  touch();
+}
+
+inline void negotiation::data_failed(execution& what, std::error_code why) noexcept {
+  const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
+  const std::string text = "rank " + std::to_string(rank_) + ": " + std::string(verb) + " #" +
+                           std::to_string(what.log_count) + ": " + why.message();
+  log::write(log::level::error, text);
+  for (task* each : what.tasks) {
+    if (!each->linked) {
+      each->destroy();
+      continue;
+    }
+    each->fail(std::make_exception_ptr(data_error({rank_}, text)));
+    complete(*each);
+  }
+  done_ += what.tasks.size();
+  node_.data_failed(std::string(verb) + " #" + std::to_string(what.log_count) + ": " +
+                    why.message());
+  close_by_fault();
+  touch();
+}
+
+// ---- tasks -------------------------------------------------------------------------------------
+
+inline void negotiation::link(task& one) noexcept {
+  one.before = last_;
+  one.after = nullptr;
+  (last_ == nullptr ? first_ : last_->after) = &one;
+  last_ = &one;
+  one.linked = true;
+}
+
+inline void negotiation::complete(task& one) noexcept {
+  if (one.linked) {
+    (one.before == nullptr ? first_ : one.before->after) = one.after;
+    (one.after == nullptr ? last_ : one.after->before) = one.before;
+    one.linked = false;
+    if (one.deadline != clock::time_point::max()) --deadlines_;
+    if (options_.strict && one.name != protocol::none) {
+      if (const auto used = in_use_.find(one.name); used != in_use_.end()) {
+        if (--used->second == 0) in_use_.erase(used);
+      }
+    }
+  }
+  ++(one.error ? statistics_.failed : statistics_.completed);
+  engine_.complete(&one);
+}
+
+inline std::exception_ptr negotiation::refusal(std::string_view name) const {
+  return std::make_exception_ptr(error(
+      errc::not_accepting, "rank " + std::to_string(rank_) + ": '" + std::string(name) + "'"));
+}
+
+inline void negotiation::submit(task& one, std::string_view name, const protocol::signature& sig,
+                                const std::source_location& site,
+                                std::chrono::nanoseconds deadline) {
+  {
+    const comm::request_source::guard hold(source_);
+    ++statistics_.submitted;
+    errc bad = source_.usable();
+    if (bad == errc{} && engine_.stopped()) bad = errc::engine_stopped;
+    if (bad != errc{}) {
+      one.fail(std::make_exception_ptr(error(bad, "'" + std::string(name) + "'")));
+    } else if (broken_) {
+      one.fail(broken_);
+    } else if (!name.empty() && name.front() == '\x01') {
+      one.fail(std::make_exception_ptr(error(errc::invalid_argument, "a reserved name")));
+    } else {
+      site_.file.assign(site.file_name());
+      site_.line = site.line();
+      const auto result =
+          node_.submit(0, name, sig, reinterpret_cast<std::uint64_t>(&one), one.sizes, &site_);
+      one.name = result.name;
+      one.epoch = result.number;
+      if (result.status == protocol::submission_status::pending) {
+        one.operation_ref = result.operation;
+        one.submitted = engine_.coarse_now();
+        link(one);
+        if (deadline > std::chrono::nanoseconds::zero()) {
+          one.deadline = clock::now() + deadline;
+          ++deadlines_;
+        }
+        if (one.error) {
+          node_.withdraw(one.operation_ref, protocol::withdrawal_reason::invalid);
+        } else if (options_.strict && !name.empty() && ++in_use_[one.name] > 1) {
+          node_.withdraw(one.operation_ref, protocol::withdrawal_reason::duplicate);
+        }
+        if (!ready_) return;
+        source_.at_next_look(*this);
+        stay_awake();
+      } else if (result.status == protocol::submission_status::failed) {
+        one.fail(error_of(name, protocol::name_of(sig.kind), *result.why, protocol::action{}));
+        complete(one);
+        return;
+      } else {
+        one.fail(refusal(name));
+        complete(one);
+        return;
+      }
+    }
+    if (!one.linked) {
+      complete(one);
+      return;
+    }
+  }
+  engine_.started();
+}
+
+inline void negotiation::join(task& one) {
+  {
+    const comm::request_source::guard hold(source_);
+    ++statistics_.submitted;
+    if (broken_) {
+      one.fail(broken_);
+      return complete(one);
+    }
+    const auto result = node_.join(0, 1);
+    if (result.status == protocol::submission_status::pending) {
+      joining_ = &one;
+      one.submitted = engine_.coarse_now();
+      link(one);
+      if (ready_) source_.at_next_look(*this);
+    } else if (result.status == protocol::submission_status::failed) {
+      one.fail(error_of("join", "join", *result.why, protocol::action{}));
+      return complete(one);
+    } else {
+      one.fail(refusal("join"));
+      return complete(one);
+    }
+    stay_awake();
+  }
+  engine_.started();
+}
+
+inline void negotiation::stop_joining(task& one) {
+  const comm::request_source::guard hold(source_);
+  if (joining_ != &one) return;
+  joining_ = nullptr;
+  one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+  complete(one);
+  stay_awake();
+}
+
+inline bool negotiation::withdraw(task& one, protocol::withdrawal_reason reason) {
+  {
+    const comm::request_source::guard hold(source_);
+    if (!one.linked || one.started || broken_) return false;
+    if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
+    if (!ready_) return true;
+    source_.at_next_look(*this);
+    stay_awake();
+  }
+  engine_.started();
+  return true;
+}
+
+inline void negotiation::fail_all(const std::exception_ptr& why) {
+  for (task* each = first_; each != nullptr;) {
+    task* const next = each->after;
+    if (!each->started) {
+      each->fail(why);
+      complete(*each);
+    }
+    each = next;
+  }
+}
+
+/// Nothing can be negotiated here any more.
+inline void negotiation::break_down(const std::exception_ptr& why) {
+  const comm::request_source::guard hold(source_);
+  if (broken_) return;
+  broken_ = why;
+  try {
+    std::rethrow_exception(why);
+  } catch (const std::exception& problem) {
+    log::write(log::level::error, problem.what());
+  } catch (...) {
+  }
+  fail_all(why);
+  close_by_fault();
+  timeline_.instant("fault", engine_.coarse_now());
+  releasing_ = true;
+  for (const edge& one : edges_) {
+    if (one.receive != nullptr) source_.cancel(*one.receive);
+  }
+  check_released();
+}
+
+// ---- life --------------------------------------------------------------------------------------
+
+/// With the guard held.
+inline void negotiation::touch() {
+  if (!ready_ || closed_) return;
+  source_.at_next_look(*this);
+  engine_.started();
+}
+
+/// While this rank waits for others its engine looks for their messages; otherwise it may sleep
+/// until the doorbell rings.
+inline void negotiation::stay_awake() {
+  if (edges_.empty() || edges_.front().receive == nullptr) return;
+  const bool waits = first_ != nullptr || left_ || node_.deadline().has_value();
+  source_.set_idle(*edges_.front().receive, !waits);
+}
+
+inline void negotiation::at_look() {
+  if (!ready_ || broken_) return;
+  try {
+    if (done_ != 0) node_.finished(std::exchange(done_, 0));
+    node_.decide();
+    perform();
+    flush();
+  } catch (...) {
+    return break_down(std::current_exception());
+  }
+  stay_awake();
+  check_released();
+}
+
+inline void negotiation::at_tick(clock::time_point now) {
+  if (closed_) return;
+  timeline_.flush();
+  if (!ready_ || broken_) return;
+  try {
+    if (const auto due = node_.deadline(); due && *due <= nanoseconds(now)) {
+      node_.expire(nanoseconds(now));
+      touch();
+    }
+    if (deadlines_ != 0) {
+      for (task* each = first_; each != nullptr; each = each->after) {
+        if (each->withdrawn || each->started || each->deadline > now) continue;
+        each->withdrawn = true;
+        if (node_.withdraw(each->operation_ref, protocol::withdrawal_reason::deadline,
+                           nanoseconds(now))) {
+          touch();
+        }
+      }
+    }
+  } catch (...) {
+    return break_down(std::current_exception());
+  }
+  if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
+      !first_->started && now - first_->submitted > options_.stall_warning &&
+      now - warned_ > options_.stall_warning) {
+    warned_ = now;
+    if (node_.request_report(nanoseconds(now))) touch();
+  }
+  if (left_ && now > leave_until_ && !leave_expired_) {
+    leave_expired_ = true;
+    const std::string text = "rank " + std::to_string(rank_) +
+                             ": coordinator: the other ranks have not left in time; its "
+                             "communicators are kept";
+    log::write(log::level::error, text);
+    for (task* each : std::exchange(closing_, {})) {
+      each->fail(std::make_exception_ptr(error(errc::stalled, text)));
+      engine_.complete(each);
+    }
+  }
+}
+
+inline void negotiation::leave(protocol::departure how) {
+  const comm::request_source::guard hold(source_);
+  if (left_) return;
+  left_ = true;
+  leave_until_ = clock::now() + options_.leave_deadline;
+  if (broken_) return;
+  try {
+    node_.leave(how);
+  } catch (...) {
+    return break_down(std::current_exception());
+  }
+  if (!ready_) return;
+  stay_awake();
+  touch();
+}
+
+inline void negotiation::wait_closed(task& one) {
+  const comm::request_source::guard hold(source_);
+  if (closed_ || leave_expired_) {
+    engine_.complete(&one);
+  } else {
+    closing_.push_back(&one);
+  }
+}
+
+inline void negotiation::stop_waiting(task& one) {
+  const comm::request_source::guard hold(source_);
+  if (std::erase(closing_, &one) == 0) return;
+  one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+  engine_.complete(&one);
+}
+
+inline void negotiation::check_released() {
+  if (!broken_ && !(ready_ && node_.released())) return;
+  if (plane_.under_way() != 0 || plane_.waiting() != 0) return;
+  for (const edge& one : edges_) {
+    if (one.sending) return;
+  }
+  if (!releasing_) {
+    releasing_ = true;
+    for (const edge& one : edges_) {
+      if (one.receive != nullptr) {
+        source_.set_idle(*one.receive, false);
+        source_.cancel(*one.receive);
+      }
+    }
+  }
+  if (control_operations_ == 0 && !closed_) finish_closing();
+}
+
+inline void negotiation::finish_closing() {
+  closed_ = true;
+  timeline_.stop();
+  source_.forget(*this);
+  control_ = communicator();
+  slots_ = communicator();
+  for (task* each : std::exchange(closing_, {})) engine_.complete(each);
+}
+
+/// For destructors. Inside the loop the rank leaves in the background.
+inline void negotiation::leave_in_place() {
+  if (abandoned_) return;
+  leave();
+  if (closed_ || engine_.get_executor().running_in_this_thread() || !engine_.context().stopped()) {
+    return;
+  }
+  engine_.drive_until([this] { return closed_; }, engine_.drain_bound());
+}
+
+inline void registry::shutdown() {
+  // They stay in the list: what MPI still works on refers to them until the engine has ended.
+  for (const auto& one : all_) {
+    one->leave(protocol::departure::abandoned);
+    one->abandoned_ = true;
+  }
+  for (const auto& one : all_) {
+    one->engine_.drive_until([&] { return one->closed_; },
+                             std::min<std::chrono::nanoseconds>(one->engine_.drain_bound(),
+                                                                one->options_.leave_deadline));
+  }
+  for (const auto& one : all_) {
+    for (task* each = one->first_; each != nullptr;) {
+      task* const next = each->after;
+      if (!each->started) each->destroy();
+      each = next;
+    }
+  }
+}
+
+// ---- reports -----------------------------------------------------------------------------------
+
+inline void negotiation::ask() {
+  const comm::request_source::guard hold(source_);
+  if (broken_ || !ready_) return;
+  if (node_.request_report(nanoseconds(clock::now()))) touch();
+}
+
+inline void negotiation::report(const protocol::stall_report& what) {
+  last_report_ = what;
+  has_report_ = true;
+  std::string text;
+  const auto now = clock::now();
+  for (const pending_operation& one : pending()) {
+    if (!one.asked || one.started || one.age < options_.stall_warning) continue;
+    const auto list = [](const std::vector<int>& ranks) {
+      protocol::rank_set set;
+      for (const int rank : ranks) set.insert(rank);
+      return ranks.empty() ? std::string("none") : set.str();
+    };
+    text += "\n  " + one.verb + " '" + one.name + "' " + one.shape + " (" + one.site + "), " +
+            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(one.age).count()) +
+            " ms; ready: " + list(one.ready) + "; missing: " + list(one.missing);
+    if (!one.unknown.empty()) text += "; unknown: " + list(one.unknown);
+  }
+  static_cast<void>(now);
+  if (text.empty() || options_.stall_warning <= std::chrono::nanoseconds::zero()) return;
+  timeline_.instant("stall warning", now);
+  log::write(log::level::warning,
+             "rank " + std::to_string(rank_) + ": coordinator stalled:" + text);
+}
+
+inline std::vector<pending_operation> negotiation::pending() {
+  const comm::request_source::guard hold(source_);
+  std::vector<pending_operation> all;
+  const auto now = clock::now();
+  for (const task* each = first_; each != nullptr; each = each->after) {
+    pending_operation& one = all.emplace_back();
+    one.started = each->started;
+    one.age = now - each->submitted;
+    if (each->name == protocol::none) {
+      one.name = one.verb = "join";
+      continue;
+    }
+    one.name = node_.name(each->name).text;
+    one.verb = protocol::name_of(each->kind);
+    for (const protocol::stall_report_row& row : last_report_.rows) {
+      if (row.name != one.name || row.number != each->epoch || row.ready.empty()) continue;
+      one.asked = true;
+      protocol::rank_set ready;
+      for (const protocol::side& side : row.ready) ready.unite(side.ranks);
+      one.shape = row.ready.front().sig.dimensions.str();
+      one.site = row.ready.front().site.str();
+      one.ready = ready.list();
+      one.missing = row.missing.without(ready).list();
+      protocol::rank_set unknown = last_report_.silent;
+      unknown.unite(last_report_.unknown);
+      one.unknown = unknown.list();
+    }
+  }
+  return all;
+}
+
+inline coordinator_statistics negotiation::statistics() {
+  const comm::request_source::guard hold(source_);
+  return statistics_;
+}
+
+inline void negotiation::step() {
+  const comm::request_source::guard hold(source_);
+  timeline_.instant("step", engine_.coarse_now());
+}
+
+}  // namespace cohort::coordination

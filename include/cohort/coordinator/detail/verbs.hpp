@@ -1,0 +1,533 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The bodies of the named verbs: what each says of its submission, and what it gives back.
+
+#include <cohort/comm/argument.hpp>
+#include <cohort/coordinator/bundle.hpp>
+#include <cohort/coordinator/named_operation.hpp>
+#include <cohort/core/reduction.hpp>
+#include <cohort/core/wire.hpp>
+#include <cohort/mpi/op.hpp>
+
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+namespace cohort::coordination {
+
+using protocol::shape;
+using protocol::signature;
+using protocol::signature_flag;
+
+/// What the named reductions accept: what the direct ones do, and the average of integers.
+template <class Op, class T>
+concept named_reduction_for = reduction<Op> &&
+    (reduction_for<Op, T> || (is_average<Op> && element<T> && reduction_for<op::sum_t, T>));
+
+template <class... Arguments>
+struct named_signature;
+template <class... Kept, class... Results>
+struct named_signature<std::tuple<Kept...>, Results...> {
+  using type = void(std::exception_ptr, Results..., Kept...);
+};
+template <class... Arguments>
+using kept_by = decltype(std::tuple_cat(std::declval<Arguments&>().take()...));
+
+template <class T>
+void describe_element(signature& sig) {
+  sig.element = kernels_of<T>.element;
+  sig.element_size = static_cast<std::uint32_t>(sizeof(T));
+}
+
+template <class Op, class T>
+void describe_reduction(task& of, signature& sig, const negotiation& where) {
+  const reduction_code code = code_of<std::remove_cvref_t<Op>>();
+  sig.reduction = static_cast<std::uint32_t>(code);
+  if (code >= reduction_code::min_loc || kernels_of<T>.operation == nullptr) {
+    sig.flags |= signature_flag::needs_all | signature_flag::alone;
+  }
+  if constexpr (is_average<Op>) {
+    if (!where.options().divide_by_active) sig.flags |= signature_flag::divide_by_all;
+    of.first.operation = mpi::op_of<op::sum_t, T>();
+  } else {
+    of.first.operation = mpi::op_of<Op, T>();
+  }
+  if ((sig.prescale != 1 || sig.postscale != 1) && kernels_of<T>.scale == nullptr) {
+    of.fail(std::make_exception_ptr(
+        error(errc::invalid_argument, "scale factors need floating-point elements")));
+  }
+}
+
+inline void require_contiguous(task& of, bool contiguous) {
+  if (contiguous) return;
+  of.fail(std::make_exception_ptr(
+      error(errc::not_supported, "named operations take contiguous buffers")));
+}
+
+inline void require_root(task& of, signature& sig, int root, const negotiation& where) {
+  sig.root = root;
+  if (root >= 0 && root < where.size()) return;
+  of.fail(std::make_exception_ptr(error(
+      errc::bad_root, "root=" + std::to_string(root) + ", ranks=" + std::to_string(where.size()))));
+  sig.root = 0;
+}
+
+/// Reductions in place, and broadcast.
+template <class B>
+struct in_place_body : submitting_body {
+  using value = element_of_t<B>;
+  using argument = comm::argument<B>;
+  using signature = typename named_signature<kept_by<argument>>::type;
+
+  in_place_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b)
+      : submitting_body(std::move(name_), options_), buffer(b) {}
+
+  void describe_buffer(task& of, coordination::signature& sig) {
+    const auto view = buffer.view();
+    require_contiguous(of, view.contiguous());
+    of.first.in = of.first.out = view.data;
+    of.first.count = view.count;
+    of.first.kernels = &kernels_of<value>;
+    describe_element<value>(sig);
+    sig.dimensions = shape{static_cast<std::int64_t>(view.count)};
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::apply(
+        [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
+        buffer.take());
+  }
+
+  argument buffer;
+};
+
+template <class Op, class B>
+struct all_reduce_body : in_place_body<B> {
+  using in_place_body<B>::in_place_body;
+  void describe(task& of, signature& sig, const negotiation& where) {
+    sig.kind = op_kind::all_reduce;
+    this->describe_buffer(of, sig);
+    describe_reduction<Op, element_of_t<B>>(of, sig, where);
+  }
+};
+
+template <class Op, class B>
+struct reduce_body : in_place_body<B> {
+  reduce_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b,
+              int root_)
+      : in_place_body<B>(std::move(name_), options_, b), root(root_) {}
+  void describe(task& of, signature& sig, const negotiation& where) {
+    sig.kind = op_kind::reduce;
+    this->describe_buffer(of, sig);
+    describe_reduction<Op, element_of_t<B>>(of, sig, where);
+    require_root(of, sig, root, where);
+  }
+  int root;
+};
+
+template <class B>
+struct broadcast_body : in_place_body<B> {
+  broadcast_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b,
+                 int root_)
+      : in_place_body<B>(std::move(name_), options_, b), root(root_) {}
+  void describe(task& of, signature& sig, const negotiation& where) {
+    sig.kind = op_kind::broadcast;
+    this->describe_buffer(of, sig);
+    require_root(of, sig, root, where);
+  }
+  int root;
+};
+
+template <class Op, class In, class Out>
+struct all_reduce_to_body : submitting_body {
+  using value = element_of_t<In>;
+  using input = comm::argument<In>;
+  using output = comm::argument<Out>;
+  using signature = typename named_signature<kept_by<input, output>>::type;
+
+  all_reduce_to_body(operation_name name_, const call_options& options_,
+                     std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_)
+      : submitting_body(std::move(name_), options_), in(in_), out(out_) {}
+
+  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+    const auto from = in.view();
+    const auto to = out.view();
+    sig.kind = op_kind::all_reduce;
+    describe_element<value>(sig);
+    sig.dimensions = shape{static_cast<std::int64_t>(from.count)};
+    of.first.in = from.data;
+    of.first.out = to.data;
+    of.first.count = from.count;
+    of.first.kernels = &kernels_of<value>;
+    require_contiguous(of, from.contiguous() && to.contiguous());
+    if (from.count != to.count) {
+      of.fail(std::make_exception_ptr(error(
+          errc::size_mismatch,
+          "in=" + std::to_string(from.count) + ", out=" + std::to_string(to.count) + " elements")));
+    }
+    describe_reduction<Op, value>(of, sig, where);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::apply(
+        [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
+        std::tuple_cat(in.take(), out.take()));
+  }
+
+  input in;
+  output out;
+};
+
+/// A verb that reads a buffer and makes a vector. Owned buffers are not handed back: the result is
+/// what the caller wants.
+template <class In>
+struct making_body : submitting_body {
+  using value = element_of_t<In>;
+
+  making_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_)
+      : submitting_body(std::move(name_), options_), in(in_) {}
+
+  void describe_input(task& of, coordination::signature& sig) {
+    const auto from = in.view();
+    require_contiguous(of, from.contiguous());
+    of.first.in = from.data;
+    of.first.count = from.count;
+    of.first.kernels = &kernels_of<value>;
+    describe_element<value>(sig);
+  }
+
+  comm::argument<In> in;
+  std::vector<value> result;
+};
+
+template <class In>
+struct all_gather_body : making_body<In> {
+  using making_body<In>::making_body;
+  using value = element_of_t<In>;
+  using signature = void(std::exception_ptr, std::vector<value>);
+
+  void describe(task& of, coordination::signature& sig, const negotiation&) {
+    sig.kind = op_kind::all_gather;
+    this->describe_input(of, sig);
+    sig.dimensions = shape{};
+    of.sizes.assign(1, static_cast<std::int64_t>(of.first.count));
+    of.row_bytes = sizeof(value);
+    of.context = this;
+    of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
+      auto& body = *static_cast<all_gather_body*>(self.context);
+      body.result.resize(
+          static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})));
+      return body.result.data();
+    };
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), std::move(this->result));
+  }
+};
+
+template <class In>
+struct all_to_all_body : making_body<In> {
+  using value = element_of_t<In>;
+  using signature = void(std::exception_ptr, std::vector<value>, std::vector<std::size_t>);
+
+  template <class Splits>
+  all_to_all_body(operation_name name_, const call_options& options_,
+                  std::remove_reference_t<In>& in_, const Splits& splits_)
+      : making_body<In>(std::move(name_), options_, in_),
+        splits(std::ranges::begin(splits_), std::ranges::end(splits_)) {}
+
+  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+    sig.kind = op_kind::all_to_all;
+    this->describe_input(of, sig);
+    sig.dimensions = shape{};
+    of.row_bytes = sizeof(value);
+    of.sizes = splits;
+    std::int64_t sum = 0;
+    bool negative = false;
+    for (const std::int64_t one : splits) {
+      sum += one;
+      negative = negative || one < 0;
+    }
+    if (splits.size() != static_cast<std::size_t>(where.size()) || negative ||
+        sum != static_cast<std::int64_t>(of.first.count)) {
+      of.fail(std::make_exception_ptr(
+          error(errc::invalid_argument, "splits=" + std::to_string(splits.size()) + " of " +
+                                            std::to_string(where.size()) +
+                                            " ranks, sum=" + std::to_string(sum) +
+                                            ", elements=" + std::to_string(of.first.count))));
+    }
+    of.context = this;
+    of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
+      auto& body = *static_cast<all_to_all_body*>(self.context);
+      body.received.assign(rows.begin(), rows.end());
+      body.result.resize(
+          static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})));
+      return body.result.data();
+    };
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), std::move(this->result), std::move(received));
+  }
+
+  std::vector<std::int64_t> splits;
+  std::vector<std::size_t> received;
+};
+
+template <class Op, class In>
+struct reduce_scatter_body : making_body<In> {
+  using making_body<In>::making_body;
+  using value = element_of_t<In>;
+  using signature = void(std::exception_ptr, std::vector<value>);
+
+  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+    sig.kind = op_kind::reduce_scatter;
+    this->describe_input(of, sig);
+    describe_reduction<Op, value>(of, sig, where);
+    const auto rows = static_cast<std::int64_t>(of.first.count);
+    sig.dimensions = shape{rows};
+    const std::int64_t ranks = where.size();
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      of.sizes.push_back(rows / ranks + (rank < rows % ranks ? 1 : 0));
+    }
+    this->result.resize(static_cast<std::size_t>(of.sizes[static_cast<std::size_t>(where.rank())]));
+    of.first.out = this->result.data();
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), std::move(this->result));
+  }
+};
+
+template <class In>
+struct gather_body : making_body<In> {
+  using value = element_of_t<In>;
+  using signature = void(std::exception_ptr, std::vector<value>);
+
+  gather_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
+              int root_)
+      : making_body<In>(std::move(name_), options_, in_), root(root_) {}
+  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+    sig.kind = op_kind::gather;
+    this->describe_input(of, sig);
+    sig.dimensions = shape{static_cast<std::int64_t>(of.first.count)};
+    require_root(of, sig, root, where);
+    if (where.rank() != root) return;
+    this->result.resize(of.first.count * static_cast<std::size_t>(where.size()));
+    of.first.out = this->result.data();
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), std::move(this->result));
+  }
+  int root;
+};
+
+template <class In, class Out>
+struct scatter_body : submitting_body {
+  using value = element_of_t<Out>;
+  using output = comm::argument<Out>;
+  using signature = typename named_signature<kept_by<output>>::type;
+
+  scatter_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
+               std::remove_reference_t<Out>& out_, int root_)
+      : submitting_body(std::move(name_), options_), in(in_), out(out_), root(root_) {}
+  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+    const auto from = in.view();
+    const auto to = out.view();
+    const auto ranks = static_cast<std::size_t>(where.size());
+    sig.kind = op_kind::scatter;
+    describe_element<value>(sig);
+    sig.dimensions = shape{static_cast<std::int64_t>(to.count * ranks)};
+    require_root(of, sig, root, where);
+    of.first.in = from.data;
+    of.first.out = to.data;
+    of.first.count = to.count * ranks;
+    of.first.kernels = &kernels_of<value>;
+    require_contiguous(of, from.contiguous() && to.contiguous());
+    if (where.rank() == root && from.count != of.first.count) {
+      of.fail(std::make_exception_ptr(
+          error(errc::size_mismatch, "in=" + std::to_string(from.count) +
+                                         ", out=" + std::to_string(to.count) + " elements of " +
+                                         std::to_string(ranks) + " ranks")));
+    }
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::apply(
+        [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
+        out.take());
+  }
+  comm::argument<In> in;
+  output out;
+  int root;
+};
+
+struct barrier_body : submitting_body {
+  using submitting_body::submitting_body;
+  using signature = void(std::exception_ptr);
+  static void describe(task&, coordination::signature& sig, const negotiation&) {
+    sig.kind = op_kind::barrier;
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why));
+  }
+};
+
+/// Objects of any size: their bytes are gathered. A broadcast is a gather to which the root alone
+/// brings bytes.
+template <class T, bool FromAll>
+struct object_body : submitting_body {
+  using result_type = std::conditional_t<FromAll, std::vector<T>, T>;
+  using signature = void(std::exception_ptr, result_type);
+
+  object_body(operation_name name_, const call_options& options_, std::vector<std::byte> bytes_,
+              int root_)
+      : submitting_body(std::move(name_), options_), bytes(std::move(bytes_)), root(root_) {}
+  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+    sig.kind = op_kind::all_gather;
+    sig.detail = FromAll ? 1 : 2;
+    describe_element<std::byte>(sig);
+    if (!FromAll) {
+      require_root(of, sig, root, where);
+      if (where.rank() != root) bytes.clear();
+    }
+    of.first.in = bytes.data();
+    of.first.count = bytes.size();
+    of.first.kernels = &kernels_of<std::byte>;
+    of.sizes.assign(1, static_cast<std::int64_t>(bytes.size()));
+    of.row_bytes = 1;
+    of.context = this;
+    of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
+      auto& body = *static_cast<object_body*>(self.context);
+      body.sizes.assign(rows.begin(), rows.end());
+      body.all.resize(
+          static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})));
+      return body.all.data();
+    };
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    result_type result{};
+    if (!why) {
+      try {
+        std::span<const std::byte> left(all);
+        if constexpr (FromAll) {
+          for (const std::size_t size : sizes) {
+            // A rank that has joined brings nothing.
+            if (size != 0) result.push_back(wire::decode<T>(left.first(size)));
+            left = left.subspan(size);
+          }
+        } else {
+          result = wire::decode<T>(left);
+        }
+      } catch (...) {
+        why = std::current_exception();
+      }
+    }
+    std::forward<Handler>(handler)(std::move(why), std::move(result));
+  }
+
+  std::vector<std::byte> bytes;
+  std::vector<std::byte> all;
+  std::vector<std::size_t> sizes;
+  int root;
+};
+
+struct join_body {
+  using signature = void(std::exception_ptr, int);
+  static void start(join_body&, task& of, negotiation& where) { where.join(of); }
+  static void cancel(task& of, negotiation& where) { where.stop_joining(of); }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t newest) {
+    std::forward<Handler>(handler)(std::move(why), static_cast<int>(newest));
+  }
+};
+
+struct shutdown_body {
+  using signature = void(std::exception_ptr);
+  static void start(shutdown_body&, task& of, negotiation& where) {
+    where.leave();
+    where.wait_closed(of);
+  }
+  static void cancel(task& of, negotiation& where) { where.stop_waiting(of); }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why));
+  }
+};
+
+}  // namespace cohort::coordination
+
+namespace cohort {
+
+/// The body of the grouped verbs.
+template <coordination::op_kind Kind>
+struct coordination_bundle_body : coordination::submitting_body {
+  using signature = void(std::exception_ptr);
+
+  coordination_bundle_body(bundle members_, const call_options& options_,
+                           coordination::reduction_code code_, int root_,
+                           std::source_location where)
+      : submitting_body(operation_name(std::string(members_.name()), where), options_),
+        members(std::move(members_)),
+        code(code_),
+        root(root_) {}
+
+  void describe(coordination::task& of, protocol::signature& sig,
+                const coordination::negotiation& where) {
+    using coordination::op_kind;
+    using coordination::reduction_code;
+    sig.kind = Kind;
+    sig.reduction = static_cast<std::uint32_t>(code);
+    sig.flags |= protocol::signature_flag::alone;
+    if (code == reduction_code::average && !where.options().divide_by_active) {
+      sig.flags |= protocol::signature_flag::divide_by_all;
+    }
+    if (Kind == op_kind::broadcast) coordination::require_root(of, sig, root, where);
+    std::int64_t elements = 0;
+    bool first = true;
+    for (bundle::member& one : members.members_) {
+      coordination::tensor what = one.what;
+      if (Kind == op_kind::all_reduce) {
+        const reduction_code applied = code == reduction_code::average ? reduction_code::sum : code;
+        what.operation = what.kernels->operation(applied);
+        if (what.operation == MPI_OP_NULL ||
+            ((sig.prescale != 1 || sig.postscale != 1) && what.kernels->scale == nullptr) ||
+            (code == reduction_code::average && what.kernels->divide == nullptr)) {
+          of.fail(std::make_exception_ptr(
+              error(errc::invalid_argument,
+                    "the reduction is not defined for the elements of '" + one.name + "'")));
+        }
+      }
+      coordination::append_member(sig.members, {one.name, what.kernels->element, what.count});
+      elements += static_cast<std::int64_t>(what.count);
+      if (first) {
+        of.first = what;
+        sig.element = what.kernels->element;
+        sig.element_size = static_cast<std::uint32_t>(what.kernels->size);
+        first = false;
+      } else {
+        of.others.push_back(what);
+      }
+    }
+    if (first) {
+      of.fail(std::make_exception_ptr(error(errc::invalid_argument, "an empty bundle")));
+    }
+    sig.dimensions = protocol::shape{elements};
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why));
+  }
+
+  bundle members;
+  coordination::reduction_code code;
+  int root;
+};
+
+}  // namespace cohort

@@ -1,0 +1,227 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file A submission with its handler: executor, cancellation, memory, completion.
+
+#include <cohort/coordinator/negotiation.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/progress/associated_future.hpp>
+#include <cohort/progress/deadline_record.hpp>
+#include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/pool.hpp>
+
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace cohort {
+
+/// The name of an operation, and where it is submitted: converts from strings at the call. A string
+/// that is passed as an rvalue is kept, others must live until the operation has been submitted,
+/// which for `co_await` is at once. Names are 1 to 65 535 bytes; the first is not '\x01'.
+class operation_name {
+ public:
+  // User-provided constructors: g++ 12 mishandles other temporaries in co_await expressions.
+  operation_name(const char* text,
+                 std::source_location where = std::source_location::current()) noexcept
+      : view_(text), where_(where) {}
+  operation_name(std::string_view text,
+                 std::source_location where = std::source_location::current()) noexcept
+      : view_(text), where_(where) {}
+  operation_name(const std::string& text,
+                 std::source_location where = std::source_location::current()) noexcept
+      : view_(text), where_(where) {}
+  operation_name(std::string&& text, std::source_location where = std::source_location::current())
+      : owned_(std::move(text)), where_(where) {}
+  /// No name: one of the operations of a set that are matched in the order of submission.
+  explicit operation_name(std::source_location where) noexcept : where_(where) {}
+  operation_name(const operation_name& other) = default;
+  operation_name(operation_name&& other) noexcept = default;
+  operation_name& operator=(const operation_name&) = delete;
+  ~operation_name() {}
+
+  [[nodiscard]] std::string_view view() const noexcept {
+    return view_.data() != nullptr ? view_ : std::string_view(owned_);
+  }
+  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
+
+ private:
+  std::string_view view_;
+  std::string owned_;
+  std::source_location where_;
+};
+
+namespace coordination {
+
+/// One operation of a coordinator. The body says what it is: `start(body, task, instance)` hands it
+/// in once the body lies where it stays, `cancel(task, instance)` asks for its end, and `finish`
+/// calls the handler with the error and the results.
+template <class Handler, class Body>
+class named_operation final : public task {
+  using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
+  using allocator =
+      typename std::allocator_traits<associated>::template rebind_alloc<named_operation>;
+  using traits = std::allocator_traits<allocator>;
+
+ public:
+  static named_operation* make(Handler& handler, std::shared_ptr<instance_handle> where,
+                               Body&& body) {
+    allocator memory = of(handler);
+    named_operation* block = traits::allocate(memory, 1);
+    try {
+      return ::new (static_cast<void*>(block))
+          named_operation(handler, std::move(where), std::move(body));
+    } catch (...) {
+      traits::deallocate(memory, block, 1);
+      throw;
+    }
+  }
+
+  named_operation(Handler& handler, std::shared_ptr<instance_handle> where, Body&& body)
+      : task(&run),
+        handler_(std::move(handler)),
+        where_(std::move(where)),
+        body_(std::move(body)) {}
+
+  /// After this the operation may be gone.
+  void start() {
+    negotiation& instance = **where_;
+    executor_.set(handler_, instance.engine().get_executor());
+    connect_cancellation();
+    if constexpr (fills_future) future()->belongs_to(instance.engine(), *this, true);
+    Body::start(body_, *this, instance);
+  }
+
+ private:
+  static constexpr bool fills_future = progress::fills_future<Handler>;
+  static allocator of(const Handler& handler) noexcept {
+    return allocator(asio::get_associated_allocator(handler, progress::pool_allocator<void>()));
+  }
+  [[nodiscard]] auto future() const noexcept {
+    return progress::associated_future<Handler>::get(handler_);
+  }
+
+  struct on_cancel {
+    named_operation* self;
+    void operator()(asio::cancellation_type type) const {
+      if (type != asio::cancellation_type::none) Body::cancel(*self, **self->where_);
+    }
+  };
+  void connect_cancellation() {
+    auto slot = asio::get_associated_cancellation_slot(handler_);
+    has_slot_ = slot.is_connected();
+    if (has_slot_) slot.template emplace<on_cancel>(on_cancel{this});
+    if constexpr (fills_future) {
+      if (auto own = future()->slot(); own != slot) {
+        own.template emplace<on_cancel>(on_cancel{this});
+      }
+    }
+  }
+  void disconnect_cancellation() {
+    auto slot = asio::get_associated_cancellation_slot(handler_);
+    if constexpr (fills_future) {
+      future()->clear_cancellation();
+      if (slot == future()->slot()) return;
+    }
+    if (has_slot_) slot.clear();
+  }
+
+  static void run(operation* base, action what) {
+    auto* self = static_cast<named_operation*>(base);
+    if (what == action::deliver && self->executor_.is_foreign()) {
+      self->executor_.dispatch((**self->where_).engine().loop(), *self);
+    } else {
+      self->release(what != action::destroy);
+    }
+  }
+  void release(bool deliver) {
+    if (deliver) disconnect_cancellation();
+    allocator memory = of(handler_);
+    if constexpr (fills_future) {
+      if (deliver && !future()->begin_finish()) {
+        fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+      }
+    }
+    std::exception_ptr why = std::move(error);
+    const std::uint64_t result = number;
+    Handler handler(std::move(handler_));
+    Body body(std::move(body_));
+    const auto where = std::move(where_);
+    this->~named_operation();
+    traits::deallocate(memory, this, 1);
+    if (deliver) body.finish(std::move(handler), std::move(why), result);
+  }
+
+  Handler handler_;
+  progress::handler_executor<Handler> executor_;
+  std::shared_ptr<instance_handle> where_;
+  Body body_;
+  bool has_slot_ = false;
+};
+
+/// What the bodies of the verbs share: submission under a name, and withdrawal. A verb's `describe`
+/// fills in the task and the signature; a mistake of this rank alone goes into `task::error`.
+struct submitting_body {
+  explicit submitting_body(operation_name name_, const call_options& options_ = {})
+      : name(std::move(name_)), options(options_) {}
+
+  template <class Self>
+  static void start(Self& self, task& of, negotiation& where) {
+    protocol::signature sig;
+    sig.priority = self.options.priority;
+    sig.prescale = self.options.prescale;
+    sig.postscale = self.options.postscale;
+    const std::string_view text = self.name.view();
+    if (text.empty()) sig.flags |= protocol::signature_flag::unnamed;
+    self.describe(of, sig, where);
+    of.kind = sig.kind;
+    of.flags = sig.flags;
+    of.code = static_cast<reduction_code>(sig.reduction);
+    of.root = sig.root;
+    of.prescale = sig.prescale;
+    of.postscale = sig.postscale;
+    where.submit(of, text, sig, self.name.where(), self.options.deadline);
+  }
+  static void cancel(task& of, negotiation& where) {
+    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
+                                                     : protocol::withdrawal_reason::cancelled);
+  }
+
+  operation_name name;
+  call_options options;
+};
+
+struct start_named {
+  template <class Handler, class Body>
+  void operator()(Handler&& handler, std::shared_ptr<instance_handle> where, Body&& body) const {
+    using handler_type = std::decay_t<Handler>;
+    using body_type = std::decay_t<Body>;
+    if (!where) {
+      const auto executor = asio::get_associated_executor(handler);
+      asio::post(executor, [handler = handler_type(std::forward<Handler>(handler)),
+                            body = body_type(std::move(body))]() mutable {
+        body.finish(std::move(handler),
+                    std::make_exception_ptr(error(errc::invalid_communicator, "no coordinator")),
+                    0);
+      });
+      return;
+    }
+    handler_type own(std::forward<Handler>(handler));
+    named_operation<handler_type, body_type>::make(own, std::move(where), std::move(body))->start();
+  }
+};
+
+template <class Body, class Token>
+auto initiate(const std::shared_ptr<instance_handle>& where, Body&& body, Token& token) {
+  using signature = typename std::decay_t<Body>::signature;
+  return asio::async_initiate<Token, signature>(start_named{}, token, where, std::move(body));
+}
+
+}  // namespace coordination
+}  // namespace cohort

@@ -1,0 +1,275 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file One instance of a coordinator on one rank: the protocol's node, its messages over MPI, the
+/// submissions that wait, and the data plane.
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/coordinator/data_plane.hpp>
+#include <cohort/coordinator/options.hpp>
+#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/timeline.hpp>
+#include <cohort/protocol/node.hpp>
+#include <cohort/protocol/validation.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace cohort {
+
+/// What a coordinator has done on this rank since it was made.
+struct coordinator_statistics {
+  std::uint64_t submitted = 0;  ///< operations
+  std::uint64_t completed = 0;  ///< with a result
+  std::uint64_t failed = 0;
+  std::uint64_t packs = 0;          ///< data operations of more than one submission
+  std::uint64_t packed = 0;         ///< submissions in them
+  std::uint64_t messages_sent = 0;  ///< control messages, fragments counted one by one
+  std::uint64_t bytes_sent = 0;     ///< in them
+  std::uint64_t messages_received = 0;
+  std::uint64_t size_exchanges = 0;  ///< of all_gather and all_to_all, where sizes were new
+};
+
+/// An operation that this rank has submitted and that is not complete, as `pending()` tells of it.
+struct pending_operation {
+  std::string name;
+  std::string verb;
+  std::string shape;
+  std::string site;  ///< "file:line"
+  std::chrono::nanoseconds age{};
+  bool started = false;  ///< elected: data are under way
+  bool asked = false;    ///< what follows was found by a stall report
+  std::vector<int> ready;
+  std::vector<int> missing;
+  std::vector<int> unknown;  ///< silent, or behind a silent rank
+};
+
+namespace coordination {
+
+class registry;
+class negotiation;
+
+/// A control message on its way, or the receive for the next one. It frees itself when the engine
+/// delivers it.
+class control_operation final : public comm::request_operation {
+ public:
+  control_operation(negotiation& owner, std::size_t edge, bool sends) noexcept;
+  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
+  static void operator delete(void* block) noexcept {
+    progress::pool::deallocate(block, sizeof(control_operation));
+  }
+
+ private:
+  friend class negotiation;
+  static bool advanced(request_operation* base);
+  static void run(operation* base, action what);
+  negotiation* owner_;  // null once it has ended
+  std::size_t edge_;
+  bool sends_;
+};
+
+/// Everything below runs with the request source locked, which serves all threads.
+class negotiation final : public comm::look_hook,
+                          private data_plane::client,
+                          public std::enable_shared_from_this<negotiation> {
+ public:
+  /// Over the ranks of `parent`, whose collective order it joins: posts `MPI_Comm_idup` and does
+  /// not block [D3]. Throws error(errc::invalid_argument) for options out of range.
+  static std::shared_ptr<negotiation> make(const communicator& parent,
+                                           const coordinator_options& options,
+                                           std::shared_ptr<comm::any_backend> backend);
+  negotiation(const communicator& parent, const coordinator_options& options,
+              std::shared_ptr<comm::any_backend> backend);
+  ~negotiation();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+  [[nodiscard]] comm::request_source& source() const noexcept { return source_; }
+  [[nodiscard]] const coordinator_options& options() const noexcept { return options_; }
+  [[nodiscard]] const communicator& parent() const noexcept { return parent_; }
+
+  /// Takes a submission. It ends through the engine, exactly once, never inside this call. If the
+  /// task has an error, it is announced and withdrawn everywhere [S3].
+  void submit(task& one, std::string_view name, const protocol::signature& sig,
+              const std::source_location& site, std::chrono::nanoseconds deadline);
+  void join(task& one);
+  /// Ends the await; the rank stays joined [J7].
+  void stop_joining(task& one);
+  /// Asks all ranks to forget it; false if it has been decided [W2].
+  bool withdraw(task& one, protocol::withdrawal_reason reason);
+
+  /// From now on this rank submits nothing; what it has submitted still completes.
+  void leave(protocol::departure how = protocol::departure::drained);
+  /// Completes when the instance is gone on this rank.
+  void wait_closed(task& one);
+  void stop_waiting(task& one);
+  /// Leaves and waits in place.
+  void leave_in_place();
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
+
+  [[nodiscard]] std::vector<pending_operation> pending();
+  [[nodiscard]] coordinator_statistics statistics();
+  /// Asks who waits for whom; `pending()` has the answer once it has come.
+  void ask();
+  void step();
+  [[nodiscard]] timeline& trace() noexcept { return timeline_; }
+
+  void at_look() override;
+  void at_tick(clock::time_point now) override;
+
+ private:
+  friend class control_operation;
+  friend class registry;
+  struct edge {
+    int rank = -1;
+    control_operation* receive = nullptr;
+    bool sending = false;
+    std::vector<std::byte> in;        // what is being received
+    std::vector<std::byte> assembly;  // of fragments
+    std::vector<std::byte> out;
+    std::size_t sent = 0;  // bytes of `out`
+  };
+
+  // opening
+  void open();
+  void control_made(std::error_code error, communicator made);
+  void compare_options();
+  void options_compared(std::error_code error);
+  void name_differing(std::error_code error);
+  void slots_made(std::error_code error, communicator made);
+  [[nodiscard]] static std::vector<std::uint64_t> option_values(const coordinator_options& options);
+  [[nodiscard]] static protocol::tree make_tree(const communicator& parent,
+                                                const coordinator_options& options);
+  [[nodiscard]] static protocol::node_options node_options_of(const coordinator_options& options);
+
+  // messages
+  void post_receive(std::size_t index);
+  int repost_receive(control_operation& op);
+  bool received(control_operation& op);
+  void take(int from, std::span<const std::byte> message);
+  void flush();
+  void send(std::size_t index);
+  int post_fragment(control_operation& op);
+  bool sent(control_operation& op);
+  void control_failed(control_operation& op);
+
+  // actions
+  void perform();
+  void start(const protocol::action& one);
+  void start_join(const protocol::action& one);
+  void fail(const protocol::action& one);
+  void close_by_fault();
+  [[nodiscard]] neutral_task* make_neutral(const protocol::signature& sig);
+  void data_done(execution& what) noexcept override;
+  void data_failed(execution& what, std::error_code why) noexcept override;
+
+  // tasks
+  void link(task& one) noexcept;
+  void complete(task& one) noexcept;
+  void fail_all(const std::exception_ptr& why);
+  void break_down(const std::exception_ptr& why);
+  [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,
+                                            const protocol::verdict& why,
+                                            const protocol::action& at) const;
+  [[nodiscard]] std::exception_ptr refusal(std::string_view name) const;
+  void report(const protocol::stall_report& what);
+
+  void touch();
+  void stay_awake();
+  void check_released();
+  void finish_closing();
+  [[nodiscard]] static std::uint64_t nanoseconds(clock::time_point when) noexcept {
+    return static_cast<std::uint64_t>(when.time_since_epoch().count());
+  }
+
+  communicator parent_;
+  communicator control_;  // messages on its data, operations posted whole on its exchange
+  communicator slots_;    // later parts
+  progress::engine& engine_;
+  comm::request_source& source_;
+  coordinator_options options_;
+  std::shared_ptr<comm::any_backend> backend_;
+  int rank_;
+  int size_;
+
+  protocol::node node_;
+  data_plane plane_;
+  timeline timeline_;
+  std::vector<edge> edges_;
+  execution* pack_ = nullptr;  // being filled
+  std::size_t done_ = 0;       // operations finished since the root's node was told
+
+  task* joining_ = nullptr;  // null also if nobody awaits the join
+  task* first_ = nullptr;
+  task* last_ = nullptr;
+  std::vector<task*> closing_;  // wait for the end
+  std::unordered_map<protocol::entry_index, std::shared_ptr<size_vector>> sizes_;
+  std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
+  protocol::call_site site_;
+  protocol::stall_report last_report_;
+  bool has_report_ = false;
+  std::size_t deadlines_ = 0;
+  clock::time_point warned_{};
+
+  std::vector<std::int64_t> compared_;
+  std::vector<std::uint64_t> gathered_;
+  std::exception_ptr broken_;
+  bool ready_ = false;  // open
+  bool left_ = false;
+  bool releasing_ = false;
+  bool closed_ = false;
+  bool leave_expired_ = false;
+  bool abandoned_ = false;  // the context goes away
+  std::size_t control_operations_ = 0;
+  clock::time_point leave_until_ = clock::time_point::max();
+  coordinator_statistics statistics_;
+};
+
+/// Keeps the instances of a context alive until they are closed, and abandons them at its end.
+class registry final : public asio::execution_context::service {
+ public:
+  using key_type = registry;
+  static inline asio::execution_context::id id;
+  explicit registry(asio::execution_context& context) : service(context) {}
+
+  void add(std::shared_ptr<negotiation> one) {
+    std::erase_if(all_, [](const auto& each) { return each->closed(); });
+    all_.push_back(std::move(one));
+  }
+
+ private:
+  void shutdown() override;
+  std::vector<std::shared_ptr<negotiation>> all_;
+};
+
+/// What the handles of an instance share: with the last of them the rank leaves.
+class instance_handle {
+ public:
+  explicit instance_handle(std::shared_ptr<negotiation> instance)
+      : instance_(std::move(instance)) {}
+  instance_handle(const instance_handle&) = delete;
+  instance_handle& operator=(const instance_handle&) = delete;
+  ~instance_handle() { instance_->leave_in_place(); }
+  [[nodiscard]] negotiation& operator*() const noexcept { return *instance_; }
+  [[nodiscard]] negotiation* operator->() const noexcept { return instance_.get(); }
+
+ private:
+  std::shared_ptr<negotiation> instance_;
+};
+
+}  // namespace coordination
+}  // namespace cohort
+
+#include <cohort/coordinator/detail/negotiation.ipp>

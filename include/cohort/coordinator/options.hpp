@@ -1,0 +1,227 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The options of a coordinator, their environment variables, and the options of one call.
+
+#include <cohort/core/error.hpp>
+#include <cohort/protocol/fusion_planner.hpp>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+/// The numbers of a coordinator. All ranks must give the same; the coordinator compares them, and
+/// where they differ every operation fails with mismatch_error. docs/coordinator.md has them as one
+/// table. A variable of the environment, where it is set, replaces what the program says.
+struct coordinator_options {
+  // Fusion, in bytes.
+  std::uint64_t fusion_threshold = 256 * 1024;  ///< larger tensors are not packed
+  std::uint64_t fusion_buffer = 1024 * 1024;    ///< of the tensors of a pack together
+  std::uint64_t piece = 1024 * 1024;            ///< larger tensors go in pieces of this size…
+  std::uint32_t pieces_in_flight = 4;           ///< …of which so many are under way
+  std::uint32_t slots = 2;                      ///< operations of several parts under way; 1 or 2
+
+  // Negotiation.
+  std::uint32_t radix = 8;                ///< children of a rank in the tree of control messages
+  std::uint64_t cache_capacity = 4096;    ///< names with a signature that travel as a number
+  std::uint64_t cache_keep = 2048;        ///< how many of them stay when it is full
+  std::uint64_t name_capacity = 65536;    ///< names until the table is cleaned
+  std::uint64_t firsts = 64;              ///< new names of which a mismatch is found early
+  std::uint64_t in_flight = 256;          ///< elected operations that rank 0 has not finished
+  std::uint64_t patience = 64;            ///< how often an operation is passed by others
+  std::uint64_t poison_capacity = 65536;  ///< failures remembered for ranks that are behind
+  std::uint64_t control_message = 8192;   ///< bytes; longer control messages go in fragments
+
+  // Time.
+  std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);  ///< zero: none
+  std::chrono::nanoseconds query_timeout = std::chrono::seconds(2);
+  std::chrono::nanoseconds decision_timeout = std::chrono::seconds(10);
+  std::chrono::nanoseconds leave_deadline = std::chrono::seconds(30);
+
+  bool strict = false;                  ///< a name that is in use fails with errc::duplicate_name
+  bool divide_by_active = true;         ///< average: by the ranks that bring data, or by all
+  std::string timeline;                 ///< a file to record from the start; empty: none
+  std::uint64_t timeline_ring = 65536;  ///< events kept in memory
+
+  /// The packs of a frozen plan: names of tensors that always travel together, in this order, so
+  /// that sums are bit-identical from run to run. Empty: packs form as tensors become ready.
+  std::vector<std::vector<std::string>> frozen_plan;
+  /// A pack of the frozen plan that waits longer for a member is given up, with a warning; zero:
+  /// never.
+  std::chrono::nanoseconds plan_patience = std::chrono::nanoseconds::zero();
+};
+
+/// Of one call. Priority and scale are part of what must be equal on all ranks.
+struct call_options {
+  std::int32_t priority = 0;  ///< higher goes first among what is ready
+  /// Until election, from now on. Zero: none.
+  std::chrono::nanoseconds deadline = std::chrono::nanoseconds::zero();
+  double prescale = 1;   ///< each rank's data is multiplied by it before…
+  double postscale = 1;  ///< …and the result after the reduction; floating point only
+};
+
+/// Applies the variables of the environment to what the program has chosen. Throws
+/// error(errc::invalid_argument) that names a variable whose value is no such number.
+[[nodiscard]] coordinator_options with_environment(coordinator_options chosen);
+
+/// Throws error(errc::invalid_argument) that names the first option outside its range.
+void validate(const coordinator_options& options);
+
+/// "fusion_threshold=262144 …", for the log.
+[[nodiscard]] std::string describe(const coordinator_options& options);
+
+namespace coordination {
+
+/// One option as a row of the table: its name, its variable, its range, and where it is. Durations
+/// are seconds in the environment, and their ranges are nanoseconds.
+struct option_row {
+  std::string_view name;
+  std::string_view variable;  // empty: none
+  std::uint64_t least;
+  std::uint64_t most;
+  std::uint64_t coordinator_options::*number = nullptr;
+  std::uint32_t coordinator_options::*small = nullptr;
+  std::chrono::nanoseconds coordinator_options::*time = nullptr;
+  bool coordinator_options::*flag = nullptr;
+
+  [[nodiscard]] std::uint64_t get(const coordinator_options& from) const {
+    if (number != nullptr) return from.*number;
+    if (small != nullptr) return from.*small;
+    if (flag != nullptr) return from.*flag ? 1 : 0;
+    return static_cast<std::uint64_t>((from.*time).count());
+  }
+  void set(coordinator_options& to, std::uint64_t value) const {
+    if (number != nullptr) to.*number = value;
+    if (small != nullptr) to.*small = static_cast<std::uint32_t>(value);
+    if (flag != nullptr) to.*flag = value != 0;
+    if (time != nullptr) to.*time = std::chrono::nanoseconds(static_cast<std::int64_t>(value));
+  }
+};
+
+/// All of them, in the order of the table. What ranks must agree on are the values of these rows.
+[[nodiscard]] inline const std::vector<option_row>& option_table() {
+  using o = coordinator_options;
+  constexpr std::uint64_t terabyte = std::uint64_t{1} << 40;
+  constexpr std::uint64_t year = 31'536'000'000'000'000;
+  static const std::vector<option_row> rows = [] {
+    std::vector<option_row> all;
+    const auto number = [&](std::string_view name, std::string_view variable, std::uint64_t least,
+                            std::uint64_t most, std::uint64_t o::*where) {
+      all.push_back({name, variable, least, most, where});
+    };
+    const auto small = [&](std::string_view name, std::string_view variable, std::uint64_t least,
+                           std::uint64_t most, std::uint32_t o::*where) {
+      all.push_back({name, variable, least, most, nullptr, where});
+    };
+    const auto time = [&](std::string_view name, std::string_view variable, std::uint64_t least,
+                          std::chrono::nanoseconds o::*where) {
+      all.push_back({name, variable, least, year, nullptr, nullptr, where});
+    };
+    const auto flag = [&](std::string_view name, std::string_view variable, bool o::*where) {
+      all.push_back({name, variable, 0, 1, nullptr, nullptr, nullptr, where});
+    };
+    number("fusion_threshold", "COHORT_FUSION_THRESHOLD", 0, terabyte, &o::fusion_threshold);
+    number("fusion_buffer", "COHORT_FUSION_BUFFER", 4096, terabyte, &o::fusion_buffer);
+    number("piece", "COHORT_PIECE", 4096, terabyte, &o::piece);
+    small("pieces_in_flight", "COHORT_PIECES_IN_FLIGHT", 1, 64, &o::pieces_in_flight);
+    small("slots", "COHORT_SLOTS", 1, 2, &o::slots);
+    small("radix", "COHORT_RADIX", 1, 31, &o::radix);
+    number("cache_capacity", "COHORT_CACHE_CAPACITY", 1, 1 << 24, &o::cache_capacity);
+    number("cache_keep", "COHORT_CACHE_KEEP", 0, 1 << 24, &o::cache_keep);
+    number("name_capacity", "COHORT_NAME_CAPACITY", 1, 1 << 28, &o::name_capacity);
+    number("firsts", "COHORT_FIRSTS", 0, 1 << 20, &o::firsts);
+    number("in_flight", "COHORT_IN_FLIGHT", 1, 1 << 20, &o::in_flight);
+    number("patience", "COHORT_PATIENCE", 1, 1 << 20, &o::patience);
+    number("poison_capacity", "COHORT_POISON_CAPACITY", 1, 1 << 28, &o::poison_capacity);
+    number("control_message", "COHORT_CONTROL_MESSAGE", 64, 1 << 28, &o::control_message);
+    time("stall_warning", "COHORT_STALL_WARNING", 0, &o::stall_warning);
+    time("query_timeout", "COHORT_QUERY_TIMEOUT", 1'000'000, &o::query_timeout);
+    time("decision_timeout", "COHORT_DECISION_TIMEOUT", 1'000'000, &o::decision_timeout);
+    time("leave_deadline", "COHORT_LEAVE_DEADLINE", 1'000'000, &o::leave_deadline);
+    flag("strict", "COHORT_STRICT", &o::strict);
+    flag("divide_by_active", "COHORT_DIVIDE_BY_ACTIVE", &o::divide_by_active);
+    number("timeline_ring", "COHORT_TIMELINE_RING", 16, 1 << 28, &o::timeline_ring);
+    time("plan_patience", "COHORT_PLAN_PATIENCE", 0, &o::plan_patience);
+    return all;
+  }();
+  return rows;
+}
+
+}  // namespace coordination
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline coordinator_options with_environment(coordinator_options chosen) {
+  for (const coordination::option_row& row : coordination::option_table()) {
+    const char* text = std::getenv(std::string(row.variable).c_str());
+    if (text == nullptr || *text == '\0') continue;
+    const char* end = text + std::strlen(text);
+    const auto bad = [&] {
+      return error(errc::invalid_argument,
+                   std::string(row.variable) + "=" + text +
+                       (row.time != nullptr ? " is not a number of seconds" : " is not a number"));
+    };
+    if (row.time != nullptr) {
+      double seconds = 0;
+      const auto [stop, failed] = std::from_chars(text, end, seconds);
+      if (failed != std::errc{} || stop != end || !std::isfinite(seconds) || seconds < 0 ||
+          seconds > 3e7) {
+        throw bad();
+      }
+      row.set(chosen, static_cast<std::uint64_t>(seconds * 1e9));
+    } else {
+      std::uint64_t value = 0;
+      const auto [stop, failed] = std::from_chars(text, end, value);
+      if (failed != std::errc{} || stop != end) throw bad();
+      row.set(chosen, value);
+    }
+  }
+  if (const char* text = std::getenv("COHORT_TIMELINE")) chosen.timeline = text;
+  return chosen;
+}
+
+inline void validate(const coordinator_options& options) {
+  const auto refuse = [](const std::string& text) { throw error(errc::invalid_argument, text); };
+  for (const coordination::option_row& row : coordination::option_table()) {
+    const std::uint64_t value = row.get(options);
+    if (value >= row.least && value <= row.most) continue;
+    refuse("coordinator_options: " + std::string(row.name) + "=" + std::to_string(value) +
+           " is outside " + std::to_string(row.least) + " … " + std::to_string(row.most));
+  }
+  if (options.cache_keep >= options.cache_capacity) {
+    refuse("coordinator_options: cache_keep=" + std::to_string(options.cache_keep) +
+           " is not below cache_capacity=" + std::to_string(options.cache_capacity));
+  }
+  if (2 * options.query_timeout >= options.decision_timeout) {
+    refuse(
+        "coordinator_options: twice query_timeout is not below decision_timeout, so a rank would "
+        "give up before the stall query ends");
+  }
+}
+
+inline std::string describe(const coordinator_options& options) {
+  std::string text;
+  for (const coordination::option_row& row : coordination::option_table()) {
+    if (!text.empty()) text += ' ';
+    text += std::string(row.name) + '=';
+    const std::uint64_t value = row.get(options);
+    text += row.time != nullptr ? std::to_string(static_cast<double>(value) / 1e9) + "s"
+                                : std::to_string(value);
+  }
+  text += " frozen_plan=" + std::to_string(options.frozen_plan.size()) + " packs";
+  return text;
+}
+
+}  // namespace cohort

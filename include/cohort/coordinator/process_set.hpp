@@ -1,0 +1,289 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Named operations among some ranks.
+
+#include <cohort/coordinator/detail/verbs.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <source_location>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+/// Ranks that submit named operations, in any order each, and see them complete with the same
+/// outcome. A handle: copies are the same set. With the last handle the rank leaves.
+///
+/// *Names.* The n-th submission of a name on one rank belongs to the n-th on every other. Verbs
+/// without a name are matched in the order of submission.
+///
+/// *Collective over* the set: an operation starts when every rank has submitted it, or has joined.
+/// *Requires* the same kind, element type, shape, reduction, root, scale and priority everywhere
+/// (shapes may differ where a verb says so); otherwise every rank gets mismatch_error, which names
+/// the fields, the ranks on each side and where they submitted it. Buffers are contiguous; borrowed
+/// ones must live until completion, containers passed as rvalues are handed back.
+///
+/// *Completion* `void(std::exception_ptr, results…)`, exactly once, with the same outcome on all
+/// ranks but for what is this rank's own reason: mismatch_error, withdrawn_error, deadline_error,
+/// joined_error, peer_lost_error, data_error; errc::not_accepting after `join` or `shutdown`.
+/// *Cancellation*, any type: until the ranks have agreed to start it, the operation is withdrawn
+/// everywhere; the await ends with that decision. After that it completes.
+/// *Threads.* Any; under the lock of the engine's source. *Cost*: two small messages per rank and
+/// batch of submissions, and the operation itself; nothing is allocated in the steady state.
+/// *Source*: docs/design/coordinator.md.
+class process_set {
+ public:
+  process_set() noexcept {}
+
+  [[nodiscard]] int rank() const noexcept { return (**where_).rank(); }
+  [[nodiscard]] int size() const noexcept { return (**where_).size(); }
+  [[nodiscard]] explicit operator bool() const noexcept { return where_ != nullptr; }
+  [[nodiscard]] asio::io_context::executor_type get_executor() const noexcept {
+    return (**where_).engine().get_executor();
+  }
+  [[nodiscard]] const coordinator_options& options() const noexcept { return (**where_).options(); }
+  [[nodiscard]] coordinator_statistics stats() const { return (**where_).statistics(); }
+  /// What this rank has submitted and what is not complete. Who is ready and who is missing is as
+  /// of the last stall report; `ask_pending()` asks for one.
+  [[nodiscard]] std::vector<pending_operation> pending() const { return (**where_).pending(); }
+  void ask_pending() const { (**where_).ask(); }
+
+  /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
+  /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
+  template <class B, class Op, class Token = default_token>
+  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>>
+  auto all_reduce(operation_name name, B&& buffer, const Op&, const call_options& options,
+                  Token&& token = Token()) const {
+    return start(coordination::all_reduce_body<Op, B>(std::move(name), options, buffer), token);
+  }
+  template <class B, class Op, class Token = default_token>
+  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
+          operation_name name, B&& buffer, const Op& op, Token&& token = Token()) const {
+    return all_reduce(std::move(name), std::forward<B>(buffer), op, call_options(), token);
+  }
+  /// Out of place: `out` has as many elements as `in`.
+  template <class In, class Out, class Op, class Token = default_token>
+  requires input_buffer<In> && output_buffer<Out> &&
+      std::same_as<element_of_t<In>, element_of_t<Out>> &&
+      coordination::named_reduction_for<Op, element_of_t<In>>
+  auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, const call_options& options,
+                  Token&& token = Token()) const {
+    return start(coordination::all_reduce_to_body<Op, In, Out>(std::move(name), options, in, out),
+                 token);
+  }
+  template <class In, class Out, class Op, class Token = default_token>
+  requires input_buffer<In> && output_buffer<Out> &&
+      std::same_as<element_of_t<In>, element_of_t<Out>> &&
+      coordination::named_reduction_for<Op, element_of_t<In>> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
+          operation_name name, In&& in, Out&& out, const Op& op, Token&& token = Token()) const {
+    return all_reduce(std::move(name), std::forward<In>(in), std::forward<Out>(out), op,
+                      call_options(), token);
+  }
+  /// Without a name.
+  template <class B, class Op, class Token = default_token>
+  requires output_buffer<B> &&
+      (!std::convertible_to<B, operation_name>)&&coordination::named_reduction_for<
+          Op, element_of_t<B>> auto all_reduce(B&& buffer, const Op& op, Token&& token = Token(),
+                                               std::source_location where =
+                                                   std::source_location::current()) const {
+    return all_reduce(operation_name(where), std::forward<B>(buffer), op, call_options(), token);
+  }
+
+  /// Reduces to `root`, where the buffer holds the result; elsewhere it is left as it is.
+  template <class B, class Op, class Token = default_token>
+  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>>
+  auto reduce(operation_name name, B&& buffer, const Op&, int root, const call_options& options,
+              Token&& token = Token()) const {
+    return start(coordination::reduce_body<Op, B>(std::move(name), options, buffer, root), token);
+  }
+  template <class B, class Op, class Token = default_token>
+  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce(
+          operation_name name, B&& buffer, const Op& op, int root, Token&& token = Token()) const {
+    return reduce(std::move(name), std::forward<B>(buffer), op, root, call_options(), token);
+  }
+
+  /// Copies the root's buffer to every rank.
+  template <class B, class Token = default_token>
+  requires output_buffer<B>
+  auto broadcast(operation_name name, B&& buffer, int root, const call_options& options,
+                 Token&& token = Token()) const {
+    return start(coordination::broadcast_body<B>(std::move(name), options, buffer, root), token);
+  }
+  template <class B, class Token = default_token>
+  requires output_buffer<B> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto broadcast(
+          operation_name name, B&& buffer, int root, Token&& token = Token()) const {
+    return broadcast(std::move(name), std::forward<B>(buffer), root, call_options(), token);
+  }
+
+  /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
+  /// from time to time; what has not changed on any rank is not told again.
+  template <class In, class Token = default_token>
+  requires input_buffer<In>
+  auto all_gather(operation_name name, In&& in, const call_options& options,
+                  Token&& token = Token()) const {
+    return start(coordination::all_gather_body<In>(std::move(name), options, in), token);
+  }
+  template <class In, class Token = default_token>
+  requires input_buffer<In> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_gather(
+          operation_name name, In&& in, Token&& token = Token()) const {
+    return all_gather(std::move(name), std::forward<In>(in), call_options(), token);
+  }
+
+  /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
+  /// Results: what came, in rank order, and how many elements from each rank.
+  template <class In, class Splits, class Token = default_token>
+  requires input_buffer<In> && std::ranges::input_range<const Splits&>
+  auto all_to_all(operation_name name, In&& in, const Splits& splits, const call_options& options,
+                  Token&& token = Token()) const {
+    return start(coordination::all_to_all_body<In>(std::move(name), options, in, splits), token);
+  }
+  template <class In, class Splits, class Token = default_token>
+  requires input_buffer<In> && std::ranges::input_range<const Splits&> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_to_all(
+          operation_name name, In&& in, const Splits& splits, Token&& token = Token()) const {
+    return all_to_all(std::move(name), std::forward<In>(in), splits, call_options(), token);
+  }
+
+  /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
+  /// ranks, n / r, and the first n % r ranks one more.
+  template <class In, class Op, class Token = default_token>
+  requires input_buffer<In> && coordination::named_reduction_for<Op, element_of_t<In>>
+  auto reduce_scatter(operation_name name, In&& in, const Op&, const call_options& options,
+                      Token&& token = Token()) const {
+    return start(coordination::reduce_scatter_body<Op, In>(std::move(name), options, in), token);
+  }
+  template <class In, class Op, class Token = default_token>
+  requires input_buffer<In> && coordination::named_reduction_for<Op, element_of_t<In>> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce_scatter(
+          operation_name name, In&& in, const Op& op, Token&& token = Token()) const {
+    return reduce_scatter(std::move(name), std::forward<In>(in), op, call_options(), token);
+  }
+
+  /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
+  template <class In, class Token = default_token>
+  requires input_buffer<In>
+  auto gather(operation_name name, In&& in, int root, const call_options& options,
+              Token&& token = Token()) const {
+    return start(coordination::gather_body<In>(std::move(name), options, in, root), token);
+  }
+  template <class In, class Token = default_token>
+  requires input_buffer<In> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto gather(
+      operation_name name, In&& in, int root, Token&& token = Token()) const {
+    return gather(std::move(name), std::forward<In>(in), root, call_options(), token);
+  }
+
+  /// Gives each rank its block of the root's `in`, which only counts there and has
+  /// `size() × out.size()` elements.
+  template <class In, class Out, class Token = default_token>
+  requires input_buffer<In> && output_buffer<Out> &&
+      std::same_as<element_of_t<In>, element_of_t<Out>>
+  auto scatter(operation_name name, In&& in, Out&& out, int root, const call_options& options,
+               Token&& token = Token()) const {
+    return start(coordination::scatter_body<In, Out>(std::move(name), options, in, out, root),
+                 token);
+  }
+  template <class In, class Out, class Token = default_token>
+  requires input_buffer<In> && output_buffer<Out> &&
+      std::same_as<element_of_t<In>, element_of_t<Out>> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto scatter(
+          operation_name name, In&& in, Out&& out, int root, Token&& token = Token()) const {
+    return scatter(std::move(name), std::forward<In>(in), std::forward<Out>(out), root,
+                   call_options(), token);
+  }
+
+  /// Completes when every rank has come to it.
+  template <class Token = default_token>
+  requires(!std::convertible_to<Token, operation_name>) auto barrier(
+      Token&& token = Token(), std::source_location where = std::source_location::current()) const {
+    return start(coordination::barrier_body(operation_name(where)), token);
+  }
+  template <class Token = default_token>
+  auto barrier(operation_name name, Token&& token = Token()) const {
+    return start(coordination::barrier_body(std::move(name)), token);
+  }
+
+  /// The tensors of a bundle as one operation: all of them or none.
+  template <class Op, class Token = default_token>
+  requires reduction<Op>
+  auto grouped_all_reduce(bundle members, const Op&, const call_options& options,
+                          Token&& token = Token(),
+                          std::source_location where = std::source_location::current()) const {
+    constexpr auto code = coordination::is_known_reduction<Op>;
+    static_assert(code, "a bundle takes the reductions of cohort::op, not one of your own");
+    return start(coordination_bundle_body<coordination::op_kind::all_reduce>(
+                     std::move(members), options, coordination::code_of<Op>(), -1, where),
+                 token);
+  }
+  template <class Op, class Token = default_token>
+  requires reduction<Op> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_all_reduce(
+          bundle members, const Op& op, Token&& token = Token(),
+          std::source_location where = std::source_location::current()) const {
+    return grouped_all_reduce(std::move(members), op, call_options(), token, where);
+  }
+  template <class Token = default_token>
+  auto grouped_broadcast(bundle members, int root, Token&& token = Token(),
+                         std::source_location where = std::source_location::current()) const {
+    return start(
+        coordination_bundle_body<coordination::op_kind::broadcast>(
+            std::move(members), call_options(), coordination::reduction_code::none, root, where),
+        token);
+  }
+
+  /// The root's object on every rank: any type of `core/wire.hpp`. Elsewhere `object` only names
+  /// the type. Throws what encoding throws.
+  template <wire::value T, class Token = default_token>
+  auto broadcast_object(operation_name name, const T& object, int root,
+                        Token&& token = Token()) const {
+    std::vector<std::byte> bytes;
+    if (where_ && rank() == root) bytes = wire::encode(object);
+    return start(coordination::object_body<T, false>(std::move(name), call_options(),
+                                                     std::move(bytes), root),
+                 token);
+  }
+  /// Every rank's object, in rank order; ranks that have joined bring none.
+  template <wire::value T, class Token = default_token>
+  auto all_gather_object(operation_name name, const T& object, Token&& token = Token()) const {
+    return start(coordination::object_body<T, true>(std::move(name), call_options(),
+                                                    wire::encode(object), 0),
+                 token);
+  }
+
+  /// This rank has no more data: it brings neutral elements to what the others submit, until all
+  /// have joined. *Result*: the rank with the newest state, the same everywhere. Until then this
+  /// rank's submissions fail with errc::not_accepting; what it has submitted before completes.
+  /// *Cancellation* ends the await; the rank stays joined.
+  template <class Token = default_token>
+  auto join(Token&& token = Token()) const {
+    return start(coordination::join_body(), token);
+  }
+
+  /// From now on this rank submits nothing. Completes when what it has submitted is complete and
+  /// all ranks have left. *Cancellation* ends the await only; where the other ranks stay longer
+  /// than `leave_deadline`, it ends with errc::stalled.
+  template <class Token = default_token>
+  auto shutdown(Token&& token = Token()) const {
+    return start(coordination::shutdown_body(), token);
+  }
+
+ protected:
+  explicit process_set(std::shared_ptr<coordination::instance_handle> where) noexcept
+      : where_(std::move(where)) {}
+  template <class Body, class Token>
+  auto start(Body&& body, Token& token) const {
+    return coordination::initiate(where_, std::forward<Body>(body), token);
+  }
+  std::shared_ptr<coordination::instance_handle> where_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,105 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file One named operation on one rank: its tensors, and the handler that waits for them.
+
+#include <cohort/coordinator/element_kernels.hpp>
+#include <cohort/core/failure.hpp>
+#include <cohort/progress/operation.hpp>
+#include <cohort/protocol/action.hpp>
+#include <cohort/protocol/signature.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::coordination {
+
+using protocol::op_kind;
+using clock = std::chrono::steady_clock;
+
+/// A tensor of an operation: contiguous, `count` elements. In place where in and out are equal;
+/// null where this rank has no such side.
+struct tensor {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+  const element_kernels* kernels = nullptr;
+  MPI_Op operation = MPI_OP_NULL;
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return count * kernels->size; }
+};
+
+/// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.
+class task : public progress::operation {
+ public:
+  op_kind kind = op_kind::barrier;
+  std::uint8_t flags = 0;
+  reduction_code code = reduction_code::none;
+  int root = -1;
+  double prescale = 1;
+  double postscale = 1;
+  tensor first;                ///< the only one, but for bundles
+  std::vector<tensor> others;  ///< of a bundle
+
+  /// For what is not known before the operation runs. `rows` is one number per rank; returns where
+  /// the data go. May throw std::bad_alloc.
+  using result_function = void* (*)(task&, std::span<const std::int64_t> rows);
+  result_function make_result = nullptr;
+  void* context = nullptr;          ///< for it
+  std::vector<std::int64_t> sizes;  ///< all_gather: the own rows; all_to_all: rows for each rank
+  std::size_t row_bytes = 0;        ///< of a row of these
+
+  std::exception_ptr error;
+  std::uint64_t contributors = 0;  ///< ranks that bring data; known when it is elected
+  std::uint64_t number = 0;        ///< the result of join()
+
+  // The queue's notes.
+  protocol::operation_ref operation_ref;
+  protocol::name_index name = protocol::none;
+  protocol::epoch epoch = 0;
+  task* before = nullptr;  ///< all of an instance are linked
+  task* after = nullptr;
+  clock::time_point submitted;
+  clock::time_point deadline = clock::time_point::max();  ///< withdrawn when it passes
+  bool linked = false;
+  bool started = false;  ///< elected
+  bool withdrawn = false;
+
+  [[nodiscard]] std::size_t tensors() const noexcept { return 1 + others.size(); }
+  [[nodiscard]] const tensor& operator[](std::size_t i) const noexcept {
+    return i == 0 ? first : others[i - 1];
+  }
+  void fail(std::exception_ptr why) noexcept {
+    if (!error) error = std::move(why);
+  }
+
+ protected:
+  explicit task(function run) noexcept : operation(run) {}
+  ~task() = default;
+};
+
+/// What a rank that has joined does in an operation of the others: it brings neutral elements, and
+/// takes what comes into memory of its own.
+class neutral_task final : public task {
+ public:
+  explicit neutral_task(const protocol::signature& sig) : task(&run) {
+    kind = sig.kind;
+    flags = sig.flags;
+    code = static_cast<reduction_code>(sig.reduction);
+    root = sig.root;
+    prescale = sig.prescale;
+    postscale = sig.postscale;
+  }
+  std::vector<std::byte> memory;
+
+ private:
+  static void run(operation* base, action) { delete static_cast<neutral_task*>(base); }
+};
+
+}  // namespace cohort::coordination
