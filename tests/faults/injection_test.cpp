@@ -8,6 +8,7 @@
 #include <cohort/cohort.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <numeric>
@@ -295,6 +296,41 @@ TEST_CASE("an error of a comparison between ranks ends its operation, and no oth
   CHECK(outcomes[0].error == mpi_error(MPI_ERR_OTHER));
   CHECK(on.log.text().find("differs") == std::string::npos);
   for (std::size_t i = 1; i < outcomes.size(); ++i) CHECK_FALSE(outcomes[i].error);
+}
+
+TEST_CASE("an operation that waits for its turn lets go when it is cancelled") {
+  fixture on;
+  const communicator checked{on.io, MPI_COMM_SELF, {.checks = cohort::checks::cross_rank}};
+  bool hold = true;  // the comparison of the first operation
+  faults::replace_testsome(
+      [&](int count, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+        *found = 0;
+        for (int i = hold ? 1 : 0; i < count; ++i) {
+          int done = 0;
+          PMPI_Test(&requests[i], &done, &statuses[*found]);
+          if (done != 0) indices[(*found)++] = i;
+        }
+        return MPI_SUCCESS;
+      });
+  outcome first;
+  outcome second;
+  asio::cancellation_signal stop;
+  cohort::all_reduce(checked, std::vector{1, 2}, cohort::op::sum, first.handler());
+  cohort::all_reduce(checked, std::vector{3, 4}, cohort::op::sum,
+                     asio::bind_cancellation_slot(stop.slot(), second.handler()));
+  on.io.run_for(std::chrono::milliseconds(20));
+  CHECK(faults::calls("MPI_Iallreduce") == 2);  // the comparisons
+  stop.emit(asio::cancellation_type::terminal);
+  on.io.run_for(std::chrono::milliseconds(20));
+  CHECK(first.calls == 0);
+  CHECK(second.calls == 1);
+  CHECK(second.error == asio::error::operation_aborted);
+  hold = false;
+  on.run();
+  CHECK(first.calls == 1);
+  CHECK_FALSE(first.error);
+  CHECK(second.calls == 1);
+  CHECK(faults::calls("MPI_Iallreduce") == 4);  // it went on alone: other ranks may count on it
 }
 
 TEST_CASE("an error reaches awaiters of every kind") {

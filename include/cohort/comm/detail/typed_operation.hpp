@@ -279,7 +279,8 @@ class typed_operation final : public request_operation {
     progress::engine& engine = state().engine;
     {
       const request_source::guard hold(state().source);
-      if (!request_source::pending(*this) || !handler_) return;
+      const bool goes_on = request_source::pending(*this) || waits_for_turn_;
+      if (!goes_on || !handler_) return;
       asio::get_associated_cancellation_slot(*handler_).clear();
       if constexpr (fills_future) future()->slot().clear();  // inside a cancellation: not locked
       farewell = operation_memory<aborted, Handler>::make(*handler_, std::move(executor_), engine);
