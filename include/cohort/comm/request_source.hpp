@@ -121,7 +121,7 @@ class look_hook {
 
  protected:
   look_hook() noexcept {}
-  ~look_hook() = default;
+  virtual ~look_hook() = default;
 
  private:
   friend class request_source;

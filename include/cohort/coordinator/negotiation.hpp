@@ -91,7 +91,7 @@ class negotiation final : public comm::look_hook,
                                            std::shared_ptr<comm::any_backend> backend);
   negotiation(const communicator& parent, const coordinator_options& options,
               std::shared_ptr<comm::any_backend> backend);
-  ~negotiation();
+  ~negotiation() override;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
