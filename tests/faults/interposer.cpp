@@ -165,6 +165,8 @@ FAULTS_COVER(Error_string, (int errorcode, char* string, int* resultlen),
              (errorcode, string, resultlen))
 FAULTS_COVER(Finalize, (void), ())
 FAULTS_COVER(Finalized, (int* flag), (flag))
+FAULTS_COVER(Get_count, (const MPI_Status* status, MPI_Datatype datatype, int* count),
+             (status, datatype, count))
 FAULTS_COVER(Get_elements_x, (const MPI_Status* status, MPI_Datatype datatype, MPI_Count* count),
              (status, datatype, count))
 FAULTS_COVER(Graph_neighbors, (MPI_Comm comm, int rank, int maxneighbors, int neighbors[]),
