@@ -101,7 +101,7 @@ class execution {
   struct call {
     std::uint32_t first = 0;
     std::uint32_t tensors = 1;
-    std::size_t offset = 0;  // elements, of a piece
+    std::size_t offset = 0;  // units, of a piece
     std::size_t count = 0;
   };
 
@@ -111,6 +111,11 @@ class execution {
   [[nodiscard]] bool fuses() const noexcept {
     const op_kind kind = tasks.front()->kind;
     return !is_join && (kind == op_kind::all_reduce || kind == op_kind::broadcast);
+  }
+  /// What calls count in: elements to reduce, else bytes, for a rank that has joined may not know
+  /// the element.
+  [[nodiscard]] std::size_t unit_of(const tensor& what) const noexcept {
+    return tasks.front()->kind == op_kind::all_reduce ? what.kernels->size : 1;
   }
   [[nodiscard]] static std::size_t aligned(std::size_t offset, std::size_t bytes) noexcept;
   [[nodiscard]] std::int64_t divisor(const task& of) const noexcept;

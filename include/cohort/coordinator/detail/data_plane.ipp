@@ -78,6 +78,7 @@ inline void execution::prepare() {
 // to the same calls, for they know the same sizes and options.
 inline void execution::split() {
   const coordinator_options& options = plane_.options_;
+  const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   std::size_t end = 0;  // of the run, in bytes
   for (std::uint32_t i = 0; i < tensors_.size(); ++i) {
     const tensor& each = *tensors_[i].first;
@@ -87,8 +88,9 @@ inline void execution::split() {
       call& run = calls_.back();
       const tensor& head = *tensors_[run.first].first;
       const std::size_t next = aligned(end, bytes) + bytes;
-      if (head.kernels->element == each.kernels->element && head.operation == each.operation &&
-          next <= options.fusion_buffer) {
+      const bool alike = !reduces || (head.kernels->element == each.kernels->element &&
+                                      head.operation == each.operation);
+      if (alike && next <= options.fusion_buffer) {
         ++run.tensors;
         end = next;
         continue;
@@ -99,9 +101,11 @@ inline void execution::split() {
       end = bytes;
       continue;
     }
-    const std::size_t piece = std::max<std::size_t>(options.piece / each.kernels->size, 1);
-    for (std::size_t offset = 0; offset < each.count; offset += piece) {
-      calls_.push_back({i, 1, offset, std::min(piece, each.count - offset)});
+    const std::size_t unit = unit_of(each);
+    const std::size_t piece = std::max<std::size_t>(options.piece / unit, 1);
+    const std::size_t all = bytes / unit;
+    for (std::size_t offset = 0; offset < all; offset += piece) {
+      calls_.push_back({i, 1, offset, std::min(piece, all - offset)});
     }
   }
 }
@@ -185,7 +189,7 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
   const call& what = calls_[on.call];
   const tensor& head = *tensors_[what.first].first;
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
-  const std::size_t size = head.kernels->size;
+  const std::size_t size = unit_of(head);
   const bool is_root = tasks.front()->root == plane_.rank_;
   const void* in = nullptr;
   void* out = nullptr;
@@ -196,7 +200,7 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
       const std::size_t bytes = tensors_[what.first + i].first->bytes();
       end = aligned(end, bytes) + bytes;
     }
-    end = aligned(end, size);
+    end = (end + size - 1) / size * size;
     on.pack = plane_.fusion.take(end);
     std::byte* to = on.pack.data();
     if (reduces || is_root) {
@@ -219,7 +223,7 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
     out = to;
     count = end / size;
   } else {
-    if (count == 0) count = head.count;
+    if (count == 0) count = head.bytes() / size;
     const std::size_t offset = what.offset * size;
     in = static_cast<const std::byte*>(head.in) + offset;
     out = static_cast<std::byte*>(head.out) + offset;
@@ -244,11 +248,10 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
   } else {
     const int root = tasks.front()->root;
     const comm::collective_call given{
-        comm::collective::broadcast, MPI_IN_PLACE, out, count * size, MPI_BYTE, MPI_OP_NULL, root};
+        comm::collective::broadcast, MPI_IN_PLACE, out, count, MPI_BYTE, MPI_OP_NULL, root};
     if (give_to_backend(on, given)) return;
     add(on,
-        mpi::post::ibcast(out, static_cast<MPI_Count>(count * size), MPI_BYTE, root, where,
-                          &request),
+        mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
         request);
   }
 }

@@ -8,6 +8,7 @@
 
 #include <cohort/collectives/all_gather.hpp>
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/coordinator/bundle.hpp>
 #include <cohort/core/log.hpp>
 
 #include <algorithm>
@@ -435,11 +436,35 @@ inline neutral_task* negotiation::make_neutral(const protocol::signature& sig) {
     only.count = 0;
     return one.release();
   }
-  if (only.kernels != nullptr) {
-    one->memory.resize(std::max<std::size_t>(only.bytes(), 1));
-    only.in = only.out = one->memory.data();
-    if (only.kernels->operation != nullptr) only.operation = only.kernels->operation(one->code);
-    if (only.kernels->fill != nullptr) only.kernels->fill(only.out, only.count, one->code);
+  if (!sig.members.empty()) {
+    const auto members = parse_members(sig.members);
+    if (!members) {
+      throw protocol::protocol_error(protocol::fault::malformed, "a bundle of '" + sig.members + "'");
+    }
+    one->others.resize(members->size() - 1);
+    for (std::size_t i = 0; i < members->size(); ++i) {
+      tensor& each = i == 0 ? only : one->others[i - 1];
+      each.kernels = kernels_for((*members)[i].element);
+      each.count = static_cast<std::size_t>((*members)[i].count);
+    }
+  }
+  // reduce_scatter has its result behind its input.
+  const std::size_t parts = sig.kind == op_kind::reduce_scatter ? 2 : 1;
+  const auto room_of = [](const tensor& what) { return (what.bytes() + 63) / 64 * 64; };
+  std::size_t room = 64;
+  for (std::size_t i = 0; i < one->tensors(); ++i) {
+    if ((*one)[i].kernels != nullptr) room += parts * room_of((*one)[i]);
+  }
+  one->memory.resize(room);
+  std::byte* at = one->memory.data();
+  for (std::size_t i = 0; i < one->tensors(); ++i) {
+    tensor& each = i == 0 ? only : one->others[i - 1];
+    if (each.kernels == nullptr) continue;
+    each.in = at;
+    each.out = parts == 2 ? at + room_of(each) : at;
+    if (each.kernels->operation != nullptr) each.operation = each.kernels->operation(one->code);
+    if (each.kernels->fill != nullptr) each.kernels->fill(at, each.count, one->code);
+    at += parts * room_of(each);
   }
   if (sig.kind == op_kind::reduce_scatter) {
     const auto rows = sig.dimensions.size() == 0 ? std::int64_t{1} : sig.dimensions[0];
