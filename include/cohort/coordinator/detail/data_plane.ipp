@@ -227,7 +227,7 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
     const std::size_t offset = what.offset * size;
     in = static_cast<const std::byte*>(head.in) + offset;
     out = static_cast<std::byte*>(head.out) + offset;
-    const double factor = tasks.front()->prescale;
+    const double factor = tensors_[what.first].second->prescale;
     if (reduces && factor != 1) {
       head.kernels->scale(out, in, count, factor);
       in = MPI_IN_PLACE;
