@@ -260,9 +260,19 @@ class Operations(Case):
              span("data", "a", 9.5, 12, 1)])
         self.assertEqual(arrows, [((1, 2000), (0, 9000)), ((1, 2000), (2, 9500))])
 
-    def test_a_number_twice_on_a_rank_is_told(self):
+    def test_operations_may_go_by_the_number_of_their_pack(self):
+        out, err, arrows = self.counts(
+            [span("negotiate", "a", 1, 9, 1), span("negotiate", "b", 4, 9, 1),
+             span("data", "all_reduce", 9, 11, 1, tensors=2)],
+            [span("negotiate", "a", 3, 9, 1), span("negotiate", "b", 2, 9, 1),
+             span("data", "all_reduce", 10, 11, 1, tensors=2)])
+        self.assertIn("2 ranks, 2 operations", out)
+        self.assertEqual(err, "")
+        self.assertEqual(arrows, [((0, 4000), (1, 10000)), ((1, 3000), (0, 9000))])
+
+    def test_a_name_twice_under_one_number_is_told(self):
         _, err, _ = self.counts(
-            [span("negotiate", "a", 1, 9, 1), span("negotiate", "b", 4, 9, 1)],
+            [span("negotiate", "a", 1, 9, 1), span("negotiate", "a", 4, 9, 1)],
             [span("negotiate", "a", 2, 9, 1)])
         self.assertIn("rank 0 has 1 operations under numbers that are taken", err)
 
@@ -356,6 +366,28 @@ class Clocks(Case):
         self.assertIn("1 arrows are left out", err)
 
 
+class Blanks(Case):
+    """A file that is not closed has blanks at its end and between pages."""
+
+    def test_blanks_are_skipped(self):
+        text = trace(0, 1, [span("negotiate", "a", 1, 9, 1), span("data", "a", 9, 10, 1)])
+        whole = self.merged(self.file("whole.json", text))
+        lines = text.splitlines()
+        blank = " " * 4000 + "\n"
+        text = (lines[0] + "\n" + lines[1].removesuffix(",") + blank + ",\n" + blank
+                + lines[2] + blank + lines[3] + blank * 50 + "\n]}\n")
+        json.loads(text)
+        self.assertEqual(self.merged(self.file("open.json", text)), whole)
+        # Killed while it made more blanks, and while the brackets moved behind them.
+        self.assertEqual(self.merged(self.file("grown.json", text + blank * 3)), whole)
+        moved = self.file("moved.json", text.removesuffix("\n]}\n") + blank)
+        status, _, err = self.run_inside(self.out, moved)
+        self.assertEqual(status, 2)
+        self.assertIn("is cut off after line 6", err)
+        out, _, events = self.merged("--cut", moved)
+        self.assertEqual((out, events), (whole[0], whole[2]))
+
+
 class Refusals(Case):
     def setUp(self):
         super().setUp()
@@ -426,7 +458,7 @@ class Refusals(Case):
     def test_random_damage_is_refused_or_read_but_never_a_crash(self):
         source = random.Random(7)
         read = 0
-        for _ in range(3000):
+        for _ in range(1500):
             data = bytearray(self.good.encode())
             for _ in range(source.randint(1, 4)):
                 at = source.randrange(len(data))
@@ -441,7 +473,7 @@ class Refusals(Case):
             read += status == 0
             if status == 0:
                 json.loads(self.out.read_text())
-        self.assertGreater(read, 10)
+        self.assertGreater(read, 5)
 
     def test_too_many_events(self):
         path = self.file("good.json", self.good)
@@ -463,6 +495,7 @@ class Refusals(Case):
         path = self.file("good.json", self.good)
         self.refused("missing.json: No such file", path, self.folder / "missing.json")
         self.refused("Is a directory", path, self.folder)
+        self.refused("/dev/null: is not a regular file", path, "/dev/null")
         status, _, err = self.run_inside(self.folder / "nowhere/out.json", path)
         self.assertEqual(status, 1)
         self.assertIn("nowhere/out.json: No such file", err)

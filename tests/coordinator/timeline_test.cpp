@@ -6,7 +6,6 @@
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/core/log.hpp>
 
-#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +26,10 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "coordinator/json.hpp"
 #include "support/catch.hpp"
@@ -376,6 +379,28 @@ TEST_CASE("long names are cut between characters") {
   CHECK(seen[4]["name"].text == std::string(509, 'a') + ellipsis);
 }
 
+TEST_CASE("a file grows in blanks, which are gone when it is closed") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path, {.growth = 10'000}));
+  CHECK(content(path).size() == 12'288);
+  std::size_t size = 0;
+  for (int i = 0; i < 500; ++i) {
+    record_one(line, i);
+    line.flush();
+    size = content(path).size();
+    REQUIRE(size % 12'288 == 0);
+    if (i % 20 == 0) CHECK(events(path).size() == static_cast<std::size_t>(i + 1));
+  }
+  CHECK(size > 4 * 12'288);
+  line.stop();
+  const std::string text = content(path);
+  CHECK(text.size() < size);
+  CHECK(text.ends_with("}}\n]}\n"));
+  CHECK(events(path).size() == 500);
+}
+
 TEST_CASE("recording can stop and start again, in the same file and in another") {
   folder at;
   const std::string first = at / "first.json";
@@ -459,6 +484,7 @@ TEST_CASE("many events at once are written in pieces, all of them") {
   CHECK(events(path).size() == 20000);
 }
 
+#ifdef __GLIBC__
 TEST_CASE("memory does not grow with what is recorded") {
   folder at;
   const std::string path = at / "trace.json";
@@ -474,52 +500,84 @@ TEST_CASE("memory does not grow with what is recorded") {
   }
   CHECK(::mallinfo2().uordblks <= before + 4096);
 }
+#endif
 
 TEST_CASE("when the disk is full events are lost and counted, and the file stays valid") {
   folder at;
   const std::string path = at / "trace.json";
   cohort::log::capture log;
   timeline line(0, 1);
-  REQUIRE_FALSE(line.start(path));
+  REQUIRE_FALSE(line.start(path, {.growth = 4096}));
   record_one(line, 0);
   line.flush();
   {
-    const file_size_limit limit(2000);  // in the middle of the next piece
-    for (int i = 1; i < 40; ++i) record_one(line, i);
+    const file_size_limit limit(9000);                       // in the middle of the third page
+    for (int i = 1; i < 100; ++i) record_one(line, 35 * i);  // of one phase
     line.flush();
-    CHECK(line.dropped() == 39);
+    CHECK(line.dropped() > 0);
     CHECK(line.pending() == 0);
-    CHECK(events(path).size() == 1);
-    for (int i = 40; i < 60; ++i) {
-      record_one(line, i);
+    const std::size_t fitting = events(path).size();
+    CHECK(fitting > 20);
+    CHECK(line.dropped() + fitting == 100);
+    CHECK(content(path).size() == 8192);
+    for (int i = 100; i < 120; ++i) {
+      record_one(line, i);  // of all kinds, whose rows have no name yet
       line.flush();
     }
-    // Single events still fit into what is left, for a while.
-    const std::size_t fitting = events(path).size() - 1;
-    CHECK(line.dropped() + fitting == 39 + 20 + 1);  // and the one that says what is lost
-    CHECK(line.dropped() > 39);
+    CHECK(events(path).size() == fitting);
+    CHECK(line.dropped() + fitting == 120);
   }
   const std::uint64_t lost = line.dropped();
-  std::uint64_t told = 0;
+  for (int i = 0; i < 30; ++i) record_one(line, i);
+  line.flush();
   for (int i = 0; i < 30; ++i) record_one(line, i);
   line.stop();
   CHECK(line.dropped() == lost);
   std::size_t resumed = 0;
   const auto names = rows(path);
-  for (const json& one : events(path)) {
+  const std::vector<json> seen = events(path);
+  for (const json& one : seen) {
     CHECK(names.count(one["tid"].text) == 1);
+    ++resumed;
     if (const json* number = one["args"].find("lost")) {
-      told += std::stoull(number->text);
+      CHECK(number->text == std::to_string(lost));
       resumed = 0;
-    } else {
-      ++resumed;
     }
   }
-  CHECK(told == lost);
-  CHECK(resumed == 30);
+  CHECK(resumed == 60);
+  CHECK(seen.size() == 120 - lost + 1 + 60);
   const std::string text = log.text();
   CHECK(log.contains("timeline: cannot write to '" + path + "': File too large"));
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+}
+
+TEST_CASE("a page that cannot be written whole leaves nothing behind") {
+  folder at;
+  const std::string path = at / "trace.json";
+  const cohort::log::capture log;
+  timeline line(0, 1);
+  REQUIRE_FALSE(line.start(path, {.growth = 65'536}));
+  int number = 0;
+  {
+    const file_size_limit limit(5000);  // in the second page
+    while (content(path).find('{', 4000) == std::string::npos && line.dropped() == 0) {
+      record_one(line, 35 * number++);  // of one phase
+      line.flush();
+    }
+    const std::size_t fitting = events(path).size();
+    for (int i = 1; i < 7; ++i) record_one(line, i);  // of others
+    line.flush();
+    number += 6;
+    CHECK(events(path).size() == fitting);
+    CHECK(line.dropped() + fitting == static_cast<std::size_t>(number));
+    CHECK(content(path).size() == 65'536);
+  }
+  for (int i = 0; i < 30; ++i) record_one(line, i);
+  line.stop();
+  const auto names = rows(path);
+  const std::vector<json> seen = events(path);
+  for (const json& one : seen) CHECK(names.count(one["tid"].text) == 1);
+  CHECK(seen.size() == static_cast<std::size_t>(number) - line.dropped() + 1 + 30);
 }
 
 TEST_CASE("a file stops growing at its limit and says so") {
@@ -527,10 +585,11 @@ TEST_CASE("a file stops growing at its limit and says so") {
   const std::string path = at / "trace.json";
   cohort::log::capture log;
   timeline line(0, 1);
-  REQUIRE_FALSE(line.start(path, {.ring = 16, .limit = 20'000}));
+  REQUIRE_FALSE(line.start(path, {.ring = 16, .limit = 20'000, .growth = 8192}));
   for (int i = 0; i < 2000; ++i) record_one(line, i);
+  line.flush();
+  CHECK(content(path).size() == 16'384 + 4096);  // whole pages, and one to say it
   line.stop();
-  CHECK(content(path).size() <= 20'000 + 1000);
   const std::vector<json> seen = events(path);
   CHECK(seen.back()["name"].text == "the file has its full size");
   CHECK(seen.size() - 1 + line.dropped() == 2000);
@@ -565,6 +624,42 @@ TEST_CASE("a process that is killed leaves a valid file with everything it has f
     CHECK(answer == 'y');
     CHECK(events(path).size() == static_cast<std::size_t>(flushed));
   }
+}
+
+// A write that the file grows by leaves a moment without an end: 1 µs in 300 µs of nothing but
+// writing. If each write did, a third of these files would be cut.
+TEST_CASE("a process that is killed while it writes leaves a valid file, as good as always") {
+  folder at;
+  const std::string path = at / "trace.json";
+  std::mt19937 random(4);
+  int cut = 0;
+  for (int round = 0; round < 20; ++round) {
+    int pipe_ends[2];
+    REQUIRE(::pipe(pipe_ends) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      timeline line(0, 1);
+      if (line.start(path, {.ring = 1000}) || ::write(pipe_ends[1], "y", 1) != 1) ::_exit(1);
+      for (int i = 0;; ++i) record_one(line, i);
+    }
+    char answer = 'n';
+    CHECK(::read(pipe_ends[0], &answer, 1) == 1);
+    ::usleep(static_cast<useconds_t>(random() % 8000));
+    ::kill(child, SIGKILL);
+    CHECK(::waitpid(child, nullptr, 0) == child);
+    ::close(pipe_ends[0]);
+    ::close(pipe_ends[1]);
+    const std::string text = content(path);
+    const std::size_t end = text.find("\n]}\n");
+    if (end == std::string::npos) {
+      ++cut;
+    } else {
+      CHECK(text.find_first_not_of(" \n", end + 4) == std::string::npos);
+      if (round % 5 == 0) events(path);
+    }
+  }
+  CHECK(cut <= 2);
 }
 
 TEST_CASE("slices of one row nest or are apart, as viewers want it") {

@@ -25,9 +25,9 @@ enum class phase : std::uint8_t {
 };
 
 struct timeline_options {
-  std::size_t ring = 65'536;  ///< events kept in memory at most
-  std::uint64_t limit = std::uint64_t{1}
-                        << 30;  ///< bytes on disk at most; what comes later is lost
+  std::size_t ring = 65'536;            ///< events kept in memory at most
+  std::uint64_t limit = 1'073'741'824;  ///< bytes on disk at most; what follows is lost
+  std::uint64_t growth = 262'144;       ///< bytes of blanks that the file grows by
 };
 
 /// The file of one rank: "trace.json" becomes "trace.3.json", unless the rank is the only one.
@@ -37,9 +37,10 @@ struct timeline_options {
 ///
 /// An event takes 64 bytes and its name until it is written. Events are written when `flush` is
 /// called, or when there are `ring` of them, or when their names fill 32 bytes for each of these.
-/// Between two calls the file is valid JSON, so a process that is killed leaves one that can be
-/// opened. There is no thread. A disk that is full costs events, never more than that: they are
-/// counted, the log is told once, and recording goes on when there is room again.
+/// Between two calls the file is valid JSON, and nearly always inside one, so a process that is
+/// killed leaves a file that can be opened. There is no thread. A disk that is full costs events,
+/// never more than that: they are counted, the log is told once, and recording goes on when there
+/// is room again.
 ///
 /// In the viewer a rank is a process and a phase is a row; more rows of a phase appear where
 /// operations overlap. Those that end at the same time can share a row, so give operations that are
@@ -63,9 +64,11 @@ class timeline {
   void stop() noexcept;
   [[nodiscard]] bool active() const noexcept { return recording_ != nullptr; }
 
-  /// A phase of one operation. `set` and `log_count` tell an operation apart on all ranks alike;
-  /// `log_count` is 0 for one that was not elected. Of a name only the first 512 bytes are kept,
-  /// and what began before the recording did is shown from its beginning.
+  /// A phase of one operation. With its name, `set` and `log_count` tell it apart on all ranks
+  /// alike; `log_count` is 0 for one that was not elected, and operations that are elected together
+  /// may go by that of the first. Of a name only the first 512 bytes are kept, and what began
+  /// before the recording did is shown from its beginning. A submission's time must be read from
+  /// the clock, not from the last lap: who was the last is told from it.
   void span(phase what, std::string_view name, std::uint64_t epoch, std::uint32_t set,
             std::uint64_t log_count, time begin, time end, std::size_t bytes = 0) noexcept {
     if (active()) [[unlikely]] {
@@ -89,8 +92,8 @@ class timeline {
     }
   }
 
-  /// Writes what has been recorded. A system call for each 60 KiB or part of it, so an owner that
-  /// has short laps waits until some hundred events are `pending` or the loop is about to sleep.
+  /// Writes what has been recorded: a system call for each 4 KiB or part of it. So an owner that
+  /// has short laps waits until some dozen events are `pending` or the loop is about to sleep.
   void flush() noexcept {
     if (active()) [[unlikely]] {
       write_pending();
@@ -105,7 +108,6 @@ class timeline {
 
  private:
   struct event;
-  struct lane;
   struct recording;
 
   void record_span(phase what, std::string_view name, std::uint64_t epoch, std::uint32_t set,

@@ -61,6 +61,10 @@ class json_text {
   [[nodiscard]] std::size_t room() const noexcept { return capacity_ - size_; }
   [[nodiscard]] std::string_view view() const noexcept { return {bytes_.get(), size_}; }
   void clear() noexcept { size_ = 0; }
+  void remove_prefix(std::size_t length) noexcept {
+    std::memmove(bytes_.get(), bytes_.get() + length, size_ - length);
+    size_ -= length;
+  }
 
   /// As it is.
   json_text& raw(std::string_view text) noexcept {

@@ -6,6 +6,7 @@
 
 #include <cohort/coordinator/detail/json_text.hpp>
 #include <cohort/coordinator/detail/trace_file.hpp>
+#include <cohort/coordinator/detail/viewer_rows.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/core/log.hpp>
 
@@ -17,7 +18,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <new>
 #include <string>
 #include <utility>
@@ -32,12 +32,9 @@ inline constexpr std::array<std::string_view, 5> phase_names{"negotiate", "queue
 inline constexpr std::size_t name_limit = 512;
 inline constexpr std::size_t backend_limit = 64;
 inline constexpr std::string_view ellipsis = "\xE2\x80\xA6";
-// Names escaped byte by byte, the numbers, and the lines that give a row its name.
-inline constexpr std::size_t largest_line = 6 * (name_limit + backend_limit) + 1024;
-inline constexpr std::size_t piece_size = 64 * 1024;
-inline constexpr std::size_t rows_per_phase = 100;
-// Perfetto keeps at most 512 slices above one another.
-inline constexpr std::uint32_t slices_per_stack = 100;
+// Names with each byte escaped, and what stands around them.
+inline constexpr std::size_t largest_line = 6 * (name_limit + backend_limit) + 512;
+static_assert(largest_line <= trace_file::largest_text);
 
 inline std::string boot_id() {
   std::array<char, 64> text{};
@@ -75,66 +72,48 @@ struct timeline::event {
   std::uint8_t kind = 0;
 };
 
-/// A row of the viewer. Slices in one row must nest or be apart, or the viewer leaves some out.
-struct timeline::lane {
-  std::int64_t free_from = 0;                                   // end of what is before the stack
-  std::int64_t end = std::numeric_limits<std::int64_t>::min();  // common to all of the stack
-  std::uint32_t stacked = 0;
-  bool named = false;  // the file has its name
-
-  bool take(std::int64_t from, std::int64_t to) noexcept {
-    if (from >= end) {
-      free_from = end;
-      end = to;
-      stacked = 1;
-      return true;
-    }
-    if (to != end || from < free_from || stacked == detail::slices_per_stack) return false;
-    ++stacked;
-    return true;
-  }
-};
-
 struct timeline::recording {
   static_assert(sizeof(event) <= 64, "as the documentation says");
 
   recording(int at_rank, std::string path_of_file, const timeline_options& options)
       : path(std::move(path_of_file)),
         rank(static_cast<std::uint64_t>(std::max(at_rank, 0))),
-        limit(options.limit),
-        text(detail::piece_size) {
+        text(detail::trace_file::page + 2 * detail::largest_line) {
     const std::size_t ring = std::clamp<std::size_t>(options.ring, 1, std::size_t{1} << 24);
     events.reserve(ring);
     names_capacity = std::max<std::size_t>(32 * ring, 1024);
     names = std::make_unique_for_overwrite<char[]>(names_capacity);
-    for (auto& of_phase : lanes) of_phase.reserve(detail::rows_per_phase);
   }
 
-  std::error_code open(int size);
+  std::error_code open(int size, const timeline_options& options) noexcept;
   [[nodiscard]] std::int64_t since_anchor(time when) const noexcept {
     if (when <= anchor) return 0;
     return std::chrono::duration_cast<std::chrono::nanoseconds>(when - anchor).count();
   }
   std::uint32_t keep(std::string_view name, std::uint16_t& size, std::size_t limit_of_it) noexcept;
-  void format(const event& one) noexcept;
-  void format_moment(std::string_view name, std::int64_t when, std::uint64_t lost) noexcept;
-  std::uint64_t find_row(std::size_t of_phase, const event& one) noexcept;
-  void name_row(lane& row, std::uint64_t number, std::string_view name, std::size_t nth) noexcept;
-  [[nodiscard]] std::error_code append() noexcept;
+  [[nodiscard]] std::error_code format(const event& one) noexcept;
+  [[nodiscard]] std::error_code format_moment(std::string_view name, std::int64_t when,
+                                              std::uint64_t lost) noexcept;
+  [[nodiscard]] std::error_code name_row(std::uint64_t number, std::string_view name,
+                                         std::size_t nth) noexcept;
+  [[nodiscard]] std::error_code end_line() noexcept;
+  [[nodiscard]] std::error_code write_lines() noexcept;
+  void say_full() noexcept;
   // Different for all ranks, since viewers mix up rows of the same number when files are merged.
   [[nodiscard]] std::uint64_t first_row() const noexcept { return (rank + 1) * 1000; }
 
   std::string path;
   std::uint64_t rank;
-  std::uint64_t limit;
   time anchor;
   std::vector<event> events;
   std::unique_ptr<char[]> names;
   std::size_t names_size = 0;
   std::size_t names_capacity = 0;
-  std::array<std::vector<lane>, detail::phase_names.size()> lanes;
-  lane moments;
-  detail::json_text text;
+  std::array<detail::viewer_rows, detail::phase_names.size()> rows;
+  bool moments_named = false;  // the row for what happens at one moment
+  detail::json_text text;      // lines for the page that is being filled, and one in the making
+  std::size_t lines_end = 0;   // of the former
+  std::size_t pages = 0;       // written
   detail::trace_file file;
   std::uint64_t unreported = 0;  // lost, and the file does not say so yet
   bool full = false;             // the limit has been reached, and the file says so
@@ -161,7 +140,7 @@ inline std::error_code timeline::start(const std::string& path, const timeline_o
   stop();
   try {
     auto fresh = std::make_unique<recording>(rank_, timeline_path(path, rank_, size_), options);
-    const std::error_code failed = fresh->open(size_);
+    const std::error_code failed = fresh->open(size_, options);
     if (failed) return failed;
     recording_ = std::move(fresh);
   } catch (const std::bad_alloc&) {
@@ -177,7 +156,8 @@ inline void timeline::stop() noexcept {
   recording_.reset();
 }
 
-inline std::error_code timeline::recording::open(int size) {
+inline std::error_code timeline::recording::open(int size,
+                                                 const timeline_options& options) noexcept {
   const auto before = steady_clock::now();
   const auto wall = std::chrono::system_clock::now();
   anchor = before + (steady_clock::now() - before) / 2;
@@ -198,8 +178,9 @@ inline std::error_code timeline::recording::open(int size) {
   text.raw(R"({"name":"process_sort_index","ph":"M","pid":)").number(rank);
   text.raw(R"(,"tid":)").number(first_row() + 1);
   text.raw(R"(,"args":{"sort_index":)").number(rank).raw("}}");
-  text.raw(detail::trace_file::brackets);
-  return file.open(path, text.view());
+  const std::error_code failed = file.open(path, text.view(), options.growth, options.limit);
+  text.clear();
+  return failed;
 }
 
 inline void timeline::record_span(phase what, std::string_view name, std::uint64_t epoch,
@@ -264,43 +245,61 @@ inline std::uint32_t timeline::recording::keep(std::string_view name, std::uint1
   return static_cast<std::uint32_t>(start);
 }
 
-// Pieces that fill the buffer, each of which leaves a whole file. When one cannot be written, the
-// rest of this flush is lost without another try.
+// What fails costs all events that are not in the file yet: no other try is made in this flush.
 inline void timeline::write_pending() noexcept {
   recording& to = *recording_;
   if (to.events.empty()) return;
-  to.text.clear();
-  if (to.unreported > 0) {
-    to.format_moment("events lost", to.since_anchor(steady_clock::now()), to.unreported);
+  std::error_code failed;
+  if (to.full) {
+    failed = std::make_error_code(std::errc::file_too_large);
+  } else if (to.unreported > 0) {
+    failed = to.format_moment("events lost", to.since_anchor(steady_clock::now()), to.unreported);
   }
+  const std::size_t start = to.pages;
   std::size_t written = 0;
-  for (std::size_t next = 0; next < to.events.size();) {
-    while (next < to.events.size() &&
-           to.text.room() > detail::largest_line + detail::trace_file::brackets.size()) {
-      to.format(to.events[next++]);
-    }
-    if (const std::error_code failed = to.append()) {
-      lose(to.events.size() - written, failed);
-      break;
-    }
-    to.unreported = 0;
-    written = next;
-    to.text.clear();
+  for (std::size_t next = 0; next < to.events.size() && !failed; ++next) {
+    const std::size_t before = to.pages;
+    failed = to.format(to.events[next]);
+    if (to.pages != before) written = next;  // those before it stood in that page or an earlier one
   }
+  if (!failed) failed = to.write_lines();
+  if (!failed) written = to.events.size();
+  if (to.pages != start) to.unreported = 0;
+  if (failed) lose(to.events.size() - written, failed);
+  to.text.clear();
+  to.lines_end = 0;
   to.events.clear();
   to.names_size = 0;
 }
 
-inline std::error_code timeline::recording::append() noexcept {
-  text.raw(detail::trace_file::brackets);
-  if (file.size() + text.size() <= limit) return file.append(text.view());
-  if (!full) {
-    text.clear();
-    format_moment("the file has its full size", since_anchor(steady_clock::now()), 0);
-    text.raw(detail::trace_file::brackets);
-    full = !file.append(text.view());
+// Completes the line that is being made. If the page has no room for it, the page is written.
+inline std::error_code timeline::recording::end_line() noexcept {
+  if (text.size() > file.room()) {
+    std::error_code failed = write_lines();
+    if (!failed) failed = file.turn_page();
+    if (failed) return failed;
   }
-  return std::make_error_code(std::errc::file_too_large);
+  lines_end = text.size();
+  return {};
+}
+
+inline std::error_code timeline::recording::write_lines() noexcept {
+  if (lines_end == 0) return {};
+  const std::error_code failed = file.append(text.view().substr(0, lines_end));
+  text.remove_prefix(lines_end);
+  lines_end = 0;
+  if (!failed) ++pages;
+  return failed;
+}
+
+inline void timeline::recording::say_full() noexcept {
+  full = true;
+  text.clear();
+  lines_end = 0;
+  if (!file.last_page() &&
+      !format_moment("the file has its full size", since_anchor(steady_clock::now()), 0)) {
+    static_cast<void>(write_lines());
+  }
 }
 
 inline void timeline::lose(std::size_t events, const std::error_code& why) noexcept {
@@ -308,10 +307,9 @@ inline void timeline::lose(std::size_t events, const std::error_code& why) noexc
   dropped_ += events;
   from.unreported += events;
   // What gave a row its name may be among the lost.
-  from.moments.named = false;
-  for (auto& of_phase : from.lanes) {
-    for (lane& row : of_phase) row.named = false;
-  }
+  from.moments_named = false;
+  for (detail::viewer_rows& of_phase : from.rows) of_phase.forget_names();
+  if (from.file.at_limit()) from.say_full();
   if (from.told) return;
   from.told = true;
   try {
@@ -322,20 +320,22 @@ inline void timeline::lose(std::size_t events, const std::error_code& why) noexc
   }
 }
 
-inline void timeline::recording::format(const event& one) noexcept {
+inline std::error_code timeline::recording::format(const event& one) noexcept {
   const std::string_view name(names.get() + one.text, one.name_size);
-  if (one.kind == event::moment) {
-    format_moment(name, one.begin, 0);
-    return;
-  }
+  if (one.kind == event::moment) return format_moment(name, one.begin, 0);
   const bool fused = one.kind == event::data_operation;
   const std::size_t of_phase = fused ? static_cast<std::size_t>(phase::data) : one.kind;
-  const std::uint64_t row = find_row(of_phase, one);
+  detail::viewer_rows& of = rows[of_phase];
+  const std::size_t row = of.place(one.begin, one.begin + one.duration);
+  const std::uint64_t number = first_row() + 100 * (of_phase + 1) + row;
+  if (of.needs_name(row)) {
+    if (const auto failed = name_row(number, detail::phase_names[of_phase], row)) return failed;
+  }
   text.raw(",\n{\"name\":\"").escaped(name);
   text.raw(R"(","cat":")").raw(detail::phase_names[of_phase]);
   text.raw(R"(","ph":"X","ts":)").microseconds(one.begin);
   text.raw(R"(,"dur":)").microseconds(one.duration);
-  text.raw(R"(,"pid":)").number(rank).raw(R"(,"tid":)").number(row);
+  text.raw(R"(,"pid":)").number(rank).raw(R"(,"tid":)").number(number);
   text.raw(R"(,"args":{"set":)").number(std::uint64_t{one.set});
   text.raw(R"(,"log_count":)").number(one.log_count);
   if (fused) {
@@ -349,49 +349,33 @@ inline void timeline::recording::format(const event& one) noexcept {
     text.escaped({name.data() + name.size(), one.backend_size}).raw("\"");
   }
   text.raw("}}");
+  return end_line();
 }
 
-inline void timeline::recording::format_moment(std::string_view name, std::int64_t when,
-                                               std::uint64_t lost) noexcept {
-  const std::uint64_t row = first_row() + 1;
-  name_row(moments, row, "events", 0);
+inline std::error_code timeline::recording::format_moment(std::string_view name, std::int64_t when,
+                                                          std::uint64_t lost) noexcept {
+  const std::uint64_t number = first_row() + 1;
+  if (!std::exchange(moments_named, true)) {
+    if (const auto failed = name_row(number, "events", 0)) return failed;
+  }
   text.raw(",\n{\"name\":\"").escaped(name);
   text.raw(R"(","cat":"event","ph":"i","s":"t","ts":)").microseconds(when);
-  text.raw(R"(,"pid":)").number(rank).raw(R"(,"tid":)").number(row);
+  text.raw(R"(,"pid":)").number(rank).raw(R"(,"tid":)").number(number);
   text.raw(R"(,"args":{)");
   if (lost > 0) text.raw(R"("lost":)").number(lost);
   text.raw("}}");
+  return end_line();
 }
 
-// The first row with room; the last one takes what has no room anywhere.
-inline std::uint64_t timeline::recording::find_row(std::size_t of_phase,
-                                                   const event& one) noexcept {
-  std::vector<lane>& rows = lanes[of_phase];
-  const std::int64_t end = one.begin + one.duration;
-  std::size_t at = 0;
-  while (at < rows.size() && !rows[at].take(one.begin, end)) ++at;
-  if (at == rows.size()) {
-    if (at < detail::rows_per_phase) {
-      rows.emplace_back().take(one.begin, end);  // within the capacity
-    } else {
-      --at;
-    }
-  }
-  const std::uint64_t number = first_row() + 100 * (of_phase + 1) + at;
-  name_row(rows[at], number, detail::phase_names[of_phase], at);
-  return number;
-}
-
-inline void timeline::recording::name_row(lane& row, std::uint64_t number, std::string_view name,
-                                          std::size_t nth) noexcept {
-  if (row.named) return;
-  row.named = true;
+inline std::error_code timeline::recording::name_row(std::uint64_t number, std::string_view name,
+                                                     std::size_t nth) noexcept {
   text.raw(",\n").raw(R"({"name":"thread_name","ph":"M","pid":)").number(rank);
   text.raw(R"(,"tid":)").number(number).raw(R"(,"args":{"name":")").raw(name);
   if (nth > 0) text.raw(" ").number(std::uint64_t{nth + 1});
   text.raw("\"}},\n").raw(R"({"name":"thread_sort_index","ph":"M","pid":)").number(rank);
   text.raw(R"(,"tid":)").number(number);
   text.raw(R"(,"args":{"sort_index":)").number(number).raw("}}");
+  return end_line();
 }
 
 }  // namespace cohort::coordination
