@@ -115,7 +115,8 @@ class look_hook {
  public:
   look_hook(const look_hook&) = delete;
   look_hook& operator=(const look_hook&) = delete;
-  virtual void at_look() = 0;
+  /// Returns how many operations it has handed to the engine as complete.
+  virtual std::size_t at_look() = 0;
   /// Now and then while something is pending, if it watches.
   virtual void at_tick(progress::engine::clock::time_point) {}
 
@@ -175,6 +176,11 @@ class request_source : public asio::execution_context::service {
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
+  /// Whether a request that has just been made is complete, as a short send is. Null then.
+  [[nodiscard]] static bool complete_already(MPI_Request& request) {
+    int done = 0;
+    return MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
+  }
   /// Whether nobody waits for a control receive that is posted.
   void set_idle(request_operation& op, bool idle) noexcept;
   /// Calls `hook.at_look()` once, at the next look. That counts as pending until then; call

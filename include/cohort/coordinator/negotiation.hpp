@@ -126,7 +126,7 @@ class negotiation final : public comm::look_hook,
   void step();
   [[nodiscard]] timeline& trace() noexcept { return timeline_; }
 
-  void at_look() override;
+  std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
 
  private:
@@ -159,9 +159,11 @@ class negotiation final : public comm::look_hook,
   int repost_receive(control_operation& op);
   bool received(control_operation& op);
   void take(int from, std::span<const std::byte> message);
+  void advance();
   void flush();
   void send(std::size_t index);
-  int post_fragment(control_operation& op);
+  int post_fragment(std::size_t index, MPI_Request& request);
+  void has_left(std::size_t index);
   bool sent(control_operation& op);
   void control_failed(control_operation& op);
 
@@ -221,6 +223,7 @@ class negotiation final : public comm::look_hook,
   protocol::stall_report last_report_;
   bool has_report_ = false;
   std::size_t deadlines_ = 0;
+  std::size_t completed_ = 0;  // tasks, ever
   clock::time_point warned_{};
 
   std::vector<std::int64_t> compared_;

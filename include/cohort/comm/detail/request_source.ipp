@@ -235,9 +235,8 @@ inline std::size_t request_source::run_hooks() {
     hooks_ = hook->next_;
     hook->waits_ = false;
     pending_.store(pending_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
-    ++done;
     const bool was_last = hook == last;
-    hook->at_look();
+    done += hook->at_look();
     if (was_last) break;
   }
   return done;

@@ -297,6 +297,8 @@ inline bool negotiation::received(control_operation& op) {
     break_down(std::current_exception());
     return false;
   }
+  stay_awake();
+  check_released();
   if (releasing_) return false;
   const int rc = repost_receive(op);
   if (rc == MPI_SUCCESS) return true;
@@ -307,8 +309,17 @@ inline bool negotiation::received(control_operation& op) {
 
 inline void negotiation::take(int from, std::span<const std::byte> message) {
   node_.receive(from, message, nanoseconds(engine_.coarse_now()));
+  advance();
+}
+
+// Messages first: what is started here then overlaps with their way. A burst of submissions comes
+// as one message, so deciding at once separates nothing that could have shared a pack.
+inline void negotiation::advance() {
+  if (done_ != 0) node_.finished(std::exchange(done_, 0));
+  node_.decide();
+  flush();
   perform();
-  touch();
+  flush();
 }
 
 inline void negotiation::flush() {
@@ -324,48 +335,60 @@ inline void negotiation::send(std::size_t index) {
   if (!node_.take_message(to.rank, to.out)) return;
   to.sent = 0;
   to.sending = true;
-  auto* op = new control_operation(*this, index, true);
-  op->peer = to.rank;
-  ++control_operations_;
-  const int rc = post_fragment(*op);
-  if (rc == MPI_SUCCESS) return;
-  to.sending = false;
-  --control_operations_;
-  delete op;
-  mpi::check(rc, "MPI_Isend");
+  MPI_Request request = MPI_REQUEST_NULL;
+  do {
+    mpi::check(post_fragment(index, request), "MPI_Isend");
+    // Short messages have left when MPI returns: they need not wait for a look.
+    if (!comm::request_source::complete_already(request)) {
+      auto* op = new control_operation(*this, index, true);
+      op->peer = to.rank;
+      ++control_operations_;
+      source_.add(request, *op);
+      return;
+    }
+    has_left(index);
+  } while (to.sending);
 }
 
 // The byte before a fragment is overwritten; it has been sent with the fragment before.
-inline int negotiation::post_fragment(control_operation& op) {
-  edge& to = edges_[op.edge_];
+inline int negotiation::post_fragment(std::size_t index, MPI_Request& request) {
+  edge& to = edges_[index];
   const auto most = static_cast<std::size_t>(options_.control_message);
   const std::size_t left = to.out.size() - to.sent;
   const std::size_t bytes = std::min(left, most);
   to.out[to.sent] = bytes < left ? std::byte{1} : std::byte{0};
-  MPI_Request request = MPI_REQUEST_NULL;
   const int rc = mpi::post::isend(to.out.data() + to.sent, static_cast<MPI_Count>(bytes), MPI_BYTE,
                                   to.rank, control_tag, control_.native(), &request);
   if (rc != MPI_SUCCESS) return rc;
   to.sent += bytes < left ? bytes - 1 : bytes;
   ++statistics_.messages_sent;
   statistics_.bytes_sent += bytes;
-  source_.add(request, op);
   return rc;
 }
 
-inline bool negotiation::sent(control_operation& op) {
-  edge& to = edges_[op.edge_];
+/// MPI has taken a fragment: the receiver may have to be woken.
+inline void negotiation::has_left(std::size_t index) {
+  edge& to = edges_[index];
   if (const auto& bells = control_.state()->bells) {
     bells->announce(control_.state()->bell_rank(to.rank));
   }
-  if (to.sent < to.out.size()) {
-    const int rc = post_fragment(op);
-    if (rc == MPI_SUCCESS) return true;
+  to.sending = to.sent < to.out.size();
+}
+
+inline bool negotiation::sent(control_operation& op) {
+  has_left(op.edge_);
+  edge& to = edges_[op.edge_];
+  if (to.sending) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = post_fragment(op.edge_, request);
+    if (rc == MPI_SUCCESS) {
+      source_.add(request, op);
+      return true;
+    }
     op.fail(mpi::make_error(rc));
     control_failed(op);
     return false;
   }
-  to.sending = false;
   if (node_.has_message(to.rank)) touch();
   return false;
 }
@@ -439,7 +462,8 @@ inline neutral_task* negotiation::make_neutral(const protocol::signature& sig) {
   if (!sig.members.empty()) {
     const auto members = parse_members(sig.members);
     if (!members) {
-      throw protocol::protocol_error(protocol::fault::malformed, "a bundle of '" + sig.members + "'");
+      throw protocol::protocol_error(protocol::fault::malformed,
+                                     "a bundle of '" + sig.members + "'");
     }
     one->others.resize(members->size() - 1);
     for (std::size_t i = 0; i < members->size(); ++i) {
@@ -625,8 +649,8 @@ inline void negotiation::data_done(execution& what) noexcept {
     timeline_.data(verb, 0, what.log_count, what.tasks.size(), what.bytes(), what.begun, now,
                    "mpi");
   }
-  done_ += what.tasks.size();
-  touch();
+  if (node_.shape().is_root()) done_ += what.tasks.size();
+  if (done_ != 0 || left_ || plane_.waiting() != 0) touch();
 }
 
 inline void negotiation::data_failed(execution& what, std::error_code why) noexcept {
@@ -672,6 +696,7 @@ inline void negotiation::complete(task& one) noexcept {
     }
   }
   ++(one.error ? statistics_.failed : statistics_.completed);
+  ++completed_;
   engine_.complete(&one);
 }
 
@@ -832,18 +857,18 @@ inline void negotiation::stay_awake() {
   source_.set_idle(*edges_.front().receive, !waits);
 }
 
-inline void negotiation::at_look() {
-  if (!ready_ || broken_) return;
+inline std::size_t negotiation::at_look() {
+  if (!ready_ || broken_) return 0;
+  const std::size_t before = completed_;
   try {
-    if (done_ != 0) node_.finished(std::exchange(done_, 0));
-    node_.decide();
-    perform();
-    flush();
+    advance();
   } catch (...) {
-    return break_down(std::current_exception());
+    break_down(std::current_exception());
+    return completed_ - before;
   }
   stay_awake();
   check_released();
+  return completed_ - before;
 }
 
 inline void negotiation::at_tick(clock::time_point now) {
