@@ -236,7 +236,7 @@ class process_set {
                          std::source_location where = std::source_location::current()) const {
     return start(
         coordination_bundle_body<coordination::op_kind::broadcast>(
-            std::move(members), call_options(), coordination::reduction_code::none, root, where),
+            std::move(members), call_options(), coordination::reduction_code::no_reduction, root, where),
         token);
   }
 

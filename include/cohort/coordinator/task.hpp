@@ -40,7 +40,7 @@ class task : public progress::operation {
  public:
   op_kind kind = op_kind::barrier;
   std::uint8_t flags = 0;
-  reduction_code code = reduction_code::none;
+  reduction_code code = reduction_code::no_reduction;
   int root = -1;
   double prescale = 1;
   double postscale = 1;

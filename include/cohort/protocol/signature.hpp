@@ -37,7 +37,7 @@ inline constexpr std::uint8_t op_kind_count = 11;
 /// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
 /// digests of their types.
 enum class reduction_code : std::uint32_t {
-  none,
+  no_reduction,
   sum,
   average,
   product,
