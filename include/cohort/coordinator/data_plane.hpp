@@ -196,6 +196,14 @@ class data_plane {
   void drop_waiting(Visit visit);
   [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
+  /// Whether everything before a position of the log is complete here.
+  [[nodiscard]] bool complete_before(std::uint64_t log_count) const noexcept {
+    if (!waiting_.empty() && waiting_.front()->log_count < log_count) return false;
+    for (const auto& one : all_) {
+      if (one->started_ && one->log_count < log_count) return false;
+    }
+    return true;
+  }
   template <class Visit>
   void for_each_under_way(Visit visit) {
     for (const auto& one : all_) {

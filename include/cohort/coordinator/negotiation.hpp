@@ -10,6 +10,7 @@
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/task.hpp>
 #include <cohort/coordinator/timeline.hpp>
+#include <cohort/core/ranks.hpp>
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
 
@@ -59,6 +60,14 @@ namespace coordination {
 
 class registry;
 class negotiation;
+class instance_handle;
+
+/// A process set that is being made: what its members say first, and what comes of it.
+struct creation {
+  ranks members;  ///< in the numbers of the instance that makes it
+  std::uint64_t id = 0;  ///< log count of its election; 0 before
+  std::shared_ptr<instance_handle> made;
+};
 
 /// A control message on its way, or the receive for the next one. It frees itself when the engine
 /// delivers it.
@@ -92,6 +101,14 @@ class negotiation final : public comm::look_hook,
   negotiation(const communicator& parent, const coordinator_options& options,
               std::shared_ptr<comm::any_backend> backend);
   ~negotiation() override;
+
+  /// Makes an instance of some ranks; `one.context` is a creation. Ranks that are not listed get
+  /// none, at once. [D2]
+  void add_set(task& one);
+  /// The ranks of this instance, in the numbers of the coordinator that it belongs to.
+  [[nodiscard]] const ranks& members() const noexcept { return members_; }
+  /// This rank among those of the instance that share its node.
+  [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -187,6 +204,10 @@ class negotiation final : public comm::look_hook,
                                             const protocol::action& at) const;
   [[nodiscard]] std::exception_ptr refusal(std::string_view name) const;
   void report(const protocol::stall_report& what);
+  void listed_elected(task& own, std::uint64_t log_count);
+  void confirm_sets();
+  void make_sets();
+  void make_set(creation& one);
 
   void touch();
   void stay_awake();
@@ -205,6 +226,8 @@ class negotiation final : public comm::look_hook,
   std::shared_ptr<comm::any_backend> backend_;
   int rank_;
   int size_;
+  ranks members_;
+  int local_rank_ = 0;
 
   protocol::node node_;
   data_plane plane_;
@@ -217,6 +240,8 @@ class negotiation final : public comm::look_hook,
   task* first_ = nullptr;
   task* last_ = nullptr;
   std::vector<task*> closing_;  // wait for the end
+  std::vector<task*> adding_;   // process sets: elected, earlier operations are not complete
+  std::vector<task*> making_;   // agreed upon by all their members
   std::unordered_map<protocol::entry_index, std::shared_ptr<size_vector>> sizes_;
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
   protocol::call_site site_;

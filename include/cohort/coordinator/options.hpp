@@ -73,7 +73,8 @@ struct call_options {
 };
 
 /// Applies the variables of the environment to what the program has chosen. Throws
-/// error(errc::invalid_argument) that names a variable whose value is no such number.
+/// error(errc::invalid_argument) that names a variable whose value is no such number or out of
+/// range.
 [[nodiscard]] coordinator_options with_environment(coordinator_options chosen);
 
 /// Throws error(errc::invalid_argument) that names the first option outside its range.
@@ -171,7 +172,8 @@ inline coordinator_options with_environment(coordinator_options chosen) {
     const auto bad = [&] {
       return error(errc::invalid_argument,
                    std::string(row.variable) + "=" + text +
-                       (row.time != nullptr ? " is not a number of seconds" : " is not a number"));
+                       (row.time != nullptr ? " is not a number of seconds" : " is not a number") +
+                       " in the range of " + std::string(row.name));
     };
     if (row.time != nullptr) {
       double seconds = 0;
@@ -180,11 +182,15 @@ inline coordinator_options with_environment(coordinator_options chosen) {
           seconds > 3e7) {
         throw bad();
       }
-      row.set(chosen, static_cast<std::uint64_t>(seconds * 1e9));
+      const auto value = static_cast<std::uint64_t>(std::llround(seconds * 1e9));
+      if (value < row.least || value > row.most) throw bad();
+      row.set(chosen, value);
     } else {
       std::uint64_t value = 0;
       const auto [stop, failed] = std::from_chars(text, end, value);
-      if (failed != std::errc{} || stop != end) throw bad();
+      if (failed != std::errc{} || stop != end || value < row.least || value > row.most) {
+        throw bad();
+      }
       row.set(chosen, value);
     }
   }

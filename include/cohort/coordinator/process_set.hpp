@@ -42,6 +42,12 @@ class process_set {
 
   [[nodiscard]] int rank() const noexcept { return (**where_).rank(); }
   [[nodiscard]] int size() const noexcept { return (**where_).size(); }
+  /// The ranks of the set in the coordinator's numbers, in the order of the set.
+  [[nodiscard]] const ranks& members() const noexcept { return (**where_).members(); }
+  /// Whether a rank of the coordinator is in the set.
+  [[nodiscard]] bool contains(int rank) const noexcept { return members().contains(rank); }
+  /// This rank among those of the set that share its node.
+  [[nodiscard]] int local_rank() const noexcept { return (**where_).local_rank(); }
   [[nodiscard]] explicit operator bool() const noexcept { return where_ != nullptr; }
   [[nodiscard]] asio::io_context::executor_type get_executor() const noexcept {
     return (**where_).engine().get_executor();
@@ -268,6 +274,13 @@ class process_set {
     return start(coordination::join_body(), token);
   }
 
+  /// Ends the set: what is pending in it fails with peer_lost_error on every rank. Collective over
+  /// the set, like shutdown, which lets what is pending complete.
+  template <class Token = default_token>
+  auto remove(Token&& token = Token()) const {
+    return start(coordination::shutdown_body(protocol::departure::abandoned), token);
+  }
+
   /// From now on this rank submits nothing. Completes when what it has submitted is complete and
   /// all ranks have left. *Cancellation* ends the await only; where the other ranks stay longer
   /// than `leave_deadline`, it ends with errc::stalled.
@@ -277,6 +290,8 @@ class process_set {
   }
 
  protected:
+  template <class>
+  friend struct coordination::add_set_body;
   explicit process_set(std::shared_ptr<coordination::instance_handle> where) noexcept
       : where_(std::move(where)) {}
   template <class Body, class Token>

@@ -19,6 +19,7 @@
 namespace cohort::coordination {
 
 inline constexpr int control_tag = 0;
+inline constexpr std::size_t longest_name = 65535;
 
 // ---- control operations ------------------------------------------------------------------------
 
@@ -101,11 +102,17 @@ inline negotiation::negotiation(const communicator& parent, const coordinator_op
       backend_(std::move(backend)),
       rank_(parent.rank()),
       size_(parent.size()),
+      members_(ranks::all(parent.size())),
       node_(make_tree(parent, options),
             std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
       plane_(*this, options_, options.slots),
-      timeline_(parent.rank(), parent.size()) {}
+      timeline_(parent.rank(), parent.size()) {
+  if (const auto& bells = parent.state()->bells) {
+    const auto node_of = [&](int rank) { return bells->node_of(parent.state()->bell_rank(rank)); };
+    for (int rank = 0; rank < rank_; ++rank) local_rank_ += node_of(rank) == node_of(rank_) ? 1 : 0;
+  }
+}
 
 inline negotiation::~negotiation() {
   const comm::request_source::guard hold(source_);
@@ -320,6 +327,8 @@ inline void negotiation::advance() {
   flush();
   perform();
   flush();
+  if (!adding_.empty()) confirm_sets();
+  if (!making_.empty()) make_sets();
 }
 
 inline void negotiation::flush() {
@@ -376,6 +385,7 @@ inline void negotiation::has_left(std::size_t index) {
 }
 
 inline bool negotiation::sent(control_operation& op) {
+  if (!making_.empty()) touch();
   has_left(op.edge_);
   edge& to = edges_[op.edge_];
   if (to.sending) {
@@ -501,6 +511,9 @@ inline neutral_task* negotiation::make_neutral(const protocol::signature& sig) {
 }
 
 inline void negotiation::start(const protocol::action& one) {
+  if (node_.name(one.name).listed) {
+    return listed_elected(*reinterpret_cast<task*>(one.token), one.log_count);
+  }
   if (pack_ == nullptr) {
     pack_ = &plane_.make();
     pack_->log_count = one.log_count;
@@ -650,7 +663,7 @@ inline void negotiation::data_done(execution& what) noexcept {
                    "mpi");
   }
   if (node_.shape().is_root()) done_ += what.tasks.size();
-  if (done_ != 0 || left_ || plane_.waiting() != 0) touch();
+  if (done_ != 0 || left_ || plane_.waiting() != 0 || !adding_.empty()) touch();
 }
 
 inline void negotiation::data_failed(execution& what, std::error_code why) noexcept {
@@ -717,8 +730,12 @@ inline void negotiation::submit(task& one, std::string_view name, const protocol
       one.fail(std::make_exception_ptr(error(bad, "'" + std::string(name) + "'")));
     } else if (broken_) {
       one.fail(broken_);
-    } else if (!name.empty() && name.front() == '\x01') {
-      one.fail(std::make_exception_ptr(error(errc::invalid_argument, "a reserved name")));
+    } else if (name.size() > longest_name || (!name.empty() && name.front() == '\x01')) {
+      one.fail(std::make_exception_ptr(
+          error(errc::invalid_argument,
+                name.size() > longest_name
+                    ? "a name of " + std::to_string(name.size()) + " bytes, more than 65535"
+                    : std::string("a reserved name"))));
     } else {
       site_.file.assign(site.file_name());
       site_.line = site.line();
@@ -734,9 +751,10 @@ inline void negotiation::submit(task& one, std::string_view name, const protocol
           one.deadline = clock::now() + deadline;
           ++deadlines_;
         }
+        const bool duplicate = options_.strict && !name.empty() && ++in_use_[one.name] > 1;
         if (one.error) {
           node_.withdraw(one.operation_ref, protocol::withdrawal_reason::invalid);
-        } else if (options_.strict && !name.empty() && ++in_use_[one.name] > 1) {
+        } else if (duplicate) {
           node_.withdraw(one.operation_ref, protocol::withdrawal_reason::duplicate);
         }
         if (!ready_) return;
@@ -838,6 +856,123 @@ inline void negotiation::break_down(const std::exception_ptr& why) {
     if (one.receive != nullptr) source_.cancel(*one.receive);
   }
   check_released();
+}
+
+// ---- process sets ------------------------------------------------------------------------------
+
+inline void negotiation::add_set(task& one) {
+  const auto& record = *static_cast<creation*>(one.context);
+  {
+    const comm::request_source::guard hold(source_);
+    ++statistics_.submitted;
+    protocol::rank_set listed;
+    for (const int rank : record.members) listed.insert(rank);
+    if (broken_) {
+      one.fail(broken_);
+      return complete(one);
+    }
+    if (listed.empty() || listed.back() >= size_) {
+      one.fail(std::make_exception_ptr(
+          error(errc::bad_rank, "add_process_set: ranks " + record.members.str() + " of " +
+                                    std::to_string(size_))));
+      return complete(one);
+    }
+    if (!listed.contains(rank_)) return complete(one);
+    protocol::signature sig;
+    sig.kind = op_kind::barrier;
+    sig.flags = protocol::signature_flag::alone;
+    sig.members = record.members.str();  // in the order given: it decides who is which rank
+    one.kind = op_kind::barrier;
+    const bool confirms = record.id != 0;
+    const std::string name = protocol::listed_name(
+        listed, confirms ? "make " + std::to_string(record.id) : std::string("add"));
+    const auto result = node_.submit(0, name, sig, reinterpret_cast<std::uint64_t>(&one));
+    if (result.status == protocol::submission_status::refused) {
+      one.fail(refusal("add_process_set"));
+      return complete(one);
+    }
+    if (result.status == protocol::submission_status::failed) {
+      one.fail(error_of("add_process_set", "add_process_set", *result.why, protocol::action{}));
+      return complete(one);
+    }
+    one.name = result.name;
+    one.epoch = result.number;
+    one.operation_ref = result.operation;
+    if (!confirms) {
+      one.submitted = engine_.coarse_now();
+      link(one);
+    }
+    if (!ready_) return;
+    source_.at_next_look(*this);
+    stay_awake();
+  }
+  engine_.started();
+}
+
+/// All listed members have asked for it; or have said that what came before is complete.
+inline void negotiation::listed_elected(task& own, std::uint64_t log_count) {
+  auto& record = *static_cast<creation*>(own.context);
+  if (node_.shape().is_root()) {
+    ++done_;
+    touch();
+  }
+  if (record.id == 0) {
+    record.id = log_count;
+    adding_.push_back(&own);
+  } else {
+    own.started = true;
+    making_.push_back(&own);
+  }
+}
+
+inline void negotiation::confirm_sets() {
+  for (std::size_t i = 0; i < adding_.size();) {
+    task& one = *adding_[i];
+    if (!plane_.complete_before(static_cast<creation*>(one.context)->id)) {
+      ++i;
+      continue;
+    }
+    adding_.erase(adding_.begin() + static_cast<std::ptrdiff_t>(i));
+    add_set(one);
+  }
+}
+
+// MPI_Comm_create_group blocks until all members are in it. They are on their way, for each has the
+// decision or will get it; so what this rank has to pass on must have left before.
+inline void negotiation::make_sets() {
+  for (const edge& each : edges_) {
+    if (each.sending || node_.has_message(each.rank)) return;
+  }
+  for (task* one : std::exchange(making_, {})) {
+    try {
+      make_set(*static_cast<creation*>(one->context));
+    } catch (...) {
+      one->fail(std::current_exception());
+    }
+    complete(*one);
+  }
+}
+
+inline void negotiation::make_set(creation& one) {
+  // Not over the communicator of the control messages: Open MPI sends its own with the tag given
+  // here, and a posted control receive would take them.
+  const mpi::comm_ref over(slots_.native());
+  mpi::comm data = over.create(over.group().include(one.members), static_cast<int>(one.id % 32768));
+  mpi::comm exchange = data.dup();
+  mpi::comm slot = data.dup();
+  mpi::comm other_slot = data.dup();
+  communicator control = communicator::adopt(control_, std::move(data), std::move(exchange));
+  communicator slots = communicator::adopt(control_, std::move(slot), std::move(other_slot));
+  coordinator_options options = options_;
+  options.timeline.clear();
+  options.frozen_plan.clear();
+  auto made = std::make_shared<negotiation>(control, options, backend_);
+  made->members_ = one.members;
+  asio::use_service<registry>(engine_.context()).add(made);
+  source_.watch(*made);
+  one.made = std::make_shared<instance_handle>(made);
+  made->control_ = std::move(control);
+  made->slots_made({}, std::move(slots));
 }
 
 // ---- life --------------------------------------------------------------------------------------

@@ -448,10 +448,32 @@ struct join_body {
   }
 };
 
+/// `Set` is process_set, which is declared after this.
+template <class Set>
+struct add_set_body {
+  using signature = void(std::exception_ptr, Set);
+  explicit add_set_body(ranks members) { record.members = std::move(members); }
+  static void start(add_set_body& self, task& of, negotiation& where) {
+    of.context = &self.record;
+    where.add_set(of);
+  }
+  static void cancel(task& of, negotiation& where) {
+    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
+                                                     : protocol::withdrawal_reason::cancelled);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), Set(std::move(record.made)));
+  }
+  creation record;
+};
+
 struct shutdown_body {
   using signature = void(std::exception_ptr);
-  static void start(shutdown_body&, task& of, negotiation& where) {
-    where.leave();
+  explicit shutdown_body(protocol::departure how_ = protocol::departure::drained) : how(how_) {}
+  protocol::departure how;
+  static void start(shutdown_body& self, task& of, negotiation& where) {
+    where.leave(self.how);
     where.wait_closed(of);
   }
   static void cancel(task& of, negotiation& where) { where.stop_waiting(of); }
