@@ -33,12 +33,13 @@ class coordinator : public process_set {
       : process_set(make(world, options,
                          std::make_shared<comm::backend_holder<Backend>>(std::move(backend)))) {}
 
-  /// A set of some of the coordinator's ranks, with log, names and progress of its own; the position
-  /// in the list is the rank in the set. *Collective over* the listed ranks only, which give the same
-  /// list; on any other rank the result is empty, at once. *Errors*: mismatch_error for lists in
-  /// different orders, errc::bad_rank, joined_error and peer_lost_error where a listed rank has
-  /// joined or left. *Cost*: two rounds of negotiation, and four communicators, which the listed
-  /// ranks make in MPI_Comm_create_group and MPI_Comm_dup, blocking for as long as that takes.
+  /// A set of some of the coordinator's ranks, with log, names and progress of its own; the
+  /// position in the list is the rank in the set. *Collective over* the listed ranks only, which
+  /// give the same list; on any other rank the result is empty, at once. *Errors*: mismatch_error
+  /// for lists in different orders, errc::bad_rank, joined_error and peer_lost_error where a listed
+  /// rank has joined or left. *Cost*: two rounds of negotiation, and four communicators, which the
+  /// listed ranks make in MPI_Comm_create_group and MPI_Comm_dup, blocking for as long as that
+  /// takes.
   template <class Token = default_token>
   auto add_process_set(ranks members, Token&& token = Token()) const {
     return start(coordination::add_set_body<process_set>(std::move(members)), token);

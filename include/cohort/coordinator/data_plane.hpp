@@ -10,6 +10,7 @@
 #include <cohort/coordinator/fusion_allocator.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/timeline.hpp>
 #include <cohort/mpi/blocks.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/progress/pool.hpp>
@@ -87,6 +88,14 @@ class execution {
   void start(std::uint32_t slot);
   [[nodiscard]] bool has_started() const noexcept { return started_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Copying into and out of packs, for the timeline.
+  struct span {
+    phase what;
+    clock::time_point begin;
+    clock::time_point end;
+    std::size_t bytes;
+  };
+  [[nodiscard]] const std::vector<span>& spans() const noexcept { return spans_; }
   /// A join's result: the rank with the newest data.
   [[nodiscard]] std::uint64_t newest_rank(int ranks) const noexcept {
     return join_value_ % static_cast<std::uint64_t>(ranks);
@@ -122,6 +131,9 @@ class execution {
   void split();
   void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
                      const task& of) const;
+  [[nodiscard]] std::size_t pack_bytes(const call& what) const noexcept;
+  void fill_pack(const call& what, std::span<std::byte> to);
+  void empty_pack(const call& what, const std::byte* from);
   void post_call(lane& on, MPI_Comm where);
   void finish_call(lane& on);
   void post_alone(lane& on, MPI_Comm where);
@@ -151,6 +163,7 @@ class execution {
   std::optional<mpi::blocks> sent_;
   std::optional<mpi::blocks> received_;
   std::error_code failed_;
+  std::vector<span> spans_;
 };
 
 /// Owns the communicators of an instance and the executions in progress on them. Everything here
@@ -212,6 +225,7 @@ class data_plane {
   }
 
   fusion_allocator fusion;
+  bool traced = false;  ///< note when packs are filled and emptied
 
  private:
   friend class execution;

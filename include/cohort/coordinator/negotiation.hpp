@@ -64,7 +64,7 @@ class instance_handle;
 
 /// A process set that is being made: what its members say first, and what comes of it.
 struct creation {
-  ranks members;  ///< in the numbers of the instance that makes it
+  ranks members;         ///< in the numbers of the instance that makes it
   std::uint64_t id = 0;  ///< log count of its election; 0 before
   std::shared_ptr<instance_handle> made;
 };
@@ -141,7 +141,7 @@ class negotiation final : public comm::look_hook,
   /// Asks who waits for whom; `pending()` has the answer once it has come.
   void ask();
   void step();
-  [[nodiscard]] timeline& trace() noexcept { return timeline_; }
+  [[nodiscard]] timeline& trace() noexcept { return *timeline_; }
 
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
@@ -209,6 +209,11 @@ class negotiation final : public comm::look_hook,
   void make_sets();
   void make_set(creation& one);
 
+  /// A recording needs the time itself, which is stale after a computation otherwise.
+  [[nodiscard]] clock::time_point now() const noexcept {
+    return timeline_->active() ? clock::now() : engine_.coarse_now();
+  }
+  void trace_failure(const task& one, std::string_view name);
   void touch();
   void stay_awake();
   void check_released();
@@ -231,7 +236,8 @@ class negotiation final : public comm::look_hook,
 
   protocol::node node_;
   data_plane plane_;
-  timeline timeline_;
+  std::shared_ptr<timeline> timeline_;  // one for a coordinator and its sets
+  std::uint32_t set_ = 0;               // in it: log count of the set's creation
   std::vector<edge> edges_;
   execution* pack_ = nullptr;  // being filled
   std::size_t done_ = 0;       // operations finished since the root's node was told

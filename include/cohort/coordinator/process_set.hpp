@@ -240,10 +240,10 @@ class process_set {
   template <class Token = default_token>
   auto grouped_broadcast(bundle members, int root, Token&& token = Token(),
                          std::source_location where = std::source_location::current()) const {
-    return start(
-        coordination_bundle_body<coordination::op_kind::broadcast>(
-            std::move(members), call_options(), coordination::reduction_code::no_reduction, root, where),
-        token);
+    return start(coordination_bundle_body<coordination::op_kind::broadcast>(
+                     std::move(members), call_options(), coordination::reduction_code::no_reduction,
+                     root, where),
+                 token);
   }
 
   /// The root's object on every rank: any type of `core/wire.hpp`. Elsewhere `object` only names

@@ -43,6 +43,7 @@ inline void execution::reset() noexcept {
   sent_.reset();
   received_.reset();
   failed_ = {};
+  spans_.clear();
 }
 
 // Tensors lie at multiples of their size, up to a cache line: small ones do not grow.
@@ -129,7 +130,7 @@ inline void execution::add(lane& on, int return_code, const MPI_Request& request
 inline void execution::start(std::uint32_t slot) {
   slot_ = slot;
   started_ = true;
-  begun = plane_.state_->engine.coarse_now();
+  begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
   const auto begin = [this](auto post) {
     lane& on = new_lane();
     try {
@@ -183,6 +184,54 @@ inline bool execution::give_to_backend(lane& on, const comm::collective_call& wh
   return true;
 }
 
+inline std::size_t execution::pack_bytes(const call& what) const noexcept {
+  std::size_t end = 0;
+  for (std::uint32_t i = 0; i < what.tensors; ++i) {
+    const std::size_t bytes = tensors_[what.first + i].first->bytes();
+    end = aligned(end, bytes) + bytes;
+  }
+  return end;
+}
+
+// Scale factors are folded into the copy; gaps are zero, so that no reduction meets rubbish.
+inline void execution::fill_pack(const call& what, std::span<std::byte> to) {
+  const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
+  const bool reduces = tasks.front()->kind == op_kind::all_reduce;
+  std::size_t end = 0;
+  for (std::uint32_t i = 0; i < what.tensors; ++i) {
+    const auto& [each, of] = tensors_[what.first + i];
+    const std::size_t bytes = each->bytes();
+    const std::size_t begin = aligned(end, bytes);
+    if (begin != end) std::memset(to.data() + end, 0, begin - end);
+    if (of->prescale != 1 && reduces) {
+      each->kernels->scale(to.data() + begin, each->in, each->count, of->prescale);
+    } else if (bytes != 0) {
+      std::memcpy(to.data() + begin, each->in, bytes);
+    }
+    end = begin + bytes;
+  }
+  if (end != to.size()) std::memset(to.data() + end, 0, to.size() - end);
+  if (plane_.traced) spans_.push_back({phase::pack, begun_at, clock::now(), to.size()});
+}
+
+inline void execution::empty_pack(const call& what, const std::byte* from) {
+  const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
+  const bool reduces = tasks.front()->kind == op_kind::all_reduce;
+  std::size_t end = 0;
+  for (std::uint32_t i = 0; i < what.tensors; ++i) {
+    const auto& [each, of] = tensors_[what.first + i];
+    const std::size_t bytes = each->bytes();
+    const std::size_t begin = aligned(end, bytes);
+    if (reduces) {
+      finish_values(each->out, from + begin, each->count, *each, *of);
+    } else if (bytes != 0) {
+      std::memcpy(each->out, from + begin, bytes);
+    }
+    end = begin + bytes;
+  }
+  if (plane_.traced) spans_.push_back({phase::unpack, begun_at, clock::now(), end});
+}
+
 // The next call of a fused operation.
 inline void execution::post_call(lane& on, MPI_Comm where) {
   on.call = next_call_++;
@@ -195,30 +244,10 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
   void* out = nullptr;
   std::size_t count = what.count;
   if (what.tensors > 1) {
-    std::size_t end = 0;
-    for (std::uint32_t i = 0; i < what.tensors; ++i) {
-      const std::size_t bytes = tensors_[what.first + i].first->bytes();
-      end = aligned(end, bytes) + bytes;
-    }
-    end = (end + size - 1) / size * size;
+    const std::size_t end = (pack_bytes(what) + size - 1) / size * size;
     on.pack = plane_.fusion.take(end);
     std::byte* to = on.pack.data();
-    if (reduces || is_root) {
-      std::size_t at = 0;
-      for (std::uint32_t i = 0; i < what.tensors; ++i) {
-        const auto& [each, of] = tensors_[what.first + i];
-        const std::size_t bytes = each->bytes();
-        const std::size_t begin = aligned(at, bytes);
-        if (begin != at) std::memset(to + at, 0, begin - at);
-        if (of->prescale != 1 && reduces) {
-          each->kernels->scale(to + begin, each->in, each->count, of->prescale);
-        } else if (bytes != 0) {
-          std::memcpy(to + begin, each->in, bytes);
-        }
-        at = begin + bytes;
-      }
-      if (end != at) std::memset(to + at, 0, end - at);
-    }
+    if (reduces || is_root) fill_pack(what, std::span(to, end));
     in = MPI_IN_PLACE;
     out = to;
     count = end / size;
@@ -250,8 +279,7 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
     const comm::collective_call given{
         comm::collective::broadcast, MPI_IN_PLACE, out, count, MPI_BYTE, MPI_OP_NULL, root};
     if (give_to_backend(on, given)) return;
-    add(on,
-        mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
+    add(on, mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
         request);
   }
 }
@@ -277,21 +305,7 @@ inline void execution::finish_call(lane& on) {
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   const bool is_root = tasks.front()->root == plane_.rank_;
   if (what.tensors > 1) {
-    if (reduces || !is_root) {
-      const std::byte* from = on.pack.data();
-      std::size_t at = 0;
-      for (std::uint32_t i = 0; i < what.tensors; ++i) {
-        const auto& [each, of] = tensors_[what.first + i];
-        const std::size_t bytes = each->bytes();
-        const std::size_t begin = aligned(at, bytes);
-        if (reduces) {
-          finish_values(each->out, from + begin, each->count, *each, *of);
-        } else if (bytes != 0) {
-          std::memcpy(each->out, from + begin, bytes);
-        }
-        at = begin + bytes;
-      }
-    }
+    if (reduces || !is_root) empty_pack(what, on.pack.data());
     on.pack = {};
   } else if (reduces) {
     const auto& [each, of] = tensors_[what.first];

@@ -107,7 +107,7 @@ inline negotiation::negotiation(const communicator& parent, const coordinator_op
             std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
       plane_(*this, options_, options.slots),
-      timeline_(parent.rank(), parent.size()) {
+      timeline_(std::make_shared<timeline>(parent.rank(), parent.size())) {
   if (const auto& bells = parent.state()->bells) {
     const auto node_of = [&](int rank) { return bells->node_of(parent.state()->bell_rank(rank)); };
     for (int rank = 0; rank < rank_; ++rank) local_rank_ += node_of(rank) == node_of(rank_) ? 1 : 0;
@@ -136,7 +136,9 @@ inline std::shared_ptr<negotiation> negotiation::make(const communicator& parent
 
 inline void negotiation::open() {
   if (!options_.timeline.empty()) {
-    if (const std::error_code bad = timeline_.start(options_.timeline)) {
+    timeline_options recording;
+    recording.ring = static_cast<std::size_t>(options_.timeline_ring);
+    if (const std::error_code bad = timeline_->start(options_.timeline, recording)) {
       log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
     }
   }
@@ -448,6 +450,7 @@ inline void negotiation::perform() {
     }
   }
   node_.clear_actions();
+  plane_.traced = timeline_->active();
   plane_.run();
 }
 
@@ -517,7 +520,7 @@ inline void negotiation::start(const protocol::action& one) {
   if (pack_ == nullptr) {
     pack_ = &plane_.make();
     pack_->log_count = one.log_count;
-    pack_->elected = engine_.coarse_now();
+    pack_->elected = now();
   }
   auto* own = reinterpret_cast<task*>(one.token);
   const protocol::entry_record& entry = node_.entry(one.entry);
@@ -553,7 +556,7 @@ inline void negotiation::start_join(const protocol::action& one) {
   what.is_join = true;
   what.log_count = one.log_count;
   what.newest = one.count;
-  what.elected = engine_.coarse_now();
+  what.elected = now();
   task* own = std::exchange(joining_, nullptr);
   if (own != nullptr) own->started = true;
   what.tasks.push_back(own != nullptr ? own : new neutral_task(protocol::signature()));
@@ -568,6 +571,7 @@ inline void negotiation::fail(const protocol::action& one) {
   const std::string_view name =
       is_join ? std::string_view("join") : std::string_view(node_.name(one.name).text);
   const std::string_view verb = is_join ? "join" : protocol::name_of(own->kind);
+  if (timeline_->active()) trace_failure(*own, name);
   own->fail(error_of(name, verb, why, one));
   complete(*own);
 }
@@ -639,31 +643,40 @@ inline void negotiation::close_by_fault() {
 }
 
 inline void negotiation::data_done(execution& what) noexcept {
-  const auto now = engine_.coarse_now();
-  for (task* each : what.tasks) {
-    if (what.is_join) each->number = what.newest_rank(size_);
-    if (each->linked) {
-      if (timeline_.active()) {
-        const std::string_view name =
-            what.is_join ? std::string_view("join") : std::string_view(node_.name(each->name).text);
-        const auto epoch = static_cast<std::uint64_t>(each->epoch);
-        timeline_.span(phase::negotiate, name, epoch, 0, what.log_count, each->submitted,
-                       what.elected);
-        timeline_.span(phase::queue, name, epoch, 0, what.log_count, what.elected, what.begun);
-      }
-      complete(*each);
-    } else {
-      each->destroy();
-    }
-  }
-  if (timeline_.active()) {
+  const bool traced = timeline_->active();
+  const auto end = now();
+  if (traced) {
     const std::string_view verb =
         what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
-    timeline_.data(verb, 0, what.log_count, what.tasks.size(), what.bytes(), what.begun, now,
-                   "mpi");
+    for (const execution::span& one : what.spans()) {
+      timeline_->span(one.what, verb, 0, set_, what.log_count, one.begin, one.end, one.bytes);
+    }
+    timeline_->data(verb, set_, what.log_count, what.tasks.size(), what.bytes(), what.begun, end,
+                    "mpi");
+  }
+  for (task* each : what.tasks) {
+    if (what.is_join) each->number = what.newest_rank(size_);
+    if (!each->linked) {
+      each->destroy();
+      continue;
+    }
+    if (traced) {
+      const std::string_view name =
+          what.is_join ? std::string_view("join") : std::string_view(node_.name(each->name).text);
+      const auto epoch = static_cast<std::uint64_t>(each->epoch);
+      timeline_->span(phase::negotiate, name, epoch, set_, what.log_count, each->submitted,
+                      what.elected);
+      timeline_->span(phase::queue, name, epoch, set_, what.log_count, what.elected, what.begun);
+    }
+    complete(*each);
   }
   if (node_.shape().is_root()) done_ += what.tasks.size();
   if (done_ != 0 || left_ || plane_.waiting() != 0 || !adding_.empty()) touch();
+}
+
+inline void negotiation::trace_failure(const task& one, std::string_view name) {
+  timeline_->span(phase::negotiate, name, static_cast<std::uint64_t>(one.epoch), set_, 0,
+                  one.submitted, now());
 }
 
 inline void negotiation::data_failed(execution& what, std::error_code why) noexcept {
@@ -745,7 +758,7 @@ inline void negotiation::submit(task& one, std::string_view name, const protocol
       one.epoch = result.number;
       if (result.status == protocol::submission_status::pending) {
         one.operation_ref = result.operation;
-        one.submitted = engine_.coarse_now();
+        one.submitted = now();
         link(one);
         if (deadline > std::chrono::nanoseconds::zero()) {
           one.deadline = clock::now() + deadline;
@@ -789,7 +802,7 @@ inline void negotiation::join(task& one) {
     const auto result = node_.join(0, 1);
     if (result.status == protocol::submission_status::pending) {
       joining_ = &one;
-      one.submitted = engine_.coarse_now();
+      one.submitted = now();
       link(one);
       if (ready_) source_.at_next_look(*this);
     } else if (result.status == protocol::submission_status::failed) {
@@ -850,7 +863,7 @@ inline void negotiation::break_down(const std::exception_ptr& why) {
   }
   fail_all(why);
   close_by_fault();
-  timeline_.instant("fault", engine_.coarse_now());
+  timeline_->instant("fault", now());
   releasing_ = true;
   for (const edge& one : edges_) {
     if (one.receive != nullptr) source_.cancel(*one.receive);
@@ -872,9 +885,9 @@ inline void negotiation::add_set(task& one) {
       return complete(one);
     }
     if (listed.empty() || listed.back() >= size_) {
-      one.fail(std::make_exception_ptr(
-          error(errc::bad_rank, "add_process_set: ranks " + record.members.str() + " of " +
-                                    std::to_string(size_))));
+      one.fail(std::make_exception_ptr(error(
+          errc::bad_rank,
+          "add_process_set: ranks " + record.members.str() + " of " + std::to_string(size_))));
       return complete(one);
     }
     if (!listed.contains(rank_)) return complete(one);
@@ -899,7 +912,7 @@ inline void negotiation::add_set(task& one) {
     one.epoch = result.number;
     one.operation_ref = result.operation;
     if (!confirms) {
-      one.submitted = engine_.coarse_now();
+      one.submitted = now();
       link(one);
     }
     if (!ready_) return;
@@ -968,6 +981,8 @@ inline void negotiation::make_set(creation& one) {
   options.frozen_plan.clear();
   auto made = std::make_shared<negotiation>(control, options, backend_);
   made->members_ = one.members;
+  made->timeline_ = timeline_;
+  made->set_ = static_cast<std::uint32_t>(one.id);
   asio::use_service<registry>(engine_.context()).add(made);
   source_.watch(*made);
   one.made = std::make_shared<instance_handle>(made);
@@ -1006,21 +1021,21 @@ inline std::size_t negotiation::at_look() {
   return completed_ - before;
 }
 
-inline void negotiation::at_tick(clock::time_point now) {
+inline void negotiation::at_tick(clock::time_point at) {
   if (closed_) return;
-  timeline_.flush();
+  timeline_->flush();
   if (!ready_ || broken_) return;
   try {
-    if (const auto due = node_.deadline(); due && *due <= nanoseconds(now)) {
-      node_.expire(nanoseconds(now));
+    if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
+      node_.expire(nanoseconds(at));
       touch();
     }
     if (deadlines_ != 0) {
       for (task* each = first_; each != nullptr; each = each->after) {
-        if (each->withdrawn || each->started || each->deadline > now) continue;
+        if (each->withdrawn || each->started || each->deadline > at) continue;
         each->withdrawn = true;
         if (node_.withdraw(each->operation_ref, protocol::withdrawal_reason::deadline,
-                           nanoseconds(now))) {
+                           nanoseconds(at))) {
           touch();
         }
       }
@@ -1029,12 +1044,12 @@ inline void negotiation::at_tick(clock::time_point now) {
     return break_down(std::current_exception());
   }
   if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
-      !first_->started && now - first_->submitted > options_.stall_warning &&
-      now - warned_ > options_.stall_warning) {
-    warned_ = now;
-    if (node_.request_report(nanoseconds(now))) touch();
+      !first_->started && at - first_->submitted > options_.stall_warning &&
+      at - warned_ > options_.stall_warning) {
+    warned_ = at;
+    if (node_.request_report(nanoseconds(at))) touch();
   }
-  if (left_ && now > leave_until_ && !leave_expired_) {
+  if (left_ && at > leave_until_ && !leave_expired_) {
     leave_expired_ = true;
     const std::string text = "rank " + std::to_string(rank_) +
                              ": coordinator: the other ranks have not left in time; its "
@@ -1099,7 +1114,7 @@ inline void negotiation::check_released() {
 
 inline void negotiation::finish_closing() {
   closed_ = true;
-  timeline_.stop();
+  if (set_ == 0) timeline_->stop();
   source_.forget(*this);
   control_ = communicator();
   slots_ = communicator();
@@ -1148,7 +1163,6 @@ inline void negotiation::report(const protocol::stall_report& what) {
   last_report_ = what;
   has_report_ = true;
   std::string text;
-  const auto now = clock::now();
   for (const pending_operation& one : pending()) {
     if (!one.asked || one.started || one.age < options_.stall_warning) continue;
     const auto list = [](const std::vector<int>& ranks) {
@@ -1161,9 +1175,8 @@ inline void negotiation::report(const protocol::stall_report& what) {
             " ms; ready: " + list(one.ready) + "; missing: " + list(one.missing);
     if (!one.unknown.empty()) text += "; unknown: " + list(one.unknown);
   }
-  static_cast<void>(now);
   if (text.empty() || options_.stall_warning <= std::chrono::nanoseconds::zero()) return;
-  timeline_.instant("stall warning", now);
+  timeline_->instant("stall warning", now());
   log::write(log::level::warning,
              "rank " + std::to_string(rank_) + ": coordinator stalled:" + text);
 }
@@ -1171,11 +1184,11 @@ inline void negotiation::report(const protocol::stall_report& what) {
 inline std::vector<pending_operation> negotiation::pending() {
   const comm::request_source::guard hold(source_);
   std::vector<pending_operation> all;
-  const auto now = clock::now();
+  const auto at = clock::now();
   for (const task* each = first_; each != nullptr; each = each->after) {
     pending_operation& one = all.emplace_back();
     one.started = each->started;
-    one.age = now - each->submitted;
+    one.age = at - each->submitted;
     if (each->name == protocol::none) {
       one.name = one.verb = "join";
       continue;
@@ -1206,7 +1219,7 @@ inline coordinator_statistics negotiation::statistics() {
 
 inline void negotiation::step() {
   const comm::request_source::guard hold(source_);
-  timeline_.instant("step", engine_.coarse_now());
+  timeline_->instant("step", now());
 }
 
 }  // namespace cohort::coordination
