@@ -6,4 +6,5 @@
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/coordinator.hpp>
+#include <cohort/coordinator/persistent_group.hpp>
 #include <cohort/coordinator/process_set.hpp>

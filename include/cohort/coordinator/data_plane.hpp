@@ -250,5 +250,3 @@ class data_plane {
 };
 
 }  // namespace cohort::coordination
-
-#include <cohort/coordinator/detail/data_plane.ipp>

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -69,6 +70,34 @@ struct creation {
   std::shared_ptr<instance_handle> made;
 };
 
+/// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its
+/// starts need no message, for every one is the next collective on that communicator. [H1]
+class persistent_state final : private data_plane::client {
+ public:
+  persistent_state(negotiation& owner, const coordinator_options& options)
+      : owner_(owner), plane_(*this, options, 1) {}
+
+  MPI_Comm made = MPI_COMM_NULL;  ///< MPI writes here until the group is elected and done
+
+ private:
+  friend class negotiation;
+  void data_done(execution& what) noexcept override;
+  void data_failed(execution& what, std::error_code why) noexcept override;
+  void end(task& one, std::uint64_t number) noexcept;
+  void push(task& one, std::uint64_t number);
+
+  negotiation& owner_;
+  protocol::signature sig_;  // of a start
+  std::vector<tensor> members_;
+  std::string text_;
+  protocol::name_index name_ = protocol::none;
+  mpi::comm comm_;
+  data_plane plane_;
+  std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [H4]
+  bool removed_ = false;
+  std::deque<std::pair<task*, std::uint64_t>> held_;  // complete, but not yet for sure [H3]
+};
+
 /// A control message on its way, or the receive for the next one. It frees itself when the engine
 /// delivers it.
 class control_operation final : public comm::request_operation {
@@ -105,6 +134,12 @@ class negotiation final : public comm::look_hook,
   /// Makes an instance of some ranks; `one.context` is a creation. Ranks that are not listed get
   /// none, at once. [D2]
   void add_set(task& one);
+  /// Makes a persistent group of the task's tensors; `sig` is that of a start.
+  void add_group(task& one, std::string_view name, protocol::signature sig,
+                 const std::shared_ptr<persistent_state>& group, const std::source_location& site);
+  void start_group(task& one, persistent_state& group);
+  void remove_group(task& one, persistent_state& group, const std::source_location& site);
+
   /// The ranks of this instance, in the numbers of the coordinator that it belongs to.
   [[nodiscard]] const ranks& members() const noexcept { return members_; }
   /// This rank among those of the instance that share its node.
@@ -149,6 +184,7 @@ class negotiation final : public comm::look_hook,
  private:
   friend class control_operation;
   friend class registry;
+  friend class persistent_state;
   struct edge {
     int rank = -1;
     control_operation* receive = nullptr;
@@ -208,6 +244,8 @@ class negotiation final : public comm::look_hook,
   void confirm_sets();
   void make_sets();
   void make_set(creation& one);
+  void group_elected(task& own);
+  void drain_group(const protocol::action& one);
 
   /// A recording needs the time itself, which is stale after a computation otherwise.
   [[nodiscard]] clock::time_point now() const noexcept {
@@ -246,8 +284,9 @@ class negotiation final : public comm::look_hook,
   task* first_ = nullptr;
   task* last_ = nullptr;
   std::vector<task*> closing_;  // wait for the end
-  std::vector<task*> adding_;   // process sets: elected, earlier operations are not complete
-  std::vector<task*> making_;   // agreed upon by all their members
+  std::vector<std::shared_ptr<persistent_state>> groups_;
+  std::vector<task*> adding_;  // process sets: elected, earlier operations are not complete
+  std::vector<task*> making_;  // agreed upon by all their members
   std::unordered_map<protocol::entry_index, std::shared_ptr<size_vector>> sizes_;
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
   protocol::call_site site_;
@@ -306,4 +345,5 @@ class instance_handle {
 }  // namespace coordination
 }  // namespace cohort
 
+#include <cohort/coordinator/detail/data_plane.ipp>
 #include <cohort/coordinator/detail/negotiation.ipp>

@@ -5,6 +5,7 @@
 /// \file Named operations among some ranks.
 
 #include <cohort/coordinator/detail/verbs.hpp>
+#include <cohort/coordinator/persistent_group.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -244,6 +245,21 @@ class process_set {
                      std::move(members), call_options(), coordination::reduction_code::no_reduction,
                      root, where),
                  token);
+  }
+
+  /// A group of tensors that can be started without negotiation, see \ref persistent_group.
+  /// *Cost*: one negotiated operation, and a communicator (MPI_Comm_idup).
+  template <class Op, class Token = default_token>
+  requires reduction<Op>
+  auto make_persistent(bundle members, const Op&, const call_options& options = {},
+                       Token&& token = Token(),
+                       std::source_location where = std::source_location::current()) const {
+    static_assert(coordination::is_known_reduction<Op>,
+                  "a group takes the reductions of cohort::op, not one of your own");
+    coordination::add_group_body<persistent_group> body(std::move(members), options,
+                                                        coordination::code_of<Op>(), -1, where);
+    body.where = where_;
+    return start(std::move(body), token);
   }
 
   /// The root's object on every rank: any type of `core/wire.hpp`. Elsewhere `object` only names

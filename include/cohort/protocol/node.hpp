@@ -89,6 +89,7 @@ class node {
   /// Starts a persistent group without asking anybody: the number of the start, or nothing if it
   /// is refused (H1, H3).
   std::optional<std::uint64_t> start_group(std::uint32_t set, std::string_view name);
+  std::optional<std::uint64_t> start_group(name_index group);
   /// How often this rank has started it; the `detail` of a group_remove (H5).
   [[nodiscard]] std::uint64_t group_starts(std::uint32_t set, std::string_view name) const {
     const name_index known = log_.names.find(set, name);

@@ -443,6 +443,7 @@ inline void negotiation::perform() {
         }
         break;
       case action_kind::drain:
+        drain_group(one);
         break;
       case action_kind::close:
         close_by_fault();
@@ -660,6 +661,7 @@ inline void negotiation::data_done(execution& what) noexcept {
       each->destroy();
       continue;
     }
+    if (protocol::is_persistent(each->kind) && !what.is_join) group_elected(*each);
     if (traced) {
       const std::string_view name =
           what.is_join ? std::string_view("join") : std::string_view(node_.name(each->name).text);
@@ -869,6 +871,139 @@ inline void negotiation::break_down(const std::exception_ptr& why) {
     if (one.receive != nullptr) source_.cancel(*one.receive);
   }
   check_released();
+}
+
+// ---- persistent groups -------------------------------------------------------------------------
+
+inline void negotiation::add_group(task& one, std::string_view name, protocol::signature sig,
+                                   const std::shared_ptr<persistent_state>& group,
+                                   const std::source_location& site) {
+  group->sig_ = sig;
+  group->text_ = name;
+  for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
+  // A creation moves no data: the collective is the making of the communicator.
+  one.kind = sig.kind = op_kind::group_create;
+  one.context = group.get();
+  {
+    const comm::request_source::guard hold(source_);
+    groups_.push_back(group);
+  }
+  submit(one, name, sig, site, std::chrono::nanoseconds::zero());
+}
+
+/// Its communicator is there.
+inline void negotiation::group_elected(task& own) {
+  auto& group = *static_cast<persistent_state*>(own.context);
+  if (own.kind == op_kind::group_remove) {
+    group.removed_ = true;
+    return;
+  }
+  try {
+    group.comm_ = mpi::comm::adopt(group.made);
+  } catch (...) {
+    own.fail(std::current_exception());
+    return;
+  }
+  group.name_ = own.name;
+  group.plane_.open(*control_.state(), rank_, size_, group.comm_.native(),
+                    std::vector<MPI_Comm>{group.comm_.native()}, backend_.get());
+}
+
+inline void negotiation::start_group(task& one, persistent_state& group) {
+  {
+    const comm::request_source::guard hold(source_);
+    ++statistics_.submitted;
+    std::optional<std::uint64_t> number;
+    if (!broken_ && group.name_ != protocol::none && !group.removed_) {
+      number = node_.start_group(group.name_);
+    }
+    if (!number) {
+      one.fail(broken_ ? broken_ : refusal(group.text_));
+      return complete(one);
+    }
+    const protocol::signature& sig = group.sig_;
+    one.kind = sig.kind;
+    one.flags = sig.flags;
+    one.code = static_cast<reduction_code>(sig.reduction);
+    one.prescale = sig.prescale;
+    one.postscale = sig.postscale;
+    one.first = group.members_.front();
+    one.others.assign(group.members_.begin() + 1, group.members_.end());
+    one.name = group.name_;
+    one.epoch = static_cast<protocol::epoch>(*number);
+    one.started = true;
+    one.submitted = now();
+    link(one);
+    group.push(one, *number);
+  }
+  engine_.started();
+}
+
+inline void persistent_state::push(task& one, std::uint64_t number) {
+  one.contributors = static_cast<std::uint64_t>(owner_.size_);
+  execution& what = plane_.make();
+  what.log_count = number;
+  what.elected = owner_.now();
+  what.tasks.push_back(&one);
+  plane_.push(what);
+  plane_.run();
+}
+
+inline void negotiation::remove_group(task& one, persistent_state& group,
+                                      const std::source_location& site) {
+  protocol::signature sig = group.sig_;
+  {
+    const comm::request_source::guard hold(source_);
+    if (group.name_ == protocol::none || group.removed_) {
+      one.fail(refusal(group.text_));
+      return complete(one);
+    }
+    sig.detail = node_.group_starts(0, group.text_);  // [H5]
+  }
+  one.kind = sig.kind = op_kind::group_remove;
+  one.context = &group;
+  submit(one, group.text_, sig, site, std::chrono::nanoseconds::zero());
+}
+
+// [H4] Each rank makes up the starts that others have made, which completes these inside MPI.
+inline void negotiation::drain_group(const protocol::action& one) {
+  for (const auto& group : groups_) {
+    if (group->name_ != one.name) continue;
+    group->good_ = one.count;
+    for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
+      group->push(*make_neutral(group->sig_), number);
+    }
+    for (const auto& [held, number] : std::exchange(group->held_, {})) {
+      group->end(*held, number);
+    }
+  }
+}
+
+inline void persistent_state::end(task& one, std::uint64_t number) noexcept {
+  if (number >= good_) {
+    one.fail(std::make_exception_ptr(
+        peer_lost_error(owner_.node_.log().departed.list(),
+                        "rank " + std::to_string(owner_.rank_) + ": persistent group '" + text_ +
+                            "' start " + std::to_string(number) + ": a rank has left without it")));
+  }
+  owner_.complete(one);
+}
+
+inline void persistent_state::data_done(execution& what) noexcept {
+  for (task* each : what.tasks) {
+    if (!each->linked) {
+      each->destroy();
+    } else if (owner_.node_.holds_group_completions()) {
+      held_.emplace_back(each, what.log_count);
+    } else {
+      end(*each, what.log_count);
+    }
+  }
+  owner_.touch();
+}
+
+inline void persistent_state::data_failed(execution& what, std::error_code why) noexcept {
+  owner_.data_failed(what, why);
 }
 
 // ---- process sets ------------------------------------------------------------------------------
@@ -1097,6 +1232,9 @@ inline void negotiation::stop_waiting(task& one) {
 inline void negotiation::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
   if (plane_.under_way() != 0 || plane_.waiting() != 0) return;
+  for (const auto& group : groups_) {
+    if (group->plane_.under_way() != 0 || group->plane_.waiting() != 0) return;
+  }
   for (const edge& one : edges_) {
     if (one.sending) return;
   }
@@ -1116,6 +1254,7 @@ inline void negotiation::finish_closing() {
   closed_ = true;
   if (set_ == 0) timeline_->stop();
   source_.forget(*this);
+  groups_.clear();
   control_ = communicator();
   slots_ = communicator();
   for (task* each : std::exchange(closing_, {})) engine_.complete(each);

@@ -183,8 +183,11 @@ inline void node::give_up() {
 }
 
 inline std::optional<std::uint64_t> node::start_group(std::uint32_t set, std::string_view text) {
+  return start_group(intern_name(set, text));
+}
+
+inline std::optional<std::uint64_t> node::start_group(name_index name) {
   if (leaving_ || log_.any_leaver() || log_.closed) return std::nullopt;  // [H3]
-  const name_index name = intern_name(set, text);
   if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end()) {
     return std::nullopt;
   }
