@@ -1,0 +1,245 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// Process sets and persistent groups. Part of the executable coordinator.verbs.
+#include <cohort/progress/when_all.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/support.hpp"
+
+namespace {
+
+using cohort_test::caught;
+using cohort_test::coordinated;
+
+cohort::ranks every_second(int size) { return cohort::ranks::stride(0, size, 2); }
+
+}  // namespace
+
+TEST_CASE("a process set of some ranks", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    const auto evens = co_await coord.add_process_set(every_second(coord.size()));
+    if (world.rank() % 2 != 0) {
+      CHECK_FALSE(evens);
+      co_return;
+    }
+    CHECK(evens.size() == (world.size() + 1) / 2);
+    CHECK(evens.rank() == world.rank() / 2);
+    CHECK(evens.local_rank() == evens.rank());
+    CHECK(evens.contains(0));
+    CHECK_FALSE(evens.contains(1));
+    int value = 1;
+    co_await evens.all_reduce("value", value, cohort::op::sum);
+    CHECK(value == evens.size());
+    const std::vector<int> mine(static_cast<std::size_t>(evens.rank()), evens.rank());
+    const auto rows = co_await evens.all_gather("rows", mine);
+    CHECK(rows.size() == static_cast<std::size_t>(evens.size() * (evens.size() - 1) / 2));
+    co_await evens.shutdown();
+  });
+}
+
+TEST_CASE("the list decides who is which rank of a set", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    std::vector<int> backwards(static_cast<std::size_t>(world.size()));
+    std::iota(backwards.rbegin(), backwards.rend(), 0);
+    const auto set = co_await coord.add_process_set(cohort::ranks(backwards));
+    CHECK(set.rank() == world.size() - 1 - world.rank());
+    CHECK(set.members() == cohort::ranks(backwards));
+    int value = world.rank();
+    co_await set.broadcast("root", value, 0);
+    CHECK(value == world.size() - 1);
+  });
+}
+
+TEST_CASE("sets proceed on their own, beside the coordinator's operations", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    // An operation that rank 0 submits last keeps no set waiting.
+    int held = 1;
+    std::optional<cohort::future<void>> waiting;
+    if (world.rank() != 0) {
+      waiting = coord.all_reduce("held", held, cohort::op::sum, cohort::as_future);
+    }
+    const auto all = co_await coord.add_process_set(cohort::ranks::all(world.size()));
+    const auto evens = co_await coord.add_process_set(every_second(world.size()));
+    for (int round = 0; round < 20; ++round) {
+      int a = 1;
+      int b = 1;
+      // The same name in both, submitted in different orders.
+      if ((world.rank() / 2 + round) % 2 == 0) {
+        auto first = all.all_reduce("x", a, cohort::op::sum, cohort::as_future);
+        if (evens) co_await evens.all_reduce("x", b, cohort::op::sum);
+        co_await std::move(first);
+      } else if (evens) {
+        auto first = evens.all_reduce("x", b, cohort::op::sum, cohort::as_future);
+        co_await all.all_reduce("x", a, cohort::op::sum);
+        co_await std::move(first);
+      } else {
+        co_await all.all_reduce("x", a, cohort::op::sum);
+      }
+      CHECK(a == world.size());
+      if (evens) CHECK(b == evens.size());
+    }
+    if (world.rank() == 0) {
+      waiting = coord.all_reduce("held", held, cohort::op::sum, cohort::as_future);
+    }
+    co_await std::move(*waiting);
+    CHECK(held == world.size());
+  });
+}
+
+TEST_CASE("lists that differ are a mismatch", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    std::vector<int> list(static_cast<std::size_t>(world.size()));
+    if (world.rank() == 0) {
+      std::iota(list.rbegin(), list.rend(), 0);
+    } else {
+      std::iota(list.begin(), list.end(), 0);
+    }
+    const auto problem =
+        co_await caught<cohort::mismatch_error>(coord.add_process_set(cohort::ranks(list)));
+    REQUIRE(problem);
+    CHECK(problem->field() == "group members");
+    const auto beyond =
+        co_await cohort_test::code_of(coord.add_process_set(cohort::ranks::all(world.size() + 1)));
+    CHECK(beyond == cohort::errc::bad_rank);
+  });
+}
+
+TEST_CASE("removing a set ends what is pending in it", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
+    if (world.rank() == 0) {
+      co_await set.remove();
+    } else {
+      int value = 1;
+      const auto problem = co_await caught<cohort::peer_lost_error>(
+          set.all_reduce("pending", value, cohort::op::sum));
+      REQUIRE(problem);
+      CHECK(problem->ranks() == std::vector<int>{0});
+      co_await set.remove();
+    }
+    int value = 1;
+    const auto late = co_await cohort_test::code_of(set.all_reduce("late", value, cohort::op::sum));
+    CHECK(late == cohort::errc::not_accepting);
+  });
+}
+
+TEST_CASE("sets are made and removed many times", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    for (int round = 0; round < 100; ++round) {
+      auto set = co_await coord.add_process_set(every_second(world.size()));
+      if (!set) continue;
+      int value = round;
+      co_await set.all_reduce("value", value, cohort::op::max);
+      if (round % 2 == 0) co_await set.shutdown();  // else the last handle goes
+    }
+  });
+}
+
+TEST_CASE("several sets are asked for at once, in another order on each rank",
+          "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    std::vector<cohort::future<cohort::process_set>> asked;
+    for (int i = 0; i < 4; ++i) {
+      // The first ranks, of another number each; the same members twice where ranks are few.
+      const int which = (i + world.rank()) % 4;
+      const int members = std::min(which + 1, world.size());
+      asked.push_back(coord.add_process_set(cohort::ranks::all(members), cohort::as_future));
+    }
+    for (auto& each : asked) {
+      const auto set = co_await std::move(each);
+      if (!set) continue;
+      int value = 1;
+      co_await set.all_reduce("value", value, cohort::op::sum);
+      CHECK(value == set.size());
+    }
+  });
+}
+
+TEST_CASE("persistent groups start in any order without a message", "[coordinator][groups]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    std::vector<float> a(10);
+    std::vector<int> b(20);
+    std::vector<double> large(300000);
+    const auto few = co_await coord.make_persistent(cohort::bundle("few").add("a", a).add("b", b),
+                                                    cohort::op::sum);
+    const auto many = co_await coord.make_persistent(cohort::bundle("many").add("large", large),
+                                                     cohort::op::average);
+    co_await coord.barrier();
+    const auto before = coord.stats().messages_sent;
+    for (int round = 0; round < 30; ++round) {
+      a.assign(10, 1.0F);
+      b.assign(20, world.rank());
+      large.assign(large.size(), world.rank() + round);
+      const bool turned = (world.rank() + round) % 2 != 0;
+      auto first = (turned ? many : few).start(cohort::as_future);
+      co_await (turned ? few : many).start();
+      co_await std::move(first);
+      const int n = world.size();
+      CHECK(a == std::vector<float>(10, static_cast<float>(n)));
+      CHECK(b == std::vector<int>(20, n * (n - 1) / 2));
+      CHECK(large == std::vector<double>(large.size(), (n - 1) / 2.0 + round));
+    }
+    // Sixty starts, and a few messages: the end of the barrier, and ranks that leave already.
+    CHECK(coord.stats().messages_sent - before <= 2 * static_cast<unsigned>(world.size()));
+  });
+}
+
+TEST_CASE("starts of a group pile up", "[coordinator][groups]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    std::vector<long> data(3, 1);
+    const auto group =
+        co_await coord.make_persistent(cohort::bundle("g").add("data", data), cohort::op::max);
+    std::vector<cohort::future<void>> all;
+    for (int i = 0; i < 10; ++i) all.push_back(group.start(cohort::as_future));
+    co_await cohort::when_all(std::move(all));
+    CHECK(data == std::vector<long>(3, 1));
+    static_cast<void>(world);
+  });
+}
+
+TEST_CASE("groups end: removal, unequal starts, joins", "[coordinator][groups]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    std::vector<int> data(3, 1);
+    const auto group =
+        co_await coord.make_persistent(cohort::bundle("g").add("data", data), cohort::op::sum);
+    CHECK(co_await cohort_test::code_of(coord.join()) == cohort::errc::not_accepting);
+    co_await group.start();
+    if (world.size() > 1) {
+      std::optional<cohort::future<void>> extra;
+      if (world.rank() == 0) extra = group.start(cohort::as_future);
+      const auto problem = co_await caught<cohort::mismatch_error>(group.remove());
+      REQUIRE(problem);
+      CHECK(problem->field() == "starts");
+      if (world.rank() != 0) extra = group.start(cohort::as_future);
+      co_await std::move(*extra);
+    }
+    co_await group.remove();
+    CHECK(co_await cohort_test::code_of(group.start()) == cohort::errc::not_accepting);
+    CHECK(co_await coord.join() >= 0);
+  });
+}
+
+TEST_CASE("a start that a leaver lacks ends with peer_lost", "[coordinator][groups]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world);
+    std::vector<int> data(3, 1);
+    const auto group =
+        co_await coord.make_persistent(cohort::bundle("g").add("data", data), cohort::op::sum);
+    co_await group.start();
+    if (world.rank() != 0 || world.size() == 1) {
+      co_await coord.shutdown();
+      co_return;
+    }
+    const auto problem = co_await caught<cohort::peer_lost_error>(group.start());
+    CHECK(problem);
+    co_await coord.shutdown();
+  });
+}
