@@ -254,6 +254,7 @@ class negotiation final : public comm::look_hook,
   void trace_failure(const task& one, std::string_view name);
   void touch();
   void stay_awake();
+  void leave_has_expired();
   void check_released();
   void finish_closing();
   [[nodiscard]] static std::uint64_t nanoseconds(clock::time_point when) noexcept {
@@ -300,6 +301,7 @@ class negotiation final : public comm::look_hook,
   std::vector<std::uint64_t> gathered_;
   std::exception_ptr broken_;
   bool ready_ = false;  // open
+  bool faulted_ = false;  // a data operation has failed here
   bool left_ = false;
   bool releasing_ = false;
   bool closed_ = false;

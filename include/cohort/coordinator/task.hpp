@@ -70,6 +70,7 @@ class task : public progress::operation {
   bool linked = false;
   bool started = false;  ///< elected
   bool withdrawn = false;
+  bool holds_name = false;
 
   [[nodiscard]] std::size_t tensors() const noexcept { return 1 + others.size(); }
   [[nodiscard]] const tensor& operator[](std::size_t i) const noexcept {

@@ -79,6 +79,14 @@ class node {
   /// Cancellation, a deadline, wrong arguments: asks for the operation to fail everywhere. The
   /// awaiter goes on waiting for the action (W2). False if it has been decided already.
   bool withdraw(operation_ref operation, withdrawal_reason reason, std::uint64_t now = 0);
+  /// Another token for an operation that is not decided.
+  void hand_over(operation_ref which, std::uint64_t token) {
+    if (which.slot >= operations_.size()) return;
+    if (operations_[which.slot].turn == which.turn) operations_[which.slot].token = token;
+  }
+  /// Keeps the number of a name that an operation under way has, until `let_go`.
+  void hold(name_index name) noexcept { ++log_.names[name].held_by; }
+  void let_go(name_index name) noexcept { --log_.names[name].held_by; }
   /// Contributes neutral elements from now on, until all have joined.
   submission join(std::uint32_t set, std::uint64_t token);
   /// Submits nothing from now on, in no set (L1). Once.

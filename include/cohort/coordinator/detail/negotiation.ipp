@@ -20,6 +20,12 @@ namespace cohort::coordination {
 
 inline constexpr int control_tag = 0;
 inline constexpr std::size_t longest_name = 65535;
+/// The token of an operation that has ended here before it was decided.
+inline constexpr std::uint64_t nobody = 1;
+
+[[nodiscard]] inline task* task_of(std::uint64_t token) noexcept {
+  return token == nobody ? nullptr : reinterpret_cast<task*>(token);
+}
 
 // ---- control operations ------------------------------------------------------------------------
 
@@ -206,7 +212,8 @@ inline void negotiation::name_differing(std::error_code error) {
   const std::vector<option_row>& table = option_table();
   const std::size_t fields = table.size() + 1;
   std::vector<std::string> names;
-  std::vector<int> others;
+  std::map<std::vector<std::uint64_t>, protocol::rank_set> kinds;  // by the values that differ
+  std::vector<std::vector<std::uint64_t>> differing(static_cast<std::size_t>(size_));
   std::string text = "coordinator options differ between ranks:";
   for (std::size_t field = 0; field < fields; ++field) {
     std::map<std::uint64_t, protocol::rank_set> groups;
@@ -215,16 +222,30 @@ inline void negotiation::name_differing(std::error_code error) {
     }
     if (groups.size() == 1) continue;
     names.emplace_back(field < table.size() ? table[field].name : "frozen_plan");
+    for (const auto& [value, ranks] : groups) {
+      for (const int rank : ranks.list()) {
+        differing[static_cast<std::size_t>(rank)].push_back(value);
+      }
+    }
     text += (names.size() == 1 ? " " : "; ") + names.back() + ":";
     for (const auto& [value, ranks] : groups) {
-      text += " " + std::to_string(value) + " on ranks " + ranks.str() + ",";
-      if (others.empty() && !ranks.contains(0)) others = ranks.list();
+      text += " " + std::to_string(value) + " on " + protocol::detail::ranks_text(ranks) + ",";
     }
     text.pop_back();
   }
   text = "rank " + std::to_string(rank_) + ": " + text;
+  for (int rank = 0; rank < size_; ++rank) {
+    kinds[differing[static_cast<std::size_t>(rank)]].insert(rank);
+  }
   std::vector<mismatch_error::side> sides;
-  sides.push_back({std::move(others), {}, "?"});
+  for (const auto& [values, ranks] : kinds) {
+    mismatch_error::side& one = sides.emplace_back();
+    one.ranks = ranks.list();
+    for (const std::uint64_t value : values) one.values.push_back(std::to_string(value));
+    one.site = "?";
+  }
+  std::sort(sides.begin(), sides.end(),
+            [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });
   break_down(std::make_exception_ptr(mismatch_error(names, std::move(sides), text)));
 }
 
@@ -452,6 +473,7 @@ inline void negotiation::perform() {
   }
   node_.clear_actions();
   plane_.traced = timeline_->active();
+  if (faulted_) close_by_fault();  // what is elected after it is not started here
   plane_.run();
 }
 
@@ -523,13 +545,14 @@ inline void negotiation::start(const protocol::action& one) {
     pack_->log_count = one.log_count;
     pack_->elected = now();
   }
-  auto* own = reinterpret_cast<task*>(one.token);
+  task* own = task_of(one.token);
   const protocol::entry_record& entry = node_.entry(one.entry);
   task* what = own;
   if (own == nullptr) {
     what = make_neutral(entry.sig);
   } else {
-    own->started = true;
+    own->started = own->holds_name = true;
+    node_.hold(own->name);
   }
   what->contributors = one.count;
   pack_->tasks.push_back(what);
@@ -566,7 +589,7 @@ inline void negotiation::start_join(const protocol::action& one) {
 
 inline void negotiation::fail(const protocol::action& one) {
   const bool is_join = one.kind == protocol::action_kind::fail_join;
-  auto* own = is_join ? std::exchange(joining_, nullptr) : reinterpret_cast<task*>(one.token);
+  auto* own = is_join ? std::exchange(joining_, nullptr) : task_of(one.token);
   if (own == nullptr) return;
   const protocol::verdict& why = *node_.verdict_of(one);
   const std::string_view name =
@@ -673,7 +696,7 @@ inline void negotiation::data_done(execution& what) noexcept {
     complete(*each);
   }
   if (node_.shape().is_root()) done_ += what.tasks.size();
-  if (done_ != 0 || left_ || plane_.waiting() != 0 || !adding_.empty()) touch();
+  if (done_ != 0 || left_ || broken_ || plane_.waiting() != 0 || !adding_.empty()) touch();
 }
 
 inline void negotiation::trace_failure(const task& one, std::string_view name) {
@@ -697,6 +720,7 @@ inline void negotiation::data_failed(execution& what, std::error_code why) noexc
   done_ += what.tasks.size();
   node_.data_failed(std::string(verb) + " #" + std::to_string(what.log_count) + ": " +
                     why.message());
+  faulted_ = true;
   close_by_fault();
   touch();
 }
@@ -716,6 +740,7 @@ inline void negotiation::complete(task& one) noexcept {
     (one.before == nullptr ? first_ : one.before->after) = one.after;
     (one.after == nullptr ? last_ : one.after->before) = one.before;
     one.linked = false;
+    if (one.holds_name) node_.let_go(one.name);
     if (one.deadline != clock::time_point::max()) --deadlines_;
     if (options_.strict && one.name != protocol::none) {
       if (const auto used = in_use_.find(one.name); used != in_use_.end()) {
@@ -833,7 +858,17 @@ inline bool negotiation::withdraw(task& one, protocol::withdrawal_reason reason)
     const comm::request_source::guard hold(source_);
     if (!one.linked || one.started || broken_) return false;
     if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
-    if (!ready_) return true;
+    if (!ready_) {
+      // Nobody has heard of it, so it is certain how it ends: it need not wait for that.
+      if (node_.shape().is_root()) {
+        perform();
+      } else if (reason == protocol::withdrawal_reason::cancelled) {
+        node_.hand_over(one.operation_ref, nobody);
+        one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+        complete(one);
+      }
+      return true;
+    }
     source_.at_next_look(*this);
     stay_awake();
   }
@@ -1138,11 +1173,13 @@ inline void negotiation::touch() {
 /// until the doorbell rings.
 inline void negotiation::stay_awake() {
   if (edges_.empty() || edges_.front().receive == nullptr) return;
-  const bool waits = first_ != nullptr || left_ || node_.deadline().has_value();
+  const bool waits =
+      first_ != nullptr || (left_ && !leave_expired_) || node_.deadline().has_value();
   source_.set_idle(*edges_.front().receive, !waits);
 }
 
 inline std::size_t negotiation::at_look() {
+  if (broken_) check_released();
   if (!ready_ || broken_) return 0;
   const std::size_t before = completed_;
   try {
@@ -1159,6 +1196,7 @@ inline std::size_t negotiation::at_look() {
 inline void negotiation::at_tick(clock::time_point at) {
   if (closed_) return;
   timeline_->flush();
+  if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   if (!ready_ || broken_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
@@ -1184,17 +1222,20 @@ inline void negotiation::at_tick(clock::time_point at) {
     warned_ = at;
     if (node_.request_report(nanoseconds(at))) touch();
   }
-  if (left_ && at > leave_until_ && !leave_expired_) {
-    leave_expired_ = true;
-    const std::string text = "rank " + std::to_string(rank_) +
-                             ": coordinator: the other ranks have not left in time; its "
-                             "communicators are kept";
-    log::write(log::level::error, text);
-    for (task* each : std::exchange(closing_, {})) {
-      each->fail(std::make_exception_ptr(error(errc::stalled, text)));
-      engine_.complete(each);
-    }
+}
+
+/// The others may still come; this rank goes on serving them while its loop runs. [L6]
+inline void negotiation::leave_has_expired() {
+  leave_expired_ = true;
+  const std::string text = "rank " + std::to_string(rank_) +
+                           ": coordinator: the other ranks have not left in time; its "
+                           "communicators are kept";
+  log::write(log::level::error, text);
+  for (task* each : std::exchange(closing_, {})) {
+    each->fail(std::make_exception_ptr(error(errc::stalled, text)));
+    engine_.complete(each);
   }
+  stay_awake();
 }
 
 inline void negotiation::leave(protocol::departure how) {
@@ -1215,11 +1256,16 @@ inline void negotiation::leave(protocol::departure how) {
 
 inline void negotiation::wait_closed(task& one) {
   const comm::request_source::guard hold(source_);
-  if (closed_ || leave_expired_) {
-    engine_.complete(&one);
-  } else {
+  if (!closed_ && !leave_expired_) {
     closing_.push_back(&one);
+    return;
   }
+  if (!closed_) {
+    one.fail(std::make_exception_ptr(
+        error(errc::stalled, "rank " + std::to_string(rank_) +
+                                 ": coordinator: the other ranks have not left in time")));
+  }
+  engine_.complete(&one);
 }
 
 inline void negotiation::stop_waiting(task& one) {
@@ -1264,7 +1310,8 @@ inline void negotiation::finish_closing() {
 inline void negotiation::leave_in_place() {
   if (abandoned_) return;
   leave();
-  if (closed_ || engine_.get_executor().running_in_this_thread() || !engine_.context().stopped()) {
+  if (closed_ || !ready_ || engine_.get_executor().running_in_this_thread() ||
+      !engine_.context().stopped()) {
     return;
   }
   engine_.drive_until([this] { return closed_; }, engine_.drain_bound());
@@ -1277,11 +1324,19 @@ inline void registry::shutdown() {
     one->abandoned_ = true;
   }
   for (const auto& one : all_) {
+    if (!one->ready_) continue;  // what opens it are handlers, which do not run any more
     one->engine_.drive_until([&] { return one->closed_; },
                              std::min<std::chrono::nanoseconds>(one->engine_.drain_bound(),
                                                                 one->options_.leave_deadline));
   }
+  // What dies with one operation, a coroutine say, must not wait for another.
   for (const auto& one : all_) {
+    for (task* each = one->first_; each != nullptr; each = each->after) {
+      if (!each->started) each->settle();
+    }
+  }
+  for (const auto& one : all_) {
+    for (task* each : std::exchange(one->closing_, {})) each->destroy();
     for (task* each = one->first_; each != nullptr;) {
       task* const next = each->after;
       if (!each->started) each->destroy();
