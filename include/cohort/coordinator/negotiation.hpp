@@ -81,8 +81,8 @@ class persistent_state final : private data_plane::client {
 
  private:
   friend class negotiation;
-  void data_done(execution& what) noexcept override;
-  void data_failed(execution& what, std::error_code why) noexcept override;
+  inline void data_done(execution& what) noexcept override;
+  inline void data_failed(execution& what, std::error_code why) noexcept override;
   void end(task& one, std::uint64_t number) noexcept;
   void push(task& one, std::uint64_t number);
 
@@ -129,7 +129,7 @@ class negotiation final : public comm::look_hook,
                                            std::shared_ptr<comm::any_backend> backend);
   negotiation(const communicator& parent, const coordinator_options& options,
               std::shared_ptr<comm::any_backend> backend);
-  ~negotiation() override;
+  inline ~negotiation() override;
 
   /// Makes an instance of some ranks; `one.context` is a creation. Ranks that are not listed get
   /// none, at once. [D2]
@@ -178,8 +178,8 @@ class negotiation final : public comm::look_hook,
   void step();
   [[nodiscard]] timeline& trace() noexcept { return *timeline_; }
 
-  std::size_t at_look() override;
-  void at_tick(clock::time_point now) override;
+  inline std::size_t at_look() override;
+  inline void at_tick(clock::time_point now) override;
 
  private:
   friend class control_operation;
@@ -227,8 +227,8 @@ class negotiation final : public comm::look_hook,
   void fail(const protocol::action& one);
   void close_by_fault();
   [[nodiscard]] neutral_task* make_neutral(const protocol::signature& sig);
-  void data_done(execution& what) noexcept override;
-  void data_failed(execution& what, std::error_code why) noexcept override;
+  inline void data_done(execution& what) noexcept override;
+  inline void data_failed(execution& what, std::error_code why) noexcept override;
 
   // tasks
   void link(task& one) noexcept;
@@ -325,7 +325,7 @@ class registry final : public asio::execution_context::service {
   }
 
  private:
-  void shutdown() override;
+  inline void shutdown() override;
   std::vector<std::shared_ptr<negotiation>> all_;
 };
 
