@@ -4,6 +4,7 @@
 
 /// \file `cohort::coordinator`: named collectives in any order on any rank.
 
+#include <cohort/coordinator/negotiation.hpp>
 #include <cohort/coordinator/process_set.hpp>
 
 #include <memory>
@@ -25,11 +26,13 @@ namespace cohort {
 class coordinator : public process_set {
  public:
   coordinator() noexcept {}
-  explicit coordinator(const communicator& world, const coordinator_options& options = {})
+  /// (Templates, so that only who makes a coordinator compiles it.)
+  template <std::same_as<communicator> Communicator>
+  explicit coordinator(const Communicator& world, const coordinator_options& options = {})
       : process_set(make(world, options, nullptr)) {}
   /// With something else than MPI to do the data operations; MPI does what it does not take.
-  template <comm::collective_backend Backend>
-  coordinator(const communicator& world, Backend backend, const coordinator_options& options = {})
+  template <std::same_as<communicator> Communicator, comm::collective_backend Backend>
+  coordinator(const Communicator& world, Backend backend, const coordinator_options& options = {})
       : process_set(make(world, options,
                          std::make_shared<comm::backend_holder<Backend>>(std::move(backend)))) {}
 
@@ -48,21 +51,21 @@ class coordinator : public process_set {
   /// Records from now on to a file of this rank: "trace.json" becomes "trace.3.json" on rank 3.
   /// `scripts/timeline_merge` joins the files. Returns the operating system's error.
   std::error_code start_timeline(const std::string& path) const {
-    coordination::timeline_options options;
-    options.ring = static_cast<std::size_t>(this->options().timeline_ring);
-    return (**where_).trace().start(path, options);
+    return (**where_).start_timeline(path);
   }
-  void stop_timeline() const { (**where_).trace().stop(); }
+  void stop_timeline() const { (**where_).stop_timeline(); }
 
   /// Marks the end of a step, of training for example, in the timeline.
   void step() const { (**where_).step(); }
 
  private:
+  template <class Communicator>
   static std::shared_ptr<coordination::instance_handle> make(
-      const communicator& world, const coordinator_options& options,
+      const Communicator& world, const coordinator_options& options,
       std::shared_ptr<comm::any_backend> backend) {
     return std::make_shared<coordination::instance_handle>(
-        coordination::negotiation::make(world, with_environment(options), std::move(backend)));
+        coordination::negotiation<Communicator>::make(world, with_environment(options),
+                                                      std::move(backend)));
   }
 };
 

@@ -4,7 +4,7 @@
 
 /// \file A submission with its handler: executor, cancellation, memory, completion.
 
-#include <cohort/coordinator/negotiation.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/deadline_record.hpp>
@@ -91,11 +91,11 @@ class named_operation final : public task {
 
   /// After this the operation may be gone.
   void start() {
-    negotiation& instance = **where_;
-    executor_.set(handler_, instance.engine().get_executor());
+    instance& here = **where_;
+    executor_.set(handler_, here.engine().get_executor());
     connect_cancellation();
-    if constexpr (fills_future) future()->belongs_to(instance.engine(), *this, true);
-    Body::start(body_, *this, instance);
+    if constexpr (fills_future) future()->belongs_to(here.engine(), *this, true);
+    Body::start(body_, *this, here);
   }
 
  private:
@@ -172,7 +172,7 @@ struct submitting_body {
       : name(std::move(name_)), options(options_) {}
 
   template <class Self>
-  static void start(Self& self, task& of, negotiation& where) {
+  static void start(Self& self, task& of, instance& where) {
     protocol::signature sig;
     sig.priority = self.options.priority;
     sig.prescale = self.options.prescale;
@@ -188,7 +188,7 @@ struct submitting_body {
     of.postscale = sig.postscale;
     where.submit(of, text, sig, self.name.where(), self.options.deadline);
   }
-  static void cancel(task& of, negotiation& where) {
+  static void cancel(task& of, instance& where) {
     where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
                                                      : protocol::withdrawal_reason::cancelled);
   }

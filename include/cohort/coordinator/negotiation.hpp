@@ -5,12 +5,9 @@
 /// \file One instance of a coordinator on one rank: the protocol's node, its messages over MPI, the
 /// submissions that wait, and the data plane.
 
-#include <cohort/comm/communicator.hpp>
 #include <cohort/coordinator/data_plane.hpp>
-#include <cohort/coordinator/options.hpp>
-#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/timeline.hpp>
-#include <cohort/core/ranks.hpp>
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
 
@@ -28,99 +25,37 @@
 #include <unordered_map>
 #include <vector>
 
-namespace cohort {
+namespace cohort::coordination {
 
-/// What a coordinator has done on this rank since it was made.
-struct coordinator_statistics {
-  std::uint64_t submitted = 0;  ///< operations
-  std::uint64_t completed = 0;  ///< with a result
-  std::uint64_t failed = 0;
-  std::uint64_t packs = 0;          ///< data operations of more than one submission
-  std::uint64_t packed = 0;         ///< submissions in them
-  std::uint64_t messages_sent = 0;  ///< control messages, fragments counted one by one
-  std::uint64_t bytes_sent = 0;     ///< in them
-  std::uint64_t messages_received = 0;
-  std::uint64_t size_exchanges = 0;  ///< of all_gather and all_to_all, where sizes were new
-};
-
-/// An operation that this rank has submitted and that is not complete, as `pending()` tells of it.
-struct pending_operation {
-  std::string name;
-  std::string verb;
-  std::string shape;
-  std::string site;  ///< "file:line"
-  std::chrono::nanoseconds age{};
-  bool started = false;  ///< elected: data are under way
-  bool asked = false;    ///< what follows was found by a stall report
-  std::vector<int> ready;
-  std::vector<int> missing;
-  std::vector<int> unknown;  ///< silent, or behind a silent rank
-};
-
-namespace coordination {
-
-class registry;
-class negotiation;
-class instance_handle;
-
-/// A process set that is being made: what its members say first, and what comes of it.
-struct creation {
-  ranks members;         ///< in the numbers of the instance that makes it
-  std::uint64_t id = 0;  ///< log count of its election; 0 before
-  std::shared_ptr<instance_handle> made;
-};
-
-/// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its
-/// starts need no message, for every one is the next collective on that communicator. [H1]
-class persistent_state final : private data_plane::client {
+/// Keeps the instances of a context alive until they are closed, and abandons them at its end.
+class registry final : public asio::execution_context::service {
  public:
-  persistent_state(negotiation& owner, const coordinator_options& options)
-      : owner_(owner), plane_(*this, options, 1) {}
+  using key_type = registry;
+  static inline asio::execution_context::id id;
+  explicit registry(asio::execution_context& context) : service(context) {}
 
-  MPI_Comm made = MPI_COMM_NULL;  ///< MPI writes here until the group is elected and done
-
- private:
-  friend class negotiation;
-  inline void data_done(execution& what) noexcept override;
-  inline void data_failed(execution& what, std::error_code why) noexcept override;
-  void end(task& one, std::uint64_t number) noexcept;
-  void push(task& one, std::uint64_t number);
-
-  negotiation& owner_;
-  protocol::signature sig_;  // of a start
-  std::vector<tensor> members_;
-  std::string text_;
-  protocol::name_index name_ = protocol::none;
-  mpi::comm comm_;
-  data_plane plane_;
-  std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [H4]
-  bool removed_ = false;
-  std::deque<std::pair<task*, std::uint64_t>> held_;  // complete, but not yet for sure [H3]
-};
-
-/// A control message on its way, or the receive for the next one. It frees itself when the engine
-/// delivers it.
-class control_operation final : public comm::request_operation {
- public:
-  control_operation(negotiation& owner, std::size_t edge, bool sends) noexcept;
-  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
-  static void operator delete(void* block) noexcept {
-    progress::pool::deallocate(block, sizeof(control_operation));
+  void add(std::shared_ptr<instance> one) {
+    std::erase_if(all_, [](const auto& each) { return each->closed(); });
+    all_.push_back(std::move(one));
   }
 
  private:
-  friend class negotiation;
-  static bool advanced(request_operation* base);
-  static void run(operation* base, action what);
-  negotiation* owner_;  // null once it has ended
-  std::size_t edge_;
-  bool sends_;
+  // They stay in the list: what MPI still works on refers to them until the engine has ended.
+  inline void shutdown() override {
+    for (const auto& one : all_) one->abandon();
+    for (const auto& one : all_) one->drive();
+    for (const auto& one : all_) one->settle_tasks();
+    for (const auto& one : all_) one->destroy_tasks();
+  }
+  std::vector<std::shared_ptr<instance>> all_;
 };
 
 /// Everything below runs with the request source locked, which serves all threads.
-class negotiation final : public comm::look_hook,
+template <class Any>
+class negotiation final : public instance,
+                          private comm::look_hook,
                           private data_plane::client,
-                          public std::enable_shared_from_this<negotiation> {
+                          public std::enable_shared_from_this<negotiation<Any>> {
  public:
   /// Over the ranks of `parent`, whose collective order it joins: posts `MPI_Comm_idup` and does
   /// not block [D3]. Throws error(errc::invalid_argument) for options out of range.
@@ -129,62 +64,37 @@ class negotiation final : public comm::look_hook,
                                            std::shared_ptr<comm::any_backend> backend);
   negotiation(const communicator& parent, const coordinator_options& options,
               std::shared_ptr<comm::any_backend> backend);
-  inline ~negotiation() override;
+  ~negotiation() override;
 
-  /// Makes an instance of some ranks; `one.context` is a creation. Ranks that are not listed get
-  /// none, at once. [D2]
-  void add_set(task& one);
-  /// Makes a persistent group of the task's tensors; `sig` is that of a start.
-  void add_group(task& one, std::string_view name, protocol::signature sig,
-                 const std::shared_ptr<persistent_state>& group, const std::source_location& site);
-  void start_group(task& one, persistent_state& group);
-  void remove_group(task& one, persistent_state& group, const std::source_location& site);
-
-  /// The ranks of this instance, in the numbers of the coordinator that it belongs to.
-  [[nodiscard]] const ranks& members() const noexcept { return members_; }
-  /// This rank among those of the instance that share its node.
-  [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
-
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return size_; }
-  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
-  [[nodiscard]] comm::request_source& source() const noexcept { return source_; }
-  [[nodiscard]] const coordinator_options& options() const noexcept { return options_; }
-  [[nodiscard]] const communicator& parent() const noexcept { return parent_; }
-
-  /// Takes a submission. It ends through the engine, exactly once, never inside this call. If the
-  /// task has an error, it is announced and withdrawn everywhere [S3].
   void submit(task& one, std::string_view name, const protocol::signature& sig,
-              const std::source_location& site, std::chrono::nanoseconds deadline);
-  void join(task& one);
-  /// Ends the await; the rank stays joined [J7].
-  void stop_joining(task& one);
-  /// Asks all ranks to forget it; false if it has been decided [W2].
-  bool withdraw(task& one, protocol::withdrawal_reason reason);
-
-  /// From now on this rank submits nothing; what it has submitted still completes.
-  void leave(protocol::departure how = protocol::departure::drained);
-  /// Completes when the instance is gone on this rank.
-  void wait_closed(task& one);
-  void stop_waiting(task& one);
-  /// Leaves and waits in place.
-  void leave_in_place();
-  [[nodiscard]] bool closed() const noexcept { return closed_; }
-
-  [[nodiscard]] std::vector<pending_operation> pending();
-  [[nodiscard]] coordinator_statistics statistics();
-  /// Asks who waits for whom; `pending()` has the answer once it has come.
-  void ask();
-  void step();
-  [[nodiscard]] timeline& trace() noexcept { return *timeline_; }
-
-  inline std::size_t at_look() override;
-  inline void at_tick(clock::time_point now) override;
+              const std::source_location& site, std::chrono::nanoseconds deadline) override;
+  void join(task& one) override;
+  void stop_joining(task& one) override;
+  bool withdraw(task& one, protocol::withdrawal_reason reason) override;
+  void leave(protocol::departure how) override;
+  void wait_closed(task& one) override;
+  void stop_waiting(task& one) override;
+  void leave_in_place() override;
+  void add_set(task& one) override;
+  std::shared_ptr<group_state> add_group(task& one, std::string_view name, protocol::signature sig,
+                                         const std::source_location& site) override;
+  void start_group(task& one, group_state& which) override;
+  void remove_group(task& one, group_state& which, const std::source_location& site) override;
+  [[nodiscard]] std::vector<pending_operation> pending() override;
+  [[nodiscard]] coordinator_statistics statistics() override;
+  void ask() override;
+  void step() override;
+  std::error_code start_timeline(const std::string& path) override;
+  void stop_timeline() override;
+  [[nodiscard]] bool closed() const noexcept override { return closed_; }
+  void abandon() override;
+  void drive() override;
+  void settle_tasks() override;
+  void destroy_tasks() override;
 
  private:
-  friend class control_operation;
-  friend class registry;
-  friend class persistent_state;
+  class control_operation;
+  class persistent_state;
   struct edge {
     int rank = -1;
     control_operation* receive = nullptr;
@@ -194,6 +104,9 @@ class negotiation final : public comm::look_hook,
     std::vector<std::byte> out;
     std::size_t sent = 0;  // bytes of `out`
   };
+
+  std::size_t at_look() override;
+  void at_tick(clock::time_point now) override;
 
   // opening
   void open();
@@ -227,8 +140,8 @@ class negotiation final : public comm::look_hook,
   void fail(const protocol::action& one);
   void close_by_fault();
   [[nodiscard]] neutral_task* make_neutral(const protocol::signature& sig);
-  inline void data_done(execution& what) noexcept override;
-  inline void data_failed(execution& what, std::error_code why) noexcept override;
+  void data_done(execution& what) noexcept override;
+  void data_failed(execution& what, std::error_code why) noexcept override;
 
   // tasks
   void link(task& one) noexcept;
@@ -264,14 +177,8 @@ class negotiation final : public comm::look_hook,
   communicator parent_;
   communicator control_;  // messages on its data, operations posted whole on its exchange
   communicator slots_;    // later parts
-  progress::engine& engine_;
   comm::request_source& source_;
-  coordinator_options options_;
   std::shared_ptr<comm::any_backend> backend_;
-  int rank_;
-  int size_;
-  ranks members_;
-  int local_rank_ = 0;
 
   protocol::node node_;
   data_plane plane_;
@@ -300,7 +207,7 @@ class negotiation final : public comm::look_hook,
   std::vector<std::int64_t> compared_;
   std::vector<std::uint64_t> gathered_;
   std::exception_ptr broken_;
-  bool ready_ = false;  // open
+  bool ready_ = false;    // open
   bool faulted_ = false;  // a data operation has failed here
   bool left_ = false;
   bool releasing_ = false;
@@ -312,40 +219,56 @@ class negotiation final : public comm::look_hook,
   coordinator_statistics statistics_;
 };
 
-/// Keeps the instances of a context alive until they are closed, and abandons them at its end.
-class registry final : public asio::execution_context::service {
+/// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its
+/// starts need no message, for every one is the next collective on that communicator. [H1]
+template <class Any>
+class negotiation<Any>::persistent_state final : public group_state, private data_plane::client {
  public:
-  using key_type = registry;
-  static inline asio::execution_context::id id;
-  explicit registry(asio::execution_context& context) : service(context) {}
+  persistent_state(negotiation& owner, const coordinator_options& options)
+      : owner_(owner), plane_(*this, options, 1) {}
 
-  void add(std::shared_ptr<negotiation> one) {
-    std::erase_if(all_, [](const auto& each) { return each->closed(); });
-    all_.push_back(std::move(one));
+  MPI_Comm made = MPI_COMM_NULL;  ///< MPI writes here until the group is elected and done
+
+ private:
+  friend class negotiation;
+  void data_done(execution& what) noexcept override;
+  void data_failed(execution& what, std::error_code why) noexcept override;
+  void end(task& one, std::uint64_t number) noexcept;
+  void push(task& one, std::uint64_t number);
+
+  negotiation& owner_;
+  protocol::signature sig_;  // of a start
+  std::vector<tensor> members_;
+  std::string text_;
+  protocol::name_index name_ = protocol::none;
+  mpi::comm comm_;
+  data_plane plane_;
+  std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [H4]
+  bool removed_ = false;
+  std::deque<std::pair<task*, std::uint64_t>> held_;  // complete, but not yet for sure [H3]
+};
+
+/// A control message on its way, or the receive for the next one. It frees itself when the engine
+/// delivers it.
+template <class Any>
+class negotiation<Any>::control_operation final : public comm::request_operation {
+ public:
+  control_operation(negotiation& owner, std::size_t edge, bool sends) noexcept;
+  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
+  static void operator delete(void* block) noexcept {
+    progress::pool::deallocate(block, sizeof(control_operation));
   }
 
  private:
-  inline void shutdown() override;
-  std::vector<std::shared_ptr<negotiation>> all_;
+  friend class negotiation;
+  static bool advanced(request_operation* base);
+  static void run(operation* base, action what);
+  negotiation* owner_;  // null once it has ended
+  std::size_t edge_;
+  bool sends_;
 };
 
-/// What the handles of an instance share: with the last of them the rank leaves.
-class instance_handle {
- public:
-  explicit instance_handle(std::shared_ptr<negotiation> instance)
-      : instance_(std::move(instance)) {}
-  instance_handle(const instance_handle&) = delete;
-  instance_handle& operator=(const instance_handle&) = delete;
-  ~instance_handle() { instance_->leave_in_place(); }
-  [[nodiscard]] negotiation& operator*() const noexcept { return *instance_; }
-  [[nodiscard]] negotiation* operator->() const noexcept { return instance_.get(); }
-
- private:
-  std::shared_ptr<negotiation> instance_;
-};
-
-}  // namespace coordination
-}  // namespace cohort
+}  // namespace cohort::coordination
 
 #include <cohort/coordinator/detail/data_plane.ipp>
 #include <cohort/coordinator/detail/negotiation.ipp>

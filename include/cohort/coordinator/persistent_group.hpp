@@ -21,45 +21,44 @@ struct add_group_body : coordination_bundle_body<op_kind::all_reduce> {
   using signature = void(std::exception_ptr, Group);
   using base::base;
 
-  static void start(add_group_body& self, task& of, negotiation& where) {
+  static void start(add_group_body& self, task& of, instance& where) {
     protocol::signature sig;
     sig.prescale = self.options.prescale;
     sig.postscale = self.options.postscale;
     self.describe(of, sig, where);
-    self.state = std::make_shared<persistent_state>(where, where.options());
-    where.add_group(of, self.name.view(), std::move(sig), self.state, self.name.where());
+    self.state = where.add_group(of, self.name.view(), std::move(sig), self.name.where());
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
     Group made(why ? nullptr : std::move(where), std::move(state));
     std::forward<Handler>(handler)(std::move(why), std::move(made));
   }
-  std::shared_ptr<persistent_state> state;
+  std::shared_ptr<group_state> state;
   std::shared_ptr<instance_handle> where;
 };
 
 struct group_start_body {
   using signature = void(std::exception_ptr);
-  explicit group_start_body(std::shared_ptr<persistent_state> of) : state(std::move(of)) {}
-  static void start(group_start_body& self, task& of, negotiation& where) {
+  explicit group_start_body(std::shared_ptr<group_state> of) : state(std::move(of)) {}
+  static void start(group_start_body& self, task& of, instance& where) {
     where.start_group(of, *self.state);
   }
-  static void cancel(task&, negotiation&) {}
+  static void cancel(task&, instance&) {}
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
     std::forward<Handler>(handler)(std::move(why));
   }
-  std::shared_ptr<persistent_state> state;
+  std::shared_ptr<group_state> state;
 };
 
 struct group_remove_body {
   using signature = void(std::exception_ptr);
-  group_remove_body(std::shared_ptr<persistent_state> of, std::source_location site_)
+  group_remove_body(std::shared_ptr<group_state> of, std::source_location site_)
       : state(std::move(of)), site(site_) {}
-  static void start(group_remove_body& self, task& of, negotiation& where) {
+  static void start(group_remove_body& self, task& of, instance& where) {
     where.remove_group(of, *self.state, self.site);
   }
-  static void cancel(task& of, negotiation& where) {
+  static void cancel(task& of, instance& where) {
     where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
                                                      : protocol::withdrawal_reason::cancelled);
   }
@@ -67,7 +66,7 @@ struct group_remove_body {
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
     std::forward<Handler>(handler)(std::move(why));
   }
-  std::shared_ptr<persistent_state> state;
+  std::shared_ptr<group_state> state;
   std::source_location site;
 };
 
@@ -104,10 +103,10 @@ class persistent_group {
   template <class>
   friend struct coordination::add_group_body;
   persistent_group(std::shared_ptr<coordination::instance_handle> where,
-                   std::shared_ptr<coordination::persistent_state> state) noexcept
+                   std::shared_ptr<coordination::group_state> state) noexcept
       : where_(std::move(where)), state_(std::move(state)) {}
   std::shared_ptr<coordination::instance_handle> where_;
-  std::shared_ptr<coordination::persistent_state> state_;
+  std::shared_ptr<coordination::group_state> state_;
 };
 
 }  // namespace cohort

@@ -52,6 +52,7 @@ class task : public progress::operation {
   using result_function = void* (*)(task&, std::span<const std::int64_t> rows);
   result_function make_result = nullptr;
   void* context = nullptr;          ///< for it
+  MPI_Comm* made = nullptr;         ///< group_create: where MPI writes the communicator
   std::vector<std::int64_t> sizes;  ///< all_gather: the own rows; all_to_all: rows for each rank
   std::size_t row_bytes = 0;        ///< of a row of these
 

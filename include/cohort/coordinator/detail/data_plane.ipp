@@ -4,7 +4,7 @@
 
 /// \file Bodies of coordinator/data_plane.hpp.
 
-#include <cohort/coordinator/negotiation.hpp>
+#include <cohort/coordinator/data_plane.hpp>
 
 #include <bit>
 
@@ -379,7 +379,7 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
       break;
     }
     case op_kind::group_create:
-      rc = MPI_Comm_idup(where, &static_cast<persistent_state*>(only.context)->made, &request);
+      rc = MPI_Comm_idup(where, only.made, &request);
       break;
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
       rc = MPI_Ibarrier(where, &request);

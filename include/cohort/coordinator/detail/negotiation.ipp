@@ -29,8 +29,9 @@ inline constexpr std::uint64_t nobody = 1;
 
 // ---- control operations ------------------------------------------------------------------------
 
-inline control_operation::control_operation(negotiation& owner, std::size_t edge,
-                                            bool sends) noexcept
+template <class Any>
+negotiation<Any>::control_operation::control_operation(negotiation& owner, std::size_t edge,
+                                                       bool sends) noexcept
     : request_operation(&run), owner_(&owner), edge_(edge), sends_(sends) {
   advance_ = &advanced;
   advances_failed_ = true;
@@ -39,7 +40,8 @@ inline control_operation::control_operation(negotiation& owner, std::size_t edge
   rank = owner.rank_;
 }
 
-inline bool control_operation::advanced(request_operation* base) {
+template <class Any>
+bool negotiation<Any>::control_operation::advanced(request_operation* base) {
   auto* self = static_cast<control_operation*>(base);
   negotiation& owner = *self->owner_;
   bool goes_on = false;
@@ -57,14 +59,16 @@ inline bool control_operation::advanced(request_operation* base) {
   return goes_on;
 }
 
-inline void control_operation::run(operation* base, action) {
+template <class Any>
+void negotiation<Any>::control_operation::run(operation* base, action) {
   delete static_cast<control_operation*>(base);
 }
 
 // ---- opening -----------------------------------------------------------------------------------
 
-inline protocol::tree negotiation::make_tree(const communicator& parent,
-                                             const coordinator_options& options) {
+template <class Any>
+protocol::tree negotiation<Any>::make_tree(const communicator& parent,
+                                           const coordinator_options& options) {
   const int radix = static_cast<int>(options.radix);
   const auto& bells = parent.state()->bells;
   if (!bells) return protocol::tree::balanced(parent.rank(), parent.size(), radix);
@@ -75,7 +79,8 @@ inline protocol::tree negotiation::make_tree(const communicator& parent,
   return protocol::tree::node_aware(parent.rank(), node_of, radix);
 }
 
-inline protocol::node_options negotiation::node_options_of(const coordinator_options& options) {
+template <class Any>
+protocol::node_options negotiation<Any>::node_options_of(const coordinator_options& options) {
   protocol::node_options result;
   result.cache_capacity = static_cast<std::size_t>(options.cache_capacity);
   result.cache_keep = static_cast<std::size_t>(options.cache_keep);
@@ -99,16 +104,13 @@ inline protocol::node_options negotiation::node_options_of(const coordinator_opt
   return result;
 }
 
-inline negotiation::negotiation(const communicator& parent, const coordinator_options& options,
-                                std::shared_ptr<comm::any_backend> backend)
-    : parent_(parent),
-      engine_(parent.state()->engine),
+template <class Any>
+negotiation<Any>::negotiation(const communicator& parent, const coordinator_options& options,
+                              std::shared_ptr<comm::any_backend> backend)
+    : instance(parent, options),
+      parent_(parent),
       source_(parent.state()->source),
-      options_(options),
       backend_(std::move(backend)),
-      rank_(parent.rank()),
-      size_(parent.size()),
-      members_(ranks::all(parent.size())),
       node_(make_tree(parent, options),
             std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
@@ -120,14 +122,16 @@ inline negotiation::negotiation(const communicator& parent, const coordinator_op
   }
 }
 
-inline negotiation::~negotiation() {
+template <class Any>
+negotiation<Any>::~negotiation() {
   const comm::request_source::guard hold(source_);
   source_.forget(*this);
 }
 
-inline std::shared_ptr<negotiation> negotiation::make(const communicator& parent,
-                                                      const coordinator_options& options,
-                                                      std::shared_ptr<comm::any_backend> backend) {
+template <class Any>
+std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
+    const communicator& parent, const coordinator_options& options,
+    std::shared_ptr<comm::any_backend> backend) {
   if (!parent) throw error(errc::invalid_communicator, "coordinator");
   validate(options);
   auto one = std::make_shared<negotiation>(parent, options, std::move(backend));
@@ -140,7 +144,8 @@ inline std::shared_ptr<negotiation> negotiation::make(const communicator& parent
   return one;
 }
 
-inline void negotiation::open() {
+template <class Any>
+void negotiation<Any>::open() {
   if (!options_.timeline.empty()) {
     timeline_options recording;
     recording.ring = static_cast<std::size_t>(options_.timeline_ring);
@@ -148,19 +153,21 @@ inline void negotiation::open() {
       log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
     }
   }
-  parent_.dup([self = shared_from_this()](std::error_code error, communicator made) {
+  parent_.dup([self = this->shared_from_this()](std::error_code error, communicator made) {
     self->control_made(error, std::move(made));
   });
 }
 
-inline void negotiation::control_made(std::error_code error, communicator made) {
+template <class Any>
+void negotiation<Any>::control_made(std::error_code error, communicator made) {
   if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
   control_ = std::move(made);
   compare_options();
 }
 
 /// The rows of the table, and a digest of the frozen plan.
-inline std::vector<std::uint64_t> negotiation::option_values(const coordinator_options& options) {
+template <class Any>
+std::vector<std::uint64_t> negotiation<Any>::option_values(const coordinator_options& options) {
   std::vector<std::uint64_t> values;
   for (const option_row& row : option_table()) values.push_back(row.get(options));
   std::uint64_t digest = 14695981039346656037U;
@@ -176,7 +183,8 @@ inline std::vector<std::uint64_t> negotiation::option_values(const coordinator_o
 }
 
 // The largest of each value and of its complement: both tell of the same value where all agree.
-inline void negotiation::compare_options() {
+template <class Any>
+void negotiation<Any>::compare_options() {
   for (const std::uint64_t value : option_values(options_)) {
     const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
     compared_.push_back(number);
@@ -184,10 +192,11 @@ inline void negotiation::compare_options() {
   }
   cohort::all_reduce(
       control_, compared_, op::max,
-      [self = shared_from_this()](std::error_code error) { self->options_compared(error); });
+      [self = this->shared_from_this()](std::error_code error) { self->options_compared(error); });
 }
 
-inline void negotiation::options_compared(std::error_code error) {
+template <class Any>
+void negotiation<Any>::options_compared(std::error_code error) {
   if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
   bool same = true;
   for (std::size_t i = 0; i < compared_.size(); i += 2) {
@@ -197,17 +206,18 @@ inline void negotiation::options_compared(std::error_code error) {
     const auto values = std::make_shared<std::vector<std::uint64_t>>(option_values(options_));
     gathered_.resize(values->size() * static_cast<std::size_t>(size_));
     cohort::all_gather(control_, *values, gathered_,
-                       [self = shared_from_this(), values](std::error_code failed) {
+                       [self = this->shared_from_this(), values](std::error_code failed) {
                          self->name_differing(failed);
                        });
     return;
   }
-  control_.dup([self = shared_from_this()](std::error_code failed, communicator made) {
+  control_.dup([self = this->shared_from_this()](std::error_code failed, communicator made) {
     self->slots_made(failed, std::move(made));
   });
 }
 
-inline void negotiation::name_differing(std::error_code error) {
+template <class Any>
+void negotiation<Any>::name_differing(std::error_code error) {
   if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
   const std::vector<option_row>& table = option_table();
   const std::size_t fields = table.size() + 1;
@@ -249,7 +259,8 @@ inline void negotiation::name_differing(std::error_code error) {
   break_down(std::make_exception_ptr(mismatch_error(names, std::move(sides), text)));
 }
 
-inline void negotiation::slots_made(std::error_code error, communicator made) {
+template <class Any>
+void negotiation<Any>::slots_made(std::error_code error, communicator made) {
   if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
   slots_ = std::move(made);
   const comm::request_source::guard hold(source_);
@@ -280,7 +291,8 @@ inline void negotiation::slots_made(std::error_code error, communicator made) {
 //
 // A message is one byte, 1 if it goes on in the next one, and bytes of the protocol. [T1]
 
-inline void negotiation::post_receive(std::size_t index) {
+template <class Any>
+void negotiation<Any>::post_receive(std::size_t index) {
   auto* op = new control_operation(*this, index, false);
   ++control_operations_;
   edges_[index].receive = op;
@@ -293,7 +305,8 @@ inline void negotiation::post_receive(std::size_t index) {
   mpi::check(rc, "MPI_Irecv");
 }
 
-inline int negotiation::repost_receive(control_operation& op) {
+template <class Any>
+int negotiation<Any>::repost_receive(control_operation& op) {
   edge& from = edges_[op.edge_];
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = mpi::post::irecv(from.in.data(), static_cast<MPI_Count>(from.in.size()), MPI_BYTE,
@@ -302,7 +315,8 @@ inline int negotiation::repost_receive(control_operation& op) {
   return rc;
 }
 
-inline bool negotiation::received(control_operation& op) {
+template <class Any>
+bool negotiation<Any>::received(control_operation& op) {
   edge& from = edges_[op.edge_];
   int count = 0;
   MPI_Get_count(&op.status, MPI_BYTE, &count);
@@ -337,14 +351,16 @@ inline bool negotiation::received(control_operation& op) {
   return false;
 }
 
-inline void negotiation::take(int from, std::span<const std::byte> message) {
+template <class Any>
+void negotiation<Any>::take(int from, std::span<const std::byte> message) {
   node_.receive(from, message, nanoseconds(engine_.coarse_now()));
   advance();
 }
 
 // Messages first: what is started here then overlaps with their way. A burst of submissions comes
 // as one message, so deciding at once separates nothing that could have shared a pack.
-inline void negotiation::advance() {
+template <class Any>
+void negotiation<Any>::advance() {
   if (done_ != 0) node_.finished(std::exchange(done_, 0));
   node_.decide();
   flush();
@@ -354,13 +370,15 @@ inline void negotiation::advance() {
   if (!making_.empty()) make_sets();
 }
 
-inline void negotiation::flush() {
+template <class Any>
+void negotiation<Any>::flush() {
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     if (!edges_[i].sending && node_.has_message(edges_[i].rank)) send(i);
   }
 }
 
-inline void negotiation::send(std::size_t index) {
+template <class Any>
+void negotiation<Any>::send(std::size_t index) {
   edge& to = edges_[index];
   to.out.clear();
   to.out.push_back(std::byte{0});
@@ -383,7 +401,8 @@ inline void negotiation::send(std::size_t index) {
 }
 
 // The byte before a fragment is overwritten; it has been sent with the fragment before.
-inline int negotiation::post_fragment(std::size_t index, MPI_Request& request) {
+template <class Any>
+int negotiation<Any>::post_fragment(std::size_t index, MPI_Request& request) {
   edge& to = edges_[index];
   const auto most = static_cast<std::size_t>(options_.control_message);
   const std::size_t left = to.out.size() - to.sent;
@@ -399,7 +418,8 @@ inline int negotiation::post_fragment(std::size_t index, MPI_Request& request) {
 }
 
 /// MPI has taken a fragment: the receiver may have to be woken.
-inline void negotiation::has_left(std::size_t index) {
+template <class Any>
+void negotiation<Any>::has_left(std::size_t index) {
   edge& to = edges_[index];
   if (const auto& bells = control_.state()->bells) {
     bells->announce(control_.state()->bell_rank(to.rank));
@@ -407,7 +427,8 @@ inline void negotiation::has_left(std::size_t index) {
   to.sending = to.sent < to.out.size();
 }
 
-inline bool negotiation::sent(control_operation& op) {
+template <class Any>
+bool negotiation<Any>::sent(control_operation& op) {
   if (!making_.empty()) touch();
   has_left(op.edge_);
   edge& to = edges_[op.edge_];
@@ -428,7 +449,8 @@ inline bool negotiation::sent(control_operation& op) {
 
 // MPI says that a message cannot be sent or received: the instance ends here, as when a member
 // dies. A cancelled receive is the end that was asked for.
-inline void negotiation::control_failed(control_operation& op) {
+template <class Any>
+void negotiation<Any>::control_failed(control_operation& op) {
   if (op.sends_) edges_[op.edge_].sending = false;
   if (releasing_ || closed_) return;
   const int peer = edges_[op.edge_].rank;
@@ -440,7 +462,8 @@ inline void negotiation::control_failed(control_operation& op) {
 
 // ---- what the log says -------------------------------------------------------------------------
 
-inline void negotiation::perform() {
+template <class Any>
+void negotiation<Any>::perform() {
   using protocol::action_kind;
   for (std::size_t i = 0; i < node_.actions().size(); ++i) {
     const protocol::action one = node_.actions()[i];
@@ -467,7 +490,7 @@ inline void negotiation::perform() {
         drain_group(one);
         break;
       case action_kind::close:
-        close_by_fault();
+        if (one.detail != protocol::none) close_by_fault();
         break;
     }
   }
@@ -477,7 +500,8 @@ inline void negotiation::perform() {
   plane_.run();
 }
 
-inline neutral_task* negotiation::make_neutral(const protocol::signature& sig) {
+template <class Any>
+neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
   auto one = std::make_unique<neutral_task>(sig);
   const std::size_t count = static_cast<std::size_t>(sig.dimensions.elements());
   tensor& only = one->first;
@@ -536,7 +560,8 @@ inline neutral_task* negotiation::make_neutral(const protocol::signature& sig) {
   return one.release();
 }
 
-inline void negotiation::start(const protocol::action& one) {
+template <class Any>
+void negotiation<Any>::start(const protocol::action& one) {
   if (node_.name(one.name).listed) {
     return listed_elected(*reinterpret_cast<task*>(one.token), one.log_count);
   }
@@ -575,7 +600,8 @@ inline void negotiation::start(const protocol::action& one) {
   plane_.push(*std::exchange(pack_, nullptr));
 }
 
-inline void negotiation::start_join(const protocol::action& one) {
+template <class Any>
+void negotiation<Any>::start_join(const protocol::action& one) {
   execution& what = plane_.make();
   what.is_join = true;
   what.log_count = one.log_count;
@@ -587,7 +613,8 @@ inline void negotiation::start_join(const protocol::action& one) {
   plane_.push(what);
 }
 
-inline void negotiation::fail(const protocol::action& one) {
+template <class Any>
+void negotiation<Any>::fail(const protocol::action& one) {
   const bool is_join = one.kind == protocol::action_kind::fail_join;
   auto* own = is_join ? std::exchange(joining_, nullptr) : task_of(one.token);
   if (own == nullptr) return;
@@ -600,9 +627,10 @@ inline void negotiation::fail(const protocol::action& one) {
   complete(*own);
 }
 
-inline std::exception_ptr negotiation::error_of(std::string_view name, std::string_view verb,
-                                                const protocol::verdict& why,
-                                                const protocol::action& at) const {
+template <class Any>
+std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string_view verb,
+                                              const protocol::verdict& why,
+                                              const protocol::action& at) const {
   using protocol::failure_kind;
   std::string text =
       "rank " + std::to_string(rank_) + ": " + std::string(verb) + " " + describe(name, why);
@@ -650,7 +678,8 @@ inline std::exception_ptr negotiation::error_of(std::string_view name, std::stri
 }
 
 // After a fault what is elected and has not started here will never run.
-inline void negotiation::close_by_fault() {
+template <class Any>
+void negotiation<Any>::close_by_fault() {
   if (pack_ != nullptr) plane_.push(*std::exchange(pack_, nullptr));
   plane_.drop_waiting([this](execution& one) {
     for (task* each : one.tasks) {
@@ -666,7 +695,8 @@ inline void negotiation::close_by_fault() {
   });
 }
 
-inline void negotiation::data_done(execution& what) noexcept {
+template <class Any>
+void negotiation<Any>::data_done(execution& what) noexcept {
   const bool traced = timeline_->active();
   const auto end = now();
   if (traced) {
@@ -699,12 +729,14 @@ inline void negotiation::data_done(execution& what) noexcept {
   if (done_ != 0 || left_ || broken_ || plane_.waiting() != 0 || !adding_.empty()) touch();
 }
 
-inline void negotiation::trace_failure(const task& one, std::string_view name) {
+template <class Any>
+void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
   timeline_->span(phase::negotiate, name, static_cast<std::uint64_t>(one.epoch), set_, 0,
                   one.submitted, now());
 }
 
-inline void negotiation::data_failed(execution& what, std::error_code why) noexcept {
+template <class Any>
+void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
   const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
   const std::string text = "rank " + std::to_string(rank_) + ": " + std::string(verb) + " #" +
                            std::to_string(what.log_count) + ": " + why.message();
@@ -727,7 +759,8 @@ inline void negotiation::data_failed(execution& what, std::error_code why) noexc
 
 // ---- tasks -------------------------------------------------------------------------------------
 
-inline void negotiation::link(task& one) noexcept {
+template <class Any>
+void negotiation<Any>::link(task& one) noexcept {
   one.before = last_;
   one.after = nullptr;
   (last_ == nullptr ? first_ : last_->after) = &one;
@@ -735,7 +768,8 @@ inline void negotiation::link(task& one) noexcept {
   one.linked = true;
 }
 
-inline void negotiation::complete(task& one) noexcept {
+template <class Any>
+void negotiation<Any>::complete(task& one) noexcept {
   if (one.linked) {
     (one.before == nullptr ? first_ : one.before->after) = one.after;
     (one.after == nullptr ? last_ : one.after->before) = one.before;
@@ -753,14 +787,15 @@ inline void negotiation::complete(task& one) noexcept {
   engine_.complete(&one);
 }
 
-inline std::exception_ptr negotiation::refusal(std::string_view name) const {
+template <class Any>
+std::exception_ptr negotiation<Any>::refusal(std::string_view name) const {
   return std::make_exception_ptr(error(
       errc::not_accepting, "rank " + std::to_string(rank_) + ": '" + std::string(name) + "'"));
 }
 
-inline void negotiation::submit(task& one, std::string_view name, const protocol::signature& sig,
-                                const std::source_location& site,
-                                std::chrono::nanoseconds deadline) {
+template <class Any>
+void negotiation<Any>::submit(task& one, std::string_view name, const protocol::signature& sig,
+                              const std::source_location& site, std::chrono::nanoseconds deadline) {
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
@@ -818,7 +853,8 @@ inline void negotiation::submit(task& one, std::string_view name, const protocol
   engine_.started();
 }
 
-inline void negotiation::join(task& one) {
+template <class Any>
+void negotiation<Any>::join(task& one) {
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
@@ -844,7 +880,8 @@ inline void negotiation::join(task& one) {
   engine_.started();
 }
 
-inline void negotiation::stop_joining(task& one) {
+template <class Any>
+void negotiation<Any>::stop_joining(task& one) {
   const comm::request_source::guard hold(source_);
   if (joining_ != &one) return;
   joining_ = nullptr;
@@ -853,7 +890,8 @@ inline void negotiation::stop_joining(task& one) {
   stay_awake();
 }
 
-inline bool negotiation::withdraw(task& one, protocol::withdrawal_reason reason) {
+template <class Any>
+bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
   {
     const comm::request_source::guard hold(source_);
     if (!one.linked || one.started || broken_) return false;
@@ -876,7 +914,8 @@ inline bool negotiation::withdraw(task& one, protocol::withdrawal_reason reason)
   return true;
 }
 
-inline void negotiation::fail_all(const std::exception_ptr& why) {
+template <class Any>
+void negotiation<Any>::fail_all(const std::exception_ptr& why) {
   for (task* each = first_; each != nullptr;) {
     task* const next = each->after;
     if (!each->started) {
@@ -888,7 +927,8 @@ inline void negotiation::fail_all(const std::exception_ptr& why) {
 }
 
 /// Nothing can be negotiated here any more.
-inline void negotiation::break_down(const std::exception_ptr& why) {
+template <class Any>
+void negotiation<Any>::break_down(const std::exception_ptr& why) {
   const comm::request_source::guard hold(source_);
   if (broken_) return;
   broken_ = why;
@@ -910,24 +950,29 @@ inline void negotiation::break_down(const std::exception_ptr& why) {
 
 // ---- persistent groups -------------------------------------------------------------------------
 
-inline void negotiation::add_group(task& one, std::string_view name, protocol::signature sig,
-                                   const std::shared_ptr<persistent_state>& group,
-                                   const std::source_location& site) {
+template <class Any>
+std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_view name,
+                                                         protocol::signature sig,
+                                                         const std::source_location& site) {
+  auto group = std::make_shared<persistent_state>(*this, options_);
   group->sig_ = sig;
   group->text_ = name;
   for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
   // A creation moves no data: the collective is the making of the communicator.
   one.kind = sig.kind = op_kind::group_create;
   one.context = group.get();
+  one.made = &group->made;
   {
     const comm::request_source::guard hold(source_);
     groups_.push_back(group);
   }
   submit(one, name, sig, site, std::chrono::nanoseconds::zero());
+  return group;
 }
 
 /// Its communicator is there.
-inline void negotiation::group_elected(task& own) {
+template <class Any>
+void negotiation<Any>::group_elected(task& own) {
   auto& group = *static_cast<persistent_state*>(own.context);
   if (own.kind == op_kind::group_remove) {
     group.removed_ = true;
@@ -944,7 +989,9 @@ inline void negotiation::group_elected(task& own) {
                     std::vector<MPI_Comm>{group.comm_.native()}, backend_.get());
 }
 
-inline void negotiation::start_group(task& one, persistent_state& group) {
+template <class Any>
+void negotiation<Any>::start_group(task& one, group_state& which) {
+  auto& group = static_cast<persistent_state&>(which);
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
@@ -974,7 +1021,8 @@ inline void negotiation::start_group(task& one, persistent_state& group) {
   engine_.started();
 }
 
-inline void persistent_state::push(task& one, std::uint64_t number) {
+template <class Any>
+void negotiation<Any>::persistent_state::push(task& one, std::uint64_t number) {
   one.contributors = static_cast<std::uint64_t>(owner_.size_);
   execution& what = plane_.make();
   what.log_count = number;
@@ -984,8 +1032,10 @@ inline void persistent_state::push(task& one, std::uint64_t number) {
   plane_.run();
 }
 
-inline void negotiation::remove_group(task& one, persistent_state& group,
-                                      const std::source_location& site) {
+template <class Any>
+void negotiation<Any>::remove_group(task& one, group_state& which,
+                                    const std::source_location& site) {
+  auto& group = static_cast<persistent_state&>(which);
   protocol::signature sig = group.sig_;
   {
     const comm::request_source::guard hold(source_);
@@ -1001,7 +1051,8 @@ inline void negotiation::remove_group(task& one, persistent_state& group,
 }
 
 // [H4] Each rank makes up the starts that others have made, which completes these inside MPI.
-inline void negotiation::drain_group(const protocol::action& one) {
+template <class Any>
+void negotiation<Any>::drain_group(const protocol::action& one) {
   for (const auto& group : groups_) {
     if (group->name_ != one.name) continue;
     group->good_ = one.count;
@@ -1014,7 +1065,8 @@ inline void negotiation::drain_group(const protocol::action& one) {
   }
 }
 
-inline void persistent_state::end(task& one, std::uint64_t number) noexcept {
+template <class Any>
+void negotiation<Any>::persistent_state::end(task& one, std::uint64_t number) noexcept {
   if (number >= good_) {
     one.fail(std::make_exception_ptr(
         peer_lost_error(owner_.node_.log().departed.list(),
@@ -1024,7 +1076,8 @@ inline void persistent_state::end(task& one, std::uint64_t number) noexcept {
   owner_.complete(one);
 }
 
-inline void persistent_state::data_done(execution& what) noexcept {
+template <class Any>
+void negotiation<Any>::persistent_state::data_done(execution& what) noexcept {
   for (task* each : what.tasks) {
     if (!each->linked) {
       each->destroy();
@@ -1037,13 +1090,16 @@ inline void persistent_state::data_done(execution& what) noexcept {
   owner_.touch();
 }
 
-inline void persistent_state::data_failed(execution& what, std::error_code why) noexcept {
+template <class Any>
+void negotiation<Any>::persistent_state::data_failed(execution& what,
+                                                     std::error_code why) noexcept {
   owner_.data_failed(what, why);
 }
 
 // ---- process sets ------------------------------------------------------------------------------
 
-inline void negotiation::add_set(task& one) {
+template <class Any>
+void negotiation<Any>::add_set(task& one) {
   const auto& record = *static_cast<creation*>(one.context);
   {
     const comm::request_source::guard hold(source_);
@@ -1093,7 +1149,8 @@ inline void negotiation::add_set(task& one) {
 }
 
 /// All listed members have asked for it; or have said that what came before is complete.
-inline void negotiation::listed_elected(task& own, std::uint64_t log_count) {
+template <class Any>
+void negotiation<Any>::listed_elected(task& own, std::uint64_t log_count) {
   auto& record = *static_cast<creation*>(own.context);
   if (node_.shape().is_root()) {
     ++done_;
@@ -1108,7 +1165,8 @@ inline void negotiation::listed_elected(task& own, std::uint64_t log_count) {
   }
 }
 
-inline void negotiation::confirm_sets() {
+template <class Any>
+void negotiation<Any>::confirm_sets() {
   for (std::size_t i = 0; i < adding_.size();) {
     task& one = *adding_[i];
     if (!plane_.complete_before(static_cast<creation*>(one.context)->id)) {
@@ -1122,7 +1180,8 @@ inline void negotiation::confirm_sets() {
 
 // MPI_Comm_create_group blocks until all members are in it. They are on their way, for each has the
 // decision or will get it; so what this rank has to pass on must have left before.
-inline void negotiation::make_sets() {
+template <class Any>
+void negotiation<Any>::make_sets() {
   for (const edge& each : edges_) {
     if (each.sending || node_.has_message(each.rank)) return;
   }
@@ -1136,7 +1195,8 @@ inline void negotiation::make_sets() {
   }
 }
 
-inline void negotiation::make_set(creation& one) {
+template <class Any>
+void negotiation<Any>::make_set(creation& one) {
   // Not over the communicator of the control messages: Open MPI sends its own with the tag given
   // here, and a posted control receive would take them.
   const mpi::comm_ref over(slots_.native());
@@ -1163,7 +1223,8 @@ inline void negotiation::make_set(creation& one) {
 // ---- life --------------------------------------------------------------------------------------
 
 /// With the guard held.
-inline void negotiation::touch() {
+template <class Any>
+void negotiation<Any>::touch() {
   if (!ready_ || closed_) return;
   source_.at_next_look(*this);
   engine_.started();
@@ -1171,14 +1232,16 @@ inline void negotiation::touch() {
 
 /// While this rank waits for others its engine looks for their messages; otherwise it may sleep
 /// until the doorbell rings.
-inline void negotiation::stay_awake() {
+template <class Any>
+void negotiation<Any>::stay_awake() {
   if (edges_.empty() || edges_.front().receive == nullptr) return;
   const bool waits =
       first_ != nullptr || (left_ && !leave_expired_) || node_.deadline().has_value();
   source_.set_idle(*edges_.front().receive, !waits);
 }
 
-inline std::size_t negotiation::at_look() {
+template <class Any>
+std::size_t negotiation<Any>::at_look() {
   if (broken_) check_released();
   if (!ready_ || broken_) return 0;
   const std::size_t before = completed_;
@@ -1193,7 +1256,8 @@ inline std::size_t negotiation::at_look() {
   return completed_ - before;
 }
 
-inline void negotiation::at_tick(clock::time_point at) {
+template <class Any>
+void negotiation<Any>::at_tick(clock::time_point at) {
   if (closed_) return;
   timeline_->flush();
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
@@ -1225,7 +1289,8 @@ inline void negotiation::at_tick(clock::time_point at) {
 }
 
 /// The others may still come; this rank goes on serving them while its loop runs. [L6]
-inline void negotiation::leave_has_expired() {
+template <class Any>
+void negotiation<Any>::leave_has_expired() {
   leave_expired_ = true;
   const std::string text = "rank " + std::to_string(rank_) +
                            ": coordinator: the other ranks have not left in time; its "
@@ -1238,7 +1303,8 @@ inline void negotiation::leave_has_expired() {
   stay_awake();
 }
 
-inline void negotiation::leave(protocol::departure how) {
+template <class Any>
+void negotiation<Any>::leave(protocol::departure how) {
   const comm::request_source::guard hold(source_);
   if (left_) return;
   left_ = true;
@@ -1254,28 +1320,31 @@ inline void negotiation::leave(protocol::departure how) {
   touch();
 }
 
-inline void negotiation::wait_closed(task& one) {
+template <class Any>
+void negotiation<Any>::wait_closed(task& one) {
   const comm::request_source::guard hold(source_);
   if (!closed_ && !leave_expired_) {
     closing_.push_back(&one);
     return;
   }
   if (!closed_) {
-    one.fail(std::make_exception_ptr(
-        error(errc::stalled, "rank " + std::to_string(rank_) +
-                                 ": coordinator: the other ranks have not left in time")));
+    one.fail(std::make_exception_ptr(error(
+        errc::stalled,
+        "rank " + std::to_string(rank_) + ": coordinator: the other ranks have not left in time")));
   }
   engine_.complete(&one);
 }
 
-inline void negotiation::stop_waiting(task& one) {
+template <class Any>
+void negotiation<Any>::stop_waiting(task& one) {
   const comm::request_source::guard hold(source_);
   if (std::erase(closing_, &one) == 0) return;
   one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
   engine_.complete(&one);
 }
 
-inline void negotiation::check_released() {
+template <class Any>
+void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
   if (plane_.under_way() != 0 || plane_.waiting() != 0) return;
   for (const auto& group : groups_) {
@@ -1296,7 +1365,8 @@ inline void negotiation::check_released() {
   if (control_operations_ == 0 && !closed_) finish_closing();
 }
 
-inline void negotiation::finish_closing() {
+template <class Any>
+void negotiation<Any>::finish_closing() {
   closed_ = true;
   if (set_ == 0) timeline_->stop();
   source_.forget(*this);
@@ -1307,9 +1377,10 @@ inline void negotiation::finish_closing() {
 }
 
 /// For destructors. Inside the loop the rank leaves in the background.
-inline void negotiation::leave_in_place() {
+template <class Any>
+void negotiation<Any>::leave_in_place() {
   if (abandoned_) return;
-  leave();
+  leave(protocol::departure::drained);
   if (closed_ || !ready_ || engine_.get_executor().running_in_this_thread() ||
       !engine_.context().stopped()) {
     return;
@@ -1317,43 +1388,49 @@ inline void negotiation::leave_in_place() {
   engine_.drive_until([this] { return closed_; }, engine_.drain_bound());
 }
 
-inline void registry::shutdown() {
-  // They stay in the list: what MPI still works on refers to them until the engine has ended.
-  for (const auto& one : all_) {
-    one->leave(protocol::departure::abandoned);
-    one->abandoned_ = true;
+template <class Any>
+void negotiation<Any>::abandon() {
+  leave(protocol::departure::abandoned);
+  abandoned_ = true;
+}
+
+template <class Any>
+void negotiation<Any>::drive() {
+  if (!ready_) return;  // what opens it are handlers, which do not run any more
+  engine_.drive_until(
+      [this] { return closed_; },
+      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_deadline));
+}
+
+// What dies with one operation, a coroutine say, must not wait for another.
+template <class Any>
+void negotiation<Any>::settle_tasks() {
+  for (task* each = first_; each != nullptr; each = each->after) {
+    if (!each->started) each->settle();
   }
-  for (const auto& one : all_) {
-    if (!one->ready_) continue;  // what opens it are handlers, which do not run any more
-    one->engine_.drive_until([&] { return one->closed_; },
-                             std::min<std::chrono::nanoseconds>(one->engine_.drain_bound(),
-                                                                one->options_.leave_deadline));
-  }
-  // What dies with one operation, a coroutine say, must not wait for another.
-  for (const auto& one : all_) {
-    for (task* each = one->first_; each != nullptr; each = each->after) {
-      if (!each->started) each->settle();
-    }
-  }
-  for (const auto& one : all_) {
-    for (task* each : std::exchange(one->closing_, {})) each->destroy();
-    for (task* each = one->first_; each != nullptr;) {
-      task* const next = each->after;
-      if (!each->started) each->destroy();
-      each = next;
-    }
+}
+
+template <class Any>
+void negotiation<Any>::destroy_tasks() {
+  for (task* each : std::exchange(closing_, {})) each->destroy();
+  for (task* each = first_; each != nullptr;) {
+    task* const next = each->after;
+    if (!each->started) each->destroy();
+    each = next;
   }
 }
 
 // ---- reports -----------------------------------------------------------------------------------
 
-inline void negotiation::ask() {
+template <class Any>
+void negotiation<Any>::ask() {
   const comm::request_source::guard hold(source_);
   if (broken_ || !ready_) return;
   if (node_.request_report(nanoseconds(clock::now()))) touch();
 }
 
-inline void negotiation::report(const protocol::stall_report& what) {
+template <class Any>
+void negotiation<Any>::report(const protocol::stall_report& what) {
   last_report_ = what;
   has_report_ = true;
   std::string text;
@@ -1375,7 +1452,8 @@ inline void negotiation::report(const protocol::stall_report& what) {
              "rank " + std::to_string(rank_) + ": coordinator stalled:" + text);
 }
 
-inline std::vector<pending_operation> negotiation::pending() {
+template <class Any>
+std::vector<pending_operation> negotiation<Any>::pending() {
   const comm::request_source::guard hold(source_);
   std::vector<pending_operation> all;
   const auto at = clock::now();
@@ -1406,14 +1484,30 @@ inline std::vector<pending_operation> negotiation::pending() {
   return all;
 }
 
-inline coordinator_statistics negotiation::statistics() {
+template <class Any>
+coordinator_statistics negotiation<Any>::statistics() {
   const comm::request_source::guard hold(source_);
   return statistics_;
 }
 
-inline void negotiation::step() {
+template <class Any>
+void negotiation<Any>::step() {
   const comm::request_source::guard hold(source_);
   timeline_->instant("step", now());
+}
+
+template <class Any>
+std::error_code negotiation<Any>::start_timeline(const std::string& path) {
+  const comm::request_source::guard hold(source_);
+  timeline_options recording;
+  recording.ring = static_cast<std::size_t>(options_.timeline_ring);
+  return timeline_->start(path, recording);
+}
+
+template <class Any>
+void negotiation<Any>::stop_timeline() {
+  const comm::request_source::guard hold(source_);
+  timeline_->stop();
 }
 
 }  // namespace cohort::coordination

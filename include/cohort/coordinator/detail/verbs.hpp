@@ -42,7 +42,7 @@ void describe_element(signature& sig) {
 }
 
 template <class Op, class T>
-void describe_reduction(task& of, signature& sig, const negotiation& where) {
+void describe_reduction(task& of, signature& sig, const instance& where) {
   const reduction_code code = code_of<std::remove_cvref_t<Op>>();
   sig.reduction = static_cast<std::uint32_t>(code);
   if (code >= reduction_code::min_loc || kernels_of<T>.operation == nullptr) {
@@ -66,7 +66,7 @@ inline void require_contiguous(task& of, bool contiguous) {
       error(errc::not_supported, "named operations take contiguous buffers")));
 }
 
-inline void require_root(task& of, signature& sig, int root, const negotiation& where) {
+inline void require_root(task& of, signature& sig, int root, const instance& where) {
   sig.root = root;
   if (root >= 0 && root < where.size()) return;
   of.fail(std::make_exception_ptr(error(
@@ -106,7 +106,7 @@ struct in_place_body : submitting_body {
 template <class Op, class B>
 struct all_reduce_body : in_place_body<B> {
   using in_place_body<B>::in_place_body;
-  void describe(task& of, signature& sig, const negotiation& where) {
+  void describe(task& of, signature& sig, const instance& where) {
     sig.kind = op_kind::all_reduce;
     this->describe_buffer(of, sig);
     describe_reduction<Op, element_of_t<B>>(of, sig, where);
@@ -118,7 +118,7 @@ struct reduce_body : in_place_body<B> {
   reduce_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b,
               int root_)
       : in_place_body<B>(std::move(name_), options_, b), root(root_) {}
-  void describe(task& of, signature& sig, const negotiation& where) {
+  void describe(task& of, signature& sig, const instance& where) {
     sig.kind = op_kind::reduce;
     this->describe_buffer(of, sig);
     describe_reduction<Op, element_of_t<B>>(of, sig, where);
@@ -132,7 +132,7 @@ struct broadcast_body : in_place_body<B> {
   broadcast_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b,
                  int root_)
       : in_place_body<B>(std::move(name_), options_, b), root(root_) {}
-  void describe(task& of, signature& sig, const negotiation& where) {
+  void describe(task& of, signature& sig, const instance& where) {
     sig.kind = op_kind::broadcast;
     this->describe_buffer(of, sig);
     require_root(of, sig, root, where);
@@ -151,7 +151,7 @@ struct all_reduce_to_body : submitting_body {
                      std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_)
       : submitting_body(std::move(name_), options_), in(in_), out(out_) {}
 
-  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     const auto from = in.view();
     const auto to = out.view();
     sig.kind = op_kind::all_reduce;
@@ -208,7 +208,7 @@ struct all_gather_body : making_body<In> {
   using value = element_of_t<In>;
   using signature = void(std::exception_ptr, std::vector<value>);
 
-  void describe(task& of, coordination::signature& sig, const negotiation&) {
+  void describe(task& of, coordination::signature& sig, const instance&) {
     sig.kind = op_kind::all_gather;
     this->describe_input(of, sig);
     sig.dimensions = shape{};
@@ -239,7 +239,7 @@ struct all_to_all_body : making_body<In> {
       : making_body<In>(std::move(name_), options_, in_),
         splits(std::ranges::begin(splits_), std::ranges::end(splits_)) {}
 
-  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::all_to_all;
     this->describe_input(of, sig);
     sig.dimensions = shape{};
@@ -283,7 +283,7 @@ struct reduce_scatter_body : making_body<In> {
   using value = element_of_t<In>;
   using signature = void(std::exception_ptr, std::vector<value>);
 
-  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::reduce_scatter;
     this->describe_input(of, sig);
     describe_reduction<Op, value>(of, sig, where);
@@ -310,7 +310,7 @@ struct gather_body : making_body<In> {
   gather_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
               int root_)
       : making_body<In>(std::move(name_), options_, in_), root(root_) {}
-  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::gather;
     this->describe_input(of, sig);
     sig.dimensions = shape{static_cast<std::int64_t>(of.first.count)};
@@ -335,7 +335,7 @@ struct scatter_body : submitting_body {
   scatter_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
                std::remove_reference_t<Out>& out_, int root_)
       : submitting_body(std::move(name_), options_), in(in_), out(out_), root(root_) {}
-  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     const auto from = in.view();
     const auto to = out.view();
     const auto ranks = static_cast<std::size_t>(where.size());
@@ -369,7 +369,7 @@ struct scatter_body : submitting_body {
 struct barrier_body : submitting_body {
   using submitting_body::submitting_body;
   using signature = void(std::exception_ptr);
-  static void describe(task&, coordination::signature& sig, const negotiation&) {
+  static void describe(task&, coordination::signature& sig, const instance&) {
     sig.kind = op_kind::barrier;
   }
   template <class Handler>
@@ -388,7 +388,7 @@ struct object_body : submitting_body {
   object_body(operation_name name_, const call_options& options_, std::vector<std::byte> bytes_,
               int root_)
       : submitting_body(std::move(name_), options_), bytes(std::move(bytes_)), root(root_) {}
-  void describe(task& of, coordination::signature& sig, const negotiation& where) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::all_gather;
     sig.detail = FromAll ? 1 : 2;
     describe_element<std::byte>(sig);
@@ -440,8 +440,8 @@ struct object_body : submitting_body {
 
 struct join_body {
   using signature = void(std::exception_ptr, int);
-  static void start(join_body&, task& of, negotiation& where) { where.join(of); }
-  static void cancel(task& of, negotiation& where) { where.stop_joining(of); }
+  static void start(join_body&, task& of, instance& where) { where.join(of); }
+  static void cancel(task& of, instance& where) { where.stop_joining(of); }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t newest) {
     std::forward<Handler>(handler)(std::move(why), static_cast<int>(newest));
@@ -453,11 +453,11 @@ template <class Set>
 struct add_set_body {
   using signature = void(std::exception_ptr, Set);
   explicit add_set_body(ranks members) { record.members = std::move(members); }
-  static void start(add_set_body& self, task& of, negotiation& where) {
+  static void start(add_set_body& self, task& of, instance& where) {
     of.context = &self.record;
     where.add_set(of);
   }
-  static void cancel(task& of, negotiation& where) {
+  static void cancel(task& of, instance& where) {
     where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
                                                      : protocol::withdrawal_reason::cancelled);
   }
@@ -472,11 +472,11 @@ struct shutdown_body {
   using signature = void(std::exception_ptr);
   explicit shutdown_body(protocol::departure how_ = protocol::departure::drained) : how(how_) {}
   protocol::departure how;
-  static void start(shutdown_body& self, task& of, negotiation& where) {
+  static void start(shutdown_body& self, task& of, instance& where) {
     where.leave(self.how);
     where.wait_closed(of);
   }
-  static void cancel(task& of, negotiation& where) { where.stop_waiting(of); }
+  static void cancel(task& of, instance& where) { where.stop_waiting(of); }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
     std::forward<Handler>(handler)(std::move(why));
@@ -501,7 +501,7 @@ struct coordination_bundle_body : coordination::submitting_body {
         root(root_) {}
 
   void describe(coordination::task& of, protocol::signature& sig,
-                const coordination::negotiation& where) {
+                const coordination::instance& where) {
     using coordination::op_kind;
     using coordination::reduction_code;
     sig.kind = Kind;

@@ -1,0 +1,163 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What the verbs need of an instance: the interface that they submit to.
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/coordinator/options.hpp>
+#include <cohort/coordinator/task.hpp>
+#include <cohort/core/ranks.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+/// What a coordinator has done on this rank since it was made.
+struct coordinator_statistics {
+  std::uint64_t submitted = 0;  ///< operations
+  std::uint64_t completed = 0;  ///< with a result
+  std::uint64_t failed = 0;
+  std::uint64_t packs = 0;          ///< data operations of more than one submission
+  std::uint64_t packed = 0;         ///< submissions in them
+  std::uint64_t messages_sent = 0;  ///< control messages, fragments counted one by one
+  std::uint64_t bytes_sent = 0;     ///< in them
+  std::uint64_t messages_received = 0;
+  std::uint64_t size_exchanges = 0;  ///< of all_gather and all_to_all, where sizes were new
+};
+
+/// An operation that this rank has submitted and that is not complete, as `pending()` tells of it.
+struct pending_operation {
+  std::string name;
+  std::string verb;
+  std::string shape;
+  std::string site;  ///< "file:line"
+  std::chrono::nanoseconds age{};
+  bool started = false;  ///< elected: data are under way
+  bool asked = false;    ///< what follows was found by a stall report
+  std::vector<int> ready;
+  std::vector<int> missing;
+  std::vector<int> unknown;  ///< silent, or behind a silent rank
+};
+
+namespace coordination {
+
+class instance_handle;
+
+/// A process set that is being made: what its members say first, and what comes of it.
+struct creation {
+  ranks members;         ///< in the numbers of the instance that makes it
+  std::uint64_t id = 0;  ///< log count of its election; 0 before
+  std::shared_ptr<instance_handle> made;
+};
+
+/// A persistent group on one rank, as its handles see it.
+class group_state {
+ public:
+  group_state(const group_state&) = delete;
+  group_state& operator=(const group_state&) = delete;
+  virtual ~group_state() = default;
+
+ protected:
+  group_state() noexcept {}
+};
+
+/// One instance of a coordinator on one rank. Behind it lies all that negotiates; an interface, so
+/// that only who makes a coordinator compiles that, not all who await its operations.
+class instance {
+ public:
+  instance(const instance&) = delete;
+  instance& operator=(const instance&) = delete;
+  virtual ~instance() = default;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  /// The ranks of this instance, in the numbers of the coordinator that it belongs to.
+  [[nodiscard]] const ranks& members() const noexcept { return members_; }
+  /// This rank among those of the instance that share its node.
+  [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+  [[nodiscard]] const coordinator_options& options() const noexcept { return options_; }
+
+  /// Takes a submission. It ends through the engine, exactly once, never inside this call. If the
+  /// task has an error, it is announced and withdrawn everywhere [S3].
+  virtual void submit(task& one, std::string_view name, const protocol::signature& sig,
+                      const std::source_location& site, std::chrono::nanoseconds deadline) = 0;
+  virtual void join(task& one) = 0;
+  /// Ends the await; the rank stays joined [J7].
+  virtual void stop_joining(task& one) = 0;
+  /// Asks all ranks to forget it; false if it has been decided [W2].
+  virtual bool withdraw(task& one, protocol::withdrawal_reason reason) = 0;
+
+  /// From now on this rank submits nothing; what it has submitted still completes, if it drains.
+  virtual void leave(protocol::departure how) = 0;
+  /// Completes when the instance is gone on this rank.
+  virtual void wait_closed(task& one) = 0;
+  virtual void stop_waiting(task& one) = 0;
+  /// Leaves and waits in place, for destructors.
+  virtual void leave_in_place() = 0;
+
+  /// Makes an instance of some ranks; `one.context` is a creation. Ranks that are not listed get
+  /// none, at once. [D2]
+  virtual void add_set(task& one) = 0;
+  /// Makes a persistent group of the task's tensors; `sig` is that of a start.
+  virtual std::shared_ptr<group_state> add_group(task& one, std::string_view name,
+                                                 protocol::signature sig,
+                                                 const std::source_location& site) = 0;
+  virtual void start_group(task& one, group_state& group) = 0;
+  virtual void remove_group(task& one, group_state& group, const std::source_location& site) = 0;
+
+  [[nodiscard]] virtual std::vector<pending_operation> pending() = 0;
+  [[nodiscard]] virtual coordinator_statistics statistics() = 0;
+  /// Asks who waits for whom; `pending()` has the answer once it has come.
+  virtual void ask() = 0;
+  virtual void step() = 0;
+  virtual std::error_code start_timeline(const std::string& path) = 0;
+  virtual void stop_timeline() = 0;
+
+  // For the registry, at the end of the context.
+  [[nodiscard]] virtual bool closed() const noexcept = 0;
+  virtual void abandon() = 0;
+  virtual void drive() = 0;
+  virtual void settle_tasks() = 0;
+  virtual void destroy_tasks() = 0;
+
+ protected:
+  instance(const communicator& parent, const coordinator_options& options)
+      : engine_(parent.state()->engine),
+        options_(options),
+        rank_(parent.rank()),
+        size_(parent.size()),
+        members_(ranks::all(parent.size())) {}
+
+  progress::engine& engine_;
+  coordinator_options options_;
+  int rank_;
+  int size_;
+  ranks members_;
+  int local_rank_ = 0;
+};
+
+/// What the handles of an instance share: with the last of them the rank leaves.
+class instance_handle {
+ public:
+  explicit instance_handle(std::shared_ptr<instance> where) : where_(std::move(where)) {}
+  instance_handle(const instance_handle&) = delete;
+  instance_handle& operator=(const instance_handle&) = delete;
+  ~instance_handle() { where_->leave_in_place(); }
+  [[nodiscard]] instance& operator*() const noexcept { return *where_; }
+
+ private:
+  std::shared_ptr<instance> where_;
+};
+
+}  // namespace coordination
+}  // namespace cohort
