@@ -784,6 +784,7 @@ void negotiation<Any>::complete(task& one) noexcept {
   }
   ++(one.error ? statistics_.failed : statistics_.completed);
   ++completed_;
+  if (first_ == nullptr) stay_awake();
   engine_.complete(&one);
 }
 
