@@ -1,0 +1,115 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// What does a name cost? An all_reduce of 8 B that every rank submits by name, one after the other,
+// over raw MPI. Competitors take turns within one process, in chunks; the order rotates. Ratios are
+// taken chunk by chunk and their medians reported.
+
+#include "competitors.hpp"
+#include "support/core_distance.hpp"
+#include "support/report.hpp"
+#include "support/statistics.hpp"
+
+#include <cohort/mpi/environment.hpp>
+#include <cohort/progress/rethrow.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace {
+
+struct competitor {
+  const char* name;
+  std::function<asio::awaitable<double>(double&, int)> chunk;
+  double target;  ///< of the ratio to the first competitor; 0: only reported
+};
+
+asio::awaitable<double> ready(double value) { co_return value; }
+
+void report(const std::vector<competitor>& competitors,
+            const std::vector<std::vector<double>>& times, const std::vector<bool>& far) {
+  std::printf("all_reduce 8 B: %s, median %.0f ns; %zu chunks, %zu with far cores\n",
+              competitors[0].name, bench::median(times[0]), far.size(),
+              bench::only(times[0], far, true).size());
+  for (std::size_t who = 1; who < competitors.size(); ++who) {
+    const auto ratio = bench::ratios(times[who], times[0]);
+    bench::print_row(std::string("  ") + competitors[who].name, bench::median(ratio), "x raw",
+                     competitors[who].target);
+    const auto apart = bench::only(ratio, far, true);
+    const auto close = bench::only(ratio, far, false);
+    std::printf("      %.0f ns, half of the ratios %.2f to %.2f", bench::median(times[who]),
+                bench::percentile(ratio, 0.25), bench::percentile(ratio, 0.75));
+    if (!apart.empty() && !close.empty()) {
+      std::printf("; near %.2f, far %.2f", bench::median(close), bench::median(apart));
+    }
+    std::printf("\n");
+  }
+}
+
+asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& distance,
+                              int chunks, int rounds) {
+  const cohort::coordinator coord(world);
+  co_await coord.barrier();
+  const auto raw = [&](double (*function)(MPI_Comm, double&, int)) {
+    return [function, comm = world.native()](double& value, int count) {
+      return ready(function(comm, value, count));
+    };
+  };
+  const auto by = [](auto* function, auto where) {
+    return [=](double& value, int count) { return function(where, value, count); };
+  };
+  std::vector<competitor> competitors;
+  competitors.push_back({"MPI_Iallreduce + MPI_Wait", raw(raw_mpi::all_reduce), 0});
+  competitors.push_back({"direct, co_await", by(with_cohort::direct, world), 0});
+  competitors.push_back({"named, co_await", by(with_cohort::named, coord), 4});
+  competitors.push_back({"named, as_future", by(with_cohort::named_future, coord), 0});
+  competitors.push_back({"without a name, co_await", by(with_cohort::unnamed, coord), 0});
+  competitors.push_back({"a new name each time", by(with_cohort::new_names, coord), 0});
+  competitors.push_back({"MPI_Allreduce (blocking)", raw(raw_mpi::blocking_all_reduce), 0});
+
+  double value = 1;
+  std::vector<std::vector<double>> times(competitors.size());
+  std::vector<bool> far;
+  for (int chunk = -2; chunk < chunks; ++chunk) {  // two to warm up
+    const double round_trip = distance.round_trip();
+    if (chunk >= 0) far.push_back(round_trip > 200);
+    for (std::size_t turn = 0; turn < competitors.size(); ++turn) {
+      const std::size_t who = (turn + far.size()) % competitors.size();
+      MPI_Barrier(world.native());
+      const double time = co_await competitors[who].chunk(value, rounds);
+      if (chunk >= 0) times[who].push_back(time);
+    }
+  }
+  const auto before = coord.stats();
+  co_await with_cohort::named(coord, value, rounds);
+  const auto after = coord.stats();
+  if (world.rank() == 0) {
+    report(competitors, times, far);
+    const auto each = [&](std::uint64_t count) { return static_cast<double>(count) / rounds; };
+    std::printf("\nrank 0 sends, for each operation with a known name\n");
+    bench::print_row("  control messages", each(after.messages_sent - before.messages_sent), "");
+    bench::print_row("  bytes in them", each(after.bytes_sent - before.bytes_sent), "B");
+  }
+  co_await coord.shutdown();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int chunks = 200;
+  int rounds = 500;
+  CLI::App app("What a name costs over raw MPI; start it with mpirun -np 2, or more");
+  app.add_option("--chunks", chunks, "chunks of each competitor");
+  app.add_option("--rounds", rounds, "operations of a chunk");
+  CLI11_PARSE(app, argc, argv);
+
+  cohort::environment env(argc, argv);
+  asio::io_context io;
+  asio::steady_timer alive(io, std::chrono::hours(1));  // makes every turn of the loop dearer
+  cohort::communicator world(io);
+  if (world.rank() == 0) bench::print_machine(world.size());
+  bench::core_distance distance(cohort::mpi::comm_ref(world.native()));
+  asio::co_spawn(io, measure(world, distance, chunks, rounds), cohort::rethrow);
+  io.run();
+}
