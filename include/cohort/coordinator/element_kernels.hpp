@@ -12,7 +12,6 @@
 #include <cohort/mpi/op.hpp>
 #include <cohort/protocol/signature.hpp>
 
-#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -190,6 +189,37 @@ constexpr element_kernels make_kernels() {
 template <element T>
 inline constexpr element_kernels kernels_of = detail::make_kernels<mpi::detail::resolved_t<T>>();
 
+namespace detail {
+
+/// A complex number without <complex>, which brings in the streams: for ranks that have joined and
+/// fill in neutral elements.
+template <class T>
+struct complex_pair {
+  using value_type = T;
+  complex_pair() = default;
+  explicit complex_pair(int real_part) : parts{static_cast<T>(real_part), 0} {}
+  [[nodiscard]] T real() const { return parts[0]; }
+  [[nodiscard]] T imag() const { return parts[1]; }
+  friend complex_pair operator*(complex_pair a, T by) {
+    a.parts[0] *= by;
+    a.parts[1] *= by;
+    return a;
+  }
+  friend complex_pair operator/(complex_pair a, T by) {
+    a.parts[0] /= by;
+    a.parts[1] /= by;
+    return a;
+  }
+  friend complex_pair operator+(complex_pair a, complex_pair b) {
+    a.parts[0] += b.parts[0];
+    a.parts[1] += b.parts[1];
+    return a;
+  }
+  T parts[2];
+};
+
+}  // namespace detail
+
 /// Of a type that another rank has named; null for types without a name.
 [[nodiscard]] inline const element_kernels* kernels_for(std::uint8_t element) {
   switch (static_cast<element_type>(element)) {
@@ -220,11 +250,11 @@ inline constexpr element_kernels kernels_of = detail::make_kernels<mpi::detail::
     case element_type::long_double:
       return &kernels_of<long double>;
     case element_type::complex64:
-      return &kernels_of<std::complex<float>>;
+      return &kernels_of<detail::complex_pair<float>>;
     case element_type::complex128:
-      return &kernels_of<std::complex<double>>;
+      return &kernels_of<detail::complex_pair<double>>;
     case element_type::complex_long_double:
-      return &kernels_of<std::complex<long double>>;
+      return &kernels_of<detail::complex_pair<long double>>;
     case element_type::boolean:
       return &kernels_of<bool>;
     case element_type::byte:
