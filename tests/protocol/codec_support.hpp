@@ -21,14 +21,18 @@ using bytes = std::vector<std::byte>;
 struct rewriter {
   explicit rewriter(bytes& out) : to(out) {}
 
-  // As a node does for an id beyond its cache.
+  // As a node does for an id beyond its cache. A block holds an id once, so one that does not
+  // ascend begins another: what is written is read as the same blocks.
   void on_id(std::uint32_t id) {
     if (id > 100'000) throw protocol_error(fault::malformed, "unknown id");
+    if (id < next_id) flush_ids();
     ids.insert(id);
+    next_id = id + 1;
   }
   void flush_ids() {
     ids.write(to);
     ids.clear();
+    next_id = 0;
   }
   void on(const announcement& a) { put(part::announce, a); }
   void on(const contradiction& k) { put(part::contradiction, k); }
@@ -78,6 +82,7 @@ struct rewriter {
 
   cohort::wire::writer to;
   id_block ids;
+  std::uint32_t next_id = 0;  // the least that may follow in the block
   std::vector<elected> pack;
   std::size_t items = 0;
 };
