@@ -8,6 +8,10 @@
 #include "protocol/fake_job.hpp"
 
 #include <cohort/protocol.hpp>
+#include <cohort/protocol/action.hpp>
+#include <cohort/protocol/group_table.hpp>
+#include <cohort/protocol/node.hpp>
+#include <cohort/protocol/validation.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -75,6 +75,18 @@ class fake_job {
     return started;
   }
 
+  // One lap: every rank sends what it has.
+  bool exchange() {
+    bool moved = false;
+    for (int to = 0; to < static_cast<int>(nodes_.size()); ++to) {
+      if (stopped_.contains(to)) continue;
+      const tree& shape = nodes_[at(to)].shape();
+      if (!shape.is_root()) moved = send(shape.parent(), to) || moved;
+      for (const int child : shape.children()) moved = send(child, to) || moved;
+    }
+    return moved;
+  }
+
   struct sent_message {
     int from;
     bytes message;
@@ -87,17 +99,6 @@ class fake_job {
  private:
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
-  // One lap: every rank sends what it has.
-  bool exchange() {
-    bool moved = false;
-    for (int to = 0; to < static_cast<int>(nodes_.size()); ++to) {
-      if (stopped_.contains(to)) continue;
-      const tree& shape = nodes_[at(to)].shape();
-      if (!shape.is_root()) moved = send(shape.parent(), to) || moved;
-      for (const int child : shape.children()) moved = send(child, to) || moved;
-    }
-    return moved;
-  }
   bool send(int from, int to) {
     message_.clear();
     if (stopped_.contains(from) || !nodes_[at(from)].take_message(to, message_)) return false;

@@ -8,6 +8,11 @@
 #include "protocol/fake_job.hpp"
 
 #include <cohort/protocol.hpp>
+#include <cohort/protocol/action.hpp>
+#include <cohort/protocol/group_table.hpp>
+#include <cohort/protocol/node.hpp>
+#include <cohort/protocol/outbox.hpp>
+#include <cohort/protocol/stall_inspector.hpp>
 
 #include <cstdint>
 #include <string>
@@ -29,6 +34,32 @@ TEST_CASE("an operation starts once every rank has submitted it, in the same ord
     CHECK(job.log(rank).size() == 3);
     CHECK(job.log(rank) == job.log(0));
   }
+}
+
+TEST_CASE("a root that decides when asked makes one pack of what has come since") {
+  const auto packs = [](bool asked) {
+    node_options options;
+    options.decides_when_asked = asked;
+    fake_job job(3, 2, options);
+    for (const char* name : {"a", "b", "c"}) {
+      job.submit_all(name);
+      while (job.exchange()) {
+      }
+    }
+    node& root = job.node_of(0);
+    CHECK(root.actions().size() == (asked ? 0 : 3));
+    if (asked) CHECK(!root.has_message(1));
+    root.decide();
+    std::size_t count = 0;
+    for (const action& one : root.actions()) count += one.last ? 1 : 0;
+    root.decide();  // nothing is left
+    CHECK(root.actions().size() == 3);
+    job.settle();
+    CHECK(job.log(2) == std::vector<std::string>{"a#0", "b#0", "c#0"});
+    return count;
+  };
+  CHECK(packs(true) == 1);
+  CHECK(packs(false) == 3);
 }
 
 TEST_CASE("a contradiction about a new name is found before the last rank has submitted") {
@@ -219,7 +250,8 @@ TEST_CASE("a persistent group is created by all, and removed with equal numbers 
     CHECK(job.node_of(rank).start_group(0, "p") == 0);
     CHECK(job.node_of(rank).join(0, 900).status == submission_status::refused);
   }
-  CHECK(job.node_of(0).start_group(0, "p") == 1);
+  const name_index group = job.node_of(0).log().names.find(0, "p");
+  CHECK(job.node_of(0).start_group(group) == 1);  // by its number, which saves the look-up
   const auto remove = [&] {
     signature sig = sum_of(4);
     sig.kind = op_kind::group_remove;
@@ -235,6 +267,7 @@ TEST_CASE("a persistent group is created by all, and removed with equal numbers 
   CHECK(job.node_of(2).start_group(0, "p") == 1);
   CHECK(remove() == "p#2");
   CHECK(!job.node_of(1).start_group(0, "p").has_value());
+  CHECK(!job.node_of(0).start_group(group).has_value());
   CHECK(job.node_of(1).join(0, 900).status == submission_status::pending);
 }
 

@@ -16,6 +16,7 @@
 #include <cohort/protocol/signature.hpp>
 #include <cohort/protocol/start_queue.hpp>
 #include <cohort/protocol/tree.hpp>
+#include <cohort/protocol/validation.hpp>
 
 #include <cstdint>
 #include <map>

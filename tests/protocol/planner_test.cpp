@@ -9,11 +9,16 @@
 
 #include <cohort/protocol.hpp>
 #include <cohort/protocol/fusion_planner.hpp>
+#include <cohort/protocol/readiness_table.hpp>
+#include <cohort/protocol/ready_queue.hpp>
 #include <cohort/protocol/signature.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,6 +83,67 @@ fusion_options options() {
 }
 
 }  // namespace
+
+TEST_CASE("a queue of ready operations gives them by priority, then by arrival") {
+  ready_queue queue;
+  protocol_test::rng random(3);
+  std::map<std::pair<int, std::uint64_t>, std::uint32_t> left;  // in the order in which they leave
+  std::set<std::uint32_t> standing;
+  const auto stands = [&](const ready_queue::item& one) { return standing.contains(one.index); };
+  std::uint32_t number = 0;
+  for (int round = 0; round < 5000; ++round) {
+    if (random.below(5) < 3) {
+      const int priority = random.below(3) == 0 ? random.between(0, 2) : 1;  // mostly in order
+      queue.push({number, priority, number + 1});
+      left[{-priority, number + 1}] = number;
+      standing.insert(number++);
+    } else if (random.below(2) == 0 && !left.empty()) {
+      auto gone = left.begin();
+      std::advance(gone, random.below(left.size()));
+      standing.erase(gone->second);
+      left.erase(gone);
+      queue.note_stale(stands);
+    } else {
+      const ready_queue::item* first = queue.front(stands);
+      REQUIRE((first == nullptr) == left.empty());
+      if (first == nullptr) continue;
+      REQUIRE(first->index == left.begin()->second);
+      queue.pop();
+      standing.erase(left.begin()->second);
+      left.erase(left.begin());
+    }
+  }
+  CHECK(number > 2000);
+  queue.clear();
+  CHECK(queue.front(stands) == nullptr);
+}
+
+TEST_CASE("records of a set stay in the order of their creation") {
+  name_table names;
+  readiness_table table(2);
+  const name_index a = names.intern(0, "a");
+  const name_index b = names.intern(1, "b");
+  std::vector<record_index> made;
+  for (epoch number = 0; number < 3; ++number) made.push_back(table.get(names, a, number));
+  static_cast<void>(table.get(names, b, 0));
+  CHECK(table.get(names, a, 1) == made[1]);
+  CHECK(table.size() == 4);
+  table[made[1]].some.insert(5);
+  table[made[1]].withdrawn = true;
+  table.erase(names, made[1]);
+  CHECK(table.find(names, a, 1) == none);
+  CHECK(table.get(names, a, 7) == made[1]);  // the slot, which knows nothing of its past
+  CHECK(!table[made[1]].withdrawn);
+  CHECK(table[made[1]].some.empty());
+  std::vector<epoch> order;
+  for (auto i = table.first(0); i != none; i = table[i].next) order.push_back(table[i].number);
+  CHECK(order == std::vector<epoch>{0, 2, 7});
+  table.set_joined(0, 1);
+  CHECK(table.joined(0) == 2);
+  CHECK(table.joined(1) == 0);
+  table.clear_joined(0);
+  CHECK(table.joined(0) == 0);
+}
 
 TEST_CASE("a pack takes what is alike, in order, up to its limit") {
   planning plan(options());
