@@ -20,7 +20,8 @@ namespace protocol_test {
 /// What disturbs a random job.
 struct disturbances {
   bool mismatch, skip, cancel, join, missing_join, persistent, frozen, stall, sizes, abandon, drain,
-      coalesce, slow, listed;
+      coalesce, slow, listed, asked;
+  bool large;  // many ranks, few operations
 };
 
 inline signature signature_of(op_kind kind, std::int64_t extent, int priority, int root = -1) {
@@ -64,7 +65,7 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
     const std::set<int>& members = inst.sets[s];
     const int root = *members.begin();
     const std::string alphabet = "abc#";
-    const int names = random.between(1, 4);
+    const int names = random.between(1, on.large ? 2 : 4);
     std::vector<std::vector<signature>> kinds(static_cast<std::size_t>(names));
     static const std::vector<int> how_many{1, 1, 2, 3};
     for (auto& list : kinds) {
@@ -74,15 +75,18 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
     }
     using slot = std::pair<int, signature>;
     std::vector<std::vector<slot>> phases(
-        static_cast<std::size_t>(joins ? random.between(1, 3) : 1));
+        static_cast<std::size_t>(joins ? random.between(1, on.large ? 2 : 3) : 1));
     for (std::vector<slot>& phase : phases) {
-      for (int n = random.between(2, 8) + (on.frozen ? 4 : 0); n > 0; --n) {
+      for (int n = on.large ? random.between(1, 3) : random.between(2, 8) + (on.frozen ? 4 : 0);
+           n > 0; --n) {
         const int name = random.between(0, names - 1);
         phase.emplace_back(name, random.choice(kinds[static_cast<std::size_t>(name)]));
       }
     }
-    // Operations of which only some members take part, as in making a process set [D2].
+    // Operations of which only some members take part, as in making a process set, which takes
+    // two: the second when the first has succeeded [D2].
     std::vector<full_name> partial;
+    std::vector<bool> confirmed;
     for (int n = on.listed ? random.between(1, 2) : 0; n > 0; --n) {
       const std::vector<int> all(members.begin(), members.end());
       std::set<int> some;
@@ -92,8 +96,10 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
         some.insert(all[static_cast<std::size_t>(i)]);
         members_too.insert(all[static_cast<std::size_t>(i)]);
       }
-      partial.push_back({s, listed_name(members_too, "make")});
+      partial.push_back({s, listed_name(members_too, "add")});
+      confirmed.push_back(random.happens(.5));
       inst.listed[partial.back()] = some;
+      inst.listed[{s, listed_name(members_too, "make")}] = some;
     }
     const int starts = random.between(1, 4);
     static const std::vector<double> waits{0, .3, 1};
@@ -190,6 +196,21 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
         what.key = -2 - static_cast<int>(i);
         const bool differs = on.mismatch && random.happens(.08);
         what.sig = signature_of(op_kind::barrier, differs ? 2 : 1, 0);
+        if (confirmed[i]) {  // in a coroutine of its own
+          what.wait = !drain;
+          lanes.push_back({what});
+          if (!drain) what.needs = what.key;
+          what.key -= 100;
+          const std::size_t end = what.name.second.rfind('\x01') + 1;
+          what.name.second = what.name.second.substr(0, end) + "make";
+          if (on.skip && random.happens(.08)) continue;
+          lanes.back().push_back(what);
+          if (on.cancel && random.happens(.12)) {
+            what.what = step::kind::cancel;
+            lanes.back().push_back(what);
+          }
+          continue;
+        }
         insert(what);
         if (on.cancel && random.happens(.12)) {
           what.what = step::kind::cancel;
@@ -213,11 +234,13 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
   world& job = *result;
   rng& random = job.random();
   static const std::vector<int> sizes{1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 10, 12};
-  const int n = random.choice(sizes);
-  const int arity = random.between(2, 8);
+  static const std::vector<int> arities{1, 2, 3, 8, 16, 63};
+  disturbances on{};
+  on.large = random.happens(.1);
+  const int n = on.large ? random.between(13, 64) : random.choice(sizes);
+  const int arity = on.large ? random.choice(arities) : random.between(1, 8);
   const double form = random.real();
   const bool shuffled = random.happens(.5);
-  disturbances on{};
   on.mismatch = random.happens(.4);
   on.skip = random.happens(.4);
   on.cancel = random.happens(.5);
@@ -232,6 +255,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
   on.coalesce = random.happens(.3);
   on.slow = random.happens(.7);
   on.listed = random.happens(.25);
+  on.asked = random.happens(.4);
   const auto some = [&] {
     const std::vector<int> list = random.sample(n, random.between(1, n));
     return std::set<int>(list.begin(), list.end());
@@ -286,6 +310,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
     options.firsts = random.choice(firsts);
     options.fusion.patience = static_cast<std::size_t>(random.between(1, 8));
     options.fusion.pack_limit = random.choice(packs);
+    options.decides_when_asked = on.asked && random.happens(.7);
     if (on.frozen) {
       static const std::vector<std::vector<std::string>> cuts{
           {"abc", "#"}, {"ab", "c#"}, {"a#", "bc"}};
@@ -315,8 +340,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
   return result;
 }
 
-// ---- small jobs
-// ----------------------------------------------------------------------------------
+// ---- small jobs --------------------------------------------------------------------------------
 
 /// A job of a few ranks. Per rank a program, lanes apart by |. a+: `a` with another signature,
 /// !a: cancel it, ?a: its deadline passes, g and h: all_gather, J: join, P: create a persistent
@@ -397,8 +421,10 @@ inline step small_step(const std::string& word, std::map<std::string, int>& keys
   return what;
 }
 
-inline world small_world(const small_job& job) {
+/// `asked`: the root decides when asked, which may happen at any time.
+inline world small_world(const small_job& job, bool asked) {
   world result(rng(0, true));
+  result.decides_before_sending = false;
   const int ranks = static_cast<int>(job.programs.size());
   std::set<int> members;
   std::vector<int> world_rank;
@@ -415,6 +441,7 @@ inline world small_world(const small_job& job) {
   options.in_flight = options.firsts = 99;
   options.fusion.patience = 9;
   options.fusion.pack_limit = 0;  // the model's choices, all of them the first
+  options.decides_when_asked = asked;
   result.add({members}, world_rank, parents, options, job.slots);
   std::vector<std::vector<std::vector<step>>> programs;
   for (const std::string& text : job.programs) {
@@ -444,11 +471,11 @@ struct exploration {
 
 /// Depth first over all states: messages are sent at once; programs step and messages arrive in any
 /// order. Throws violation.
-inline exploration explore(const small_job& job, std::size_t limit) {
+inline exploration explore(const small_job& job, bool asked, std::size_t limit) {
   exploration result;
   std::unordered_set<std::uint64_t> seen;
   std::vector<world> stack;
-  stack.push_back(small_world(job));
+  stack.push_back(small_world(job, asked));
   while (!stack.empty() && seen.size() < limit) {
     const world here = std::move(stack.back());
     stack.pop_back();

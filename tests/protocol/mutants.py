@@ -26,7 +26,7 @@ RECEIVE, STALL = "protocol/detail/receive.ipp", "protocol/detail/stall.ipp"
 NODE, OUTBOX = "protocol/node.hpp", "protocol/outbox.hpp"
 REPLICA, NAMES = "protocol/replica.hpp", "protocol/name_table.hpp"
 QUEUE, NETWORK = "protocol/start_queue.hpp", "testing/network.hpp"
-SIGNATURE = "protocol/signature.hpp"
+SIGNATURE, PLANNER = "protocol/signature.hpp", "protocol/fusion_planner.hpp"
 WORLD, JOBS = "tests/world.hpp", "tests/jobs.hpp"
 
 FAIL_HERE = """if (!tree_.is_root()) {
@@ -121,6 +121,10 @@ MUTANTS = {
     "any-epoch": ("R1", (AGG, "promote(rec.name);", "planner_.add(log_.names, table_, index);")),
     "strict-plan": ("R4", (CLIENT, "if (!planner_.give_up_plan(log_.names, table_)) return false;",
                            "return false;")),
+    "decide-unasked": ("F1", (ELECT, "(options_.decides_when_asked && !deciding_)", "false")),
+    "decide-forgotten": ("F1", (WORLD, "decided = decide(number) || decided;", "")),
+    "failed-chosen": ("R1", (PLANNER, "table[one.index].arrival == one.arrival &&"
+                             " table[one.index].ready", "table[one.index].name != none")),
     "one-communicator": ("X2", (WORLD, 'what.part == 0 ? " shared" :',
                                 'true ? std::string(" one") :')),
     "local-order": ("X1", (QUEUE, "{ waiting_.push_back(what); }",
@@ -148,6 +152,7 @@ MUTANTS = {
     "joined-after-left": ("J4", (ELECT, "!all_joined(set) || log_.has_leaver(set) ||",
                                  "!all_joined(set) ||")),
     "join-not-aligned": ("J5", (LOG, "record.next = record.base;", ";")),
+    "doomed-unchecked": ("J6", (ELECT, "if (rec.arrival != one.arrival) continue;", "")),
     "root-joined": ("J6", (ELECT, "(sig.root >= 0 &&", "(false &&")),
     "leave-when-drained": ("L1", (WORLD, "if (inspector::left(self)) return false;",
                                   "if (inspector::left(self) || self.pending() != 0)"

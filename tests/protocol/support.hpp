@@ -220,6 +220,10 @@ inline std::uint64_t inspector::digest(const node& self) {
     }
   }
   for (const auto& [arrival, one] : arrivals) hash(one);
+  for (const ready_queue::item& one : self.doomed_) {
+    const record& doomed = self.table_[one.index];
+    if (doomed.arrival == one.arrival) hash(name_of(doomed.name))(signed_value(doomed.number));
+  }
   hash(self.leaving_ ? 1 + static_cast<std::uint64_t>(*self.leaving_) : 0)(self.report_wanted_)(
       self.ended_)(self.report_for_)(self.asked_up_)(self.query_.running())(self.query_.awaited());
   if (self.query_.running()) {

@@ -35,7 +35,8 @@ struct step {
   signature sig;
   std::int64_t size = 1;
   bool wait = false;
-  bool deadline = false;  // cancel: surely for a deadline
+  bool deadline = false;     // cancel: surely for a deadline
+  std::optional<int> needs;  // submit: only if the submission with this key has succeeded
 };
 
 /// One coroutine of a rank: submits, waits, cancels, joins in program order.
@@ -126,6 +127,7 @@ struct instance {
   }
   std::uint64_t asked = UINT64_MAX;
   std::uint64_t messages = 0;
+  bool deciding = false;  // its root has been asked to decide
 };
 
 class world {
@@ -136,13 +138,20 @@ class world {
   bool drain = true;      // tasks end without waiting for what they have submitted
   bool coalesce = false;  // F2
   bool undisturbed = false;
-  bool deep = true;  // compare the replicas
+  bool deep = true;                    // compare the replicas
+  bool decides_before_sending = true;  // a root that decides when asked; false: whenever it likes
   bool tracing = false;
 
   rng& random() { return random_; }
   std::vector<instance>& instances() { return instances_; }
   std::map<std::string, std::uint64_t>& hits() { return hits_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
+  /// Named operations, and how often ranks have submitted one.
+  struct totals {
+    std::uint64_t operations = 0;
+    std::uint64_t submissions = 0;
+  };
+  [[nodiscard]] totals submitted() const;
 
   /// Adds an instance whose nodes are connected as `parents` says.
   void add(std::vector<std::set<int>> sets, std::vector<int> world_rank, std::vector<int> parents,
@@ -153,7 +162,7 @@ class world {
 
   /// What can happen next.
   struct actor {
-    enum class kind { task, close, flush, deliver, run, quiet } what = kind::task;
+    enum class kind { task, close, flush, deliver, run, decide, quiet } what = kind::task;
     int a = 0;
     int b = 0;
     int c = 0;
@@ -196,6 +205,7 @@ class world {
   int join(int number, int rank, std::uint32_t set);
   void start_group(int number, int rank, const full_name& group);
   bool close(const closer& one);
+  bool decide(int number);
   bool flush(int number, int from, int to);
   bool deliver(int number, int from, int to);
   bool run_device(std::size_t index);
@@ -310,6 +320,9 @@ inline void world::add_small_actors() {
       actors.push_back({actor::kind::deliver, number, rank, parent});
       actors.push_back({actor::kind::deliver, number, parent, rank});
     }
+    if (!decides_before_sending && at(number).options.decides_when_asked) {
+      actors.push_back({actor::kind::decide, number, 0, 0});
+    }
   }
   actors.push_back({actor::kind::quiet, 0, 0, 0});
 }
@@ -326,6 +339,8 @@ inline bool world::act(const actor& one) {
       return deliver(one.a, one.b, one.c);
     case actor::kind::run:
       return run_device(static_cast<std::size_t>(one.a));
+    case actor::kind::decide:
+      return decide(one.a);
     case actor::kind::quiet:
       return quiet();
   }
@@ -357,10 +372,23 @@ void world::call(int number, int rank, Call call) {
   look(number, rank);
   self.clear_actions();
   at(number).processed[static_cast<std::size_t>(rank)] = 0;
-  if (rank == 0) {
+  if (rank == 0 && (at(number).deciding || !at(number).options.decides_when_asked)) {
     check(self.log().closed || self.log().names_in_use() <= at(number).options.name_capacity,
           "P8 name table too long");
   }
+}
+
+// Asks the root to decide, if it waits for that. Returns whether it has decided anything.
+inline bool world::decide(int number) {
+  instance& inst = at(number);
+  if (!inst.options.decides_when_asked) return false;
+  const std::uint64_t before = inst.nodes.front().log().position;
+  inst.deciding = true;
+  call(number, 0, [](node& self) { self.decide(); });
+  inst.deciding = false;
+  const bool decided = inst.nodes.front().log().position != before;
+  if (decided) hit("decided when asked");
+  return decided;
 }
 
 // Does what the node says, as far as it has said.
@@ -478,6 +506,10 @@ inline void world::log_item(int number, const node& self, part item, name_index 
     check(is_new || known->second == digest, "P5 replicas differ at log position ",
           self.log().position, " on rank ", rank);
   }
+  if (rank == 0 && inst.options.decides_when_asked &&
+      (item == part::execute || item == part::join || item == part::generation)) {
+    check(inst.deciding, "F1 decided unasked");
+  }
   if (rank != 0 || index == none) return;
   const full_name name{self.name(index).set, self.name(index).text};
   const epoch at_number = inst.offset[{rank, name}] + local;
@@ -551,8 +583,9 @@ inline void world::log_item(int number, const node& self, part item, name_index 
 inline bool world::flush(int number, int from, int to) {
   instance& inst = at(number);
   if (coalesce && inst.net.in_flight(from, to) != 0) return false;  // [F2]
+  const bool decided = from == 0 && decides_before_sending && decide(number);
   bytes message;
-  if (!inst.nodes[static_cast<std::size_t>(from)].take_message(to, message)) return false;
+  if (!inst.nodes[static_cast<std::size_t>(from)].take_message(to, message)) return decided;
   inst.net.send(from, to, std::move(message));
   ++inst.messages;
   return true;
@@ -588,6 +621,11 @@ inline bool world::step_of(task& one) {
   const step& what = one.steps[one.at++];
   switch (what.what) {
     case step::kind::submit: {
+      if (what.needs) {
+        const auto found = one.keys.find(*what.needs);
+        if (found == one.keys.end() || op(one.instance, found->second).result != ending::ok) break;
+        hit("D2 second operation of a process set");
+      }
       const int operation = submit(one.instance, one.rank, what);
       one.keys[what.key] = operation;
       one.submitted.push_back(operation);
@@ -937,6 +975,11 @@ inline bool world::cached(const instance& inst, const full_name& name, const sig
 }
 
 inline bool world::quiet() {
+  bool decided = false;
+  for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
+    decided = decide(number) || decided;
+  }
+  if (decided) return true;
   for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
     instance& inst = at(number);
     check(inst.net.in_flight() == 0, "P7 quiet with a message on its way");
@@ -1105,6 +1148,17 @@ inline void world::final() {
       }
     }
   }
+}
+
+inline world::totals world::submitted() const {
+  totals result;
+  for (const instance& inst : instances_) {
+    for (const auto& [which, ops] : inst.submitted) {
+      result.operations += ops.empty() ? 0 : 1;
+      result.submissions += ops.size();
+    }
+  }
+  return result;
 }
 
 inline std::uint64_t world::digest() const {
