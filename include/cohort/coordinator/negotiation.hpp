@@ -103,6 +103,8 @@ class negotiation final : public instance,
     std::vector<std::byte> assembly;  // of fragments
     std::vector<std::byte> out;
     std::size_t sent = 0;  // bytes of `out`
+    bool asks = false;     // a ping is to be sent, or
+    bool answers = false;  // an answer to one
   };
 
   std::size_t at_look() override;
@@ -168,6 +170,11 @@ class negotiation final : public instance,
   void touch();
   void stay_awake();
   void leave_has_expired();
+  void watch_undecided(clock::time_point at);
+  void give_up();
+  [[nodiscard]] task* stand_in_for(const task& one) const;
+  void send_sign(std::size_t index, std::byte sign);
+  void post_out(std::size_t index);
   void check_released();
   void finish_closing();
   [[nodiscard]] static std::uint64_t nanoseconds(clock::time_point when) noexcept {
@@ -203,6 +210,9 @@ class negotiation final : public instance,
   std::size_t deadlines_ = 0;
   std::size_t completed_ = 0;  // tasks, ever
   clock::time_point warned_{};
+  clock::time_point last_tick_{};
+  clock::time_point pinged_{};    // when the parent was asked for a sign of life
+  clock::time_point answered_{};  // when it last gave one
 
   std::vector<std::int64_t> compared_;
   std::vector<std::uint64_t> gathered_;

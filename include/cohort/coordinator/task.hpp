@@ -71,6 +71,7 @@ class task : public progress::operation {
   bool linked = false;
   bool started = false;  ///< elected
   bool withdrawn = false;
+  std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
 
   [[nodiscard]] std::size_t tensors() const noexcept { return 1 + others.size(); }
@@ -87,7 +88,8 @@ class task : public progress::operation {
 };
 
 /// What a rank that has joined does in an operation of the others: it brings neutral elements, and
-/// takes what comes into memory of its own.
+/// takes what comes into memory of its own. Also what stands in for an operation whose awaiter has
+/// given up: it brings a copy of the data [W4].
 class neutral_task final : public task {
  public:
   explicit neutral_task(const protocol::signature& sig) : task(&run) {
@@ -98,7 +100,16 @@ class neutral_task final : public task {
     prescale = sig.prescale;
     postscale = sig.postscale;
   }
-  std::vector<std::byte> memory;
+  std::vector<std::byte> memory;  ///< for what comes, and for neutral elements
+  std::vector<std::byte> inputs;  ///< copied data
+  /// For `make_result`.
+  static void* own_result(task& self, std::span<const std::int64_t> rows) {
+    std::size_t all = 0;
+    for (const std::int64_t one : rows) all += static_cast<std::size_t>(one);
+    auto& memory = static_cast<neutral_task&>(self).memory;
+    memory.resize(all * self.row_bytes);
+    return memory.data();
+  }
 
  private:
   static void run(operation* base, action) { delete static_cast<neutral_task*>(base); }

@@ -87,6 +87,12 @@ class node {
   /// Keeps the number of a name that an operation under way has, until `let_go`.
   void hold(name_index name) noexcept { ++log_.names[name].held_by; }
   void let_go(name_index name) noexcept { --log_.names[name].held_by; }
+  /// The action that ends it brings another token; for an awaiter that does not wait any longer.
+  void replace_token(operation_ref which, std::uint64_t token) noexcept {
+    if (which.slot < operations_.size() && operations_[which.slot].turn == which.turn) {
+      operations_[which.slot].token = token;
+    }
+  }
   /// Contributes neutral elements from now on, until all have joined.
   submission join(std::uint32_t set, std::uint64_t token);
   /// Submits nothing from now on, in no set (L1). Once.

@@ -19,6 +19,9 @@
 namespace cohort::coordination {
 
 inline constexpr int control_tag = 0;
+// The first byte of a message of one byte: is anybody there? [W4]
+inline constexpr std::byte ping{2};
+inline constexpr std::byte pong{3};
 inline constexpr std::size_t longest_name = 65535;
 /// The token of an operation that has ended here before it was decided.
 inline constexpr std::uint64_t nobody = 1;
@@ -328,7 +331,12 @@ bool negotiation<Any>::received(control_operation& op) {
                                      "an empty message from rank " + std::to_string(from.rank));
     }
     const auto part = bytes.subspan(1);
-    if (bytes[0] != std::byte{0} || !from.assembly.empty()) {
+    if (bytes[0] == ping) {
+      from.answers = true;
+      flush();
+    } else if (bytes[0] == pong) {
+      answered_ = clock::now();
+    } else if (bytes[0] != std::byte{0} || !from.assembly.empty()) {
       from.assembly.insert(from.assembly.end(), part.begin(), part.end());
       if (bytes[0] == std::byte{0}) {
         take(from.rank, from.assembly);
@@ -373,8 +381,26 @@ void negotiation<Any>::advance() {
 template <class Any>
 void negotiation<Any>::flush() {
   for (std::size_t i = 0; i < edges_.size(); ++i) {
-    if (!edges_[i].sending && node_.has_message(edges_[i].rank)) send(i);
+    edge& one = edges_[i];
+    if (!one.sending && one.answers) {
+      one.answers = false;
+      send_sign(i, pong);
+    }
+    if (!one.sending && one.asks) {
+      one.asks = false;
+      send_sign(i, ping);
+    }
+    if (!one.sending && node_.has_message(one.rank)) send(i);
   }
+}
+
+template <class Any>
+void negotiation<Any>::send_sign(std::size_t index, std::byte sign) {
+  edge& to = edges_[index];
+  to.out.assign(1, sign);
+  to.sent = 0;
+  to.sending = true;
+  post_out(index);
 }
 
 template <class Any>
@@ -385,6 +411,12 @@ void negotiation<Any>::send(std::size_t index) {
   if (!node_.take_message(to.rank, to.out)) return;
   to.sent = 0;
   to.sending = true;
+  post_out(index);
+}
+
+template <class Any>
+void negotiation<Any>::post_out(std::size_t index) {
+  edge& to = edges_[index];
   MPI_Request request = MPI_REQUEST_NULL;
   do {
     mpi::check(post_fragment(index, request), "MPI_Isend");
@@ -407,7 +439,7 @@ int negotiation<Any>::post_fragment(std::size_t index, MPI_Request& request) {
   const auto most = static_cast<std::size_t>(options_.control_message);
   const std::size_t left = to.out.size() - to.sent;
   const std::size_t bytes = std::min(left, most);
-  to.out[to.sent] = bytes < left ? std::byte{1} : std::byte{0};
+  if (to.out.size() > 1) to.out[to.sent] = bytes < left ? std::byte{1} : std::byte{0};
   const int rc = mpi::post::isend(to.out.data() + to.sent, static_cast<MPI_Count>(bytes), MPI_BYTE,
                                   to.rank, control_tag, control_.native(), &request);
   if (rc != MPI_SUCCESS) return rc;
@@ -443,7 +475,7 @@ bool negotiation<Any>::sent(control_operation& op) {
     control_failed(op);
     return false;
   }
-  if (node_.has_message(to.rank)) touch();
+  if (node_.has_message(to.rank) || to.asks || to.answers) touch();
   return false;
 }
 
@@ -510,12 +542,7 @@ neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
   if (sig.kind == op_kind::barrier) only = tensor{};
   if (protocol::is_sized(sig.kind)) {
     one->row_bytes = count * sig.element_size;
-    one->make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
-      const auto all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-      auto& memory = static_cast<neutral_task&>(self).memory;
-      memory.resize(static_cast<std::size_t>(all) * self.row_bytes);
-      return memory.data();
-    };
+    one->make_result = &neutral_task::own_result;
     only.count = 0;
     return one.release();
   }
@@ -576,8 +603,11 @@ void negotiation<Any>::start(const protocol::action& one) {
   if (own == nullptr) {
     what = make_neutral(entry.sig);
   } else {
-    own->started = own->holds_name = true;
-    node_.hold(own->name);
+    own->started = true;
+    if (own->linked) {  // else nobody asks for its name
+      own->holds_name = true;
+      node_.hold(own->name);
+    }
   }
   what->contributors = one.count;
   pack_->tasks.push_back(what);
@@ -897,6 +927,7 @@ bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
     const comm::request_source::guard hold(source_);
     if (!one.linked || one.started || broken_) return false;
     if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
+    one.withdrawn = true;
     if (!ready_) {
       // Nobody has heard of it, so it is certain how it ends: it need not wait for that.
       if (node_.shape().is_root()) {
@@ -1281,12 +1312,114 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   } catch (...) {
     return break_down(std::current_exception());
   }
+  watch_undecided(at);
   if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
       !first_->started && at - first_->submitted > options_.stall_warning &&
       at - warned_ > options_.stall_warning) {
     warned_ = at;
     if (node_.request_report(nanoseconds(at))) touch();
   }
+}
+
+// Nobody decides, because a rank between here and the root is stopped or computes. Only time in
+// which this rank looked for messages counts: after a long handler they may be there already. [W4]
+template <class Any>
+void negotiation<Any>::watch_undecided(clock::time_point at) {
+  const auto step = std::min<std::chrono::nanoseconds>(at - std::exchange(last_tick_, at),
+                                                       std::chrono::milliseconds(100));
+  if (node_.shape().is_root()) return;
+  std::chrono::nanoseconds longest{0};
+  for (task* each = first_; each != nullptr; each = each->after) {
+    if (!each->withdrawn || each->started) continue;
+    each->undecided += step;
+    longest = std::max(longest, each->undecided);
+  }
+  if (longest > options_.decision_timeout / 2 && pinged_ + options_.decision_timeout < at) {
+    pinged_ = at;
+    edges_.front().asks = true;
+    touch();
+  }
+  if (longest > options_.decision_timeout) give_up();
+}
+
+template <class Any>
+void negotiation<Any>::give_up() {
+  const int parent = node_.shape().parent();
+  const std::string text =
+      ": no decision within " +
+      std::to_string(
+          std::chrono::duration_cast<std::chrono::milliseconds>(options_.decision_timeout)
+              .count()) +
+      " ms; rank " + std::to_string(parent) +
+      (answered_ >= pinged_
+           ? ", this rank's parent, answers, so it is a rank beyond it that does not"
+           : ", this rank's parent, does not answer");
+  stall_facts facts;
+  if (answered_ < pinged_) facts.silent.push_back(parent);
+  // What is elected all the same needs this rank's data, and the buffers are the caller's.
+  for (task* each = first_; each != nullptr;) {
+    task* const next = each->after;
+    if (!each->started && each->name != protocol::none) {
+      try {
+        node_.replace_token(each->operation_ref,
+                            reinterpret_cast<std::uint64_t>(stand_in_for(*each)));
+      } catch (...) {
+        return break_down(std::current_exception());
+      }
+      each->fail(std::make_exception_ptr(
+          deadline_error(facts, "rank " + std::to_string(rank_) + ": " +
+                                    std::string(protocol::name_of(each->kind)) + " '" +
+                                    node_.name(each->name).text + "'" + text)));
+      complete(*each);
+    }
+    each = next;
+  }
+  log::write(log::level::error,
+             "rank " + std::to_string(rank_) + ": coordinator" + text + "; this rank leaves");
+  left_ = true;
+  leave_until_ = clock::now() + options_.leave_deadline;
+  node_.give_up();
+  touch();
+}
+
+template <class Any>
+task* negotiation<Any>::stand_in_for(const task& one) const {
+  auto copy = std::make_unique<neutral_task>(protocol::signature());
+  copy->kind = one.kind;
+  copy->flags = one.flags;
+  copy->code = one.code;
+  copy->root = one.root;
+  copy->prescale = one.prescale;
+  copy->postscale = one.postscale;
+  copy->first = one.first;
+  copy->others = one.others;
+  copy->sizes = one.sizes;
+  copy->row_bytes = one.row_bytes;
+  copy->name = one.name;
+  copy->epoch = one.epoch;
+  if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
+  // Inputs are copied, and what comes goes behind them.
+  const bool is_root = one.root == rank_;
+  const bool reads = one.kind != op_kind::scatter || is_root;
+  const std::size_t results =
+      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
+  const auto room_of = [](const tensor& what) {
+    return what.kernels == nullptr ? std::size_t{0} : (what.bytes() + 63) / 64 * 64;
+  };
+  std::size_t room = 64;
+  for (std::size_t i = 0; i < one.tensors(); ++i) room += (1 + results) * room_of(one[i]);
+  copy->inputs.resize(room);
+  std::byte* at = copy->inputs.data();
+  for (std::size_t i = 0; i < one.tensors(); ++i) {
+    const tensor& from = one[i];
+    tensor& to = i == 0 ? copy->first : copy->others[i - 1];
+    if (from.kernels == nullptr) continue;
+    if (reads && from.bytes() != 0) std::memcpy(at, from.in, from.bytes());
+    to.in = at;
+    to.out = from.in == from.out ? at : at + room_of(from);
+    at += (1 + results) * room_of(from);
+  }
+  return copy.release();
 }
 
 /// The others may still come; this rank goes on serving them while its loop runs. [L6]
