@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -242,7 +241,7 @@ class data_plane {
   std::vector<MPI_Comm> slots_;
   comm::any_backend* backend_ = nullptr;
   protocol::start_queue queue_;
-  std::deque<execution*> waiting_;
+  protocol::steady_fifo<execution*> waiting_;
   std::vector<std::unique_ptr<execution>> all_;
   std::vector<execution*> free_;
   std::size_t under_way_ = 0;

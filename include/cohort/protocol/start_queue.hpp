@@ -6,13 +6,38 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
 namespace cohort::protocol {
+
+/// First in, first out, in memory that is kept.
+template <class T>
+class steady_fifo {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return head_ == all_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return all_.size() - head_; }
+  [[nodiscard]] const T& front() const noexcept { return all_[head_]; }
+  void push_back(const T& one) {
+    // Room is made at most as often as it has been used up.
+    if (all_.size() == all_.capacity() && head_ >= size()) {
+      all_.erase(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(head_));
+      head_ = 0;
+    }
+    all_.push_back(one);
+  }
+  void pop_front() noexcept {
+    if (++head_ != all_.size()) return;
+    all_.clear();
+    head_ = 0;
+  }
+
+ private:
+  std::vector<T> all_;
+  std::size_t head_ = 0;
+};
 
 /// Elected operations start in log order from one queue (X1). Most are posted whole, at once, on
 /// the communicator that the set shares. One with later parts (data after sizes, pieces with a
@@ -67,7 +92,7 @@ class start_queue {
 
   std::uint32_t slots_;
   bool stream_;
-  std::deque<item> waiting_;
+  steady_fifo<item> waiting_;
   std::map<std::uint32_t, std::uint32_t> turns_;  // per set: operations with later parts so far
   std::set<slot_key> taken_;
   std::set<std::uint64_t> exchanging_;
