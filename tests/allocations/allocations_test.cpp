@@ -42,6 +42,9 @@ void* counted(std::size_t bytes, std::align_val_t alignment) {
 
 }  // namespace
 
+long allocations_so_far();  // coordinator_test.cpp
+long allocations_so_far() { return allocations; }
+
 void* operator new(std::size_t bytes) { return counted(bytes); }
 void* operator new[](std::size_t bytes) { return counted(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
