@@ -6,7 +6,7 @@
 //   jobs random FIRST COUNT    random jobs with these seeds; prints how often rules were used
 //   jobs trace SEED            one of them, every message and log item
 //   jobs small [NAME]          every interleaving of the small jobs, or of one of them
-//   jobs asked [NAME]          the same with a root that decides when asked, at any time
+//   jobs asked [NAME]          the same with a root that decides and sends as a step of its own
 //
 // Ends with 1 at the first violation, after naming the seed or the job that repeats it.
 
@@ -57,7 +57,7 @@ int small(const std::string& only, bool asked) {
     if (!only.empty() && only != job.name) continue;
     const auto start = std::chrono::steady_clock::now();
     try {
-      const exploration result = explore(job, asked, 500'000);
+      const exploration result = explore(job, asked, 2'000'000);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       std::printf("%-22s %7zu states, %3zu final, %s, %.1f s\n", job.name, result.states,
                   result.ends, result.complete ? "all" : "LIMIT", took.count());

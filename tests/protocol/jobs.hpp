@@ -421,10 +421,10 @@ inline step small_step(const std::string& word, std::map<std::string, int>& keys
   return what;
 }
 
-/// `asked`: the root decides when asked, which may happen at any time.
+/// `asked`: the root decides when asked and then sends, which may happen at any time.
 inline world small_world(const small_job& job, bool asked) {
   world result(rng(0, true));
-  result.decides_before_sending = false;
+  result.decides_at_any_time = true;
   const int ranks = static_cast<int>(job.programs.size());
   std::set<int> members;
   std::vector<int> world_rank;

@@ -236,6 +236,13 @@ inline std::uint64_t inspector::digest(const node& self) {
   for (const name_index group : self.log_.groups) hash(self.groups_.starts(group));
   hash(self.groups_.frozen)(self.groups_.drained)(self.groups_.gathered());
   hash(self.left_)(self.in_flight_)(self.cache_full_);
+  for (int child = 0; child < self.tree_.child_count(); ++child) {
+    if (self.down_.empty(child)) continue;
+    downstream unsent = self.down_;
+    std::vector<std::byte> bytes;
+    unsent.take(child, bytes);
+    hash(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));  // NOLINT
+  }
   for (const auto& [which, rank] : self.overdue_) {
     hash(name_of(which.first))(signed_value(which.second))(static_cast<std::uint64_t>(rank));
   }

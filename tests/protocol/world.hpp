@@ -138,8 +138,8 @@ class world {
   bool drain = true;      // tasks end without waiting for what they have submitted
   bool coalesce = false;  // F2
   bool undisturbed = false;
-  bool deep = true;                    // compare the replicas
-  bool decides_before_sending = true;  // a root that decides when asked; false: whenever it likes
+  bool deep = true;                  // compare the replicas
+  bool decides_at_any_time = false;  // a root that decides when asked does so as a step of its own
   bool tracing = false;
 
   rng& random() { return random_; }
@@ -206,6 +206,7 @@ class world {
   void start_group(int number, int rank, const full_name& group);
   bool close(const closer& one);
   bool decide(int number);
+  bool decide_and_send(int number);
   bool flush(int number, int from, int to);
   bool deliver(int number, int from, int to);
   bool run_device(std::size_t index);
@@ -320,7 +321,7 @@ inline void world::add_small_actors() {
       actors.push_back({actor::kind::deliver, number, rank, parent});
       actors.push_back({actor::kind::deliver, number, parent, rank});
     }
-    if (!decides_before_sending && at(number).options.decides_when_asked) {
+    if (decides_at_any_time && at(number).options.decides_when_asked) {
       actors.push_back({actor::kind::decide, number, 0, 0});
     }
   }
@@ -340,7 +341,7 @@ inline bool world::act(const actor& one) {
     case actor::kind::run:
       return run_device(static_cast<std::size_t>(one.a));
     case actor::kind::decide:
-      return decide(one.a);
+      return decide_and_send(one.a);
     case actor::kind::quiet:
       return quiet();
   }
@@ -583,12 +584,21 @@ inline void world::log_item(int number, const node& self, part item, name_index 
 inline bool world::flush(int number, int from, int to) {
   instance& inst = at(number);
   if (coalesce && inst.net.in_flight(from, to) != 0) return false;  // [F2]
-  const bool decided = from == 0 && decides_before_sending && decide(number);
+  const bool decided = from == 0 && decide(number);
   bytes message;
   if (!inst.nodes[static_cast<std::size_t>(from)].take_message(to, message)) return decided;
   inst.net.send(from, to, std::move(message));
   ++inst.messages;
   return true;
+}
+
+inline bool world::decide_and_send(int number) {
+  bool moved = decide(number);
+  const std::vector<int>& parents = at(number).parents;
+  for (int rank = 1; rank < static_cast<int>(parents.size()); ++rank) {
+    if (parents[static_cast<std::size_t>(rank)] == 0) moved = flush(number, 0, rank) || moved;
+  }
+  return moved;
 }
 
 inline bool world::deliver(int number, int from, int to) {
@@ -957,6 +967,7 @@ inline void world::settle() {
       for (int rank = 1; rank < static_cast<int>(parents.size()); ++rank) {
         const int parent = parents[static_cast<std::size_t>(rank)];
         moved = flush(number, rank, parent) || moved;
+        if (parent == 0 && decides_at_any_time && at(number).options.decides_when_asked) continue;
         moved = flush(number, parent, rank) || moved;
       }
     }
