@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include "competitors.hpp"
+#include "support/countdown.hpp"
 #include "support/statistics.hpp"
 
 #include <cohort/progress/future.hpp>
@@ -10,29 +11,11 @@
 #include <utility>
 
 namespace with_cohort {
-namespace {
-
-/// Calls `done` when so many operations have completed.
-template <class Done>
-struct countdown {
-  std::size_t left;
-  Done done;
-
-  void operator()(const std::exception_ptr& error) {
-    if (error) std::rethrow_exception(error);
-    if (--left != 0) return;
-    Done last(std::move(done));
-    delete this;
-    std::move(last)();
-  }
-};
-
-}  // namespace
 
 asio::awaitable<double> callbacks(cohort::coordinator coord, tensor_set& tensors, const names& by) {
   const auto start = bench::clock::now();
   const auto run = [&](auto done) {
-    auto* all = new countdown<decltype(done)>{tensors.size(), std::move(done)};
+    auto* all = new bench::countdown<decltype(done)>{tensors.size(), std::move(done)};
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       coord.all_reduce(by[i], tensors[i], cohort::op::sum,
                        [all](const std::exception_ptr& error) { (*all)(error); });

@@ -1,0 +1,161 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// How long do the gradients of a real model take? The 161 of ResNet-50, 102 MB, each under its
+// name, submitted in the order of back-propagation, against hand-written policies. Competitors take
+// turns within one process; the order rotates. Ratios are taken turn by turn and their medians
+// reported.
+
+#include "competitors.hpp"
+#include "support/core_distance.hpp"
+#include "support/report.hpp"
+#include "support/statistics.hpp"
+
+#include <cohort/collectives/barrier.hpp>
+#include <cohort/mpi/environment.hpp>
+#include <cohort/progress/rethrow.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace {
+
+/// ResNet-50 for 1 000 classes: 25 557 032 numbers.
+model resnet50() {
+  model all;
+  const auto add = [&](const std::string& name, std::size_t count) {
+    all.push_back({name, std::vector<float>(count, 1.0F)});
+  };
+  const auto convolution = [&](const std::string& name, const std::string& norm, std::size_t in,
+                               std::size_t out, std::size_t width) {
+    add(name + ".weight", in * out * width * width);
+    add(norm + ".weight", out);
+    add(norm + ".bias", out);
+  };
+  convolution("conv1", "bn1", 3, 64, 7);
+  std::size_t in = 64;
+  constexpr std::size_t blocks[] = {3, 4, 6, 3};
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    const std::size_t inner = std::size_t{64} << stage;
+    for (std::size_t block = 0; block < blocks[stage]; ++block) {
+      const std::string at = "layer" + std::to_string(stage + 1) + "." + std::to_string(block);
+      convolution(at + ".conv1", at + ".bn1", in, inner, 1);
+      convolution(at + ".conv2", at + ".bn2", inner, inner, 3);
+      convolution(at + ".conv3", at + ".bn3", inner, 4 * inner, 1);
+      if (block == 0) convolution(at + ".down", at + ".down.bn", in, 4 * inner, 1);
+      in = 4 * inner;
+    }
+  }
+  add("fc.weight", in * 1000);
+  add("fc.bias", 1000);
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
+struct competitor {
+  std::string name;
+  std::function<asio::awaitable<double>()> run;  ///< nanoseconds
+  bool hand_written = false;                     ///< and nonblocking: what the target compares with
+  double target = 0;
+};
+
+asio::awaitable<double> ready(double value) { co_return value; }
+
+void report(const std::vector<competitor>& all, const std::vector<std::vector<double>>& times,
+            const std::vector<bool>& far) {
+  std::size_t best = 0;
+  for (std::size_t who = 0; who < all.size(); ++who) {
+    if (all[who].hand_written && bench::median(times[who]) < bench::median(times[best])) best = who;
+  }
+  std::printf(
+      "%zu turns, %zu with far cores; the best nonblocking policy by hand is '%s': %.2f ms\n",
+      far.size(), bench::only(times[0], far, true).size(), all[best].name.c_str(),
+      bench::median(times[best]) / 1e6);
+  for (std::size_t who = 0; who < all.size(); ++who) {
+    const auto ratio = bench::ratios(times[who], times[best]);
+    bench::print_row("  " + all[who].name, bench::median(ratio), "x best", all[who].target);
+    std::printf("      %.2f ms, half of the ratios %.2f to %.2f\n", bench::median(times[who]) / 1e6,
+                bench::percentile(ratio, 0.25), bench::percentile(ratio, 0.75));
+  }
+}
+
+asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& distance,
+                              int turns) {
+  model gradients = resnet50();
+  std::size_t values = 0;
+  for (const gradient& each : gradients) values += each.values.size();
+  if (gradients.size() != 161 || values != 25'557'032) throw std::logic_error("not ResNet-50");
+  const cohort::coordinator coord(world);
+  co_await coord.barrier();
+
+  const MPI_Comm comm = world.native();
+  constexpr std::size_t kib = 1024;
+  const auto by_hand = [&](raw_mpi::policy by) {
+    return [comm, by, &gradients] { return ready(raw_mpi::run(comm, gradients, by)); };
+  };
+  std::vector<competitor> all;
+  all.push_back({"161 MPI_Iallreduce, MPI_Waitall",
+                 [&] { return ready(raw_mpi::all_at_once(comm, gradients)); }, true});
+  for (const std::size_t in_flight : {2, 4}) {
+    const std::string tail = ", " + std::to_string(in_flight) + " in flight";
+    all.push_back(
+        {"fuse below 256 KiB, rest whole" + tail, by_hand({256 * kib, 0, in_flight}), true});
+    all.push_back({"fuse below 256 KiB, rest in 1 MiB" + tail,
+                   by_hand({256 * kib, 1024 * kib, in_flight}), true});
+  }
+  all.push_back(
+      {"named, callbacks", [&] { return with_cohort::callbacks(coord, gradients); }, false, 1.05});
+  all.push_back(
+      {"named, futures", [&] { return with_cohort::futures(coord, gradients); }, false, 1.05});
+  all.push_back({"161 MPI_Allreduce", by_hand({0, 0, 0})});
+  all.push_back({"fuse below 256 KiB, rest whole, blocking", by_hand({256 * kib, 0, 0})});
+  all.push_back(
+      {"fuse below 256 KiB, rest in 1 MiB, blocking", by_hand({256 * kib, 1024 * kib, 0})});
+
+  // Does each sum everything once?
+  for (const competitor& each : all) {
+    co_await each.run();
+    for (gradient& one : gradients) {
+      for (float& value : one.values) {
+        if (value != static_cast<float>(world.size())) throw std::runtime_error(each.name);
+        value = 1;
+      }
+    }
+  }
+  for (gradient& one : gradients) std::fill(one.values.begin(), one.values.end(), 0.0F);
+
+  std::vector<std::vector<double>> times(all.size());
+  std::vector<bool> far;
+  for (int turn = -1; turn < turns; ++turn) {  // one to warm up
+    co_await cohort::barrier(world);
+    const double round_trip = distance.round_trip();
+    if (turn >= 0) far.push_back(round_trip > 200);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t who = (i + far.size()) % all.size();
+      co_await cohort::barrier(world);
+      MPI_Barrier(comm);
+      const double time = co_await all[who].run();
+      if (turn >= 0) times[who].push_back(time);
+    }
+  }
+  if (world.rank() == 0) report(all, times, far);
+  co_await coord.shutdown();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int turns = 30;
+  CLI::App app("The gradients of ResNet-50 by name; start it with mpirun -np 2, or more");
+  app.add_option("--turns", turns, "turns of each competitor");
+  CLI11_PARSE(app, argc, argv);
+
+  cohort::environment env(argc, argv);
+  asio::io_context io;
+  cohort::communicator world(io);
+  if (world.rank() == 0) bench::print_machine(world.size());
+  bench::core_distance distance(cohort::mpi::comm_ref(world.native()));
+  asio::co_spawn(io, measure(world, distance, turns), cohort::rethrow);
+  io.run();
+}
