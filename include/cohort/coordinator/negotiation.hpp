@@ -171,6 +171,7 @@ class negotiation final : public instance,
   void stay_awake();
   void leave_has_expired();
   void watch_undecided(clock::time_point at);
+  void watch_plan(clock::time_point at);
   void give_up();
   [[nodiscard]] task* stand_in_for(const task& one) const;
   void send_sign(std::size_t index, std::byte sign);
@@ -211,6 +212,7 @@ class negotiation final : public instance,
   std::size_t completed_ = 0;  // tasks, ever
   clock::time_point warned_{};
   clock::time_point last_tick_{};
+  clock::time_point plan_waits_since_ = clock::time_point::max();
   clock::time_point pinged_{};    // when the parent was asked for a sign of life
   clock::time_point answered_{};  // when it last gave one
 

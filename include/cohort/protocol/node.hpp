@@ -123,6 +123,10 @@ class node {
   void decide();
   /// Root: the timer of a frozen plan. Returns whether it held anything back (R4).
   bool give_up_plan();
+  /// Root: the names that a frozen plan waits for, of packs of which some have come.
+  [[nodiscard]] std::vector<std::string> plan_awaits() const {
+    return planner_.has_plan() ? planner_.awaited() : std::vector<std::string>();
+  }
 
   // ---- the neighbours ----
 

@@ -1266,7 +1266,11 @@ void negotiation<Any>::touch() {
 /// until the doorbell rings.
 template <class Any>
 void negotiation<Any>::stay_awake() {
-  if (edges_.empty() || edges_.front().receive == nullptr) return;
+  if (edges_.empty()) {  // alone: what waits, waits for a plan
+    if (node_.pending() != 0) source_.at_next_look(*this);
+    return;
+  }
+  if (edges_.front().receive == nullptr) return;
   const bool waits =
       first_ != nullptr || (left_ && !leave_expired_) || node_.deadline().has_value();
   source_.set_idle(*edges_.front().receive, !waits);
@@ -1313,6 +1317,7 @@ void negotiation<Any>::at_tick(clock::time_point at) {
     return break_down(std::current_exception());
   }
   watch_undecided(at);
+  watch_plan(at);
   if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
       !first_->started && at - first_->submitted > options_.stall_warning &&
       at - warned_ > options_.stall_warning) {
@@ -1340,6 +1345,27 @@ void negotiation<Any>::watch_undecided(clock::time_point at) {
     touch();
   }
   if (longest > options_.decision_timeout) give_up();
+}
+
+// A pack of the frozen plan that has waited for too long goes without its missing members, and the
+// plan is over: sums are no longer the same from run to run. [R4]
+template <class Any>
+void negotiation<Any>::watch_plan(clock::time_point at) {
+  if (options_.plan_patience <= std::chrono::nanoseconds::zero() || options_.frozen_plan.empty() ||
+      !node_.shape().is_root()) {
+    return;
+  }
+  const std::vector<std::string> awaited = node_.plan_awaits();
+  if (awaited.empty()) {
+    plan_waits_since_ = clock::time_point::max();
+    return;
+  }
+  plan_waits_since_ = std::min(plan_waits_since_, at);
+  if (at - plan_waits_since_ < options_.plan_patience) return;
+  std::string text = "rank 0: coordinator: the frozen plan is given up; it waits for";
+  for (const std::string& name : awaited) text += " '" + name + "'";
+  log::write(log::level::warning, text);
+  if (node_.give_up_plan()) touch();
 }
 
 template <class Any>
