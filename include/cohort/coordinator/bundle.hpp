@@ -24,7 +24,10 @@ namespace cohort {
 /// within the bundle, which belongs to what ranks must agree on; they are no operations of their
 /// own. The buffers are borrowed until the operation has completed.
 /// \code
-/// co_await coord.grouped_all_reduce(cohort::bundle("bucket").add("a", a).add("b", b), op::sum);
+/// cohort::coordinator coord(world);
+/// std::vector<float> a(3), b(4);
+/// co_await coord.grouped_all_reduce(cohort::bundle("bucket").add("a", a).add("b", b),
+///                                   cohort::op::sum);
 /// \endcode
 class bundle {
  public:
