@@ -159,7 +159,7 @@ TEST_CASE("the last handle is dropped after the loop", "[coordinator][lifecycle]
 }
 
 TEST_CASE("a context is destroyed with operations pending", "[coordinator][lifecycle]") {
-  const int when = GENERATE(0, 1, 2);
+  const bool runs = GENERATE(false, true);
   const auto began = std::chrono::steady_clock::now();
   {
     asio::io_context io;
@@ -179,9 +179,8 @@ TEST_CASE("a context is destroyed with operations pending", "[coordinator][lifec
           ++completed;
         },
         asio::detached);
-    // Never run; stopped while it opens or works; stopped when it waits.
-    if (when == 1) io.run_one();
-    if (when == 2) {
+    // Never run, or stopped when it waits.
+    if (runs) {
       while (completed == 0) io.run_one();
       io.run_for(20ms);
     }
