@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Process sets and persistent groups. Part of the executable coordinator.verbs.
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/barrier.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <algorithm>
@@ -242,4 +244,20 @@ TEST_CASE("a start that a leaver lacks ends with peer_lost", "[coordinator][grou
     CHECK(problem);
     co_await coord.shutdown();
   });
+}
+
+TEST_CASE("direct collectives beside a coordinator that is being opened", "[coordinator][sets]") {
+  for (int round = 0; round < 20; ++round) {
+    cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+      cohort::coordinator coord(world);
+      for (int i = 0; i < 3; ++i) {
+        int value = 1;
+        co_await cohort::all_reduce(world, value, cohort::op::sum);
+        CHECK(value == world.size());
+        co_await cohort::barrier(world);
+      }
+      co_await cohort_test::works(coord, "named");
+      co_await coord.shutdown();
+    });
+  }
 }

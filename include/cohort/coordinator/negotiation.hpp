@@ -112,6 +112,9 @@ class negotiation final : public instance,
 
   // opening
   void open();
+  template <class Handler>
+  void duplicate(MPI_Comm from, Handler handler);
+  void cannot_open(std::error_code error);
   void control_made(std::error_code error, communicator made);
   void compare_options();
   void options_compared(std::error_code error);
@@ -172,6 +175,7 @@ class negotiation final : public instance,
   void leave_has_expired();
   void watch_undecided(clock::time_point at);
   void watch_plan(clock::time_point at);
+  void watch_fault(clock::time_point at);
   void give_up();
   [[nodiscard]] task* stand_in_for(const task& one) const;
   void send_sign(std::size_t index, std::byte sign);
@@ -183,6 +187,7 @@ class negotiation final : public instance,
   }
 
   communicator parent_;
+  mpi::comm half_made_;
   communicator control_;  // messages on its data, operations posted whole on its exchange
   communicator slots_;    // later parts
   comm::request_source& source_;
@@ -212,6 +217,7 @@ class negotiation final : public instance,
   std::size_t completed_ = 0;  // tasks, ever
   clock::time_point warned_{};
   clock::time_point last_tick_{};
+  clock::time_point fault_until_ = clock::time_point::max();
   clock::time_point plan_waits_since_ = clock::time_point::max();
   clock::time_point pinged_{};    // when the parent was asked for a sign of life
   clock::time_point answered_{};  // when it last gave one

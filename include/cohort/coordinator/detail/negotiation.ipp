@@ -69,6 +69,28 @@ void negotiation<Any>::control_operation::run(operation* base, action) {
 
 // ---- opening -----------------------------------------------------------------------------------
 
+/// One MPI_Comm_idup.
+struct duplicate_body {
+  using signature = void(std::error_code, mpi::comm);
+  static constexpr const char* name = "coordinator";
+  static constexpr comm::cancels cancellation = comm::cancels::never;
+
+  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept { return {}; }
+  void explain(failure_text&) const {}
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  int post(comm::poster& post) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    return post.add(MPI_Comm_idup(from, made.get(), &request), request);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+    std::forward<Handler>(handler)(error, error ? mpi::comm() : mpi::comm::adopt(*made));
+  }
+
+  MPI_Comm from;
+  std::unique_ptr<MPI_Comm> made;  // MPI writes here while the body moves
+};
+
 template <class Any>
 protocol::tree negotiation<Any>::make_tree(const communicator& parent,
                                            const coordinator_options& options) {
@@ -156,9 +178,31 @@ void negotiation<Any>::open() {
       log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
     }
   }
-  parent_.dup([self = this->shared_from_this()](std::error_code error, communicator made) {
-    self->control_made(error, std::move(made));
+  // From the parent's second communicator, one after the other: with Open MPI 4.1 a collective that
+  // is posted while its communicator is being duplicated is taken for a part of that, and the
+  // program may well start one on the first.
+  duplicate(parent_.state()->exchange.native(), [self = this->shared_from_this()](
+                                                    std::error_code error, mpi::comm made) {
+    if (error) return self->cannot_open(error);
+    const MPI_Comm next = made.native();
+    self->half_made_ = std::move(made);
+    self->duplicate(next, [self](std::error_code failed, mpi::comm other) {
+      if (failed) return self->cannot_open(failed);
+      self->control_made(
+          {}, communicator::adopt(self->parent_, std::move(self->half_made_), std::move(other)));
+    });
   });
+}
+
+template <class Any>
+template <class Handler>
+void negotiation<Any>::duplicate(MPI_Comm from, Handler handler) {
+  comm::initiate(parent_, duplicate_body{from, std::make_unique<MPI_Comm>(MPI_COMM_NULL)}, handler);
+}
+
+template <class Any>
+void negotiation<Any>::cannot_open(std::error_code error) {
+  break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
 }
 
 template <class Any>
@@ -522,7 +566,10 @@ void negotiation<Any>::perform() {
         drain_group(one);
         break;
       case action_kind::close:
-        if (one.detail != protocol::none) close_by_fault();
+        if (one.detail != protocol::none) {
+          faulted_ = true;
+          close_by_fault();
+        }
         break;
     }
   }
@@ -1318,6 +1365,7 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   }
   watch_undecided(at);
   watch_plan(at);
+  watch_fault(at);
   if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
       !first_->started && at - first_->submitted > options_.stall_warning &&
       at - warned_ > options_.stall_warning) {
@@ -1345,6 +1393,25 @@ void negotiation<Any>::watch_undecided(clock::time_point at) {
     touch();
   }
   if (longest > options_.decision_timeout) give_up();
+}
+
+// After a fault MPI may wait for ever for the rank that failed, over buffers that are the caller's:
+// as with a future that is dropped, that ends the job when the time for it is over.
+template <class Any>
+void negotiation<Any>::watch_fault(clock::time_point at) {
+  if (!faulted_ || plane_.under_way() == 0) return;
+  if (fault_until_ == clock::time_point::max()) fault_until_ = at + engine_.drain_bound();
+  if (at < fault_until_) return;
+  std::string text =
+      "coordinator: a data operation has failed on some rank, and these did not end:";
+  plane_.for_each_under_way([&](const execution& one) {
+    for (const task* each : one.tasks) {
+      text += "\n  " + std::string(protocol::name_of(each->kind)) + " #" +
+              std::to_string(one.log_count);
+      if (each->name != protocol::none) text += " '" + node_.name(each->name).text + "'";
+    }
+  });
+  process::end_job(text);
 }
 
 // A pack of the frozen plan that has waited for too long goes without its missing members, and the
