@@ -11,6 +11,7 @@
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -94,6 +95,7 @@ class negotiation final : public instance,
 
  private:
   class control_operation;
+  class opening;
   class persistent_state;
   struct edge {
     int rank = -1;
@@ -112,14 +114,8 @@ class negotiation final : public instance,
 
   // opening
   void open();
-  template <class Handler>
-  void duplicate(MPI_Comm from, Handler handler);
-  void cannot_open(std::error_code error);
-  void control_made(std::error_code error, communicator made);
-  void compare_options();
-  void options_compared(std::error_code error);
-  void name_differing(std::error_code error);
-  void slots_made(std::error_code error, communicator made);
+  void name_differing(const std::vector<std::uint64_t>& gathered);
+  void slots_made(communicator made);
   [[nodiscard]] static std::vector<std::uint64_t> option_values(const coordinator_options& options);
   [[nodiscard]] static protocol::tree make_tree(const communicator& parent,
                                                 const coordinator_options& options);
@@ -187,7 +183,6 @@ class negotiation final : public instance,
   }
 
   communicator parent_;
-  mpi::comm half_made_;
   communicator control_;  // messages on its data, operations posted whole on its exchange
   communicator slots_;    // later parts
   comm::request_source& source_;
@@ -222,8 +217,6 @@ class negotiation final : public instance,
   clock::time_point pinged_{};    // when the parent was asked for a sign of life
   clock::time_point answered_{};  // when it last gave one
 
-  std::vector<std::int64_t> compared_;
-  std::vector<std::uint64_t> gathered_;
   std::exception_ptr broken_;
   bool ready_ = false;    // open
   bool faulted_ = false;  // a data operation has failed here
@@ -264,6 +257,34 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
   std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [H4]
   bool removed_ = false;
   std::deque<std::pair<task*, std::uint64_t>> held_;  // complete, but not yet for sure [H3]
+};
+
+/// Makes the communicators of an instance and compares the options of its ranks. [D3] It owns what
+/// MPI writes to, and frees itself when the engine delivers it.
+template <class Any>
+class negotiation<Any>::opening final : public comm::request_operation {
+ public:
+  explicit opening(negotiation& owner)
+      : request_operation(&run), owner_(&owner), values_(option_values(owner.options_)) {
+    advance_ = &advanced;
+    advances_failed_ = true;
+    verb = "coordinator";
+    rank = owner.rank_;
+  }
+  void begin();
+
+ private:
+  static bool advanced(request_operation* base);
+  static void run(operation* base, action what);
+  bool step();
+  void duplicate(MPI_Comm from, std::size_t index);
+
+  negotiation* owner_;  // null once it has ended
+  int stage_ = 0;
+  std::array<MPI_Comm, 4> made_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
+  std::vector<std::uint64_t> values_;
+  std::vector<std::int64_t> compared_;
+  std::vector<std::uint64_t> gathered_;
 };
 
 /// A control message on its way, or the receive for the next one. It frees itself when the engine

@@ -6,8 +6,6 @@
 
 #include <cohort/coordinator/negotiation.hpp>
 
-#include <cohort/collectives/all_gather.hpp>
-#include <cohort/collectives/all_reduce.hpp>
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/core/log.hpp>
 
@@ -68,28 +66,6 @@ void negotiation<Any>::control_operation::run(operation* base, action) {
 }
 
 // ---- opening -----------------------------------------------------------------------------------
-
-/// One MPI_Comm_idup.
-struct duplicate_body {
-  using signature = void(std::error_code, mpi::comm);
-  static constexpr const char* name = "coordinator";
-  static constexpr comm::cancels cancellation = comm::cancels::never;
-
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept { return {}; }
-  void explain(failure_text&) const {}
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
-  int post(comm::poster& post) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    return post.add(MPI_Comm_idup(from, made.get(), &request), request);
-  }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
-    std::forward<Handler>(handler)(error, error ? mpi::comm() : mpi::comm::adopt(*made));
-  }
-
-  MPI_Comm from;
-  std::unique_ptr<MPI_Comm> made;  // MPI writes here while the body moves
-};
 
 template <class Any>
 protocol::tree negotiation<Any>::make_tree(const communicator& parent,
@@ -178,38 +154,113 @@ void negotiation<Any>::open() {
       log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
     }
   }
-  // From the parent's second communicator, one after the other: with Open MPI 4.1 a collective that
-  // is posted while its communicator is being duplicated is taken for a part of that, and the
-  // program may well start one on the first.
-  duplicate(parent_.state()->exchange.native(), [self = this->shared_from_this()](
-                                                    std::error_code error, mpi::comm made) {
-    if (error) return self->cannot_open(error);
-    const MPI_Comm next = made.native();
-    self->half_made_ = std::move(made);
-    self->duplicate(next, [self](std::error_code failed, mpi::comm other) {
-      if (failed) return self->cannot_open(failed);
-      self->control_made(
-          {}, communicator::adopt(self->parent_, std::move(self->half_made_), std::move(other)));
-    });
-  });
+  const comm::request_source::guard hold(source_);
+  const errc bad = source_.usable();
+  if (bad != errc{}) return break_down(std::make_exception_ptr(error(bad, "coordinator")));
+  auto* steps = new opening(*this);
+  ++control_operations_;
+  try {
+    steps->begin();
+    engine_.started();
+  } catch (const std::system_error& problem) {
+    --control_operations_;
+    delete steps;
+    break_down(std::make_exception_ptr(problem));
+  }
+}
+
+// All of it is stages of one operation, inside the look: also a context that goes away while a
+// coordinator is being opened can see it through, for the other ranks wait inside MPI.
+//
+// It begins with the parent's second communicator, and what comes is made one after the other: with
+// Open MPI 4.1 a collective that is posted while its communicator is being duplicated is taken for
+// a part of that, and the program may well start one on the first.
+template <class Any>
+void negotiation<Any>::opening::begin() {
+  duplicate(owner_->parent_.state()->exchange.native(), 0);
 }
 
 template <class Any>
-template <class Handler>
-void negotiation<Any>::duplicate(MPI_Comm from, Handler handler) {
-  comm::initiate(parent_, duplicate_body{from, std::make_unique<MPI_Comm>(MPI_COMM_NULL)}, handler);
+void negotiation<Any>::opening::duplicate(MPI_Comm from, std::size_t index) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi::check(MPI_Comm_idup(from, &made_[index], &request), "MPI_Comm_idup");
+  owner_->source_.add(request, *this);
 }
 
 template <class Any>
-void negotiation<Any>::cannot_open(std::error_code error) {
-  break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
+bool negotiation<Any>::opening::advanced(request_operation* base) {
+  auto* self = static_cast<opening*>(base);
+  negotiation& owner = *self->owner_;
+  bool goes_on = false;
+  try {
+    if (self->failed()) throw std::system_error(self->error(), "coordinator");
+    goes_on = self->step();
+  } catch (...) {
+    owner.break_down(std::current_exception());
+  }
+  if (goes_on) return true;
+  self->owner_ = nullptr;
+  --owner.control_operations_;
+  owner.check_released();
+  return false;
 }
 
 template <class Any>
-void negotiation<Any>::control_made(std::error_code error, communicator made) {
-  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
-  control_ = std::move(made);
-  compare_options();
+void negotiation<Any>::opening::run(operation* base, action) {
+  delete static_cast<opening*>(base);
+}
+
+template <class Any>
+bool negotiation<Any>::opening::step() {
+  negotiation& owner = *owner_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  switch (stage_++) {
+    case 0:
+      duplicate(made_[0], 1);
+      return true;
+    case 1: {
+      owner.control_ = communicator::adopt(owner.parent_, mpi::comm::adopt(made_[0]),
+                                           mpi::comm::adopt(made_[1]));
+      // The largest of each value and of its complement tell of the same value where all agree.
+      for (const std::uint64_t value : values_) {
+        const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
+        compared_.push_back(number);
+        compared_.push_back(~number);
+      }
+      mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, compared_.data(),
+                                       static_cast<MPI_Count>(compared_.size()), MPI_INT64_T,
+                                       MPI_MAX, owner.control_.native(), &request),
+                 "MPI_Iallreduce");
+      owner.source_.add(request, *this);
+      return true;
+    }
+    case 2: {
+      bool same = true;
+      for (std::size_t i = 0; i < compared_.size(); i += 2) {
+        same = same && compared_[i] == ~compared_[i + 1];
+      }
+      if (same) {
+        stage_ = 4;
+        duplicate(owner.control_.state()->data.native(), 2);
+        duplicate(owner.control_.state()->exchange.native(), 3);
+        return true;
+      }
+      const auto count = static_cast<MPI_Count>(values_.size());
+      gathered_.resize(values_.size() * static_cast<std::size_t>(owner.size_));
+      mpi::check(mpi::post::iallgather(values_.data(), count, MPI_UINT64_T, gathered_.data(), count,
+                                       MPI_UINT64_T, owner.control_.native(), &request),
+                 "MPI_Iallgather");
+      owner.source_.add(request, *this);
+      return true;
+    }
+    case 3:
+      owner.name_differing(gathered_);
+      return false;
+    default:
+      owner.slots_made(communicator::adopt(owner.control_, mpi::comm::adopt(made_[2]),
+                                           mpi::comm::adopt(made_[3])));
+      return false;
+  }
 }
 
 /// The rows of the table, and a digest of the frozen plan.
@@ -229,43 +280,8 @@ std::vector<std::uint64_t> negotiation<Any>::option_values(const coordinator_opt
   return values;
 }
 
-// The largest of each value and of its complement: both tell of the same value where all agree.
 template <class Any>
-void negotiation<Any>::compare_options() {
-  for (const std::uint64_t value : option_values(options_)) {
-    const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
-    compared_.push_back(number);
-    compared_.push_back(~number);
-  }
-  cohort::all_reduce(
-      control_, compared_, op::max,
-      [self = this->shared_from_this()](std::error_code error) { self->options_compared(error); });
-}
-
-template <class Any>
-void negotiation<Any>::options_compared(std::error_code error) {
-  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
-  bool same = true;
-  for (std::size_t i = 0; i < compared_.size(); i += 2) {
-    same = same && compared_[i] == ~compared_[i + 1];
-  }
-  if (!same) {
-    const auto values = std::make_shared<std::vector<std::uint64_t>>(option_values(options_));
-    gathered_.resize(values->size() * static_cast<std::size_t>(size_));
-    cohort::all_gather(control_, *values, gathered_,
-                       [self = this->shared_from_this(), values](std::error_code failed) {
-                         self->name_differing(failed);
-                       });
-    return;
-  }
-  control_.dup([self = this->shared_from_this()](std::error_code failed, communicator made) {
-    self->slots_made(failed, std::move(made));
-  });
-}
-
-template <class Any>
-void negotiation<Any>::name_differing(std::error_code error) {
-  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
+void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered) {
   const std::vector<option_row>& table = option_table();
   const std::size_t fields = table.size() + 1;
   std::vector<std::string> names;
@@ -275,7 +291,7 @@ void negotiation<Any>::name_differing(std::error_code error) {
   for (std::size_t field = 0; field < fields; ++field) {
     std::map<std::uint64_t, protocol::rank_set> groups;
     for (int rank = 0; rank < size_; ++rank) {
-      groups[gathered_[static_cast<std::size_t>(rank) * fields + field]].insert(rank);
+      groups[gathered[static_cast<std::size_t>(rank) * fields + field]].insert(rank);
     }
     if (groups.size() == 1) continue;
     names.emplace_back(field < table.size() ? table[field].name : "frozen_plan");
@@ -307,8 +323,7 @@ void negotiation<Any>::name_differing(std::error_code error) {
 }
 
 template <class Any>
-void negotiation<Any>::slots_made(std::error_code error, communicator made) {
-  if (error) return break_down(std::make_exception_ptr(std::system_error(error, "coordinator")));
+void negotiation<Any>::slots_made(communicator made) {
   slots_ = std::move(made);
   const comm::request_source::guard hold(source_);
   std::vector<MPI_Comm> slots{slots_.state()->data.native(), slots_.state()->exchange.native()};
@@ -1296,7 +1311,7 @@ void negotiation<Any>::make_set(creation& one) {
   source_.watch(*made);
   one.made = std::make_shared<instance_handle>(made);
   made->control_ = std::move(control);
-  made->slots_made({}, std::move(slots));
+  made->slots_made(std::move(slots));
 }
 
 // ---- life --------------------------------------------------------------------------------------
@@ -1623,7 +1638,6 @@ void negotiation<Any>::abandon() {
 
 template <class Any>
 void negotiation<Any>::drive() {
-  if (!ready_) return;  // what opens it are handlers, which do not run any more
   engine_.drive_until(
       [this] { return closed_; },
       std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_deadline));
