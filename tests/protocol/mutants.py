@@ -128,8 +128,12 @@ MUTANTS = {
     "one-communicator": ("X2", (WORLD, 'what.part == 0 ? " shared" :',
                                 'true ? std::string(" one") :')),
     "local-order": ("X1", (QUEUE, "{ waiting_.push_back(what); }",
-                           "{ static unsigned n = 0; if (++n % 3 == 0) waiting_.push_front(what);"
-                           " else waiting_.push_back(what); }")),
+                           "{ static unsigned n = 0; waiting_.push_back(what);"
+                           " if (++n % 3 != 0) return; steady_fifo<item> turned;"
+                           " turned.push_back(what);"
+                           " for (; waiting_.size() > 1; waiting_.pop_front())"
+                           " turned.push_back(waiting_.front());"
+                           " waiting_ = turned; }")),
     "sizes-at-submit": ("Z1", (WORLD, "now.operation = result.operation;",
                                "now.operation = result.operation; if (is_sized(what.sig.kind))"
                                ' note_start(at(number), rank, "0 shared", hasher()(what.name)('

@@ -19,6 +19,7 @@
 #include <cohort/protocol/validation.hpp>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -204,6 +205,27 @@ TEST_CASE("a process set is seen through the sources that have members") {
   CHECK(set.below == 2);
   CHECK(set.contains_me);
   CHECK(view.view_of({0, 3}).sources == 0b010);
+}
+
+TEST_CASE("a queue that keeps its memory does what a std::deque does") {
+  steady_fifo<int> queue;
+  std::deque<int> model;
+  protocol_test::rng random(11);
+  int number = 0;
+  for (int round = 0; round < 20000; ++round) {
+    // Mostly short, at times long, and empty now and then.
+    const bool grows = random.below(100) < (round / 2000 % 2 == 0 ? 55U : 45U);
+    if (grows) {
+      queue.push_back(number);
+      model.push_back(number++);
+    } else if (!model.empty()) {
+      queue.pop_front();
+      model.pop_front();
+    }
+    REQUIRE(queue.size() == model.size());
+    REQUIRE(queue.empty() == model.empty());
+    if (!model.empty()) REQUIRE(queue.front() == model.front());
+  }
 }
 
 TEST_CASE("parts of operations go where they cannot cross") {
