@@ -712,7 +712,7 @@ TEST_CASE("bad options are named at construction", "[coordinator][failures]") {
         row.set(options, row.least - 1);
         refused(options, std::string(row.name) + "=" + std::to_string(row.least - 1));
       }
-      if (row.flag == nullptr) {
+      if (!row.is_flag()) {
         options = {};
         row.set(options, row.most + 1);
         refused(options, std::string(row.name) + "=" + std::to_string(row.most + 1));
@@ -744,7 +744,7 @@ TEST_CASE("the environment replaces options", "[coordinator][failures]") {
     const std::string name(row.variable);
     {
       const variable set(name, "1");
-      const std::uint64_t one = row.time != nullptr ? 1'000'000'000 : 1;
+      const std::uint64_t one = row.is_time() ? 1'000'000'000 : 1;
       if (row.least <= one) CHECK(row.get(cohort::with_environment({})) == one);
     }
     {

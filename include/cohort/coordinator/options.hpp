@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -87,76 +87,79 @@ namespace coordination {
 
 /// One option as a row of the table: its name, its variable, its range, and where it is. Durations
 /// are seconds in the environment, and their ranges are nanoseconds.
-struct option_row {
+class option_row {
+ public:
+  using options = coordinator_options;
+
+  constexpr option_row(std::string_view called, const char* from, std::uint64_t low,
+                       std::uint64_t high, std::uint64_t options::*where)
+      : name(called), variable(from), least(low), most(high), number_(where) {}
+  constexpr option_row(std::string_view called, const char* from, std::uint64_t low,
+                       std::uint64_t high, std::uint32_t options::*where)
+      : name(called), variable(from), least(low), most(high), small_(where) {}
+  constexpr option_row(std::string_view called, const char* from, std::uint64_t low,
+                       std::chrono::nanoseconds options::*where)
+      : name(called), variable(from), least(low), most(a_year), time_(where) {}
+  constexpr option_row(std::string_view called, const char* from, bool options::*where)
+      : name(called), variable(from), least(0), most(1), flag_(where) {}
+
   std::string_view name;
-  std::string_view variable;  // empty: none
+  const char* variable;
   std::uint64_t least;
   std::uint64_t most;
-  std::uint64_t coordinator_options::*number = nullptr;
-  std::uint32_t coordinator_options::*small = nullptr;
-  std::chrono::nanoseconds coordinator_options::*time = nullptr;
-  bool coordinator_options::*flag = nullptr;
 
-  [[nodiscard]] std::uint64_t get(const coordinator_options& from) const {
-    if (number != nullptr) return from.*number;
-    if (small != nullptr) return from.*small;
-    if (flag != nullptr) return from.*flag ? 1 : 0;
-    return static_cast<std::uint64_t>((from.*time).count());
+  [[nodiscard]] constexpr bool is_time() const noexcept { return time_ != nullptr; }
+  [[nodiscard]] constexpr bool is_flag() const noexcept { return flag_ != nullptr; }
+  [[nodiscard]] std::uint64_t get(const options& from) const {
+    if (number_ != nullptr) return from.*number_;
+    if (small_ != nullptr) return from.*small_;
+    if (flag_ != nullptr) return from.*flag_ ? 1 : 0;
+    return static_cast<std::uint64_t>((from.*time_).count());
   }
-  void set(coordinator_options& to, std::uint64_t value) const {
-    if (number != nullptr) to.*number = value;
-    if (small != nullptr) to.*small = static_cast<std::uint32_t>(value);
-    if (flag != nullptr) to.*flag = value != 0;
-    if (time != nullptr) to.*time = std::chrono::nanoseconds(static_cast<std::int64_t>(value));
+  void set(options& to, std::uint64_t value) const {
+    if (number_ != nullptr) to.*number_ = value;
+    if (small_ != nullptr) to.*small_ = static_cast<std::uint32_t>(value);
+    if (flag_ != nullptr) to.*flag_ = value != 0;
+    if (time_ != nullptr) to.*time_ = std::chrono::nanoseconds(static_cast<std::int64_t>(value));
   }
+
+ private:
+  static constexpr std::uint64_t a_year = 31'536'000'000'000'000;
+
+  std::uint64_t options::*number_ = nullptr;
+  std::uint32_t options::*small_ = nullptr;
+  std::chrono::nanoseconds options::*time_ = nullptr;
+  bool options::*flag_ = nullptr;
 };
 
 /// All of them, in the order of the table. What ranks must agree on are the values of these rows.
-[[nodiscard]] inline const std::vector<option_row>& option_table() {
+[[nodiscard]] inline std::span<const option_row> option_table() {
   using o = coordinator_options;
   constexpr std::uint64_t terabyte = std::uint64_t{1} << 40;
-  constexpr std::uint64_t year = 31'536'000'000'000'000;
-  static const std::vector<option_row> rows = [] {
-    std::vector<option_row> all;
-    const auto number = [&](std::string_view name, std::string_view variable, std::uint64_t least,
-                            std::uint64_t most, std::uint64_t o::*where) {
-      all.push_back({name, variable, least, most, where});
-    };
-    const auto small = [&](std::string_view name, std::string_view variable, std::uint64_t least,
-                           std::uint64_t most, std::uint32_t o::*where) {
-      all.push_back({name, variable, least, most, nullptr, where});
-    };
-    const auto time = [&](std::string_view name, std::string_view variable, std::uint64_t least,
-                          std::chrono::nanoseconds o::*where) {
-      all.push_back({name, variable, least, year, nullptr, nullptr, where});
-    };
-    const auto flag = [&](std::string_view name, std::string_view variable, bool o::*where) {
-      all.push_back({name, variable, 0, 1, nullptr, nullptr, nullptr, where});
-    };
-    number("fusion_threshold", "COHORT_FUSION_THRESHOLD", 0, terabyte, &o::fusion_threshold);
-    number("fusion_buffer", "COHORT_FUSION_BUFFER", 4096, terabyte, &o::fusion_buffer);
-    number("piece", "COHORT_PIECE", 4096, terabyte, &o::piece);
-    small("pieces_in_flight", "COHORT_PIECES_IN_FLIGHT", 1, 64, &o::pieces_in_flight);
-    small("slots", "COHORT_SLOTS", 1, 2, &o::slots);
-    small("radix", "COHORT_RADIX", 1, 31, &o::radix);
-    number("cache_capacity", "COHORT_CACHE_CAPACITY", 1, 1 << 24, &o::cache_capacity);
-    number("cache_keep", "COHORT_CACHE_KEEP", 0, 1 << 24, &o::cache_keep);
-    number("name_capacity", "COHORT_NAME_CAPACITY", 1, 1 << 28, &o::name_capacity);
-    number("firsts", "COHORT_FIRSTS", 0, 1 << 20, &o::firsts);
-    number("in_flight", "COHORT_IN_FLIGHT", 1, 1 << 20, &o::in_flight);
-    number("patience", "COHORT_PATIENCE", 1, 1 << 20, &o::patience);
-    number("poison_capacity", "COHORT_POISON_CAPACITY", 1, 1 << 28, &o::poison_capacity);
-    number("control_message", "COHORT_CONTROL_MESSAGE", 64, 1 << 28, &o::control_message);
-    time("stall_warning", "COHORT_STALL_WARNING", 0, &o::stall_warning);
-    time("query_timeout", "COHORT_QUERY_TIMEOUT", 1'000'000, &o::query_timeout);
-    time("decision_timeout", "COHORT_DECISION_TIMEOUT", 1'000'000, &o::decision_timeout);
-    time("leave_deadline", "COHORT_LEAVE_DEADLINE", 1'000'000, &o::leave_deadline);
-    flag("strict", "COHORT_STRICT", &o::strict);
-    flag("divide_by_active", "COHORT_DIVIDE_BY_ACTIVE", &o::divide_by_active);
-    number("timeline_ring", "COHORT_TIMELINE_RING", 16, 1 << 28, &o::timeline_ring);
-    time("plan_patience", "COHORT_PLAN_PATIENCE", 0, &o::plan_patience);
-    return all;
-  }();
+  static constexpr option_row rows[] = {
+      {"fusion_threshold", "COHORT_FUSION_THRESHOLD", 0, terabyte, &o::fusion_threshold},
+      {"fusion_buffer", "COHORT_FUSION_BUFFER", 4096, terabyte, &o::fusion_buffer},
+      {"piece", "COHORT_PIECE", 4096, terabyte, &o::piece},
+      {"pieces_in_flight", "COHORT_PIECES_IN_FLIGHT", 1, 64, &o::pieces_in_flight},
+      {"slots", "COHORT_SLOTS", 1, 2, &o::slots},
+      {"radix", "COHORT_RADIX", 1, 31, &o::radix},
+      {"cache_capacity", "COHORT_CACHE_CAPACITY", 1, 1 << 24, &o::cache_capacity},
+      {"cache_keep", "COHORT_CACHE_KEEP", 0, 1 << 24, &o::cache_keep},
+      {"name_capacity", "COHORT_NAME_CAPACITY", 1, 1 << 28, &o::name_capacity},
+      {"firsts", "COHORT_FIRSTS", 0, 1 << 20, &o::firsts},
+      {"in_flight", "COHORT_IN_FLIGHT", 1, 1 << 20, &o::in_flight},
+      {"patience", "COHORT_PATIENCE", 1, 1 << 20, &o::patience},
+      {"poison_capacity", "COHORT_POISON_CAPACITY", 1, 1 << 28, &o::poison_capacity},
+      {"control_message", "COHORT_CONTROL_MESSAGE", 64, 1 << 28, &o::control_message},
+      {"stall_warning", "COHORT_STALL_WARNING", 0, &o::stall_warning},
+      {"query_timeout", "COHORT_QUERY_TIMEOUT", 1'000'000, &o::query_timeout},
+      {"decision_timeout", "COHORT_DECISION_TIMEOUT", 1'000'000, &o::decision_timeout},
+      {"leave_deadline", "COHORT_LEAVE_DEADLINE", 1'000'000, &o::leave_deadline},
+      {"strict", "COHORT_STRICT", &o::strict},
+      {"divide_by_active", "COHORT_DIVIDE_BY_ACTIVE", &o::divide_by_active},
+      {"timeline_ring", "COHORT_TIMELINE_RING", 16, 1 << 28, &o::timeline_ring},
+      {"plan_patience", "COHORT_PLAN_PATIENCE", 0, &o::plan_patience},
+  };
   return rows;
 }
 
@@ -166,16 +169,16 @@ struct option_row {
 
 inline coordinator_options with_environment(coordinator_options chosen) {
   for (const coordination::option_row& row : coordination::option_table()) {
-    const char* text = std::getenv(std::string(row.variable).c_str());
+    const char* text = std::getenv(row.variable);
     if (text == nullptr || *text == '\0') continue;
     const char* end = text + std::strlen(text);
     const auto bad = [&] {
       return error(errc::invalid_argument,
                    std::string(row.variable) + "=" + text +
-                       (row.time != nullptr ? " is not a number of seconds" : " is not a number") +
+                       (row.is_time() ? " is not a number of seconds" : " is not a number") +
                        " in the range of " + std::string(row.name));
     };
-    if (row.time != nullptr) {
+    if (row.is_time()) {
       double seconds = 0;
       const auto [stop, failed] = std::from_chars(text, end, seconds);
       if (failed != std::errc{} || stop != end || !std::isfinite(seconds) || seconds < 0 ||
@@ -223,8 +226,8 @@ inline std::string describe(const coordinator_options& options) {
     if (!text.empty()) text += ' ';
     text += std::string(row.name) + '=';
     const std::uint64_t value = row.get(options);
-    text += row.time != nullptr ? std::to_string(static_cast<double>(value) / 1e9) + "s"
-                                : std::to_string(value);
+    text += row.is_time() ? std::to_string(static_cast<double>(value) / 1e9) + "s"
+                          : std::to_string(value);
   }
   text += " frozen_plan=" + std::to_string(options.frozen_plan.size()) + " packs";
   return text;

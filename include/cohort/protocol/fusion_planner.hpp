@@ -18,7 +18,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -45,12 +44,13 @@ struct frozen_pack {
 ///
 /// Adding and choosing take constant time per operation where they arrive in order of priority,
 /// and logarithmic time otherwise.
-class fusion_planner {
+template <class Any = void>
+class basic_fusion_planner {
  public:
   using plan = std::shared_ptr<const std::vector<frozen_pack>>;
 
   /// The plan may be null. Throws error(errc::invalid_argument) where it has a name twice.
-  fusion_planner(const fusion_options& options, plan frozen);
+  basic_fusion_planner(const fusion_options& options, plan frozen);
 
   /// An operation has become electable: complete, and the head of its name.
   void add(name_table& names, readiness_table& table, record_index index);
@@ -84,8 +84,21 @@ class fusion_planner {
     std::uint32_t position = 0;
   };
   // Entries may share a pack where all of this is equal.
-  using lane_key = std::tuple<std::uint32_t, op_kind, std::uint8_t, std::uint32_t, memory_space,
-                              std::uint8_t, std::uint32_t, bool>;
+  struct lane_key {
+    std::uint32_t set = 0;
+    bool fuses = false;
+    op_kind kind = {};
+    std::uint8_t element = 0;
+    std::uint32_t reduction = 0;
+    memory_space space = {};
+    std::uint8_t flags = 0;
+    std::int32_t root = 0;
+    friend bool operator==(const lane_key&, const lane_key&) = default;
+  };
+  struct lane_state {
+    lane_key key;
+    ready_queue ready;
+  };
 
   static bool stands(const readiness_table& table, const item& one) noexcept {
     return table[one.index].arrival == one.arrival && table[one.index].ready;
@@ -106,9 +119,7 @@ class fusion_planner {
                       std::vector<record_index>& pack);
 
   fusion_options options_;
-  std::vector<ready_queue> lanes_;
-  std::map<lane_key, std::uint32_t> lane_index_;
-  std::vector<bool> lane_fuses_;
+  std::vector<lane_state> lanes_;
   ready_queue by_age_;
   std::vector<std::uint64_t> passes_;  // the latest arrivals elected first; a heap, least on top
 
@@ -120,10 +131,12 @@ class fusion_planner {
   std::deque<std::uint32_t> complete_;      // groups
   std::deque<std::vector<item>> released_;  // parts of complete groups that may share a pack
 };
+using fusion_planner = basic_fusion_planner<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline fusion_planner::fusion_planner(const fusion_options& options, plan frozen)
+template <class Any>
+basic_fusion_planner<Any>::basic_fusion_planner(const fusion_options& options, plan frozen)
     : options_(options), plan_(std::move(frozen)), planned_(plan_ != nullptr) {
   options_.alignment = std::max<std::uint64_t>(options_.alignment, 1);
   options_.patience = std::max<std::size_t>(options_.patience, 1);
@@ -141,32 +154,29 @@ inline fusion_planner::fusion_planner(const fusion_options& options, plan frozen
 }
 
 // R3. Large operations, and kinds that no backend packs, run alone: they share one lane per set.
-inline std::uint32_t fusion_planner::lane_of(name_table& names, entry_index index) {
+template <class Any>
+std::uint32_t basic_fusion_planner<Any>::lane_of(name_table& names, entry_index index) {
   entry_record& entry = names.entry(index);
   if (entry.lane != none) return entry.lane;
   const signature& sig = entry.sig;
   const bool fuses = (sig.kind == op_kind::all_reduce || sig.kind == op_kind::broadcast) &&
                      !sig.has(signature_flag::alone) && entry.bytes <= options_.fuse_below;
-  lane_key key{names[entry.name].set, {}, {}, {}, {}, {}, {}, fuses};
+  lane_key key;
+  key.set = names[entry.name].set;
+  key.fuses = fuses;
   if (fuses) {
-    key = {names[entry.name].set,
-           sig.kind,
-           sig.element,
-           sig.reduction,
-           sig.space,
-           sig.flags,
-           static_cast<std::uint32_t>(sig.root),
-           fuses};
+    key = {key.set, fuses, sig.kind, sig.element, sig.reduction, sig.space, sig.flags, sig.root};
   }
-  const auto [at, is_new] = lane_index_.emplace(key, static_cast<std::uint32_t>(lanes_.size()));
-  if (is_new) {
-    lanes_.emplace_back();
-    lane_fuses_.push_back(fuses);
-  }
-  return entry.lane = at->second;
+  const auto known = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [&key](const lane_state& one) { return one.key == key; });
+  entry.lane = static_cast<std::uint32_t>(known - lanes_.begin());
+  if (known == lanes_.end()) lanes_.push_back({key, {}});
+  return entry.lane;
 }
 
-inline fusion_planner::place fusion_planner::place_of(const name_table& names, name_index name) {
+template <class Any>
+typename basic_fusion_planner<Any>::place basic_fusion_planner<Any>::place_of(
+    const name_table& names, name_index name) {
   if (name >= place_of_name_.size()) place_of_name_.resize(names.bound());
   std::optional<place>& known = place_of_name_[name];
   if (!known) {
@@ -176,12 +186,14 @@ inline fusion_planner::place fusion_planner::place_of(const name_table& names, n
   return *known;
 }
 
-inline void fusion_planner::enqueue(const name_table& names, const readiness_table& table,
-                                    const item& one) {
-  lanes_[names.entry(table[one.index].entry).lane].push(one);
+template <class Any>
+void basic_fusion_planner<Any>::enqueue(const name_table& names, const readiness_table& table,
+                                        const item& one) {
+  lanes_[names.entry(table[one.index].entry).lane].ready.push(one);
 }
 
-inline void fusion_planner::add(name_table& names, readiness_table& table, record_index index) {
+template <class Any>
+void basic_fusion_planner<Any>::add(name_table& names, readiness_table& table, record_index index) {
   record& ready = table[index];
   ready.ready = true;
   static_cast<void>(lane_of(names, ready.entry));
@@ -200,8 +212,9 @@ inline void fusion_planner::add(name_table& names, readiness_table& table, recor
   enqueue(names, table, one);
 }
 
-inline void fusion_planner::remove(const name_table& names, readiness_table& table,
-                                   record_index index) {
+template <class Any>
+void basic_fusion_planner<Any>::remove(const name_table& names, readiness_table& table,
+                                       record_index index) {
   record& gone = table[index];
   gone.ready = false;
   const auto still = [&table](const item& one) { return stands(table, one); };
@@ -218,11 +231,12 @@ inline void fusion_planner::remove(const name_table& names, readiness_table& tab
   } else {
     by_age_.note_stale(still);
   }
-  lanes_[names.entry(gone.entry).lane].note_stale(still);
+  lanes_[names.entry(gone.entry).lane].ready.note_stale(still);
 }
 
-inline void fusion_planner::clear() {
-  for (ready_queue& lane : lanes_) lane.clear();
+template <class Any>
+void basic_fusion_planner<Any>::clear() {
+  for (lane_state& one : lanes_) one.ready.clear();
   by_age_.clear();
   for (group& pack : groups_) {
     pack.ready.assign(pack.ready.size(), item{});
@@ -233,36 +247,40 @@ inline void fusion_planner::clear() {
   released_.clear();
 }
 
-inline void fusion_planner::take(readiness_table& table, const item& one,
-                                 std::vector<record_index>& pack) {
+template <class Any>
+void basic_fusion_planner<Any>::take(readiness_table& table, const item& one,
+                                     std::vector<record_index>& pack) {
   table[one.index].ready = false;
   pack.push_back(one.index);
 }
 
-inline void fusion_planner::fill(const name_table& names, readiness_table& table,
-                                 std::uint32_t lane, std::vector<record_index>& pack) {
-  if (!lane_fuses_[lane] || planned_) return;
+template <class Any>
+void basic_fusion_planner<Any>::fill(const name_table& names, readiness_table& table,
+                                     std::uint32_t lane, std::vector<record_index>& pack) {
+  if (!lanes_[lane].key.fuses || planned_) return;
   std::uint64_t total = padded(names.entry(table[pack.front()].entry).bytes);
   while (pack.size() < options_.pack_most) {
-    const item* next = lanes_[lane].front([&table](const item& one) { return stands(table, one); });
+    const item* next =
+        lanes_[lane].ready.front([&table](const item& one) { return stands(table, one); });
     if (next == nullptr) return;
     total += padded(names.entry(table[next->index].entry).bytes);
     if (total > options_.pack_limit) return;
     take(table, *next, pack);
-    lanes_[lane].pop();
+    lanes_[lane].ready.pop();
   }
 }
 
 // The members of a complete pack of the plan, cut where they cannot share a pack: a function of
 // the plan and the signatures alone.
-inline void fusion_planner::split(const name_table& names, const readiness_table& table,
-                                  group& complete) {
+template <class Any>
+void basic_fusion_planner<Any>::split(const name_table& names, const readiness_table& table,
+                                      group& complete) {
   std::uint64_t total = 0;
   std::uint32_t lane = none;
   for (item& one : complete.ready) {
     const entry_record& entry = names.entry(table[one.index].entry);
     total += padded(entry.bytes);
-    if (entry.lane != lane || !lane_fuses_[lane] || total > options_.pack_limit ||
+    if (entry.lane != lane || !lanes_[lane].key.fuses || total > options_.pack_limit ||
         released_.back().size() == options_.pack_most) {
       released_.emplace_back();
       lane = entry.lane;
@@ -274,8 +292,9 @@ inline void fusion_planner::split(const name_table& names, const readiness_table
   complete.count = 0;
 }
 
-inline void fusion_planner::release(const name_table& names, const readiness_table& table,
-                                    group& some) {
+template <class Any>
+void basic_fusion_planner<Any>::release(const name_table& names, const readiness_table& table,
+                                        group& some) {
   for (item& one : some.ready) {
     if (one.arrival != 0) enqueue(names, table, one);
     one = item{};
@@ -283,8 +302,9 @@ inline void fusion_planner::release(const name_table& names, const readiness_tab
   some.count = 0;
 }
 
-inline bool fusion_planner::choose_planned(const name_table& names, readiness_table& table,
-                                           std::vector<record_index>& pack) {
+template <class Any>
+bool basic_fusion_planner<Any>::choose_planned(const name_table& names, readiness_table& table,
+                                               std::vector<record_index>& pack) {
   while (!released_.empty() || !complete_.empty()) {
     if (released_.empty()) {
       group& next = groups_[complete_.front()];
@@ -303,9 +323,10 @@ inline bool fusion_planner::choose_planned(const name_table& names, readiness_ta
 
 // Who has been passed often enough is older than `patience` of the operations that were elected
 // first in their packs: those are the ones that passed it (R2).
+template <class Any>
 template <class MembersLost>
-void fusion_planner::choose(const name_table& names, readiness_table& table,
-                            MembersLost members_lost, std::vector<record_index>& pack) {
+void basic_fusion_planner<Any>::choose(const name_table& names, readiness_table& table,
+                                       MembersLost members_lost, std::vector<record_index>& pack) {
   const auto still = [&table](const item& one) { return stands(table, one); };
   pack.clear();
   if (planned_) {
@@ -321,11 +342,11 @@ void fusion_planner::choose(const name_table& names, readiness_table& table,
   if (first != nullptr && passes_.size() == options_.patience && first->arrival < passes_.front()) {
     lane = names.entry(table[first->index].entry).lane;
     take(table, *first, pack);
-    lanes_[lane].note_stale(still);
+    lanes_[lane].ready.note_stale(still);
   } else {
     first = nullptr;
     for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
-      const item* head = lanes_[i].front(still);
+      const item* head = lanes_[i].ready.front(still);
       if (head != nullptr && (first == nullptr || head->before(*first))) {
         first = head;
         lane = i;
@@ -333,7 +354,7 @@ void fusion_planner::choose(const name_table& names, readiness_table& table,
     }
     if (first == nullptr) return;
     take(table, *first, pack);
-    lanes_[lane].pop();
+    lanes_[lane].ready.pop();
   }
   const std::uint64_t arrival = table[pack.front()].arrival;
   if (passes_.size() < options_.patience) {
@@ -347,7 +368,8 @@ void fusion_planner::choose(const name_table& names, readiness_table& table,
   fill(names, table, lane, pack);
 }
 
-inline bool fusion_planner::give_up_plan(const name_table& names, readiness_table& table) {
+template <class Any>
+bool basic_fusion_planner<Any>::give_up_plan(const name_table& names, readiness_table& table) {
   bool held = false;
   for (group& pack : groups_) {
     held = held || pack.count != 0;
@@ -359,7 +381,8 @@ inline bool fusion_planner::give_up_plan(const name_table& names, readiness_tabl
   return true;
 }
 
-inline std::vector<std::string> fusion_planner::awaited() const {
+template <class Any>
+std::vector<std::string> basic_fusion_planner<Any>::awaited() const {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (groups_[i].count == 0) continue;

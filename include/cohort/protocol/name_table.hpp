@@ -62,7 +62,8 @@ struct entry_record {
 };
 
 /// Names and entries by number. A number is given again after its owner has gone.
-class name_table {
+template <class Any = void>
+class basic_name_table {
  public:
   /// The number of a name, which is added if it is new.
   [[nodiscard]] name_index intern(std::uint32_t set, std::string_view text);
@@ -122,10 +123,12 @@ class name_table {
   std::vector<entry_index> free_entries_;
   std::unordered_multimap<std::size_t, entry_index> by_hash_;  // of name and signature
 };
+using name_table = basic_name_table<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline name_index name_table::intern(std::uint32_t set, std::string_view text) {
+template <class Any>
+name_index basic_name_table<Any>::intern(std::uint32_t set, std::string_view text) {
   if (set >= by_text_.size()) by_text_.resize(set + 1);
   const auto found = by_text_[set].find(text);
   if (found != by_text_[set].end()) return found->second;
@@ -144,7 +147,8 @@ inline name_index name_table::intern(std::uint32_t set, std::string_view text) {
   return name;
 }
 
-inline entry_index name_table::intern(name_index name, const signature& sig) {
+template <class Any>
+entry_index basic_name_table<Any>::intern(name_index name, const signature& sig) {
   name_record& owner = names_[name];
   if (owner.recent != none && entries_[owner.recent].sig == sig) return owner.recent;
   const std::size_t hash = hash_of(sig) ^ (name * std::size_t{0x9e3779b97f4a7c15U});
@@ -169,7 +173,8 @@ inline entry_index name_table::intern(name_index name, const signature& sig) {
   return owner.recent = index;
 }
 
-inline void name_table::drop(entry_index index) {
+template <class Any>
+void basic_name_table<Any>::drop(entry_index index) {
   entry_record& entry = entries_[index];
   name_record& owner = names_[entry.name];
   const std::size_t hash = hash_of(entry.sig) ^ (entry.name * std::size_t{0x9e3779b97f4a7c15U});
@@ -186,7 +191,8 @@ inline void name_table::drop(entry_index index) {
   free_entries_.push_back(index);
 }
 
-inline void name_table::purge() {
+template <class Any>
+void basic_name_table<Any>::purge() {
   for (name_index name = 0; name < names_.size(); ++name) {
     name_record& record = names_[name];
     if (!record.used || record.next > 0 || record.base != 0 || !record.above.empty() ||

@@ -64,10 +64,11 @@ struct node_options {
 ///
 /// *Errors.* `receive` throws protocol_error for bytes that no sound peer sends; the node cannot
 /// be used after that. Not synchronised. Copying a node copies its state.
-class node {
+template <class Any = void>
+class basic_node {
  public:
   /// The members of each process set are ranks of the tree. Throws error(errc::invalid_argument).
-  node(const tree& shape, std::vector<rank_set> sets, const node_options& options = {});
+  basic_node(const tree& shape, std::vector<rank_set> sets, const node_options& options = {});
 
   // ---- this rank's own events ----
 
@@ -168,7 +169,7 @@ class node {
   /// Operations of this rank that are not decided.
   [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
   /// Called after each log item, for traces; null by default.
-  using observer = void (*)(void* context, const node& self, part item, name_index name,
+  using observer = void (*)(void* context, const basic_node& self, part item, name_index name,
                             epoch number, const verdict* why);
   void observe(observer function, void* context) noexcept {
     observer_ = function;
@@ -325,6 +326,7 @@ class node {
   observer observer_ = nullptr;
   void* observer_context_ = nullptr;
 };
+using node = basic_node<>;
 
 }  // namespace cohort::protocol
 

@@ -29,7 +29,8 @@ struct waiting_leave {
 ///
 /// A message has the bits first, in the order of ids, so a complete announcement waits as a bit
 /// only if it is the first of its name in the message: the receiver counts them in this order (T2).
-class outbox {
+template <class Any = void>
+class basic_outbox {
  public:
   /// A: complete. `who` null: the whole subtree brings data.
   void complete(name_table& names, entry_index entry, epoch number, const rank_set* who,
@@ -72,11 +73,13 @@ class outbox {
   bool end_ = false;
   std::uint64_t number_ = 1;  // of the message
 };
+using outbox = basic_outbox<>;
 
 /// The log for the children, stored once, with a place per child, and what only one child gets.
-class downstream {
+template <class Any = void>
+class basic_downstream {
  public:
-  explicit downstream(int children) : links_(static_cast<std::size_t>(children)) {}
+  explicit basic_downstream(int children) : links_(static_cast<std::size_t>(children)) {}
 
   /// Appends log items.
   void append(std::span<const std::byte> item);
@@ -104,6 +107,7 @@ class downstream {
   std::uint64_t base_ = 0;
   std::uint64_t items_ = 0;
 };
+using downstream = basic_downstream<>;
 
 /// How a name is told to others: by an id of one of its signatures, if it has one.
 [[nodiscard]] inline wire_name wire_name_of(const name_table& names, name_index name) {
@@ -138,8 +142,9 @@ class downstream {
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline void outbox::complete(name_table& names, entry_index index, epoch number,
-                             const rank_set* who, std::uint64_t sizes) {
+template <class Any>
+void basic_outbox<Any>::complete(name_table& names, entry_index index, epoch number,
+                                 const rank_set* who, std::uint64_t sizes) {
   const entry_record& entry = names.entry(index);
   name_record& name = names[entry.name];
   const bool implied = number == name.sent + 1;
@@ -159,7 +164,8 @@ inline void outbox::complete(name_table& names, entry_index index, epoch number,
   put(part::announce, a);
 }
 
-inline void outbox::leave(waiting_leave one) {
+template <class Any>
+void basic_outbox<Any>::leave(waiting_leave one) {
   for (waiting_leave& other : leaves_) {
     if (other.how == one.how && other.pending == one.pending && other.stuck == one.stuck) {
       other.ranks.unite(one.ranks);
@@ -169,7 +175,8 @@ inline void outbox::leave(waiting_leave one) {
   leaves_.push_back(std::move(one));
 }
 
-inline void outbox::clear() {
+template <class Any>
+void basic_outbox<Any>::clear() {
   ids_.clear();
   bytes_.clear();
   sights_.clear();
@@ -177,9 +184,10 @@ inline void outbox::clear() {
   ++number_;
 }
 
-inline bool outbox::take(const name_table& names, const readiness_table& table,
-                         const std::vector<set_view>& sets, std::uint64_t generation,
-                         std::vector<std::byte>& out) {
+template <class Any>
+bool basic_outbox<Any>::take(const name_table& names, const readiness_table& table,
+                             const std::vector<set_view>& sets, std::uint64_t generation,
+                             std::vector<std::byte>& out) {
   const std::size_t before = out.size();
   wire::writer to(out);
   put_header(to, {true, generation});
@@ -208,13 +216,15 @@ inline bool outbox::take(const name_table& names, const readiness_table& table,
   return false;
 }
 
-inline void downstream::append(std::span<const std::byte> item) {
+template <class Any>
+void basic_downstream<Any>::append(std::span<const std::byte> item) {
   if (links_.empty()) return;
   log_.insert(log_.end(), item.begin(), item.end());
   ++items_;
 }
 
-inline bool downstream::empty() const noexcept {
+template <class Any>
+bool basic_downstream<Any>::empty() const noexcept {
   for (int child = 0; child < static_cast<int>(links_.size()); ++child) {
     if (!empty(child)) return false;
   }
@@ -223,7 +233,8 @@ inline bool downstream::empty() const noexcept {
 
 // The log is kept until the slowest child has it; a child that lags does not make the others pay
 // more than moving what is left, once for as much as has gone.
-inline bool downstream::take(int child, std::vector<std::byte>& out) {
+template <class Any>
+bool basic_downstream<Any>::take(int child, std::vector<std::byte>& out) {
   if (empty(child)) return false;
   link& to = links_[static_cast<std::size_t>(child)];
   wire::writer writer(out);

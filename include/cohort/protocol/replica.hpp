@@ -27,11 +27,12 @@ struct renumbering {
 
 /// The state that follows from the log. Names and entries are numbers of this rank; what they stand
 /// for is equal everywhere.
-class replica {
+template <class Any = void>
+class basic_replica {
  public:
   using operation = std::pair<name_index, epoch>;
 
-  explicit replica(std::size_t sets) : live_(sets) {}
+  explicit basic_replica(std::size_t sets) : live_(sets) {}
 
   name_table names;
   response_cache cache;
@@ -80,23 +81,27 @@ class replica {
   std::vector<std::optional<std::set<operation>>> live_;  // per set
   std::size_t in_use_ = 0;
 };
+using replica = basic_replica<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline bool replica::resolved(name_index name, epoch number) const noexcept {
+template <class Any>
+bool basic_replica<Any>::resolved(name_index name, epoch number) const noexcept {
   const name_record& record = names[name];
   return number < record.base ||
          (!record.above.empty() &&
           std::binary_search(record.above.begin(), record.above.end(), number));
 }
 
-inline bool replica::dead(name_index name, epoch number) const {
+template <class Any>
+bool basic_replica<Any>::dead(name_index name, epoch number) const {
   if (names[name].listed) return false;  // the root looks after these
   const auto& live = live_[names[name].set];
   return live && !live->contains({name, number});
 }
 
-inline void replica::resolve(name_index name, epoch number) {
+template <class Any>
+void basic_replica<Any>::resolve(name_index name, epoch number) {
   name_record& record = names[name];
   if (resolved(name, number)) {
     throw protocol_error(fault::out_of_place, "'" + record.text + "' epoch " +
@@ -121,16 +126,19 @@ inline void replica::resolve(name_index name, epoch number) {
   if (auto& live = live_[record.set]) live->erase({name, number});
 }
 
-inline bool replica::any_leaver() const noexcept {
+template <class Any>
+bool basic_replica<Any>::any_leaver() const noexcept {
   return std::any_of(live_.begin(), live_.end(), [](const auto& live) { return live.has_value(); });
 }
 
-inline bool replica::nothing_live() const noexcept {
+template <class Any>
+bool basic_replica<Any>::nothing_live() const noexcept {
   return std::all_of(live_.begin(), live_.end(),
                      [](const auto& live) { return !live || live->empty(); });
 }
 
-inline void replica::restrict(std::uint32_t set, const std::set<operation>& pending) {
+template <class Any>
+void basic_replica<Any>::restrict(std::uint32_t set, const std::set<operation>& pending) {
   auto& live = live_[set];
   std::set<operation> rest;
   for (const operation& one : pending) {
@@ -142,7 +150,8 @@ inline void replica::restrict(std::uint32_t set, const std::set<operation>& pend
   live = std::move(rest);
 }
 
-inline std::vector<renumbering> replica::new_generation(std::size_t keep) {
+template <class Any>
+std::vector<renumbering> basic_replica<Any>::new_generation(std::size_t keep) {
   cache.new_generation(names, keep);
   std::vector<renumbering> result;
   in_use_ = 0;
@@ -165,7 +174,8 @@ inline std::vector<renumbering> replica::new_generation(std::size_t keep) {
   return result;
 }
 
-inline std::uint64_t replica::digest() const {
+template <class Any>
+std::uint64_t basic_replica<Any>::digest() const {
   const auto mix = [](std::uint64_t seed, std::uint64_t value) {
     seed ^= value + 0x9e3779b97f4a7c15U + (seed << 6U) + (seed >> 2U);
     return seed * 0xbf58476d1ce4e5b9U;

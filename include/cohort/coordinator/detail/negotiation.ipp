@@ -282,7 +282,7 @@ std::vector<std::uint64_t> negotiation<Any>::option_values(const coordinator_opt
 
 template <class Any>
 void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered) {
-  const std::vector<option_row>& table = option_table();
+  const std::span<const option_row> table = option_table();
   const std::size_t fields = table.size() + 1;
   std::vector<std::string> names;
   std::map<std::vector<std::uint64_t>, protocol::rank_set> kinds;  // by the values that differ

@@ -9,8 +9,9 @@
 namespace cohort::protocol {
 
 // `who` null: every member of the source brings data.
-inline void node::announce(int source, name_index name, epoch number, entry_index entry,
-                           bool partial, const rank_set* who, std::uint64_t sizes) {
+template <class Any>
+void basic_node<Any>::announce(int source, name_index name, epoch number, entry_index entry,
+                               bool partial, const rank_set* who, std::uint64_t sizes) {
   if (log_.settled(name, number)) return;  // [A3]
   const record_index index = table_.get(log_.names, name, number);
   record& rec = table_[index];
@@ -49,7 +50,8 @@ inline void node::announce(int source, name_index name, epoch number, entry_inde
 
 // [D2] An operation of listed members fails once one of them has left that does not want it; who is
 // not listed may leave. No L tells of it, so the root sees to it when it hears of either.
-inline void node::check_listed(name_index name, epoch number) {
+template <class Any>
+void basic_node<Any>::check_listed(name_index name, epoch number) {
   const auto& listed = log_.names[name].listed;
   if (!listed || log_.settled(name, number)) return;
   rank_set lacking = left_.common_with(listed->members);
@@ -64,7 +66,8 @@ inline void node::check_listed(name_index name, epoch number) {
 
 // Forwards an entry when every source has announced it or joined [A1]; one that is not cached also
 // on first sight [A2].
-inline void node::advance(record_index index) {
+template <class Any>
+void basic_node<Any>::advance(record_index index) {
   record& rec = table_[index];
   if (rec.bad || rec.full || rec.entry == none) return;
   const std::uint32_t number = log_.names[rec.name].set;
@@ -89,7 +92,8 @@ inline void node::advance(record_index index) {
   }
 }
 
-inline std::vector<side> node::sides_of(const record& rec) const {
+template <class Any>
+std::vector<side> basic_node<Any>::sides_of(const record& rec) const {
   std::vector<side> result;
   if (rec.entry == none) return result;
   const auto add = [&](entry_index entry, rank_set ranks) {
@@ -102,7 +106,8 @@ inline std::vector<side> node::sides_of(const record& rec) const {
 
 // [M1] Once per entry and edge, with what is known here added. `sides` is what a child or the
 // stall query says.
-inline void node::contradict(name_index name, epoch number, std::vector<side> sides) {
+template <class Any>
+void basic_node<Any>::contradict(name_index name, epoch number, std::vector<side> sides) {
   if (log_.settled(name, number)) return;
   record& rec = table_[table_.get(log_.names, name, number)];
   if (rec.bad) return;
@@ -128,7 +133,9 @@ inline void node::contradict(name_index name, epoch number, std::vector<side> si
   }
 }
 
-inline void node::on_withdrawal(name_index name, epoch number, int rank, withdrawal_reason reason) {
+template <class Any>
+void basic_node<Any>::on_withdrawal(name_index name, epoch number, int rank,
+                                    withdrawal_reason reason) {
   if (log_.settled(name, number)) return;  // [W1]
   record& rec = table_[table_.get(log_.names, name, number)];
   if (rec.withdrawn) return;
@@ -148,7 +155,8 @@ inline void node::on_withdrawal(name_index name, epoch number, int rank, withdra
 }
 
 // [J1] [J3]
-inline void node::on_join(int source, std::uint32_t set) {
+template <class Any>
+void basic_node<Any>::on_join(int source, std::uint32_t set) {
   table_.set_joined(set, source);
   for (record_index index = table_.first(set); index != none; index = table_[index].next) {
     advance(index);
@@ -160,12 +168,14 @@ inline void node::on_join(int source, std::uint32_t set) {
   }
 }
 
-inline bool node::all_joined(std::uint32_t set) const noexcept {
+template <class Any>
+bool basic_node<Any>::all_joined(std::uint32_t set) const noexcept {
   return (table_.joined(set) & sets_[set].sources) == sets_[set].sources;
 }
 
 // [L2] The root logs it only where it rules something out.
-inline void node::on_leave(const waiting_leave& one) {
+template <class Any>
+void basic_node<Any>::on_leave(const waiting_leave& one) {
   if (!tree_.is_root()) return up_.leave(one);
   left_.unite(one.ranks);
   const std::set<key> pending(one.pending.begin(), one.pending.end());
@@ -198,7 +208,8 @@ inline void node::on_leave(const waiting_leave& one) {
 }
 
 // [H4]
-inline void node::on_counts(int source, std::vector<start_range> counts) {
+template <class Any>
+void basic_node<Any>::on_counts(int source, std::vector<start_range> counts) {
   if (!groups_.add(source, std::move(counts), static_cast<std::size_t>(tree_.child_count()) + 1)) {
     return;
   }
@@ -213,23 +224,27 @@ inline void node::on_counts(int source, std::vector<start_range> counts) {
   }
 }
 
-inline void node::on_fault(const data_fault& cause) {
+template <class Any>
+void basic_node<Any>::on_fault(const data_fault& cause) {
   if (log_.closed) return;
   if (!tree_.is_root()) return up_.put(part::fault, cause);
   emit([&](wire::writer& out) { put_part(out, part::close, closing{true, cause}); });
 }
 
 // [L6]
-inline void node::on_end(int source) {
+template <class Any>
+void basic_node<Any>::on_end(int source) {
   ended_ |= bit(source);
   end();
 }
 
-inline void node::end() {
+template <class Any>
+void basic_node<Any>::end() {
   if (ended_ == bit(tree_.child_count()) - 1 && !tree_.is_root()) up_.end();
 }
 
-inline void node::drop_record(name_index name, epoch number) {
+template <class Any>
+void basic_node<Any>::drop_record(name_index name, epoch number) {
   const record_index index = table_.find(log_.names, name, number);
   if (index == none) return;
   const record& rec = table_[index];

@@ -8,7 +8,9 @@
 
 namespace cohort::protocol {
 
-inline node::node(const tree& shape, std::vector<rank_set> sets, const node_options& options)
+template <class Any>
+basic_node<Any>::basic_node(const tree& shape, std::vector<rank_set> sets,
+                            const node_options& options)
     : tree_(shape),
       sets_([&] {
         std::vector<set_view> views;
@@ -36,13 +38,15 @@ inline node::node(const tree& shape, std::vector<rank_set> sets, const node_opti
 }
 
 // [S2]
-inline bool node::refuses(std::uint32_t set) const {
+template <class Any>
+bool basic_node<Any>::refuses(std::uint32_t set) const {
   return leaving_ || joins_[set].active || (log_.closed && !broken_) || !sets_[set].contains_me;
 }
 
-inline submission node::submit(std::uint32_t set, std::string_view text, const signature& sig,
-                               std::uint64_t token, std::span<const std::int64_t> sizes,
-                               const call_site* site) {
+template <class Any>
+submission basic_node<Any>::submit(std::uint32_t set, std::string_view text, const signature& sig,
+                                   std::uint64_t token, std::span<const std::int64_t> sizes,
+                                   const call_site* site) {
   submission result;
   if (broken_) {
     result.status = submission_status::failed;
@@ -107,7 +111,8 @@ inline submission node::submit(std::uint32_t set, std::string_view text, const s
   return result;
 }
 
-inline void node::announce_own(operation& one) {
+template <class Any>
+void basic_node<Any>::announce_own(operation& one) {
   const entry_record& entry = log_.names.entry(one.entry);
   std::uint64_t sizes = 0;
   if (entry.id != none && is_sized(entry.sig.kind) && entry.reference != 0 &&
@@ -117,7 +122,8 @@ inline void node::announce_own(operation& one) {
   announce(tree_.self(), one.name, one.number, one.entry, false, nullptr, sizes);
 }
 
-inline bool node::withdraw(operation_ref which, withdrawal_reason reason, std::uint64_t now) {
+template <class Any>
+bool basic_node<Any>::withdraw(operation_ref which, withdrawal_reason reason, std::uint64_t now) {
   now_ = now;
   if (which.slot >= operations_.size()) return false;
   operation& one = operations_[which.slot];
@@ -130,7 +136,8 @@ inline bool node::withdraw(operation_ref which, withdrawal_reason reason, std::u
   return true;
 }
 
-inline submission node::join(std::uint32_t set, std::uint64_t token) {
+template <class Any>
+submission basic_node<Any>::join(std::uint32_t set, std::uint64_t token) {
   submission result;
   if (broken_) {
     result.status = submission_status::failed;
@@ -151,14 +158,16 @@ inline submission node::join(std::uint32_t set, std::uint64_t token) {
 }
 
 // [L1]
-inline void node::leave(departure how) {
+template <class Any>
+void basic_node<Any>::leave(departure how) {
   if (leaving_ || log_.closed) return;
   leaving_ = how;
   send_leave();
   pump();
 }
 
-inline void node::send_leave() {
+template <class Any>
+void basic_node<Any>::send_leave() {
   waiting_leave one;
   one.ranks.insert(tree_.rank());
   one.how = *leaving_;
@@ -174,7 +183,8 @@ inline void node::send_leave() {
 }
 
 // [W4]
-inline void node::give_up() {
+template <class Any>
+void basic_node<Any>::give_up() {
   if (leaving_ || log_.closed) return;
   std::vector<operation_ref> all;
   for_each_operation([&](std::uint32_t slot) { all.push_back({slot, operations_[slot].turn}); });
@@ -182,11 +192,14 @@ inline void node::give_up() {
   leave(departure::abandoned);
 }
 
-inline std::optional<std::uint64_t> node::start_group(std::uint32_t set, std::string_view text) {
+template <class Any>
+std::optional<std::uint64_t> basic_node<Any>::start_group(std::uint32_t set,
+                                                          std::string_view text) {
   return start_group(intern_name(set, text));
 }
 
-inline std::optional<std::uint64_t> node::start_group(name_index name) {
+template <class Any>
+std::optional<std::uint64_t> basic_node<Any>::start_group(name_index name) {
   if (leaving_ || log_.any_leaver() || log_.closed) return std::nullopt;  // [H3]
   if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end()) {
     return std::nullopt;
@@ -194,7 +207,8 @@ inline std::optional<std::uint64_t> node::start_group(name_index name) {
   return groups_.start(name);
 }
 
-inline bool node::request_report(std::uint64_t now) {
+template <class Any>
+bool basic_node<Any>::request_report(std::uint64_t now) {
   if (log_.closed || (leaving_ && !tree_.is_root())) return false;  // [L6]
   report_wanted_ = true;
   want_report(tree_.self(), now);
@@ -202,25 +216,29 @@ inline bool node::request_report(std::uint64_t now) {
   return true;
 }
 
-inline void node::finished(std::size_t operations) {
+template <class Any>
+void basic_node<Any>::finished(std::size_t operations) {
   if (!tree_.is_root()) return;
   in_flight_ -= std::min(operations, in_flight_);
   pump();
 }
 
-inline void node::data_failed(std::string_view cause) {
+template <class Any>
+void basic_node<Any>::data_failed(std::string_view cause) {
   if (log_.closed) return;
   on_fault({tree_.rank(), log_.log_count, std::string(cause)});
   pump();
 }
 
-inline bool node::give_up_plan() {
+template <class Any>
+bool basic_node<Any>::give_up_plan() {
   if (!planner_.give_up_plan(log_.names, table_)) return false;
   pump();
   return true;
 }
 
-inline void node::clear_actions() {
+template <class Any>
+void basic_node<Any>::clear_actions() {
   for (const action& one : actions_) {
     if (one.entry != none) log_.names.release(one.entry);
   }
@@ -229,8 +247,9 @@ inline void node::clear_actions() {
   reports_.clear();
 }
 
+template <class Any>
 template <class Visit>
-void node::for_each_operation(Visit visit) {
+void basic_node<Any>::for_each_operation(Visit visit) {
   for (name_index name = 0; name < log_.names.bound(); ++name) {
     if (log_.names[name].operations.empty()) continue;
     std::vector<std::uint32_t> slots;
@@ -241,7 +260,8 @@ void node::for_each_operation(Visit visit) {
 }
 
 // It has been taken out of its name's operations.
-inline void node::free_operation(std::uint32_t slot) {
+template <class Any>
+void basic_node<Any>::free_operation(std::uint32_t slot) {
   operation& one = operations_[slot];
   --pending_;
   --pending_in_set_[log_.names[one.name].set];
@@ -252,7 +272,8 @@ inline void node::free_operation(std::uint32_t slot) {
   free_operations_.push_back(slot);
 }
 
-inline void node::fail_operation(std::uint32_t slot, const verdict_ptr& why) {
+template <class Any>
+void basic_node<Any>::fail_operation(std::uint32_t slot, const verdict_ptr& why) {
   const operation& one = operations_[slot];
   log_.names[one.name].operations.erase(one.number);
   action fail;
@@ -269,7 +290,8 @@ inline void node::fail_operation(std::uint32_t slot, const verdict_ptr& why) {
   free_operation(slot);
 }
 
-inline void node::fail_everything(const verdict_ptr& why) {
+template <class Any>
+void basic_node<Any>::fail_everything(const verdict_ptr& why) {
   for_each_operation([&](std::uint32_t slot) { fail_operation(slot, why); });
   for (std::uint32_t set = 0; set < joins_.size(); ++set) {
     if (!joins_[set].active || joins_[set].failed) continue;
@@ -284,7 +306,8 @@ inline void node::fail_everything(const verdict_ptr& why) {
   }
 }
 
-inline verdict_ptr node::lost(std::uint32_t set) const {
+template <class Any>
+verdict_ptr basic_node<Any>::lost(std::uint32_t set) const {
   verdict why;
   why.kind = failure_kind::peer_lost;
   why.ranks = log_.departed.common_with(sets_[set].members);

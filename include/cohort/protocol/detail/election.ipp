@@ -8,20 +8,23 @@
 
 namespace cohort::protocol {
 
-inline void node::pump() {
+template <class Any>
+void basic_node<Any>::pump() {
   if (!tree_.is_root() || (options_.decides_when_asked && !deciding_)) return;
   while (!applying_ && elect()) {
   }
 }
 
-inline void node::decide() {
+template <class Any>
+void basic_node<Any>::decide() {
   deciding_ = true;
   pump();
   deciding_ = false;
 }
 
 // One decision; true when there may be another.
-inline bool node::elect() {
+template <class Any>
+bool basic_node<Any>::elect() {
   if (log_.closed) return false;
   if (cache_full_ || log_.names_in_use() > options_.name_capacity) {  // [G1]
     cache_full_ = false;
@@ -69,7 +72,8 @@ inline bool node::elect() {
   return false;
 }
 
-inline void node::elect_pack() {
+template <class Any>
+void basic_node<Any>::elect_pack() {
   std::size_t defined = log_.cache.size();
   chosen_.clear();
   for (const record_index index : pack_) {
@@ -94,7 +98,8 @@ inline void node::elect_pack() {
 }
 
 // [R1] The head of a name can be elected once it is complete; or it cannot at all [J6].
-inline void node::promote(name_index name) {
+template <class Any>
+void basic_node<Any>::promote(name_index name) {
   const record_index index = table_.find(log_.names, name, log_.names[name].base);
   if (index == none) return;
   record& rec = table_[index];
@@ -111,8 +116,9 @@ inline void node::promote(name_index name) {
 }
 
 // One item at a time: applying one may decide the next.
+template <class Any>
 template <class Write>
-void node::emit(Write write) {
+void basic_node<Any>::emit(Write write) {
   if (applying_) {
     wire::writer out(waiting_items_.emplace_back());
     write(out);
@@ -131,7 +137,8 @@ void node::emit(Write write) {
   applying_ = false;
 }
 
-inline void node::emit_failure(name_index name, epoch number, verdict why) {
+template <class Any>
+void basic_node<Any>::emit_failure(name_index name, epoch number, verdict why) {
   emit([&](wire::writer& out) {
     put_part(out, part::fail, failed{{wire_name_of(log_.names, name), number}, std::move(why)});
   });

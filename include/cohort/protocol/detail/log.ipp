@@ -9,8 +9,9 @@
 namespace cohort::protocol {
 
 // EXECUTE one operation of a pack.
-inline void node::apply_elected(entry_index index, bool define, bool known, std::uint64_t count,
-                                bool last) {
+template <class Any>
+void basic_node<Any>::apply_elected(entry_index index, bool define, bool known, std::uint64_t count,
+                                    bool last) {
   log_.names.acquire(index);  // the action's, or until the end of this function
   const name_index name = log_.names.entry(index).name;
   const epoch number = log_.names[name].base;
@@ -78,7 +79,8 @@ inline void node::apply_elected(entry_index index, bool define, bool known, std:
 }
 
 // FAIL
-inline void node::apply_failed(name_index name, epoch number, verdict_ptr why) {
+template <class Any>
+void basic_node<Any>::apply_failed(name_index name, epoch number, verdict_ptr why) {
   log_.resolve(name, number);
   drop_record(name, number);
   const std::uint32_t set = log_.names[name].set;
@@ -101,7 +103,8 @@ inline void node::apply_failed(name_index name, epoch number, verdict_ptr why) {
 }
 
 // JOINED: all have joined.
-inline void node::apply_joined(std::uint32_t set) {
+template <class Any>
+void basic_node<Any>::apply_joined(std::uint32_t set) {
   const std::uint64_t log_count = ++log_.log_count;
   table_.clear_joined(set);
   if (tree_.is_root()) query_.forget_joined(set);
@@ -132,7 +135,8 @@ inline void node::apply_joined(std::uint32_t set) {
 }
 
 // New GENERATION
-inline void node::apply_generation(std::size_t keep) {
+template <class Any>
+void basic_node<Any>::apply_generation(std::size_t keep) {
   planner_.clear();  // [G2]
   doomed_.clear();
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
@@ -194,7 +198,8 @@ inline void node::apply_generation(std::size_t keep) {
 }
 
 // Nothing speaks of names by number now but what is listed here: the rest has been dropped.
-inline void node::purge_names() {
+template <class Any>
+void basic_node<Any>::purge_names() {
   std::vector<name_index> needed;
   for (const action& one : actions_) {
     if (one.name != none) needed.push_back(one.name);
@@ -210,7 +215,8 @@ inline void node::purge_names() {
 }
 
 // LEFT
-inline void node::apply_left(const waiting_leave& one) {
+template <class Any>
+void basic_node<Any>::apply_left(const waiting_leave& one) {
   const bool first = !log_.any_leaver();
   const std::set<key> pending(one.pending.begin(), one.pending.end());
   log_.departed.unite(one.ranks);
@@ -251,7 +257,8 @@ inline void node::apply_left(const waiting_leave& one) {
   observed(part::leave);
 }
 
-inline void node::send_counts() {
+template <class Any>
+void basic_node<Any>::send_counts() {
   std::vector<start_range> mine;
   for (const name_index group : log_.groups) {
     mine.push_back({group, groups_.starts(group), groups_.starts(group)});
@@ -261,7 +268,8 @@ inline void node::send_counts() {
 }
 
 // DRAIN persistent groups: the rank makes up for starts that it has not made. [H4]
-inline void node::apply_drain(const std::vector<start_range>& counts) {
+template <class Any>
+void basic_node<Any>::apply_drain(const std::vector<start_range>& counts) {
   groups_.drained = true;
   for (const start_range& group : counts) {
     action make_up;
@@ -277,7 +285,8 @@ inline void node::apply_drain(const std::vector<start_range>& counts) {
 }
 
 // CLOSE
-inline void node::apply_close(const closing& item) {
+template <class Any>
+void basic_node<Any>::apply_close(const closing& item) {
   log_.closed = true;
   if (item.by_fault) {
     verdict why;
@@ -307,7 +316,8 @@ inline void node::apply_close(const closing& item) {
   observed(part::close);
 }
 
-inline void node::observed(part item, name_index name, epoch number, const verdict* why) {
+template <class Any>
+void basic_node<Any>::observed(part item, name_index name, epoch number, const verdict* why) {
   if (observer_ != nullptr) observer_(observer_context_, *this, item, name, number, why);
 }
 

@@ -8,15 +8,18 @@
 
 namespace cohort::protocol {
 
-inline void node::out_of_place(const std::string& text) const {
+template <class Any>
+void basic_node<Any>::out_of_place(const std::string& text) const {
   throw protocol_error(fault::out_of_place, "rank " + std::to_string(tree_.rank()) + ": " + text);
 }
 
-inline void node::require_set(std::uint64_t set) const {
+template <class Any>
+void basic_node<Any>::require_set(std::uint64_t set) const {
   if (set >= sets_.size()) out_of_place("process set " + std::to_string(set) + " is unknown");
 }
 
-inline name_index node::intern_name(std::uint32_t set, std::string_view text) {
+template <class Any>
+name_index basic_node<Any>::intern_name(std::uint32_t set, std::string_view text) {
   const name_index name = log_.names.intern(set, text);
   if (text.empty() || text[0] != '\x01' || log_.names[name].listed) return name;
   const std::size_t end = text.find('\x01', 1);
@@ -29,7 +32,8 @@ inline name_index node::intern_name(std::uint32_t set, std::string_view text) {
   return name;
 }
 
-inline name_index node::resolve_name(const wire_name& name) {
+template <class Any>
+name_index basic_node<Any>::resolve_name(const wire_name& name) {
   if (name.id != none) {
     if (name.id >= log_.cache.size()) out_of_place("id " + std::to_string(name.id) + " is unknown");
     return log_.names.entry(log_.cache[name.id]).name;
@@ -38,7 +42,8 @@ inline name_index node::resolve_name(const wire_name& name) {
   return intern_name(name.set, name.text);
 }
 
-inline entry_index node::resolve_entry(const wire_entry& entry) {
+template <class Any>
+entry_index basic_node<Any>::resolve_entry(const wire_entry& entry) {
   const name_index name = resolve_name({entry.id, entry.set, entry.text});
   if (entry.id != none) return log_.cache[entry.id];
   const entry_index result = log_.names.intern(name, entry.sig);
@@ -46,7 +51,8 @@ inline entry_index node::resolve_entry(const wire_entry& entry) {
   return result;
 }
 
-inline waiting_leave node::resolve_leave(const leaving& one) {
+template <class Any>
+waiting_leave basic_node<Any>::resolve_leave(const leaving& one) {
   waiting_leave result;
   result.ranks = one.ranks;
   result.how = one.how;
@@ -59,7 +65,8 @@ inline waiting_leave node::resolve_leave(const leaving& one) {
   return result;
 }
 
-inline std::vector<start_range> node::resolve_counts(const std::vector<start_count>& counts) {
+template <class Any>
+std::vector<start_range> basic_node<Any>::resolve_counts(const std::vector<start_count>& counts) {
   std::vector<start_range> result;
   for (const start_count& one : counts) {
     result.push_back({resolve_name(one.group), one.least, one.most});
@@ -68,8 +75,9 @@ inline std::vector<start_range> node::resolve_counts(const std::vector<start_cou
 }
 
 /// A message of a child.
-struct node::up_visitor {
-  node& self;
+template <class Any>
+struct basic_node<Any>::up_visitor {
+  basic_node& self;
   int source;
   std::uint64_t now;
 
@@ -136,8 +144,9 @@ struct node::up_visitor {
 };
 
 /// Log items, from the parent or just decided; and what comes beside the log.
-struct node::down_visitor {
-  node& self;
+template <class Any>
+struct basic_node<Any>::down_visitor {
+  basic_node& self;
   wire::reader& in;
   std::span<const std::byte> bytes;
   std::uint64_t now;
@@ -190,13 +199,15 @@ struct node::down_visitor {
   }
 };
 
-inline void node::apply(std::span<const std::byte> item) {
+template <class Any>
+void basic_node<Any>::apply(std::span<const std::byte> item) {
   wire::reader in(item);
   down_visitor visit{*this, in, item, now_};
   read_down(in, visit);
 }
 
-inline void node::receive(int from, std::span<const std::byte> message, std::uint64_t now) {
+template <class Any>
+void basic_node<Any>::receive(int from, std::span<const std::byte> message, std::uint64_t now) {
   now_ = now;
   if (released()) out_of_place("a message after its end");
   wire::reader in(message);
@@ -217,13 +228,15 @@ inline void node::receive(int from, std::span<const std::byte> message, std::uin
   pump();
 }
 
-inline bool node::has_message(int to) const noexcept {
+template <class Any>
+bool basic_node<Any>::has_message(int to) const noexcept {
   if (to == tree_.parent()) return !up_.empty();
   const int child = tree_.source_of(to);
   return child >= 0 && !down_.empty(child);
 }
 
-inline bool node::take_message(int to, std::vector<std::byte>& out) {
+template <class Any>
+bool basic_node<Any>::take_message(int to, std::vector<std::byte>& out) {
   if (to == tree_.parent()) {
     return !up_.empty() && up_.take(log_.names, table_, sets_, log_.generation, out);
   }
@@ -231,7 +244,8 @@ inline bool node::take_message(int to, std::vector<std::byte>& out) {
   return child >= 0 && down_.take(child, out);
 }
 
-inline bool node::released() const noexcept {
+template <class Any>
+bool basic_node<Any>::released() const noexcept {
   return log_.closed && ended_ == bit(tree_.child_count()) - 1 && up_.empty() && down_.empty();
 }
 

@@ -8,7 +8,8 @@
 
 namespace cohort::protocol {
 
-inline void node::want_report(int source, std::uint64_t now) {
+template <class Any>
+void basic_node<Any>::want_report(int source, std::uint64_t now) {
   if (log_.closed) return;
   report_for_ |= bit(source);
   if (tree_.is_root()) {
@@ -21,7 +22,8 @@ inline void node::want_report(int source, std::uint64_t now) {
 
 // Leaves are not asked: this node knows what they have announced. Each level keeps a quarter of the
 // time that is left, so the node that does not answer is told from those above it.
-inline void node::start_query(std::uint64_t number, std::uint64_t budget, std::uint64_t now) {
+template <class Any>
+void basic_node<Any>::start_query(std::uint64_t number, std::uint64_t budget, std::uint64_t now) {
   std::uint64_t asked = 0;
   for (int child = 0; child < tree_.child_count(); ++child) {
     if (tree_.is_leaf_child(child)) continue;
@@ -36,7 +38,8 @@ inline void node::start_query(std::uint64_t number, std::uint64_t budget, std::u
   end_query_if_answered();
 }
 
-inline void node::on_answer(int source, const stall_answer& answer) {
+template <class Any>
+void basic_node<Any>::on_answer(int source, const stall_answer& answer) {
   if (!query_.running() || answer.number != query_.number() ||
       (query_.awaited() & bit(source)) == 0) {
     return;
@@ -54,12 +57,14 @@ inline void node::on_answer(int source, const stall_answer& answer) {
   end_query_if_answered();
 }
 
-inline std::optional<std::uint64_t> node::deadline() const noexcept {
+template <class Any>
+std::optional<std::uint64_t> basic_node<Any>::deadline() const noexcept {
   if (!query_.running()) return std::nullopt;
   return query_.deadline();
 }
 
-inline void node::expire(std::uint64_t now) {
+template <class Any>
+void basic_node<Any>::expire(std::uint64_t now) {
   now_ = now;
   if (!query_.running() || now < query_.deadline()) return;
   for (int child = 0; child < tree_.child_count(); ++child) {
@@ -73,7 +78,8 @@ inline void node::expire(std::uint64_t now) {
   pump();
 }
 
-inline void node::end_query_if_answered() {
+template <class Any>
+void basic_node<Any>::end_query_if_answered() {
   if (!query_.running() || query_.awaited() != 0) return;
   query_.stop();
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
@@ -103,7 +109,8 @@ inline void node::end_query_if_answered() {
   decide_overdue();
 }
 
-inline stall_answer node::answer() const {
+template <class Any>
+stall_answer basic_node<Any>::answer() const {
   stall_answer result;
   result.number = query_.number();
   result.generation = log_.generation;
@@ -122,7 +129,8 @@ inline stall_answer node::answer() const {
 }
 
 // [M3] [W3]
-inline void node::decide_overdue() {
+template <class Any>
+void basic_node<Any>::decide_overdue() {
   const auto found = std::exchange(query_.table, {});
   for (const auto& [which, sides] : found) {
     if (sides.size() > 1) contradict(which.first, which.second, sides);
@@ -163,7 +171,8 @@ inline void node::decide_overdue() {
   if (!overdue_.empty()) start_query(++queries_, options_.query_timeout, now_);
 }
 
-inline void node::deliver_report(const stall_answer& from) {
+template <class Any>
+void basic_node<Any>::deliver_report(const stall_answer& from) {
   report_wanted_ = false;
   stall_report report;
   report.silent = from.silent;
