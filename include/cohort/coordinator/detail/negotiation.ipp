@@ -302,7 +302,8 @@ void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered
     }
     text += (names.size() == 1 ? " " : "; ") + names.back() + ":";
     for (const auto& [value, ranks] : groups) {
-      text += " " + std::to_string(value) + " on " + protocol::detail::ranks_text(ranks) + ",";
+      text += ' ';  // apart: g++ 12 takes the one expression for an overlapping copy
+      text += std::to_string(value) + " on " + protocol::detail::ranks_text(ranks) + ",";
     }
     text.pop_back();
   }
