@@ -18,9 +18,9 @@ namespace cohort::progress {
 /// Per-thread free lists. Not copied, not shared: every function touches the calling thread only.
 class pool {
  public:
-  static constexpr std::size_t granule = 64;       ///< bytes between size classes
-  static constexpr std::size_t classes = 16;       ///< blocks above 1 KiB go to `operator new`
-  static constexpr std::size_t max_blocks = 1024;  ///< kept per class and thread
+  static constexpr std::size_t granule = 64;  ///< bytes between size classes
+  static constexpr std::size_t classes = 16;  ///< blocks above 1 KiB go to `operator new`
+  static constexpr std::size_t max_bytes = 4 * 1024 * 1024;  ///< kept per class and thread
 
   /// Memory of at least `bytes`, aligned for any type of default alignment.
   /// Throws `std::bad_alloc`. Cost: a list pop, or one `operator new` when the list is empty.
@@ -52,7 +52,9 @@ class pool {
     static thread_local const keeper at_thread_exit;
     static_cast<void>(at_thread_exit);
     mine_.now = stage::open;
-    for (list& free : mine_.by_class) free.room = max_blocks;
+    for (std::size_t i = 0; i < classes; ++i) {
+      mine_.by_class[i].room = max_bytes / ((i + 1) * granule);
+    }
   }
   static void* allocate_new(std::size_t bytes);
   static void give_back_or_keep(void* block, std::size_t index) noexcept;

@@ -19,9 +19,9 @@ using epoch = std::int64_t;
 /// Index that stands for "none".
 inline constexpr std::uint32_t none = UINT32_MAX;
 
-/// Epochs to indexes. The epochs in use lie close together, oldest first, so they are slots of a
-/// vector whose memory is kept; one that is far from the rest, which only a strange peer brings,
-/// goes to an ordinary map, so that no epoch costs more than its entry.
+/// Epochs to indexes. Mostly there is one, which lies here. Several lie close together, oldest
+/// first, so they are slots of a vector whose memory is kept; one that is far from the rest, which
+/// only a strange peer brings, goes to an ordinary map, so that no epoch costs more than its entry.
 class epoch_map {
  public:
   [[nodiscard]] bool empty() const noexcept { return used_ == 0 && far_.empty(); }
@@ -29,9 +29,13 @@ class epoch_map {
 
   /// The index at an epoch, or `none`.
   [[nodiscard]] std::uint32_t find(epoch number) const noexcept {
-    const auto offset = static_cast<std::uint64_t>(number - first_);
-    if (offset < slots_.size() - head_ && slots_[head_ + offset] != none) {
-      return slots_[head_ + offset];
+    if (slots_.empty()) {
+      if (number == first_ && used_ != 0) return only_;
+    } else {
+      const auto offset = static_cast<std::uint64_t>(number - first_);
+      if (offset < slots_.size() - head_ && slots_[head_ + offset] != none) {
+        return slots_[head_ + offset];
+      }
     }
     if (far_.empty()) return none;
     const auto found = far_.find(number);
@@ -53,10 +57,11 @@ class epoch_map {
  private:
   static constexpr std::uint64_t slack = 1024;
 
+  epoch first_ = 0;
+  std::uint32_t only_ = none;         // of first_, where there are no slots
+  std::size_t used_ = 0;              // not counting those that are far
   std::vector<std::uint32_t> slots_;  // from head_ on, for first_, first_ + 1, ...
   std::size_t head_ = 0;
-  epoch first_ = 0;
-  std::size_t used_ = 0;
   std::map<epoch, std::uint32_t> far_;
 };
 
@@ -64,10 +69,12 @@ class epoch_map {
 
 inline void epoch_map::insert(epoch number, std::uint32_t index) {
   if (used_ == 0) {
-    slots_.clear();
-    head_ = 0;
     first_ = number;
+    only_ = index;
+    used_ = 1;
+    return;
   }
+  if (slots_.empty()) slots_.push_back(only_);
   if (number < first_ && static_cast<std::uint64_t>(first_ - number) <= head_) {
     while (first_ > number) {
       slots_[--head_] = none;
@@ -85,6 +92,10 @@ inline void epoch_map::insert(epoch number, std::uint32_t index) {
 }
 
 inline std::uint32_t epoch_map::erase(epoch number) {
+  if (slots_.empty() && used_ != 0 && number == first_) {
+    used_ = 0;
+    return only_;
+  }
   const auto offset = static_cast<std::uint64_t>(number - first_);
   if (offset >= slots_.size() - head_ || slots_[head_ + offset] == none) {
     if (far_.empty()) return none;
@@ -130,10 +141,13 @@ inline void epoch_map::clear() noexcept {
 template <class Visit>
 void epoch_map::for_each(Visit visit) const {
   auto far = far_.begin();
-  for (std::size_t i = head_; i < slots_.size(); ++i) {
-    const epoch number = first_ + static_cast<epoch>(i - head_);
+  const auto near = [&](epoch number, std::uint32_t index) {
     for (; far != far_.end() && far->first < number; ++far) visit(far->first, far->second);
-    if (slots_[i] != none) visit(number, slots_[i]);
+    if (index != none) visit(number, index);
+  };
+  if (slots_.empty() && used_ != 0) near(first_, only_);
+  for (std::size_t i = head_; i < slots_.size(); ++i) {
+    near(first_ + static_cast<epoch>(i - head_), slots_[i]);
   }
   for (; far != far_.end(); ++far) visit(far->first, far->second);
 }

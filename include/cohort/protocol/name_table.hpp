@@ -28,22 +28,23 @@ using record_index = std::uint32_t;
 
 /// A name of a process set, with what is counted per name.
 struct name_record {
-  std::uint32_t set = 0;
-  std::string text;
-  bool used = false;
-  bool counted = false;            ///< log: an epoch has been resolved in this generation
   epoch next = 0;                  ///< client: of the next submission
   epoch base = 0;                  ///< log: the first unresolved epoch
-  std::vector<epoch> above;        ///< log: resolved epochs above it, ascending
   epoch sent = -1;                 ///< edge up: last epoch announced completely
-  std::vector<epoch> seen;         ///< edge of each child: the same; empty: nothing seen
   std::uint64_t announced_in = 0;  ///< edge up: the last message with a complete announcement
-  epoch_map records;
-  epoch_map operations;  ///< client: pending
-  std::vector<entry_index> entries;
+  std::uint32_t set = 0;
+  std::uint32_t held_by = 0;  ///< poison, groups: reasons of others to keep the name
   entry_index recent = none;
+  name_index follower = none;  ///< that was interned after it the last time
+  bool used = false;
+  bool counted = false;                    ///< log: an epoch has been resolved in this generation
   std::shared_ptr<const set_view> listed;  ///< its members, where they are not all of the set
-  std::uint32_t held_by = 0;               ///< poison, groups: reasons of others to keep the name
+  std::string text;
+  epoch_map operations;  ///< client: pending
+  epoch_map records;
+  std::vector<epoch> above;  ///< log: resolved epochs above `base`, ascending
+  std::vector<epoch> seen;   ///< edge of each child: as `sent`; empty: nothing seen
+  std::vector<entry_index> entries;
 };
 
 /// A name with a signature: what is compared, counted and cached.
@@ -65,8 +66,18 @@ struct entry_record {
 template <class Any = void>
 class basic_name_table {
  public:
-  /// The number of a name, which is added if it is new.
-  [[nodiscard]] name_index intern(std::uint32_t set, std::string_view text);
+  /// The number of a name, which is added if it is new. Programs repeat themselves, so the name
+  /// that followed the last one before is tried first: one comparison, no hash.
+  [[nodiscard]] name_index intern(std::uint32_t set, std::string_view text) {
+    const name_index guess = last_ < names_.size() ? names_[last_].follower : none;
+    if (guess < names_.size() && names_[guess].used && names_[guess].set == set &&
+        names_[guess].text == text) {
+      return last_ = guess;
+    }
+    const name_index name = look_up(set, text);
+    if (last_ < names_.size()) names_[last_].follower = name;
+    return last_ = name;
+  }
   /// The number of a name's signature, which is added if it is new. It lives until `release` has
   /// been called once for each `acquire`.
   [[nodiscard]] entry_index intern(name_index name, const signature& sig);
@@ -114,8 +125,10 @@ class basic_name_table {
   };
   using text_map = std::unordered_map<std::string, name_index, text_hash, std::equal_to<>>;
 
+  name_index look_up(std::uint32_t set, std::string_view text);
   void drop(entry_index entry);
 
+  name_index last_ = none;         // interned
   std::vector<text_map> by_text_;  // per set
   std::vector<name_record> names_;
   std::vector<name_index> free_names_;
@@ -128,7 +141,7 @@ using name_table = basic_name_table<>;
 // ---- implementation --------------------------------------------------------------------------
 
 template <class Any>
-name_index basic_name_table<Any>::intern(std::uint32_t set, std::string_view text) {
+name_index basic_name_table<Any>::look_up(std::uint32_t set, std::string_view text) {
   if (set >= by_text_.size()) by_text_.resize(set + 1);
   const auto found = by_text_[set].find(text);
   if (found != by_text_[set].end()) return found->second;
