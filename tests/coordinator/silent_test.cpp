@@ -3,6 +3,15 @@
 //
 // Ranks that do not answer: what the others learn, and that nobody hangs. Part of the executable
 // coordinator.verbs.
+#include <cohort/p2p.hpp>
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,6 +27,138 @@ cohort::coordinator_options impatient() {
   options.query_timeout = 100ms;
   options.decision_timeout = 400ms;
   return options;
+}
+
+/// Stops this process as a batch system or a debugger does. Somebody else is to continue it; a
+/// child sees to that when nobody has after 20 s, so a test that fails does not hang.
+void stop_process() {
+  const pid_t self = getpid();
+  const pid_t guard = fork();
+  REQUIRE(guard >= 0);
+  if (guard == 0) {  // only what may be called between fork and exec
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sleep(20);
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  raise(SIGSTOP);
+  kill(guard, SIGKILL);
+  waitpid(guard, nullptr, 0);
+}
+
+bool is_stopped(long pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_ends = text.rfind(')');
+  return name_ends != std::string::npos && text.substr(name_ends).starts_with(") T");
+}
+
+/// What the ranks of a chain see of one that is stopped.
+asio::awaitable<void> see_one_stopped(cohort::communicator world, int stopped) {
+  const int rank = world.rank();
+  const int size = world.size();
+  const int last = size - 1;
+  cohort::coordinator_options chain = impatient();
+  chain.radix = 1;
+  cohort::coordinator coord(world, chain);
+  const auto pids = co_await coord.all_gather_object("pids", static_cast<long>(getpid()));
+  std::vector<int> data(3, 1);
+  // The waker continues the stopped rank when all others have their error.
+  const int waker = stopped == 0 ? 1 : 0;
+  const std::vector<int> others = cohort_test::ranks_below(size, stopped);
+  // It stops when nobody needs it for what was before, and the others go on when it has.
+  if (rank == stopped) {
+    for (const int other : others) {
+      int from = 0;
+      co_await cohort::recv(world, from, other, 1);
+    }
+    co_await cohort_test::pause(20ms);
+    stop_process();
+  } else {
+    co_await cohort::send(world, rank, stopped, 1);
+    while (!is_stopped(pids[static_cast<std::size_t>(stopped)])) co_await cohort_test::pause(5ms);
+  }
+  if (rank == stopped) {
+    co_await cohort_test::pause(300ms);  // it takes in what the others have sent
+    std::vector<int> blamed;
+    try {
+      co_await coord.all_reduce("x", data, cohort::op::sum);
+      FAIL_CHECK("completed without ranks that have given up");
+    } catch (const cohort::withdrawn_error& told) {
+      blamed = told.ranks();
+    } catch (const cohort::peer_lost_error& told) {
+      CHECK(stopped == 0);  // who decides may hear first that they have left
+      blamed = told.ranks();
+    }
+    REQUIRE(!blamed.empty());
+    if (stopped == 0) {
+      CHECK(blamed.front() > 0);
+    } else {
+      CHECK(blamed == std::vector<int>{0});
+    }
+  } else if (rank == 0 || rank > stopped) {
+    cohort::call_options options;
+    options.deadline = 50ms;
+    const auto problem = co_await caught<cohort::deadline_error>(
+        coord.all_reduce("x", data, cohort::op::sum, options));
+    REQUIRE(problem);
+    const cohort::stall_facts& stall = problem->stall();
+    if (rank == 0) {  // it decides, and asks first [W3]
+      CHECK(stall.ready == cohort_test::ranks_below(stopped));
+      if (stopped == last) {  // a leaf is not asked
+        CHECK(stall.missing == std::vector<int>{last});
+        CHECK(stall.silent.empty());
+        CHECK(stall.unknown.empty());
+      } else {
+        CHECK(stall.silent == std::vector<int>{stopped});
+        std::vector<int> beyond;
+        for (int i = stopped + 1; i < size; ++i) beyond.push_back(i);
+        CHECK(stall.unknown == beyond);
+      }
+    } else {  // no decision can come [W4]
+      CHECK(cohort_test::has(problem->what(), "no decision within 400 ms"));
+      const std::string parent = "rank " + std::to_string(rank - 1) + ", this rank's parent, ";
+      if (rank == stopped + 1) {
+        CHECK(cohort_test::has(problem->what(), parent + "does not answer"));
+        CHECK(stall.silent == std::vector<int>{stopped});
+      } else {
+        CHECK(cohort_test::has(problem->what(), parent + "answers, so it is a rank beyond it"));
+        CHECK(stall.silent.empty());
+      }
+    }
+  } else {  // between the root and the stopped rank
+    const auto problem =
+        co_await caught<cohort::withdrawn_error>(coord.all_reduce("x", data, cohort::op::sum));
+    REQUIRE(problem);
+    CHECK(problem->ranks() == std::vector<int>{0});
+    CHECK(problem->stall().ready == cohort_test::ranks_below(stopped));
+  }
+  if (rank == waker) {
+    for (std::size_t i = 1; i < others.size(); ++i) {
+      int from = 0;
+      co_await cohort::recv(world, from, others[i], 2);
+    }
+    CHECK(kill(static_cast<pid_t>(pids[static_cast<std::size_t>(stopped)]), SIGCONT) == 0);
+  } else if (rank != stopped) {
+    co_await cohort::send(world, rank, waker, 2);
+  }
+  // Only ranks below the stopped one had to leave.
+  if (stopped == last && stopped != 0) {
+    co_await cohort_test::works(coord, "after");
+  } else if (rank > stopped) {
+    const auto after = co_await cohort_test::code_of(coord.all_reduce("y", data, cohort::op::sum));
+    CHECK(after == cohort::errc::not_accepting);
+  } else {
+    const auto after =
+        co_await caught<cohort::peer_lost_error>(coord.all_reduce("y", data, cohort::op::sum));
+    REQUIRE(after);
+    for (const int one : after->ranks()) CHECK(one > stopped);
+  }
+  co_await coord.shutdown();
+  cohort::coordinator next(world);
+  co_await cohort_test::works(next, "anew");
+  co_await next.shutdown();
 }
 
 }  // namespace
@@ -89,5 +230,15 @@ TEST_CASE("a leaf that computes is named as silent or missing", "[coordinator][s
     }
     co_await cohort_test::works(coord, "after");
     co_await coord.shutdown();
+  });
+}
+
+// A leaf, where there are more than two ranks also a node with a parent and a child, and the root.
+TEST_CASE("a rank that is stopped before it submits", "[coordinator][silent]") {
+  const std::string which = GENERATE(as<std::string>{}, "leaf", "inner node", "root");
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    const int last = world.size() - 1;
+    if (last < (which == "inner node" ? 2 : 1)) co_return;
+    co_await see_one_stopped(world, which == "leaf" ? last : which == "root" ? 0 : 1);
   });
 }
