@@ -36,6 +36,12 @@ asio::awaitable<double> named_future(cohort::coordinator coord, double& value, i
   co_return bench::nanoseconds_since(start) / rounds;
 }
 
+asio::awaitable<double> persistent(cohort::persistent_group group, double&, int rounds) {
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) co_await group.start();
+  co_return bench::nanoseconds_since(start) / rounds;
+}
+
 asio::awaitable<double> unnamed(cohort::coordinator coord, double& value, int rounds) {
   const auto start = bench::clock::now();
   for (int i = 0; i < rounds; ++i) co_await coord.all_reduce(value, cohort::op::max);

@@ -19,6 +19,8 @@ namespace with_cohort {
 asio::awaitable<double> direct(cohort::communicator world, double& value, int rounds);
 asio::awaitable<double> named(cohort::coordinator coord, double& value, int rounds);
 asio::awaitable<double> named_future(cohort::coordinator coord, double& value, int rounds);
+/// Of the value with which the group has been made.
+asio::awaitable<double> persistent(cohort::persistent_group group, double&, int rounds);
 asio::awaitable<double> unnamed(cohort::coordinator coord, double& value, int rounds);
 /// A name that has not been seen before, every time.
 asio::awaitable<double> new_names(cohort::coordinator coord, double& value, int rounds);

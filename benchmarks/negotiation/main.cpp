@@ -22,7 +22,8 @@ namespace {
 struct competitor {
   const char* name;
   std::function<asio::awaitable<double>(double&, int)> chunk;
-  double target;  ///< of the ratio to the first competitor; 0: only reported
+  double target;         ///< of the ratio to `base`; 0: only reported
+  std::size_t base = 0;  ///< another competitor
 };
 
 asio::awaitable<double> ready(double value) { co_return value; }
@@ -33,9 +34,10 @@ void report(const std::vector<competitor>& competitors,
               competitors[0].name, bench::median(times[0]), far.size(),
               bench::only(times[0], far, true).size());
   for (std::size_t who = 1; who < competitors.size(); ++who) {
-    const auto ratio = bench::ratios(times[who], times[0]);
-    bench::print_row(std::string("  ") + competitors[who].name, bench::median(ratio), "x raw",
-                     competitors[who].target);
+    const std::size_t base = competitors[who].base;
+    const auto ratio = bench::ratios(times[who], times[base]);
+    bench::print_row(std::string("  ") + competitors[who].name, bench::median(ratio),
+                     base == 0 ? "x raw" : "x direct", competitors[who].target);
     const auto apart = bench::only(ratio, far, true);
     const auto close = bench::only(ratio, far, false);
     std::printf("      %.0f ns, half of the ratios %.2f to %.2f", bench::median(times[who]),
@@ -51,6 +53,9 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
                               int chunks, int rounds) {
   const cohort::coordinator coord(world);
   co_await coord.barrier();
+  double grouped = 1;
+  auto members = cohort::bundle("group").add("value", grouped);
+  const auto group = co_await coord.make_persistent(std::move(members), cohort::op::max);
   const auto raw = [&](double (*function)(MPI_Comm, double&, int)) {
     return [function, comm = world.native()](double& value, int count) {
       return ready(function(comm, value, count));
@@ -66,6 +71,8 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   competitors.push_back({"named, as_future", by(with_cohort::named_future, coord), 0});
   competitors.push_back({"without a name, co_await", by(with_cohort::unnamed, coord), 0});
   competitors.push_back({"a new name each time", by(with_cohort::new_names, coord), 0});
+  competitors.push_back(
+      {"start of a persistent group", by(with_cohort::persistent, group), 1.3, 1});
   competitors.push_back({"MPI_Allreduce (blocking)", raw(raw_mpi::blocking_all_reduce), 0});
 
   double value = 1;
@@ -91,6 +98,7 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
     bench::print_row("  control messages", each(after.messages_sent - before.messages_sent), "");
     bench::print_row("  bytes in them", each(after.bytes_sent - before.bytes_sent), "B");
   }
+  co_await group.remove();
   co_await coord.shutdown();
 }
 
