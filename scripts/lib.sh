@@ -31,6 +31,7 @@ parse_options() {
       --no-install) may_install=no ;;
       --mpi) mpi=${2:-}; shift ;;
       --mpi=*) mpi=${1#*=} ;;
+      --skip) [ -n "${skip+set}" ] || die "unknown option: $1"; skip=${2:-}; shift ;;
       -D?*) cmake_arguments+=("$1") ;;
       -h | --help) printf '%s\n' "$usage"; exit 0 ;;
       *) printf '%s\n' "$usage" >&2; die "unknown option: $1" ;;

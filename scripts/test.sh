@@ -2,11 +2,13 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 usage="\
-Usage: scripts/test.sh [--np N] [--no-install] [--mpi NAME] [-DNAME=VALUE...]
-Installs what is missing, builds the tests and examples and runs them on up to N ranks (default 4)."
+Usage: scripts/test.sh [--np N] [--no-install] [--mpi NAME] [--skip REGEX] [-DNAME=VALUE...]
+Installs what is missing, builds the tests and examples and runs them on up to N ranks (default 4).
+  --skip REGEX   leaves out the tests whose name matches"
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 np=4
+skip='^$'
 parse_options "$usage
 $common_options" "$@"
 
@@ -17,4 +19,4 @@ configure "$directory" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
 build "$directory"
 
 say "running the tests on up to $np ranks"
-ctest --test-dir "$directory" --output-on-failure --no-tests=error -j "$(nproc)"
+ctest --test-dir "$directory" --output-on-failure --no-tests=error -j "$(nproc)" -E "$skip"
