@@ -12,6 +12,7 @@
 #include <cohort/coordinator/task.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/mpi/blocks.hpp>
+#include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/protocol/start_queue.hpp>
@@ -61,6 +62,7 @@ class lane final : public comm::request_operation {
 struct size_vector {
   std::uint64_t log_count = 0;
   std::vector<std::int64_t> rows;
+  bool large = false;  ///< on any rank the bytes may not fit an int, and MPI needs that
 };
 
 /// One elected operation, or a pack, under way on this rank.
@@ -127,6 +129,7 @@ class execution {
   }
   [[nodiscard]] static std::size_t aligned(std::size_t offset, std::size_t bytes) noexcept;
   [[nodiscard]] std::int64_t divisor(const task& of) const noexcept;
+  [[nodiscard]] static mpi::layout layout_of(const void* data, std::size_t bytes);
   void split();
   void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
                      const task& of) const;
@@ -136,9 +139,13 @@ class execution {
   void post_call(lane& on, MPI_Comm where);
   void finish_call(lane& on);
   void post_alone(lane& on, MPI_Comm where);
+  void post_reduce(lane& on, MPI_Comm where, const void* in, void* out, std::size_t count,
+                   int root);
   void finish_alone();
   void post_exchange(lane& on);
+  void take_sizes();
   void post_sized(lane& on, MPI_Comm where);
+  void post_messages(lane& on, MPI_Comm where, std::byte* out, std::span<const std::size_t> come);
   void add(lane& on, int return_code, const MPI_Request& request);
   bool give_to_backend(lane& on, const comm::collective_call& what);
   lane& new_lane();

@@ -135,11 +135,11 @@ class option_row {
 /// All of them, in the order of the table. What ranks must agree on are the values of these rows.
 [[nodiscard]] inline std::span<const option_row> option_table() {
   using o = coordinator_options;
-  constexpr std::uint64_t terabyte = std::uint64_t{1} << 40;
+  constexpr std::uint64_t gigabyte = 1 << 30;  // what MPI can count, whatever the element
   static constexpr option_row rows[] = {
-      {"fusion_threshold", "COHORT_FUSION_THRESHOLD", 0, terabyte, &o::fusion_threshold},
-      {"fusion_buffer", "COHORT_FUSION_BUFFER", 4096, terabyte, &o::fusion_buffer},
-      {"piece", "COHORT_PIECE", 4096, terabyte, &o::piece},
+      {"fusion_threshold", "COHORT_FUSION_THRESHOLD", 0, gigabyte, &o::fusion_threshold},
+      {"fusion_buffer", "COHORT_FUSION_BUFFER", 4096, gigabyte, &o::fusion_buffer},
+      {"piece", "COHORT_PIECE", 4096, gigabyte, &o::piece},
       {"pieces_in_flight", "COHORT_PIECES_IN_FLIGHT", 1, 64, &o::pieces_in_flight},
       {"slots", "COHORT_SLOTS", 1, 2, &o::slots},
       {"radix", "COHORT_RADIX", 1, 31, &o::radix},

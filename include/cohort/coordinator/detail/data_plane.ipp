@@ -314,6 +314,31 @@ inline void execution::finish_call(lane& on) {
   }
 }
 
+// Bytes as MPI counts them: what an int cannot count is one element of a derived type.
+inline mpi::layout execution::layout_of(const void* data, std::size_t bytes) {
+  return mpi::layout(buffer_view<const std::byte>(static_cast<const std::byte*>(data), bytes),
+                     mpi::large_count::fold);
+}
+
+// A reduction to one rank of more than MPI can count, in parts. Smaller ones than need be: with
+// MPI_Ireduce of 2^31-1 bytes Open MPI 4.1 was not done after 100 s, with such parts after 30.
+inline void execution::post_reduce(lane& on, MPI_Comm where, const void* in, void* out,
+                                   std::size_t count, int root) {
+  const tensor& what = tasks.front()->first;
+  const MPI_Datatype type = what.kernels->type();
+  constexpr std::size_t most = std::size_t{1} << 26U;
+  for (std::size_t first = 0; first < count; first += most) {
+    const std::size_t offset = first * what.kernels->size;
+    const std::size_t part = std::min(count - first, most);
+    const void* from = in == MPI_IN_PLACE ? in : static_cast<const std::byte*>(in) + offset;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc = mpi::post::ireduce(from, static_cast<std::byte*>(out) + offset,
+                                      static_cast<MPI_Count>(part), type, what.operation, root,
+                                      where, &request);
+    add(on, rc, request);
+  }
+}
+
 // Kinds that are never packed.
 inline void execution::post_alone(lane& on, MPI_Comm where) {
   const task& only = *tasks.front();
@@ -341,6 +366,9 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
       }
       const MPI_Datatype type = what.kernels->type();
       if (is_root && in == out) in = MPI_IN_PLACE;
+      if (what.count > mpi::max_int_count) {
+        return post_reduce(on, where, in, out, what.count, only.root);
+      }
       given.kind = comm::collective::reduce;
       given.in = in;
       given.out = out;
@@ -360,6 +388,14 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
         in = scratch_.data();
       }
       const MPI_Datatype type = what.kernels->type();
+      if (what.count > mpi::max_int_count) {  // MPI libraries add the parts up in an int
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+          const auto part = static_cast<std::size_t>(only.sizes[rank]);
+          post_reduce(on, where, in, out, part, static_cast<int>(rank));
+          in = static_cast<const std::byte*>(in) + part * size;
+        }
+        return;
+      }
       const bool equal = only.sizes.front() == only.sizes.back();
       if (equal) {
         given.kind = comm::collective::reduce_scatter;
@@ -384,25 +420,29 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
       rc = MPI_Ibarrier(where, &request);
       break;
-    case op_kind::gather:
+    case op_kind::gather: {
       given.kind = comm::collective::gather;
       given.in = in;
       given.out = out;
       given.count = bytes;
       if (give_to_backend(on, given)) return;
-      rc = mpi::post::igather(in, static_cast<MPI_Count>(bytes), MPI_BYTE, out,
-                              static_cast<MPI_Count>(bytes), MPI_BYTE, only.root, where, &request);
+      const mpi::layout block = layout_of(in, bytes);
+      rc = mpi::post::igather(in, block.count(), block.type(), out, block.count(), block.type(),
+                              only.root, where, &request);
       break;
-    case op_kind::scatter:
+    }
+    case op_kind::scatter: {
       bytes /= ranks;  // the signature's shape is that of the whole
       given.kind = comm::collective::scatter;
       given.in = in;
       given.out = out;
       given.count = bytes;
       if (give_to_backend(on, given)) return;
-      rc = mpi::post::iscatter(in, static_cast<MPI_Count>(bytes), MPI_BYTE, out,
-                               static_cast<MPI_Count>(bytes), MPI_BYTE, only.root, where, &request);
+      const mpi::layout block = layout_of(in, bytes);
+      rc = mpi::post::iscatter(in, block.count(), block.type(), out, block.count(), block.type(),
+                               only.root, where, &request);
       break;
+    }
     default:
       throw error(errc::not_supported, "data plane");
   }
@@ -427,6 +467,12 @@ inline void execution::post_exchange(lane& on) {
   rows->rows.assign(ranks, 0);
   told_ = only.sizes;
   told_.resize(only.kind == op_kind::all_gather ? 1 : ranks);  // a joined rank brings nothing
+  // All ranks must know of the data of any that may not fit: below that they fit everywhere.
+  std::size_t mine = 0;
+  for (const std::int64_t one : told_) mine += static_cast<std::size_t>(one) * only.row_bytes;
+  if (!mpi::has_large_counts && mine > mpi::max_int_count / ranks) {
+    for (std::int64_t& one : told_) one = ~one;
+  }
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = only.kind == op_kind::all_gather
                      ? mpi::post::iallgather(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
@@ -434,6 +480,15 @@ inline void execution::post_exchange(lane& on) {
                      : mpi::post::ialltoall(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
                                             MPI_INT64_T, plane_.shared_, &request);
   add(on, rc, request);
+}
+
+inline void execution::take_sizes() {
+  rows->large = false;
+  for (std::int64_t& one : rows->rows) {
+    if (one >= 0) continue;
+    one = ~one;
+    rows->large = true;
+  }
 }
 
 inline void execution::post_sized(lane& on, MPI_Comm where) {
@@ -447,6 +502,7 @@ inline void execution::post_sized(lane& on, MPI_Comm where) {
     all += counts[i];
   }
   bytes_ = all;
+  if (rows->large) return post_messages(on, where, static_cast<std::byte*>(out), counts);
   received_.emplace(counts, MPI_BYTE);
   MPI_Request request = MPI_REQUEST_NULL;
   int rc = MPI_SUCCESS;
@@ -467,6 +523,33 @@ inline void execution::post_sized(lane& on, MPI_Comm where) {
   add(on, rc, request);
 }
 
+// Where counts and places may be too large for an int: a message for each pair of ranks.
+inline void execution::post_messages(lane& on, MPI_Comm where, std::byte* out,
+                                     std::span<const std::size_t> come) {
+  const task& only = *tasks.front();
+  const bool same = only.kind == op_kind::all_gather;  // the whole for every rank
+  const auto* in = static_cast<const std::byte*>(only.first.in);
+  for (std::size_t i = 0; i < come.size(); ++i) {
+    const mpi::layout block = layout_of(out, come[i]);
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc =
+        mpi::post::irecv(out, block.count(), block.type(), static_cast<int>(i), 0, where, &request);
+    add(on, rc, request);
+    out += come[i];
+  }
+  for (std::size_t i = 0; i < come.size(); ++i) {
+    const std::size_t k = same ? 0 : i;
+    const std::size_t bytes =
+        k < only.sizes.size() ? static_cast<std::size_t>(only.sizes[k]) * only.row_bytes : 0;
+    const mpi::layout block = layout_of(in, bytes);
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int rc =
+        mpi::post::isend(in, block.count(), block.type(), static_cast<int>(i), 0, where, &request);
+    add(on, rc, request);
+    if (!same && bytes != 0) in += bytes;
+  }
+}
+
 inline void execution::broke(std::error_code why) noexcept {
   if (!failed_) failed_ = why;
   next_call_ = static_cast<std::uint32_t>(calls_.size());
@@ -480,6 +563,7 @@ inline bool execution::step(lane& on) {
     if (!failed_ && !is_join) {
       if (exchanges() && !exchanged_) {
         exchanged_ = true;
+        take_sizes();
         plane_.queue_.exchanged(log_count);
         post_sized(on, plane_.slots_[slot_]);
         plane_.queue_.posted_last(0, slot_);
