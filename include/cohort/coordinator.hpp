@@ -6,5 +6,7 @@
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/coordinator.hpp>
+#include <cohort/coordinator/options_text.hpp>
 #include <cohort/coordinator/persistent_group.hpp>
+#include <cohort/coordinator/plan.hpp>
 #include <cohort/coordinator/process_set.hpp>

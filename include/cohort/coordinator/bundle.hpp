@@ -20,6 +20,12 @@
 
 namespace cohort {
 
+/// A tensor as plans are made from it.
+struct named_size {
+  std::string name;
+  std::uint64_t bytes = 0;
+};
+
 /// Buffers that are reduced or broadcast as one operation: all of them or none. Each has a name
 /// within the bundle, which belongs to what ranks must agree on; they are no operations of their
 /// own. The buffers are borrowed until the operation has completed.
@@ -68,6 +74,11 @@ class bundle {
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] std::size_t size() const noexcept { return members_.size(); }
+  [[nodiscard]] std::vector<named_size> sizes() const {
+    std::vector<named_size> all;
+    for (const member& one : members_) all.push_back({one.name, one.what.bytes()});
+    return all;
+  }
 
  private:
   template <coordination::op_kind Kind>

@@ -12,8 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +20,9 @@
 #include <vector>
 
 namespace cohort {
+
+/// The packs of a frozen plan: names of tensors that always travel together.
+using fusion_plan = std::vector<std::vector<std::string>>;
 
 /// The numbers of a coordinator. All ranks must give the same; the coordinator compares them, and
 /// where they differ every operation fails with mismatch_error. docs/coordinator.md has them as one
@@ -55,9 +57,9 @@ struct coordinator_options {
   std::string timeline;                 ///< a file to record from the start; empty: none
   std::uint64_t timeline_ring = 65536;  ///< events kept in memory
 
-  /// The packs of a frozen plan: names of tensors that always travel together, in this order, so
-  /// that sums are bit-identical from run to run. Empty: packs form as tensors become ready.
-  std::vector<std::vector<std::string>> frozen_plan;
+  /// Tensors that always travel together, in this order, so that sums are bit-identical from run to
+  /// run, see plan.hpp. Empty: packs form as tensors become ready.
+  fusion_plan frozen_plan;
   /// A pack of the frozen plan that waits longer for a member is given up, with a warning; zero:
   /// never.
   std::chrono::nanoseconds plan_patience = std::chrono::nanoseconds::zero();
@@ -80,7 +82,7 @@ struct call_options {
 /// Throws error(errc::invalid_argument) that names the first option outside its range.
 void validate(const coordinator_options& options);
 
-/// "fusion_threshold=262144 …", for the log.
+/// "fusion_threshold=262144 …", for the log. options_text.hpp has all of them, for files.
 [[nodiscard]] std::string describe(const coordinator_options& options);
 
 namespace coordination {
@@ -121,6 +123,16 @@ class option_row {
     if (small_ != nullptr) to.*small_ = static_cast<std::uint32_t>(value);
     if (flag_ != nullptr) to.*flag_ = value != 0;
     if (time_ != nullptr) to.*time_ = std::chrono::nanoseconds(static_cast<std::int64_t>(value));
+  }
+
+  /// As it stands in the environment and in files: exact, durations as "0.25s". Nothing for what is
+  /// no such number, or out of range.
+  [[nodiscard]] std::optional<std::uint64_t> parse(std::string_view text) const;
+  [[nodiscard]] std::string print(std::uint64_t value) const;
+  /// "a number of seconds in the range of stall_warning".
+  [[nodiscard]] std::string range() const {
+    return std::string(is_time() ? "a number of seconds" : "a number") + " in the range of " +
+           std::string(name);
   }
 
  private:
@@ -167,35 +179,47 @@ class option_row {
 
 // ---- implementation --------------------------------------------------------------------------
 
+inline std::optional<std::uint64_t> coordination::option_row::parse(std::string_view text) const {
+  std::uint64_t value = 0;
+  if (is_time()) {
+    if (text.ends_with('s')) text.remove_suffix(1);
+    long double seconds = 0;  // a year of nanoseconds is more than a double holds exactly
+    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (failed != std::errc{} || stop != text.data() + text.size() || !(seconds >= 0) ||
+        seconds > 1e9L) {
+      return std::nullopt;
+    }
+    value = static_cast<std::uint64_t>(std::llround(seconds * 1e9L));
+  } else {
+    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (failed != std::errc{} || stop != text.data() + text.size()) return std::nullopt;
+  }
+  if (value < least || value > most) return std::nullopt;
+  return value;
+}
+
+inline std::string coordination::option_row::print(std::uint64_t value) const {
+  if (!is_time()) return std::to_string(value);
+  std::string text = std::to_string(value / 1'000'000'000);
+  if (const std::uint64_t rest = value % 1'000'000'000; rest != 0) {
+    std::string digits = std::to_string(rest);
+    digits.insert(0, 9 - digits.size(), '0');
+    digits.erase(digits.find_last_not_of('0') + 1);
+    text += '.' + digits;
+  }
+  return text + 's';
+}
+
 inline coordinator_options with_environment(coordinator_options chosen) {
   for (const coordination::option_row& row : coordination::option_table()) {
     const char* text = std::getenv(row.variable);
     if (text == nullptr || *text == '\0') continue;
-    const char* end = text + std::strlen(text);
-    const auto bad = [&] {
-      return error(errc::invalid_argument,
-                   std::string(row.variable) + "=" + text +
-                       (row.is_time() ? " is not a number of seconds" : " is not a number") +
-                       " in the range of " + std::string(row.name));
-    };
-    if (row.is_time()) {
-      double seconds = 0;
-      const auto [stop, failed] = std::from_chars(text, end, seconds);
-      if (failed != std::errc{} || stop != end || !std::isfinite(seconds) || seconds < 0 ||
-          seconds > 3e7) {
-        throw bad();
-      }
-      const auto value = static_cast<std::uint64_t>(std::llround(seconds * 1e9));
-      if (value < row.least || value > row.most) throw bad();
-      row.set(chosen, value);
-    } else {
-      std::uint64_t value = 0;
-      const auto [stop, failed] = std::from_chars(text, end, value);
-      if (failed != std::errc{} || stop != end || value < row.least || value > row.most) {
-        throw bad();
-      }
-      row.set(chosen, value);
+    const auto value = row.parse(text);
+    if (!value) {
+      throw error(errc::invalid_argument,
+                  std::string(row.variable) + "=" + text + " is not " + row.range());
     }
+    row.set(chosen, *value);
   }
   if (const char* text = std::getenv("COHORT_TIMELINE")) chosen.timeline = text;
   return chosen;
@@ -224,12 +248,8 @@ inline std::string describe(const coordinator_options& options) {
   std::string text;
   for (const coordination::option_row& row : coordination::option_table()) {
     if (!text.empty()) text += ' ';
-    text += std::string(row.name) + '=';
-    const std::uint64_t value = row.get(options);
-    text += row.is_time() ? std::to_string(static_cast<double>(value) / 1e9) + "s"
-                          : std::to_string(value);
+    text += std::string(row.name) + '=' + row.print(row.get(options));
   }
-  text += " frozen_plan=" + std::to_string(options.frozen_plan.size()) + " packs";
   return text;
 }
 
