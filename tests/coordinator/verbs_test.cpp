@@ -4,6 +4,7 @@
 // Every named verb: its result, in place and out of place, owned and borrowed, fused and alone.
 #include <cohort/coordinator.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <complex>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/support.hpp"
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
@@ -335,4 +337,29 @@ TEST_CASE("barriers and operations without a name", "[coordinator]") {
       co_await coord.barrier("named");
     }
   });
+}
+
+TEST_CASE("who waits for another rank sleeps until its doorbell rings", "[coordinator][verbs]") {
+  asio::io_context io;
+  cohort::communicator world(io);
+  if (world.size() == 1) return;
+  asio::co_spawn(
+      io,
+      [&io, world]() -> asio::awaitable<void> {
+        const cohort::coordinator coord(world);
+        co_await coord.barrier();
+        for (int late = 0; late < 2; ++late) {  // on the root of the tree, and below it
+          const bool waits = world.rank() != late;
+          if (!waits) co_await cohort_test::pause(std::chrono::milliseconds(500));
+          const auto before = cohort::engine_stats(io);
+          co_await cohort_test::works(coord, "late " + std::to_string(late));
+          const auto after = cohort::engine_stats(io);
+          // Naps of a millisecond, as for an operation that only MPI knows of, are 400 laps.
+          if (waits) CHECK(after.parked > before.parked);
+          if (waits) CHECK(after.laps - before.laps < 250);
+        }
+        co_await coord.shutdown();
+      },
+      cohort::rethrow);
+  io.run();
 }

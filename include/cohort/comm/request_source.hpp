@@ -91,6 +91,7 @@ class request_operation : public progress::operation {
   std::uint32_t parts_ = 0;     // requests and probes not yet complete
   bool is_probe_ = false;
   bool idle_ = false;       // a posted control receive: nobody waits for it
+  bool announced_ = false;  // a control receive that somebody waits for: a bell rings
   bool cancelled_ = false;  // MPI_Cancel was called; a second call crashes Open MPI 4.1
   bool stall_reported_ = false;
 };
@@ -210,6 +211,10 @@ class request_source : public asio::execution_context::service {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] bool only_announced() {
+    const guard hold(*this);
+    return pending() == announced_;
+  }
   progress::park_result park(progress::ready_queue& ready);
   void unpark();
   void leave();
@@ -315,6 +320,7 @@ class request_source : public asio::execution_context::service {
   std::atomic<std::size_t> pending_{0};  // requests and probes that somebody waits for
   std::atomic<std::size_t> bytes_{0};
   std::atomic<std::size_t> idle_{0};
+  std::size_t announced_ = 0;  // of those pending
   std::unique_ptr<progress::doorbell> bell_;
   std::vector<std::atomic<std::uint32_t>*>
       parked_flags_;  // touched outside laps only with the guard

@@ -29,7 +29,7 @@ struct engine_options {
   duration nap = std::chrono::microseconds(250);
   duration long_nap = std::chrono::milliseconds(1);  ///< after `long_nap_after` of quiet
   duration long_nap_after = std::chrono::milliseconds(100);
-  /// After `longest_nap_after` of quiet; an upper bound of every nap.
+  /// After `longest_nap_after` of quiet; an upper bound of every nap that no doorbell can end.
   /// Environment: `COHORT_LONGEST_WAIT_US`.
   duration longest_nap = std::chrono::milliseconds(4);
   duration longest_nap_after = std::chrono::seconds(1);
@@ -90,6 +90,11 @@ class backoff {
                            const engine_options& options) const noexcept {
     if (oversubscribed) return quiet(now) < std::min(options.spin, options.spin_oversubscribed);
     return quiet(now) < options.spin + options.spin_per_byte * static_cast<long>(bytes);
+  }
+
+  /// Whether naps are as long already as they get before `long_nap_after`.
+  [[nodiscard]] bool long_quiet(const engine_options& options) const noexcept {
+    return next_ >= std::min(options.nap, options.longest_nap);
   }
 
   /// How long to sleep now; the next answer is longer.

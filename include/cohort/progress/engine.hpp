@@ -151,12 +151,16 @@ class engine : public asio::execution_context::service {
   void take_handed_in();
   void end_of_lap();
   bool sleep_without_work();
+  park_result park();
+  bool nap_until_rung();
   void nap(bool holds_work);
+  void nap(bool holds_work, std::chrono::nanoseconds duration);
   void nap_over();
   void again() { loop_->defer_lap(); }
   void tick();
   [[nodiscard]] std::size_t bytes() const;
 
+  static constexpr auto tick_period = std::chrono::milliseconds(50);
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
 
   asio::io_context& io_;

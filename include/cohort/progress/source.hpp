@@ -43,6 +43,8 @@ enum class park_result : std::uint8_t {
 ///
 /// - `park_result park(ready)`: called when nothing is pending, see \ref park_result. `unpark()`
 ///   undoes it.
+/// - `bool only_announced()`: whether all that is pending waits for control messages, so that the
+///   source can be parked all the same.
 /// - `void leave()`: cancel what can be cancelled, because the engine ends.
 /// - `void abandon()`: what is still pending now will never be looked at again.
 /// - `void describe(std::string&)`: append one line for each pending operation.
@@ -65,6 +67,7 @@ class source_ref {
   [[nodiscard]] std::size_t pending() const { return table_->pending(self_); }
   [[nodiscard]] std::size_t bytes() const { return table_->bytes(self_); }
   [[nodiscard]] park_result park(ready_queue& ready) const { return table_->park(self_, ready); }
+  [[nodiscard]] bool only_announced() const { return table_->only_announced(self_); }
   void unpark() const { table_->unpark(self_); }
   void leave() const { table_->leave(self_); }
   void abandon() const { table_->abandon(self_); }
@@ -80,6 +83,7 @@ class source_ref {
     std::size_t (*pending)(void*);
     std::size_t (*bytes)(void*);
     park_result (*park)(void*, ready_queue&);
+    bool (*only_announced)(void*);
     void (*unpark)(void*);
     void (*leave)(void*);
     void (*abandon)(void*);
@@ -102,6 +106,12 @@ class source_ref {
       [](void* self, ready_queue& ready) {
         if constexpr (parking_source<Source>) return as<Source>(self).park(ready);
         return park_result::nothing;
+      },
+      [](void* self) -> bool {
+        if constexpr (requires(Source & s) { s.only_announced(); }) {
+          return as<Source>(self).only_announced();
+        }
+        return as<Source>(self).pending() == 0;
       },
       [](void* self) {
         if constexpr (parking_source<Source>) as<Source>(self).unpark();

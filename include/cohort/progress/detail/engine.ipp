@@ -270,8 +270,7 @@ inline void engine::take_handed_in() {
 inline void engine::tick() {
   const auto now = clock::now();
   now_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
-  constexpr auto period = std::chrono::milliseconds(50);
-  if (now - last_tick_ < period) return;
+  if (now - last_tick_ < tick_period) return;
   last_tick_ = now;
   for (const source_ref& source : sources_) source.tick(now);
 }
@@ -304,25 +303,17 @@ inline void engine::end_of_lap() {
     return again();
   }
   beside_others_ = false;
+  if (backoff_.long_quiet(options_) && nap_until_rung()) return;
   nap(true);
 }
 
 /// With control receives posted and nothing else: sleeps until the doorbell rings or, where there
 /// is none, naps; neither keeps `io.run()` from returning. False: there is nothing to be woken for.
 inline bool engine::sleep_without_work() {
-  bool posted = false;
-  bool found = false;
-  bool rings = wake_up_ != nullptr;
-  for (const source_ref& source : sources_) {
-    const park_result result = source.park(ready_);
-    posted = posted || result != park_result::nothing;
-    found = found || result == park_result::busy;
-    rings = rings && result != park_result::no_bell;
-  }
-  if (!posted) return false;
-  if (found || !rings) {
-    for (const source_ref& source : sources_) source.unpark();
-    if (found) {
+  const park_result parked = park();
+  if (parked == park_result::nothing) return false;
+  if (parked != park_result::quiet) {
+    if (parked == park_result::busy) {
       again();
     } else if (events_ != seen_events_) {
       seen_events_ = events_;
@@ -342,8 +333,46 @@ inline bool engine::sleep_without_work() {
   return true;
 }
 
-inline void engine::nap(bool holds_work) {
-  const auto duration = backoff_.nap(coarse_now(), options_);
+/// All sources. They are parked if the answer is `quiet`.
+inline park_result engine::park() {
+  bool posted = false;
+  bool found = false;
+  bool rings = wake_up_ != nullptr;
+  for (const source_ref& source : sources_) {
+    const park_result result = source.park(ready_);
+    posted = posted || result != park_result::nothing;
+    found = found || result == park_result::busy;
+    rings = rings && result != park_result::no_bell;
+  }
+  if (posted && (found || !rings)) {
+    for (const source_ref& source : sources_) source.unpark();
+    return found ? park_result::busy : park_result::no_bell;
+  }
+  return posted ? park_result::quiet : park_result::nothing;
+}
+
+/// Where all that is pending waits for messages that a doorbell announces, a nap need not be short.
+inline bool engine::nap_until_rung() {
+  if (wake_up_ == nullptr) return false;
+  for (const source_ref& source : sources_) {
+    if (!source.only_announced()) return false;
+  }
+  const park_result parked = park();
+  if (parked == park_result::busy) {
+    again();
+    return true;
+  }
+  if (parked != park_result::quiet) return false;
+  was_parked_ = true;
+  wake_up_->arm();
+  parks_.add(1);
+  nap(true, tick_period);
+  return true;
+}
+
+inline void engine::nap(bool holds_work) { nap(holds_work, backoff_.nap(coarse_now(), options_)); }
+
+inline void engine::nap(bool holds_work, std::chrono::nanoseconds duration) {
   after_nap_ = true;
   has_napped_ = true;
   const std::lock_guard falling_asleep(nap_mutex_);
