@@ -148,6 +148,22 @@ TEST_CASE("a data operation that fails on one rank closes the instance everywher
   }
 }
 
+TEST_CASE(
+    "nothing follows the end by a fault, whatever the ranks have sent before they know of it") {
+  fake_job job(4, 2);
+  job.submit(1, "a");
+  job.settle();
+  job.node_of(2).data_failed("MPI_ERR_TRUNCATE");
+  job.node_of(1).leave(departure::drained);
+  job.node_of(3).leave(departure::abandoned);
+  job.submit(0, "a");
+  job.settle();
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(job.log(rank).back() == "closed by fault");
+    CHECK(job.node_of(rank).released());
+  }
+}
+
 TEST_CASE("a rank that gives up withdraws what is pending and abandons, and still takes part") {
   fake_job job(3, 2);
   job.submit(1, "a");

@@ -177,6 +177,19 @@ class request_source : public asio::execution_context::service {
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
+  /// Leaves to MPI, for good, the requests of the operations with this stage function that `give`
+  /// says true of. Nobody asks for them any more, so what MPI works on must never go away. Not
+  /// while completions are being handled.
+  template <class Give>
+  void leave_to_mpi(request_operation::advance_function stage, Give give) noexcept {
+    for (std::size_t slot = count_; slot-- != 0;) {
+      request_operation& op = *operations_[slot];
+      if (op.advance_ != stage || !give(op)) continue;
+      --op.parts_;
+      count_out(op);
+      remove_request(slot);
+    }
+  }
   /// Whether a request that has just been made is complete, as a short send is. Null then.
   [[nodiscard]] static bool complete_already(MPI_Request& request) {
     int done = 0;

@@ -53,6 +53,7 @@ class lane final : public comm::request_operation {
 
  private:
   friend class execution;
+  friend class data_plane;
   static bool advanced(request_operation* base);
   static void run(operation* base, action what);
   execution* owner_;  // null once it has ended
@@ -88,6 +89,8 @@ class execution {
   /// Posts the first part. Throws std::system_error or std::bad_alloc.
   void start(std::uint32_t slot);
   [[nodiscard]] bool has_started() const noexcept { return started_; }
+  /// Whether MPI may write to memory of a caller now; all else lies here, or in neutral tasks.
+  [[nodiscard]] bool borrows() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Copying into and out of packs, for the timeline.
   struct span {
@@ -161,6 +164,7 @@ class execution {
   std::uint32_t slot_ = 0;
   std::uint32_t lanes_ = 0;  // under way
   bool started_ = false;
+  bool given_up_ = false;  // for good: it is never used again
   bool exchanged_ = false;
   std::size_t bytes_ = 0;
   std::uint64_t join_value_ = 0;
@@ -213,6 +217,12 @@ class data_plane {
   /// What has not been started never will be: they come back through `visit`.
   template <class Visit>
   void drop_waiting(Visit visit);
+  /// What is under way ends with `why` before its next part.
+  void post_no_more(std::error_code why) noexcept;
+  /// Leaves what is under way to MPI; if not `all`, only what works on no memory of callers. It
+  /// stays as it is, so this plane must never be destroyed; `visit` ends its tasks.
+  template <class Visit>
+  void give_up(bool all, Visit visit);
   [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
   /// Whether everything before a position of the log is complete here.
@@ -251,6 +261,7 @@ class data_plane {
   protocol::steady_fifo<execution*> waiting_;
   std::vector<std::unique_ptr<execution>> all_;
   std::vector<execution*> free_;
+  std::vector<lane*> given_up_;
   std::size_t under_way_ = 0;
   bool running_ = false;
 };

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -27,6 +28,12 @@
 #include <vector>
 
 namespace cohort::coordination {
+
+/// What is never destroyed, because MPI still works on it.
+[[nodiscard]] inline std::vector<std::shared_ptr<void>>& left_to_mpi() {
+  static std::vector<std::shared_ptr<void>>& instance = *new std::vector<std::shared_ptr<void>>;
+  return instance;
+}
 
 /// Keeps the instances of a context alive until they are closed, and abandons them at its end.
 class registry final : public asio::execution_context::service {
@@ -106,7 +113,8 @@ class negotiation final : public instance,
     std::vector<std::byte> out;
     std::size_t sent = 0;  // bytes of `out`
     bool asks = false;     // a ping is to be sent, or
-    bool answers = false;  // an answer to one
+    bool answers = false;  // an answer to one, or
+    bool settles = false;  // that all ranks have closed after a fault
   };
 
   std::size_t at_look() override;
@@ -140,6 +148,11 @@ class negotiation final : public instance,
   void start_join(const protocol::action& one);
   void fail(const protocol::action& one);
   void close_by_fault();
+  [[nodiscard]] std::exception_ptr fault_of(const task& one) const;
+  void end_by_fault(execution& what, bool given_up);
+  [[nodiscard]] std::size_t under_way() const noexcept;
+  void give_up_data(bool all);
+  void settle();
   [[nodiscard]] neutral_task* make_neutral(const protocol::signature& sig);
   void data_done(execution& what) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
@@ -178,6 +191,7 @@ class negotiation final : public instance,
   void post_out(std::size_t index);
   void check_released();
   void finish_closing();
+  void leave_to_mpi();
   [[nodiscard]] static std::uint64_t nanoseconds(clock::time_point when) noexcept {
     return static_cast<std::uint64_t>(when.time_since_epoch().count());
   }
@@ -213,13 +227,18 @@ class negotiation final : public instance,
   clock::time_point warned_{};
   clock::time_point last_tick_{};
   clock::time_point fault_until_ = clock::time_point::max();
+  clock::time_point settled_at_ = clock::time_point::max();
+  std::optional<protocol::verdict> fault_;  // the first one
   clock::time_point plan_waits_since_ = clock::time_point::max();
   clock::time_point pinged_{};    // when the parent was asked for a sign of life
   clock::time_point answered_{};  // when it last gave one
 
   std::exception_ptr broken_;
-  bool ready_ = false;    // open
-  bool faulted_ = false;  // a data operation has failed here
+  bool ready_ = false;            // open
+  bool faulted_ = false;          // a data operation has failed, here or elsewhere
+  bool closed_by_fault_ = false;  // all ranks hear of it
+  bool settled_ = false;          // and have: none starts anything any more
+  bool keeps_ = false;            // MPI still works on what this instance has
   bool left_ = false;
   bool releasing_ = false;
   bool closed_ = false;

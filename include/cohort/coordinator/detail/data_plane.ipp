@@ -550,6 +550,20 @@ inline void execution::post_messages(lane& on, MPI_Comm where, std::byte* out,
   }
 }
 
+inline bool execution::borrows() const noexcept {
+  if (is_join ||
+      std::none_of(tasks.begin(), tasks.end(), [](const task* one) { return one->linked; })) {
+    return false;
+  }
+  if (sized()) return exchanged_ || known;
+  if (fuses()) {
+    return std::any_of(calls_.begin(), calls_.end(),
+                       [](const call& one) { return one.tensors == 1; });
+  }
+  const op_kind kind = tasks.front()->kind;
+  return kind != op_kind::barrier && kind != op_kind::group_create && kind != op_kind::group_remove;
+}
+
 inline void execution::broke(std::error_code why) noexcept {
   if (!failed_) failed_ = why;
   next_call_ = static_cast<std::uint32_t>(calls_.size());
@@ -557,6 +571,7 @@ inline void execution::broke(std::error_code why) noexcept {
 
 // Nothing escapes from here: what goes wrong is remembered and ends the execution.
 inline bool execution::step(lane& on) {
+  if (given_up_) return false;
   on.waits_for_turn_ = false;
   if (on.failed()) broke(on.error());
   try {
@@ -655,6 +670,41 @@ inline void data_plane::done(execution& what) {
     owner_.data_done(what);
   }
   recycle(what);
+}
+
+inline void data_plane::post_no_more(std::error_code why) noexcept {
+  for (const auto& one : all_) {
+    if (!one->started_ || one->failed_) continue;
+    if (one->next_call_ < one->calls_.size() || (one->exchanges() && !one->exchanged_)) {
+      one->broke(why);
+    }
+  }
+}
+
+template <class Visit>
+void data_plane::give_up(bool all, Visit visit) {
+  std::size_t found = 0;
+  for (const auto& one : all_) {
+    if (!one->started_ || (!all && one->borrows())) continue;
+    ++found;
+    one->given_up_ = true;
+    one->started_ = false;
+    --under_way_;
+    visit(*one);
+  }
+  if (found == 0) return;
+  const auto is_given_up = [this](const comm::request_operation& op) {
+    const execution* owner = static_cast<const lane&>(op).owner_;
+    return owner != nullptr && &owner->plane_ == this && owner->given_up_;
+  };
+  state_->source.leave_to_mpi(&lane::advanced, [&](comm::request_operation& op) {
+    if (!is_given_up(op)) return false;
+    try {
+      given_up_.push_back(static_cast<lane*>(&op));  // for tools that look for leaks
+    } catch (...) {
+    }
+    return true;
+  });
 }
 
 template <class Visit>

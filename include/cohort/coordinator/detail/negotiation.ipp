@@ -20,6 +20,10 @@ inline constexpr int control_tag = 0;
 // The first byte of a message of one byte: is anybody there? [W4]
 inline constexpr std::byte ping{2};
 inline constexpr std::byte pong{3};
+// All ranks have closed after a fault. It goes down the tree, after the last message.
+inline constexpr std::byte all_closed{4};
+/// For what is then still on its way inside MPI.
+inline constexpr std::chrono::milliseconds settling_time{200};
 inline constexpr std::size_t longest_name = 65535;
 /// The token of an operation that has ended here before it was decided.
 inline constexpr std::uint64_t nobody = 1;
@@ -396,6 +400,8 @@ bool negotiation<Any>::received(control_operation& op) {
       flush();
     } else if (bytes[0] == pong) {
       answered_ = clock::now();
+    } else if (bytes[0] == all_closed) {
+      settle();
     } else if (bytes[0] != std::byte{0} || !from.assembly.empty()) {
       from.assembly.insert(from.assembly.end(), part.begin(), part.end());
       if (bytes[0] == std::byte{0}) {
@@ -451,6 +457,10 @@ void negotiation<Any>::flush() {
       send_sign(i, ping);
     }
     if (!one.sending && node_.has_message(one.rank)) send(i);
+    if (!one.sending && one.settles) {
+      one.settles = false;
+      send_sign(i, all_closed);
+    }
   }
 }
 
@@ -535,7 +545,7 @@ bool negotiation<Any>::sent(control_operation& op) {
     control_failed(op);
     return false;
   }
-  if (node_.has_message(to.rank) || to.asks || to.answers) touch();
+  if (node_.has_message(to.rank) || to.asks || to.answers || to.settles) touch();
   return false;
 }
 
@@ -583,7 +593,8 @@ void negotiation<Any>::perform() {
         break;
       case action_kind::close:
         if (one.detail != protocol::none) {
-          faulted_ = true;
+          if (!fault_) fault_ = *node_.verdict_of(one);
+          faulted_ = closed_by_fault_ = keeps_ = true;
           close_by_fault();
         }
         break;
@@ -770,22 +781,80 @@ std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string
   return std::make_exception_ptr(error(errc::data_operation_failed, text));
 }
 
-// After a fault what is elected and has not started here will never run.
+// After a fault what is elected and has not started here will never run, and what has goes on with
+// the parts that are posted.
 template <class Any>
 void negotiation<Any>::close_by_fault() {
   if (pack_ != nullptr) plane_.push(*std::exchange(pack_, nullptr));
-  plane_.drop_waiting([this](execution& one) {
-    for (task* each : one.tasks) {
-      if (!each->linked) {
-        each->destroy();
-        continue;
-      }
-      each->fail(std::make_exception_ptr(data_error(
-          {}, "rank " + std::to_string(rank_) + ": " + std::string(protocol::name_of(each->kind)) +
-                  ": the coordinator has closed after a failed data operation")));
-      complete(*each);
+  const auto drop = [this](execution& one) { end_by_fault(one, false); };
+  plane_.drop_waiting(drop);
+  if (!broken_) plane_.post_no_more(errc::data_operation_failed);
+  for (const auto& group : groups_) {
+    group->plane_.drop_waiting(drop);
+    if (!broken_) group->plane_.post_no_more(errc::data_operation_failed);
+    for (const auto& [held, number] : std::exchange(group->held_, {})) {
+      held->fail(fault_of(*held));  // nobody will say which starts are good
+      complete(*held);
     }
-  });
+  }
+}
+
+/// What a task ends with after a fault, or after this instance has broken down.
+template <class Any>
+std::exception_ptr negotiation<Any>::fault_of(const task& one) const {
+  if (broken_) return broken_;
+  if (one.name == protocol::none) return error_of("join", "join", *fault_, protocol::action{});
+  return error_of(node_.name(one.name).text, protocol::name_of(one.kind), *fault_,
+                  protocol::action{});
+}
+
+/// The memory of what nobody awaits stays where MPI still works on it.
+template <class Any>
+void negotiation<Any>::end_by_fault(execution& what, bool given_up) {
+  for (task* each : what.tasks) {
+    if (each->linked) {
+      each->fail(fault_of(*each));
+      complete(*each);
+    } else if (!given_up) {
+      each->destroy();
+    }
+  }
+}
+
+template <class Any>
+std::size_t negotiation<Any>::under_way() const noexcept {
+  std::size_t all = plane_.under_way();
+  for (const auto& group : groups_) all += group->plane_.under_way();
+  return all;
+}
+
+// A collective that a rank has not joined never ends, and MPI cannot be told to forget it.
+template <class Any>
+void negotiation<Any>::give_up_data(bool all) {
+  const std::size_t before = under_way();
+  const auto end = [this](execution& one) { end_by_fault(one, true); };
+  plane_.give_up(all, end);
+  for (const auto& group : groups_) group->plane_.give_up(all, end);
+  if (under_way() == before) return;
+  keeps_ = true;
+  touch();
+  check_released();
+}
+
+/// All ranks have closed after a fault, so none starts anything any more.
+template <class Any>
+void negotiation<Any>::settle() {
+  if (settled_) return;
+  settled_ = true;
+  for (std::size_t child = edges_.size() - node_.shape().children().size(); child < edges_.size();
+       ++child) {
+    edges_[child].settles = true;
+  }
+  try {
+    flush();
+  } catch (...) {
+    break_down(std::current_exception());
+  }
 }
 
 template <class Any>
@@ -830,6 +899,7 @@ void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
 
 template <class Any>
 void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
+  if (faulted_) return end_by_fault(what, false);
   const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
   const std::string text = "rank " + std::to_string(rank_) + ": " + std::string(verb) + " #" +
                            std::to_string(what.log_count) + ": " + why.message();
@@ -843,6 +913,10 @@ void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcep
     complete(*each);
   }
   done_ += what.tasks.size();
+  fault_.emplace();
+  fault_->kind = protocol::failure_kind::data;
+  fault_->rank = rank_;
+  fault_->text = std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
   node_.data_failed(std::string(verb) + " #" + std::to_string(what.log_count) + ": " +
                     why.message());
   faulted_ = true;
@@ -1091,11 +1165,18 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
     std::optional<std::uint64_t> number;
-    if (!broken_ && group.name_ != protocol::none && !group.removed_) {
+    // After a fault here its collective would be taken for the one that has failed.
+    if (!broken_ && !faulted_ && group.name_ != protocol::none && !group.removed_) {
       number = node_.start_group(group.name_);
     }
     if (!number) {
-      one.fail(broken_ ? broken_ : refusal(group.text_));
+      if (broken_) {
+        one.fail(broken_);
+      } else if (faulted_) {
+        one.fail(error_of(group.text_, protocol::name_of(group.sig_.kind), *fault_, {}));
+      } else {
+        one.fail(refusal(group.text_));
+      }
       return complete(one);
     }
     const protocol::signature& sig = group.sig_;
@@ -1148,6 +1229,7 @@ void negotiation<Any>::remove_group(task& one, group_state& which,
 // [H4] Each rank makes up the starts that others have made, which completes these inside MPI.
 template <class Any>
 void negotiation<Any>::drain_group(const protocol::action& one) {
+  if (faulted_) return;
   for (const auto& group : groups_) {
     if (group->name_ != one.name) continue;
     group->good_ = one.count;
@@ -1177,7 +1259,12 @@ void negotiation<Any>::persistent_state::data_done(execution& what) noexcept {
     if (!each->linked) {
       each->destroy();
     } else if (owner_.node_.holds_group_completions()) {
-      held_.emplace_back(each, what.log_count);
+      if (!owner_.faulted_) {
+        held_.emplace_back(each, what.log_count);
+        continue;
+      }
+      each->fail(owner_.fault_of(*each));  // nobody will say whether it is good
+      owner_.complete(*each);
     } else {
       end(*each, what.log_count);
     }
@@ -1334,8 +1421,8 @@ void negotiation<Any>::stay_awake() {
     return;
   }
   if (edges_.front().receive == nullptr) return;
-  const bool waits =
-      first_ != nullptr || (left_ && !leave_expired_) || node_.deadline().has_value();
+  const bool waits = first_ != nullptr || (left_ && !leave_expired_) ||
+                     node_.deadline().has_value() || (closed_by_fault_ && !settled_);
   source_.set_idle(*edges_.front().receive, !waits);
 }
 
@@ -1360,7 +1447,8 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   if (closed_) return;
   timeline_->flush();
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
-  if (!ready_ || broken_) return;
+  watch_fault(at);
+  if (!ready_ || broken_ || closed_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
       node_.expire(nanoseconds(at));
@@ -1381,7 +1469,6 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   }
   watch_undecided(at);
   watch_plan(at);
-  watch_fault(at);
   if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
       !first_->started && at - first_->submitted > options_.stall_warning &&
       at - warned_ > options_.stall_warning) {
@@ -1411,22 +1498,31 @@ void negotiation<Any>::watch_undecided(clock::time_point at) {
   if (longest > options_.decision_timeout) give_up();
 }
 
-// After a fault MPI may wait for ever for the rank that failed, over buffers that are the caller's:
-// as with a future that is dropped, that ends the job when the time for it is over.
+// What others have posted and the rank that failed has not, never ends. Its awaiters end here: at
+// once, where MPI works on memory of the library; where it may write to that of callers, when no
+// rank can start its part any more and what was on its way has had time to arrive. If some rank
+// does not even close, a late message of it could be written to memory that is gone, and the job
+// ends.
 template <class Any>
 void negotiation<Any>::watch_fault(clock::time_point at) {
-  if (!faulted_ || plane_.under_way() == 0) return;
+  if ((!faulted_ && !broken_) || closed_ || under_way() == 0) return;
   if (fault_until_ == clock::time_point::max()) fault_until_ = at + engine_.drain_bound();
-  if (at < fault_until_) return;
+  if (settled_) settled_at_ = std::min(settled_at_, at);
+  const bool settled = settled_ && at - settled_at_ >= settling_time;
+  if (faulted_ || at >= fault_until_) give_up_data(settled);
+  if (under_way() == 0 || at < fault_until_) return;
   std::string text =
-      "coordinator: a data operation has failed on some rank, and these did not end:";
-  plane_.for_each_under_way([&](const execution& one) {
+      "coordinator: a data operation has failed on some rank, not all ranks have closed since, and "
+      "these did not end:";
+  const auto name = [&](const execution& one) {
     for (const task* each : one.tasks) {
       text += "\n  " + std::string(protocol::name_of(each->kind)) + " #" +
               std::to_string(one.log_count);
       if (each->name != protocol::none) text += " '" + node_.name(each->name).text + "'";
     }
-  });
+  };
+  plane_.for_each_under_way(name);
+  for (const auto& group : groups_) group->plane_.for_each_under_way(name);
   process::end_job(text);
 }
 
@@ -1589,12 +1685,16 @@ void negotiation<Any>::stop_waiting(task& one) {
 template <class Any>
 void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
+  if (closed_by_fault_ && !broken_) {
+    if (node_.shape().is_root()) settle();
+    if (!settled_) return;
+  }
   if (plane_.under_way() != 0 || plane_.waiting() != 0) return;
   for (const auto& group : groups_) {
     if (group->plane_.under_way() != 0 || group->plane_.waiting() != 0) return;
   }
   for (const edge& one : edges_) {
-    if (one.sending) return;
+    if (one.sending || (one.settles && !broken_)) return;
   }
   if (!releasing_) {
     releasing_ = true;
@@ -1613,10 +1713,28 @@ void negotiation<Any>::finish_closing() {
   closed_ = true;
   if (set_ == 0) timeline_->stop();
   source_.forget(*this);
-  groups_.clear();
+  if (keeps_) {
+    leave_to_mpi();
+  } else {
+    groups_.clear();
+  }
   control_ = communicator();
   slots_ = communicator();
   for (task* each : std::exchange(closing_, {})) engine_.complete(each);
+}
+
+// MPI may free a communicator under what still goes on there, and freeing is collective: after a
+// fault no rank does.
+template <class Any>
+void negotiation<Any>::leave_to_mpi() {
+  left_to_mpi().push_back(this->shared_from_this());
+  for (const communicator& each : {control_, slots_}) {
+    if (!each) continue;
+    static_cast<void>(each.state()->data.release());
+    static_cast<void>(each.state()->exchange.release());
+  }
+  for (const auto& group : groups_) static_cast<void>(group->comm_.release());
+  parent_ = communicator();
 }
 
 /// For destructors. Inside the loop the rank leaves in the background.

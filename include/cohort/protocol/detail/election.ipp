@@ -115,10 +115,12 @@ void basic_node<Any>::promote(name_index name) {
   }
 }
 
-// One item at a time: applying one may decide the next.
+// One item at a time: applying one may decide the next. Nothing follows CLOSE, which after a fault
+// what the ranks have sent before they knew of it would: those it would go to have ended. [L6]
 template <class Any>
 template <class Write>
 void basic_node<Any>::emit(Write write) {
+  if (log_.closed) return;
   if (applying_) {
     wire::writer out(waiting_items_.emplace_back());
     write(out);
@@ -132,7 +134,7 @@ void basic_node<Any>::emit(Write write) {
   while (!waiting_items_.empty()) {
     item_ = std::move(waiting_items_.front());
     waiting_items_.pop_front();
-    apply(item_);
+    if (!log_.closed) apply(item_);
   }
   applying_ = false;
 }
