@@ -9,7 +9,6 @@
 
 #include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -189,7 +188,7 @@ inline std::optional<std::uint64_t> coordination::option_row::parse(std::string_
         seconds > 1e9L) {
       return std::nullopt;
     }
-    value = static_cast<std::uint64_t>(std::llround(seconds * 1e9L));
+    value = static_cast<std::uint64_t>(seconds * 1e9L + 0.5L);
   } else {
     const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (failed != std::errc{} || stop != text.data() + text.size()) return std::nullopt;
