@@ -10,3 +10,4 @@
 #include <cohort/coordinator/persistent_group.hpp>
 #include <cohort/coordinator/plan.hpp>
 #include <cohort/coordinator/process_set.hpp>
+#include <cohort/coordinator/tune.hpp>

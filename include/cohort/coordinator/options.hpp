@@ -27,6 +27,9 @@ using fusion_plan = std::vector<std::vector<std::string>>;
 /// where they differ every operation fails with mismatch_error. docs/coordinator.md has them as one
 /// table. A variable of the environment, where it is set, replaces what the program says.
 struct coordinator_options {
+  // No aggregate: g++ 12 copies a temporary aggregate bit by bit in an expression with co_await.
+  coordinator_options() {}
+
   // Fusion, in bytes.
   std::uint64_t fusion_threshold = 256 * 1024;  ///< larger tensors are not packed
   std::uint64_t fusion_buffer = 1024 * 1024;    ///< of the tensors of a pack together
