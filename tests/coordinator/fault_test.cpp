@@ -7,6 +7,7 @@
 #include <cohort/progress/future.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -254,5 +255,88 @@ TEST_CASE("a start of a persistent group that others have posted already",
     cohort::coordinator next(world);
     co_await works(next, "after");
     co_await next.shutdown();
+  });
+}
+
+TEST_CASE("a control message that MPI fails to send ends the coordinator on all ranks",
+          "[coordinator][failures]") {
+  const std::string which = GENERATE(as<std::string>{}, "leaf", "inner node", "root");
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    const int last = world.size() - 1;
+    if (last < (which == "inner node" ? 2 : 1)) co_return;
+    const int failing = which == "leaf" ? last : which == "root" ? 0 : 1;
+    cohort::coordinator_options options;
+    options.radix = 1;
+    cohort::coordinator coord(world, options);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    if (world.rank() == failing) faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
+    const auto begun = std::chrono::steady_clock::now();
+    const auto problem = co_await caught<cohort::peer_lost_error>(one_of(coord, "all_reduce"));
+    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    REQUIRE(problem);
+    if (world.rank() == failing) {
+      CHECK(faults::failed_as_asked("MPI_Isend"));
+      REQUIRE(problem->ranks().size() == 1);
+      CHECK(std::abs(problem->ranks().front() - failing) == 1);
+      CHECK(has(problem->what(), "no connection to rank "));
+    } else {
+      CHECK(problem->ranks() == std::vector<int>{failing});
+      CHECK(has(problem->what(), "rank " + std::to_string(failing) + " has closed"));
+    }
+    const auto later = co_await caught<cohort::peer_lost_error>(coord.barrier());
+    CHECK(later);
+    co_await coord.shutdown();
+    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    faults::reset();
+    cohort::coordinator next(world);
+    co_await works(next, "after");
+    co_await next.shutdown();
+  });
+}
+
+TEST_CASE("a rank whose every control message fails is found out at the deadlines",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    const int last = world.size() - 1;
+    if (last < 1) co_return;
+    cohort::coordinator_options options;
+    options.query_timeout = 100ms;
+    options.decision_timeout = 400ms;
+    options.leave_deadline = 1s;
+    cohort::coordinator coord(world, options);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    std::vector<int> data(3, 1);
+    const auto begun = std::chrono::steady_clock::now();
+    if (world.rank() == last) {
+      faults::fail_always("MPI_Isend", MPI_ERR_OTHER);
+      const auto problem =
+          co_await caught<cohort::peer_lost_error>(coord.all_reduce("x", data, op::sum));
+      REQUIRE(problem);
+      CHECK(problem->ranks() == std::vector<int>{0});
+      co_await coord.shutdown();
+      faults::reset();
+    } else {
+      cohort::call_options limited;
+      if (world.rank() == 0) limited.deadline = 50ms;
+      try {
+        co_await coord.all_reduce("x", data, op::sum, limited);
+        FAIL_CHECK("completed without a rank");
+      } catch (const cohort::deadline_error& problem) {
+        CHECK(world.rank() == 0);
+        CHECK(problem.stall().missing == std::vector<int>{last});
+      } catch (const cohort::withdrawn_error& problem) {
+        CHECK(world.rank() != 0);
+        CHECK(problem.stall().missing == std::vector<int>{last});
+      }
+      const std::error_code closed = co_await cohort_test::code_of(coord.shutdown());
+      CHECK(closed == errc::stalled);
+    }
+    CHECK(std::chrono::steady_clock::now() - begun < 10s);
   });
 }

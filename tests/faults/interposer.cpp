@@ -18,6 +18,7 @@ struct plan {
   long calls = 0;
   long skip = 0;  // calls that still go through before one fails
   int error = MPI_SUCCESS;
+  bool again = false;
 };
 
 std::map<std::string, plan, std::less<>>& plans() {
@@ -47,7 +48,7 @@ int enter(const char* name) {
   plan& mine = plans()[name];
   ++mine.calls;
   if (mine.error == MPI_SUCCESS || mine.skip-- > 0) return MPI_SUCCESS;
-  return std::exchange(mine.error, MPI_SUCCESS);
+  return mine.again ? mine.error : std::exchange(mine.error, MPI_SUCCESS);
 }
 
 }  // namespace
@@ -60,6 +61,11 @@ void fail_next(const std::string& function, int error, long skip) {
   plan& mine = plans()[function];
   mine.skip = skip;
   mine.error = error;
+  mine.again = false;
+}
+void fail_always(const std::string& function, int error) {
+  fail_next(function, error);
+  plans()[function].again = true;
 }
 bool failed_as_asked(const std::string& function) { return plans()[function].error == MPI_SUCCESS; }
 long calls(const std::string& function) { return plans()[function].calls; }

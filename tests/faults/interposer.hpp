@@ -17,6 +17,8 @@ void reset();
 
 /// After `skip` more calls the next call of `function` returns `error` and MPI is not called.
 void fail_next(const std::string& function, int error, long skip = 0);
+/// Every call of `function` returns `error` until reset().
+void fail_always(const std::string& function, int error);
 /// Whether the call that was asked for has failed.
 [[nodiscard]] bool failed_as_asked(const std::string& function);
 

@@ -111,10 +111,11 @@ class negotiation final : public instance,
     std::vector<std::byte> in;        // what is being received
     std::vector<std::byte> assembly;  // of fragments
     std::vector<std::byte> out;
-    std::size_t sent = 0;  // bytes of `out`
-    bool asks = false;     // a ping is to be sent, or
-    bool answers = false;  // an answer to one, or
-    bool settles = false;  // that all ranks have closed after a fault
+    std::size_t sent = 0;             // bytes of `out`
+    bool asks = false;                // a ping is to be sent, or
+    bool answers = false;             // an answer to one, or
+    bool settles = false;             // that all ranks have closed after a fault
+    std::array<std::byte, 5> last{};  // that this rank has broken down
   };
 
   std::size_t at_look() override;
@@ -141,6 +142,9 @@ class negotiation final : public instance,
   void has_left(std::size_t index);
   bool sent(control_operation& op);
   void control_failed(control_operation& op);
+  [[nodiscard]] std::exception_ptr no_connection(int peer, std::error_code why) const;
+  void tell_broken();
+  [[noreturn]] void peer_broke(std::span<const std::byte> message);
 
   // actions
   void perform();
@@ -234,6 +238,7 @@ class negotiation final : public instance,
   clock::time_point answered_{};  // when it last gave one
 
   std::exception_ptr broken_;
+  int lost_ = -1;                 // the rank that has broken down first, as far as is known
   bool ready_ = false;            // open
   bool faulted_ = false;          // a data operation has failed, here or elsewhere
   bool closed_by_fault_ = false;  // all ranks hear of it

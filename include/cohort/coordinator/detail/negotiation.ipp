@@ -22,6 +22,9 @@ inline constexpr std::byte ping{2};
 inline constexpr std::byte pong{3};
 // All ranks have closed after a fault. It goes down the tree, after the last message.
 inline constexpr std::byte all_closed{4};
+// The last message of a rank whose messages MPI has failed to send or receive: it has closed. The
+// rank that was first follows, in four bytes.
+inline constexpr std::byte has_broken{5};
 /// For what is then still on its way inside MPI.
 inline constexpr std::chrono::milliseconds settling_time{200};
 inline constexpr std::size_t longest_name = 65535;
@@ -402,6 +405,8 @@ bool negotiation<Any>::received(control_operation& op) {
       answered_ = clock::now();
     } else if (bytes[0] == all_closed) {
       settle();
+    } else if (bytes[0] == has_broken) {
+      peer_broke(bytes);
     } else if (bytes[0] != std::byte{0} || !from.assembly.empty()) {
       from.assembly.insert(from.assembly.end(), part.begin(), part.end());
       if (bytes[0] == std::byte{0}) {
@@ -489,7 +494,10 @@ void negotiation<Any>::post_out(std::size_t index) {
   edge& to = edges_[index];
   MPI_Request request = MPI_REQUEST_NULL;
   do {
-    mpi::check(post_fragment(index, request), "MPI_Isend");
+    if (const int rc = post_fragment(index, request); rc != MPI_SUCCESS) {
+      to.sending = false;
+      std::rethrow_exception(no_connection(to.rank, mpi::make_error(rc)));
+    }
     // Short messages have left when MPI returns: they need not wait for a look.
     if (!comm::request_source::complete_already(request)) {
       auto* op = new control_operation(*this, index, true);
@@ -531,6 +539,10 @@ void negotiation<Any>::has_left(std::size_t index) {
 
 template <class Any>
 bool negotiation<Any>::sent(control_operation& op) {
+  if (broken_) {
+    edges_[op.edge_].sending = false;
+    return false;
+  }
   if (!making_.empty()) touch();
   has_left(op.edge_);
   edge& to = edges_[op.edge_];
@@ -555,11 +567,63 @@ template <class Any>
 void negotiation<Any>::control_failed(control_operation& op) {
   if (op.sends_) edges_[op.edge_].sending = false;
   if (releasing_ || closed_) return;
-  const int peer = edges_[op.edge_].rank;
-  const std::string text = "rank " + std::to_string(rank_) +
-                           ": coordinator: no connection to rank " + std::to_string(peer) + ": " +
-                           op.error().message();
-  break_down(std::make_exception_ptr(peer_lost_error({peer}, text)));
+  break_down(no_connection(edges_[op.edge_].rank, op.error()));
+}
+
+template <class Any>
+std::exception_ptr negotiation<Any>::no_connection(int peer, std::error_code why) const {
+  return std::make_exception_ptr(peer_lost_error(
+      {peer}, "rank " + std::to_string(rank_) + ": coordinator: no connection to rank " +
+                  std::to_string(peer) + ": " + why.message()));
+}
+
+// The others would wait for this rank until their deadlines. So it sends one more message to each
+// neighbour, who passes it on; also to the one to whom the last has failed, for that may have been
+// for want of memory. What does not arrive, they find out at their deadlines.
+template <class Any>
+void negotiation<Any>::tell_broken() {
+  const std::size_t above = edges_.size() - node_.shape().children().size();
+  for (std::size_t i = 0; i < edges_.size(); ++i) {
+    edge& to = edges_[i];
+    // A child ends before its parent, after a fault when it has been told that all have closed.
+    if (i >= above && node_.log().closed && (!closed_by_fault_ || settled_)) continue;
+    const int first = lost_ < 0 ? rank_ : lost_;
+    to.last[0] = has_broken;
+    for (unsigned byte = 0; byte < 4; ++byte) {
+      to.last[1 + byte] = static_cast<std::byte>(static_cast<unsigned>(first) >> 8 * byte);
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (mpi::post::isend(to.last.data(), static_cast<MPI_Count>(to.last.size()), MPI_BYTE, to.rank,
+                         control_tag, control_.native(), &request) != MPI_SUCCESS) {
+      continue;
+    }
+    ++statistics_.messages_sent;
+    statistics_.bytes_sent += to.last.size();
+    if (!comm::request_source::complete_already(request)) {
+      auto* op = new control_operation(*this, i, true);
+      op->peer = to.rank;
+      ++control_operations_;
+      source_.add(request, *op);
+    }
+    if (const auto& bells = control_.state()->bells) {
+      bells->announce(control_.state()->bell_rank(to.rank));
+    }
+  }
+}
+
+template <class Any>
+void negotiation<Any>::peer_broke(std::span<const std::byte> message) {
+  unsigned first = 0;
+  for (std::size_t byte = std::min<std::size_t>(message.size(), 5); byte-- > 1;) {
+    first = first << 8U | static_cast<unsigned>(message[byte]);
+  }
+  if (message.size() != 5 || first >= static_cast<unsigned>(size_)) {
+    throw protocol::protocol_error(protocol::fault::malformed, "a last message");
+  }
+  lost_ = static_cast<int>(first);
+  throw peer_lost_error({lost_}, "rank " + std::to_string(rank_) + ": coordinator: rank " +
+                                     std::to_string(lost_) +
+                                     " has closed: it cannot send or receive control messages");
 }
 
 // ---- what the log says -------------------------------------------------------------------------
@@ -1108,8 +1172,21 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
   } catch (...) {
   }
   fail_all(why);
+  joining_ = nullptr;
+  adding_.clear();
+  for (task* each : std::exchange(making_, {})) {
+    each->fail(why);
+    complete(*each);
+  }
   close_by_fault();
   timeline_->instant("fault", now());
+  if (ready_) {
+    keeps_ = true;  // others may still send to this rank
+    try {
+      tell_broken();
+    } catch (...) {  // no memory: they find out by themselves
+    }
+  }
   releasing_ = true;
   for (const edge& one : edges_) {
     if (one.receive != nullptr) source_.cancel(*one.receive);
