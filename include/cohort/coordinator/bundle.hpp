@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -83,12 +84,61 @@ class bundle {
  private:
   template <coordination::op_kind Kind>
   friend struct coordination_bundle_body;
+  friend struct coordination_gather_body;
   struct member {
     std::string name;
     coordination::tensor what;
   };
   std::string name_;
   std::vector<member> members_;
+};
+
+/// What all ranks have brought to a bundle: the elements of each member, in rank order.
+class gathered_bundle {
+ public:
+  gathered_bundle() {}
+
+  /// Of all ranks. Throws errc::invalid_argument where no member has this name and type.
+  template <named_element T>
+  [[nodiscard]] std::vector<T> get(std::string_view name) const {
+    const std::size_t at = place_of(name, coordination::kernels_of<T>.element);
+    std::size_t bytes = 0;
+    for (const piece& one : pieces_[at]) bytes += one.bytes;
+    std::vector<T> result(bytes / sizeof(T));
+    auto* to = reinterpret_cast<std::byte*>(result.data());
+    for (const piece& one : pieces_[at]) {
+      if (one.bytes != 0) std::memcpy(to, all_.data() + one.offset, one.bytes);
+      to += one.bytes;
+    }
+    return result;
+  }
+  /// How many elements each rank has brought; none where it had joined.
+  [[nodiscard]] std::vector<std::size_t> counts(std::string_view name) const {
+    const std::size_t at = place_of(name, std::nullopt);
+    std::vector<std::size_t> result;
+    for (const piece& one : pieces_[at]) result.push_back(one.bytes / kinds_[at]->size);
+    return result;
+  }
+
+ private:
+  friend struct coordination_gather_body;
+  struct piece {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  [[nodiscard]] std::size_t place_of(std::string_view name,
+                                     std::optional<std::uint8_t> element) const {
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (names_[i] == name && (!element || *element == kinds_[i]->element)) return i;
+    }
+    throw error(errc::invalid_argument,
+                "gathered_bundle: no '" + std::string(name) + "' of this type");
+  }
+
+  std::vector<std::string> names_;
+  std::vector<const coordination::element_kernels*> kinds_;
+  std::vector<std::vector<piece>> pieces_;  // of each member, of each rank
+  std::vector<std::byte> all_;
 };
 
 namespace coordination {

@@ -247,6 +247,15 @@ class process_set {
                  token);
   }
 
+  /// All ranks' elements of each member, as one operation; their numbers may differ per rank. The
+  /// buffers are copied at once, and what comes is asked of the result by name:
+  /// `(co_await coord.grouped_all_gather(bundle("it").add("a", a))).get<float>("a")`.
+  template <class Token = default_token>
+  auto grouped_all_gather(const bundle& members, Token&& token = Token(),
+                          std::source_location where = std::source_location::current()) const {
+    return start(coordination_gather_body(members, call_options(), where), token);
+  }
+
   /// A group of tensors that can be started without negotiation, see \ref persistent_group.
   /// *Cost*: one negotiated operation, and a communicator (MPI_Comm_idup).
   template <class Op, class Token = default_token>
