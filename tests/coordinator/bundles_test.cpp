@@ -74,6 +74,52 @@ TEST_CASE("an adaptive sum by a reduction of one's own", "[coordinator]") {
   });
 }
 
+TEST_CASE("bundles are reduced to a root", "[coordinator]") {
+  coordinated([](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
+    const int n = coord.size();
+    for (int root = 0; root < n; ++root) {
+      std::vector<float> a(3, static_cast<float>(coord.rank() + 1));
+      std::vector<double> b(70'001, coord.rank() + 1.0);
+      std::vector<float> none;
+      cohort::call_options options;
+      if (root % 2 == 1) options.prescale = 0.5;
+      if (root % 2 == 1) options.postscale = 4;
+      const double factor = root % 2 == 1 ? 2 : 1;
+      co_await coord.grouped_reduce(cohort::bundle("it").add("a", a).add("none", none).add("b", b),
+                                    cohort::op::average, root, options);
+      const bool is_root = coord.rank() == root;
+      const double expected = is_root ? factor * (n + 1) / 2.0 : coord.rank() + 1;
+      CHECK(a == std::vector<float>(3, static_cast<float>(expected)));
+      CHECK(b == std::vector<double>(70'001, expected));
+    }
+    std::vector<int> whole(2, coord.rank());
+    std::vector<int> other(1, 1);
+    co_await coord.grouped_reduce(cohort::bundle("max").add("a", whole).add("b", other),
+                                  cohort::op::max, 0);
+    CHECK(whole == std::vector<int>(2, coord.rank() == 0 ? n - 1 : coord.rank()));
+    const auto code = co_await cohort_test::code_of(
+        coord.grouped_reduce(cohort::bundle("no").add("a", whole), cohort::op::sum, n));
+    CHECK(code == cohort::errc::bad_root);
+  });
+}
+
+TEST_CASE("a rank that has joined brings neutral elements to a bundle's root", "[coordinator]") {
+  coordinated([](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
+    const int n = coord.size();
+    if (coord.rank() != 0 || n == 1) {
+      std::vector<int> a(2, 3);
+      std::vector<double> b(5, 1.5);
+      co_await coord.grouped_reduce(cohort::bundle("it").add("a", a).add("b", b), cohort::op::sum,
+                                    n - 1);
+      const int bring = n == 1 ? 1 : n - 1;
+      const bool is_root = coord.rank() == n - 1;
+      CHECK(a == std::vector<int>(2, is_root ? 3 * bring : 3));
+      CHECK(b == std::vector<double>(5, is_root ? 1.5 * bring : 1.5));
+    }
+    static_cast<void>(co_await coord.join());
+  });
+}
+
 TEST_CASE("bundles are gathered, with sizes that differ", "[coordinator]") {
   coordinated([](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();

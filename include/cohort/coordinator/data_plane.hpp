@@ -142,8 +142,9 @@ class execution {
   void post_call(lane& on, MPI_Comm where);
   void finish_call(lane& on);
   void post_alone(lane& on, MPI_Comm where);
-  void post_reduce(lane& on, MPI_Comm where, const void* in, void* out, std::size_t count,
-                   int root);
+  void post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in, void* out,
+                   std::size_t count, int root);
+  void post_bundle(lane& on, MPI_Comm where);
   void finish_alone();
   void post_exchange(lane& on);
   void take_sizes();

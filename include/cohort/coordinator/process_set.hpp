@@ -238,6 +238,25 @@ class process_set {
           std::source_location where = std::source_location::current()) const {
     return grouped_all_reduce(std::move(members), op, call_options(), token, where);
   }
+  /// Reduces them to `root`; elsewhere they are left as they are.
+  template <class Op, class Token = default_token>
+  requires reduction<Op>
+  auto grouped_reduce(bundle members, const Op&, int root, const call_options& options,
+                      Token&& token = Token(),
+                      std::source_location where = std::source_location::current()) const {
+    static_assert(coordination::is_known_reduction<Op>,
+                  "a bundle takes the reductions of cohort::op, not one of your own");
+    return start(coordination_bundle_body<coordination::op_kind::reduce>(
+                     std::move(members), options, coordination::code_of<Op>(), root, where),
+                 token);
+  }
+  template <class Op, class Token = default_token>
+  requires reduction<Op> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_reduce(
+          bundle members, const Op& op, int root, Token&& token = Token(),
+          std::source_location where = std::source_location::current()) const {
+    return grouped_reduce(std::move(members), op, root, call_options(), token, where);
+  }
   template <class Token = default_token>
   auto grouped_broadcast(bundle members, int root, Token&& token = Token(),
                          std::source_location where = std::source_location::current()) const {

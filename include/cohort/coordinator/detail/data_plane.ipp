@@ -322,12 +322,12 @@ inline mpi::layout execution::layout_of(const void* data, std::size_t bytes) {
 
 // A reduction to one rank of more than MPI can count, in parts. Smaller ones than need be: with
 // MPI_Ireduce of 2^31-1 bytes Open MPI 4.1 was not done after 100 s, with such parts after 30.
-inline void execution::post_reduce(lane& on, MPI_Comm where, const void* in, void* out,
-                                   std::size_t count, int root) {
-  const tensor& what = tasks.front()->first;
+inline void execution::post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in,
+                                   void* out, std::size_t count, int root) {
   const MPI_Datatype type = what.kernels->type();
   constexpr std::size_t most = std::size_t{1} << 26U;
-  for (std::size_t first = 0; first < count; first += most) {
+  std::size_t first = 0;
+  do {
     const std::size_t offset = first * what.kernels->size;
     const std::size_t part = std::min(count - first, most);
     const void* from = in == MPI_IN_PLACE ? in : static_cast<const std::byte*>(in) + offset;
@@ -336,6 +336,33 @@ inline void execution::post_reduce(lane& on, MPI_Comm where, const void* in, voi
                                       static_cast<MPI_Count>(part), type, what.operation, root,
                                       where, &request);
     add(on, rc, request);
+    first += part;
+  } while (first < count);
+}
+
+// A reduce of several tensors. Of each there is a request, also where it is empty.
+inline void execution::post_bundle(lane& on, MPI_Comm where) {
+  const task& only = *tasks.front();
+  std::size_t end = 0;  // of what is scaled
+  if (only.prescale != 1) {
+    for (std::size_t i = 0; i < only.tensors(); ++i) {
+      end = aligned(end, fusion_allocator::alignment) + only[i].bytes();
+    }
+    scratch_ = plane_.fusion.take(end);
+    end = 0;
+  }
+  for (std::size_t i = 0; i < only.tensors(); ++i) {
+    const tensor& what = only[i];
+    const void* in = what.in;
+    if (only.prescale != 1) {
+      std::byte* scaled = scratch_.data() + aligned(end, fusion_allocator::alignment);
+      end = aligned(end, fusion_allocator::alignment) + what.bytes();
+      what.kernels->scale(scaled, in, what.count, only.prescale);
+      in = scaled;
+    } else if (only.root == plane_.rank_) {
+      in = MPI_IN_PLACE;
+    }
+    post_reduce(on, where, what, in, what.out, what.count, only.root);
   }
 }
 
@@ -359,6 +386,7 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
       rc = MPI_Ibarrier(where, &request);
       break;
     case op_kind::reduce: {
+      if (only.tensors() > 1) return post_bundle(on, where);
       if (only.prescale != 1) {
         scratch_ = plane_.fusion.take(bytes);
         what.kernels->scale(scratch_.data(), in, what.count, only.prescale);
@@ -367,7 +395,7 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
       const MPI_Datatype type = what.kernels->type();
       if (is_root && in == out) in = MPI_IN_PLACE;
       if (what.count > mpi::max_int_count) {
-        return post_reduce(on, where, in, out, what.count, only.root);
+        return post_reduce(on, where, what, in, out, what.count, only.root);
       }
       given.kind = comm::collective::reduce;
       given.in = in;
@@ -391,7 +419,7 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
       if (what.count > mpi::max_int_count) {  // MPI libraries add the parts up in an int
         for (std::size_t rank = 0; rank < ranks; ++rank) {
           const auto part = static_cast<std::size_t>(only.sizes[rank]);
-          post_reduce(on, where, in, out, part, static_cast<int>(rank));
+          post_reduce(on, where, what, in, out, part, static_cast<int>(rank));
           in = static_cast<const std::byte*>(in) + part * size;
         }
         return;
@@ -453,7 +481,9 @@ inline void execution::finish_alone() {
   const task& only = *tasks.front();
   const tensor& what = only.first;
   if (only.kind == op_kind::reduce && only.root == plane_.rank_) {
-    finish_values(what.out, what.out, what.count, what, only);
+    for (std::size_t i = 0; i < only.tensors(); ++i) {
+      finish_values(only[i].out, only[i].out, only[i].count, only[i], only);
+    }
   } else if (only.kind == op_kind::reduce_scatter) {
     const auto mine = static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(plane_.rank_)]);
     finish_values(what.out, what.out, mine, what, only);

@@ -510,12 +510,12 @@ struct coordination_bundle_body : coordination::submitting_body {
     if (code == reduction_code::average && !where.options().divide_by_active) {
       sig.flags |= protocol::signature_flag::divide_by_all;
     }
-    if (Kind == op_kind::broadcast) coordination::require_root(of, sig, root, where);
+    if (Kind != op_kind::all_reduce) coordination::require_root(of, sig, root, where);
     std::int64_t elements = 0;
     bool first = true;
     for (bundle::member& one : members.members_) {
       coordination::tensor what = one.what;
-      if (Kind == op_kind::all_reduce) {
+      if (Kind != op_kind::broadcast) {
         const reduction_code applied = code == reduction_code::average ? reduction_code::sum : code;
         what.operation = what.kernels->operation(applied);
         if (what.operation == MPI_OP_NULL ||
