@@ -32,14 +32,22 @@
 
 namespace cohort::coordination {
 
-class data_plane;
-class execution;
+template <class Any>
+class basic_lane;
+template <class Any>
+class basic_execution;
+template <class Any>
+class basic_data_plane;
+using lane = basic_lane<void>;
+using execution = basic_execution<void>;
+using data_plane = basic_data_plane<void>;
 
 /// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
 /// when the engine delivers it, so nobody need wait for that.
-class lane final : public comm::request_operation {
+template <class Any>
+class basic_lane final : public comm::request_operation {
  public:
-  explicit lane(execution& owner) noexcept : request_operation(&run), owner_(&owner) {
+  explicit basic_lane(execution& owner) noexcept : request_operation(&run), owner_(&owner) {
     advance_ = &advanced;
     advances_failed_ = true;
   }
@@ -52,8 +60,8 @@ class lane final : public comm::request_operation {
   fusion_allocator::buffer pack;
 
  private:
-  friend class execution;
-  friend class data_plane;
+  friend execution;
+  friend data_plane;
   static bool advanced(request_operation* base);
   static void run(operation* base, action what);
   execution* owner_;  // null once it has ended
@@ -67,11 +75,12 @@ struct size_vector {
 };
 
 /// One elected operation, or a pack, under way on this rank.
-class execution {
+template <class Any>
+class basic_execution {
  public:
-  explicit execution(data_plane& plane) noexcept : plane_(plane) {}
-  execution(const execution&) = delete;
-  execution& operator=(const execution&) = delete;
+  explicit basic_execution(data_plane& plane) noexcept : plane_(plane) {}
+  basic_execution(const basic_execution&) = delete;
+  basic_execution& operator=(const basic_execution&) = delete;
 
   std::vector<task*> tasks;
   std::uint64_t log_count = 0;
@@ -108,8 +117,8 @@ class execution {
   void reset() noexcept;
 
  private:
-  friend class lane;
-  friend class data_plane;
+  friend lane;
+  friend data_plane;
   /// Tensors that travel together, or a piece of one.
   struct call {
     std::uint32_t first = 0;
@@ -179,7 +188,8 @@ class execution {
 
 /// Owns the communicators of an instance and the executions in progress on them. Everything here
 /// runs with the request source locked.
-class data_plane {
+template <class Any>
+class basic_data_plane {
  public:
   /// Who is told.
   class client {
@@ -192,7 +202,7 @@ class data_plane {
     ~client() = default;
   };
 
-  data_plane(client& owner, const coordinator_options& options, std::uint32_t slots)
+  basic_data_plane(client& owner, const coordinator_options& options, std::uint32_t slots)
       : fusion(static_cast<std::size_t>(options.fusion_buffer) + 64 * 1024),
         owner_(owner),
         options_(options),
@@ -245,8 +255,8 @@ class data_plane {
   bool traced = false;  ///< note when packs are filled and emptied
 
  private:
-  friend class execution;
-  friend class lane;
+  friend execution;
+  friend lane;
   void done(execution& what);
   void recycle(execution& what);
 

@@ -22,7 +22,8 @@ inline constexpr std::uint32_t none = UINT32_MAX;
 /// Epochs to indexes. Mostly there is one, which lies here. Several lie close together, oldest
 /// first, so they are slots of a vector whose memory is kept; one that is far from the rest, which
 /// only a strange peer brings, goes to an ordinary map, so that no epoch costs more than its entry.
-class epoch_map {
+template <class Any = void>
+class basic_epoch_map {
  public:
   [[nodiscard]] bool empty() const noexcept { return used_ == 0 && far_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return used_ + far_.size(); }
@@ -64,10 +65,12 @@ class epoch_map {
   std::size_t head_ = 0;
   std::map<epoch, std::uint32_t> far_;
 };
+using epoch_map = basic_epoch_map<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline void epoch_map::insert(epoch number, std::uint32_t index) {
+template <class Any>
+void basic_epoch_map<Any>::insert(epoch number, std::uint32_t index) {
   if (used_ == 0) {
     first_ = number;
     only_ = index;
@@ -91,7 +94,8 @@ inline void epoch_map::insert(epoch number, std::uint32_t index) {
   ++used_;
 }
 
-inline std::uint32_t epoch_map::erase(epoch number) {
+template <class Any>
+std::uint32_t basic_epoch_map<Any>::erase(epoch number) {
   if (slots_.empty() && used_ != 0 && number == first_) {
     used_ = 0;
     return only_;
@@ -123,7 +127,8 @@ inline std::uint32_t epoch_map::erase(epoch number) {
   return index;
 }
 
-inline void epoch_map::renumber(epoch by) {
+template <class Any>
+void basic_epoch_map<Any>::renumber(epoch by) {
   first_ -= by;
   if (far_.empty() || by == 0) return;
   std::map<epoch, std::uint32_t> moved;
@@ -131,15 +136,17 @@ inline void epoch_map::renumber(epoch by) {
   far_ = std::move(moved);
 }
 
-inline void epoch_map::clear() noexcept {
+template <class Any>
+void basic_epoch_map<Any>::clear() noexcept {
   slots_.clear();
   head_ = 0;
   used_ = 0;
   far_.clear();
 }
 
+template <class Any>
 template <class Visit>
-void epoch_map::for_each(Visit visit) const {
+void basic_epoch_map<Any>::for_each(Visit visit) const {
   auto far = far_.begin();
   const auto near = [&](epoch number, std::uint32_t index) {
     for (; far != far_.end() && far->first < number; ++far) visit(far->first, far->second);

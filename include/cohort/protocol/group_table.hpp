@@ -23,7 +23,8 @@ struct start_range {
 };
 
 /// A rank's own starts, and while a drain is prepared those of the sources that have told.
-class group_table {
+template <class Any = void>
+class basic_group_table {
  public:
   /// The number of a start, from zero.
   std::uint64_t start(name_index group) { return starts_[group]++; }
@@ -53,8 +54,10 @@ class group_table {
   std::map<name_index, std::uint64_t> starts_;
   std::map<int, std::vector<start_range>> counts_;  // by source
 };
+using group_table = basic_group_table<>;
 
-inline std::vector<start_range> group_table::total() const {
+template <class Any>
+std::vector<start_range> basic_group_table<Any>::total() const {
   std::vector<start_range> result;
   for (const auto& [source, counts] : counts_) {
     if (result.empty()) {

@@ -41,9 +41,10 @@ struct record {
 };
 
 /// The records of a node, and the sources of which all members have joined.
-class readiness_table {
+template <class Any = void>
+class basic_readiness_table {
  public:
-  explicit readiness_table(std::size_t sets) : lists_(sets), joined_(sets) {}
+  explicit basic_readiness_table(std::size_t sets) : lists_(sets), joined_(sets) {}
 
   [[nodiscard]] record& operator[](record_index index) noexcept { return records_[index]; }
   [[nodiscard]] const record& operator[](record_index index) const noexcept {
@@ -84,10 +85,12 @@ class readiness_table {
   std::vector<std::uint64_t> joined_;  // per set
   std::size_t size_ = 0;
 };
+using readiness_table = basic_readiness_table<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline record_index readiness_table::get(name_table& names, name_index name, epoch number) {
+template <class Any>
+record_index basic_readiness_table<Any>::get(name_table& names, name_index name, epoch number) {
   name_record& owner = names[name];
   record_index index = owner.records.find(number);
   if (index != none) return index;
@@ -111,7 +114,8 @@ inline record_index readiness_table::get(name_table& names, name_index name, epo
 }
 
 // Field by field, so that the memory of the sets of ranks is kept.
-inline void readiness_table::erase(name_table& names, record_index index) {
+template <class Any>
+void basic_readiness_table<Any>::erase(name_table& names, record_index index) {
   record& one = records_[index];
   list& all = lists_[names[one.name].set];
   (one.previous == none ? all.first : records_[one.previous].next) = one.next;
@@ -129,7 +133,8 @@ inline void readiness_table::erase(name_table& names, record_index index) {
   --size_;
 }
 
-inline rank_set readiness_table::ranks_of(const record& one, const set_view& set) const {
+template <class Any>
+rank_set basic_readiness_table<Any>::ranks_of(const record& one, const set_view& set) const {
   rank_set result = one.some;
   for (std::size_t source = 0; source < set.from.size(); ++source) {
     if ((one.whole >> source & 1U) != 0) result.unite(set.from[source]);

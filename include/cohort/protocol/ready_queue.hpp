@@ -14,7 +14,8 @@ namespace cohort::protocol {
 /// Items mostly come in the order in which they leave, so that is a plain queue; those that come
 /// out of order go to a heap beside it. What has been withdrawn stays until it would be next: the
 /// caller says whether an item still stands, and how many do not, so that these never prevail.
-class ready_queue {
+template <class Any = void>
+class basic_ready_queue {
  public:
   struct item {
     std::uint32_t index = UINT32_MAX;
@@ -55,10 +56,12 @@ class ready_queue {
   std::vector<item> others_;
   std::size_t stale_ = 0;
 };
+using ready_queue = basic_ready_queue<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline void ready_queue::push(const item& one) {
+template <class Any>
+void basic_ready_queue<Any>::push(const item& one) {
   if (head_ == in_order_.size()) {
     in_order_.clear();
     head_ = 0;
@@ -75,8 +78,9 @@ inline void ready_queue::push(const item& one) {
   }
 }
 
+template <class Any>
 template <class Stands>
-const ready_queue::item* ready_queue::front(Stands stands) {
+const typename basic_ready_queue<Any>::item* basic_ready_queue<Any>::front(Stands stands) {
   while (head_ != in_order_.size() || !others_.empty()) {
     const item* first = heap_first() ? &others_.front() : &in_order_[head_];
     if (stands(*first)) return first;
@@ -86,7 +90,8 @@ const ready_queue::item* ready_queue::front(Stands stands) {
   return nullptr;
 }
 
-inline void ready_queue::pop() {
+template <class Any>
+void basic_ready_queue<Any>::pop() {
   if (heap_first()) {
     std::pop_heap(others_.begin(), others_.end(), after);
     others_.pop_back();
@@ -95,8 +100,9 @@ inline void ready_queue::pop() {
   }
 }
 
+template <class Any>
 template <class Stands>
-void ready_queue::note_stale(Stands stands) {
+void basic_ready_queue<Any>::note_stale(Stands stands) {
   const std::size_t size = in_order_.size() - head_ + others_.size();
   if (++stale_ < 64 || stale_ < size / 2) return;
   std::vector<item> rest;

@@ -15,7 +15,8 @@ namespace cohort::protocol {
 
 /// Ids are dense and only added within a generation; nothing is evicted singly (C1). The log says
 /// when one is added, so the cache is the same on every rank.
-class response_cache {
+template <class Any = void>
+class basic_response_cache {
  public:
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
   /// The entry of an id, which must be below `size`.
@@ -36,8 +37,10 @@ class response_cache {
  private:
   std::vector<entry_index> entries_;
 };
+using response_cache = basic_response_cache<>;
 
-inline void response_cache::new_generation(name_table& names, std::size_t keep) {
+template <class Any>
+void basic_response_cache<Any>::new_generation(name_table& names, std::size_t keep) {
   std::vector<std::uint64_t> uses;
   for (const entry_index entry : entries_) uses.push_back(names.entry(entry).last_use);
   std::uint64_t oldest = 0;

@@ -34,7 +34,8 @@ struct stall_report {
 
 /// A query that runs, at one node: what has been answered so far. One at a time, numbered, so that
 /// an answer to an older one is told apart.
-class stall_inspector {
+template <class Any = void>
+class basic_stall_inspector {
  public:
   using operation = std::pair<name_index, epoch>;
 
@@ -72,9 +73,11 @@ class stall_inspector {
   std::uint64_t deadline_ = 0;
   std::vector<bool> outdated_;  // per set
 };
+using stall_inspector = basic_stall_inspector<>;
 
-inline void stall_inspector::start(std::uint64_t number, std::uint64_t asked,
-                                   std::uint64_t deadline, std::size_t sets) {
+template <class Any>
+void basic_stall_inspector<Any>::start(std::uint64_t number, std::uint64_t asked,
+                                       std::uint64_t deadline, std::size_t sets) {
   running_ = true;
   number_ = number;
   awaited_ = asked;
@@ -87,7 +90,8 @@ inline void stall_inspector::start(std::uint64_t number, std::uint64_t asked,
   overdue.clear();
 }
 
-inline void stall_inspector::add(const operation& one, const side& ready) {
+template <class Any>
+void basic_stall_inspector<Any>::add(const operation& one, const side& ready) {
   std::vector<side>& sides = table[one];
   for (side& known : sides) {
     if (known.sig == ready.sig) {

@@ -46,7 +46,8 @@ class steady_fifo {
 /// ranks disagree on the order of calls (X2). An operation whose sizes are known waits for the
 /// exchange that told them (Z4). In a stream domain everything shares one slot: the next operation
 /// starts when all parts of the one before are posted (D1).
-class start_queue {
+template <class Any = void>
+class basic_start_queue {
  public:
   /// One operation, or a pack, which is one.
   struct item {
@@ -62,7 +63,7 @@ class start_queue {
   };
 
   /// `slots` communicators per set for later parts, at least one.
-  explicit start_queue(std::uint32_t slots, bool stream_domain = false)
+  explicit basic_start_queue(std::uint32_t slots, bool stream_domain = false)
       : slots_(slots == 0 ? 1 : slots), stream_(stream_domain) {}
 
   /// In log order.
@@ -97,10 +98,12 @@ class start_queue {
   std::set<slot_key> taken_;
   std::set<std::uint64_t> exchanging_;
 };
+using start_queue = basic_start_queue<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline bool start_queue::ready() const {
+template <class Any>
+bool basic_start_queue<Any>::ready() const {
   if (waiting_.empty()) return false;
   const item& head = waiting_.front();
   if (head.reference != 0 && exchanging_.contains(head.reference)) return false;  // [Z4]
@@ -108,7 +111,8 @@ inline bool start_queue::ready() const {
   return !taken_.contains(key(head.set, slot_of_next(head.set)));  // [X2]
 }
 
-inline start_queue::started start_queue::next() {
+template <class Any>
+typename basic_start_queue<Any>::started basic_start_queue<Any>::next() {
   started result{waiting_.front(), 0};
   waiting_.pop_front();
   const item& what = result.what;

@@ -32,17 +32,18 @@ struct set_view {
 /// One rank's view of the tree: its parent, its children, which ranks are below which, and the
 /// process sets of the instance. The tree is the same for all sets of an instance; rank 0 is its
 /// root. It does not change.
-class tree {
+template <class Any = void>
+class basic_tree {
  public:
   static constexpr int max_children = 63;  ///< a source is a bit of 64, one is the rank itself
 
   /// Ranks in blocks: a subtree is a range of ranks, so sets of ranks stay short.
-  [[nodiscard]] static tree balanced(int rank, int ranks, int radix);
+  [[nodiscard]] static basic_tree balanced(int rank, int ranks, int radix);
   /// The same among the first ranks of each node (equal numbers in `node_of`), and again on each
   /// node, so that a message between nodes is sent once per node.
-  [[nodiscard]] static tree node_aware(int rank, std::span<const int> node_of, int radix);
+  [[nodiscard]] static basic_tree node_aware(int rank, std::span<const int> node_of, int radix);
   /// Any tree: the parent of each rank, -1 for rank 0, and always a lower rank.
-  [[nodiscard]] static tree from_parents(int rank, std::span<const int> parents);
+  [[nodiscard]] static basic_tree from_parents(int rank, std::span<const int> parents);
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
@@ -66,7 +67,7 @@ class tree {
   [[nodiscard]] set_view view_of(rank_set members) const;
 
  private:
-  tree(int rank, int ranks, int parent) : rank_(rank), ranks_(ranks), parent_(parent) {}
+  basic_tree(int rank, int ranks, int parent) : rank_(rank), ranks_(ranks), parent_(parent) {}
   void add_child(int rank, rank_set subtree);
 
   int rank_;
@@ -75,10 +76,12 @@ class tree {
   std::vector<int> children_;
   std::vector<rank_set> subtrees_;
 };
+using tree = basic_tree<>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline void tree::add_child(int rank, rank_set subtree) {
+template <class Any>
+void basic_tree<Any>::add_child(int rank, rank_set subtree) {
   if (child_count() == max_children) {
     throw error(errc::invalid_argument, "tree: rank " + std::to_string(rank_) + " has more than " +
                                             std::to_string(max_children) + " children");
@@ -88,7 +91,8 @@ inline void tree::add_child(int rank, rank_set subtree) {
 }
 
 // A block of ranks: its first is the head, the others are shared out among at most `radix` blocks.
-inline tree tree::balanced(int rank, int ranks, int radix) {
+template <class Any>
+basic_tree<Any> basic_tree<Any>::balanced(int rank, int ranks, int radix) {
   if (rank < 0 || rank >= ranks || radix < 1) {
     throw error(errc::invalid_argument, "tree: rank=" + std::to_string(rank) +
                                             ", ranks=" + std::to_string(ranks) +
@@ -120,7 +124,8 @@ inline tree tree::balanced(int rank, int ranks, int radix) {
   }
 }
 
-inline tree tree::from_parents(int rank, std::span<const int> parents) {
+template <class Any>
+basic_tree<Any> basic_tree<Any>::from_parents(int rank, std::span<const int> parents) {
   const int ranks = static_cast<int>(parents.size());
   if (rank < 0 || rank >= ranks) throw error(errc::bad_rank, "tree: rank=" + std::to_string(rank));
   for (int i = 0; i < ranks; ++i) {
@@ -150,7 +155,8 @@ inline tree tree::from_parents(int rank, std::span<const int> parents) {
   return result;
 }
 
-inline tree tree::node_aware(int rank, std::span<const int> node_of, int radix) {
+template <class Any>
+basic_tree<Any> basic_tree<Any>::node_aware(int rank, std::span<const int> node_of, int radix) {
   const int ranks = static_cast<int>(node_of.size());
   std::vector<std::vector<int>> nodes;  // in order of their first rank
   std::map<int, std::size_t> index;
@@ -176,14 +182,16 @@ inline tree tree::node_aware(int rank, std::span<const int> node_of, int radix) 
   return from_parents(rank, parents);
 }
 
-inline int tree::source_of(int rank) const noexcept {
+template <class Any>
+int basic_tree<Any>::source_of(int rank) const noexcept {
   for (int child = 0; child < child_count(); ++child) {
     if (children_[static_cast<std::size_t>(child)] == rank) return child;
   }
   return -1;
 }
 
-inline set_view tree::view_of(rank_set members) const {
+template <class Any>
+set_view basic_tree<Any>::view_of(rank_set members) const {
   set_view view;
   view.members = std::move(members);
   view.size = view.members.size();

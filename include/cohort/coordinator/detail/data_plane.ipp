@@ -12,13 +12,15 @@ namespace cohort::coordination {
 
 // ---- lanes -----------------------------------------------------------------------------------
 
-inline bool lane::advanced(request_operation* base) {
+template <class Any>
+bool basic_lane<Any>::advanced(request_operation* base) {
   auto* self = static_cast<lane*>(base);
   return self->owner_ != nullptr && self->owner_->step(*self);
 }
 
 // A backend's completion arrives here; those of MPI have ended the lane before.
-inline void lane::run(operation* base, action what) {
+template <class Any>
+void basic_lane<Any>::run(operation* base, action what) {
   auto* self = static_cast<lane*>(base);
   if (self->owner_ != nullptr && what != action::destroy) {
     const comm::request_source::guard hold(self->owner_->plane_.state_->source);
@@ -29,7 +31,8 @@ inline void lane::run(operation* base, action what) {
 
 // ---- executions ------------------------------------------------------------------------------
 
-inline void execution::reset() noexcept {
+template <class Any>
+void basic_execution<Any>::reset() noexcept {
   tasks.clear();
   tensors_.clear();
   calls_.clear();
@@ -47,19 +50,22 @@ inline void execution::reset() noexcept {
 }
 
 // Tensors lie at multiples of their size, up to a cache line: small ones do not grow.
-inline std::size_t execution::aligned(std::size_t offset, std::size_t bytes) noexcept {
+template <class Any>
+std::size_t basic_execution<Any>::aligned(std::size_t offset, std::size_t bytes) noexcept {
   const std::size_t unit =
       std::min(fusion_allocator::alignment, std::bit_ceil(std::max<std::size_t>(bytes, 1)));
   return (offset + unit - 1) / unit * unit;
 }
 
-inline std::int64_t execution::divisor(const task& of) const noexcept {
+template <class Any>
+std::int64_t basic_execution<Any>::divisor(const task& of) const noexcept {
   const bool all = (of.flags & protocol::signature_flag::divide_by_all) != 0;
   return all ? plane_.size_
              : static_cast<std::int64_t>(std::max<std::uint64_t>(of.contributors, 1));
 }
 
-inline void execution::prepare() {
+template <class Any>
+void basic_execution<Any>::prepare() {
   if (is_join) {
     bytes_ = sizeof(join_value_);
     return;
@@ -77,7 +83,8 @@ inline void execution::prepare() {
 
 // Runs of small tensors of one type travel together, large ones alone and in pieces. All ranks come
 // to the same calls, for they know the same sizes and options.
-inline void execution::split() {
+template <class Any>
+void basic_execution<Any>::split() {
   const coordinator_options& options = plane_.options_;
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   std::size_t end = 0;  // of the run, in bytes
@@ -111,7 +118,8 @@ inline void execution::split() {
   }
 }
 
-inline lane& execution::new_lane() {
+template <class Any>
+lane& basic_execution<Any>::new_lane() {
   auto* fresh = new lane(*this);
   fresh->verb = is_join ? "join" : protocol::name_of(tasks.front()->kind).data();
   fresh->sequence = log_count;
@@ -121,13 +129,15 @@ inline lane& execution::new_lane() {
   return *fresh;
 }
 
-inline void execution::add(lane& on, int return_code, const MPI_Request& request) {
+template <class Any>
+void basic_execution<Any>::add(lane& on, int return_code, const MPI_Request& request) {
   mpi::check(return_code, on.verb);
   plane_.state_->source.add(request, on);
 }
 
 // A lane that has not posted anything is nobody's: the engine will not deliver it.
-inline void execution::start(std::uint32_t slot) {
+template <class Any>
+void basic_execution<Any>::start(std::uint32_t slot) {
   slot_ = slot;
   started_ = true;
   begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
@@ -177,14 +187,16 @@ inline void execution::start(std::uint32_t slot) {
   }
 }
 
-inline bool execution::give_to_backend(lane& on, const comm::collective_call& what) {
+template <class Any>
+bool basic_execution<Any>::give_to_backend(lane& on, const comm::collective_call& what) {
   if (plane_.backend_ == nullptr || !plane_.backend_->takes(what)) return false;
   on.waits_for_turn_ = true;  // without a request, and not at its end
   plane_.backend_->start(what, comm::backend_completion(plane_.state_->engine, on));
   return true;
 }
 
-inline std::size_t execution::pack_bytes(const call& what) const noexcept {
+template <class Any>
+std::size_t basic_execution<Any>::pack_bytes(const call& what) const noexcept {
   std::size_t end = 0;
   for (std::uint32_t i = 0; i < what.tensors; ++i) {
     const std::size_t bytes = tensors_[what.first + i].first->bytes();
@@ -194,7 +206,8 @@ inline std::size_t execution::pack_bytes(const call& what) const noexcept {
 }
 
 // Scale factors are folded into the copy; gaps are zero, so that no reduction meets rubbish.
-inline void execution::fill_pack(const call& what, std::span<std::byte> to) {
+template <class Any>
+void basic_execution<Any>::fill_pack(const call& what, std::span<std::byte> to) {
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   std::size_t end = 0;
@@ -214,7 +227,8 @@ inline void execution::fill_pack(const call& what, std::span<std::byte> to) {
   if (plane_.traced) spans_.push_back({phase::pack, begun_at, clock::now(), to.size()});
 }
 
-inline void execution::empty_pack(const call& what, const std::byte* from) {
+template <class Any>
+void basic_execution<Any>::empty_pack(const call& what, const std::byte* from) {
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   std::size_t end = 0;
@@ -233,7 +247,8 @@ inline void execution::empty_pack(const call& what, const std::byte* from) {
 }
 
 // The next call of a fused operation.
-inline void execution::post_call(lane& on, MPI_Comm where) {
+template <class Any>
+void basic_execution<Any>::post_call(lane& on, MPI_Comm where) {
   on.call = next_call_++;
   const call& what = calls_[on.call];
   const tensor& head = *tensors_[what.first].first;
@@ -284,8 +299,9 @@ inline void execution::post_call(lane& on, MPI_Comm where) {
   }
 }
 
-inline void execution::finish_values(void* out, const void* in, std::size_t n, const tensor& what,
-                                     const task& of) const {
+template <class Any>
+void basic_execution<Any>::finish_values(void* out, const void* in, std::size_t n,
+                                         const tensor& what, const task& of) const {
   const element_kernels& kernels = *what.kernels;
   if (of.code == reduction_code::average) {
     if (of.postscale == 1) {
@@ -300,7 +316,8 @@ inline void execution::finish_values(void* out, const void* in, std::size_t n, c
   }
 }
 
-inline void execution::finish_call(lane& on) {
+template <class Any>
+void basic_execution<Any>::finish_call(lane& on) {
   const call& what = calls_[on.call];
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   const bool is_root = tasks.front()->root == plane_.rank_;
@@ -315,15 +332,17 @@ inline void execution::finish_call(lane& on) {
 }
 
 // Bytes as MPI counts them: what an int cannot count is one element of a derived type.
-inline mpi::layout execution::layout_of(const void* data, std::size_t bytes) {
+template <class Any>
+mpi::layout basic_execution<Any>::layout_of(const void* data, std::size_t bytes) {
   return mpi::layout(buffer_view<const std::byte>(static_cast<const std::byte*>(data), bytes),
                      mpi::large_count::fold);
 }
 
 // A reduction to one rank of more than MPI can count, in parts. Smaller ones than need be: with
 // MPI_Ireduce of 2^31-1 bytes Open MPI 4.1 was not done after 100 s, with such parts after 30.
-inline void execution::post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in,
-                                   void* out, std::size_t count, int root) {
+template <class Any>
+void basic_execution<Any>::post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in,
+                                       void* out, std::size_t count, int root) {
   const MPI_Datatype type = what.kernels->type();
   constexpr std::size_t most = std::size_t{1} << 26U;
   std::size_t first = 0;
@@ -341,7 +360,8 @@ inline void execution::post_reduce(lane& on, MPI_Comm where, const tensor& what,
 }
 
 // A reduce of several tensors. Of each there is a request, also where it is empty.
-inline void execution::post_bundle(lane& on, MPI_Comm where) {
+template <class Any>
+void basic_execution<Any>::post_bundle(lane& on, MPI_Comm where) {
   const task& only = *tasks.front();
   std::size_t end = 0;  // of what is scaled
   if (only.prescale != 1) {
@@ -367,7 +387,8 @@ inline void execution::post_bundle(lane& on, MPI_Comm where) {
 }
 
 // Kinds that are never packed.
-inline void execution::post_alone(lane& on, MPI_Comm where) {
+template <class Any>
+void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
   const task& only = *tasks.front();
   const tensor& what = only.first;
   const auto ranks = static_cast<std::size_t>(plane_.size_);
@@ -477,7 +498,8 @@ inline void execution::post_alone(lane& on, MPI_Comm where) {
   add(on, rc, request);
 }
 
-inline void execution::finish_alone() {
+template <class Any>
+void basic_execution<Any>::finish_alone() {
   const task& only = *tasks.front();
   const tensor& what = only.first;
   if (only.kind == op_kind::reduce && only.root == plane_.rank_) {
@@ -491,7 +513,8 @@ inline void execution::finish_alone() {
 }
 
 // [Z1]
-inline void execution::post_exchange(lane& on) {
+template <class Any>
+void basic_execution<Any>::post_exchange(lane& on) {
   const task& only = *tasks.front();
   const auto ranks = static_cast<std::size_t>(plane_.size_);
   rows->rows.assign(ranks, 0);
@@ -512,7 +535,8 @@ inline void execution::post_exchange(lane& on) {
   add(on, rc, request);
 }
 
-inline void execution::take_sizes() {
+template <class Any>
+void basic_execution<Any>::take_sizes() {
   rows->large = false;
   for (std::int64_t& one : rows->rows) {
     if (one >= 0) continue;
@@ -521,7 +545,8 @@ inline void execution::take_sizes() {
   }
 }
 
-inline void execution::post_sized(lane& on, MPI_Comm where) {
+template <class Any>
+void basic_execution<Any>::post_sized(lane& on, MPI_Comm where) {
   task& only = *tasks.front();
   const std::vector<std::int64_t>& come = rows->rows;
   void* out = only.make_result(only, come);
@@ -554,8 +579,9 @@ inline void execution::post_sized(lane& on, MPI_Comm where) {
 }
 
 // Where counts and places may be too large for an int: a message for each pair of ranks.
-inline void execution::post_messages(lane& on, MPI_Comm where, std::byte* out,
-                                     std::span<const std::size_t> come) {
+template <class Any>
+void basic_execution<Any>::post_messages(lane& on, MPI_Comm where, std::byte* out,
+                                         std::span<const std::size_t> come) {
   const task& only = *tasks.front();
   const bool same = only.kind == op_kind::all_gather;  // the whole for every rank
   const auto* in = static_cast<const std::byte*>(only.first.in);
@@ -580,7 +606,8 @@ inline void execution::post_messages(lane& on, MPI_Comm where, std::byte* out,
   }
 }
 
-inline bool execution::borrows() const noexcept {
+template <class Any>
+bool basic_execution<Any>::borrows() const noexcept {
   if (is_join ||
       std::none_of(tasks.begin(), tasks.end(), [](const task* one) { return one->linked; })) {
     return false;
@@ -594,13 +621,15 @@ inline bool execution::borrows() const noexcept {
   return kind != op_kind::barrier && kind != op_kind::group_create && kind != op_kind::group_remove;
 }
 
-inline void execution::broke(std::error_code why) noexcept {
+template <class Any>
+void basic_execution<Any>::broke(std::error_code why) noexcept {
   if (!failed_) failed_ = why;
   next_call_ = static_cast<std::uint32_t>(calls_.size());
 }
 
 // Nothing escapes from here: what goes wrong is remembered and ends the execution.
-inline bool execution::step(lane& on) {
+template <class Any>
+bool basic_execution<Any>::step(lane& on) {
   if (given_up_) return false;
   on.waits_for_turn_ = false;
   if (on.failed()) broke(on.error());
@@ -634,7 +663,8 @@ inline bool execution::step(lane& on) {
   return false;
 }
 
-inline void execution::lane_ended(lane& on) noexcept {
+template <class Any>
+void basic_execution<Any>::lane_ended(lane& on) noexcept {
   on.owner_ = nullptr;
   on.pack = {};
   if (--lanes_ == 0) plane_.done(*this);
@@ -642,7 +672,8 @@ inline void execution::lane_ended(lane& on) noexcept {
 
 // ---- the plane -------------------------------------------------------------------------------
 
-inline execution& data_plane::make() {
+template <class Any>
+execution& basic_data_plane<Any>::make() {
   if (free_.empty()) {
     all_.push_back(std::make_unique<execution>(*this));
     free_.reserve(all_.size());
@@ -653,12 +684,14 @@ inline execution& data_plane::make() {
   return *one;
 }
 
-inline void data_plane::recycle(execution& what) {
+template <class Any>
+void basic_data_plane<Any>::recycle(execution& what) {
   what.reset();
   free_.push_back(&what);
 }
 
-inline void data_plane::push(execution& what) {
+template <class Any>
+void basic_data_plane<Any>::push(execution& what) {
   what.prepare();
   protocol::start_queue::item item;
   item.log_count = what.log_count;
@@ -669,7 +702,8 @@ inline void data_plane::push(execution& what) {
   waiting_.push_back(&what);
 }
 
-inline void data_plane::run() {
+template <class Any>
+void basic_data_plane<Any>::run() {
   if (running_ || shared_ == MPI_COMM_NULL) return;
   running_ = true;
   while (!waiting_.empty() && queue_.ready()) {
@@ -692,7 +726,8 @@ inline void data_plane::run() {
   running_ = false;
 }
 
-inline void data_plane::done(execution& what) {
+template <class Any>
+void basic_data_plane<Any>::done(execution& what) {
   --under_way_;
   if (what.failed_) {
     owner_.data_failed(what, what.failed_);
@@ -702,7 +737,8 @@ inline void data_plane::done(execution& what) {
   recycle(what);
 }
 
-inline void data_plane::post_no_more(std::error_code why) noexcept {
+template <class Any>
+void basic_data_plane<Any>::post_no_more(std::error_code why) noexcept {
   for (const auto& one : all_) {
     if (!one->started_ || one->failed_) continue;
     if (one->next_call_ < one->calls_.size() || (one->exchanges() && !one->exchanged_)) {
@@ -711,8 +747,9 @@ inline void data_plane::post_no_more(std::error_code why) noexcept {
   }
 }
 
+template <class Any>
 template <class Visit>
-void data_plane::give_up(bool all, Visit visit) {
+void basic_data_plane<Any>::give_up(bool all, Visit visit) {
   std::size_t found = 0;
   for (const auto& one : all_) {
     if (!one->started_ || (!all && one->borrows())) continue;
@@ -737,8 +774,9 @@ void data_plane::give_up(bool all, Visit visit) {
   });
 }
 
+template <class Any>
 template <class Visit>
-void data_plane::drop_waiting(Visit visit) {
+void basic_data_plane<Any>::drop_waiting(Visit visit) {
   while (!waiting_.empty()) {
     execution& one = *waiting_.front();
     waiting_.pop_front();
