@@ -201,6 +201,7 @@ cohort::coordinator_options random_options(generator& random) {
   options.fusion_buffer = one_of({4096, 8192, 1 << 20});
   options.piece = one_of({4096, 5000, 1 << 20});
   options.pieces_in_flight = static_cast<std::uint32_t>(one_of({1, 2, 4}));
+  options.bytes_in_flight = one_of({1, 8192, 1 << 21});
   options.slots = static_cast<std::uint32_t>(one_of({1, 2}));
   options.radix = static_cast<std::uint32_t>(one_of({1, 2, 8}));
   options.cache_capacity = one_of({1, 6, 20, 4096});

@@ -143,6 +143,8 @@ class basic_execution {
   [[nodiscard]] std::int64_t divisor(const task& of) const noexcept;
   [[nodiscard]] static mpi::layout layout_of(const void* data, std::size_t bytes);
   void split();
+  /// Bytes that are under way at a time.
+  [[nodiscard]] std::size_t load() const noexcept;
   void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
                      const task& of) const;
   [[nodiscard]] std::size_t pack_bytes(const call& what) const noexcept;
@@ -177,6 +179,7 @@ class basic_execution {
   bool given_up_ = false;  // for good: it is never used again
   bool exchanged_ = false;
   std::size_t bytes_ = 0;
+  std::size_t load_ = 0;
   std::uint64_t join_value_ = 0;
   fusion_allocator::buffer scratch_;
   std::vector<std::int64_t> told_;  // what an exchange sends
@@ -274,6 +277,7 @@ class basic_data_plane {
   std::vector<execution*> free_;
   std::vector<lane*> given_up_;
   std::size_t under_way_ = 0;
+  std::size_t bytes_under_way_ = 0;
   bool running_ = false;
 };
 

@@ -31,11 +31,12 @@ struct coordinator_options {
   coordinator_options() {}
 
   // Fusion, in bytes.
-  std::uint64_t fusion_threshold = 256 * 1024;  ///< larger tensors are not packed
-  std::uint64_t fusion_buffer = 1024 * 1024;    ///< of the tensors of a pack together
-  std::uint64_t piece = 1024 * 1024;            ///< larger tensors go in pieces of this size…
-  std::uint32_t pieces_in_flight = 4;           ///< …of which so many are under way
-  std::uint32_t slots = 2;                      ///< operations of several parts under way; 1 or 2
+  std::uint64_t fusion_threshold = 256 * 1024;      ///< larger tensors are not packed
+  std::uint64_t fusion_buffer = 512 * 1024;         ///< of the tensors of a pack together
+  std::uint64_t piece = 1024 * 1024;                ///< larger tensors go in pieces of this size…
+  std::uint32_t pieces_in_flight = 2;               ///< …of which so many are under way
+  std::uint64_t bytes_in_flight = 2 * 1024 * 1024;  ///< no further operation starts beyond these
+  std::uint32_t slots = 2;  ///< operations of several parts under way; 1 or 2
 
   // Negotiation.
   std::uint32_t radix = 8;                ///< children of a rank in the tree of control messages
@@ -155,6 +156,7 @@ class option_row {
       {"fusion_buffer", "COHORT_FUSION_BUFFER", 4096, gigabyte, &o::fusion_buffer},
       {"piece", "COHORT_PIECE", 4096, gigabyte, &o::piece},
       {"pieces_in_flight", "COHORT_PIECES_IN_FLIGHT", 1, 64, &o::pieces_in_flight},
+      {"bytes_in_flight", "COHORT_BYTES_IN_FLIGHT", 1, gigabyte, &o::bytes_in_flight},
       {"slots", "COHORT_SLOTS", 1, 2, &o::slots},
       {"radix", "COHORT_RADIX", 1, 31, &o::radix},
       {"cache_capacity", "COHORT_CACHE_CAPACITY", 1, 1 << 24, &o::cache_capacity},

@@ -33,7 +33,8 @@ struct operation_costs {
 /// - `fusion_threshold`: packing copies a tensor twice, which must cost less than the latency that
 ///   it saves; 4 KiB to 1 MiB;
 /// - `piece` and `fusion_buffer`: so large that the latency is 1/64 of the time on the way; 64 KiB
-///   to 16 MiB, and the buffer holds at least four tensors.
+///   to 16 MiB, and the buffer holds at least four tensors;
+/// - `bytes_in_flight`: two such buffers.
 [[nodiscard]] coordinator_options fit_to(const operation_costs& costs,
                                          coordinator_options options = {});
 
@@ -66,6 +67,7 @@ inline coordinator_options fit_to(const operation_costs& costs, coordinator_opti
   options.fusion_threshold = quotient(costs.latency, 2 * costs.copy_per_byte, 4 * kib, 1024 * kib);
   options.piece = quotient(64 * costs.latency, costs.per_byte, 64 * kib, 16 * 1024 * kib);
   options.fusion_buffer = std::max(options.piece, 4 * options.fusion_threshold);
+  options.bytes_in_flight = 2 * options.fusion_buffer;  // so that one is packed meanwhile
   return options;
 }
 

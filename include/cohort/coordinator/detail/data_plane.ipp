@@ -119,6 +119,13 @@ void basic_execution<Any>::split() {
 }
 
 template <class Any>
+std::size_t basic_execution<Any>::load() const noexcept {
+  if (calls_.size() < 2) return bytes_;
+  const coordinator_options& options = plane_.options_;
+  return std::min(bytes_, static_cast<std::size_t>(options.piece) * options.pieces_in_flight);
+}
+
+template <class Any>
 lane& basic_execution<Any>::new_lane() {
   auto* fresh = new lane(*this);
   fresh->verb = is_join ? "join" : protocol::name_of(tasks.front()->kind).data();
@@ -708,9 +715,13 @@ void basic_data_plane<Any>::run() {
   running_ = true;
   while (!waiting_.empty() && queue_.ready()) {
     execution& next = *waiting_.front();
+    // Whoever is oldest on all ranks starts, so a rank that holds others back stops nobody.
+    next.load_ = next.load();
+    if (under_way_ != 0 && bytes_under_way_ + next.load_ > options_.bytes_in_flight) break;
     waiting_.pop_front();
     const auto started = queue_.next();
     ++under_way_;
+    bytes_under_way_ += next.load_;
     try {
       next.start(started.slot);
       if (next.calls_.size() > 1 && next.next_call_ == next.calls_.size()) {
@@ -729,6 +740,7 @@ void basic_data_plane<Any>::run() {
 template <class Any>
 void basic_data_plane<Any>::done(execution& what) {
   --under_way_;
+  bytes_under_way_ -= what.load_;
   if (what.failed_) {
     owner_.data_failed(what, what.failed_);
   } else {
@@ -757,6 +769,7 @@ void basic_data_plane<Any>::give_up(bool all, Visit visit) {
     one->given_up_ = true;
     one->started_ = false;
     --under_way_;
+    bytes_under_way_ -= one->load_;
     visit(*one);
   }
   if (found == 0) return;
