@@ -668,6 +668,9 @@ void negotiation<Any>::perform() {
   plane_.traced = timeline_->active();
   if (faulted_) close_by_fault();  // what is elected after it is not started here
   plane_.run();
+  for (const auto& group : groups_) {
+    if (group->plane_.waiting() != 0) group->plane_.run();
+  }
 }
 
 template <class Any>
