@@ -226,7 +226,7 @@ class request_source : public asio::execution_context::service {
   }
   [[nodiscard]] bool only_announced() {
     const guard hold(*this);
-    return pending() == announced_;
+    return pending() == announced_.load(std::memory_order_relaxed);
   }
   progress::park_result park(progress::ready_queue& ready);
   void unpark();
@@ -294,6 +294,10 @@ class request_source : public asio::execution_context::service {
   void fail_everything(std::error_code why, progress::ready_queue& ready);
   void count_in(const request_operation& op) noexcept;
   void count_out(const request_operation& op) noexcept;
+  void count_announced(int by) noexcept {
+    const std::size_t before = announced_.load(std::memory_order_relaxed);
+    announced_.store(before + static_cast<std::size_t>(by), std::memory_order_relaxed);
+  }
   static std::string age_at(const request_operation& op, progress::engine::clock::time_point now);
   static std::string line_about(const request_operation& op,
                                 progress::engine::clock::time_point now);
@@ -333,7 +337,7 @@ class request_source : public asio::execution_context::service {
   std::atomic<std::size_t> pending_{0};  // requests and probes that somebody waits for
   std::atomic<std::size_t> bytes_{0};
   std::atomic<std::size_t> idle_{0};
-  std::size_t announced_ = 0;  // of those pending
+  std::atomic<std::size_t> announced_{0};  // of those pending
   std::unique_ptr<progress::doorbell> bell_;
   std::vector<std::atomic<std::uint32_t>*>
       parked_flags_;  // touched outside laps only with the guard

@@ -139,6 +139,7 @@ class negotiation final : public instance,
   void flush();
   void send(std::size_t index);
   int post_fragment(std::size_t index, MPI_Request& request);
+  void wake_receiver(std::size_t index);
   void has_left(std::size_t index);
   bool sent(control_operation& op);
   void control_failed(control_operation& op);

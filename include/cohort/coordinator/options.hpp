@@ -47,7 +47,7 @@ struct coordinator_options {
   std::uint64_t in_flight = 256;          ///< elected operations that rank 0 has not finished
   std::uint64_t patience = 64;            ///< how often an operation is passed by others
   std::uint64_t poison_capacity = 65536;  ///< failures remembered for ranks that are behind
-  std::uint64_t control_message = 8192;   ///< bytes; longer control messages go in fragments
+  std::uint64_t control_message = 4000;   ///< bytes; longer control messages go in fragments
 
   // Time.
   std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);  ///< zero: none

@@ -114,6 +114,7 @@ inline fusion_plan parse_plan(std::string_view text) {
       if (!seen.insert(*name).second) refuse("'" + *name + "' is there twice");
       plan.back().push_back(std::move(*name));
     }
+    if (plan.back().empty()) plan.pop_back();  // a line of blanks
   }
   return plan;
 }

@@ -132,15 +132,16 @@ constexpr buffer_view<typename V::element_type> flatten(const V& view) {
   for (std::size_t i = 0; i < V::rank(); ++i) {
     const auto extent = static_cast<std::size_t>(view.extent(i));
     count *= extent;
-    if (extent != 1) {
-      dimensions[used++] = {extent, static_cast<std::ptrdiff_t>(view.stride(i))};
-    }
+    if (extent == 1) continue;
+    // By insertion: g++ 12 takes std::sort of so few for an access out of bounds and warns.
+    const auto stride = static_cast<std::ptrdiff_t>(view.stride(i));
+    std::size_t at = used++;
+    for (; at != 0 && stride < dimensions[at - 1].stride; --at) dimensions[at] = dimensions[at - 1];
+    dimensions[at] = {extent, stride};
   }
   if (count == 0 || used == 0) {
     return contiguous_view(view.data_handle(), count);
   }
-  std::sort(dimensions.begin(), dimensions.begin() + used,
-            [](const dimension& a, const dimension& b) { return a.stride < b.stride; });
   std::size_t last = 0;
   for (std::size_t i = 1; i < used; ++i) {
     auto& inner = dimensions[last];

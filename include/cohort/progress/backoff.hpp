@@ -29,7 +29,7 @@ struct engine_options {
   duration nap = std::chrono::microseconds(250);
   duration long_nap = std::chrono::milliseconds(1);  ///< after `long_nap_after` of quiet
   duration long_nap_after = std::chrono::milliseconds(100);
-  /// After `longest_nap_after` of quiet; an upper bound of every nap that no doorbell can end.
+  /// After `longest_nap_after` of quiet; an upper bound of every nap.
   /// Environment: `COHORT_LONGEST_WAIT_US`.
   duration longest_nap = std::chrono::milliseconds(4);
   duration longest_nap_after = std::chrono::seconds(1);
@@ -93,8 +93,9 @@ class backoff {
   }
 
   /// Whether naps are as long already as they get before `long_nap_after`.
-  [[nodiscard]] bool long_quiet(const engine_options& options) const noexcept {
-    return next_ >= std::min(options.nap, options.longest_nap);
+  [[nodiscard]] bool long_quiet(time_point now, const engine_options& options) const noexcept {
+    return next_ >= std::min(options.nap, options.longest_nap) ||
+           quiet(now) >= options.long_nap_after;
   }
 
   /// How long to sleep now; the next answer is longer.

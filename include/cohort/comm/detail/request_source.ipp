@@ -99,7 +99,7 @@ inline errc request_source::usable() const noexcept {
 inline void request_source::count_in(const request_operation& op) noexcept {
   auto& counter = op.idle_ ? idle_ : pending_;
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (op.announced_) ++announced_;
+  if (op.announced_) count_announced(1);
   if (op.parts_ == 1) {
     bytes_.store(bytes_.load(std::memory_order_relaxed) + op.bytes, std::memory_order_relaxed);
   }
@@ -108,7 +108,7 @@ inline void request_source::count_in(const request_operation& op) noexcept {
 inline void request_source::count_out(const request_operation& op) noexcept {
   auto& counter = op.idle_ ? idle_ : pending_;
   counter.store(counter.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
-  if (op.announced_) --announced_;
+  if (op.announced_) count_announced(-1);
   if (op.parts_ == 0) {
     bytes_.store(bytes_.load(std::memory_order_relaxed) - op.bytes, std::memory_order_relaxed);
   }
@@ -205,7 +205,8 @@ inline void request_source::set_idle(request_operation& op, bool idle) noexcept 
     auto& to = op.idle_ ? pending_ : idle_;
     from.store(from.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     to.store(to.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    idle ? --announced_ : ++announced_;
+    if (!idle) count_announced(1);
+    if (op.announced_) count_announced(-1);
   }
   op.idle_ = idle;
   op.announced_ = !idle;
@@ -480,7 +481,7 @@ inline void request_source::abandon() {
   }
   pending_.store(0, std::memory_order_relaxed);
   idle_.store(0, std::memory_order_relaxed);
-  announced_ = 0;
+  announced_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
 }
 
@@ -507,7 +508,8 @@ inline void request_source::fail_everything(std::error_code why, progress::ready
 // The sender posts, makes sure the message has left, fences and reads the flag; the receiver sets
 // the flag, fences and looks once more. At least one of the two sees the other.
 inline progress::park_result request_source::park(progress::ready_queue& ready) {
-  if (idle() == 0 && announced_ == 0) return progress::park_result::nothing;
+  if (idle() == 0 && announced_.load(std::memory_order_relaxed) == 0)
+    return progress::park_result::nothing;
   const bool rings = may_park_ && bell_ != nullptr;
   if (!begin_lap(ready)) return progress::park_result::busy;
   if (rings) {

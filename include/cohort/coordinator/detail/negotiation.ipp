@@ -387,6 +387,10 @@ int negotiation<Any>::repost_receive(control_operation& op) {
 
 template <class Any>
 bool negotiation<Any>::received(control_operation& op) {
+  if (broken_) {  // the node knows of tasks that have ended
+    check_released();
+    return false;
+  }
   edge& from = edges_[op.edge_];
   int count = 0;
   MPI_Get_count(&op.status, MPI_BYTE, &count);
@@ -504,6 +508,7 @@ void negotiation<Any>::post_out(std::size_t index) {
       op->peer = to.rank;
       ++control_operations_;
       source_.add(request, *op);
+      wake_receiver(index);  // for without it a longer message does not leave
       return;
     }
     has_left(index);
@@ -527,19 +532,24 @@ int negotiation<Any>::post_fragment(std::size_t index, MPI_Request& request) {
   return rc;
 }
 
-/// MPI has taken a fragment: the receiver may have to be woken.
+template <class Any>
+void negotiation<Any>::wake_receiver(std::size_t index) {
+  if (const auto& bells = control_.state()->bells) {
+    bells->announce(control_.state()->bell_rank(edges_[index].rank));
+  }
+}
+
+/// MPI has taken a fragment.
 template <class Any>
 void negotiation<Any>::has_left(std::size_t index) {
-  edge& to = edges_[index];
-  if (const auto& bells = control_.state()->bells) {
-    bells->announce(control_.state()->bell_rank(to.rank));
-  }
-  to.sending = to.sent < to.out.size();
+  wake_receiver(index);
+  edges_[index].sending = edges_[index].sent < edges_[index].out.size();
 }
 
 template <class Any>
 bool negotiation<Any>::sent(control_operation& op) {
   if (broken_) {
+    wake_receiver(op.edge_);
     edges_[op.edge_].sending = false;
     return false;
   }
@@ -605,9 +615,7 @@ void negotiation<Any>::tell_broken() {
       ++control_operations_;
       source_.add(request, *op);
     }
-    if (const auto& bells = control_.state()->bells) {
-      bells->announce(control_.state()->bell_rank(to.rank));
-    }
+    wake_receiver(i);
   }
 }
 
@@ -966,7 +974,7 @@ void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
 
 template <class Any>
 void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
-  if (faulted_) return end_by_fault(what, false);
+  if (faulted_ || broken_) return end_by_fault(what, false);
   const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
   const std::string text = "rank " + std::to_string(rank_) + ": " + std::string(verb) + " #" +
                            std::to_string(what.log_count) + ": " + why.message();
@@ -1192,7 +1200,9 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
   }
   releasing_ = true;
   for (const edge& one : edges_) {
-    if (one.receive != nullptr) source_.cancel(*one.receive);
+    if (one.receive == nullptr) continue;
+    source_.set_idle(*one.receive, false);
+    source_.cancel(*one.receive);
   }
   check_released();
 }
@@ -1462,7 +1472,8 @@ void negotiation<Any>::make_set(creation& one) {
   // Not over the communicator of the control messages: Open MPI sends its own with the tag given
   // here, and a posted control receive would take them.
   const mpi::comm_ref over(slots_.native());
-  mpi::comm data = over.create(over.group().include(one.members), static_cast<int>(one.id % 32768));
+  mpi::comm data =
+      over.create(over.group().include(one.members), 1 + static_cast<int>(one.id % 32767));
   mpi::comm exchange = data.dup();
   mpi::comm slot = data.dup();
   mpi::comm other_slot = data.dup();
@@ -1528,6 +1539,9 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   timeline_->flush();
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   watch_fault(at);
+  for (std::size_t i = 0; i < edges_.size(); ++i) {
+    if (edges_[i].sending) wake_receiver(i);
+  }
   if (!ready_ || broken_ || closed_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
@@ -1680,6 +1694,7 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   copy->others = one.others;
   copy->sizes = one.sizes;
   copy->row_bytes = one.row_bytes;
+  copy->made = one.made;
   copy->name = one.name;
   copy->epoch = one.epoch;
   if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;

@@ -303,7 +303,7 @@ inline void engine::end_of_lap() {
     return again();
   }
   beside_others_ = false;
-  if (backoff_.long_quiet(options_) && nap_until_rung()) return;
+  if (backoff_.long_quiet(coarse_now(), options_) && nap_until_rung()) return;
   nap(true);
 }
 
@@ -314,6 +314,7 @@ inline bool engine::sleep_without_work() {
   if (parked == park_result::nothing) return false;
   if (parked != park_result::quiet) {
     if (parked == park_result::busy) {
+      ++events_;
       again();
     } else if (events_ != seen_events_) {
       seen_events_ = events_;
@@ -359,6 +360,7 @@ inline bool engine::nap_until_rung() {
   }
   const park_result parked = park();
   if (parked == park_result::busy) {
+    ++events_;
     again();
     return true;
   }
@@ -366,7 +368,7 @@ inline bool engine::nap_until_rung() {
   was_parked_ = true;
   wake_up_->arm();
   parks_.add(1);
-  nap(true, tick_period);
+  nap(true, options_.longest_nap);
   return true;
 }
 
