@@ -25,6 +25,14 @@ using cohort_test::has;
 using cohort_test::works;
 namespace op = cohort::op;
 
+/// Without faults the next coordinator of the ranks works.
+asio::awaitable<void> works_again(cohort::communicator world) {
+  faults::reset();
+  cohort::coordinator next(world);
+  co_await works(next, "after");
+  co_await next.shutdown();
+}
+
 }  // namespace
 
 TEST_CASE("a data operation that fails on one rank ends the coordinator on all",
@@ -74,10 +82,7 @@ TEST_CASE("a data operation that fails on one rank ends the coordinator on all",
     co_await check(coord.barrier());
     CHECK(coord.pending().empty());
     co_await coord.shutdown();
-    faults::reset();
-    cohort::coordinator next(world);
-    co_await works(next, "after");
-    co_await next.shutdown();
+    co_await works_again(world);
   });
 }
 
@@ -112,10 +117,7 @@ TEST_CASE("a data operation that fails on all ranks", "[coordinator][failures]")
     const auto later = co_await caught<cohort::data_error>(coord.barrier());
     CHECK(later);
     co_await coord.shutdown();
-    faults::reset();
-    cohort::coordinator next(world);
-    co_await works(next, "after");
-    co_await next.shutdown();
+    co_await works_again(world);
   });
 }
 
@@ -182,10 +184,7 @@ TEST_CASE("a data operation that others have posted already ends on all ranks",
     }
     CHECK(coord.pending().empty());
     co_await coord.shutdown();
-    faults::reset();
-    cohort::coordinator next(world);
-    co_await works(next, "after");
-    co_await next.shutdown();
+    co_await works_again(world);
   });
 }
 
@@ -212,10 +211,7 @@ TEST_CASE("buffers are the callers' again only when every rank has closed",
     REQUIRE(problem);
     if (world.rank() == 0) CHECK(std::chrono::steady_clock::now() - begun > 600ms);
     co_await coord.shutdown();
-    faults::reset();
-    cohort::coordinator next(world);
-    co_await works(next, "after");
-    co_await next.shutdown();
+    co_await works_again(world);
   });
 }
 
@@ -251,10 +247,7 @@ TEST_CASE("a start of a persistent group that others have posted already",
     const auto later = co_await caught<cohort::data_error>(group.start());
     CHECK(later);
     co_await coord.shutdown();
-    faults::reset();
-    cohort::coordinator next(world);
-    co_await works(next, "after");
-    co_await next.shutdown();
+    co_await works_again(world);
   });
 }
 
@@ -290,10 +283,7 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
     CHECK(later);
     co_await coord.shutdown();
     CHECK(std::chrono::steady_clock::now() - begun < 10s);
-    faults::reset();
-    cohort::coordinator next(world);
-    co_await works(next, "after");
-    co_await next.shutdown();
+    co_await works_again(world);
   });
 }
 

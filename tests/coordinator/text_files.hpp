@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -21,9 +21,8 @@ namespace cohort_test {
 class scratch_file {
  public:
   explicit scratch_file(std::string_view name) {
-    const char* base = std::getenv("TMPDIR");
-    path_ = std::string(base != nullptr ? base : "/tmp") + "/cohort-" + std::string(name) + "-" +
-            std::to_string(::getpid());
+    const auto file = "cohort-" + std::string(name) + "-" + std::to_string(::getpid());
+    path_ = (std::filesystem::temp_directory_path() / file).string();
   }
   ~scratch_file() { static_cast<void>(std::remove(path_.c_str())); }
   scratch_file(const scratch_file&) = delete;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -25,6 +26,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #ifdef __GLIBC__
@@ -43,29 +45,26 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A folder that goes away with everything in it that the test names.
+/// An empty folder of this process, which goes away with everything in it.
 class folder {
  public:
-  folder() {
-    const char* base = std::getenv("TMPDIR");
-    path_ = std::string(base != nullptr ? base : "/tmp") + "/cohort-timeline-XXXXXX";
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
+  folder()
+      : path_(std::filesystem::temp_directory_path() /
+              ("cohort-timeline-" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(path_);
+    REQUIRE(std::filesystem::create_directory(path_));
   }
   ~folder() {
-    for (const std::string& file : files_) std::remove(file.c_str());
-    ::rmdir(path_.c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
   }
   folder(const folder&) = delete;
   folder& operator=(const folder&) = delete;
 
-  std::string operator/(const std::string& name) {
-    files_.push_back(path_ + "/" + name);
-    return files_.back();
-  }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
  private:
-  std::string path_;
-  std::vector<std::string> files_;
+  std::filesystem::path path_;
 };
 
 std::string content(const std::string& path) {
@@ -143,7 +142,7 @@ TEST_CASE("the rank comes before the extension unless it is the only one") {
   CHECK(timeline_path("trace.json", 3, 4) == "trace.3.json");
   CHECK(timeline_path("trace.json", 0, 1) == "trace.json");
   CHECK(timeline_path("trace", 3, 4) == "trace.3");
-  CHECK(timeline_path("/tmp/run.d/trace", 12, 16) == "/tmp/run.d/trace.12");
+  CHECK(timeline_path("runs/run.d/trace", 12, 16) == "runs/run.d/trace.12");
   CHECK(timeline_path("run.d/a.b.json", 1, 2) == "run.d/a.b.1.json");
   CHECK(timeline_path("run.d/.hidden", 1, 2) == "run.d/.hidden.1");
   CHECK(timeline_path("", 1, 2) == ".1");

@@ -21,6 +21,12 @@
 
 namespace cohort {
 
+namespace coordination {
+template <protocol::op_kind>
+struct bundle_body;
+struct bundle_gather_body;
+}  // namespace coordination
+
 /// A tensor as plans are made from it.
 struct named_size {
   std::string name;
@@ -83,8 +89,8 @@ class bundle {
 
  private:
   template <coordination::op_kind Kind>
-  friend struct coordination_bundle_body;
-  friend struct coordination_gather_body;
+  friend struct coordination::bundle_body;
+  friend struct coordination::bundle_gather_body;
   struct member {
     std::string name;
     coordination::tensor what;
@@ -121,7 +127,7 @@ class gathered_bundle {
   }
 
  private:
-  friend struct coordination_gather_body;
+  friend struct coordination::bundle_gather_body;
   struct piece {
     std::size_t offset = 0;
     std::size_t bytes = 0;

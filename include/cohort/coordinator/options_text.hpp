@@ -66,12 +66,10 @@ inline coordinator_options parse_options(std::string_view text, coordinator_opti
   bool packs = false;
   std::string plan;  // with as many lines as the text, so that its errors name the right one
   for (std::size_t number = 1; !text.empty(); ++number) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    std::string_view line = coordination::detail::take_line(text);
     const auto refuse = [number](const std::string& why) {
-      throw error(errc::invalid_argument, "options, line " + std::to_string(number) + ": " + why);
+      throw coordination::detail::bad_line("options", number, why);
     };
-    if (line.ends_with('\r')) line.remove_suffix(1);
     const auto once = [&](std::size_t index, std::string_view name) {
       if (seen[index]) refuse(std::string(name) + " is there twice");
       seen[index] = true;
@@ -80,6 +78,7 @@ inline coordinator_options parse_options(std::string_view text, coordinator_opti
       line = {};
     } else if (line.starts_with("pack=")) {
       if (line.size() == 5) refuse("an empty pack");
+      if (line[5] != '"') refuse("a pack that is not names in quotes");
       plan += line.substr(5);
       packs = true;
       line = {};

@@ -4,7 +4,7 @@
 
 /// \file Tensors that are reduced together again and again: started without negotiation.
 
-#include <cohort/coordinator/detail/verbs.hpp>
+#include <cohort/coordinator/detail/bundle_verbs.hpp>
 
 #include <memory>
 #include <source_location>
@@ -16,8 +16,8 @@ namespace coordination {
 
 /// `Group` is persistent_group, which is declared after this.
 template <class Group>
-struct add_group_body : coordination_bundle_body<op_kind::all_reduce> {
-  using base = coordination_bundle_body<op_kind::all_reduce>;
+struct add_group_body : bundle_body<op_kind::all_reduce> {
+  using base = bundle_body<op_kind::all_reduce>;
   using signature = void(std::exception_ptr, Group);
   using base::base;
 

@@ -95,12 +95,10 @@ inline fusion_plan parse_plan(std::string_view text) {
   fusion_plan plan;
   std::unordered_set<std::string> seen;
   for (std::size_t line = 1; !text.empty(); ++line) {
-    std::string_view rest = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(rest.size() + 1, text.size()));
+    std::string_view rest = coordination::detail::take_line(text);
     const auto refuse = [line](const std::string& why) {
-      throw error(errc::invalid_argument, "plan, line " + std::to_string(line) + ": " + why);
+      throw coordination::detail::bad_line("plan", line, why);
     };
-    if (rest.ends_with('\r')) rest.remove_suffix(1);
     if (rest.empty() || rest.starts_with('#')) continue;
     plan.emplace_back();
     for (bool first = true; !rest.empty(); first = false) {

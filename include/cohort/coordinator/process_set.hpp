@@ -4,6 +4,8 @@
 
 /// \file Named operations among some ranks.
 
+#include <cohort/coordinator/detail/bundle_verbs.hpp>
+#include <cohort/coordinator/detail/set_verbs.hpp>
 #include <cohort/coordinator/detail/verbs.hpp>
 #include <cohort/coordinator/persistent_group.hpp>
 
@@ -227,7 +229,7 @@ class process_set {
                           std::source_location where = std::source_location::current()) const {
     constexpr auto code = coordination::is_known_reduction<Op>;
     static_assert(code, "a bundle takes the reductions of cohort::op, not one of your own");
-    return start(coordination_bundle_body<coordination::op_kind::all_reduce>(
+    return start(coordination::bundle_body<coordination::op_kind::all_reduce>(
                      std::move(members), options, coordination::code_of<Op>(), -1, where),
                  token);
   }
@@ -246,7 +248,7 @@ class process_set {
                       std::source_location where = std::source_location::current()) const {
     static_assert(coordination::is_known_reduction<Op>,
                   "a bundle takes the reductions of cohort::op, not one of your own");
-    return start(coordination_bundle_body<coordination::op_kind::reduce>(
+    return start(coordination::bundle_body<coordination::op_kind::reduce>(
                      std::move(members), options, coordination::code_of<Op>(), root, where),
                  token);
   }
@@ -260,7 +262,7 @@ class process_set {
   template <class Token = default_token>
   auto grouped_broadcast(bundle members, int root, Token&& token = Token(),
                          std::source_location where = std::source_location::current()) const {
-    return start(coordination_bundle_body<coordination::op_kind::broadcast>(
+    return start(coordination::bundle_body<coordination::op_kind::broadcast>(
                      std::move(members), call_options(), coordination::reduction_code::no_reduction,
                      root, where),
                  token);
@@ -272,7 +274,7 @@ class process_set {
   template <class Token = default_token>
   auto grouped_all_gather(const bundle& members, Token&& token = Token(),
                           std::source_location where = std::source_location::current()) const {
-    return start(coordination_gather_body(members, call_options(), where), token);
+    return start(coordination::bundle_gather_body(members, call_options(), where), token);
   }
 
   /// A group of tensors that can be started without negotiation, see \ref persistent_group.

@@ -6,6 +6,7 @@
 
 #include <cohort/core/error.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -67,6 +68,21 @@ inline constexpr std::size_t longest_text = std::size_t{64} << 20U;
     i += 2;
   }
   return std::nullopt;
+}
+
+/// Takes the first line from a text, without its end.
+[[nodiscard]] inline std::string_view take_line(std::string_view& text) {
+  std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+/// For bad lines of a text that is `what`.
+[[nodiscard]] inline error bad_line(std::string_view what, std::size_t number,
+                                    const std::string& why) {
+  return error(errc::invalid_argument,
+               std::string(what) + ", line " + std::to_string(number) + ": " + why);
 }
 
 struct close_file {
