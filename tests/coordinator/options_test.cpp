@@ -97,8 +97,8 @@ TEST_CASE("a text that is no options is refused with the place", "[coordinator][
   CHECK(has(refused("\npack=\"a\" \"b"), "line 2: not a name in quotes"));
   CHECK(has(refused("pack=\"a\"\npack=\"a\""), "line 2: 'a' is there twice"));
   CHECK(has(refused("pack=\"a\"\npack="), "line 2: an empty pack"));
-  CHECK(has(refused("pack=\"a\"\npack=#b"), "line 2: a pack that is not names in quotes"));
-  CHECK(has(refused("pack= "), "line 1: a pack that is not names in quotes"));
+  CHECK(has(refused("pack=\"a\"\npack=#b"), "line 2: not a name in quotes"));
+  CHECK(has(refused("pack= "), "line 1: not a name in quotes"));
   CHECK(has(refused("pack=a"), "line 1: not a name in quotes"));
 }
 

@@ -78,7 +78,7 @@ inline coordinator_options parse_options(std::string_view text, coordinator_opti
       line = {};
     } else if (line.starts_with("pack=")) {
       if (line.size() == 5) refuse("an empty pack");
-      if (line[5] != '"') refuse("a pack that is not names in quotes");
+      if (line[5] != '"') refuse("not a name in quotes");
       plan += line.substr(5);
       packs = true;
       line = {};
