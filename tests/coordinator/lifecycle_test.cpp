@@ -471,3 +471,26 @@ TEST_CASE("statistics count what has been done", "[coordinator][lifecycle]") {
     }
   });
 }
+
+TEST_CASE("of a long burst the beginning is told while the rest is named",
+          "[coordinator][lifecycle]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator_options options;
+    options.fusion_buffer = 4096;
+    cohort::coordinator coord(world, options);
+    co_await works(coord, "open");
+    std::vector<std::vector<float>> data(16, std::vector<float>(256, 1));
+    std::vector<cohort::future<void>> all;
+    const auto before = coord.stats().messages_sent;
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      all.push_back(coord.all_reduce("t" + std::to_string(i), data[i], op::sum, as_future));
+      // No handler has run meanwhile. The root has nobody to tell before others have submitted.
+      const auto sent = coord.stats().messages_sent - before;
+      if (i < 3 || coord.rank() == 0) CHECK(sent == 0);
+      if (i == 3 && coord.rank() != 0) CHECK(sent == 1);
+    }
+    co_await cohort::when_all(std::move(all));
+    for (const auto& each : data) CHECK(each.back() == static_cast<float>(coord.size()));
+    co_await coord.shutdown();
+  });
+}

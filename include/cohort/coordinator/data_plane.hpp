@@ -162,7 +162,7 @@ class basic_execution {
   void post_sized(lane& on, MPI_Comm where);
   void post_messages(lane& on, MPI_Comm where, std::byte* out, std::span<const std::size_t> come);
   void add(lane& on, int return_code, const MPI_Request& request);
-  bool give_to_backend(lane& on, const comm::collective_call& what);
+  bool give_to_backend(lane& on, comm::collective_call what, MPI_Comm where);
   lane& new_lane();
   /// The requests of a lane are complete. True if it goes on.
   bool step(lane& on);

@@ -228,6 +228,7 @@ class negotiation final : public instance,
   protocol::stall_report last_report_;
   bool has_report_ = false;
   std::size_t deadlines_ = 0;
+  std::uint64_t unsent_ = 0;   // bytes submitted since the last look
   std::size_t completed_ = 0;  // tasks, ever
   clock::time_point warned_{};
   clock::time_point last_tick_{};

@@ -195,8 +195,10 @@ void basic_execution<Any>::start(std::uint32_t slot) {
 }
 
 template <class Any>
-bool basic_execution<Any>::give_to_backend(lane& on, const comm::collective_call& what) {
-  if (plane_.backend_ == nullptr || !plane_.backend_->takes(what)) return false;
+bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what, MPI_Comm where) {
+  if (plane_.backend_ == nullptr) return false;
+  what.order = where == plane_.shared_ ? 0 : 1 + slot_;
+  if (!plane_.backend_->takes(what)) return false;
   on.waits_for_turn_ = true;  // without a request, and not at its end
   plane_.backend_->start(what, comm::backend_completion(plane_.state_->engine, on));
   return true;
@@ -291,7 +293,7 @@ void basic_execution<Any>::post_call(lane& on, MPI_Comm where) {
     const MPI_Datatype type = head.kernels->type();
     const comm::collective_call given{
         comm::collective::all_reduce, in, out, count, type, head.operation, 0};
-    if (give_to_backend(on, given)) return;
+    if (give_to_backend(on, given, where)) return;
     add(on,
         mpi::post::iallreduce(in, out, static_cast<MPI_Count>(count), type, head.operation, where,
                               &request),
@@ -300,7 +302,7 @@ void basic_execution<Any>::post_call(lane& on, MPI_Comm where) {
     const int root = tasks.front()->root;
     const comm::collective_call given{
         comm::collective::broadcast, MPI_IN_PLACE, out, count, MPI_BYTE, MPI_OP_NULL, root};
-    if (give_to_backend(on, given)) return;
+    if (give_to_backend(on, given, where)) return;
     add(on, mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
         request);
   }
@@ -410,7 +412,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
   std::size_t bytes = what.count * size;
   switch (only.kind) {
     case op_kind::barrier:
-      if (give_to_backend(on, given)) return;
+      if (give_to_backend(on, given, where)) return;
       rc = MPI_Ibarrier(where, &request);
       break;
     case op_kind::reduce: {
@@ -431,7 +433,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       given.count = what.count;
       given.type = type;
       given.op = what.operation;
-      if (give_to_backend(on, given)) return;
+      if (give_to_backend(on, given, where)) return;
       rc = mpi::post::ireduce(in, out, static_cast<MPI_Count>(what.count), type, what.operation,
                               only.root, where, &request);
       break;
@@ -460,7 +462,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
         given.count = static_cast<std::size_t>(only.sizes.front());
         given.type = type;
         given.op = what.operation;
-        if (give_to_backend(on, given)) return;
+        if (give_to_backend(on, given, where)) return;
         rc = mpi::post::ireduce_scatter_block(in, out, static_cast<MPI_Count>(only.sizes.front()),
                                               type, what.operation, where, &request);
       } else {
@@ -481,7 +483,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       given.in = in;
       given.out = out;
       given.count = bytes;
-      if (give_to_backend(on, given)) return;
+      if (give_to_backend(on, given, where)) return;
       const mpi::layout block = layout_of(in, bytes);
       rc = mpi::post::igather(in, block.count(), block.type(), out, block.count(), block.type(),
                               only.root, where, &request);
@@ -493,7 +495,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       given.in = in;
       given.out = out;
       given.count = bytes;
-      if (give_to_backend(on, given)) return;
+      if (give_to_backend(on, given, where)) return;
       const mpi::layout block = layout_of(in, bytes);
       rc = mpi::post::iscatter(in, block.count(), block.type(), out, block.count(), block.type(),
                                only.root, where, &request);

@@ -444,6 +444,7 @@ void negotiation<Any>::take(int from, std::span<const std::byte> message) {
 // as one message, so deciding at once separates nothing that could have shared a pack.
 template <class Any>
 void negotiation<Any>::advance() {
+  unsent_ = 0;
   if (done_ != 0) node_.finished(std::exchange(done_, 0));
   node_.decide();
   flush();
@@ -1078,6 +1079,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
         if (!ready_) return;
         source_.at_next_look(*this);
         stay_awake();
+        unsent_ += sig.bytes();
       } else if (result.status == protocol::submission_status::failed) {
         one.fail(error_of(name, protocol::name_of(sig.kind), *result.why, protocol::action{}));
         complete(one);
@@ -1092,6 +1094,8 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
       complete(one);
       return;
     }
+    // What fills a pack is told at once: of a long burst the beginning moves while the rest is named.
+    if (unsent_ >= options_.fusion_buffer) at_look();
   }
   engine_.started();
 }
@@ -1245,7 +1249,7 @@ void negotiation<Any>::group_elected(task& own) {
   }
   group.name_ = own.name;
   group.plane_.open(*control_.state(), rank_, size_, group.comm_.native(),
-                    std::vector<MPI_Comm>{group.comm_.native()}, backend_.get());
+                    std::vector<MPI_Comm>{group.comm_.native()}, nullptr);
 }
 
 template <class Any>
@@ -1482,7 +1486,7 @@ void negotiation<Any>::make_set(creation& one) {
   coordinator_options options = options_;
   options.timeline.clear();
   options.frozen_plan.clear();
-  auto made = std::make_shared<negotiation>(control, options, backend_);
+  auto made = std::make_shared<negotiation>(control, options, nullptr);
   made->members_ = one.members;
   made->timeline_ = timeline_;
   made->set_ = static_cast<std::uint32_t>(one.id);
