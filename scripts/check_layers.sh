@@ -23,6 +23,7 @@ BEGIN {
   below["comm"]        = "mpi progress"
   below["collectives"] = "comm"
   below["p2p"]         = "comm"
+  below["shm"]         = "collectives"
   below["coordinator"] = "collectives p2p protocol"
   below["testing"]     = "progress"
   for (layer in below) close_over(layer, layer)

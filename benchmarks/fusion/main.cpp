@@ -14,6 +14,7 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/rethrow.hpp>
+#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -97,7 +98,7 @@ asio::awaitable<void> fuse(cohort::communicator world, bench::core_distance& dis
   constexpr std::size_t number = 1000;
   tensor_set tensors(number, std::vector<float>(1024));
   const auto names = make_names(number);
-  const cohort::coordinator coord(world);
+  cohort::coordinator coord(world);
   co_await coord.barrier();
   const MPI_Comm comm = world.native();
   contest race(world, distance);
@@ -181,6 +182,29 @@ asio::awaitable<void> fuse(cohort::communicator world, bench::core_distance& dis
         static_cast<unsigned long long>(after.bytes_sent - before.bytes_sent));
   }
   co_await coord.shutdown();
+
+  // The same through shared memory; a coordinator of its own, when the other is gone.
+  cohort::coordinator sharing(world, co_await cohort::shm::make_backend(world));
+  co_await sharing.barrier();
+  const auto at_best = [&](std::size_t kib) {
+    const raw_mpi::pack_policy policy{kib * 1024, 0};
+    return competitor{"packs by hand, " + text_of(policy),
+                      [=, &tensors] { return ready(raw_mpi::packed(comm, tensors, policy)); }};
+  };
+  fill(1);
+  co_await with_cohort::callbacks(sharing, tensors, names);
+  check("shared memory");
+  fill(0);
+  const std::vector<competitor> shared{
+      final[0],
+      {"named, callbacks, shared memory",
+       [&] { return with_cohort::callbacks(sharing, tensors, names); }},
+      {"named, futures, shared memory",
+       [&] { return with_cohort::futures(sharing, tensors, names); }},
+      at_best(256),
+      at_best(1024)};
+  race.report("through shared memory", shared, co_await race.run(shared, turns), 1000, "us");
+  co_await sharing.shutdown();
 }
 
 /// What the coordinator itself costs, for each tensor, over a backend that does nothing.

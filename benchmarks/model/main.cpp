@@ -14,6 +14,7 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/rethrow.hpp>
+#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -80,13 +81,51 @@ void report(const std::vector<competitor>& all, const std::vector<std::vector<do
   }
 }
 
+/// Does each sum everything once?
+asio::awaitable<void> check(const std::vector<competitor>& all, model& gradients, int ranks) {
+  const auto fill = [&](float with) {
+    for (gradient& one : gradients) std::fill(one.values.begin(), one.values.end(), with);
+  };
+  fill(1);
+  for (const competitor& each : all) {
+    co_await each.run();
+    for (gradient& one : gradients) {
+      for (float& value : one.values) {
+        if (value != static_cast<float>(ranks)) throw std::runtime_error(each.name);
+        value = 1;
+      }
+    }
+  }
+  fill(0);
+}
+
+/// Each takes its turn, `turns` times; the order rotates. Rank 0 reports.
+asio::awaitable<void> contest(cohort::communicator world, bench::core_distance& distance, int turns,
+                              const std::vector<competitor>& all) {
+  std::vector<std::vector<double>> times(all.size());
+  std::vector<bool> far;
+  for (int turn = -1; turn < turns; ++turn) {  // one to warm up
+    co_await cohort::barrier(world);
+    const double round_trip = distance.round_trip();
+    if (turn >= 0) far.push_back(round_trip > 200);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t who = (i + far.size()) % all.size();
+      co_await cohort::barrier(world);
+      MPI_Barrier(world.native());
+      const double time = co_await all[who].run();
+      if (turn >= 0) times[who].push_back(time);
+    }
+  }
+  if (world.rank() == 0) report(all, times, far);
+}
+
 asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& distance,
                               int turns) {
   model gradients = resnet50();
   std::size_t values = 0;
   for (const gradient& each : gradients) values += each.values.size();
   if (gradients.size() != 161 || values != 25'557'032) throw std::logic_error("not ResNet-50");
-  const cohort::coordinator coord(world);
+  cohort::coordinator coord(world);
   co_await coord.barrier();
 
   const MPI_Comm comm = world.native();
@@ -113,34 +152,24 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   all.push_back(
       {"fuse below 256 KiB, rest in 1 MiB, blocking", by_hand({256 * kib, 1024 * kib, 0})});
 
-  // Does each sum everything once?
-  for (const competitor& each : all) {
-    co_await each.run();
-    for (gradient& one : gradients) {
-      for (float& value : one.values) {
-        if (value != static_cast<float>(world.size())) throw std::runtime_error(each.name);
-        value = 1;
-      }
-    }
-  }
-  for (gradient& one : gradients) std::fill(one.values.begin(), one.values.end(), 0.0F);
-
-  std::vector<std::vector<double>> times(all.size());
-  std::vector<bool> far;
-  for (int turn = -1; turn < turns; ++turn) {  // one to warm up
-    co_await cohort::barrier(world);
-    const double round_trip = distance.round_trip();
-    if (turn >= 0) far.push_back(round_trip > 200);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::size_t who = (i + far.size()) % all.size();
-      co_await cohort::barrier(world);
-      MPI_Barrier(comm);
-      const double time = co_await all[who].run();
-      if (turn >= 0) times[who].push_back(time);
-    }
-  }
-  if (world.rank() == 0) report(all, times, far);
+  co_await check(all, gradients, world.size());
+  co_await contest(world, distance, turns, all);
   co_await coord.shutdown();
+
+  // The same through shared memory; a coordinator of its own, when the other is gone.
+  cohort::coordinator sharing(world, co_await cohort::shm::make_backend(world));
+  co_await sharing.barrier();
+  std::vector<competitor> shared;
+  for (const competitor& each : all) {
+    if (each.name.find("named") == std::string::npos) shared.push_back(each);
+  }
+  shared.push_back({"named, callbacks, shared memory",
+                    [&] { return with_cohort::callbacks(sharing, gradients); }});
+  shared.push_back(
+      {"named, futures, shared memory", [&] { return with_cohort::futures(sharing, gradients); }});
+  co_await check(shared, gradients, world.size());
+  co_await contest(world, distance, turns, shared);
+  co_await sharing.shutdown();
 }
 
 }  // namespace

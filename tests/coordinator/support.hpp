@@ -58,12 +58,6 @@ asio::awaitable<std::optional<E>> caught(asio::awaitable<void> work) {
   co_return std::nullopt;
 }
 
-/// Lets the loop run for a while.
-inline asio::awaitable<void> pause(std::chrono::nanoseconds time) {
-  asio::steady_timer timer(co_await asio::this_coro::executor, time);
-  co_await timer.async_wait(asio::use_awaitable);
-}
-
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }

@@ -8,6 +8,8 @@
 #include <cohort/mpi/lock.hpp>
 #include <cohort/p2p/wait.hpp>
 
+#include <chrono>
+
 #include "support/run.hpp"
 
 namespace cohort_test {
@@ -30,6 +32,12 @@ inline asio::awaitable<void> meet(cohort::communicator world) {
     MPI_Ibarrier(world.native(), &request);
   }
   co_await cohort::wait(world, request);
+}
+
+/// Lets the loop run for a while.
+inline asio::awaitable<void> pause(std::chrono::nanoseconds time) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, time);
+  co_await timer.async_wait(asio::use_awaitable);
 }
 
 /// The ranks beside this one in a ring.

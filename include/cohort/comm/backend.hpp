@@ -39,6 +39,9 @@ struct collective_call {
   MPI_Datatype type;
   MPI_Op op;  ///< MPI_OP_NULL where nothing is reduced
   int root;   ///< 0 where there is none
+  /// Calls of one order come one after the other, in the same order on all ranks; calls of
+  /// different orders may cross. A communicator's own verbs are of order 0.
+  std::uint32_t order = 0;
 };
 
 /// Ends one operation that a backend has taken, from any thread, exactly once.

@@ -4,6 +4,7 @@
 /// \file
 /// Who can be rung how: addresses of all ranks, and a page of flags shared by the ranks of a node.
 
+#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/comm.hpp>
 
@@ -64,7 +65,6 @@ class doorbells {
   };
   static constexpr std::size_t line = 64;  // a flag per cache line
 
-  static std::uint64_t host_id();
   static std::uint32_t own_address();
   void map_flags(const mpi::comm_ref& over);
   [[nodiscard]] flag* flag_of(int rank) const noexcept;
@@ -92,7 +92,7 @@ inline doorbells::doorbells(request_source& source, const mpi::comm_ref& over)
         log::level::warning,
         std::string("no doorbell, so idle engines will look now and then: ") + no_socket.what());
   }
-  mine.host = host_id();
+  mine.host = process::host_id();
   entries_.resize(static_cast<std::size_t>(over.size()));
   {
     const mpi::lock calls;
@@ -163,21 +163,6 @@ inline void doorbells::map_flags(const mpi::comm_ref& over) {
     ::munmap(page_, page_bytes_);
     page_ = nullptr;
   }
-}
-
-inline std::uint64_t doorbells::host_id() {
-  // The boot id tells machines apart that have the same name, the name tells containers apart.
-  std::array<char, 256> name{};
-  std::string text;
-  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
-    text.assign(name.data(), std::fread(name.data(), 1, name.size(), file));
-    std::fclose(file);
-    name = {};
-  }
-  if (::gethostname(name.data(), name.size() - 1) == 0) text += name.data();
-  std::uint64_t hash = 1469598103934665603U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return hash;
 }
 
 inline std::uint32_t doorbells::own_address() {

@@ -1,0 +1,89 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Collectives of the ranks of one node through memory that they share.
+
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/broadcast.hpp>
+#include <cohort/comm/backend.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/shm/segment.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace cohort::shm {
+
+/// Must be equal on all ranks.
+struct backend_options {
+  /// Bytes that a rank lays down at a time; a multiple of 64 from 1 KiB to 64 MiB. A rank has four
+  /// such buffers for each of `orders`, all together in one segment.
+  std::size_t chunk = 128 * 1024;
+  /// Up to here every rank reduces everything itself, which saves a round of waiting; above, a rank
+  /// reduces its share.
+  std::size_t whole_up_to = 8 * 1024;
+  /// Independent sequences of collectives, see comm::collective_call::order: 1 suffices for a
+  /// communicator's own verbs, a coordinator uses 3.
+  std::uint32_t orders = 3;
+};
+
+namespace detail {
+
+class plane;
+
+}  // namespace detail
+
+/// Does a communicator's collectives, or a coordinator's, through shared memory: no message carries
+/// data. A rank copies its part into the segment, ranks reduce or copy from there, and nobody
+/// blocks: the engine looks at the others' counters as it looks at requests of MPI.
+///
+/// It takes all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all
+/// and barrier, of any number of elements whose type is one block of bytes, with every operation of
+/// MPI. Results of reductions are those of `((r0 op r1) op r2) …` for arithmetic types and sum,
+/// product, minimum, maximum, the same on every rank and in every run; operations that go through
+/// MPI_Reduce_local associate from the right.
+///
+/// A handle, cheap to copy. Give each to one communicator or one coordinator: two that share one
+/// would have to agree on an order. Calls on an idle segment cost no system call.
+class backend {
+ public:
+  /// Takes nothing.
+  backend() noexcept = default;
+  /// Of make_backend.
+  backend(std::shared_ptr<detail::plane> plane, std::string why) noexcept
+      : plane_(std::move(plane)), why_(std::move(why)) {}
+
+  /// Whether the ranks share memory; else every collective goes to MPI, and why() tells the reason.
+  [[nodiscard]] bool active() const noexcept { return plane_ != nullptr; }
+  [[nodiscard]] const std::string& why() const noexcept { return why_; }
+  /// Bytes of the segment, all ranks together.
+  [[nodiscard]] std::size_t bytes() const noexcept;
+
+  [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
+  void start(const comm::collective_call& call, comm::backend_completion done) const;
+
+ private:
+  std::shared_ptr<detail::plane> plane_;
+  std::string why_;
+};
+
+/// A backend over the ranks of `world`. *Collective over* `world`. Where they are on several nodes
+/// or cannot map each other's memory, all ranks get one that takes nothing, and rank 0 logs why:
+/// `co_await world.split_node()` is a communicator for which it works. Throws
+/// error(invalid_argument) naming the option that is out of range, error(cross_rank_mismatch) where
+/// options differ. Cost: two small collectives, and `orders * 4 * chunk` bytes per rank.
+/// \code
+/// world.set_backend(co_await cohort::shm::make_backend(world));
+/// cohort::coordinator coord(world, co_await cohort::shm::make_backend(world));
+/// \endcode
+template <std::same_as<communicator> Communicator>
+asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
+
+}  // namespace cohort::shm
+
+#include <cohort/shm/detail/backend.ipp>

@@ -1,0 +1,231 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of shm/backend.hpp.
+
+#include <cohort/core/log.hpp>
+#include <cohort/shm/backend.hpp>
+#include <cohort/shm/detail/channel.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::shm {
+
+namespace detail {
+
+/// The planes of one io_context. Planes may outlive it.
+struct plane_list {
+  std::mutex mutex;  // guards the planes too
+  std::vector<plane*> all;
+  std::atomic<std::size_t> pending{0};
+  std::atomic<std::size_t> bytes{0};  // an upper bound of what is under way
+};
+
+/// What the engine polls: all planes of its context.
+class source : public asio::execution_context::service {
+ public:
+  using key_type = source;
+  static inline asio::execution_context::id id;
+
+  template <std::derived_from<asio::execution_context> Context>
+  explicit source(Context& context)
+      : asio::execution_context::service(context),
+        engine_(asio::use_service<progress::engine>(context)),
+        planes_(std::make_shared<plane_list>()) {
+    engine_.attach(*this);
+  }
+  ~source() override { engine_.detach(this); }
+  void shutdown() noexcept override {}
+
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+  [[nodiscard]] const std::shared_ptr<plane_list>& planes() const noexcept { return planes_; }
+
+  bool begin_lap(progress::ready_queue&) noexcept { return true; }
+  std::size_t test(progress::ready_queue&);
+  void end_lap() noexcept {}
+  [[nodiscard]] std::size_t pending() const noexcept {
+    return planes_->pending.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return planes_->bytes.load(std::memory_order_relaxed);
+  }
+  void abandon();
+  void describe(std::string& text) const;
+
+ private:
+  progress::engine& engine_;
+  std::shared_ptr<plane_list> planes_;
+};
+
+/// A mapped segment and its channels. Everything but the constructor is called with the list
+/// locked.
+class plane {
+ public:
+  plane(source& by, segment memory, std::size_t rank, std::size_t ranks,
+        const backend_options& options)
+      : planes_(by.planes()), engine_(by.engine()), memory_(std::move(memory)) {
+    const std::size_t each = channel::bytes(ranks, options.chunk);
+    channels_.reserve(options.orders);
+    for (std::uint32_t i = 0; i < options.orders; ++i) {
+      channels_.emplace_back(memory_.bytes().subspan(i * each, each), rank, ranks, options.chunk,
+                             options.whole_up_to);
+    }
+    const std::lock_guard hold(planes_->mutex);
+    planes_->all.push_back(this);
+  }
+  plane(const plane&) = delete;
+  plane& operator=(const plane&) = delete;
+  ~plane() {
+    const std::lock_guard hold(planes_->mutex);
+    std::erase(planes_->all, this);
+    for (const channel& each : channels_) planes_->pending -= each.pending();
+  }
+
+  void start(const comm::collective_call& call, comm::backend_completion done) {
+    try {
+      const std::lock_guard hold(planes_->mutex);
+      channels_[call.order].push(call, done);
+      planes_->pending.fetch_add(1, std::memory_order_relaxed);
+      planes_->bytes.store(call.count * block_size(call.type), std::memory_order_relaxed);
+    } catch (...) {
+      return done(std::make_error_code(std::errc::not_enough_memory));
+    }
+    engine_.started();
+  }
+
+  std::size_t advance() {
+    std::size_t ended = 0;
+    for (channel& each : channels_) ended += each.advance();
+    return ended;
+  }
+  void fail(std::error_code why) {
+    for (channel& each : channels_) each.fail(why);
+  }
+  void describe(std::string& text) const {
+    for (const channel& each : channels_) each.describe(text);
+  }
+  [[nodiscard]] const std::vector<channel>& channels() const noexcept { return channels_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes().size(); }
+
+ private:
+  std::shared_ptr<plane_list> planes_;
+  progress::engine& engine_;
+  segment memory_;
+  std::vector<channel> channels_;
+};
+
+inline std::size_t source::test(progress::ready_queue&) {
+  if (pending() == 0) return 0;
+  const std::lock_guard hold(planes_->mutex);
+  std::size_t ended = 0;
+  for (plane* each : planes_->all) ended += each->advance();
+  planes_->pending.fetch_sub(ended, std::memory_order_relaxed);
+  return ended;
+}
+
+// Only this process writes to the buffers of its calls, so they can end.
+inline void source::abandon() {
+  const std::lock_guard hold(planes_->mutex);
+  for (plane* each : planes_->all) each->fail(make_error_code(errc::engine_stopped));
+  planes_->pending.store(0, std::memory_order_relaxed);
+}
+
+inline void source::describe(std::string& text) const {
+  const std::lock_guard hold(planes_->mutex);
+  for (const plane* each : planes_->all) each->describe(text);
+}
+
+inline void check(const backend_options& options) {
+  const auto bad = [](const char* field, std::size_t value, const char* range) {
+    throw error(errc::invalid_argument, std::string("shm::backend_options::") + field + "=" +
+                                            std::to_string(value) + ": " + range);
+  };
+  if (options.chunk < 1024 || options.chunk > (std::size_t{64} << 20U) || options.chunk % 64 != 0) {
+    bad("chunk", options.chunk, "a multiple of 64 from 1 KiB to 64 MiB");
+  }
+  if (options.orders == 0 || options.orders > 64) bad("orders", options.orders, "1 to 64");
+}
+
+}  // namespace detail
+
+inline std::size_t backend::bytes() const noexcept {
+  return plane_ == nullptr ? 0 : plane_->bytes();
+}
+
+inline bool backend::takes(const comm::collective_call& call) const noexcept {
+  return plane_ != nullptr && call.order < plane_->channels().size() &&
+         plane_->channels()[call.order].takes(call);
+}
+
+inline void backend::start(const comm::collective_call& call, comm::backend_completion done) const {
+  plane_->start(call, done);
+}
+
+template <std::same_as<communicator> Communicator>
+asio::awaitable<backend> make_backend(Communicator world, backend_options options) {
+  detail::check(options);
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::string why;
+  segment memory;
+  const auto attempt = [&why](auto action) {
+    try {
+      action();
+    } catch (const std::system_error& problem) {
+      why = problem.what();
+    }
+  };
+  if (world.rank() == 0) {
+    attempt(
+        [&] { memory = segment(options.orders * detail::channel::bytes(ranks, options.chunk)); });
+  }
+  const segment::address own = memory.where();
+  std::array<std::byte, sizeof(segment::address)> packed{};
+  std::memcpy(packed.data(), &own, sizeof own);
+  co_await broadcast(world, packed, 0);
+  segment::address where;
+  std::memcpy(&where, packed.data(), sizeof where);
+  if (world.rank() != 0 && where.bytes != 0) attempt([&] { memory = segment(where); });
+
+  // The largest of each value and of its complement tell of the same value where all agree.
+  const std::array<std::uint64_t, 3> values{options.chunk, options.whole_up_to, options.orders};
+  std::array<std::uint64_t, 7> told{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    told[2 * i] = values[i];
+    told[2 * i + 1] = ~values[i];
+  }
+  // Of the ranks that cannot, the lowest is named.
+  told[6] = memory.bytes().empty() ? ranks - static_cast<std::size_t>(world.rank()) : 0;
+  co_await all_reduce(world, told, op::max);
+  memory.seal();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (told[2 * i] == ~told[2 * i + 1]) continue;
+    constexpr std::array names{"chunk", "whole_up_to", "orders"};
+    throw error(errc::cross_rank_mismatch,
+                "rank " + std::to_string(world.rank()) + ": shm::backend_options::" + names[i] +
+                    "=" + std::to_string(values[i]) + " is not the same on all ranks");
+  }
+  if (told[6] != 0) {
+    const std::size_t first = ranks - static_cast<std::size_t>(told[6]);
+    if (why.empty()) why = "rank " + std::to_string(first) + " cannot share memory";
+    if (static_cast<std::size_t>(world.rank()) == first) {
+      log::write(log::level::warning, "shm::make_backend: " + why + "; MPI is used");
+    }
+    co_return backend(nullptr, why);
+  }
+  auto& by = asio::use_service<detail::source>(world.state()->engine.context());
+  co_return backend(
+      std::make_shared<detail::plane>(by, std::move(memory), static_cast<std::size_t>(world.rank()),
+                                      ranks, options),
+      std::string());
+}
+
+}  // namespace cohort::shm

@@ -1,0 +1,117 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file One sequence of collectives through a part of a segment.
+
+#include <cohort/comm/backend.hpp>
+#include <cohort/shm/reduce.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cohort::shm::detail {
+
+/// How far a rank has come; only that rank writes it. Chunks are counted from the beginning.
+struct alignas(64) progress_line {
+  std::atomic<std::uint64_t> laid;     ///< chunks that this rank has put into its buffers
+  std::atomic<std::uint64_t> reduced;  ///< of which it has reduced its share
+  std::atomic<std::uint64_t> left;     ///< in which it reads nothing any more
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Collectives one after the other, each in chunks, several chunks under way. A chunk is laid down
+/// by every rank in its own buffer; then, where each rank has a share to reduce, reduced; then
+/// finished, which copies the result out. Nothing here blocks or locks: `advance` does what can be
+/// done now. All ranks come to the same chunks, for they are given the same calls.
+class channel {
+ public:
+  static constexpr std::size_t depth = 4;  ///< buffers of a rank
+
+  /// What a channel needs of a segment.
+  [[nodiscard]] static std::size_t bytes(std::size_t ranks, std::size_t chunk) noexcept {
+    return (sizeof(progress_line) + depth * chunk) * ranks;
+  }
+  /// `memory` is of zeros before the first rank uses it.
+  channel(std::span<std::byte> memory, std::size_t rank, std::size_t ranks, std::size_t chunk,
+          std::size_t whole_up_to);
+
+  /// Whether the call is one for it, by what is equal on all ranks.
+  [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
+  void push(const comm::collective_call& call, comm::backend_completion done);
+  /// At most one step of each kind. Returns how many calls ended.
+  std::size_t advance();
+  /// Ends all calls with `why`; the channel is of no use after it.
+  void fail(std::error_code why);
+  [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_; }
+  void describe(std::string& text) const;
+
+ private:
+  using counter = std::atomic<std::uint64_t> progress_line::*;
+  struct pending_call {
+    comm::collective_call what;
+    comm::backend_completion done;
+    std::size_t size;  // of an element
+    reducer reduce;
+    std::error_code failed;
+  };
+  struct chunk_of {
+    std::size_t call = 0;   // counted from the beginning
+    std::size_t begin = 0;  // elements
+    std::size_t count = 0;
+    bool shared = false;  // each rank reduces a share
+    bool last = false;
+  };
+
+  [[nodiscard]] static std::size_t pieces(comm::collective kind, std::size_t ranks) noexcept;
+  [[nodiscard]] std::byte* buffer(std::size_t rank, std::uint64_t chunk) const noexcept {
+    return buffers_ + (rank * depth + chunk % depth) * chunk_;
+  }
+  [[nodiscard]] pending_call& call_of(const chunk_of& one) noexcept {
+    return calls_[first_ + (one.call - ended_)];
+  }
+  /// Whether all ranks' counter has reached a number; `known` is what the last look found.
+  [[nodiscard]] bool all_reached(counter which, std::uint64_t number,
+                                 std::uint64_t& known) const noexcept;
+  /// The part of a chunk that a rank reduces: elements, from the first.
+  [[nodiscard]] std::size_t share_begin(std::size_t rank, std::size_t count,
+                                        std::size_t size) const noexcept;
+  bool lay();
+  void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
+  bool reduce();
+  bool finish();
+  void run(pending_call& call, std::byte* out, std::size_t count);
+  void copy_out(pending_call& call, const chunk_of& one, std::uint64_t number);
+  void gather_sources(std::uint64_t chunk, std::size_t offset);
+
+  std::span<progress_line> lines_;
+  std::byte* buffers_;
+  std::size_t rank_;
+  std::size_t ranks_;
+  std::size_t chunk_;
+  std::size_t whole_up_to_;
+  std::vector<pending_call> calls_;  // from first_ on
+  std::size_t first_ = 0;
+  std::size_t ended_ = 0;    // calls, ever
+  std::size_t entered_ = 0;  // calls of which all chunks are laid, ever
+  std::size_t begin_ = 0;    // of the next chunk in the call that is being laid
+  std::array<chunk_of, depth> under_way_;
+  std::uint64_t laid_ = 0;
+  std::uint64_t reduced_ = 0;
+  std::uint64_t left_ = 0;
+  std::uint64_t all_laid_ = 0;
+  std::uint64_t all_reduced_ = 0;
+  std::uint64_t all_left_ = 0;
+  std::vector<const std::byte*> sources_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace cohort::shm::detail
+
+#include <cohort/shm/detail/channel.ipp>

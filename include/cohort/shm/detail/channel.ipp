@@ -1,0 +1,287 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of shm/detail/channel.hpp.
+
+#include <cohort/shm/detail/channel.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+namespace cohort::shm::detail {
+
+inline std::string_view name_of(comm::collective kind) noexcept {
+  constexpr std::array<std::string_view, 9> names{"all_reduce",     "reduce",     "broadcast",
+                                                  "all_gather",     "gather",     "scatter",
+                                                  "reduce_scatter", "all_to_all", "barrier"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+inline bool reduces(comm::collective kind) noexcept {
+  return kind == comm::collective::all_reduce || kind == comm::collective::reduce ||
+         kind == comm::collective::reduce_scatter;
+}
+
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+inline channel::channel(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
+                        std::size_t chunk, std::size_t whole_up_to)
+    : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
+      buffers_(memory.data() + ranks * sizeof(progress_line)),
+      rank_(rank),
+      ranks_(ranks),
+      chunk_(chunk),
+      whole_up_to_(std::min(whole_up_to, chunk)),
+      sources_(ranks),
+      scratch_(chunk) {}
+
+/// Into how many blocks, one for each rank, a rank's buffer is divided.
+inline std::size_t channel::pieces(comm::collective kind, std::size_t ranks) noexcept {
+  return kind == comm::collective::scatter || kind == comm::collective::reduce_scatter ||
+                 kind == comm::collective::all_to_all
+             ? ranks
+             : 1;
+}
+
+inline bool channel::takes(const comm::collective_call& call) const noexcept {
+  const std::size_t size = block_size(call.type);
+  return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
+}
+
+inline void channel::push(const comm::collective_call& call, comm::backend_completion done) {
+  if (first_ == calls_.size()) {
+    calls_.clear();
+    first_ = 0;
+  } else if (first_ > 64 && first_ * 2 > calls_.size()) {
+    calls_.erase(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+  calls_.push_back({call, done, block_size(call.type),
+                    reduces(call.kind) ? reducer(call.type, call.op) : reducer(),
+                    std::error_code()});
+}
+
+inline bool channel::all_reached(counter which, std::uint64_t number,
+                                 std::uint64_t& known) const noexcept {
+  if (known >= number) return true;
+  std::uint64_t least = UINT64_MAX;
+  for (const progress_line& each : lines_) {
+    least = std::min(least, (each.*which).load(std::memory_order_acquire));
+    if (least < number) return false;
+  }
+  known = least;
+  return true;
+}
+
+inline std::size_t channel::share_begin(std::size_t rank, std::size_t count,
+                                        std::size_t size) const noexcept {
+  // Whole cache lines, so that two ranks never write to one.
+  const std::size_t line = std::max<std::size_t>(64 / size, 1);
+  const std::size_t share = (count + ranks_ - 1) / ranks_;
+  return std::min(rank * ((share + line - 1) / line * line), count);
+}
+
+inline std::size_t channel::advance() {
+  if (pending() == 0) return 0;
+  const std::size_t before = ended_;
+  lay();
+  reduce();
+  finish();
+  return ended_ - before;
+}
+
+// ---- a rank's part goes into its buffer --------------------------------------------------------
+
+inline bool channel::lay() {
+  if (entered_ - ended_ == pending()) return false;
+  if (laid_ - left_ == depth) return false;
+  if (laid_ >= depth && !all_reached(&progress_line::left, laid_ - depth + 1, all_left_)) {
+    return false;
+  }
+  const pending_call& call = calls_[first_ + (entered_ - ended_)];
+  const std::size_t room = chunk_ / call.size / pieces(call.what.kind, ranks_);
+  chunk_of& one = under_way_[laid_ % depth];
+  one.call = entered_;
+  one.begin = begin_;
+  one.count = std::min(room, call.what.count - begin_);
+  one.last = one.begin + one.count == call.what.count;
+  const bool shareable =
+      call.what.kind == comm::collective::all_reduce || call.what.kind == comm::collective::reduce;
+  one.shared = shareable && one.count * call.size > whole_up_to_;
+  lay_down(call, one, buffer(rank_, laid_));
+  begin_ += one.count;
+  if (one.last) {
+    ++entered_;
+    begin_ = 0;
+  }
+  lines_[rank_].laid.store(++laid_, std::memory_order_release);
+  return true;
+}
+
+inline void channel::lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const {
+  const comm::collective_call& what = call.what;
+  const std::size_t bytes = one.count * call.size;
+  const std::size_t offset = one.begin * call.size;
+  const std::size_t whole = what.count * call.size;
+  const bool in_place = what.in == MPI_IN_PLACE;
+  const bool is_root = static_cast<std::size_t>(what.root) == rank_;
+  const auto* in = static_cast<const std::byte*>(in_place ? what.out : what.in);
+  switch (what.kind) {
+    case comm::collective::all_reduce:
+    case comm::collective::reduce:
+      copy_bytes(to, in + offset, bytes);
+      break;
+    case comm::collective::broadcast:
+      if (is_root) copy_bytes(to, static_cast<const std::byte*>(what.out) + offset, bytes);
+      break;
+    case comm::collective::all_gather:
+      copy_bytes(to, in + (in_place ? rank_ * whole : 0) + offset, bytes);
+      break;
+    case comm::collective::gather:  // the root's own block goes straight to its place
+      if (!is_root) copy_bytes(to, in + offset, bytes);
+      break;
+    case comm::collective::scatter:
+      if (!is_root) break;
+      in = static_cast<const std::byte*>(what.in);
+      [[fallthrough]];
+    case comm::collective::reduce_scatter:
+    case comm::collective::all_to_all:
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        copy_bytes(to + rank * bytes, in + rank * whole + offset, bytes);
+      }
+      break;
+    case comm::collective::barrier:
+      break;
+  }
+}
+
+// ---- every rank reduces its share --------------------------------------------------------------
+
+inline void channel::gather_sources(std::uint64_t chunk, std::size_t offset) {
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    sources_[rank] = buffer(rank, chunk) + offset;
+  }
+}
+
+inline void channel::run(pending_call& call, std::byte* out, std::size_t count) {
+  try {
+    call.reduce(out, sources_, count, scratch_);
+  } catch (const std::system_error& problem) {
+    call.failed = problem.code();  // the others go on: they count on this rank's steps
+  }
+}
+
+inline bool channel::reduce() {
+  if (reduced_ == laid_ || !all_reached(&progress_line::laid, reduced_ + 1, all_laid_)) {
+    return false;
+  }
+  const chunk_of& one = under_way_[reduced_ % depth];
+  if (one.shared) {
+    pending_call& call = call_of(one);
+    const std::size_t begin = share_begin(rank_, one.count, call.size);
+    const std::size_t count = share_begin(rank_ + 1, one.count, call.size) - begin;
+    gather_sources(reduced_, begin * call.size);
+    run(call, buffer(rank_, reduced_) + begin * call.size, count);
+  }
+  lines_[rank_].reduced.store(++reduced_, std::memory_order_release);
+  return true;
+}
+
+// ---- the result goes to its place --------------------------------------------------------------
+
+inline bool channel::finish() {
+  if (left_ == reduced_) return false;
+  const chunk_of one = under_way_[left_ % depth];
+  if (one.shared && !all_reached(&progress_line::reduced, left_ + 1, all_reduced_)) return false;
+  copy_out(call_of(one), one, left_);
+  lines_[rank_].left.store(++left_, std::memory_order_release);
+  if (one.last) {
+    const pending_call& ended = calls_[first_];
+    ++first_;
+    ++ended_;
+    ended.done(ended.failed);
+  }
+  return true;
+}
+
+inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint64_t number) {
+  const comm::collective_call& what = call.what;
+  const std::size_t size = call.size;
+  const std::size_t bytes = one.count * size;
+  const std::size_t offset = one.begin * size;
+  const std::size_t whole = what.count * size;
+  const auto root = static_cast<std::size_t>(what.root);
+  auto* const out = static_cast<std::byte*>(what.out);
+  switch (what.kind) {
+    case comm::collective::all_reduce:
+    case comm::collective::reduce:
+      if (what.kind == comm::collective::reduce && rank_ != root) break;
+      if (!one.shared) {
+        gather_sources(number, 0);
+        run(call, out + offset, one.count);
+        break;
+      }
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        const std::size_t begin = share_begin(rank, one.count, size) * size;
+        const std::size_t end = share_begin(rank + 1, one.count, size) * size;
+        copy_bytes(out + offset + begin, buffer(rank, number) + begin, end - begin);
+      }
+      break;
+    case comm::collective::broadcast:
+      if (rank_ != root) copy_bytes(out + offset, buffer(root, number), bytes);
+      break;
+    case comm::collective::all_gather:
+    case comm::collective::gather:
+      if (what.kind == comm::collective::gather && rank_ != root) break;
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        if (rank == rank_) continue;
+        copy_bytes(out + rank * whole + offset, buffer(rank, number), bytes);
+      }
+      if (what.in != MPI_IN_PLACE) {
+        copy_bytes(out + rank_ * whole + offset, static_cast<const std::byte*>(what.in) + offset,
+                   bytes);
+      }
+      break;
+    case comm::collective::scatter:
+      if (what.out == MPI_IN_PLACE) break;
+      copy_bytes(out + offset, buffer(root, number) + rank_ * bytes, bytes);
+      break;
+    case comm::collective::reduce_scatter:
+      gather_sources(number, rank_ * bytes);
+      run(call, out + offset, one.count);
+      break;
+    case comm::collective::all_to_all:
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        copy_bytes(out + rank * whole + offset, buffer(rank, number) + rank_ * bytes, bytes);
+      }
+      break;
+    case comm::collective::barrier:
+      break;
+  }
+}
+
+inline void channel::fail(std::error_code why) {
+  while (first_ != calls_.size()) calls_[first_++].done(why);
+}
+
+inline void channel::describe(std::string& text) const {
+  if (pending() == 0) return;
+  const comm::collective_call& what = calls_[first_].what;
+  text += "shared memory: ";
+  text += name_of(what.kind);
+  text += " of " + std::to_string(what.count) + " elements, " + std::to_string(pending() - 1) +
+          " behind it, waits for ranks";
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (lines_[rank].laid.load(std::memory_order_relaxed) <= left_) {
+      text += ' ' + std::to_string(rank);
+    }
+  }
+  text += '\n';
+}
+
+}  // namespace cohort::shm::detail

@@ -1,0 +1,159 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of shm/reduce.hpp.
+
+#include <cohort/mpi/datatype.hpp>
+#include <cohort/mpi/lock.hpp>
+#include <cohort/shm/reduce.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace cohort::shm {
+
+namespace detail {
+
+// Integers wrap around, as MPI's do in practice; signed overflow would be undefined.
+struct add {
+  template <class T>
+  static T of(T a, T b) noexcept {
+    if constexpr (std::is_floating_point_v<T>) {
+      return a + b;
+    } else {
+      return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+    }
+  }
+};
+struct multiply {
+  template <class T>
+  static T of(T a, T b) noexcept {
+    if constexpr (std::is_floating_point_v<T>) {
+      return a * b;
+    } else {
+      return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    }
+  }
+};
+struct smaller {
+  template <class T>
+  static T of(T a, T b) noexcept {
+    return b < a ? b : a;
+  }
+};
+struct larger {
+  template <class T>
+  static T of(T a, T b) noexcept {
+    return a < b ? b : a;
+  }
+};
+
+/// Blocks of a constant length, in an array that nothing else can point to: what compilers
+/// vectorise without being asked.
+template <class T, class Operation>
+void reduce_plain(std::byte* out, const std::byte* const* in, std::size_t vectors,
+                  std::size_t count) {
+  constexpr std::size_t block = 1024 / sizeof(T);
+  std::array<T, block> sum;
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t length = std::min(block, count - begin);
+    const std::size_t bytes = length * sizeof(T);
+    std::memcpy(sum.data(), in[0] + begin * sizeof(T), bytes);
+    for (std::size_t vector = 1; vector < vectors; ++vector) {
+      const T* const next = reinterpret_cast<const T*>(in[vector]) + begin;
+      if (length == block) {
+        for (std::size_t i = 0; i < block; ++i) sum[i] = Operation::of(sum[i], next[i]);
+      } else {
+        for (std::size_t i = 0; i < length; ++i) sum[i] = Operation::of(sum[i], next[i]);
+      }
+    }
+    std::memcpy(out + begin * sizeof(T), sum.data(), bytes);
+  }
+}
+
+struct plain_type {
+  MPI_Datatype type;
+  std::size_t size;
+  std::array<void (*)(std::byte*, const std::byte* const*, std::size_t, std::size_t), 4> loops;
+};
+
+template <class T>
+plain_type plain_type_of() noexcept {
+  return {mpi::datatype_of<T>(),
+          sizeof(T),
+          {&reduce_plain<T, add>, &reduce_plain<T, multiply>, &reduce_plain<T, smaller>,
+           &reduce_plain<T, larger>}};
+}
+
+inline const plain_type* plain_type_for(MPI_Datatype type) noexcept {
+  // Handles of MPI may be addresses that are known at run time only.
+  static const std::array<plain_type, 10> all{
+      plain_type_of<float>(),        plain_type_of<double>(),        plain_type_of<std::int32_t>(),
+      plain_type_of<std::int64_t>(), plain_type_of<std::uint32_t>(), plain_type_of<std::uint64_t>(),
+      plain_type_of<std::int8_t>(),  plain_type_of<std::uint8_t>(),  plain_type_of<std::int16_t>(),
+      plain_type_of<std::uint16_t>()};
+  for (const plain_type& each : all) {
+    if (each.type == type) return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace detail
+
+inline reducer::reducer(MPI_Datatype type, MPI_Op operation) noexcept
+    : type_(type), operation_(operation) {
+  const detail::plain_type* const plain = detail::plain_type_for(type);
+  if (plain == nullptr) return;
+  const std::array<MPI_Op, 4> operations{MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (operations[i] == operation) plain_ = plain->loops[i];
+  }
+}
+
+inline void reducer::operator()(std::byte* out, std::span<const std::byte* const> in,
+                                std::size_t count, std::vector<std::byte>& scratch) const {
+  if (count == 0) return;
+  if (plain_ != nullptr) return plain_(out, in.data(), in.size(), count);
+  // MPI puts what comes first on the left: so from the last to the first, beside `out`, which may
+  // be any of them.
+  const std::size_t bytes = count * block_size(type_);
+  if (scratch.size() < bytes) scratch.resize(bytes);
+  std::memcpy(scratch.data(), in.back(), bytes);
+  const mpi::lock calls;
+  for (std::size_t vector = in.size() - 1; vector-- > 0;) {
+    std::size_t done = 0;
+    while (done < count) {  // MPI counts in an int
+      const std::size_t some = std::min<std::size_t>(count - done, 1U << 30U);
+      const std::size_t offset = done * (bytes / count);
+      mpi::check(MPI_Reduce_local(in[vector] + offset, scratch.data() + offset,
+                                  static_cast<int>(some), type_, operation_),
+                 "MPI_Reduce_local");
+      done += some;
+    }
+  }
+  std::memcpy(out, scratch.data(), bytes);
+}
+
+inline std::size_t block_size(MPI_Datatype type) noexcept {
+  if (type == MPI_BYTE) return 1;
+  if (const detail::plain_type* const plain = detail::plain_type_for(type)) return plain->size;
+  const mpi::lock calls;
+  int size = 0;
+  MPI_Aint low = 0;
+  MPI_Aint extent = 0;
+  MPI_Aint true_low = 0;
+  MPI_Aint true_extent = 0;
+  if (MPI_Type_size(type, &size) != MPI_SUCCESS ||
+      MPI_Type_get_extent(type, &low, &extent) != MPI_SUCCESS ||
+      MPI_Type_get_true_extent(type, &true_low, &true_extent) != MPI_SUCCESS) {
+    return 0;
+  }
+  const bool whole = low == 0 && true_low == 0 && extent == size && true_extent == size;
+  return whole ? static_cast<std::size_t>(size) : 0;
+}
+
+}  // namespace cohort::shm

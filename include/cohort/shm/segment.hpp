@@ -1,0 +1,67 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Memory that the processes of one node map together.
+
+#include <cohort/core/host.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace cohort::shm {
+
+/// Anonymous memory of zeros that other processes of this node can map while its maker keeps it
+/// open. It has no name in a file system: nothing is left behind, however a process ends, and the
+/// size of /dev/shm is no limit.
+class segment {
+ public:
+  /// Tells another process where to find it. Trivially copyable: send it as it is.
+  struct address {
+    std::uint64_t host = 0;   ///< process::host_id() of its maker
+    std::uint64_t space = 0;  ///< of process ids
+    std::uint64_t nonce = 0;
+    std::uint64_t bytes = 0;  ///< 0: nowhere
+    std::int32_t process = 0;
+    std::int32_t descriptor = -1;
+  };
+
+  segment() noexcept = default;
+  /// Makes one with `bytes` for use. Throws std::system_error, also where the node's memory does
+  /// not suffice: the pages are there when this returns.
+  explicit segment(std::size_t bytes);
+  /// Maps that of another process. Throws std::system_error: not_supported on another node or in
+  /// another container, else what the system reports.
+  explicit segment(const address& of);
+  segment(segment&& other) noexcept { swap(other); }
+  segment& operator=(segment&& other) noexcept {
+    segment(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~segment();
+
+  [[nodiscard]] const address& where() const noexcept { return where_; }
+  /// All have mapped it: from now on nobody else can.
+  void seal() noexcept;
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+    return {base_ == nullptr ? nullptr : base_ + header, static_cast<std::size_t>(where_.bytes)};
+  }
+
+ private:
+  static constexpr std::size_t header = 4096;  // holds the nonce; what follows begins on a page
+
+  void map(int descriptor);
+  void swap(segment& other) noexcept {
+    std::swap(where_, other.where_);
+    std::swap(base_, other.base_);
+  }
+
+  address where_;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace cohort::shm
+
+#include <cohort/shm/detail/segment.ipp>

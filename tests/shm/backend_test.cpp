@@ -1,0 +1,379 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Collectives through shared memory: the same verbs give the same results as through MPI.
+
+#include <cohort/collectives.hpp>
+#include <cohort/core/half.hpp>
+#include <cohort/progress/future.hpp>
+#include <cohort/progress/when_all.hpp>
+#include <cohort/shm.hpp>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <complex>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/support.hpp"
+#include "support/catch.hpp"
+#include "support/world.hpp"
+
+namespace {
+
+using namespace collectives_test;
+using cohort::as_future;
+using cohort::communicator;
+using cohort_test::on_world;
+namespace op = cohort::op;
+namespace shm = cohort::shm;
+
+/// A communicator of the same ranks that works through shared memory, with small buffers so that
+/// collectives have many chunks.
+asio::awaitable<communicator> sharing(communicator world, shm::backend_options options = {}) {
+  auto made = co_await world.dup();
+  const shm::backend by = co_await shm::make_backend(world, options);
+  REQUIRE(by.active());
+  made.set_backend(by);
+  co_return made;
+}
+
+constexpr shm::backend_options small{.chunk = 1024, .whole_up_to = 256};
+
+/// Numbers that every rank can compute for all.
+template <class T>
+std::vector<T> numbers(std::uint64_t seed, int rank, std::size_t count) {
+  std::mt19937_64 random(seed * 64 + static_cast<std::uint64_t>(rank));
+  std::vector<T> list(count);
+  for (T& each : list) each = static_cast<T>(static_cast<int>(random() % 7) - 3);
+  return list;
+}
+
+/// Reduces rank by rank, from the left.
+template <class T, class Operation>
+std::vector<T> reduced(std::uint64_t seed, int ranks, std::size_t count, Operation operation) {
+  std::vector<T> sum = numbers<T>(seed, 0, count);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const std::vector<T> next = numbers<T>(seed, rank, count);
+    for (std::size_t i = 0; i < count; ++i) sum[i] = operation(sum[i], next[i]);
+  }
+  return sum;
+}
+
+/// Address space in use.
+rlim_t mapped_bytes() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+}
+
+template <class T>
+task reduces_as_by_hand(communicator shared) {
+  const int ranks = shared.size();
+  std::uint64_t seed = sizeof(T);
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{1}, std::size_t{37}, std::size_t{1000}, std::size_t{5000}}) {
+    ++seed;
+    const std::vector<T> mine = numbers<T>(seed, shared.rank(), count);
+    std::vector<T> result(count);
+    co_await cohort::all_reduce(shared, mine, result, op::sum);
+    CHECK(result == reduced<T>(seed, ranks, count, [](T a, T b) { return static_cast<T>(a + b); }));
+    co_await cohort::all_reduce(shared, mine, result, op::product);
+    CHECK(result == reduced<T>(seed, ranks, count, [](T a, T b) { return static_cast<T>(a * b); }));
+    result = mine;
+    co_await cohort::all_reduce(shared, result, op::min);
+    CHECK(result == reduced<T>(seed, ranks, count, [](T a, T b) { return std::min(a, b); }));
+    result = mine;
+    co_await cohort::all_reduce(shared, result, op::max);
+    CHECK(result == reduced<T>(seed, ranks, count, [](T a, T b) { return std::max(a, b); }));
+    const int root = shared.size() - 1;
+    std::fill(result.begin(), result.end(), T{});
+    co_await cohort::reduce(shared, mine, result, op::sum, root);
+    if (shared.rank() == root) {
+      CHECK(result ==
+            reduced<T>(seed, ranks, count, [](T a, T b) { return static_cast<T>(a + b); }));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("reductions of every arithmetic type, in one chunk and in many", "[shm]") {
+  on_world([](communicator world) -> task {
+    for (const auto& options : {small, shm::backend_options()}) {
+      const communicator shared = co_await sharing(world, options);
+      co_await reduces_as_by_hand<float>(shared);
+      co_await reduces_as_by_hand<double>(shared);
+      co_await reduces_as_by_hand<std::int8_t>(shared);
+      co_await reduces_as_by_hand<std::uint16_t>(shared);
+      co_await reduces_as_by_hand<int>(shared);
+      co_await reduces_as_by_hand<long long>(shared);
+      co_await reduces_as_by_hand<long double>(shared);  // not in the table: MPI_Reduce_local
+    }
+  });
+}
+
+TEST_CASE("operations and types that are MPI's business", "[shm]") {
+  on_world([](communicator world) -> task {
+    const communicator shared = co_await sharing(world, small);
+    // Does not commute: the order of ranks counts.
+    std::vector<affine> maps(500, affine_of(shared.rank()));
+    const cohort::user_op after{compose{}, cohort::non_commutative};
+    co_await cohort::all_reduce(shared, maps, after);
+    CHECK(std::all_of(maps.begin(), maps.end(),
+                      [&](const affine& one) { return one == fold(0, world.size()); }));
+    std::vector<cohort::f16> halves(700, cohort::f16(1.5F));
+    co_await cohort::all_reduce(shared, halves, op::sum);
+    CHECK(static_cast<float>(halves.back()) == 1.5F * static_cast<float>(shared.size()));
+    std::vector<std::complex<double>> waves(300, {1, double(shared.rank())});
+    co_await cohort::all_reduce(shared, waves, op::sum);
+    CHECK(waves.back().real() == shared.size());
+    std::vector<unsigned> bits(300, 1U << unsigned(shared.rank()));
+    co_await cohort::all_reduce(shared, bits, op::bit_or);
+    CHECK(bits.front() == (1U << unsigned(shared.size())) - 1);
+    std::vector<unsigned char> bytes(1, static_cast<unsigned char>(200));
+    co_await cohort::all_reduce(shared, bytes, op::sum);
+    CHECK(bytes[0] == static_cast<unsigned char>(200 * shared.size()));
+    std::vector<int> large(1, std::numeric_limits<int>::max());  // wraps around
+    co_await cohort::all_reduce(shared, large, op::sum);
+    CHECK(large[0] == static_cast<int>(static_cast<unsigned>(std::numeric_limits<int>::max()) *
+                                       static_cast<unsigned>(shared.size())));
+  });
+}
+
+TEST_CASE("what moves data arrives where MPI would put it", "[shm]") {
+  on_world([](communicator world) -> task {
+    const communicator shared = co_await sharing(world, small);
+    const int ranks = world.size();
+    const int me = world.rank();
+    const auto n = static_cast<std::size_t>(ranks);
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{50}, std::size_t{2000}}) {
+      // Named: g++ 12 destroys temporaries of a co_await twice.
+      const std::vector<int> own = values<int>(me, count);
+      const std::vector<int> nothing;
+      for (int root = 0; root < ranks; ++root) {
+        std::vector<int> data = values<int>(me, count);
+        co_await cohort::broadcast(shared, data, root);
+        CHECK(data == values<int>(root, count));
+
+        std::vector<int> all(me == root ? n * count : 0);
+        co_await cohort::gather(shared, own, all, root);
+        std::vector<int> expected;
+        for (int rank = 0; rank < ranks; ++rank) append(expected, values<int>(rank, count));
+        if (me == root) CHECK(all == expected);
+        if (me == root) {  // in place
+          all.assign(n * count, 0);
+          std::copy(own.begin(), own.end(), all.begin() + std::ptrdiff_t(std::size_t(me) * count));
+          co_await cohort::gather(shared, all, root);
+          CHECK(all == expected);
+        } else {
+          std::vector<int> sent = own;
+          co_await cohort::gather(shared, sent, root);
+        }
+        std::vector<int> part(count);
+        const std::vector<int>& whole = me == root ? expected : nothing;
+        co_await cohort::scatter(shared, whole, part, root);
+        CHECK(part == values<int>(me, count));
+      }
+      std::vector<int> all(n * count);
+      std::vector<int> expected;
+      for (int rank = 0; rank < ranks; ++rank) append(expected, values<int>(rank, count));
+      co_await cohort::all_gather(shared, own, all);
+      CHECK(all == expected);
+      all.assign(n * count, -1);
+      std::copy(own.begin(), own.end(), all.begin() + std::ptrdiff_t(std::size_t(me) * count));
+      co_await cohort::all_gather(shared, all);
+      CHECK(all == expected);
+
+      // Block r of rank s is 100 s + r.
+      std::vector<int> blocks;
+      std::vector<int> come;
+      for (int rank = 0; rank < ranks; ++rank) {
+        append(blocks, std::vector<int>(count, 100 * me + rank));
+        append(come, std::vector<int>(count, 100 * rank + me));
+      }
+      std::vector<int> got(n * count);
+      co_await cohort::all_to_all(shared, blocks, got);
+      CHECK(got == come);
+      co_await cohort::all_to_all(shared, blocks);
+      CHECK(blocks == come);
+
+      std::vector<int> terms;
+      for (int rank = 0; rank < ranks; ++rank) append(terms, values<int>(rank + me, count));
+      std::vector<int> sum(count, 0);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto next = values<int>(rank + me, count);
+        for (std::size_t i = 0; i < count; ++i) sum[i] += next[i];
+      }
+      std::vector<int> result(count);
+      co_await cohort::reduce_scatter(shared, terms, result, op::sum);
+      CHECK(result == sum);
+    }
+    co_await cohort::barrier(shared);
+  });
+}
+
+TEST_CASE("many collectives under way, ranks out of step, every kind at random", "[shm]") {
+  on_world([](communicator world) -> task {
+    const communicator shared = co_await sharing(world, small);
+    const int ranks = world.size();
+    const int me = world.rank();
+    std::mt19937_64 same(7);  // the ranks' common choices
+    std::mt19937_64 own(static_cast<std::uint64_t>(me));
+    for (int round = 0; round < 60; ++round) {
+      const std::size_t calls = 1 + same() % 12;
+      std::vector<std::vector<int>> data(calls);
+      std::vector<std::vector<int>> expected(calls);
+      std::vector<cohort::future<void>> all;
+      for (std::size_t i = 0; i < calls; ++i) {
+        const std::size_t count = same() % 3 == 0 ? same() % 3000 : same() % 40;
+        const std::uint64_t seed = same();
+        const int root = static_cast<int>(same() % static_cast<std::uint64_t>(ranks));
+        data[i] = numbers<int>(seed, me, count);
+        switch (same() % 3) {
+          case 0:
+            expected[i] = reduced<int>(seed, ranks, count, [](int a, int b) { return a + b; });
+            all.push_back(cohort::all_reduce(shared, data[i], op::sum, as_future));
+            break;
+          case 1:
+            expected[i] = numbers<int>(seed, root, count);
+            all.push_back(cohort::broadcast(shared, data[i], root, as_future));
+            break;
+          default:
+            expected[i] = data[i];
+            all.push_back(cohort::barrier(shared, as_future));
+            break;
+        }
+        if (own() % 8 == 0) co_await cohort_test::pause(std::chrono::microseconds(own() % 300));
+      }
+      co_await cohort::when_all(std::move(all));
+      CHECK(data == expected);
+    }
+  });
+}
+
+TEST_CASE("sums do not depend on when ranks come", "[shm]") {
+  on_world([](communicator world) -> task {
+    const communicator shared = co_await sharing(world);
+    std::vector<float> mine(30000);
+    std::mt19937 random(static_cast<unsigned>(world.rank()) + 1);
+    for (float& each : mine) each = std::ldexp(float(random() % 1000), int(random() % 40) - 20);
+    std::vector<float> first(mine.size());
+    co_await cohort::all_reduce(shared, mine, first, op::sum);
+    std::mt19937 own(std::random_device{}());
+    for (int run = 0; run < 20; ++run) {
+      std::vector<float> again(mine.size());
+      if (own() % 2 == 0) co_await cohort_test::pause(std::chrono::microseconds(own() % 500));
+      co_await cohort::all_reduce(shared, mine, again, op::sum);
+      CHECK(again == first);
+    }
+  });
+}
+
+TEST_CASE("two backends on one context go on independently", "[shm]") {
+  on_world([](communicator world) -> task {
+    communicator one = co_await sharing(world, small);
+    const communicator two = co_await sharing(world, small);
+    std::vector<int> a(3000, 1);
+    std::vector<int> b(3000, 2);
+    // In crossed order on odd ranks: separate orders cannot be in each other's way.
+    std::vector<cohort::future<void>> all;
+    if (world.rank() % 2 == 0) {
+      all.push_back(cohort::all_reduce(one, a, op::sum, as_future));
+      all.push_back(cohort::all_reduce(two, b, op::sum, as_future));
+    } else {
+      all.push_back(cohort::all_reduce(two, b, op::sum, as_future));
+      all.push_back(cohort::all_reduce(one, a, op::sum, as_future));
+    }
+    co_await cohort::when_all(std::move(all));
+    CHECK(a == std::vector<int>(3000, world.size()));
+    CHECK(b == std::vector<int>(3000, 2 * world.size()));
+    one = communicator();  // one goes, the other stays
+    co_await cohort::all_reduce(two, a, op::sum);
+    CHECK(a.back() == world.size() * world.size());
+  });
+}
+
+TEST_CASE("a report names the ranks that shared memory waits for", "[shm]") {
+  on_world([](communicator world) -> task {
+    const communicator shared = co_await sharing(world);
+    int value = 1;
+    if (world.rank() == 0) {
+      auto waiting = cohort::all_reduce(shared, value, op::sum, as_future);
+      co_await cohort_test::pause(std::chrono::milliseconds(5));
+      std::string text;
+      shared.state()->engine.describe(text);
+      if (world.size() > 1) {
+        CHECK(text.find("all_reduce of 1 elements") != std::string::npos);
+        CHECK(text.find("waits for ranks 1") != std::string::npos);
+      }
+      co_await cohort_test::meet(world);
+      co_await std::move(waiting);
+    } else {
+      co_await cohort_test::meet(world);
+      co_await cohort::all_reduce(shared, value, op::sum);
+    }
+    CHECK(value == world.size());
+  });
+}
+
+TEST_CASE("a rank that cannot map the segment leaves all with MPI", "[shm]") {
+  on_world([](communicator world) -> task {
+    const int unable = world.size() - 1;
+    constexpr shm::backend_options large{.chunk = 1 << 20};  // 12 MiB for each rank
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+    if (world.rank() == unable) {
+      rlimit now = before;
+      now.rlim_cur = mapped_bytes() + (4 << 20);
+      REQUIRE(::setrlimit(RLIMIT_AS, &now) == 0);
+    }
+    const shm::backend by = co_await shm::make_backend(world, large);
+    REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+    CHECK(!by.active());
+    CHECK(!by.why().empty());
+    CHECK(by.bytes() == 0);
+    if (world.rank() != unable) {
+      CHECK(by.why() == "rank " + std::to_string(unable) + " cannot share memory");
+    }
+    communicator shared = co_await world.dup();
+    shared.set_backend(by);
+    int value = 1;
+    co_await cohort::all_reduce(shared, value, op::sum);
+    CHECK(value == world.size());
+  });
+}
+
+TEST_CASE("options out of range and options that differ are named", "[shm]") {
+  on_world([](communicator world) -> task {
+    const auto text_of = [&](shm::backend_options options) -> asio::awaitable<std::string> {
+      try {
+        static_cast<void>(co_await shm::make_backend(world, options));
+      } catch (const cohort::error& problem) {
+        co_return problem.what();
+      }
+      co_return "";
+    };
+    std::string text = co_await text_of({.chunk = 1000});
+    CHECK(text.find("chunk=1000: a multiple of 64") != std::string::npos);
+    text = co_await text_of({.orders = 0});
+    CHECK(text.find("orders=0") != std::string::npos);
+    const auto chunk = world.rank() == 0 ? std::size_t{4096} : std::size_t{8192};
+    text = co_await text_of({.chunk = chunk});
+    if (world.size() == 1) {
+      CHECK(text.empty());
+    } else {
+      CHECK(text.find("rank " + std::to_string(world.rank()) + ": shm::backend_options::chunk=" +
+                      std::to_string(chunk)) != std::string::npos);
+    }
+  });
+}

@@ -1,0 +1,105 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// A coordinator over shared memory: packs, pieces and large operations in random order.
+
+#include <cohort/shm.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cohort/progress/when_all.hpp>
+
+#include "coordinator/support.hpp"
+
+namespace {
+
+using cohort::as_future;
+namespace op = cohort::op;
+
+}  // namespace
+
+TEST_CASE("named operations in random order through shared memory", "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator_options options;
+    options.fusion_threshold = 4096;
+    options.fusion_buffer = 16384;
+    options.piece = 65536;
+    options.pieces_in_flight = 3;
+    const auto by = co_await cohort::shm::make_backend(world, {.chunk = 8192, .whole_up_to = 1024});
+    REQUIRE(by.active());
+    cohort::coordinator coord(world, by, options);
+    co_await coord.barrier();
+    const auto ranks = static_cast<float>(world.size());
+    std::mt19937_64 own(static_cast<std::uint64_t>(world.rank()) + 11);
+    constexpr std::size_t tensors = 40;
+    std::vector<std::size_t> sizes(tensors);
+    for (std::size_t i = 0; i < tensors; ++i) {
+      sizes[i] = i % 8 == 0 ? 20000 + 5000 * i : 10 + 37 * i;  // some in pieces, most packed
+    }
+    for (int round = 0; round < 25; ++round) {
+      std::vector<std::vector<float>> data(tensors);
+      std::vector<std::vector<int>> rows(tensors);
+      std::vector<std::size_t> order(tensors);
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::shuffle(order.begin(), order.end(), own);
+      std::vector<cohort::future<void>> all;
+      for (const std::size_t i : order) {
+        const std::string name = "t" + std::to_string(i);
+        data[i].assign(sizes[i], static_cast<float>(world.rank() + 1));
+        switch (i % 5) {
+          case 0:
+          case 1:
+            all.push_back(coord.all_reduce(name, data[i], op::sum, as_future));
+            break;
+          case 2:
+            all.push_back(coord.all_reduce(name, data[i], op::average, as_future));
+            break;
+          case 3:
+            all.push_back(coord.broadcast(name, data[i], world.size() - 1, as_future));
+            break;
+          default:
+            rows[i].assign(sizes[i] + static_cast<std::size_t>(world.rank()), world.rank());
+            all.push_back(coord.all_reduce(name, data[i], op::max, as_future));
+            break;
+        }
+        if (own() % 16 == 0) co_await cohort_test::pause(std::chrono::microseconds(own() % 200));
+      }
+      co_await cohort::when_all(std::move(all));
+      for (std::size_t i = 0; i < tensors; ++i) {
+        const float expected = i % 5 <= 1   ? ranks * (ranks + 1) / 2
+                               : i % 5 == 2 ? (ranks + 1) / 2
+                                            : ranks;
+        const bool right = std::all_of(data[i].begin(), data[i].end(),
+                                       [&](float each) { return each == expected; });
+        CAPTURE(round, i, data[i].front(), expected);
+        CHECK(right);
+      }
+    }
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("process sets and persistent groups beside shared memory", "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world, co_await cohort::shm::make_backend(world));
+    co_await coord.barrier();
+    // They have orders of their own, which the segment knows nothing of: MPI does their work.
+    auto set = co_await coord.add_process_set(cohort::ranks::stride(0, world.size(), 2));
+    std::vector<int> value(1000, 1);
+    std::vector<int> other(1000, 1);
+    auto everywhere = coord.all_reduce("all", value, op::sum, as_future);
+    if (world.rank() % 2 == 0) {
+      co_await set.all_reduce("some", other, op::sum);
+      CHECK(other.back() == (world.size() + 1) / 2);
+    }
+    co_await std::move(everywhere);
+    CHECK(value.back() == world.size());
+    co_await coord.shutdown();
+  });
+}

@@ -1,0 +1,94 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Segments of memory, and sequences of collectives through one, between threads of one process.
+
+#include <cohort/mpi/datatype.hpp>
+#include <cohort/shm/detail/channel.hpp>
+#include <cohort/shm/reduce.hpp>
+#include <cohort/shm/segment.hpp>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace {
+
+using cohort::shm::segment;
+
+std::error_code refused(const segment::address& where) {
+  try {
+    const segment mapped(where);
+  } catch (const std::system_error& problem) {
+    return problem.code();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a segment is seen where its address goes, until it is sealed", "[shm]") {
+  segment made(100000);
+  REQUIRE(made.bytes().size() == 100000);
+  CHECK(std::all_of(made.bytes().begin(), made.bytes().end(),
+                    [](std::byte one) { return one == std::byte{0}; }));
+  const segment other(made.where());
+  REQUIRE(other.bytes().data() != made.bytes().data());
+  made.bytes()[99999] = std::byte{42};
+  CHECK(other.bytes()[99999] == std::byte{42});
+  made.seal();
+  CHECK(refused(other.where()));
+  // The memory stays as long as anybody has it.
+  segment moved = std::move(made);
+  made = segment();
+  CHECK(moved.bytes()[99999] == std::byte{42});
+  moved = segment();
+  CHECK(other.bytes()[99999] == std::byte{42});
+}
+
+TEST_CASE("an address of something else is refused", "[shm]") {
+  const segment made(4096);
+  const auto not_supported = std::make_error_code(std::errc::not_supported);
+  segment::address where = made.where();
+  CHECK(!refused(where));
+  where.host ^= 1;
+  CHECK(refused(where) == not_supported);
+  where = made.where();
+  where.space ^= 1;
+  CHECK(refused(where) == not_supported);
+  where = made.where();
+  where.nonce ^= 1;
+  CHECK(refused(where) == not_supported);
+  where = made.where();
+  where.bytes += 1;
+  CHECK(refused(where) == not_supported);
+  where = made.where();
+  where.descriptor = 0;
+  CHECK(refused(where));
+  where.descriptor = 1 << 20;
+  CHECK(refused(where) == std::errc::no_such_file_or_directory);
+  CHECK(refused(segment::address()) == not_supported);
+}
+
+TEST_CASE("memory that is not to be had is an error, not a signal", "[shm]") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 1 << 20;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  CHECK_THROWS_AS(segment(16 << 20), std::system_error);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, old);
+}
