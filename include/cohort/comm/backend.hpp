@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <system_error>
 
 namespace cohort::comm {
@@ -29,6 +30,18 @@ enum class collective : std::uint8_t {
   barrier
 };
 
+/// Data that lies in many places: it is written where a backend asks for it, and results are taken
+/// from there, so that what travels together is copied once each way. Offsets are bytes from the
+/// beginning; those of `lay` ascend without gaps, those of `take` too.
+class staging {
+ public:
+  virtual void lay(std::size_t offset, std::span<std::byte> to) noexcept = 0;
+  virtual void take(std::size_t offset, std::span<const std::byte> from) noexcept = 0;
+
+ protected:
+  ~staging() = default;
+};
+
 /// A direct collective over contiguous buffers, as a backend sees it. `in` is `MPI_IN_PLACE` for
 /// operations in place. Everything but the pointers is required by MPI to be equal on all ranks.
 struct collective_call {
@@ -42,6 +55,9 @@ struct collective_call {
   /// Calls of one order come one after the other, in the same order on all ranks; calls of
   /// different orders may cross. A communicator's own verbs are of order 0.
   std::uint32_t order = 0;
+  /// For all_reduce and broadcast, in place of `in` and `out`; lives until the completion. Given
+  /// only to a backend that has `bool stages() const noexcept` and returns true.
+  staging* staged = nullptr;
 };
 
 /// Ends one operation that a backend has taken, from any thread, exactly once.
@@ -77,6 +93,7 @@ class any_backend {
   virtual ~any_backend() = default;
   [[nodiscard]] virtual bool takes(const collective_call& call) noexcept = 0;
   virtual void start(const collective_call& call, backend_completion done) = 0;
+  [[nodiscard]] virtual bool stages() const noexcept { return false; }
 };
 
 template <collective_backend Backend>
@@ -86,6 +103,13 @@ class backend_holder final : public any_backend {
   bool takes(const collective_call& call) noexcept override { return backend_.takes(call); }
   void start(const collective_call& call, backend_completion done) override {
     backend_.start(call, done);
+  }
+  [[nodiscard]] bool stages() const noexcept override {
+    if constexpr (requires { backend_.stages(); }) {
+      return backend_.stages();
+    } else {
+      return false;
+    }
   }
 
  private:

@@ -42,10 +42,16 @@ using lane = basic_lane<void>;
 using execution = basic_execution<void>;
 using data_plane = basic_data_plane<void>;
 
+/// How far a pack has been filled or emptied.
+struct pack_position {
+  std::uint32_t tensor = 0;  ///< of the pack: the first that is not done
+  std::size_t end = 0;       ///< where the one before it ends, in bytes
+};
+
 /// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
 /// when the engine delivers it, so nobody need wait for that.
 template <class Any>
-class basic_lane final : public comm::request_operation {
+class basic_lane final : public comm::request_operation, public comm::staging {
  public:
   explicit basic_lane(execution& owner) noexcept : request_operation(&run), owner_(&owner) {
     advance_ = &advanced;
@@ -56,6 +62,10 @@ class basic_lane final : public comm::request_operation {
     progress::pool::deallocate(block, sizeof(lane));
   }
 
+  /// For a backend that packs itself.
+  inline void lay(std::size_t offset, std::span<std::byte> to) noexcept override;
+  inline void take(std::size_t offset, std::span<const std::byte> from) noexcept override;
+
   std::uint32_t call = 0;  ///< of the execution: what is under way
   fusion_allocator::buffer pack;
 
@@ -65,6 +75,9 @@ class basic_lane final : public comm::request_operation {
   static bool advanced(request_operation* base);
   static void run(operation* base, action what);
   execution* owner_;  // null once it has ended
+  pack_position laid_;
+  pack_position taken_;
+  bool staged_ = false;
 };
 
 /// Sizes that ranks have told each other: those of one exchange.
@@ -148,8 +161,14 @@ class basic_execution {
   void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
                      const task& of) const;
   [[nodiscard]] std::size_t pack_bytes(const call& what) const noexcept;
-  void fill_pack(const call& what, std::span<std::byte> to);
-  void empty_pack(const call& what, const std::byte* from);
+  /// Goes on from `at` with bytes of the pack; `visit` gets a tensor, its task, where in it, and
+  /// where in the range, `gap` a part of the range that belongs to none.
+  template <class Visit, class Gap>
+  void walk_pack(const call& what, pack_position& at, std::size_t offset, std::size_t bytes,
+                 Visit visit, Gap gap) const;
+  void fill_pack(const call& what, pack_position& at, std::size_t offset, std::span<std::byte> to);
+  void empty_pack(const call& what, pack_position& at, std::size_t offset,
+                  std::span<const std::byte> from);
   void post_call(lane& on, MPI_Comm where);
   void finish_call(lane& on);
   void post_alone(lane& on, MPI_Comm where);
@@ -162,6 +181,7 @@ class basic_execution {
   void post_sized(lane& on, MPI_Comm where);
   void post_messages(lane& on, MPI_Comm where, std::byte* out, std::span<const std::size_t> come);
   void add(lane& on, int return_code, const MPI_Request& request);
+  bool stage(lane& on, std::size_t count, MPI_Comm where);
   bool give_to_backend(lane& on, comm::collective_call what, MPI_Comm where);
   lane& new_lane();
   /// The requests of a lane are complete. True if it goes on.

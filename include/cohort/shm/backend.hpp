@@ -66,6 +66,8 @@ class backend {
 
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
   void start(const comm::collective_call& call, comm::backend_completion done) const;
+  /// Packs go straight into the segment.
+  [[nodiscard]] bool stages() const noexcept { return active(); }
 
  private:
   std::shared_ptr<detail::plane> plane_;

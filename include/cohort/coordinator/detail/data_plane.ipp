@@ -29,6 +29,16 @@ void basic_lane<Any>::run(operation* base, action what) {
   delete self;
 }
 
+template <class Any>
+void basic_lane<Any>::lay(std::size_t offset, std::span<std::byte> to) noexcept {
+  owner_->fill_pack(owner_->calls_[call], laid_, offset, to);
+}
+
+template <class Any>
+void basic_lane<Any>::take(std::size_t offset, std::span<const std::byte> from) noexcept {
+  owner_->empty_pack(owner_->calls_[call], taken_, offset, from);
+}
+
 // ---- executions ------------------------------------------------------------------------------
 
 template <class Any>
@@ -214,45 +224,91 @@ std::size_t basic_execution<Any>::pack_bytes(const call& what) const noexcept {
   return end;
 }
 
+template <class Any>
+template <class Visit, class Gap>
+void basic_execution<Any>::walk_pack(const call& what, pack_position& at, std::size_t offset,
+                                     std::size_t bytes, Visit visit, Gap gap) const {
+  std::size_t done = 0;
+  while (at.tensor < what.tensors) {
+    const auto& [each, of] = tensors_[what.first + at.tensor];
+    const std::size_t size = each->bytes();
+    const std::size_t begin = aligned(at.end, size);
+    if (offset + done < begin) {
+      const std::size_t length = std::min(begin - (offset + done), bytes - done);
+      gap(done, length);
+      done += length;
+    }
+    const std::size_t inside = offset + done - begin;
+    if (offset + done < begin) return;
+    const std::size_t length = std::min(size - inside, bytes - done);
+    if (length != 0) visit(*each, *of, inside, done, length);
+    done += length;
+    if (inside + length != size) return;
+    at.end = begin + size;
+    ++at.tensor;
+  }
+  if (done != bytes) gap(done, bytes - done);
+}
+
 // Scale factors are folded into the copy; gaps are zero, so that no reduction meets rubbish.
 template <class Any>
-void basic_execution<Any>::fill_pack(const call& what, std::span<std::byte> to) {
+void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::size_t offset,
+                                     std::span<std::byte> to) {
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
-  std::size_t end = 0;
-  for (std::uint32_t i = 0; i < what.tensors; ++i) {
-    const auto& [each, of] = tensors_[what.first + i];
-    const std::size_t bytes = each->bytes();
-    const std::size_t begin = aligned(end, bytes);
-    if (begin != end) std::memset(to.data() + end, 0, begin - end);
-    if (of->prescale != 1 && reduces) {
-      each->kernels->scale(to.data() + begin, each->in, each->count, of->prescale);
-    } else if (bytes != 0) {
-      std::memcpy(to.data() + begin, each->in, bytes);
-    }
-    end = begin + bytes;
-  }
-  if (end != to.size()) std::memset(to.data() + end, 0, to.size() - end);
+  walk_pack(
+      what, at, offset, to.size(),
+      [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
+          std::size_t length) {
+        const std::byte* in = static_cast<const std::byte*>(each.in) + inside;
+        if (of.prescale != 1 && reduces) {
+          each.kernels->scale(to.data() + place, in, length / each.kernels->size, of.prescale);
+        } else {
+          std::memcpy(to.data() + place, in, length);
+        }
+      },
+      [&](std::size_t place, std::size_t length) { std::memset(to.data() + place, 0, length); });
   if (plane_.traced) spans_.push_back({phase::pack, begun_at, clock::now(), to.size()});
 }
 
 template <class Any>
-void basic_execution<Any>::empty_pack(const call& what, const std::byte* from) {
+void basic_execution<Any>::empty_pack(const call& what, pack_position& at, std::size_t offset,
+                                      std::span<const std::byte> from) {
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
-  std::size_t end = 0;
-  for (std::uint32_t i = 0; i < what.tensors; ++i) {
-    const auto& [each, of] = tensors_[what.first + i];
-    const std::size_t bytes = each->bytes();
-    const std::size_t begin = aligned(end, bytes);
-    if (reduces) {
-      finish_values(each->out, from + begin, each->count, *each, *of);
-    } else if (bytes != 0) {
-      std::memcpy(each->out, from + begin, bytes);
-    }
-    end = begin + bytes;
-  }
-  if (plane_.traced) spans_.push_back({phase::unpack, begun_at, clock::now(), end});
+  walk_pack(
+      what, at, offset, from.size(),
+      [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
+          std::size_t length) {
+        std::byte* out = static_cast<std::byte*>(each.out) + inside;
+        if (reduces) {
+          finish_values(out, from.data() + place, length / each.kernels->size, each, of);
+        } else {
+          std::memcpy(out, from.data() + place, length);
+        }
+      },
+      [](std::size_t, std::size_t) {});
+  if (plane_.traced) spans_.push_back({phase::unpack, begun_at, clock::now(), from.size()});
+}
+
+/// Gives a pack to a backend that packs itself.
+template <class Any>
+bool basic_execution<Any>::stage(lane& on, std::size_t count, MPI_Comm where) {
+  if (plane_.backend_ == nullptr || !plane_.backend_->stages()) return false;
+  const task& head = *tasks.front();
+  const bool reduces = head.kind == op_kind::all_reduce;
+  const tensor& first = *tensors_[calls_[on.call].first].first;
+  // What a backend asks for ends anywhere between two elements; they must lie at multiples.
+  if (reduces && !std::has_single_bit(first.kernels->size)) return false;
+  comm::collective_call given{reduces ? comm::collective::all_reduce : comm::collective::broadcast,
+                              nullptr,
+                              nullptr,
+                              count,
+                              reduces ? first.kernels->type() : MPI_BYTE,
+                              reduces ? first.operation : MPI_OP_NULL,
+                              reduces ? 0 : head.root};
+  given.staged = &on;
+  return give_to_backend(on, given, where);
 }
 
 // The next call of a fused operation.
@@ -269,9 +325,12 @@ void basic_execution<Any>::post_call(lane& on, MPI_Comm where) {
   std::size_t count = what.count;
   if (what.tensors > 1) {
     const std::size_t end = (pack_bytes(what) + size - 1) / size * size;
+    on.laid_ = on.taken_ = {};
+    on.staged_ = stage(on, end / size, where);
+    if (on.staged_) return;
     on.pack = plane_.fusion.take(end);
     std::byte* to = on.pack.data();
-    if (reduces || is_root) fill_pack(what, std::span(to, end));
+    if (reduces || is_root) fill_pack(what, on.laid_, 0, std::span(to, end));
     in = MPI_IN_PLACE;
     out = to;
     count = end / size;
@@ -331,7 +390,9 @@ void basic_execution<Any>::finish_call(lane& on) {
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   const bool is_root = tasks.front()->root == plane_.rank_;
   if (what.tensors > 1) {
-    if (reduces || !is_root) empty_pack(what, on.pack.data());
+    if (!on.staged_ && (reduces || !is_root)) {
+      empty_pack(what, on.taken_, 0, std::span(on.pack.data(), pack_bytes(what)));
+    }
     on.pack = {};
   } else if (reduces) {
     const auto& [each, of] = tensors_[what.first];

@@ -1094,7 +1094,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
       complete(one);
       return;
     }
-    // What fills a pack is told at once: of a long burst the beginning moves while the rest is named.
+    // What fills a pack is told at once: of a burst the beginning moves while the rest is named.
     if (unsent_ >= options_.fusion_buffer) at_look();
   }
   engine_.started();

@@ -109,6 +109,7 @@ class channel {
   std::uint64_t all_reduced_ = 0;
   std::uint64_t all_left_ = 0;
   std::vector<const std::byte*> sources_;
+  std::vector<std::byte> result_;
   std::vector<std::byte> scratch_;
 };
 

@@ -38,6 +38,7 @@ inline channel::channel(std::span<std::byte> memory, std::size_t rank, std::size
       chunk_(chunk),
       whole_up_to_(std::min(whole_up_to, chunk)),
       sources_(ranks),
+      result_(whole_up_to_),
       scratch_(chunk) {}
 
 /// Into how many blocks, one for each rank, a rank's buffer is divided.
@@ -131,6 +132,10 @@ inline void channel::lay_down(const pending_call& call, const chunk_of& one, std
   const bool in_place = what.in == MPI_IN_PLACE;
   const bool is_root = static_cast<std::size_t>(what.root) == rank_;
   const auto* in = static_cast<const std::byte*>(in_place ? what.out : what.in);
+  if (what.staged != nullptr) {
+    if (what.kind == comm::collective::all_reduce || is_root) what.staged->lay(offset, {to, bytes});
+    return;
+  }
   switch (what.kind) {
     case comm::collective::all_reduce:
     case comm::collective::reduce:
@@ -217,23 +222,35 @@ inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint
   const std::size_t whole = what.count * size;
   const auto root = static_cast<std::size_t>(what.root);
   auto* const out = static_cast<std::byte*>(what.out);
+  const auto put = [&](std::size_t at, const std::byte* from, std::size_t length) {
+    if (what.staged != nullptr) {
+      what.staged->take(at, {from, length});
+    } else {
+      copy_bytes(out + at, from, length);
+    }
+  };
   switch (what.kind) {
     case comm::collective::all_reduce:
     case comm::collective::reduce:
       if (what.kind == comm::collective::reduce && rank_ != root) break;
       if (!one.shared) {
         gather_sources(number, 0);
-        run(call, out + offset, one.count);
+        if (what.staged == nullptr) {
+          run(call, out + offset, one.count);
+        } else {  // not in the buffer: others still read it
+          run(call, result_.data(), one.count);
+          what.staged->take(offset, {result_.data(), bytes});
+        }
         break;
       }
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         const std::size_t begin = share_begin(rank, one.count, size) * size;
         const std::size_t end = share_begin(rank + 1, one.count, size) * size;
-        copy_bytes(out + offset + begin, buffer(rank, number) + begin, end - begin);
+        put(offset + begin, buffer(rank, number) + begin, end - begin);
       }
       break;
     case comm::collective::broadcast:
-      if (rank_ != root) copy_bytes(out + offset, buffer(root, number), bytes);
+      if (rank_ != root) put(offset, buffer(root, number), bytes);
       break;
     case comm::collective::all_gather:
     case comm::collective::gather:
