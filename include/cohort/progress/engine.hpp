@@ -68,6 +68,9 @@ class engine : public asio::execution_context::service {
   [[nodiscard]] const engine_options& options() const noexcept { return options_; }
   /// Tells the engine that ranks outnumber cores on this node: it then spins 5 us at most.
   void set_oversubscribed(bool yes) noexcept { oversubscribed_.store(yes); }
+  [[nodiscard]] bool oversubscribed() const noexcept {
+    return oversubscribed_.load(std::memory_order_relaxed);
+  }
 
   /// Adds a source, which must outlive the context's last handler. Call it from a source's own
   /// constructor or before the loop runs.

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <span>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -102,10 +103,17 @@ class plane {
     engine_.started();
   }
 
-  std::size_t advance() {
+  /// What has been done: steps, and calls ended.
+  struct work {
+    unsigned steps = 0;
     std::size_t ended = 0;
-    for (channel& each : channels_) ended += each.advance();
-    return ended;
+  };
+  void advance(work& done) {
+    for (channel& each : channels_) {
+      const std::size_t before = each.ended();
+      done.steps += each.advance();
+      done.ended += each.ended() - before;
+    }
   }
   void fail(std::error_code why) {
     for (channel& each : channels_) each.fail(why);
@@ -125,11 +133,18 @@ class plane {
 
 inline std::size_t source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
-  const std::lock_guard hold(planes_->mutex);
-  std::size_t ended = 0;
-  for (plane* each : planes_->all) ended += each->advance();
-  planes_->pending.fetch_sub(ended, std::memory_order_relaxed);
-  return ended;
+  plane::work done;
+  {
+    const std::lock_guard hold(planes_->mutex);
+    for (plane* each : planes_->all) each->advance(done);
+    planes_->pending.fetch_sub(done.ended, std::memory_order_relaxed);
+  }
+  if (done.steps != 0) {
+    engine_.started();  // the wait begins anew
+  } else if (engine_.oversubscribed()) {
+    std::this_thread::yield();  // who is waited for may need this core
+  }
+  return done.ended;
 }
 
 // Only this process writes to the buffers of its calls, so they can end.

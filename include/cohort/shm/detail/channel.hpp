@@ -45,8 +45,9 @@ class channel {
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
   void push(const comm::collective_call& call, comm::backend_completion done);
-  /// At most one step of each kind. Returns how many calls ended.
-  std::size_t advance();
+  /// At most one step of each kind. Returns how many.
+  unsigned advance();
+  [[nodiscard]] std::size_t ended() const noexcept { return ended_; }  ///< calls, ever
   /// Ends all calls with `why`; the channel is of no use after it.
   void fail(std::error_code why);
   [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_; }

@@ -87,13 +87,11 @@ inline std::size_t channel::share_begin(std::size_t rank, std::size_t count,
   return std::min(rank * ((share + line - 1) / line * line), count);
 }
 
-inline std::size_t channel::advance() {
+inline unsigned channel::advance() {
   if (pending() == 0) return 0;
-  const std::size_t before = ended_;
-  lay();
-  reduce();
-  finish();
-  return ended_ - before;
+  const unsigned laid = lay() ? 1 : 0;
+  const unsigned reduced = reduce() ? 1 : 0;
+  return laid + reduced + (finish() ? 1 : 0);
 }
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
