@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// The umbrella: everything that needs no GPU.
+/// The umbrella: everything that needs no GPU, but shm: that adds half a second to a file.
 
 #include <cohort/collectives.hpp>
 #include <cohort/comm.hpp>

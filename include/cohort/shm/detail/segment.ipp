@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <random>
 #include <system_error>
 
 namespace cohort::shm {
@@ -61,8 +60,7 @@ inline segment::segment(std::size_t bytes) {
   where_.host = process::host_id();
   where_.space = detail::process_space();
   where_.process = ::getpid();
-  std::random_device source;
-  where_.nonce = static_cast<std::uint64_t>(source()) << 32U ^ source();
+  if (::getentropy(&where_.nonce, sizeof where_.nonce) != 0) detail::throw_errno("getentropy");
   std::memcpy(base_, &where_.nonce, sizeof where_.nonce);
 #else
   throw std::system_error(std::make_error_code(std::errc::not_supported),
