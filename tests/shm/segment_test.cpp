@@ -3,6 +3,7 @@
 
 // Segments of memory, and sequences of collectives through one, between threads of one process.
 
+#include <cohort/comm/communicator.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/shm/detail/channel.hpp>
 #include <cohort/shm/reduce.hpp>
@@ -13,11 +14,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <functional>
-#include <numeric>
 #include <random>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +26,13 @@
 namespace {
 
 using cohort::shm::segment;
+
+/// What a channel completes.
+struct call : cohort::comm::request_operation {
+  call() noexcept : request_operation(&run) {}
+  static void run(operation* base, action) { static_cast<call*>(base)->ended = true; }
+  bool ended = false;
+};
 
 std::error_code refused(const segment::address& where) {
   try {
@@ -91,4 +98,41 @@ TEST_CASE("memory that is not to be had is an error, not a signal", "[shm]") {
   CHECK_THROWS_AS(segment(16 << 20), std::system_error);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   std::signal(SIGXFSZ, old);
+}
+
+TEST_CASE("threads as ranks: nobody reads what another still writes", "[shm]") {
+  using cohort::comm::collective;
+  using cohort::comm::collective_call;
+  const std::size_t ranks = GENERATE(as<std::size_t>(), 2, 3, 4);
+  constexpr std::size_t chunk = 1024;
+  const segment memory(cohort::shm::detail::channel::bytes(ranks, chunk));
+  std::vector<int> wrong(ranks, 0);
+  const auto work = [&](std::size_t rank) {
+    asio::io_context io;
+    auto& engine = asio::use_service<cohort::progress::engine>(io);
+    cohort::shm::detail::channel own(memory.bytes(), rank, ranks, chunk, 256);
+    std::mt19937 same(5);
+    for (int round = 0; round < 300; ++round) {
+      const std::size_t count = 1 + same() % 900;
+      const std::size_t root = same() % ranks;
+      const bool sums = same() % 2 == 0;
+      std::vector<int> data(count, static_cast<int>(rank) + round);
+      call done;
+      own.push({sums ? collective::all_reduce : collective::broadcast, MPI_IN_PLACE, data.data(),
+                count, MPI_INT, sums ? MPI_SUM : MPI_OP_NULL, static_cast<int>(root)},
+               cohort::comm::backend_completion(engine, done));
+      while (own.pending() != 0) {
+        if (own.advance() == 0) std::this_thread::yield();
+      }
+      io.poll();
+      io.restart();
+      const auto n = static_cast<int>(ranks);
+      const int expected = sums ? n * (n - 1) / 2 + n * round : static_cast<int>(root) + round;
+      if (!done.ended || data != std::vector<int>(count, expected)) ++wrong[rank];
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks; ++rank) threads.emplace_back(work, rank);
+  for (std::thread& each : threads) each.join();
+  CHECK(wrong == std::vector<int>(ranks, 0));
 }
