@@ -167,6 +167,8 @@ class basic_execution {
   /// The requests of a lane are complete. True if it goes on.
   bool step(lane& on);
   void lane_ended(lane& on) noexcept;
+  /// Ends it, or tells at once that it has broken, though MPI still has parts.
+  void settle() noexcept;
   void broke(std::error_code why) noexcept;
 
   data_plane& plane_;
@@ -198,7 +200,10 @@ class basic_data_plane {
   class client {
    public:
     virtual void data_done(execution& what) noexcept = 0;
-    /// An operation has failed here; its tasks are not complete.
+    /// Something of an operation could not be posted here, and MPI still works on other parts. The
+    /// tasks are not complete: `data_failed` follows, or the operation is given up.
+    virtual void data_broke(execution& what, std::error_code why) noexcept = 0;
+    /// An operation has failed here, and MPI has nothing of it; its tasks are not complete.
     virtual void data_failed(execution& what, std::error_code why) noexcept = 0;
 
    protected:

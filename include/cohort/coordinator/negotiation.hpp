@@ -160,6 +160,7 @@ class negotiation final : public instance,
   void settle();
   [[nodiscard]] neutral_task* make_neutral(const protocol::signature& sig);
   void data_done(execution& what) noexcept override;
+  void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
 
   // tasks
@@ -268,6 +269,7 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
  private:
   friend class negotiation;
   void data_done(execution& what) noexcept override;
+  void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
   void end(task& one, std::uint64_t number) noexcept;
   void push(task& one, std::uint64_t number);

@@ -153,7 +153,7 @@ void basic_execution<Any>::start(std::uint32_t slot) {
     try {
       post(on);
     } catch (...) {
-      if (!comm::request_source::pending(on) && !on.waits_for_turn_) {
+      if (!comm::request_source::pending(on)) {
         on.owner_ = nullptr;
         --lanes_;
         delete &on;
@@ -197,8 +197,8 @@ void basic_execution<Any>::start(std::uint32_t slot) {
 template <class Any>
 bool basic_execution<Any>::give_to_backend(lane& on, const comm::collective_call& what) {
   if (plane_.backend_ == nullptr || !plane_.backend_->takes(what)) return false;
-  on.waits_for_turn_ = true;  // without a request, and not at its end
   plane_.backend_->start(what, comm::backend_completion(plane_.state_->engine, on));
+  on.waits_for_turn_ = true;  // without a request, and not at its end
   return true;
 }
 
@@ -634,7 +634,9 @@ void basic_execution<Any>::broke(std::error_code why) noexcept {
   next_call_ = static_cast<std::uint32_t>(calls_.size());
 }
 
-// Nothing escapes from here: what goes wrong is remembered and ends the execution.
+// Nothing escapes from here: what goes wrong is remembered and ends the execution. A stage may have
+// posted some of its requests by then: the lane goes on until MPI is done with these, for they work
+// on memory of callers.
 template <class Any>
 bool basic_execution<Any>::step(lane& on) {
   if (given_up_) return false;
@@ -666,6 +668,10 @@ bool basic_execution<Any>::step(lane& on) {
   } catch (...) {
     broke(std::make_error_code(std::errc::not_enough_memory));
   }
+  if (comm::request_source::pending(on)) {
+    settle();
+    return true;
+  }
   lane_ended(on);
   return false;
 }
@@ -674,7 +680,17 @@ template <class Any>
 void basic_execution<Any>::lane_ended(lane& on) noexcept {
   on.owner_ = nullptr;
   on.pack = {};
-  if (--lanes_ == 0) plane_.done(*this);
+  --lanes_;
+  settle();
+}
+
+template <class Any>
+void basic_execution<Any>::settle() noexcept {
+  if (lanes_ == 0) {
+    plane_.done(*this);
+  } else if (failed_) {
+    plane_.owner_.data_broke(*this, failed_);
+  }
 }
 
 // ---- the plane -------------------------------------------------------------------------------
@@ -735,7 +751,7 @@ void basic_data_plane<Any>::run() {
     } catch (...) {
       next.broke(std::make_error_code(std::errc::not_enough_memory));
     }
-    if (next.lanes_ == 0) done(next);
+    next.settle();
   }
   running_ = false;
 }

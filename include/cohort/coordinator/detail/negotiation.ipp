@@ -972,31 +972,32 @@ void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
                   one.submitted, now());
 }
 
+// The others must not wait for what MPI still has here, for that may need a part of theirs.
 template <class Any>
-void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
-  if (faulted_ || broken_) return end_by_fault(what, false);
+void negotiation<Any>::data_broke(execution& what, std::error_code why) noexcept {
+  if (faulted_ || broken_) return;
   const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
-  const std::string text = "rank " + std::to_string(rank_) + ": " + std::string(verb) + " #" +
-                           std::to_string(what.log_count) + ": " + why.message();
+  const std::string cause =
+      std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
+  const std::string text = "rank " + std::to_string(rank_) + ": " + cause;
   log::write(log::level::error, text);
   for (task* each : what.tasks) {
-    if (!each->linked) {
-      each->destroy();
-      continue;
-    }
-    each->fail(std::make_exception_ptr(data_error({rank_}, text)));
-    complete(*each);
+    if (each->linked) each->fail(std::make_exception_ptr(data_error({rank_}, text)));
   }
-  done_ += what.tasks.size();
   fault_.emplace();
   fault_->kind = protocol::failure_kind::data;
   fault_->rank = rank_;
-  fault_->text = std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
-  node_.data_failed(std::string(verb) + " #" + std::to_string(what.log_count) + ": " +
-                    why.message());
+  fault_->text = cause;
+  node_.data_failed(cause);
   faulted_ = true;
   close_by_fault();
   touch();
+}
+
+template <class Any>
+void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
+  data_broke(what, why);
+  end_by_fault(what, false);
 }
 
 // ---- tasks -------------------------------------------------------------------------------------
@@ -1360,6 +1361,11 @@ void negotiation<Any>::persistent_state::data_done(execution& what) noexcept {
     }
   }
   owner_.touch();
+}
+
+template <class Any>
+void negotiation<Any>::persistent_state::data_broke(execution& what, std::error_code why) noexcept {
+  owner_.data_broke(what, why);
 }
 
 template <class Any>
