@@ -438,6 +438,35 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
   });
 }
 
+TEST_CASE("who has not heard of the end is told when it cannot be sent",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    cohort::coordinator coord(world);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    const auto heard = [&] { return coord.stats().messages_received; };
+    const auto before = heard();
+    co_await cohort_test::meet(world);
+    if (world.rank() == 0) {
+      // All others have left, so the next message tells of the end. None is to follow it.
+      const auto limit = std::chrono::steady_clock::now() + 10s;
+      while (heard() - before < static_cast<std::size_t>(world.size() - 1)) {
+        REQUIRE(std::chrono::steady_clock::now() < limit);
+        co_await cohort_test::pause(1ms);
+      }
+      faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
+    }
+    const std::error_code closed = co_await cohort_test::code_of(coord.shutdown());
+    CHECK_FALSE(closed);  // else: nothing has come before the deadline
+    if (world.rank() == 0) CHECK(faults::failed_as_asked("MPI_Isend"));
+    CHECK(lines.contains(world.rank() == 0 ? "no connection to rank 1" : "rank 0 has closed"));
+    co_await works_again(world);
+  });
+}
+
 TEST_CASE("a rank whose every control message fails is found out at the deadlines",
           "[coordinator][failures]") {
   const cohort::log::capture lines;

@@ -144,6 +144,7 @@ class negotiation final : public instance,
   bool sent(control_operation& op);
   void control_failed(control_operation& op);
   [[nodiscard]] std::exception_ptr no_connection(int peer, std::error_code why) const;
+  [[nodiscard]] bool can_end(const edge& child) const noexcept;
   void tell_broken();
   [[noreturn]] void peer_broke(std::span<const std::byte> message);
 

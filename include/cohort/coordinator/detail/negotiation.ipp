@@ -575,7 +575,10 @@ bool negotiation<Any>::sent(control_operation& op) {
 // dies. A cancelled receive is the end that was asked for.
 template <class Any>
 void negotiation<Any>::control_failed(control_operation& op) {
-  if (op.sends_) edges_[op.edge_].sending = false;
+  if (op.sends_) {
+    edges_[op.edge_].sending = false;
+    edges_[op.edge_].sent = 0;  // it has not arrived
+  }
   if (releasing_ || closed_) return;
   break_down(no_connection(edges_[op.edge_].rank, op.error()));
 }
@@ -587,6 +590,14 @@ std::exception_ptr negotiation<Any>::no_connection(int peer, std::error_code why
                   std::to_string(peer) + ": " + why.message()));
 }
 
+/// Whether a child has, or will get, all that it needs to end: CLOSE, and after a fault the word
+/// that all have closed. It ends before its parent, and nobody would receive more.
+template <class Any>
+bool negotiation<Any>::can_end(const edge& child) const noexcept {
+  return node_.log().closed && node_.has_log(child.rank) && child.sent == child.out.size() &&
+         (!closed_by_fault_ || (settled_ && !child.settles));
+}
+
 // The others would wait for this rank until their deadlines. So it sends one more message to each
 // neighbour, who passes it on; also to the one to whom the last has failed, for that may have been
 // for want of memory. What does not arrive, they find out at their deadlines.
@@ -595,8 +606,7 @@ void negotiation<Any>::tell_broken() {
   const std::size_t above = edges_.size() - node_.shape().children().size();
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     edge& to = edges_[i];
-    // A child ends before its parent, after a fault when it has been told that all have closed.
-    if (i >= above && node_.log().closed && (!closed_by_fault_ || settled_)) continue;
+    if (i >= above && can_end(to)) continue;
     const int first = lost_ < 0 ? rank_ : lost_;
     to.last[0] = has_broken;
     for (unsigned byte = 0; byte < 4; ++byte) {
