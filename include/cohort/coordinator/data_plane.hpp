@@ -229,8 +229,10 @@ class basic_data_plane {
 
   /// An execution to fill in.
   [[nodiscard]] execution& make();
-  /// In log order.
+  /// In log order. Where it throws std::bad_alloc nothing must be started any more.
   void push(execution& what);
+  /// Takes back what was made and not pushed.
+  void recycle(execution& what);
   /// Starts what can be started.
   void run();
   /// What has not been started never will be: they come back through `visit`.
@@ -266,7 +268,6 @@ class basic_data_plane {
   friend execution;
   friend lane;
   void done(execution& what);
-  void recycle(execution& what);
 
   client& owner_;
   const coordinator_options& options_;

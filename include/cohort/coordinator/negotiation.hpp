@@ -159,7 +159,7 @@ class negotiation final : public instance,
   [[nodiscard]] std::size_t under_way() const noexcept;
   void give_up_data(bool all);
   void settle();
-  [[nodiscard]] neutral_task* make_neutral(const protocol::signature& sig);
+  [[nodiscard]] std::unique_ptr<neutral_task> make_neutral(const protocol::signature& sig);
   void data_done(execution& what) noexcept override;
   void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
@@ -214,7 +214,7 @@ class negotiation final : public instance,
   std::shared_ptr<timeline> timeline_;  // one for a coordinator and its sets
   std::uint32_t set_ = 0;               // in it: log count of the set's creation
   std::vector<edge> edges_;
-  execution* pack_ = nullptr;  // being filled
+  execution* pack_ = nullptr;  // being filled in
   std::size_t done_ = 0;       // operations finished since the root's node was told
 
   task* joining_ = nullptr;  // null also if nobody awaits the join

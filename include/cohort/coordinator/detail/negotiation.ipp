@@ -692,7 +692,7 @@ void negotiation<Any>::perform() {
 }
 
 template <class Any>
-neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
+std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::signature& sig) {
   auto one = std::make_unique<neutral_task>(sig);
   const std::size_t count = static_cast<std::size_t>(sig.dimensions.elements());
   tensor& only = one->first;
@@ -703,7 +703,7 @@ neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
     one->row_bytes = count * sig.element_size;
     one->make_result = &neutral_task::own_result;
     only.count = 0;
-    return one.release();
+    return one;
   }
   if (!sig.members.empty()) {
     const auto members = parse_members(sig.members);
@@ -743,25 +743,29 @@ neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
       one->sizes.push_back((rows / size_ + (rank < rows % size_ ? 1 : 0)) * row);
     }
   }
-  return one.release();
+  return one;
 }
 
+// What is to be started is in a pack or not marked as started, whatever lacks memory here: so
+// somebody ends it.
 template <class Any>
 void negotiation<Any>::start(const protocol::action& one) {
   if (node_.name(one.name).listed) {
     return listed_elected(*reinterpret_cast<task*>(one.token), one.log_count);
   }
+  task* own = task_of(one.token);
+  const protocol::entry_record& entry = node_.entry(one.entry);
+  std::unique_ptr<neutral_task> neutral;
+  if (own == nullptr) neutral = make_neutral(entry.sig);
   if (pack_ == nullptr) {
     pack_ = &plane_.make();
     pack_->log_count = one.log_count;
     pack_->elected = now();
   }
-  task* own = task_of(one.token);
-  const protocol::entry_record& entry = node_.entry(one.entry);
-  task* what = own;
-  if (own == nullptr) {
-    what = make_neutral(entry.sig);
-  } else {
+  task* const what = own == nullptr ? neutral.get() : own;
+  pack_->tasks.push_back(what);
+  static_cast<void>(neutral.release());
+  if (own != nullptr) {
     own->started = true;
     if (own->linked) {  // else nobody asks for its name
       own->holds_name = true;
@@ -769,7 +773,6 @@ void negotiation<Any>::start(const protocol::action& one) {
     }
   }
   what->contributors = one.count;
-  pack_->tasks.push_back(what);
   if (protocol::is_sized(entry.sig.kind)) {
     pack_->known = one.known;
     if (one.known) {
@@ -786,20 +789,24 @@ void negotiation<Any>::start(const protocol::action& one) {
     ++statistics_.packs;
     statistics_.packed += pack_->tasks.size();
   }
-  plane_.push(*std::exchange(pack_, nullptr));
+  plane_.push(*pack_);
+  pack_ = nullptr;
 }
 
 template <class Any>
 void negotiation<Any>::start_join(const protocol::action& one) {
-  execution& what = plane_.make();
-  what.is_join = true;
-  what.log_count = one.log_count;
-  what.newest = one.count;
-  what.elected = now();
-  task* own = std::exchange(joining_, nullptr);
-  if (own != nullptr) own->started = true;
-  what.tasks.push_back(own != nullptr ? own : new neutral_task(protocol::signature()));
-  plane_.push(what);
+  pack_ = &plane_.make();
+  pack_->is_join = true;
+  pack_->log_count = one.log_count;
+  pack_->newest = one.count;
+  pack_->elected = now();
+  std::unique_ptr<neutral_task> neutral;
+  if (joining_ == nullptr) neutral = std::make_unique<neutral_task>(protocol::signature());
+  pack_->tasks.push_back(joining_ == nullptr ? neutral.get() : joining_);
+  static_cast<void>(neutral.release());
+  if (joining_ != nullptr) std::exchange(joining_, nullptr)->started = true;
+  plane_.push(*pack_);
+  pack_ = nullptr;
 }
 
 template <class Any>
@@ -867,10 +874,13 @@ std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string
 }
 
 // After a fault what is elected and has not started here will never run, and what has goes on with
-// the parts that are posted.
+// the parts that are posted. What was being filled in when memory ran out may have no task yet.
 template <class Any>
 void negotiation<Any>::close_by_fault() {
-  if (pack_ != nullptr) plane_.push(*std::exchange(pack_, nullptr));
+  if (pack_ != nullptr) {
+    end_by_fault(*pack_, false);
+    plane_.recycle(*std::exchange(pack_, nullptr));
+  }
   const auto drop = [this](execution& one) { end_by_fault(one, false); };
   plane_.drop_waiting(drop);
   if (!broken_) plane_.post_no_more(errc::data_operation_failed);
@@ -1335,7 +1345,7 @@ void negotiation<Any>::drain_group(const protocol::action& one) {
     if (group->name_ != one.name) continue;
     group->good_ = one.count;
     for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
-      group->push(*make_neutral(group->sig_), number);
+      group->push(*make_neutral(group->sig_).release(), number);
     }
     for (const auto& [held, number] : std::exchange(group->held_, {})) {
       group->end(*held, number);
