@@ -25,13 +25,31 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace cohort::coordination {
 
-/// What is never destroyed, because MPI still works on it.
-[[nodiscard]] inline std::vector<std::shared_ptr<void>>& left_to_mpi() {
-  static std::vector<std::shared_ptr<void>>& instance = *new std::vector<std::shared_ptr<void>>;
+/// What MPI still works on. Engines of several threads may put something here at the same time.
+class kept_objects {
+ public:
+  void add(std::shared_ptr<void> one) {
+    const std::lock_guard hold(mutex_);
+    all_.push_back(std::move(one));
+  }
+  [[nodiscard]] std::size_t size() const {
+    const std::lock_guard hold(mutex_);
+    return all_.size();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<void>> all_;
+};
+
+/// Never destroyed.
+[[nodiscard]] inline kept_objects& left_to_mpi() {
+  static kept_objects& instance = *new kept_objects;
   return instance;
 }
 

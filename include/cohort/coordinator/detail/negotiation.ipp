@@ -1848,7 +1848,7 @@ void negotiation<Any>::finish_closing() {
 // fault no rank does.
 template <class Any>
 void negotiation<Any>::leave_to_mpi() {
-  left_to_mpi().push_back(this->shared_from_this());
+  left_to_mpi().add(this->shared_from_this());
   for (const communicator& each : {control_, slots_}) {
     if (!each) continue;
     static_cast<void>(each.state()->data.release());
