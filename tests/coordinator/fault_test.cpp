@@ -366,6 +366,51 @@ TEST_CASE("receives that are posted keep their memory when the sends fail",
   });
 }
 
+// Rank 1 stops when it has told its sizes of "a". The others post its data, for which they wait, and
+// "b", which needs the slot of "a", must not wait for them.
+TEST_CASE("the next operation takes a slot when its last part is posted",
+          "[coordinator][failures]") {
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;
+    cohort::coordinator_options options;
+    options.slots = 1;
+    cohort::coordinator coord(world, options);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    bool told = world.rank() != 1;
+    if (world.rank() == 1) {
+      faults::replace_testsome(
+          [&](int n, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+            if (!told && faults::calls("MPI_Iallgather") != 0) {
+              told = true;
+              CHECK(stop_until_told());
+            }
+            return PMPI_Testsome(n, requests, found, indices, statuses);
+          });
+    }
+    std::vector<int> data(4, world.rank());
+    auto a = coord.all_gather("a", data, as_future);
+    auto b = coord.all_gather("b", data, as_future);
+    if (world.rank() == 2) {
+      const auto limit = std::chrono::steady_clock::now() + 5s;
+      while (faults::calls("MPI_Iallgather") < 2 && std::chrono::steady_clock::now() < limit) {
+        co_await cohort_test::pause(1ms);
+      }
+      CHECK(faults::calls("MPI_Iallgather") == 2);
+      wait_for_stop(1);
+      tell(1);
+    }
+    const auto all = co_await std::move(a);
+    const auto same = co_await std::move(b);
+    CHECK(told);
+    CHECK(all.size() == 4 * static_cast<std::size_t>(world.size()));
+    CHECK(all == same);
+    co_await coord.shutdown();
+    faults::reset();
+  });
+}
+
 TEST_CASE("a start of a persistent group that others have posted already",
           "[coordinator][failures]") {
   const bool packed = GENERATE(true, false);

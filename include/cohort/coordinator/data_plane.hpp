@@ -233,8 +233,9 @@ class basic_data_plane {
   void push(execution& what);
   /// Takes back what was made and not pushed.
   void recycle(execution& what);
-  /// Starts what can be started.
-  void run();
+  /// Starts what can be started. Also when a slot is free again, or sizes are known, while what has
+  /// had the slot, or has exchanged the sizes, goes on.
+  void run() noexcept;
   /// What has not been started never will be: they come back through `visit`.
   template <class Visit>
   void drop_waiting(Visit visit);

@@ -650,13 +650,17 @@ bool basic_execution<Any>::step(lane& on) {
         plane_.queue_.exchanged(log_count);
         post_sized(on, plane_.slots_[slot_]);
         plane_.queue_.posted_last(0, slot_);
+        plane_.run();
         return true;
       }
       if (fuses()) {
         finish_call(on);
         if (next_call_ < calls_.size()) {
           post_call(on, plane_.slots_[slot_]);
-          if (next_call_ == calls_.size()) plane_.queue_.posted_last(0, slot_);
+          if (next_call_ == calls_.size()) {
+            plane_.queue_.posted_last(0, slot_);
+            plane_.run();
+          }
           return true;
         }
       } else if (!sized()) {
@@ -726,7 +730,7 @@ void basic_data_plane<Any>::push(execution& what) {
 }
 
 template <class Any>
-void basic_data_plane<Any>::run() {
+void basic_data_plane<Any>::run() noexcept {
   if (running_ || shared_ == MPI_COMM_NULL) return;
   running_ = true;
   while (!waiting_.empty() && queue_.ready()) {
@@ -738,10 +742,10 @@ void basic_data_plane<Any>::run() {
       break;
     }
     waiting_.pop_front();
-    const auto started = queue_.next();
     ++under_way_;
     bytes_under_way_ += next.load_;
     try {
+      const auto started = queue_.next();
       next.start(started.slot);
       if (next.calls_.size() > 1 && next.next_call_ == next.calls_.size()) {
         queue_.posted_last(0, started.slot);
