@@ -366,8 +366,8 @@ TEST_CASE("receives that are posted keep their memory when the sends fail",
   });
 }
 
-// Rank 1 stops when it has told its sizes of "a". The others post its data, for which they wait, and
-// "b", which needs the slot of "a", must not wait for them.
+// Rank 1 stops when it has told its sizes of "a". The others post its data, for which they wait,
+// and "b", which needs the slot of "a", must not wait for them.
 TEST_CASE("the next operation takes a slot when its last part is posted",
           "[coordinator][failures]") {
   cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
@@ -508,6 +508,50 @@ TEST_CASE("who has not heard of the end is told when it cannot be sent",
     CHECK_FALSE(closed);  // else: nothing has come before the deadline
     if (world.rank() == 0) CHECK(faults::failed_as_asked("MPI_Isend"));
     CHECK(lines.contains(world.rank() == 0 ? "no connection to rank 1" : "rank 0 has closed"));
+    co_await works_again(world);
+  });
+}
+
+// What the children say is with MPI before rank 0 looks again. It answers the first with a message
+// that fails, and the next one would start "x", which has ended by then.
+TEST_CASE("a message that has come before a break is not taken after it",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;
+    cohort::coordinator coord(world);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    int x = 1;
+    std::vector<int> y(world.rank() == 0 ? 4 : 8, 1);  // which they do not agree on
+    const auto before = coord.stats();
+    if (world.rank() != 0) {
+      MPI_Recv(nullptr, 0, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    auto sum = coord.all_reduce("x", x, op::sum, as_future);
+    auto broken = coord.all_reduce("y", y, op::sum, as_future);
+    if (world.rank() == 0) {
+      co_await cohort_test::pause(20ms);  // these two are known, and there is nothing to tell yet
+      faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
+      for (int rank = 1; rank < world.size(); ++rank) tell(rank);
+      for (int rank = 1; rank < world.size(); ++rank) wait_for_stop(rank);
+    } else {
+      while (coord.stats().messages_sent == before.messages_sent) {
+        co_await cohort_test::pause(1ms);
+      }
+      tell(0);  // behind it
+    }
+    const auto lost = co_await caught<cohort::peer_lost_error>(std::move(sum));
+    REQUIRE(lost);
+    const auto as_well = co_await caught<cohort::peer_lost_error>(std::move(broken));
+    CHECK(as_well);
+    co_await coord.shutdown();
+    if (world.rank() == 0) {
+      CHECK(faults::failed_as_asked("MPI_Isend"));
+      CHECK(faults::calls("MPI_Iallreduce") == 0);
+      CHECK(coord.stats().messages_received == before.messages_received + 1);
+    }
     co_await works_again(world);
   });
 }
