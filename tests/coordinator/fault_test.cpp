@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -360,6 +361,35 @@ TEST_CASE("receives that are posted keep their memory when the sends fail",
     REQUIRE(problem);
     CHECK(problem->ranks() == std::vector<int>{2});
     CHECK(told);
+    CHECK(coord.pending().empty());
+    co_await coord.shutdown();
+    co_await works_again(world);
+  });
+}
+
+namespace {
+
+struct failing_backend {
+  static bool takes(const cohort::comm::collective_call& call) noexcept {
+    return call.kind == cohort::comm::collective::all_reduce;
+  }
+  static void start(const cohort::comm::collective_call&, cohort::comm::backend_completion) {
+    throw std::system_error(std::make_error_code(std::errc::no_such_device));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a backend that cannot start an operation ends the coordinator",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world, failing_backend());
+    co_await coord.join();  // which no backend is asked to do
+    std::vector<int> data(4, 1);
+    const auto problem = co_await caught<cohort::data_error>(coord.all_reduce("it", data, op::sum));
+    REQUIRE(problem);
+    CHECK(has(problem->what(), std::make_error_code(std::errc::no_such_device).message()));
     CHECK(coord.pending().empty());
     co_await coord.shutdown();
     co_await works_again(world);
