@@ -8,6 +8,7 @@
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/clock.hpp>
 #include <cohort/core/config.hpp>
+#include <cohort/core/duration.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>

@@ -26,10 +26,15 @@ namespace {
 
 long allocations = 0;
 bool out_of_memory = false;
+std::size_t too_much = SIZE_MAX;  // the next block of so many bytes is refused
 
 void* counted(std::size_t bytes) {
   ++allocations;
   if (out_of_memory) throw std::bad_alloc();
+  if (bytes >= too_much) {
+    too_much = SIZE_MAX;
+    throw std::bad_alloc();
+  }
   if (void* block = std::malloc(bytes == 0 ? 1 : bytes)) return block;
   throw std::bad_alloc();
 }
@@ -44,6 +49,10 @@ void* counted(std::size_t bytes, std::align_val_t alignment) {
 
 long allocations_so_far();  // coordinator_test.cpp
 long allocations_so_far() { return allocations; }
+void refuse_next_block_of(std::size_t bytes);  // or more
+void refuse_next_block_of(std::size_t bytes) { too_much = bytes; }
+bool has_refused_block();
+bool has_refused_block() { return too_much == SIZE_MAX; }
 
 void* operator new(std::size_t bytes) { return counted(bytes); }
 void* operator new[](std::size_t bytes) { return counted(bytes); }

@@ -1,21 +1,28 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-// What a named operation allocates once its name is known.
+// What a named operation allocates once its name is known, and how it ends where that is refused.
 
 #include <cohort/coordinator.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/rethrow.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <iostream>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
-long allocations_so_far();  // allocations_test.cpp
+// allocations_test.cpp
+long allocations_so_far();
+void refuse_next_block_of(std::size_t bytes);
+bool has_refused_block();
 
 namespace {
 
@@ -74,4 +81,40 @@ TEST_CASE("a named operation allocates nothing in the steady state") {
       });
   CAPTURE(names);
   CHECK(each < 0.05);  // a pack larger than any before may need more room
+}
+
+// The rank that has joined brings neutral elements, for which there is no memory. Nothing has been
+// put into the pack by then, which is the first: no room of an earlier one hides that.
+TEST_CASE("a rank without memory for neutral elements closes") {
+  asio::io_context io;
+  cohort::use_engine(io, {.drain = std::chrono::milliseconds(500)});
+  cohort::communicator world(io);
+  if (world.size() < 2) return;
+  const cohort::log::capture lines;
+  const auto body = [&]() -> asio::awaitable<void> {
+    cohort::coordinator coord(world);
+    std::string ended;
+    try {
+      if (world.rank() == 1) {
+        refuse_next_block_of(200'000);
+        co_await coord.join();
+      } else {
+        // Together they are a pack: MPI works on no memory of this rank's.
+        std::vector<float> a(30'000);
+        std::vector<float> b(30'000);
+        co_await coord.grouped_all_reduce(cohort::bundle("it").add("a", a).add("b", b),
+                                          cohort::op::sum);
+      }
+    } catch (const std::bad_alloc&) {
+      ended = "no memory";
+    } catch (const cohort::peer_lost_error& problem) {
+      CHECK(problem.ranks() == std::vector<int>{1});
+      ended = "lost";
+    }
+    CHECK(ended == (world.rank() == 1 ? "no memory" : "lost"));
+    CHECK((world.rank() != 1 || has_refused_block()));
+    co_await coord.shutdown();
+  };
+  asio::co_spawn(io, body(), cohort::rethrow);
+  io.run();
 }

@@ -419,7 +419,7 @@ TEST_CASE("a communicator without operations holds no work") {
 }
 
 TEST_CASE("what is pending for too long is named, once") {
-  ::setenv("COHORT_STALL_WARNING", "0.05", 1);
+  ::setenv("COHORT_STALL_WARNING", GENERATE("0.05", "0.05s", "50ms"), 1);
   const cohort::log::capture logged;
   on_world([](communicator world) -> task {
     int never = 0;
@@ -434,6 +434,26 @@ TEST_CASE("what is pending for too long is named, once") {
   CHECK(text.find("recv #1", found + 1) == std::string::npos);
   CHECK_THAT(text, Catch::Matchers::ContainsSubstring("stalled:"));
   CHECK_THAT(text, Catch::Matchers::ContainsSubstring("4 bytes"));
+}
+
+TEST_CASE("a stall warning that is no duration is an error that names the variable") {
+  const std::string text = GENERATE("1x", "-1", "ms", " 1", "1us", "soon", "nan", "4e7");
+  ::setenv("COHORT_STALL_WARNING", text.c_str(), 1);
+  {
+    asio::io_context io;
+    try {
+      const communicator world(io);
+      FAIL_CHECK("no error");
+    } catch (const cohort::error& problem) {
+      CHECK(problem.code() == errc::invalid_argument);
+      CHECK_THAT(problem.what(),
+                 Catch::Matchers::ContainsSubstring("COHORT_STALL_WARNING=" + text + " is not"));
+    }
+  }
+  ::unsetenv("COHORT_STALL_WARNING");
+  asio::io_context io;
+  const communicator world(io);
+  CHECK(world.size() > 0);
 }
 
 TEST_CASE("giving up what is pending frees the buffers of what waits for its turn") {

@@ -766,7 +766,7 @@ TEST_CASE("the environment replaces options", "[coordinator][failures]") {
     }
   }
   const variable radix("COHORT_RADIX", "2");
-  const variable warning("COHORT_STALL_WARNING", "2.5");
+  const variable warning("COHORT_STALL_WARNING", "2500ms");  // which the engine reads too
   coordinated([](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
     CHECK(coord.options().radix == 2);
     CHECK(coord.options().stall_warning == 2500ms);

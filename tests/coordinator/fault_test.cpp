@@ -7,9 +7,13 @@
 #include <cohort/progress/future.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "coordinator/support.hpp"
@@ -215,6 +219,228 @@ TEST_CASE("buffers are the callers' again only when every rank has closed",
   });
 }
 
+namespace {
+
+constexpr int tag = 77;
+
+/// A rank that calls nothing but MPI for a while: it says so to rank 2 and waits for a word of it.
+/// False if that does not come.
+bool stop_until_told() {
+  MPI_Send(nullptr, 0, MPI_BYTE, 2, tag, MPI_COMM_WORLD);
+  const auto limit = std::chrono::steady_clock::now() + 10s;
+  for (int found = 0; found == 0;) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    MPI_Iprobe(2, tag, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+  }
+  return MPI_Recv(nullptr, 0, MPI_BYTE, 2, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+}
+void wait_for_stop(int rank) {
+  MPI_Recv(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+void tell(int rank) { MPI_Send(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD); }
+
+/// How it has failed, if it has.
+asio::awaitable<std::optional<cohort::data_error>> watched(asio::awaitable<void> work,
+                                                           bool& ended) {
+  std::optional<cohort::data_error> problem;
+  try {
+    co_await std::move(work);
+  } catch (const cohort::data_error& failed) {
+    problem = failed;
+  }
+  ended = true;
+  co_return problem;
+}
+
+}  // namespace
+
+// Rank 2 cannot post the second part while MPI has the first, to which rank 1 brings nothing before
+// it has heard that all have closed.
+TEST_CASE("an operation that is posted in part tells of it at once", "[coordinator][failures]") {
+  const bool bundled = GENERATE(true, false);  // two requests of one chain, or of two
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;
+    cohort::coordinator_options options;
+    options.piece = 4096;
+    options.fusion_threshold = 4096;
+    cohort::coordinator coord(world, options);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    std::vector<int> a(4, 1);
+    std::vector<int> b(8, 1);
+    std::vector<int> large(20'000, 1);
+    const std::string function = bundled ? "MPI_Ireduce" : "MPI_Iallreduce";
+    const auto submit = [&]() -> asio::awaitable<void> {
+      if (bundled) {
+        co_await coord.grouped_reduce(cohort::bundle("it").add("a", a).add("b", b), op::sum, 2);
+      } else {
+        co_await coord.all_reduce("it", large, op::sum);
+      }
+    };
+    if (world.rank() == 2) {
+      wait_for_stop(1);
+      faults::fail_next(function, MPI_ERR_NO_MEM, 1);
+    }
+    int value = 1;
+    std::optional<cohort::future<void>> later;
+    if (world.rank() == 2) later = coord.all_reduce("later", value, op::sum, as_future);
+    bool ended = false;
+    auto pending = asio::co_spawn(coord.get_executor(), watched(submit(), ended), as_future);
+    if (world.rank() == 1) {
+      co_await cohort_test::pause(50ms);  // what it has submitted leaves
+      CHECK(stop_until_told());
+    }
+    if (world.rank() == 2) {
+      const auto closed = co_await caught<cohort::data_error>(*std::move(later));
+      CHECK(closed);
+      CHECK(faults::failed_as_asked(function));
+      CHECK_FALSE(ended);  // MPI has the first part, and works on memory of the caller
+      tell(1);
+    }
+    const auto problem = co_await std::move(pending);
+    if (!bundled || world.rank() == 2) REQUIRE(problem);  // who only sends may be done with it
+    if (problem) CHECK(problem->ranks() == std::vector<int>{2});
+    if (world.rank() == 2) {
+      CHECK(has(problem->what(), bundled ? "rank 2: reduce #" : "rank 2: all_reduce #"));
+    }
+    CHECK(coord.pending().empty());
+    co_await coord.shutdown();
+    co_await works_again(world);
+  });
+}
+
+// More bytes than an int counts go as messages in pairs: rank 2 posts all its receives and no send.
+TEST_CASE("receives that are posted keep their memory when the sends fail",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;
+    cohort::coordinator coord(world);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    // What ranks with so much data say of it.
+    faults::alter_sent([rank = world.rank()](void* sizes) {
+      *static_cast<std::int64_t*>(sizes) = ~*static_cast<std::int64_t*>(sizes);
+      if (rank == 2) faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
+    });
+    bool told = world.rank() != 1;
+    if (world.rank() == 1) {
+      faults::replace_testsome(
+          [&](int n, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+            if (!told && faults::calls("MPI_Iallgather") != 0) {
+              told = true;
+              CHECK(stop_until_told());
+            }
+            return PMPI_Testsome(n, requests, found, indices, statuses);
+          });
+    }
+    std::vector<int> data(4, world.rank());
+    int value = 1;
+    std::optional<cohort::future<void>> later;
+    if (world.rank() == 2) {
+      later = coord.all_reduce("later", value, op::sum, as_future);
+      co_await cohort_test::pause(50ms);  // it leaves: the next message that fails is another one
+    }
+    bool ended = false;
+    const auto gather = [&]() -> asio::awaitable<void> {
+      static_cast<void>(co_await coord.all_gather("it", data));
+    };
+    auto pending = asio::co_spawn(coord.get_executor(), watched(gather(), ended), as_future);
+    if (world.rank() == 2) {
+      const auto closed = co_await caught<cohort::data_error>(*std::move(later));
+      CHECK(closed);
+      CHECK(faults::failed_as_asked("MPI_Isend"));
+      CHECK_FALSE(ended);
+      wait_for_stop(1);
+      tell(1);
+    }
+    const auto problem = co_await std::move(pending);
+    REQUIRE(problem);
+    CHECK(problem->ranks() == std::vector<int>{2});
+    CHECK(told);
+    CHECK(coord.pending().empty());
+    co_await coord.shutdown();
+    co_await works_again(world);
+  });
+}
+
+namespace {
+
+struct failing_backend {
+  static bool takes(const cohort::comm::collective_call& call) noexcept {
+    return call.kind == cohort::comm::collective::all_reduce;
+  }
+  static void start(const cohort::comm::collective_call&, cohort::comm::backend_completion) {
+    throw std::system_error(std::make_error_code(std::errc::no_such_device));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a backend that cannot start an operation ends the coordinator",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world, failing_backend());
+    co_await coord.join();  // which no backend is asked to do
+    std::vector<int> data(4, 1);
+    const auto problem = co_await caught<cohort::data_error>(coord.all_reduce("it", data, op::sum));
+    REQUIRE(problem);
+    CHECK(has(problem->what(), std::make_error_code(std::errc::no_such_device).message()));
+    CHECK(coord.pending().empty());
+    co_await coord.shutdown();
+    co_await works_again(world);
+  });
+}
+
+// Rank 1 stops when it has told its sizes of "a". The others post its data, for which they wait,
+// and "b", which needs the slot of "a", must not wait for them.
+TEST_CASE("the next operation takes a slot when its last part is posted",
+          "[coordinator][failures]") {
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;
+    cohort::coordinator_options options;
+    options.slots = 1;
+    cohort::coordinator coord(world, options);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    bool told = world.rank() != 1;
+    if (world.rank() == 1) {
+      faults::replace_testsome(
+          [&](int n, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+            if (!told && faults::calls("MPI_Iallgather") != 0) {
+              told = true;
+              CHECK(stop_until_told());
+            }
+            return PMPI_Testsome(n, requests, found, indices, statuses);
+          });
+    }
+    std::vector<int> data(4, world.rank());
+    auto a = coord.all_gather("a", data, as_future);
+    auto b = coord.all_gather("b", data, as_future);
+    if (world.rank() == 2) {
+      const auto limit = std::chrono::steady_clock::now() + 5s;
+      while (faults::calls("MPI_Iallgather") < 2 && std::chrono::steady_clock::now() < limit) {
+        co_await cohort_test::pause(1ms);
+      }
+      CHECK(faults::calls("MPI_Iallgather") == 2);
+      wait_for_stop(1);
+      tell(1);
+    }
+    const auto all = co_await std::move(a);
+    const auto same = co_await std::move(b);
+    CHECK(told);
+    CHECK(all.size() == 4 * static_cast<std::size_t>(world.size()));
+    CHECK(all == same);
+    co_await coord.shutdown();
+    faults::reset();
+  });
+}
+
 TEST_CASE("a start of a persistent group that others have posted already",
           "[coordinator][failures]") {
   const bool packed = GENERATE(true, false);
@@ -283,6 +509,79 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
     CHECK(later);
     co_await coord.shutdown();
     CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    co_await works_again(world);
+  });
+}
+
+TEST_CASE("who has not heard of the end is told when it cannot be sent",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    cohort::coordinator coord(world);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    const auto heard = [&] { return coord.stats().messages_received; };
+    const auto before = heard();
+    co_await cohort_test::meet(world);
+    if (world.rank() == 0) {
+      // All others have left, so the next message tells of the end. None is to follow it.
+      const auto limit = std::chrono::steady_clock::now() + 10s;
+      while (heard() - before < static_cast<std::size_t>(world.size() - 1)) {
+        REQUIRE(std::chrono::steady_clock::now() < limit);
+        co_await cohort_test::pause(1ms);
+      }
+      faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
+    }
+    const std::error_code closed = co_await cohort_test::code_of(coord.shutdown());
+    CHECK_FALSE(closed);  // else: nothing has come before the deadline
+    if (world.rank() == 0) CHECK(faults::failed_as_asked("MPI_Isend"));
+    CHECK(lines.contains(world.rank() == 0 ? "no connection to rank 1" : "rank 0 has closed"));
+    co_await works_again(world);
+  });
+}
+
+// What the children say is with MPI before rank 0 looks again. It answers the first with a message
+// that fails, and the next one would start "x", which has ended by then.
+TEST_CASE("a message that has come before a break is not taken after it",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;
+    cohort::coordinator coord(world);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    int x = 1;
+    std::vector<int> y(world.rank() == 0 ? 4 : 8, 1);  // which they do not agree on
+    const auto before = coord.stats();
+    if (world.rank() != 0) {
+      MPI_Recv(nullptr, 0, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    auto sum = coord.all_reduce("x", x, op::sum, as_future);
+    auto broken = coord.all_reduce("y", y, op::sum, as_future);
+    if (world.rank() == 0) {
+      co_await cohort_test::pause(20ms);  // these two are known, and there is nothing to tell yet
+      faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
+      for (int rank = 1; rank < world.size(); ++rank) tell(rank);
+      for (int rank = 1; rank < world.size(); ++rank) wait_for_stop(rank);
+    } else {
+      while (coord.stats().messages_sent == before.messages_sent) {
+        co_await cohort_test::pause(1ms);
+      }
+      tell(0);  // behind it
+    }
+    const auto lost = co_await caught<cohort::peer_lost_error>(std::move(sum));
+    REQUIRE(lost);
+    const auto as_well = co_await caught<cohort::peer_lost_error>(std::move(broken));
+    CHECK(as_well);
+    co_await coord.shutdown();
+    if (world.rank() == 0) {
+      CHECK(faults::failed_as_asked("MPI_Isend"));
+      CHECK(faults::calls("MPI_Iallreduce") == 0);
+      CHECK(coord.stats().messages_received == before.messages_received + 1);
+    }
     co_await works_again(world);
   });
 }

@@ -494,3 +494,21 @@ TEST_CASE("of a long burst the beginning is told while the rest is named",
     co_await coord.shutdown();
   });
 }
+
+TEST_CASE("engines of several threads leave objects to MPI at the same time",
+          "[coordinator][lifecycle]") {
+  cohort::coordination::kept_objects kept;
+  const auto one = std::make_shared<int>(1);
+  std::atomic<bool> go{false};
+  std::vector<std::thread> engines;
+  for (int i = 0; i < 4; ++i) {
+    engines.emplace_back([&] {
+      while (!go.load()) std::this_thread::yield();
+      for (int k = 0; k < 50'000; ++k) kept.add(one);
+    });
+  }
+  go.store(true);
+  for (std::thread& each : engines) each.join();
+  CHECK(kept.size() == 200'000);
+  CHECK(one.use_count() == 200'001);
+}

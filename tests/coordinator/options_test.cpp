@@ -72,6 +72,7 @@ TEST_CASE("durations are exact in text", "[coordinator][options]") {
   }
   CHECK(parse_options("stall_warning=0.25").stall_warning == std::chrono::milliseconds(250));
   CHECK(parse_options("stall_warning=1e-3s").stall_warning == std::chrono::milliseconds(1));
+  CHECK(parse_options("stall_warning=500ms").stall_warning == std::chrono::milliseconds(500));
 }
 
 TEST_CASE("a text that is no options is refused with the place", "[coordinator][options]") {
@@ -86,11 +87,12 @@ TEST_CASE("a text that is no options is refused with the place", "[coordinator][
   CHECK(has(refused("piece=-1"), "is not a number in the range of piece"));
   CHECK(has(refused("piece="), "is not a number in the range of piece"));
   CHECK(has(refused("strict=2"), "is not a number in the range of strict"));
-  CHECK(has(refused("stall_warning=nan"), "is not a number of seconds"));
-  CHECK(has(refused("stall_warning=inf"), "is not a number of seconds"));
-  CHECK(has(refused("stall_warning=-1"), "is not a number of seconds"));
-  CHECK(has(refused("stall_warning=1ms"), "is not a number of seconds"));
-  CHECK(has(refused("stall_warning=4e7"), "is not a number of seconds"));
+  CHECK(has(refused("stall_warning=nan"), "is not a duration such as 60, 60s or 500ms"));
+  CHECK(has(refused("stall_warning=inf"), "is not a duration such as 60, 60s or 500ms"));
+  CHECK(has(refused("stall_warning=-1"), "is not a duration such as 60, 60s or 500ms"));
+  CHECK(has(refused("stall_warning=1us"), "is not a duration such as 60, 60s or 500ms"));
+  CHECK(has(refused("query_timeout=0.5ms"), "in the range of query_timeout"));
+  CHECK(has(refused("stall_warning=4e7"), "is not a duration such as 60, 60s or 500ms"));
   CHECK(has(refused("cache_keep=4096"), "is not below cache_capacity"));
   CHECK(has(refused("timeline=file"), "line 1: timeline is not a name in quotes"));
   CHECK(has(refused("timeline=\"a\"\ntimeline=\"b\""), "line 2: timeline is there twice"));

@@ -363,3 +363,44 @@ TEST_CASE("who waits for another rank sleeps until its doorbell rings", "[coordi
       cohort::rethrow);
   io.run();
 }
+
+// Longer than what MPI sends at once: it leaves only when the receiver looks, which sleeps.
+TEST_CASE("a long control message wakes a rank that waits for nothing", "[coordinator][verbs]") {
+  cohort::coordinator_options options;
+  options.control_message = 8192;
+  cohort_test::coordinated(
+      [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+        if (world.size() == 1) co_return;
+        const bool sleeps = world.rank() == 0;
+        const auto before = coord.stats();
+        co_await cohort_test::meet(world);
+        constexpr std::size_t count = 200;
+        std::vector<int> values(count, 1);
+        std::vector<cohort::future<void>> sums;
+        const auto submit = [&] {
+          for (std::size_t i = 0; i < count; ++i) {
+            const std::string name = std::string(150, 'n') + std::to_string(i);
+            sums.push_back(coord.all_reduce(name, values[i], cohort::op::sum, cohort::as_future));
+          }
+        };
+        if (!sleeps) {
+          co_await cohort_test::pause(std::chrono::milliseconds(50));  // rank 0 falls asleep
+          submit();
+        } else {
+          // Nothing is submitted here, so no look but what the bell asks for.
+          const auto others = static_cast<std::uint64_t>(world.size() - 1);
+          const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+          const auto heard = [&] { return coord.stats().messages_received; };
+          while (heard() - before.messages_received < 4 * others &&
+                 std::chrono::steady_clock::now() < limit) {
+            co_await cohort_test::pause(std::chrono::milliseconds(5));
+          }
+          CHECK(heard() - before.messages_received >= 4 * others);
+          submit();
+        }
+        for (auto& each : sums) co_await std::move(each);
+        CHECK(values == std::vector<int>(count, world.size()));
+        if (!sleeps) CHECK(coord.stats().bytes_sent - before.bytes_sent > 4 * 8192);
+      },
+      options);
+}

@@ -1,16 +1,18 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-// The small vocabulary: errors, failures, ranks, outcomes, the clock.
+// The small vocabulary: errors, failures, ranks, outcomes, the clock, durations.
 
 #include <cohort/core/clock.hpp>
 #include <cohort/core/config.hpp>
+#include <cohort/core/duration.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/ranks.hpp>
 #include <cohort/core/version.hpp>
 
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -113,6 +115,35 @@ TEST_CASE("a clock that a test moves is a time source") {
   const cohort::real_clock real;
   const auto before = real.now();
   CHECK(real.now() >= before);
+}
+
+TEST_CASE("a duration has one spelling for all variables") {
+  using namespace std::chrono_literals;
+  using cohort::parse_duration;
+  for (const char* minute : {"60", "60s", "60000ms", "6e1", "60.0s"}) {
+    CHECK(parse_duration(minute) == std::optional<std::chrono::nanoseconds>(60s));
+  }
+  CHECK(parse_duration("500ms") == std::optional<std::chrono::nanoseconds>(500ms));
+  CHECK(parse_duration("0.25s") == std::optional<std::chrono::nanoseconds>(250ms));
+  CHECK(parse_duration("0.000001ms") == std::optional<std::chrono::nanoseconds>(1ns));
+  CHECK(parse_duration("0") == std::optional<std::chrono::nanoseconds>(0ns));
+  CHECK(parse_duration("31536000") == std::optional(cohort::longest_duration));
+  for (const char* bad : {"", "s", "ms", "1m", "1us", "1 s", " 1", "+1", "-1", "nan", "inf",
+                          "1e400", "31536000.000000001", "60ss", "60sms", "0x1"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_duration(bad));
+  }
+  const char* const name = "COHORT_TEST_DURATION";
+  CHECK_FALSE(cohort::duration_from_environment(name));
+  ::setenv(name, "", 1);
+  CHECK_FALSE(cohort::duration_from_environment(name));
+  ::setenv(name, "1.5", 1);
+  CHECK(cohort::duration_from_environment(name) == std::optional<std::chrono::nanoseconds>(1500ms));
+  ::setenv(name, "1.5m", 1);
+  CHECK_THROWS_WITH(cohort::duration_from_environment(name),
+                    Catch::Matchers::ContainsSubstring(
+                        "COHORT_TEST_DURATION=1.5m is not a duration such as 60, 60s or 500ms"));
+  ::unsetenv(name);
 }
 
 TEST_CASE("the version is one number in two spellings") {

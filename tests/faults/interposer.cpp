@@ -30,6 +30,11 @@ testsome_function& testsome() {
   return instance;
 }
 
+std::function<void(void*)>& alteration() {
+  static auto& instance = *new std::function<void(void*)>;
+  return instance;
+}
+
 std::vector<std::string>& posting() {
   static auto& instance = *new std::vector<std::string>;
   return instance;
@@ -56,6 +61,7 @@ int enter(const char* name) {
 void reset() {
   plans().clear();
   testsome() = nullptr;
+  alteration() = nullptr;
 }
 void fail_next(const std::string& function, int error, long skip) {
   plan& mine = plans()[function];
@@ -71,6 +77,7 @@ bool failed_as_asked(const std::string& function) { return plans()[function].err
 long calls(const std::string& function) { return plans()[function].calls; }
 std::vector<std::string> posting_functions() { return posting(); }
 void replace_testsome(testsome_function function) { testsome() = std::move(function); }
+void alter_sent(std::function<void(void*)> function) { alteration() = std::move(function); }
 
 }  // namespace faults
 
@@ -89,6 +96,18 @@ extern "C" int MPI_Testsome(int count, MPI_Request requests[], int* found, int i
   if (faults::testsome()) return faults::testsome()(count, requests, found, indices, statuses);
   return PMPI_Testsome(count, requests, found, indices, statuses);
 }
+
+extern "C" int MPI_Iallgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype,
+                              void* recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm,
+                              MPI_Request* request) {
+  if (const auto alter = std::exchange(faults::alteration(), nullptr)) {
+    alter(const_cast<void*>(sendbuf));
+  }
+  const int error = faults::enter("MPI_Iallgather");
+  if (error != MPI_SUCCESS) return error;
+  return PMPI_Iallgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, request);
+}
+[[maybe_unused]] static const bool Iallgather_posts = faults::note("MPI_Iallgather", ", request)");
 
 // One request is asked for by MPI_Test: what stands in for MPI_Testsome answers this call too.
 extern "C" int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
@@ -197,10 +216,6 @@ FAULTS_COVER(Group_translate_ranks,
              (group1, n, ranks1, group2, ranks2))
 FAULTS_COVER(Group_union, (MPI_Group group1, MPI_Group group2, MPI_Group* newgroup),
              (group1, group2, newgroup))
-FAULTS_COVER(Iallgather,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-              int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Request* request),
-             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, request))
 FAULTS_COVER(Iallgatherv,
              (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
               const int recvcounts[], const int displs[], MPI_Datatype recvtype, MPI_Comm comm,

@@ -31,4 +31,7 @@ using testsome_function = std::function<int(int, MPI_Request*, int*, int*, MPI_S
 /// Calls `function` in place of MPI_Testsome, and of MPI_Test, until reset().
 void replace_testsome(testsome_function function);
 
+/// Calls `function` with what the next MPI_Iallgather is given to send, before MPI is called.
+void alter_sent(std::function<void(void*)> function);
+
 }  // namespace faults

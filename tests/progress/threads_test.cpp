@@ -4,6 +4,7 @@
 // Several threads: who starts, who runs the loop, who waits. Runs under the thread sanitizer.
 
 #include <cohort/progress.hpp>
+#include <cohort/progress/doorbell.hpp>
 #include <cohort/testing.hpp>
 
 #include <asio/strand.hpp>
@@ -200,4 +201,42 @@ TEST_CASE("blocks of the pool may be given back by another thread than took them
   }).join();
   pool::deallocate(pool::allocate(200), 200);
   SUCCEED("the sanitizers look for leaks and races");
+}
+
+// Laps arm the bell one after the other; a ring, or a stranger's datagram, is a handler that may
+// run beside a lap on another thread.
+TEST_CASE("a doorbell is rung while several threads run the loop") {
+  asio::io_context io;
+  auto& engine = cohort::use_engine(io);
+  {
+    cohort::progress::doorbell bell(engine);
+    cohort::progress::bell_address stranger = bell.address();
+    ++stranger.token;
+    auto lap = asio::make_strand(io);
+    auto work = asio::make_work_guard(io);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) threads.emplace_back([&] { io.run(); });
+    std::atomic<int> armed = 0;
+    constexpr int times = 2000;
+    for (int i = 0; i < times; ++i) {
+      asio::post(lap, [&] {
+        bell.arm();
+        ++armed;
+      });
+      bell.ring(i % 2 == 0 ? bell.address() : stranger, true);
+    }
+    const auto laps_made = [&] { return cohort::engine_stats(io).laps; };
+    while (armed != times) std::this_thread::yield();
+    const auto before = laps_made();
+    const auto limit = std::chrono::steady_clock::now() + 10s;
+    asio::post(lap, [&] { bell.arm(); });
+    while (laps_made() == before && std::chrono::steady_clock::now() < limit) {
+      bell.ring(bell.address(), true);
+      std::this_thread::sleep_for(1ms);
+    }
+    CHECK(laps_made() != before);
+    work.reset();
+    io.stop();
+    for (auto& each : threads) each.join();
+  }
 }

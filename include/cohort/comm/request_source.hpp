@@ -145,7 +145,8 @@ class request_source : public asio::execution_context::service {
   using key_type = request_source;
   static inline asio::execution_context::id id;
 
-  /// For `asio::use_service`.
+  /// For `asio::use_service`. Throws error(errc::invalid_argument) if COHORT_STALL_WARNING is no
+  /// duration.
   template <std::derived_from<asio::execution_context> Context>
   explicit request_source(Context& context);
   inline ~request_source() override;

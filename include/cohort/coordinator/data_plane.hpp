@@ -187,6 +187,8 @@ class basic_execution {
   /// The requests of a lane are complete. True if it goes on.
   bool step(lane& on);
   void lane_ended(lane& on) noexcept;
+  /// Ends it, or tells at once that it has broken, though MPI still has parts.
+  void settle() noexcept;
   void broke(std::error_code why) noexcept;
 
   data_plane& plane_;
@@ -218,7 +220,10 @@ class basic_data_plane {
   class client {
    public:
     virtual void data_done(execution& what) noexcept = 0;
-    /// An operation has failed here; its tasks are not complete.
+    /// Something of an operation could not be posted here, and MPI still works on other parts. The
+    /// tasks are not complete: `data_failed` follows, or the operation is given up.
+    virtual void data_broke(execution& what, std::error_code why) noexcept = 0;
+    /// An operation has failed here, and MPI has nothing of it; its tasks are not complete.
     virtual void data_failed(execution& what, std::error_code why) noexcept = 0;
 
    protected:
@@ -244,10 +249,13 @@ class basic_data_plane {
 
   /// An execution to fill in.
   [[nodiscard]] execution& make();
-  /// In log order.
+  /// In log order. Where it throws std::bad_alloc nothing must be started any more.
   void push(execution& what);
-  /// Starts what can be started.
-  void run();
+  /// Takes back what was made and not pushed.
+  void recycle(execution& what);
+  /// Starts what can be started. Also when a slot is free again, or sizes are known, while what has
+  /// had the slot, or has exchanged the sizes, goes on.
+  void run() noexcept;
   /// What has not been started never will be: they come back through `visit`.
   template <class Visit>
   void drop_waiting(Visit visit);
@@ -281,7 +289,6 @@ class basic_data_plane {
   friend execution;
   friend lane;
   void done(execution& what);
-  void recycle(execution& what);
 
   client& owner_;
   const coordinator_options& options_;

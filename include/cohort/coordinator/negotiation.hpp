@@ -25,13 +25,31 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace cohort::coordination {
 
-/// What is never destroyed, because MPI still works on it.
-[[nodiscard]] inline std::vector<std::shared_ptr<void>>& left_to_mpi() {
-  static std::vector<std::shared_ptr<void>>& instance = *new std::vector<std::shared_ptr<void>>;
+/// What MPI still works on. Engines of several threads may put something here at the same time.
+class kept_objects {
+ public:
+  void add(std::shared_ptr<void> one) {
+    const std::lock_guard hold(mutex_);
+    all_.push_back(std::move(one));
+  }
+  [[nodiscard]] std::size_t size() const {
+    const std::lock_guard hold(mutex_);
+    return all_.size();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<void>> all_;
+};
+
+/// Never destroyed.
+[[nodiscard]] inline kept_objects& left_to_mpi() {
+  static kept_objects& instance = *new kept_objects;
   return instance;
 }
 
@@ -144,6 +162,7 @@ class negotiation final : public instance,
   bool sent(control_operation& op);
   void control_failed(control_operation& op);
   [[nodiscard]] std::exception_ptr no_connection(int peer, std::error_code why) const;
+  [[nodiscard]] bool can_end(const edge& child) const noexcept;
   void tell_broken();
   [[noreturn]] void peer_broke(std::span<const std::byte> message);
 
@@ -158,8 +177,9 @@ class negotiation final : public instance,
   [[nodiscard]] std::size_t under_way() const noexcept;
   void give_up_data(bool all);
   void settle();
-  [[nodiscard]] neutral_task* make_neutral(const protocol::signature& sig);
+  [[nodiscard]] std::unique_ptr<neutral_task> make_neutral(const protocol::signature& sig);
   void data_done(execution& what) noexcept override;
+  void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
 
   // tasks
@@ -212,7 +232,7 @@ class negotiation final : public instance,
   std::shared_ptr<timeline> timeline_;  // one for a coordinator and its sets
   std::uint32_t set_ = 0;               // in it: log count of the set's creation
   std::vector<edge> edges_;
-  execution* pack_ = nullptr;  // being filled
+  execution* pack_ = nullptr;  // being filled in
   std::size_t done_ = 0;       // operations finished since the root's node was told
 
   task* joining_ = nullptr;  // null also if nobody awaits the join
@@ -269,6 +289,7 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
  private:
   friend class negotiation;
   void data_done(execution& what) noexcept override;
+  void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
   void end(task& one, std::uint64_t number) noexcept;
   void push(task& one, std::uint64_t number);

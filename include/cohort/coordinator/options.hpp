@@ -4,6 +4,7 @@
 
 /// \file The options of a coordinator, their environment variables, and the options of one call.
 
+#include <cohort/core/duration.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/protocol/fusion_planner.hpp>
 
@@ -90,8 +91,8 @@ void validate(const coordinator_options& options);
 
 namespace coordination {
 
-/// One option as a row of the table: its name, its variable, its range, and where it is. Durations
-/// are seconds in the environment, and their ranges are nanoseconds.
+/// One option as a row of the table: its name, its variable, its range, and where it is. Ranges of
+/// durations are nanoseconds.
 class option_row {
  public:
   using options = coordinator_options;
@@ -128,18 +129,18 @@ class option_row {
     if (time_ != nullptr) to.*time_ = std::chrono::nanoseconds(static_cast<std::int64_t>(value));
   }
 
-  /// As it stands in the environment and in files: exact, durations as "0.25s". Nothing for what is
-  /// no such number, or out of range.
+  /// As it stands in the environment and in files: exact, durations as "0.25s" (core/duration.hpp).
+  /// Nothing for what is no such number, or out of range.
   [[nodiscard]] std::optional<std::uint64_t> parse(std::string_view text) const;
   [[nodiscard]] std::string print(std::uint64_t value) const;
-  /// "a number of seconds in the range of stall_warning".
+  /// "a number in the range of stall_warning".
   [[nodiscard]] std::string range() const {
-    return std::string(is_time() ? "a number of seconds" : "a number") + " in the range of " +
+    return std::string(is_time() ? duration_hint : "a number") + " in the range of " +
            std::string(name);
   }
 
  private:
-  static constexpr std::uint64_t a_year = 31'536'000'000'000'000;
+  static constexpr auto a_year = static_cast<std::uint64_t>(longest_duration.count());
 
   std::uint64_t options::*number_ = nullptr;
   std::uint32_t options::*small_ = nullptr;
@@ -186,14 +187,9 @@ class option_row {
 inline std::optional<std::uint64_t> coordination::option_row::parse(std::string_view text) const {
   std::uint64_t value = 0;
   if (is_time()) {
-    if (text.ends_with('s')) text.remove_suffix(1);
-    long double seconds = 0;  // a year of nanoseconds is more than a double holds exactly
-    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-    if (failed != std::errc{} || stop != text.data() + text.size() || !(seconds >= 0) ||
-        seconds > 1e9L) {
-      return std::nullopt;
-    }
-    value = static_cast<std::uint64_t>(seconds * 1e9L + 0.5L);
+    const auto duration = parse_duration(text);
+    if (!duration) return std::nullopt;
+    value = static_cast<std::uint64_t>(duration->count());
   } else {
     const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (failed != std::errc{} || stop != text.data() + text.size()) return std::nullopt;

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <system_error>
@@ -30,9 +31,10 @@ struct bell_address {
 
 /// An engine's bell. Its wait is not counted as work, so it keeps no context alive.
 ///
-/// *Threads.* `arm` is called inside handlers of the loop only (`engine` sees to that); `address`
-/// and `ring` from anywhere. A lost datagram is possible in principle; who parks says so through a
-/// flag or is rung with every message, and a message rung for is rung for once.
+/// *Threads.* `arm` is called inside handlers of the loop only (`engine` sees to that), which may
+/// run on several threads: a ring is a handler beside the lap. `address` and `ring` from anywhere.
+/// A lost datagram is possible in principle; who parks says so through a flag or is rung with every
+/// message, and a message rung for is rung for once.
 class doorbell final : public wake_up {
  public:
   /// Throws `std::system_error` if no socket can be had.
@@ -54,7 +56,7 @@ class doorbell final : public wake_up {
   engine& engine_;
   int socket_ = -1;
   bell_address address_;
-  bool armed_ = false;
+  std::atomic<bool> armed_{false};  // whoever sets it waits, so there is one wait at a time
 };
 
 // ---- implementation ------------------------------------------------------------------------
@@ -88,14 +90,13 @@ inline doorbell::~doorbell() {
 }
 
 inline void doorbell::arm() {
-  if (armed_) return;
-  armed_ = true;
+  if (armed_.exchange(true)) return;
   const auto rung = [](void* self) { static_cast<doorbell*>(self)->on_ring(); };
   engine_.loop().wait_readable(socket_, rung, this);
 }
 
 inline void doorbell::on_ring() {
-  armed_ = false;
+  armed_.store(false);  // before it is read: a lap that parks from here on waits for the next ring
   if (read_rings()) {
     engine_.wake();
   } else {

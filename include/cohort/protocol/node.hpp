@@ -137,6 +137,11 @@ class basic_node {
   [[nodiscard]] bool has_message(int to) const noexcept;
   /// Appends the message for a neighbour to `out`; false if there is none.
   bool take_message(int to, std::vector<std::byte>& out);
+  /// Whether `take_message` has given all of the log for a child.
+  [[nodiscard]] bool has_log(int child) const noexcept {
+    const int source = tree_.source_of(child);
+    return source >= 0 && down_.has_log(source);
+  }
   /// Whether this rank has said and heard everything: its communicator can be freed (L6).
   [[nodiscard]] bool released() const noexcept;
 

@@ -88,10 +88,13 @@ class basic_downstream {
     return wire::writer(links_[static_cast<std::size_t>(child)].beside);
   }
   [[nodiscard]] bool empty(int child) const noexcept {
-    const link& to = links_[static_cast<std::size_t>(child)];
-    return to.at == base_ + log_.size() && to.beside.empty();
+    return has_log(child) && links_[static_cast<std::size_t>(child)].beside.empty();
   }
   [[nodiscard]] bool empty() const noexcept;
+  /// Whether a child has been given all of the log.
+  [[nodiscard]] bool has_log(int child) const noexcept {
+    return links_[static_cast<std::size_t>(child)].at == base_ + log_.size();
+  }
   /// Appends the message for a child to `out`; false if there is nothing to send.
   bool take(int child, std::vector<std::byte>& out);
 

@@ -4,13 +4,11 @@
 /// \file
 /// Bodies of `comm/request_source.hpp`.
 
+#include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/status.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
 
 namespace cohort::comm {
 
@@ -21,6 +19,9 @@ request_source::request_source(Context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)),
       level_(mpi::level()) {
+  if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
+    stall_warning_ = *warning;
+  }
   const bool is_second = sources_alive_.fetch_add(1) > 0;
   promised_one_thread_ = engine_.options().single_thread;
   if (promised_one_thread_) promises_.fetch_add(1);
@@ -34,16 +35,6 @@ request_source::request_source(Context& context)
     locking_ = locking::process_wide;
   } else {
     locking_ = locking::own;
-  }
-  if (const char* text = std::getenv("COHORT_STALL_WARNING")) {
-    double seconds = 0;
-    const auto [stop, bad] = std::from_chars(text, text + std::strlen(text), seconds);
-    if (bad == std::errc{} && *stop == '\0' && seconds > 0 && seconds < 1e9) {
-      stall_warning_ = std::chrono::nanoseconds(static_cast<long>(seconds * 1e9));
-    } else {
-      log::write(log::level::warning,
-                 std::string("COHORT_STALL_WARNING is not a number of seconds: ") + text);
-    }
   }
   make_room();
   engine_.attach(*this);

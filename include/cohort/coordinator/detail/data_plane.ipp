@@ -163,7 +163,7 @@ void basic_execution<Any>::start(std::uint32_t slot) {
     try {
       post(on);
     } catch (...) {
-      if (!comm::request_source::pending(on) && !on.waits_for_turn_) {
+      if (!comm::request_source::pending(on)) {
         on.owner_ = nullptr;
         --lanes_;
         delete &on;
@@ -209,8 +209,8 @@ bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what,
   if (plane_.backend_ == nullptr) return false;
   what.order = where == plane_.shared_ ? 0 : 1 + slot_;
   if (!plane_.backend_->takes(what)) return false;
-  on.waits_for_turn_ = true;  // without a request, and not at its end
   plane_.backend_->start(what, comm::backend_completion(plane_.state_->engine, on));
+  on.waits_for_turn_ = true;  // without a request, and not at its end
   return true;
 }
 
@@ -697,7 +697,9 @@ void basic_execution<Any>::broke(std::error_code why) noexcept {
   next_call_ = static_cast<std::uint32_t>(calls_.size());
 }
 
-// Nothing escapes from here: what goes wrong is remembered and ends the execution.
+// Nothing escapes from here: what goes wrong is remembered and ends the execution. A stage may have
+// posted some of its requests by then: the lane goes on until MPI is done with these, for they work
+// on memory of callers.
 template <class Any>
 bool basic_execution<Any>::step(lane& on) {
   if (given_up_) return false;
@@ -711,13 +713,17 @@ bool basic_execution<Any>::step(lane& on) {
         plane_.queue_.exchanged(log_count);
         post_sized(on, plane_.slots_[slot_]);
         plane_.queue_.posted_last(0, slot_);
+        plane_.run();
         return true;
       }
       if (fuses()) {
         finish_call(on);
         if (next_call_ < calls_.size()) {
           post_call(on, plane_.slots_[slot_]);
-          if (next_call_ == calls_.size()) plane_.queue_.posted_last(0, slot_);
+          if (next_call_ == calls_.size()) {
+            plane_.queue_.posted_last(0, slot_);
+            plane_.run();
+          }
           return true;
         }
       } else if (!sized()) {
@@ -729,6 +735,10 @@ bool basic_execution<Any>::step(lane& on) {
   } catch (...) {
     broke(std::make_error_code(std::errc::not_enough_memory));
   }
+  if (comm::request_source::pending(on)) {
+    settle();
+    return true;
+  }
   lane_ended(on);
   return false;
 }
@@ -737,7 +747,17 @@ template <class Any>
 void basic_execution<Any>::lane_ended(lane& on) noexcept {
   on.owner_ = nullptr;
   on.pack = {};
-  if (--lanes_ == 0) plane_.done(*this);
+  --lanes_;
+  settle();
+}
+
+template <class Any>
+void basic_execution<Any>::settle() noexcept {
+  if (lanes_ == 0) {
+    plane_.done(*this);
+  } else if (failed_) {
+    plane_.owner_.data_broke(*this, failed_);
+  }
 }
 
 // ---- the plane -------------------------------------------------------------------------------
@@ -773,7 +793,7 @@ void basic_data_plane<Any>::push(execution& what) {
 }
 
 template <class Any>
-void basic_data_plane<Any>::run() {
+void basic_data_plane<Any>::run() noexcept {
   if (running_ || shared_ == MPI_COMM_NULL) return;
   running_ = true;
   while (!waiting_.empty() && queue_.ready()) {
@@ -785,10 +805,10 @@ void basic_data_plane<Any>::run() {
       break;
     }
     waiting_.pop_front();
-    const auto started = queue_.next();
     ++under_way_;
     bytes_under_way_ += next.load_;
     try {
+      const auto started = queue_.next();
       next.start(started.slot);
       if (next.calls_.size() > 1 && next.next_call_ == next.calls_.size()) {
         queue_.posted_last(0, started.slot);
@@ -798,7 +818,7 @@ void basic_data_plane<Any>::run() {
     } catch (...) {
       next.broke(std::make_error_code(std::errc::not_enough_memory));
     }
-    if (next.lanes_ == 0) done(next);
+    next.settle();
   }
   running_ = false;
 }

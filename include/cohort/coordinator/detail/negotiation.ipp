@@ -576,7 +576,10 @@ bool negotiation<Any>::sent(control_operation& op) {
 // dies. A cancelled receive is the end that was asked for.
 template <class Any>
 void negotiation<Any>::control_failed(control_operation& op) {
-  if (op.sends_) edges_[op.edge_].sending = false;
+  if (op.sends_) {
+    edges_[op.edge_].sending = false;
+    edges_[op.edge_].sent = 0;  // it has not arrived
+  }
   if (releasing_ || closed_) return;
   break_down(no_connection(edges_[op.edge_].rank, op.error()));
 }
@@ -588,6 +591,14 @@ std::exception_ptr negotiation<Any>::no_connection(int peer, std::error_code why
                   std::to_string(peer) + ": " + why.message()));
 }
 
+/// Whether a child has, or will get, all that it needs to end: CLOSE, and after a fault the word
+/// that all have closed. It ends before its parent, and nobody would receive more.
+template <class Any>
+bool negotiation<Any>::can_end(const edge& child) const noexcept {
+  return node_.log().closed && node_.has_log(child.rank) && child.sent == child.out.size() &&
+         (!closed_by_fault_ || (settled_ && !child.settles));
+}
+
 // The others would wait for this rank until their deadlines. So it sends one more message to each
 // neighbour, who passes it on; also to the one to whom the last has failed, for that may have been
 // for want of memory. What does not arrive, they find out at their deadlines.
@@ -596,8 +607,7 @@ void negotiation<Any>::tell_broken() {
   const std::size_t above = edges_.size() - node_.shape().children().size();
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     edge& to = edges_[i];
-    // A child ends before its parent, after a fault when it has been told that all have closed.
-    if (i >= above && node_.log().closed && (!closed_by_fault_ || settled_)) continue;
+    if (i >= above && can_end(to)) continue;
     const int first = lost_ < 0 ? rank_ : lost_;
     to.last[0] = has_broken;
     for (unsigned byte = 0; byte < 4; ++byte) {
@@ -683,7 +693,7 @@ void negotiation<Any>::perform() {
 }
 
 template <class Any>
-neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
+std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::signature& sig) {
   auto one = std::make_unique<neutral_task>(sig);
   const std::size_t count = static_cast<std::size_t>(sig.dimensions.elements());
   tensor& only = one->first;
@@ -694,7 +704,7 @@ neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
     one->row_bytes = count * sig.element_size;
     one->make_result = &neutral_task::own_result;
     only.count = 0;
-    return one.release();
+    return one;
   }
   if (!sig.members.empty()) {
     const auto members = parse_members(sig.members);
@@ -734,25 +744,29 @@ neutral_task* negotiation<Any>::make_neutral(const protocol::signature& sig) {
       one->sizes.push_back((rows / size_ + (rank < rows % size_ ? 1 : 0)) * row);
     }
   }
-  return one.release();
+  return one;
 }
 
+// What is to be started is in a pack or not marked as started, whatever lacks memory here: so
+// somebody ends it.
 template <class Any>
 void negotiation<Any>::start(const protocol::action& one) {
   if (node_.name(one.name).listed) {
     return listed_elected(*reinterpret_cast<task*>(one.token), one.log_count);
   }
+  task* own = task_of(one.token);
+  const protocol::entry_record& entry = node_.entry(one.entry);
+  std::unique_ptr<neutral_task> neutral;
+  if (own == nullptr) neutral = make_neutral(entry.sig);
   if (pack_ == nullptr) {
     pack_ = &plane_.make();
     pack_->log_count = one.log_count;
     pack_->elected = now();
   }
-  task* own = task_of(one.token);
-  const protocol::entry_record& entry = node_.entry(one.entry);
-  task* what = own;
-  if (own == nullptr) {
-    what = make_neutral(entry.sig);
-  } else {
+  task* const what = own == nullptr ? neutral.get() : own;
+  pack_->tasks.push_back(what);
+  static_cast<void>(neutral.release());
+  if (own != nullptr) {
     own->started = true;
     if (own->linked) {  // else nobody asks for its name
       own->holds_name = true;
@@ -760,7 +774,6 @@ void negotiation<Any>::start(const protocol::action& one) {
     }
   }
   what->contributors = one.count;
-  pack_->tasks.push_back(what);
   if (protocol::is_sized(entry.sig.kind)) {
     pack_->known = one.known;
     if (one.known) {
@@ -777,20 +790,24 @@ void negotiation<Any>::start(const protocol::action& one) {
     ++statistics_.packs;
     statistics_.packed += pack_->tasks.size();
   }
-  plane_.push(*std::exchange(pack_, nullptr));
+  plane_.push(*pack_);
+  pack_ = nullptr;
 }
 
 template <class Any>
 void negotiation<Any>::start_join(const protocol::action& one) {
-  execution& what = plane_.make();
-  what.is_join = true;
-  what.log_count = one.log_count;
-  what.newest = one.count;
-  what.elected = now();
-  task* own = std::exchange(joining_, nullptr);
-  if (own != nullptr) own->started = true;
-  what.tasks.push_back(own != nullptr ? own : new neutral_task(protocol::signature()));
-  plane_.push(what);
+  pack_ = &plane_.make();
+  pack_->is_join = true;
+  pack_->log_count = one.log_count;
+  pack_->newest = one.count;
+  pack_->elected = now();
+  std::unique_ptr<neutral_task> neutral;
+  if (joining_ == nullptr) neutral = std::make_unique<neutral_task>(protocol::signature());
+  pack_->tasks.push_back(joining_ == nullptr ? neutral.get() : joining_);
+  static_cast<void>(neutral.release());
+  if (joining_ != nullptr) std::exchange(joining_, nullptr)->started = true;
+  plane_.push(*pack_);
+  pack_ = nullptr;
 }
 
 template <class Any>
@@ -858,10 +875,13 @@ std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string
 }
 
 // After a fault what is elected and has not started here will never run, and what has goes on with
-// the parts that are posted.
+// the parts that are posted. What was being filled in when memory ran out may have no task yet.
 template <class Any>
 void negotiation<Any>::close_by_fault() {
-  if (pack_ != nullptr) plane_.push(*std::exchange(pack_, nullptr));
+  if (pack_ != nullptr) {
+    end_by_fault(*pack_, false);
+    plane_.recycle(*std::exchange(pack_, nullptr));
+  }
   const auto drop = [this](execution& one) { end_by_fault(one, false); };
   plane_.drop_waiting(drop);
   if (!broken_) plane_.post_no_more(errc::data_operation_failed);
@@ -973,31 +993,32 @@ void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
                   one.submitted, now());
 }
 
+// The others must not wait for what MPI still has here, for that may need a part of theirs.
 template <class Any>
-void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
-  if (faulted_ || broken_) return end_by_fault(what, false);
+void negotiation<Any>::data_broke(execution& what, std::error_code why) noexcept {
+  if (faulted_ || broken_) return;
   const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
-  const std::string text = "rank " + std::to_string(rank_) + ": " + std::string(verb) + " #" +
-                           std::to_string(what.log_count) + ": " + why.message();
+  const std::string cause =
+      std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
+  const std::string text = "rank " + std::to_string(rank_) + ": " + cause;
   log::write(log::level::error, text);
   for (task* each : what.tasks) {
-    if (!each->linked) {
-      each->destroy();
-      continue;
-    }
-    each->fail(std::make_exception_ptr(data_error({rank_}, text)));
-    complete(*each);
+    if (each->linked) each->fail(std::make_exception_ptr(data_error({rank_}, text)));
   }
-  done_ += what.tasks.size();
   fault_.emplace();
   fault_->kind = protocol::failure_kind::data;
   fault_->rank = rank_;
-  fault_->text = std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
-  node_.data_failed(std::string(verb) + " #" + std::to_string(what.log_count) + ": " +
-                    why.message());
+  fault_->text = cause;
+  node_.data_failed(cause);
   faulted_ = true;
   close_by_fault();
   touch();
+}
+
+template <class Any>
+void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
+  data_broke(what, why);
+  end_by_fault(what, false);
 }
 
 // ---- tasks -------------------------------------------------------------------------------------
@@ -1328,7 +1349,7 @@ void negotiation<Any>::drain_group(const protocol::action& one) {
     if (group->name_ != one.name) continue;
     group->good_ = one.count;
     for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
-      group->push(*make_neutral(group->sig_), number);
+      group->push(*make_neutral(group->sig_).release(), number);
     }
     for (const auto& [held, number] : std::exchange(group->held_, {})) {
       group->end(*held, number);
@@ -1364,6 +1385,11 @@ void negotiation<Any>::persistent_state::data_done(execution& what) noexcept {
     }
   }
   owner_.touch();
+}
+
+template <class Any>
+void negotiation<Any>::persistent_state::data_broke(execution& what, std::error_code why) noexcept {
+  owner_.data_broke(what, why);
 }
 
 template <class Any>
@@ -1826,7 +1852,7 @@ void negotiation<Any>::finish_closing() {
 // fault no rank does.
 template <class Any>
 void negotiation<Any>::leave_to_mpi() {
-  left_to_mpi().push_back(this->shared_from_this());
+  left_to_mpi().add(this->shared_from_this());
   for (const communicator& each : {control_, slots_}) {
     if (!each) continue;
     static_cast<void>(each.state()->data.release());
