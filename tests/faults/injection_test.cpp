@@ -6,6 +6,7 @@
 // other.
 
 #include <cohort/cohort.hpp>
+#include <cohort/shm.hpp>
 
 #include <array>
 #include <chrono>
@@ -437,3 +438,30 @@ TEST_CASE("a message that is too long is an error of its receive alone") {
 }
 
 }  // namespace
+
+TEST_CASE("a sum that MPI refuses in shared memory ends where it was refused; the next one works") {
+  fixture on;
+  const auto work = [&on]() -> asio::awaitable<void> {
+    const auto by = co_await cohort::shm::make_backend(on.world);
+    REQUIRE(by.active());
+    communicator shared = co_await on.world.dup();
+    shared.set_backend(by);
+    const bool refused = on.world.rank() == 0;
+    if (refused) faults::fail_next("MPI_Reduce_local", MPI_ERR_OP);
+    std::vector<cohort::f16> values(3, cohort::f16(1));
+    std::error_code problem;
+    try {
+      co_await cohort::all_reduce(shared, values, cohort::op::sum);
+    } catch (const std::system_error& caught) {
+      problem = caught.code();
+    }
+    // One rank alone has nothing to add.
+    CHECK(problem == (refused && shared.size() > 1 ? mpi_error(MPI_ERR_OP) : std::error_code()));
+    faults::reset();
+    values.assign(3, cohort::f16(1));
+    co_await cohort::all_reduce(shared, values, cohort::op::sum);
+    CHECK(static_cast<float>(values[2]) == static_cast<float>(shared.size()));
+  };
+  asio::co_spawn(on.io, work(), cohort::rethrow);
+  on.run();
+}

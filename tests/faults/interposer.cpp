@@ -354,6 +354,12 @@ FAULTS_COVER(Type_create_struct,
 FAULTS_COVER(Type_free, (MPI_Datatype * type), (type))
 FAULTS_COVER(Type_get_extent, (MPI_Datatype type, MPI_Aint* lb, MPI_Aint* extent),
              (type, lb, extent))
+FAULTS_COVER(Type_get_true_extent, (MPI_Datatype type, MPI_Aint* lb, MPI_Aint* extent),
+             (type, lb, extent))
+FAULTS_COVER(Type_size, (MPI_Datatype type, int* size), (type, size))
+FAULTS_COVER(Reduce_local,
+             (const void* inbuf, void* inoutbuf, int count, MPI_Datatype datatype, MPI_Op op),
+             (inbuf, inoutbuf, count, datatype, op))
 FAULTS_COVER(Win_allocate_shared,
              (MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr,
               MPI_Win* win),

@@ -68,6 +68,15 @@ std::vector<T> reduced(std::uint64_t seed, int ranks, std::size_t count, Operati
   return sum;
 }
 
+template <class T>
+T product_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {  // wraps around
+    return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  } else {
+    return a * b;
+  }
+}
+
 /// Address space in use.
 rlim_t mapped_bytes() {
   rlim_t pages = 0;
@@ -87,7 +96,7 @@ task reduces_as_by_hand(communicator shared) {
     co_await cohort::all_reduce(shared, mine, result, op::sum);
     CHECK(result == reduced<T>(seed, ranks, count, [](T a, T b) { return static_cast<T>(a + b); }));
     co_await cohort::all_reduce(shared, mine, result, op::product);
-    CHECK(result == reduced<T>(seed, ranks, count, [](T a, T b) { return static_cast<T>(a * b); }));
+    CHECK(result == reduced<T>(seed, ranks, count, product_of<T>));
     result = mine;
     co_await cohort::all_reduce(shared, result, op::min);
     CHECK(result == reduced<T>(seed, ranks, count, [](T a, T b) { return std::min(a, b); }));

@@ -1,0 +1,306 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Persistent groups and process sets.
+
+#include <cohort/coordinator/negotiation.hpp>
+
+#include <cohort/coordinator/bundle.hpp>
+
+#include <algorithm>
+
+namespace cohort::coordination {
+
+// ---- persistent groups --------------------------------------------------------------------------
+
+template <class Any>
+std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_view name,
+                                                         protocol::signature sig,
+                                                         const std::source_location& site) {
+  auto group = std::make_shared<persistent_state>(*this, options_);
+  group->sig_ = sig;
+  group->text_ = name;
+  for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
+  // A creation moves no data: the collective is the making of the communicator.
+  one.kind = sig.kind = op_kind::group_create;
+  one.context = group.get();
+  one.made = &group->made;
+  {
+    const comm::request_source::guard hold(source_);
+    groups_.push_back(group);
+  }
+  submit(one, name, sig, site, std::chrono::nanoseconds::zero());
+  return group;
+}
+
+/// Its communicator is there.
+template <class Any>
+void negotiation<Any>::group_elected(task& own) {
+  auto& group = *static_cast<persistent_state*>(own.context);
+  if (own.kind == op_kind::group_remove) {
+    group.removed_ = true;
+    return;
+  }
+  try {
+    group.comm_ = mpi::comm::adopt(group.made);
+  } catch (...) {
+    own.fail(std::current_exception());
+    return;
+  }
+  group.name_ = own.name;
+  group.plane_.open(*control_.state(), rank_, size_, group.comm_.native(),
+                    std::vector<MPI_Comm>{group.comm_.native()}, nullptr);
+}
+
+template <class Any>
+void negotiation<Any>::start_group(task& one, group_state& which) {
+  auto& group = static_cast<persistent_state&>(which);
+  {
+    const comm::request_source::guard hold(source_);
+    ++statistics_.submitted;
+    std::optional<std::uint64_t> number;
+    // After a fault here its collective would be taken for the one that has failed.
+    if (!broken_ && !faulted_ && group.name_ != protocol::none && !group.removed_) {
+      number = node_.start_group(group.name_);
+    }
+    if (!number) {
+      if (broken_) {
+        one.fail(broken_);
+      } else if (faulted_) {
+        one.fail(error_of(group.text_, protocol::name_of(group.sig_.kind), *fault_, {}));
+      } else {
+        one.fail(refusal(group.text_));
+      }
+      return complete(one);
+    }
+    const protocol::signature& sig = group.sig_;
+    one.kind = sig.kind;
+    one.flags = sig.flags;
+    one.code = static_cast<reduction_code>(sig.reduction);
+    one.prescale = sig.prescale;
+    one.postscale = sig.postscale;
+    one.first = group.members_.front();
+    one.others.assign(group.members_.begin() + 1, group.members_.end());
+    one.name = group.name_;
+    one.epoch = static_cast<protocol::epoch>(*number);
+    one.started = true;
+    one.submitted = now();
+    link(one);
+    group.push(one, *number);
+  }
+  engine_.started();
+}
+
+template <class Any>
+void negotiation<Any>::persistent_state::push(task& one, std::uint64_t number) {
+  one.contributors = static_cast<std::uint64_t>(owner_.size_);
+  execution& what = plane_.make();
+  what.log_count = number;
+  what.elected = owner_.now();
+  what.tasks.push_back(&one);
+  plane_.push(what);
+  plane_.run();
+}
+
+template <class Any>
+void negotiation<Any>::remove_group(task& one, group_state& which,
+                                    const std::source_location& site) {
+  auto& group = static_cast<persistent_state&>(which);
+  protocol::signature sig = group.sig_;
+  {
+    const comm::request_source::guard hold(source_);
+    if (group.name_ == protocol::none || group.removed_) {
+      one.fail(refusal(group.text_));
+      return complete(one);
+    }
+    sig.detail = node_.group_starts(0, group.text_);  // [H5]
+  }
+  one.kind = sig.kind = op_kind::group_remove;
+  one.context = &group;
+  submit(one, group.text_, sig, site, std::chrono::nanoseconds::zero());
+}
+
+// [H4] Each rank makes up the starts that others have made, which completes these inside MPI.
+template <class Any>
+void negotiation<Any>::drain_group(const protocol::action& one) {
+  if (faulted_) return;
+  for (const auto& group : groups_) {
+    if (group->name_ != one.name) continue;
+    group->good_ = one.count;
+    for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
+      group->push(*make_neutral(group->sig_).release(), number);
+    }
+    for (const auto& [held, number] : std::exchange(group->held_, {})) {
+      group->end(*held, number);
+    }
+  }
+}
+
+template <class Any>
+void negotiation<Any>::persistent_state::end(task& one, std::uint64_t number) noexcept {
+  if (number >= good_) {
+    one.fail(std::make_exception_ptr(
+        peer_lost_error(owner_.node_.log().departed.list(),
+                        "rank " + std::to_string(owner_.rank_) + ": persistent group '" + text_ +
+                            "' start " + std::to_string(number) + ": a rank has left without it")));
+  }
+  owner_.complete(one);
+}
+
+template <class Any>
+void negotiation<Any>::persistent_state::data_done(execution& what) noexcept {
+  for (task* each : what.tasks) {
+    if (!each->linked) {
+      each->destroy();
+    } else if (owner_.node_.holds_group_completions()) {
+      if (!owner_.faulted_) {
+        held_.emplace_back(each, what.log_count);
+        continue;
+      }
+      each->fail(owner_.fault_of(*each));  // nobody will say whether it is good
+      owner_.complete(*each);
+    } else {
+      end(*each, what.log_count);
+    }
+  }
+  owner_.touch();
+}
+
+template <class Any>
+void negotiation<Any>::persistent_state::data_broke(execution& what, std::error_code why) noexcept {
+  owner_.data_broke(what, why);
+}
+
+template <class Any>
+void negotiation<Any>::persistent_state::data_failed(execution& what,
+                                                     std::error_code why) noexcept {
+  owner_.data_failed(what, why);
+}
+
+// ---- process sets -------------------------------------------------------------------------------
+
+template <class Any>
+void negotiation<Any>::add_set(task& one) {
+  const auto& record = *static_cast<creation*>(one.context);
+  {
+    const comm::request_source::guard hold(source_);
+    ++statistics_.submitted;
+    protocol::rank_set listed;
+    for (const int rank : record.members) listed.insert(rank);
+    if (broken_) {
+      one.fail(broken_);
+      return complete(one);
+    }
+    if (listed.empty() || listed.back() >= size_) {
+      one.fail(std::make_exception_ptr(error(
+          errc::bad_rank,
+          "add_process_set: ranks " + record.members.str() + " of " + std::to_string(size_))));
+      return complete(one);
+    }
+    if (!listed.contains(rank_)) return complete(one);
+    protocol::signature sig;
+    sig.kind = op_kind::barrier;
+    sig.flags = protocol::signature_flag::alone;
+    sig.members = record.members.str();  // in the order given: it decides who is which rank
+    one.kind = op_kind::barrier;
+    const bool confirms = record.id != 0;
+    const std::string name = protocol::listed_name(
+        listed, confirms ? "make " + std::to_string(record.id) : std::string("add"));
+    const auto result = node_.submit(0, name, sig, reinterpret_cast<std::uint64_t>(&one));
+    if (result.status == protocol::submission_status::refused) {
+      one.fail(refusal("add_process_set"));
+      return complete(one);
+    }
+    if (result.status == protocol::submission_status::failed) {
+      one.fail(error_of("add_process_set", "add_process_set", *result.why, protocol::action{}));
+      return complete(one);
+    }
+    one.name = result.name;
+    one.epoch = result.number;
+    one.operation_ref = result.operation;
+    if (!confirms) {
+      one.submitted = now();
+      link(one);
+    }
+    if (!ready_) return;
+    source_.at_next_look(*this);
+    stay_awake();
+  }
+  engine_.started();
+}
+
+/// All listed members have asked for it; or have said that what came before is complete.
+template <class Any>
+void negotiation<Any>::listed_elected(task& own, std::uint64_t log_count) {
+  auto& record = *static_cast<creation*>(own.context);
+  if (node_.shape().is_root()) {
+    ++done_;
+    touch();
+  }
+  if (record.id == 0) {
+    record.id = log_count;
+    adding_.push_back(&own);
+  } else {
+    own.started = true;
+    making_.push_back(&own);
+  }
+}
+
+template <class Any>
+void negotiation<Any>::confirm_sets() {
+  for (std::size_t i = 0; i < adding_.size();) {
+    task& one = *adding_[i];
+    if (!plane_.complete_before(static_cast<creation*>(one.context)->id)) {
+      ++i;
+      continue;
+    }
+    adding_.erase(adding_.begin() + static_cast<std::ptrdiff_t>(i));
+    add_set(one);
+  }
+}
+
+// MPI_Comm_create_group blocks until all members are in it. They are on their way, for each has the
+// decision or will get it; so what this rank has to pass on must have left before.
+template <class Any>
+void negotiation<Any>::make_sets() {
+  for (const edge& each : edges_) {
+    if (each.sending || node_.has_message(each.rank)) return;
+  }
+  for (task* one : std::exchange(making_, {})) {
+    try {
+      make_set(*static_cast<creation*>(one->context));
+    } catch (...) {
+      one->fail(std::current_exception());
+    }
+    complete(*one);
+  }
+}
+
+template <class Any>
+void negotiation<Any>::make_set(creation& one) {
+  // Not over the communicator of the control messages: Open MPI sends its own with the tag given
+  // here, and a posted control receive would take them.
+  const mpi::comm_ref over(slots_.native());
+  mpi::comm data =
+      over.create(over.group().include(one.members), 1 + static_cast<int>(one.id % 32767));
+  mpi::comm exchange = data.dup();
+  mpi::comm slot = data.dup();
+  mpi::comm other_slot = data.dup();
+  communicator control = communicator::adopt(control_, std::move(data), std::move(exchange));
+  communicator slots = communicator::adopt(control_, std::move(slot), std::move(other_slot));
+  coordinator_options options = options_;
+  options.timeline.clear();
+  options.frozen_plan.clear();
+  auto made = std::make_shared<negotiation>(control, options, nullptr);
+  made->members_ = one.members;
+  made->timeline_ = timeline_;
+  made->set_ = static_cast<std::uint32_t>(one.id);
+  asio::use_service<registry>(engine_.context()).add(made);
+  source_.watch(*made);
+  one.made = std::make_shared<instance_handle>(made);
+  made->control_ = std::move(control);
+  made->slots_made(std::move(slots));
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,396 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Looks and ticks, deadlines, leaving, closing and the end.
+
+#include <cohort/coordinator/negotiation.hpp>
+
+#include <cohort/core/log.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace cohort::coordination {
+
+/// With the guard held.
+template <class Any>
+void negotiation<Any>::touch() {
+  if (!ready_ || closed_) return;
+  source_.at_next_look(*this);
+  engine_.started();
+}
+
+/// While this rank waits for others its engine looks for their messages; otherwise it may sleep
+/// until the doorbell rings.
+template <class Any>
+void negotiation<Any>::stay_awake() {
+  if (edges_.empty()) {  // alone: what waits, waits for a plan
+    if (node_.pending() != 0) source_.at_next_look(*this);
+    return;
+  }
+  if (edges_.front().receive == nullptr) return;
+  const bool waits = first_ != nullptr || (left_ && !leave_expired_) ||
+                     node_.deadline().has_value() || (closed_by_fault_ && !settled_);
+  source_.set_idle(*edges_.front().receive, !waits);
+}
+
+template <class Any>
+std::size_t negotiation<Any>::at_look() {
+  if (broken_) check_released();
+  if (!ready_ || broken_) return 0;
+  const std::size_t before = completed_;
+  try {
+    advance();
+  } catch (...) {
+    break_down(std::current_exception());
+    return completed_ - before;
+  }
+  stay_awake();
+  check_released();
+  return completed_ - before;
+}
+
+template <class Any>
+void negotiation<Any>::at_tick(clock::time_point at) {
+  if (closed_) return;
+  timeline_->flush();
+  if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
+  watch_fault(at);
+  for (std::size_t i = 0; i < edges_.size(); ++i) {
+    if (edges_[i].sending) wake_receiver(i);
+  }
+  if (!ready_ || broken_ || closed_) return;
+  try {
+    if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
+      node_.expire(nanoseconds(at));
+      touch();
+    }
+    if (deadlines_ != 0) {
+      for (task* each = first_; each != nullptr; each = each->after) {
+        if (each->withdrawn || each->started || each->deadline > at) continue;
+        each->withdrawn = true;
+        if (node_.withdraw(each->operation_ref, protocol::withdrawal_reason::deadline,
+                           nanoseconds(at))) {
+          touch();
+        }
+      }
+    }
+  } catch (...) {
+    return break_down(std::current_exception());
+  }
+  watch_undecided(at);
+  watch_plan(at);
+  if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
+      !first_->started && at - first_->submitted > options_.stall_warning &&
+      at - warned_ > options_.stall_warning) {
+    warned_ = at;
+    if (node_.request_report(nanoseconds(at))) touch();
+  }
+}
+
+// Nobody decides, because a rank between here and the root is stopped or computes. Only time in
+// which this rank looked for messages counts: after a long handler they may be there already. [W4]
+template <class Any>
+void negotiation<Any>::watch_undecided(clock::time_point at) {
+  const auto step = std::min<std::chrono::nanoseconds>(at - std::exchange(last_tick_, at),
+                                                       std::chrono::milliseconds(100));
+  if (node_.shape().is_root()) return;
+  std::chrono::nanoseconds longest{0};
+  for (task* each = first_; each != nullptr; each = each->after) {
+    if (!each->withdrawn || each->started) continue;
+    each->undecided += step;
+    longest = std::max(longest, each->undecided);
+  }
+  if (longest > options_.decision_timeout / 2 && pinged_ + options_.decision_timeout < at) {
+    pinged_ = at;
+    edges_.front().asks = true;
+    touch();
+  }
+  if (longest > options_.decision_timeout) give_up();
+}
+
+// What others have posted and the rank that failed has not, never ends. Its awaiters end here: at
+// once, where MPI works on memory of the library; where it may write to that of callers, when no
+// rank can start its part any more and what was on its way has had time to arrive. If some rank
+// does not even close, a late message of it could be written to memory that is gone, and the job
+// ends.
+template <class Any>
+void negotiation<Any>::watch_fault(clock::time_point at) {
+  if ((!faulted_ && !broken_) || closed_ || under_way() == 0) return;
+  if (fault_until_ == clock::time_point::max()) fault_until_ = at + engine_.drain_bound();
+  if (settled_) settled_at_ = std::min(settled_at_, at);
+  const bool settled = settled_ && at - settled_at_ >= settling_time;
+  if (faulted_ || at >= fault_until_) give_up_data(settled);
+  if (under_way() == 0 || at < fault_until_) return;
+  std::string text =
+      "coordinator: a data operation has failed on some rank, not all ranks have closed since, and "
+      "these did not end:";
+  const auto name = [&](const execution& one) {
+    for (const task* each : one.tasks) {
+      text += "\n  " + std::string(protocol::name_of(each->kind)) + " #" +
+              std::to_string(one.log_count);
+      if (each->name != protocol::none) text += " '" + node_.name(each->name).text + "'";
+    }
+  };
+  plane_.for_each_under_way(name);
+  for (const auto& group : groups_) group->plane_.for_each_under_way(name);
+  process::end_job(text);
+}
+
+// A pack of the frozen plan that has waited for too long goes without its missing members, and the
+// plan is over: sums are no longer the same from run to run. [R4]
+template <class Any>
+void negotiation<Any>::watch_plan(clock::time_point at) {
+  if (options_.plan_patience <= std::chrono::nanoseconds::zero() || options_.frozen_plan.empty() ||
+      !node_.shape().is_root()) {
+    return;
+  }
+  const std::vector<std::string> awaited = node_.plan_awaits();
+  if (awaited.empty()) {
+    plan_waits_since_ = clock::time_point::max();
+    return;
+  }
+  plan_waits_since_ = std::min(plan_waits_since_, at);
+  if (at - plan_waits_since_ < options_.plan_patience) return;
+  std::string text = "rank 0: coordinator: the frozen plan is given up; it waits for";
+  for (const std::string& name : awaited) text += " '" + name + "'";
+  log::write(log::level::warning, text);
+  if (node_.give_up_plan()) touch();
+}
+
+template <class Any>
+void negotiation<Any>::give_up() {
+  const int parent = node_.shape().parent();
+  const std::string text =
+      ": no decision within " +
+      std::to_string(
+          std::chrono::duration_cast<std::chrono::milliseconds>(options_.decision_timeout)
+              .count()) +
+      " ms; rank " + std::to_string(parent) +
+      (answered_ >= pinged_
+           ? ", this rank's parent, answers, so it is a rank beyond it that does not"
+           : ", this rank's parent, does not answer");
+  stall_facts facts;
+  if (answered_ < pinged_) facts.silent.push_back(parent);
+  // What is elected all the same needs this rank's data, and the buffers are the caller's.
+  for (task* each = first_; each != nullptr;) {
+    task* const next = each->after;
+    if (!each->started && each->name != protocol::none) {
+      try {
+        node_.replace_token(each->operation_ref,
+                            reinterpret_cast<std::uint64_t>(stand_in_for(*each)));
+      } catch (...) {
+        return break_down(std::current_exception());
+      }
+      each->fail(std::make_exception_ptr(
+          deadline_error(facts, "rank " + std::to_string(rank_) + ": " +
+                                    std::string(protocol::name_of(each->kind)) + " '" +
+                                    node_.name(each->name).text + "'" + text)));
+      complete(*each);
+    }
+    each = next;
+  }
+  log::write(log::level::error,
+             "rank " + std::to_string(rank_) + ": coordinator" + text + "; this rank leaves");
+  left_ = true;
+  leave_until_ = clock::now() + options_.leave_deadline;
+  node_.give_up();
+  touch();
+}
+
+template <class Any>
+task* negotiation<Any>::stand_in_for(const task& one) const {
+  auto copy = std::make_unique<neutral_task>(protocol::signature());
+  copy->kind = one.kind;
+  copy->flags = one.flags;
+  copy->code = one.code;
+  copy->root = one.root;
+  copy->prescale = one.prescale;
+  copy->postscale = one.postscale;
+  copy->first = one.first;
+  copy->others = one.others;
+  copy->sizes = one.sizes;
+  copy->row_bytes = one.row_bytes;
+  copy->made = one.made;
+  copy->name = one.name;
+  copy->epoch = one.epoch;
+  if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
+  // Inputs are copied, and what comes goes behind them.
+  const bool is_root = one.root == rank_;
+  const bool reads = one.kind != op_kind::scatter || is_root;
+  const std::size_t results =
+      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
+  const auto room_of = [](const tensor& what) {
+    return what.kernels == nullptr ? std::size_t{0} : (what.bytes() + 63) / 64 * 64;
+  };
+  std::size_t room = 64;
+  for (std::size_t i = 0; i < one.tensors(); ++i) room += (1 + results) * room_of(one[i]);
+  copy->inputs.resize(room);
+  std::byte* at = copy->inputs.data();
+  for (std::size_t i = 0; i < one.tensors(); ++i) {
+    const tensor& from = one[i];
+    tensor& to = i == 0 ? copy->first : copy->others[i - 1];
+    if (from.kernels == nullptr) continue;
+    if (reads && from.bytes() != 0) std::memcpy(at, from.in, from.bytes());
+    to.in = at;
+    to.out = from.in == from.out ? at : at + room_of(from);
+    at += (1 + results) * room_of(from);
+  }
+  return copy.release();
+}
+
+/// The others may still come; this rank goes on serving them while its loop runs. [L6]
+template <class Any>
+void negotiation<Any>::leave_has_expired() {
+  leave_expired_ = true;
+  const std::string text = "rank " + std::to_string(rank_) +
+                           ": coordinator: the other ranks have not left in time; its "
+                           "communicators are kept";
+  log::write(log::level::error, text);
+  for (task* each : std::exchange(closing_, {})) {
+    each->fail(std::make_exception_ptr(error(errc::stalled, text)));
+    engine_.complete(each);
+  }
+  stay_awake();
+}
+
+template <class Any>
+void negotiation<Any>::leave(protocol::departure how) {
+  const comm::request_source::guard hold(source_);
+  if (left_) return;
+  left_ = true;
+  leave_until_ = clock::now() + options_.leave_deadline;
+  if (broken_) return;
+  try {
+    node_.leave(how);
+  } catch (...) {
+    return break_down(std::current_exception());
+  }
+  if (!ready_) return;
+  stay_awake();
+  touch();
+}
+
+template <class Any>
+void negotiation<Any>::wait_closed(task& one) {
+  const comm::request_source::guard hold(source_);
+  if (!closed_ && !leave_expired_) {
+    closing_.push_back(&one);
+    return;
+  }
+  if (!closed_) {
+    one.fail(std::make_exception_ptr(error(
+        errc::stalled,
+        "rank " + std::to_string(rank_) + ": coordinator: the other ranks have not left in time")));
+  }
+  engine_.complete(&one);
+}
+
+template <class Any>
+void negotiation<Any>::stop_waiting(task& one) {
+  const comm::request_source::guard hold(source_);
+  if (std::erase(closing_, &one) == 0) return;
+  one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+  engine_.complete(&one);
+}
+
+template <class Any>
+void negotiation<Any>::check_released() {
+  if (!broken_ && !(ready_ && node_.released())) return;
+  if (closed_by_fault_ && !broken_) {
+    if (node_.shape().is_root()) settle();
+    if (!settled_) return;
+  }
+  if (plane_.under_way() != 0 || plane_.waiting() != 0) return;
+  for (const auto& group : groups_) {
+    if (group->plane_.under_way() != 0 || group->plane_.waiting() != 0) return;
+  }
+  for (const edge& one : edges_) {
+    if (one.sending || (one.settles && !broken_)) return;
+  }
+  if (!releasing_) {
+    releasing_ = true;
+    for (const edge& one : edges_) {
+      if (one.receive != nullptr) {
+        source_.set_idle(*one.receive, false);
+        source_.cancel(*one.receive);
+      }
+    }
+  }
+  if (control_operations_ == 0 && !closed_) finish_closing();
+}
+
+template <class Any>
+void negotiation<Any>::finish_closing() {
+  closed_ = true;
+  if (set_ == 0) timeline_->stop();
+  source_.forget(*this);
+  if (keeps_) {
+    leave_to_mpi();
+  } else {
+    groups_.clear();
+  }
+  control_ = communicator();
+  slots_ = communicator();
+  for (task* each : std::exchange(closing_, {})) engine_.complete(each);
+}
+
+// MPI may free a communicator under what still goes on there, and freeing is collective: after a
+// fault no rank does.
+template <class Any>
+void negotiation<Any>::leave_to_mpi() {
+  left_to_mpi().add(this->shared_from_this());
+  for (const communicator& each : {control_, slots_}) {
+    if (!each) continue;
+    static_cast<void>(each.state()->data.release());
+    static_cast<void>(each.state()->exchange.release());
+  }
+  for (const auto& group : groups_) static_cast<void>(group->comm_.release());
+  parent_ = communicator();
+}
+
+/// For destructors. Inside the loop the rank leaves in the background.
+template <class Any>
+void negotiation<Any>::leave_in_place() {
+  if (abandoned_) return;
+  leave(protocol::departure::drained);
+  if (closed_ || !ready_ || engine_.get_executor().running_in_this_thread() ||
+      !engine_.context().stopped()) {
+    return;
+  }
+  engine_.drive_until([this] { return closed_; }, engine_.drain_bound());
+}
+
+template <class Any>
+void negotiation<Any>::abandon() {
+  leave(protocol::departure::abandoned);
+  abandoned_ = true;
+}
+
+template <class Any>
+void negotiation<Any>::drive() {
+  engine_.drive_until(
+      [this] { return closed_; },
+      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_deadline));
+}
+
+// What dies with one operation, a coroutine say, must not wait for another.
+template <class Any>
+void negotiation<Any>::settle_tasks() {
+  for (task* each = first_; each != nullptr; each = each->after) {
+    if (!each->started) each->settle();
+  }
+}
+
+template <class Any>
+void negotiation<Any>::destroy_tasks() {
+  for (task* each : std::exchange(closing_, {})) each->destroy();
+  for (task* each = first_; each != nullptr;) {
+    task* const next = each->after;
+    if (!each->started) each->destroy();
+    each = next;
+  }
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,302 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file How an instance is opened, and its options compared.
+
+#include <cohort/coordinator/negotiation.hpp>
+
+#include <cohort/coordinator/options.hpp>
+#include <cohort/core/log.hpp>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cohort::coordination {
+
+template <class Any>
+protocol::tree negotiation<Any>::make_tree(const communicator& parent,
+                                           const coordinator_options& options) {
+  const int radix = static_cast<int>(options.radix);
+  const auto& bells = parent.state()->bells;
+  if (!bells) return protocol::tree::balanced(parent.rank(), parent.size(), radix);
+  std::vector<int> node_of;
+  for (int rank = 0; rank < parent.size(); ++rank) {
+    node_of.push_back(bells->node_of(parent.state()->bell_rank(rank)));
+  }
+  return protocol::tree::node_aware(parent.rank(), node_of, radix);
+}
+
+template <class Any>
+protocol::node_options negotiation<Any>::node_options_of(const coordinator_options& options) {
+  protocol::node_options result;
+  result.cache_capacity = static_cast<std::size_t>(options.cache_capacity);
+  result.cache_keep = static_cast<std::size_t>(options.cache_keep);
+  result.name_capacity = static_cast<std::size_t>(options.name_capacity);
+  result.firsts = static_cast<std::size_t>(options.firsts);
+  result.poison_capacity = static_cast<std::size_t>(options.poison_capacity);
+  result.in_flight = static_cast<std::size_t>(options.in_flight);
+  result.fusion.fuse_below = options.fusion_threshold;
+  result.fusion.pack_limit = options.fusion_buffer;
+  result.fusion.alignment = 8;
+  result.fusion.pack_most =
+      static_cast<std::size_t>(std::max<std::uint64_t>(options.fusion_buffer / 64, 1));
+  result.fusion.patience = static_cast<std::size_t>(options.patience);
+  result.query_timeout = static_cast<std::uint64_t>(options.query_timeout.count());
+  result.decides_when_asked = true;
+  if (!options.frozen_plan.empty()) {
+    auto plan = std::make_shared<std::vector<protocol::frozen_pack>>();
+    for (const auto& names : options.frozen_plan) plan->push_back({0, names});
+    result.plan = std::move(plan);
+  }
+  return result;
+}
+
+template <class Any>
+negotiation<Any>::negotiation(const communicator& parent, const coordinator_options& options,
+                              std::shared_ptr<comm::any_backend> backend)
+    : instance(parent, options),
+      parent_(parent),
+      source_(parent.state()->source),
+      backend_(std::move(backend)),
+      node_(make_tree(parent, options),
+            std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
+            node_options_of(options)),
+      plane_(*this, options_, options.slots),
+      timeline_(std::make_shared<timeline>(parent.rank(), parent.size())) {
+  if (const auto& bells = parent.state()->bells) {
+    const auto node_of = [&](int rank) { return bells->node_of(parent.state()->bell_rank(rank)); };
+    for (int rank = 0; rank < rank_; ++rank) local_rank_ += node_of(rank) == node_of(rank_) ? 1 : 0;
+  }
+}
+
+template <class Any>
+negotiation<Any>::~negotiation() {
+  const comm::request_source::guard hold(source_);
+  source_.forget(*this);
+}
+
+template <class Any>
+std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
+    const communicator& parent, const coordinator_options& options,
+    std::shared_ptr<comm::any_backend> backend) {
+  if (!parent) throw error(errc::invalid_communicator, "coordinator");
+  validate(options);
+  auto one = std::make_shared<negotiation>(parent, options, std::move(backend));
+  asio::use_service<registry>(one->engine_.context()).add(one);
+  {
+    const comm::request_source::guard hold(one->source_);
+    one->source_.watch(*one);
+  }
+  one->open();
+  return one;
+}
+
+template <class Any>
+void negotiation<Any>::open() {
+  if (!options_.timeline.empty()) {
+    timeline_options recording;
+    recording.ring = static_cast<std::size_t>(options_.timeline_ring);
+    if (const std::error_code bad = timeline_->start(options_.timeline, recording)) {
+      log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
+    }
+  }
+  const comm::request_source::guard hold(source_);
+  const errc bad = source_.usable();
+  if (bad != errc{}) return break_down(std::make_exception_ptr(error(bad, "coordinator")));
+  auto* steps = new opening(*this);
+  ++control_operations_;
+  try {
+    steps->begin();
+    engine_.started();
+  } catch (const std::system_error& problem) {
+    --control_operations_;
+    delete steps;
+    break_down(std::make_exception_ptr(problem));
+  }
+}
+
+// All of it is stages of one operation, inside the look: also a context that goes away while a
+// coordinator is being opened can see it through, for the other ranks wait inside MPI.
+//
+// It begins with the parent's second communicator, and what comes is made one after the other: with
+// Open MPI 4.1 a collective that is posted while its communicator is being duplicated is taken for
+// a part of that, and the program may well start one on the first.
+template <class Any>
+void negotiation<Any>::opening::begin() {
+  duplicate(owner_->parent_.state()->exchange.native(), 0);
+}
+
+template <class Any>
+void negotiation<Any>::opening::duplicate(MPI_Comm from, std::size_t index) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi::check(MPI_Comm_idup(from, &made_[index], &request), "MPI_Comm_idup");
+  owner_->source_.add(request, *this);
+}
+
+template <class Any>
+bool negotiation<Any>::opening::advanced(request_operation* base) {
+  auto* self = static_cast<opening*>(base);
+  negotiation& owner = *self->owner_;
+  bool goes_on = false;
+  try {
+    if (self->failed()) throw std::system_error(self->error(), "coordinator");
+    goes_on = self->step();
+  } catch (...) {
+    owner.break_down(std::current_exception());
+  }
+  if (goes_on) return true;
+  self->owner_ = nullptr;
+  --owner.control_operations_;
+  owner.check_released();
+  return false;
+}
+
+template <class Any>
+void negotiation<Any>::opening::run(operation* base, action) {
+  delete static_cast<opening*>(base);
+}
+
+template <class Any>
+bool negotiation<Any>::opening::step() {
+  negotiation& owner = *owner_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  switch (stage_++) {
+    case 0:
+      duplicate(made_[0], 1);
+      return true;
+    case 1: {
+      owner.control_ = communicator::adopt(owner.parent_, mpi::comm::adopt(made_[0]),
+                                           mpi::comm::adopt(made_[1]));
+      // The largest of each value and of its complement tell of the same value where all agree.
+      for (const std::uint64_t value : values_) {
+        const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
+        compared_.push_back(number);
+        compared_.push_back(~number);
+      }
+      mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, compared_.data(),
+                                       static_cast<MPI_Count>(compared_.size()), MPI_INT64_T,
+                                       MPI_MAX, owner.control_.native(), &request),
+                 "MPI_Iallreduce");
+      owner.source_.add(request, *this);
+      return true;
+    }
+    case 2: {
+      bool same = true;
+      for (std::size_t i = 0; i < compared_.size(); i += 2) {
+        same = same && compared_[i] == ~compared_[i + 1];
+      }
+      if (same) {
+        stage_ = 4;
+        duplicate(owner.control_.state()->data.native(), 2);
+        duplicate(owner.control_.state()->exchange.native(), 3);
+        return true;
+      }
+      const auto count = static_cast<MPI_Count>(values_.size());
+      gathered_.resize(values_.size() * static_cast<std::size_t>(owner.size_));
+      mpi::check(mpi::post::iallgather(values_.data(), count, MPI_UINT64_T, gathered_.data(), count,
+                                       MPI_UINT64_T, owner.control_.native(), &request),
+                 "MPI_Iallgather");
+      owner.source_.add(request, *this);
+      return true;
+    }
+    case 3:
+      owner.name_differing(gathered_);
+      return false;
+    default:
+      owner.slots_made(communicator::adopt(owner.control_, mpi::comm::adopt(made_[2]),
+                                           mpi::comm::adopt(made_[3])));
+      return false;
+  }
+}
+
+/// The rows of the table, and a digest of the frozen plan.
+template <class Any>
+std::vector<std::uint64_t> negotiation<Any>::option_values(const coordinator_options& options) {
+  std::vector<std::uint64_t> values;
+  for (const option_row& row : option_table()) values.push_back(row.get(options));
+  std::uint64_t digest = 14695981039346656037U;
+  for (const auto& pack : options.frozen_plan) {
+    for (const std::string& name : pack) {
+      for (const char c : name) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211U;
+      digest = (digest ^ 256U) * 1099511628211U;
+    }
+    digest = (digest ^ 257U) * 1099511628211U;
+  }
+  values.push_back(digest);
+  return values;
+}
+
+template <class Any>
+void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered) {
+  const std::span<const option_row> table = option_table();
+  const std::size_t fields = table.size() + 1;
+  std::vector<std::string> names;
+  std::map<std::vector<std::uint64_t>, protocol::rank_set> kinds;  // by the values that differ
+  std::vector<std::vector<std::uint64_t>> differing(static_cast<std::size_t>(size_));
+  std::string text = "coordinator options differ between ranks:";
+  for (std::size_t field = 0; field < fields; ++field) {
+    std::map<std::uint64_t, protocol::rank_set> groups;
+    for (int rank = 0; rank < size_; ++rank) {
+      groups[gathered[static_cast<std::size_t>(rank) * fields + field]].insert(rank);
+    }
+    if (groups.size() == 1) continue;
+    names.emplace_back(field < table.size() ? table[field].name : "frozen_plan");
+    for (const auto& [value, ranks] : groups) {
+      for (const int rank : ranks.list()) {
+        differing[static_cast<std::size_t>(rank)].push_back(value);
+      }
+    }
+    text += (names.size() == 1 ? " " : "; ") + names.back() + ":";
+    for (const auto& [value, ranks] : groups) {
+      text += ' ';  // apart: g++ 12 takes the one expression for an overlapping copy
+      text += std::to_string(value) + " on " + protocol::detail::ranks_text(ranks) + ",";
+    }
+    text.pop_back();
+  }
+  text = "rank " + std::to_string(rank_) + ": " + text;
+  for (int rank = 0; rank < size_; ++rank) {
+    kinds[differing[static_cast<std::size_t>(rank)]].insert(rank);
+  }
+  std::vector<mismatch_error::side> sides;
+  for (const auto& [values, ranks] : kinds) {
+    mismatch_error::side& one = sides.emplace_back();
+    one.ranks = ranks.list();
+    for (const std::uint64_t value : values) one.values.push_back(std::to_string(value));
+    one.site = "?";
+  }
+  std::sort(sides.begin(), sides.end(),
+            [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });
+  break_down(std::make_exception_ptr(mismatch_error(names, std::move(sides), text)));
+}
+
+template <class Any>
+void negotiation<Any>::slots_made(communicator made) {
+  slots_ = std::move(made);
+  const comm::request_source::guard hold(source_);
+  std::vector<MPI_Comm> slots{slots_.state()->data.native(), slots_.state()->exchange.native()};
+  slots.resize(options_.slots);
+  plane_.open(*control_.state(), rank_, size_, control_.state()->exchange.native(),
+              std::move(slots), backend_.get());
+  const auto add_edge = [this](int rank) {
+    edge& one = edges_.emplace_back();
+    one.rank = rank;
+    one.in.resize(static_cast<std::size_t>(options_.control_message));
+    one.out.reserve(static_cast<std::size_t>(options_.control_message));
+  };
+  if (!node_.shape().is_root()) add_edge(node_.shape().parent());
+  for (const int child : node_.shape().children()) add_edge(child);
+  if (!control_.state()->bells) source_.forbid_parking();
+  ready_ = true;
+  try {
+    for (std::size_t i = 0; i < edges_.size(); ++i) post_receive(i);
+  } catch (const std::system_error& problem) {
+    return break_down(std::make_exception_ptr(problem));
+  }
+  if (rank_ == 0) log::write(log::level::debug, "coordinator: " + describe(options_));
+  touch();
+}
+
+}  // namespace cohort::coordination
