@@ -179,3 +179,110 @@ TEST_CASE("a rank that has joined brings nothing to a gathered bundle", "[coordi
     static_cast<void>(co_await coord.join());
   });
 }
+
+TEST_CASE("bundles are gathered, scattered and exchanged, all members or none", "[coordinator]") {
+  cohort_test::coordinated(
+      [](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
+        const int n = coord.size();
+        const int me = coord.rank();
+        for (int root = 0; root < n; ++root) {
+          std::vector<int> a{me, 10 + me};
+          std::vector<double> b(3, me + 0.5);
+          std::vector<float> none;
+          const auto all = co_await coord.grouped_gather(
+              cohort::bundle("g").add("a", a).add("none", none).add("b", b), root);
+          if (me == root) {
+            std::vector<int> expected;
+            for (int rank = 0; rank < n; ++rank) expected.insert(expected.end(), {rank, 10 + rank});
+            CHECK(all.get<int>("a") == expected);
+            CHECK(all.get<double>("b").size() == 3 * std::size_t(n));
+            CHECK(all.get<double>("b").back() == n - 0.5);
+            CHECK(all.get<float>("none").empty());
+            CHECK(all.counts("a") == std::vector<std::size_t>(std::size_t(n), 2));
+          } else {
+            CHECK(all.get<int>("a").empty());
+          }
+
+          std::vector<int> whole;
+          std::vector<double> halves;
+          for (int rank = 0; me == root && rank < n; ++rank) {
+            whole.insert(whole.end(), {rank, -rank});
+            halves.push_back(rank / 2.0);
+          }
+          std::vector<int> part(2, 99);
+          std::vector<double> half(1, 99);
+          co_await coord.grouped_scatter(cohort::bundle("s").add("x", whole).add("y", halves),
+                                         cohort::bundle("s").add("x", part).add("y", half), root);
+          CHECK(part == std::vector<int>{me, -me});
+          CHECK(half[0] == me / 2.0);
+        }
+        std::vector<int> blocks;
+        std::vector<std::uint8_t> small;
+        for (int rank = 0; rank < n; ++rank) {
+          blocks.insert(blocks.end(), {100 * me + rank, -1});
+          small.push_back(static_cast<std::uint8_t>(16 * me + rank));
+        }
+        const auto come =
+            co_await coord.grouped_all_to_all(cohort::bundle("x").add("i", blocks).add("s", small));
+        for (int rank = 0; rank < n; ++rank) {
+          CHECK(come.get<int>("i")[2 * std::size_t(rank)] == 100 * rank + me);
+          CHECK(come.get<std::uint8_t>("s")[std::size_t(rank)] == 16 * rank + me);
+        }
+      });
+}
+
+TEST_CASE("bundles are reduced and scattered, in parts of one size and of two", "[coordinator]") {
+  cohort_test::coordinated([](cohort::communicator,
+                              cohort::coordinator coord) -> asio::awaitable<void> {
+    const int n = coord.size();
+    for (const std::size_t count : {std::size_t(n) * 5, std::size_t(n) * 5 + 1, std::size_t(1)}) {
+      std::vector<float> a(count);
+      std::vector<long long> b(7, coord.rank());
+      for (std::size_t i = 0; i < count; ++i) a[i] = float(i) + float(coord.rank());
+      cohort::call_options scaled;
+      scaled.postscale = count == 1 ? 2.0 : 1.0;
+      cohort::bundle both("rs");
+      both.add("a", a);
+      if (count != 1) both.add("b", b);  // integers cannot be scaled
+      const auto mine = co_await coord.grouped_reduce_scatter(both, cohort::op::sum, scaled);
+      std::size_t begin = 0;
+      const auto part = [&](std::size_t of, int rank) {
+        return of / std::size_t(n) + (std::size_t(rank) < of % std::size_t(n) ? 1 : 0);
+      };
+      for (int rank = 0; rank < coord.rank(); ++rank) begin += part(count, rank);
+      const auto got = mine.get<float>("a");
+      REQUIRE(got.size() == part(count, coord.rank()));
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const float sum = float(n) * float(begin + i) + float(n * (n - 1)) / 2;
+        CHECK(got[i] == sum * float(scaled.postscale));
+      }
+      if (count != 1) {
+        const auto ids = mine.get<long long>("b");
+        CHECK(ids == std::vector<long long>(part(7, coord.rank()), n * (n - 1) / 2));
+      }
+    }
+  });
+}
+
+TEST_CASE("bundles that cannot be cut or differ are told of by name", "[coordinator]") {
+  cohort_test::coordinated(
+      [](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
+        const int n = coord.size();
+        if (n == 1) co_return;
+        std::vector<int> odd(std::size_t(n) + 1);
+        auto code = co_await cohort_test::code_of(
+            coord.grouped_all_to_all(cohort::bundle("odd").add("a", odd)));
+        CHECK(code == cohort::errc::size_mismatch);
+        const auto empty = cohort::bundle("no");
+        code = co_await cohort_test::code_of(coord.grouped_gather(empty, 0));
+        CHECK(code == cohort::errc::invalid_argument);
+        std::vector<int> some(coord.rank() == 0 ? 3 : 4);
+        const auto differ = co_await cohort_test::caught<cohort::mismatch_error>(
+            coord.grouped_gather(cohort::bundle("differ").add("a", some), 0));
+        if (differ) CHECK(cohort_test::has(differ->what(), "1:a int32 x3"));
+        // The next one of the name works.
+        some.assign(2, 1);
+        const auto all = co_await coord.grouped_gather(cohort::bundle("differ").add("a", some), 0);
+        if (coord.rank() == 0) CHECK(all.get<int>("a").size() == 2 * std::size_t(n));
+      });
+}

@@ -22,8 +22,7 @@
 namespace cohort {
 
 namespace coordination {
-template <protocol::op_kind>
-struct bundle_body;
+struct bundle_access;
 struct bundle_gather_body;
 }  // namespace coordination
 
@@ -88,9 +87,7 @@ class bundle {
   }
 
  private:
-  template <coordination::op_kind Kind>
-  friend struct coordination::bundle_body;
-  friend struct coordination::bundle_gather_body;
+  friend struct coordination::bundle_access;
   struct member {
     std::string name;
     coordination::tensor what;
@@ -99,7 +96,8 @@ class bundle {
   std::vector<member> members_;
 };
 
-/// What all ranks have brought to a bundle: the elements of each member, in rank order.
+/// What has come of a bundle: the elements of each member, in rank order. Of a reduce_scatter it is
+/// this rank's part.
 class gathered_bundle {
  public:
   gathered_bundle() {}
@@ -126,6 +124,17 @@ class gathered_bundle {
     return result;
   }
 
+  // What fills it: members, then what came of each, in rank order, as places in the bytes.
+  void add(std::string name, const coordination::element_kernels& kind) {
+    names_.push_back(std::move(name));
+    kinds_.push_back(&kind);
+    pieces_.emplace_back();
+  }
+  void put(std::size_t member, std::size_t offset, std::size_t bytes) {
+    pieces_[member].push_back({offset, bytes});
+  }
+  [[nodiscard]] std::vector<std::byte>& bytes() noexcept { return all_; }
+
  private:
   friend struct coordination::bundle_gather_body;
   struct piece {
@@ -148,6 +157,19 @@ class gathered_bundle {
 };
 
 namespace coordination {
+
+struct bundle_access {
+  using member = bundle::member;
+  [[nodiscard]] static const std::vector<member>& members(const bundle& of) noexcept {
+    return of.members_;
+  }
+};
+
+/// Of `count` elements, how many a rank gets: the first ranks one more.
+[[nodiscard]] inline std::size_t part_of(std::size_t count, int rank, int ranks) noexcept {
+  const auto n = static_cast<std::size_t>(ranks);
+  return count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0);
+}
 
 /// A member of a bundle as it stands in a signature: "1:a float32 x12".
 struct bundle_member {

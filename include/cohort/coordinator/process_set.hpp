@@ -277,6 +277,54 @@ class process_set {
     return start(coordination::bundle_gather_body(members, call_options(), where), token);
   }
 
+  /// The blocks of all ranks on `root`, by name; each member has as many elements on every rank.
+  /// Empty elsewhere. The buffers are copied when it starts.
+  template <class Token = default_token>
+  auto grouped_gather(bundle members, int root, Token&& token = Token(),
+                      std::source_location where = std::source_location::current()) const {
+    return start(coordination::bundle_block_body<coordination::op_kind::gather>(
+                     std::move(members), call_options(), root, where),
+                 token);
+  }
+  /// Gives each rank its block of each member of the root's `from`, which only counts there, in the
+  /// members of `to`: the same names in the same order, `size()` times as many elements in `from`.
+  template <class Token = default_token>
+  auto grouped_scatter(bundle from, bundle to, int root, Token&& token = Token(),
+                       std::source_location where = std::source_location::current()) const {
+    return start(coordination::bundle_scatter_body(std::move(from), std::move(to), call_options(),
+                                                   root, where),
+                 token);
+  }
+  /// Each member is cut into one block for each rank; what came of each, in rank order, by name.
+  /// The buffers are copied when it starts.
+  template <class Token = default_token>
+  auto grouped_all_to_all(bundle members, Token&& token = Token(),
+                          std::source_location where = std::source_location::current()) const {
+    return start(coordination::bundle_block_body<coordination::op_kind::all_to_all>(
+                     std::move(members), call_options(), -1, where),
+                 token);
+  }
+  /// Reduces each member and gives each rank its part of each, by name: of n elements on r ranks,
+  /// n / r, and the first n % r ranks one more.
+  template <class Op, class Token = default_token>
+  requires reduction<Op>
+  auto grouped_reduce_scatter(bundle members, const Op&, const call_options& options,
+                              Token&& token = Token(),
+                              std::source_location where = std::source_location::current()) const {
+    static_assert(coordination::is_known_reduction<Op>,
+                  "a bundle takes the reductions of cohort::op, not one of your own");
+    return start(coordination::bundle_reduce_scatter_body(std::move(members), options,
+                                                          coordination::code_of<Op>(), where),
+                 token);
+  }
+  template <class Op, class Token = default_token>
+  requires reduction<Op> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_reduce_scatter(
+          bundle members, const Op& op, Token&& token = Token(),
+          std::source_location where = std::source_location::current()) const {
+    return grouped_reduce_scatter(std::move(members), op, call_options(), token, where);
+  }
+
   /// A group of tensors that can be started without negotiation, see \ref persistent_group.
   /// *Cost*: one negotiated operation, and a communicator (MPI_Comm_idup).
   template <class Op, class Token = default_token>

@@ -32,10 +32,10 @@ struct bundle_body : submitting_body {
     if (code == reduction_code::average && !where.options().divide_by_active) {
       sig.flags |= protocol::signature_flag::divide_by_all;
     }
-    if (Kind != op_kind::all_reduce) require_root(of, sig, root, where);
+    if (Kind == op_kind::reduce || Kind == op_kind::broadcast) require_root(of, sig, root, where);
     std::int64_t elements = 0;
     bool first = true;
-    for (bundle::member& one : members.members_) {
+    for (const bundle_access::member& one : bundle_access::members(members)) {
       tensor what = one.what;
       if (Kind != op_kind::broadcast) {
         const reduction_code applied = code == reduction_code::average ? reduction_code::sum : code;
@@ -81,18 +81,17 @@ struct bundle_gather_body : submitting_body {
   bundle_gather_body(const bundle& from, const call_options& options_, std::source_location where)
       : submitting_body(operation_name(std::string(from.name()), where), options_) {
     std::size_t end = from.size() * sizeof(std::uint64_t);
-    for (const bundle::member& one : from.members_) end += one.what.bytes();
+    for (const bundle_access::member& one : bundle_access::members(from)) end += one.what.bytes();
     mine.resize(end);
     std::size_t header = 0;
     end = from.size() * sizeof(std::uint64_t);
-    for (const bundle::member& one : from.members_) {
+    for (const bundle_access::member& one : bundle_access::members(from)) {
       const std::uint64_t count = one.what.count;
       std::memcpy(mine.data() + header, &count, sizeof(count));
       header += sizeof(count);
       if (count != 0) std::memcpy(mine.data() + end, one.what.in, one.what.bytes());
       end += one.what.bytes();
-      result.names_.push_back(one.name);
-      result.kinds_.push_back(one.what.kernels);
+      result.add(one.name, *one.what.kernels);
     }
   }
 
@@ -154,6 +153,199 @@ struct bundle_gather_body : submitting_body {
 
   std::vector<std::byte> mine;
   std::vector<std::size_t> sizes;
+  gathered_bundle result;
+};
+
+/// What a bundle says of its members where all ranks have the same numbers; fails an empty one.
+inline void describe_members(task& of, signature& sig, const bundle& from) {
+  for (const bundle_access::member& one : bundle_access::members(from)) {
+    append_member(sig.members, {one.name, one.what.kernels->element, one.what.count});
+  }
+  if (from.size() == 0) {
+    of.fail(std::make_exception_ptr(error(errc::invalid_argument, "an empty bundle")));
+  }
+}
+
+/// Blocks of equal size: each rank's go to one root, or one for each rank goes to it. The members
+/// travel as one block of bytes.
+template <op_kind Kind>
+struct bundle_block_body : submitting_body {
+  using signature = void(std::exception_ptr, gathered_bundle);
+
+  bundle_block_body(bundle from, const call_options& options_, int root_,
+                    std::source_location where)
+      : submitting_body(operation_name(std::string(from.name()), where), options_),
+        members(std::move(from)),
+        root(root_) {}
+
+  void describe(task& of, coordination::signature& sig, const instance& where) {
+    const auto ranks = static_cast<std::size_t>(where.size());
+    const std::size_t parts = Kind == op_kind::gather ? 1 : ranks;
+    sig.kind = Kind;
+    sig.detail = 3;
+    describe_element<std::byte>(sig);
+    describe_members(of, sig, members);
+    std::size_t block = 0;
+    for (const bundle_access::member& one : bundle_access::members(members)) {
+      if (one.what.count % parts != 0) {
+        of.fail(std::make_exception_ptr(
+            error(errc::size_mismatch, "'" + one.name + "' has " + std::to_string(one.what.count) +
+                                           " elements for " + std::to_string(ranks) + " ranks")));
+      }
+      result.add(one.name, *one.what.kernels);
+      block += one.what.count / parts * one.what.kernels->size;
+    }
+    mine.resize(parts * block);
+    std::size_t at = 0;
+    for (std::size_t part = 0; part < parts; ++part) {
+      for (const bundle_access::member& one : bundle_access::members(members)) {
+        const std::size_t bytes = one.what.count / parts * one.what.kernels->size;
+        const auto* from = static_cast<const std::byte*>(one.what.in);
+        if (bytes != 0) std::memcpy(mine.data() + at, from + part * bytes, bytes);
+        at += bytes;
+      }
+    }
+    of.first.in = mine.data();
+    of.first.count = mine.size();
+    of.first.kernels = &kernels_of<std::byte>;
+    if constexpr (Kind == op_kind::gather) {
+      sig.dimensions = shape{static_cast<std::int64_t>(block)};
+      require_root(of, sig, root, where);
+      if (where.rank() != root) return;
+    } else {
+      of.sizes.assign(ranks, static_cast<std::int64_t>(block));
+      of.row_bytes = 1;
+      of.context = this;
+      of.make_result = [](task& self, std::span<const std::int64_t>) -> void* {
+        return static_cast<bundle_block_body*>(self.context)->result.bytes().data();
+      };
+    }
+    result.bytes().resize(ranks * block);
+    of.first.out = result.bytes().data();
+    at = 0;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      std::size_t index = 0;
+      for (const bundle_access::member& one : bundle_access::members(members)) {
+        const std::size_t bytes = one.what.count / parts * one.what.kernels->size;
+        result.put(index++, at, bytes);
+        at += bytes;
+      }
+    }
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), std::move(result));
+  }
+
+  bundle members;
+  int root;
+  std::vector<std::byte> mine;
+  gathered_bundle result;
+};
+
+/// The root's members are cut into blocks, one for each rank, which come into the members of `to`.
+struct bundle_scatter_body : submitting_body {
+  using signature = void(std::exception_ptr);
+
+  bundle_scatter_body(bundle from_, bundle to_, const call_options& options_, int root_,
+                      std::source_location where)
+      : submitting_body(operation_name(std::string(to_.name()), where), options_),
+        from(std::move(from_)),
+        to(std::move(to_)),
+        root(root_) {}
+
+  void describe(task& of, coordination::signature& sig, const instance& where) {
+    const auto ranks = static_cast<std::size_t>(where.size());
+    sig.kind = op_kind::scatter;
+    sig.detail = 3;
+    describe_element<std::byte>(sig);
+    describe_members(of, sig, to);
+    require_root(of, sig, root, where);
+    std::size_t block = 0;
+    for (const bundle_access::member& one : bundle_access::members(to)) block += one.what.bytes();
+    sig.dimensions = shape{static_cast<std::int64_t>(block * ranks)};
+    come.resize(block);
+    of.first.out = come.data();
+    of.first.count = block * ranks;
+    of.first.kernels = &kernels_of<std::byte>;
+    if (where.rank() != root) return;
+    sent.resize(block * ranks);
+    of.first.in = sent.data();
+    const auto& out = bundle_access::members(to);
+    const auto& in = bundle_access::members(from);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (i < in.size() && in[i].name == out[i].name &&
+          in[i].what.kernels->element == out[i].what.kernels->element &&
+          in[i].what.count == out[i].what.count * ranks) {
+        continue;
+      }
+      of.fail(std::make_exception_ptr(
+          error(errc::size_mismatch,
+                "'" + out[i].name + "' of " + std::to_string(out[i].what.count) + " elements on " +
+                    std::to_string(ranks) + " ranks: the root's bundle has no " +
+                    std::to_string(out[i].what.count * ranks) + " of this type in this place")));
+      return;
+    }
+    std::size_t at = 0;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::size_t bytes = out[i].what.bytes();
+        const auto* part = static_cast<const std::byte*>(in[i].what.in) + rank * bytes;
+        if (bytes != 0) std::memcpy(sent.data() + at, part, bytes);
+        at += bytes;
+      }
+    }
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::size_t at = 0;
+    for (const bundle_access::member& one : bundle_access::members(to)) {
+      if (why) break;
+      if (one.what.bytes() != 0) std::memcpy(one.what.out, come.data() + at, one.what.bytes());
+      at += one.what.bytes();
+    }
+    std::forward<Handler>(handler)(std::move(why));
+  }
+
+  bundle from;
+  bundle to;
+  int root;
+  std::vector<std::byte> sent;
+  std::vector<std::byte> come;
+};
+
+/// Each member is reduced, and each rank gets its part of each.
+struct bundle_reduce_scatter_body : bundle_body<op_kind::reduce_scatter> {
+  using signature = void(std::exception_ptr, gathered_bundle);
+
+  bundle_reduce_scatter_body(bundle members_, const call_options& options_, reduction_code code_,
+                             std::source_location where)
+      : bundle_body(std::move(members_), options_, code_, -1, where) {}
+
+  void describe(task& of, coordination::signature& sig, const instance& where) {
+    bundle_body::describe(of, sig, where);
+    std::size_t end = 0;
+    std::size_t index = 0;
+    std::vector<std::size_t> begins;
+    for (const bundle_access::member& one : bundle_access::members(members)) {
+      const std::size_t bytes =
+          part_of(one.what.count, where.rank(), where.size()) * one.what.kernels->size;
+      result.add(one.name, *one.what.kernels);
+      end = (end + 63) / 64 * 64;
+      result.put(index++, end, bytes);
+      begins.push_back(end);
+      end += bytes;
+    }
+    result.bytes().resize(end);
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+      (i == 0 ? of.first : of.others[i - 1]).out = result.bytes().data() + begins[i];
+    }
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), std::move(result));
+  }
+
   gathered_bundle result;
 };
 

@@ -444,15 +444,31 @@ void basic_execution<Any>::post_bundle(lane& on, MPI_Comm where) {
   for (std::size_t i = 0; i < only.tensors(); ++i) {
     const tensor& what = only[i];
     const void* in = what.in;
+    const bool scatters = only.kind == op_kind::reduce_scatter;
     if (only.prescale != 1) {
       std::byte* scaled = scratch_.data() + aligned(end, fusion_allocator::alignment);
       end = aligned(end, fusion_allocator::alignment) + what.bytes();
       what.kernels->scale(scaled, in, what.count, only.prescale);
       in = scaled;
-    } else if (only.root == plane_.rank_) {
+    } else if (!scatters && only.root == plane_.rank_) {
       in = MPI_IN_PLACE;
     }
-    post_reduce(on, where, what, in, what.out, what.count, only.root);
+    const auto ranks = static_cast<std::size_t>(plane_.size_);
+    if (scatters && what.count % ranks == 0 && what.count <= mpi::max_int_count) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int rc =
+          mpi::post::ireduce_scatter_block(in, what.out, static_cast<MPI_Count>(what.count / ranks),
+                                           what.kernels->type(), what.operation, where, &request);
+      add(on, rc, request);
+    } else if (scatters) {  // parts of two sizes; and MPI libraries add parts up in an int
+      for (int rank = 0; rank < plane_.size_; ++rank) {
+        const std::size_t part = part_of(what.count, rank, plane_.size_);
+        post_reduce(on, where, what, in, what.out, part, rank);
+        in = static_cast<const std::byte*>(in) + part * what.kernels->size;
+      }
+    } else {
+      post_reduce(on, where, what, in, what.out, what.count, only.root);
+    }
   }
 }
 
@@ -500,6 +516,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       break;
     }
     case op_kind::reduce_scatter: {
+      if (only.sizes.empty()) return post_bundle(on, where);
       // `sizes` are the elements of each rank's part.
       if (only.prescale != 1) {
         scratch_ = plane_.fusion.take(bytes);
@@ -575,6 +592,11 @@ void basic_execution<Any>::finish_alone() {
   if (only.kind == op_kind::reduce && only.root == plane_.rank_) {
     for (std::size_t i = 0; i < only.tensors(); ++i) {
       finish_values(only[i].out, only[i].out, only[i].count, only[i], only);
+    }
+  } else if (only.kind == op_kind::reduce_scatter && only.sizes.empty()) {
+    for (std::size_t i = 0; i < only.tensors(); ++i) {
+      const std::size_t mine = part_of(only[i].count, plane_.rank_, plane_.size_);
+      finish_values(only[i].out, only[i].out, mine, only[i], only);
     }
   } else if (only.kind == op_kind::reduce_scatter) {
     const auto mine = static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(plane_.rank_)]);

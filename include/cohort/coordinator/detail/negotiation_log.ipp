@@ -72,7 +72,7 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
     only.count = 0;
     return one;
   }
-  if (!sig.members.empty()) {
+  if (!sig.members.empty() && sig.detail == 0) {  // else one block of bytes
     const auto members = parse_members(sig.members);
     if (!members) {
       throw protocol::protocol_error(protocol::fault::malformed,
@@ -103,7 +103,7 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
     if (each.kernels->fill != nullptr) each.kernels->fill(at, each.count, one->code);
     at += parts * room_of(each);
   }
-  if (sig.kind == op_kind::reduce_scatter) {
+  if (sig.kind == op_kind::reduce_scatter && sig.members.empty()) {
     const auto rows = sig.dimensions.size() == 0 ? std::int64_t{1} : sig.dimensions[0];
     const auto row = rows == 0 ? std::int64_t{0} : static_cast<std::int64_t>(count) / rows;
     for (int rank = 0; rank < size_; ++rank) {
