@@ -24,6 +24,7 @@ BEGIN {
   below["collectives"] = "comm"
   below["p2p"]         = "comm"
   below["coordinator"] = "collectives p2p protocol"
+  below["rendezvous"]  = "p2p"
   below["testing"]     = "progress"
   for (layer in below) close_over(layer, layer)
 }
