@@ -114,6 +114,7 @@ struct step_state : std::enable_shared_from_this<step_state> {
   channel_map<incoming> in;
   std::uint64_t unreceived = 0;  // values sent to other ranks
   receiver_list drains;
+  std::atomic<bool> drain_waits{false};  ///< who empties the local table looks whether that was it
   bool ended = false;
   reason refusal = reason::aborted;  // for who asks later
   std::string category;
@@ -179,6 +180,8 @@ class node {
   /// All ranks have closed, and nothing is on its way. What is left.
   std::vector<leaked_value> finish();
   [[nodiscard]] static std::vector<leaked_value> leaks_of(const step_state& step);
+  /// All have closed and been answered: nothing more needs to be said.
+  void fall_silent() noexcept { silent_ = true; }
   /// That rank sends and answers no more.
   void lose(int peer);
   /// Everything ends with `why`.
@@ -285,6 +288,7 @@ class node {
   std::uint64_t next_id_ = 1;
   std::size_t draining_ = 0;
   bool closing_ = false;
+  bool silent_ = false;
   std::exception_ptr broken_;
 };
 

@@ -214,8 +214,6 @@ class basic_table {
 
   /// Values that this process has sent and that wait here.
   [[nodiscard]] std::size_t own_values() const;
-  /// Has `function(context)` called, outside the lock, when there are none left.
-  void watch_own_values(void (*function)(void*), void* context);
 
   /// All keys with something that waits.
   [[nodiscard]] std::vector<waiting_key> list() const;
@@ -250,8 +248,6 @@ class basic_table {
   bool derived_ = false;
   std::exception_ptr error_;
   std::size_t own_values_ = 0;
-  void (*watch_)(void*) = nullptr;
-  void* watch_context_ = nullptr;
 };
 
 using table = basic_table<>;

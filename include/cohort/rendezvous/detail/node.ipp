@@ -14,7 +14,7 @@ inline void node::speaks(int to) {
 }
 
 inline void node::say(int to, const record& what) {
-  if (peer(to).lost) return;
+  if (peer(to).lost || silent_) return;
   wire::writer out(peer(to).out);
   put(out, what);
   speaks(to);
@@ -22,7 +22,7 @@ inline void node::say(int to, const record& what) {
 
 /// Tells the source, with the next message, that values have been received.
 inline void node::owe(int to, step_id step, std::uint64_t values, std::uint64_t credit) {
-  if (peer(to).lost) return;
+  if (peer(to).lost || silent_) return;
   debt& one = peer(to).owed[step];
   one.values += values;
   one.credit += credit;
@@ -625,6 +625,7 @@ inline void node::drain(step_state& step, receiver& one) {
     return one.end();
   }
   step.drains.push(one);
+  step.drain_waits.store(true);  // before the look at the table, which has a lock
   ++draining_;
   check_drained(step);
 }

@@ -63,8 +63,6 @@ template <class Hash>
 typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_key& key,
                                                                receiver& one) {
   started result;
-  void (*watch)(void*) = nullptr;
-  void* context = nullptr;
   {
     const lock hold(mutex_);
     if (error_) {
@@ -88,17 +86,13 @@ typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_
           one.value = std::move(from.first);
           from.first = std::move(one.value->next);
           result.got = receipt{one.value->origin, one.value->credit};
-          if (one.value->origin < 0 && --own_values_ == 0) {
-            watch = watch_;
-            context = watch_context_;
-          }
+          if (one.value->origin < 0) --own_values_;
           drop_if_idle(at);
         }
       }
     }
   }
   one.end();
-  if (watch != nullptr) watch(context);
   return result;
 }
 
@@ -224,13 +218,6 @@ template <class Hash>
 std::size_t basic_table<Hash>::own_values() const {
   const lock hold(mutex_);
   return own_values_;
-}
-
-template <class Hash>
-void basic_table<Hash>::watch_own_values(void (*function)(void*), void* context) {
-  const lock hold(mutex_);
-  watch_ = function;
-  watch_context_ = context;
 }
 
 template <class Hash>
