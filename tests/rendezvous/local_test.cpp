@@ -63,7 +63,8 @@ TEST_CASE("two coroutines play ping-pong", "[rendezvous][local]") {
         in.send(own(here, "pong"), *got.value + 1);
       }
     };
-    auto playing = asio::co_spawn(co_await asio::this_coro::executor, other(world, step), as_future);
+    auto playing =
+        asio::co_spawn(co_await asio::this_coro::executor, other(world, step), as_future);
     for (int i = 0; i < 1000; ++i) {
       step.send(own(world, "ping"), i);
       const auto got = co_await step.recv<int>(own(world, "pong"));
@@ -123,9 +124,7 @@ TEST_CASE("a dropped future does not take a value", "[rendezvous][local]") {
   with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
     auto step = exchange.step(1);
     const auto key = own(world, "dropped");
-    {
-      auto unused = step.recv<int>(key, as_future);
-    }
+    { auto unused = step.recv<int>(key, as_future); }
     step.send(key, 5);
     const auto got = co_await step.recv<int>(key);
     CHECK(got.value == 5);
@@ -334,7 +333,8 @@ TEST_CASE("keys of other ranks and of earlier processes are refused", "[rendezvo
     CHECK(got.value == 1);
     const auto elsewhere = co_await cohort_test::code_of(step.recv<int>(key_of(me, me + 1, "x")));
     CHECK(elsewhere == errc::not_local);
-    const auto nobody = co_await cohort_test::code_of(step.recv<int>(key_of(world.size(), me, "x")));
+    const auto nobody =
+        co_await cohort_test::code_of(step.recv<int>(key_of(world.size(), me, "x")));
     CHECK(nobody == errc::bad_rank);
     const auto nameless = co_await cohort_test::code_of(step.recv<int>(own(world, "")));
     CHECK(nameless == errc::invalid_argument);
@@ -357,7 +357,8 @@ TEST_CASE("a receive takes every completion token", "[rendezvous][local]") {
     const auto one = co_await std::move(operation)(asio::use_awaitable);
     CHECK(one.value == 1);
     int called = -1;
-    step.recv<int>(key, [&](std::exception_ptr, cohort::received<int> got) { called = *got.value; });
+    step.recv<int>(key,
+                   [&](std::exception_ptr, cohort::received<int> got) { called = *got.value; });
     CHECK(called == -1);  // never inside the initiating call
     step.recv<int>(key, asio::detached);
     auto future = step.recv<int>(key, as_future);

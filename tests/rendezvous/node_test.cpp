@@ -74,9 +74,9 @@ TEST_CASE("a pushed third value does not overtake a pulled second one", "[rendez
   fake_job job(2, options);
   const auto key = key_of(0, 1, "order");
   job.send(1, key, numbers(1, 0));
-  job.send(1, key, numbers(100, 1));     // pulled
-  job.send(1, key, numbers(1, 2));       // pushed
-  job.send(1, key, numbers(10000, 3));   // moved
+  job.send(1, key, numbers(100, 1));    // pulled
+  job.send(1, key, numbers(1, 2));      // pushed
+  job.send(1, key, numbers(10000, 3));  // moved
   job.send(1, key, numbers(1, 4));
   job.settle();
   std::vector<std::unique_ptr<probe<numbers>>> all;
@@ -223,7 +223,8 @@ TEST_CASE("few tags are enough for many transfers", "[rendezvous][node]") {
   CHECK(job.moved == 20);
 }
 
-TEST_CASE("an abort is the answer to remote requests, and its cause with it", "[rendezvous][node]") {
+TEST_CASE("an abort is the answer to remote requests, and its cause with it",
+          "[rendezvous][node]") {
   fake_job job(3);
   probe<int> early, other, local;
   job.receive(1, key_of(0, 1, "x"), early);
@@ -621,7 +622,8 @@ TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
         case 4:
         case 5:
         case 6:
-          unless_over([&] { job.send(step, key_of(here, there, "k"), numbers(1 + random() % 9, i)); });
+          unless_over(
+              [&] { job.send(step, key_of(here, there, "k"), numbers(1 + random() % 9, i)); });
           break;
         default:
           unless_over([&] {

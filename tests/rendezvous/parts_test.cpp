@@ -57,9 +57,9 @@ TEST_CASE("a text that is no key is refused with a reason", "[rendezvous][key]")
   const char* wrong[] = {
       "",
       "1;2;3",
-      "0;0000000000000000;0;0:0",                    // four parts
-      "0;0000000000000000;0;x;y;0:0",                // six
-      ";0000000000000000;0;x;0:0",                   // empty parts
+      "0;0000000000000000;0;0:0",      // four parts
+      "0;0000000000000000;0;x;y;0:0",  // six
+      ";0000000000000000;0;x;0:0",     // empty parts
       "0;;0;x;0:0",
       "0;0000000000000000;;x;0:0",
       "0;0000000000000000;0;;0:0",
@@ -67,8 +67,8 @@ TEST_CASE("a text that is no key is refused with a reason", "[rendezvous][key]")
       "a;0000000000000000;0;x;0:0",
       "-1;0000000000000000;0;x;0:0",
       "99999999999;0000000000000000;0;x;0:0",
-      "0;000000000000000;0;x;0:0",                   // 15 digits
-      "0;00000000000000000;0;x;0:0",                 // 17
+      "0;000000000000000;0;x;0:0",    // 15 digits
+      "0;00000000000000000;0;x;0:0",  // 17
       "0;000000000000000g;0;x;0:0",
       "0;0000000000000000;0;x;0",
       "0;0000000000000000;0;x;0:",
@@ -386,8 +386,8 @@ TEST_CASE("sends, receives, cancellations and the end race and nothing is lost o
     for (int i = 0; i < batch; ++i) {
       all.push_back(std::make_unique<probe<int>>());
       table->receive(key_of(0, 0, "race"), *all.back());
-      if (i % 3 == 0 && table->cancel(*all[static_cast<std::size_t>(i / 2)],
-                                      aborted_by(errc::closed))) {
+      if (i % 3 == 0 &&
+          table->cancel(*all[static_cast<std::size_t>(i / 2)], aborted_by(errc::closed))) {
         ++cancelled;
       }
     }
@@ -397,6 +397,7 @@ TEST_CASE("sends, receives, cancellations and the end race and nothing is lost o
     int last = -1;
     int got = 0;
     int waiting = 0;
+    const int failed_before = failed;
     for (const auto& one : all) {
       if (one->ends > 1) FAIL("a receive has ended twice");
       if (one->ends == 0) {
@@ -411,6 +412,7 @@ TEST_CASE("sends, receives, cancellations and the end race and nothing is lost o
       }
     }
     delivered += got;
+    if (!was_ended && failed - failed_before != cancelled) FAIL("a cancellation is lost");
     if (was_ended && waiting != 0) FAIL("a receive waits in a table that has ended");
     if (!was_ended && got + static_cast<int>(table->own_values()) != batch) FAIL("a value is lost");
     table->end(aborted_by(errc::closed), true);
@@ -476,8 +478,8 @@ TEST_CASE("values of every kind become packets and come back", "[rendezvous]") {
       const auto object = meeting::make_packet(value, false, remote);
       CHECK(object->type == meeting::type_id<type>());
       auto encoded = object->encode();
-      const auto travelled = meeting::bytes_packet(
-          object->type, false, encoded ? encoded->bytes() : object->bytes());
+      const auto travelled =
+          meeting::bytes_packet(object->type, false, encoded ? encoded->bytes() : object->bytes());
       auto copy = meeting::bytes_packet(travelled.type, false, travelled.bytes());
       CHECK(meeting::take_value<type>(copy) == value);
       CHECK(meeting::take_value<type>(*object) == value);

@@ -52,7 +52,8 @@ TEST_CASE("values go round a ring, small and large, pushed and pulled", "[rendez
             const auto got = co_await step.recv<std::vector<int>>(from_left(world, "v", it));
             CHECK(got.value == std::vector<int>(length, left_of(world)));
           }
-          step.send(to_right(world, "text"), std::vector<std::string>{"a", std::string(20000, 'b')});
+          step.send(to_right(world, "text"),
+                    std::vector<std::string>{"a", std::string(20000, 'b')});
           const auto texts = co_await step.recv<std::vector<std::string>>(from_left(world, "text"));
           CHECK(texts.value->at(1).size() == 20000);
           step.send_dead(to_right(world, "dead"));
@@ -154,8 +155,8 @@ TEST_CASE("every rank sends to every rank, few transfers at a time", "[rendezvou
           std::vector<cohort::future<cohort::received<std::vector<int>>>> all;
           for (int other = 0; other < world.size(); ++other) {
             for (unsigned i = 0; i < 4; ++i) {
-              all.push_back(step.recv<std::vector<int>>(key_of(other, world.rank(), "all", i),
-                                                        as_future));
+              all.push_back(
+                  step.recv<std::vector<int>>(key_of(other, world.rank(), "all", i), as_future));
               step.send(key_of(world.rank(), other, "all", i),
                         std::vector<int>(4000 + 10 * i, world.rank()));
             }
@@ -203,8 +204,8 @@ TEST_CASE("a cancelled receive leaves its value to the next one", "[rendezvous][
       auto gone = step.recv<std::vector<int>>(key, as_future);
       if (i % 2 == 0) co_await meet(world);
       gone.cancel();
-      const auto code = co_await cohort_test::code_of<cohort::received<std::vector<int>>>(
-          std::move(gone));
+      const auto code =
+          co_await cohort_test::code_of<cohort::received<std::vector<int>>>(std::move(gone));
       CHECK(code == asio::error::operation_aborted);
       co_await meet(world);
       const std::size_t size = i % 3 == 0 ? 10000 : 10;
@@ -291,9 +292,8 @@ TEST_CASE("a late request for a step that was cleaned up is refused", "[rendezvo
 
 TEST_CASE("a request makes a step that this rank has not asked for", "[rendezvous][remote]") {
   with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
-    auto waits = world.rank() == 0
-                     ? exchange.step(11).recv<int>(from_left(world, "x"), as_future)
-                     : exchange.step(12).recv<int>(own(world, "y"), as_future);
+    auto waits = world.rank() == 0 ? exchange.step(11).recv<int>(from_left(world, "x"), as_future)
+                                   : exchange.step(12).recv<int>(own(world, "y"), as_future);
     co_await meet(world);
     if (world.rank() == world.size() - 1) {
       if (world.size() > 1) {
@@ -442,7 +442,8 @@ TEST_CASE("everything waits until the initialisation", "[rendezvous][deferred]")
   cohort_test::run(io, body());
 }
 
-TEST_CASE("a rendezvous that is closed before its initialisation says so", "[rendezvous][deferred]") {
+TEST_CASE("a rendezvous that is closed before its initialisation says so",
+          "[rendezvous][deferred]") {
   asio::io_context io;
   cohort::rendezvous exchange(io, options().deferred());
   auto body = [&]() -> task {

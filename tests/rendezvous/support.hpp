@@ -27,9 +27,7 @@ namespace meeting = cohort::meeting;
 template <class T>
 class probe final : public meeting::receiver {
  public:
-  probe() : receiver(&ended, &place) {
-    type = meeting::type_id<T>();
-  }
+  probe() : receiver(&ended, &place) { type = meeting::type_id<T>(); }
   /// How often it has ended.
   int ends = 0;
   std::function<void()> then;

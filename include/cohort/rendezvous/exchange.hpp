@@ -117,7 +117,7 @@ class exchange final : public endpoint,
   int repost_receive(control_operation& op);
   bool received(control_operation& op);
   void take(int from, std::span<const std::byte> fragment);
-  void flush();
+  void flush(bool all);
   void send(int to);
   void post_out(int to);
   int post_fragment(int to, MPI_Request& request);

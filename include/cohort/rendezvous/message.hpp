@@ -55,13 +55,13 @@ struct record {
   std::string_view name;  // push, request
   std::uint64_t frame = 0;
   std::uint64_t iteration = 0;
-  std::uint64_t incarnation = 0;     // request: that the source must have, or 0
-  std::uint64_t number = 0;          // push, request: of the value under its key
-  std::uint64_t id = 0;              // all but push and taken: of the request
-  std::uint64_t type = 0;            // push, value, offer
-  bool dead = false;                 // push, value, offer
-  std::uint64_t size = 0;            // offer: bytes; taken: values; grant: the tag
-  std::uint64_t credit = 0;          // taken
+  std::uint64_t incarnation = 0;            // request: that the source must have, or 0
+  std::uint64_t number = 0;                 // push, request: of the value under its key
+  std::uint64_t id = 0;                     // all but push and taken: of the request
+  std::uint64_t type = 0;                   // push, value, offer
+  bool dead = false;                        // push, value, offer
+  std::uint64_t size = 0;                   // offer: bytes; taken: values; grant: the tag
+  std::uint64_t credit = 0;                 // taken
   meeting::reason why = reason::withdrawn;  // refusal
   remote_cause cause;                       // of an abort
   std::span<const std::byte> bytes;         // push, value

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -53,16 +54,24 @@ struct leaked_value {
 namespace meeting {
 
 struct node_options {
-  std::size_t push_limit = 4096;         ///< larger values are never pushed
-  std::uint64_t credit = 1U << 20U;      ///< bytes pushed to one rank and not yet received there
-  std::size_t inline_limit = 8192;       ///< larger values travel by offer and grant
-  std::uint64_t largest = 1ULL << 40U;   ///< a larger offer is refused
-  int tags = 32767;                      ///< transfers to this rank at a time, most
+  std::size_t push_limit = 4096;        ///< larger values are never pushed
+  std::uint64_t credit = 1U << 20U;     ///< bytes pushed to one rank and not yet received there
+  std::size_t inline_limit = 8192;      ///< larger values travel by offer and grant
+  std::uint64_t largest = 1ULL << 40U;  ///< a larger offer is refused
+  int tags = 32767;                     ///< transfers to this rank at a time, most
   bool single_use = false;
 };
 
 /// What a credit counts for a value besides its bytes.
 inline constexpr std::uint64_t overhead_of_value = 64;
+
+/// Maps with few entries that come and go with every message.
+template <class Key, class Value>
+using short_map =
+    std::map<Key, Value, std::less<Key>, progress::pool_allocator<std::pair<const Key, Value>>>;
+template <class Key, class Value>
+using pooled_map = std::unordered_map<Key, Value, std::hash<Key>, std::equal_to<Key>,
+                                      progress::pool_allocator<std::pair<const Key, Value>>>;
 
 /// One step on one rank.
 struct step_state : std::enable_shared_from_this<step_state> {
@@ -101,7 +110,7 @@ struct step_state : std::enable_shared_from_this<step_state> {
     const stored_key* key = nullptr;
     std::uint64_t next = 0;          // number of the value delivered next
     std::uint64_t needed_until = 0;  // receives wait for the numbers from `next` to here
-    std::map<std::uint64_t, slot> slots;
+    short_map<std::uint64_t, slot> slots;
   };
 
   const step_id id;
@@ -216,7 +225,7 @@ class node {
   };
   struct peer_state {
     std::vector<std::byte> out;
-    std::map<step_id, debt> owed;
+    short_map<step_id, debt> owed;
     std::uint64_t credit = 0;  // that this rank has left there
     interval_set<std::uint64_t> seen;
     bool speaks = false;
@@ -276,10 +285,10 @@ class node {
   std::vector<peer_state> peers_;
   std::unordered_map<step_id, step_ptr> steps_;
   interval_set<step_id> cleaned_;
-  std::unordered_map<std::uint64_t, asked> asked_;  // of this rank
-  std::map<request_ref, outgoing*> parked_;         // of others, without a value
-  std::map<request_ref, offered> offers_;
-  std::map<request_ref, packet_ptr> sending_;
+  pooled_map<std::uint64_t, asked> asked_;    // of this rank
+  short_map<request_ref, outgoing*> parked_;  // of others, without a value
+  short_map<request_ref, offered> offers_;
+  short_map<request_ref, packet_ptr> sending_;
   std::vector<transfer> transfers_;
   std::vector<int> speaking_;
   std::vector<int> free_tags_;

@@ -87,8 +87,9 @@ class waiting_operation final : public progress::operation, public receiver {
     void operator()(asio::cancellation_type type) const {
       if (type == asio::cancellation_type::none) return;
       const handle_ptr keep = self->where_;
-      self->body_.cancel(*self, **keep, std::make_exception_ptr(std::system_error(
-                                            asio::error::operation_aborted, "rendezvous")));
+      self->body_.cancel(
+          *self, **keep,
+          std::make_exception_ptr(std::system_error(asio::error::operation_aborted, "rendezvous")));
     }
   };
   void connect_cancellation() {
@@ -175,9 +176,10 @@ struct start_waiting {
       const auto executor = asio::get_associated_executor(handler);
       asio::post(executor, [handler = handler_type(std::forward<Handler>(handler)),
                             body = body_type(std::move(body))]() mutable {
-        arrival nothing{nullptr,
-                        std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous")),
-                        false, false};
+        arrival nothing{
+            nullptr,
+            std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous")), false,
+            false};
         body.finish(std::move(handler), nothing);
       });
       return;

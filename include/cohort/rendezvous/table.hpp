@@ -30,8 +30,8 @@ class receiver {
   receiver(const receiver&) = delete;
   receiver& operator=(const receiver&) = delete;
 
-  std::uint64_t type = 0;         ///< that it asks for; 0: any
-  std::uint64_t incarnation = 0;  ///< of the source, in its key
+  std::uint64_t type = 0;                                      ///< that it asks for; 0: any
+  std::uint64_t incarnation = 0;                               ///< of the source, in its key
   std::size_t room = std::numeric_limits<std::size_t>::max();  ///< bytes that it can take
 
   packet_ptr value;          ///< what it got, or
@@ -48,8 +48,7 @@ class receiver {
   }
 
  protected:
-  receiver(end_function ends, prepare_function places) noexcept
-      : end_(ends), prepare_(places) {}
+  receiver(end_function ends, prepare_function places) noexcept : end_(ends), prepare_(places) {}
   ~receiver() = default;
 
  private:

@@ -101,7 +101,7 @@ struct is_view<std::string_view> : std::true_type {};
 
 /// Its bytes are those of its memory.
 template <class T>
-concept raw_value = sequence<T> || (plain<T> && !is_view<T>::value);
+concept raw_value = sequence<T> ||(plain<T> && !is_view<T>::value);
 
 template <class T>
 struct registered {
@@ -148,15 +148,16 @@ class packet {
 
   std::uint64_t type = 0;  ///< 0: no value
   bool dead = false;
-  int origin = -1;             ///< the rank whose message brought it; -1: this process
-  std::uint64_t credit = 0;    ///< bytes of the origin's credit that it holds
-  packet_ptr next;             ///< in its queue
+  int origin = -1;           ///< the rank whose message brought it; -1: this process
+  std::uint64_t credit = 0;  ///< bytes of the origin's credit that it holds
+  packet_ptr next;           ///< in its queue
 };
 
 /// Bytes that came in a message, or that a value was encoded to.
 class bytes_packet final : public packet {
  public:
-  bytes_packet(std::uint64_t type_, bool dead_, std::span<const std::byte> from) : size_(from.size()) {
+  bytes_packet(std::uint64_t type_, bool dead_, std::span<const std::byte> from)
+      : size_(from.size()) {
     type = type_;
     dead = dead_;
     if (size_ > near_.size()) far_ = std::make_unique_for_overwrite<std::byte[]>(size_);
@@ -224,9 +225,7 @@ class shared_packet final : public packet {
 };
 
 /// Only "dead".
-[[nodiscard]] inline packet_ptr dead_packet() {
-  return packet_ptr(new bytes_packet(0, true, {}));
-}
+[[nodiscard]] inline packet_ptr dead_packet() { return packet_ptr(new bytes_packet(0, true, {})); }
 
 /// The type that a value of type T is kept as: a span as a vector, a text as a string.
 template <class T>
@@ -260,14 +259,14 @@ inline constexpr bool is_shared<std::shared_ptr<const T>> = true;
 
 /// Something that can be received.
 template <class T>
-concept receivable =
-    std::same_as<T, std::remove_cvref_t<T>> && std::movable<T> && std::default_initializable<T> &&
-    !is_view<T>::value && !is_shared<T> && (raw_value<T> || wire::value<T>);
+concept receivable = std::same_as<T, std::remove_cvref_t<T>> && std::movable<T> &&
+                     std::default_initializable<T> && !is_view<T>::value &&
+                     !is_shared<T> && (raw_value<T> || wire::value<T>);
 
 /// Something that can be sent.
 template <class T>
-concept sendable = receivable<kept_t<T>> &&(!is_shared<std::remove_cvref_t<T>> ||
-                                            raw_value<kept_t<T>>);
+concept sendable = receivable<kept_t<T>> &&
+    (!is_shared<std::remove_cvref_t<T>> || raw_value<kept_t<T>>);
 
 /// `remote`: it will leave this process, so an object that must be encoded need not be copied.
 template <class T>
@@ -309,8 +308,8 @@ template <class T>
     return value;
   } else if constexpr (raw_value<T>) {
     if (bytes.size() != sizeof(T)) {
-      throw std::system_error(make_error_code(bytes.size() < sizeof(T) ? wire_errc::truncated
-                                                                       : wire_errc::trailing));
+      throw std::system_error(
+          make_error_code(bytes.size() < sizeof(T) ? wire_errc::truncated : wire_errc::trailing));
     }
     T value;
     std::memcpy(&value, bytes.data(), sizeof(T));

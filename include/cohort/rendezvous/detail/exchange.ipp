@@ -115,7 +115,7 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
     --owner.transfers_;
     --owner.operations_;
     owner.node_.transferred(self->what_, self->error());
-    owner.flush();
+    owner.flush(false);
     owner.stay_awake();
     owner.advance_closing();
     return false;
@@ -173,10 +173,10 @@ class exchange<Any>::opening final : public comm::request_operation {
                                                  mpi::comm::adopt(made_[1]));
         incarnations_.resize(static_cast<std::size_t>(made_communicator_.size()));
         MPI_Request request = MPI_REQUEST_NULL;
-        mpi::check(mpi::post::iallgather(&owner_.incarnation_, 1, MPI_UINT64_T,
-                                         incarnations_.data(), 1, MPI_UINT64_T,
-                                         made_communicator_.native(), &request),
-                   "MPI_Iallgather");
+        mpi::check(
+            mpi::post::iallgather(&owner_.incarnation_, 1, MPI_UINT64_T, incarnations_.data(), 1,
+                                  MPI_UINT64_T, made_communicator_.native(), &request),
+            "MPI_Iallgather");
         owner_.source_.load()->add(request, *this);
         return true;
       }
@@ -211,10 +211,10 @@ class exchange<Any>::closing final : public comm::request_operation {
     if (round < 3) {
       mpi::check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
     } else {
-      mpi::check(mpi::post::ireduce_scatter_block(owner_.messages_sent_.data(),
-                                                  &owner_.messages_expected_, 1, MPI_UINT64_T,
-                                                  MPI_SUM, comm, &request),
-                 "MPI_Ireduce_scatter_block");
+      mpi::check(
+          mpi::post::ireduce_scatter_block(owner_.messages_sent_.data(), &owner_.messages_expected_,
+                                           1, MPI_UINT64_T, MPI_SUM, comm, &request),
+          "MPI_Ireduce_scatter_block");
     }
     owner_.source_.load()->add(request, *this);
   }
@@ -228,8 +228,8 @@ class exchange<Any>::closing final : public comm::request_operation {
     owner.closing_ = nullptr;
     owner.round_runs_ = false;
     if (self->failed()) {
-      owner.break_down(std::make_exception_ptr(
-          std::system_error(self->error(), "rendezvous: closing")));
+      owner.break_down(
+          std::make_exception_ptr(std::system_error(self->error(), "rendezvous: closing")));
     }
     owner.advance_closing();
     return false;
@@ -315,7 +315,7 @@ void exchange<Any>::opened(communicator made, std::vector<std::uint64_t> incarna
   if (!control_.state()->bells) source_.load()->forbid_parking();
   ready_ = true;
   post_receive();
-  flush();
+  flush(true);
   stay_awake();
 }
 
@@ -360,11 +360,12 @@ bool exchange<Any>::received(control_operation& op) {
   MPI_Get_count(&op.status, MPI_BYTE, &count);
   ++messages_received_;
   try {
-    take(op.status.MPI_SOURCE, std::span<const std::byte>(in_).first(static_cast<std::size_t>(count)));
+    take(op.status.MPI_SOURCE,
+         std::span<const std::byte>(in_).first(static_cast<std::size_t>(count)));
   } catch (...) {
     break_down(std::current_exception());
   }
-  flush();
+  flush(false);
   advance_closing();
   if (releasing_) return false;
   const int rc = repost_receive(op);
@@ -393,14 +394,24 @@ void exchange<Any>::take(int from, std::span<const std::byte> fragment) {
   node_.receive(from, whole);
 }
 
+/// Sends what is to be said; inside a look acknowledgements alone wait for the next one, to travel
+/// with what the handlers of this one have to say.
 template <class Any>
-void exchange<Any>::flush() {
+void exchange<Any>::flush(bool all) {
   if (!ready_ || broken_) return;
   start_transfers();
-  for (const int to : std::exchange(node_.speaking(), {})) {
-    if (!edges_[static_cast<std::size_t>(to)].sending) send(to);
+  std::vector<int>& speaking = node_.speaking();
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < speaking.size(); ++i) {
+    const int to = speaking[i];
+    if (!all && !node_.has_urgent(to)) {
+      speaking[kept++] = to;
+    } else if (!edges_[static_cast<std::size_t>(to)].sending) {
+      send(to);
+    }
   }
-  if (closing_ == nullptr) advance_closing();
+  speaking.resize(kept);
+  if (kept != 0 && !look_wanted_.exchange(true)) source_.load()->at_next_look(*this);
 }
 
 template <class Any>
@@ -445,9 +456,8 @@ int exchange<Any>::post_fragment(int to, MPI_Request& request) {
   const std::size_t left = one.out.size() - one.sent;
   const std::size_t bytes = std::min(left, message_bytes);
   one.out[one.sent] = bytes < left ? std::byte{1} : std::byte{0};
-  const int rc =
-      mpi::post::isend(one.out.data() + one.sent, static_cast<MPI_Count>(bytes), MPI_BYTE, to,
-                       control_tag, control_.native(), &request);
+  const int rc = mpi::post::isend(one.out.data() + one.sent, static_cast<MPI_Count>(bytes),
+                                  MPI_BYTE, to, control_tag, control_.native(), &request);
   if (rc != MPI_SUCCESS) return rc;
   one.sent += bytes < left ? bytes - 1 : bytes;
   ++messages_sent_[static_cast<std::size_t>(to)];
@@ -526,7 +536,7 @@ std::size_t exchange<Any>::at_look() {
   const std::size_t before = ended_.load(std::memory_order_relaxed);
   const lock hold(mutex_);
   if (closed_.load()) return 0;
-  flush();
+  flush(true);
   stay_awake();
   advance_closing();
   return ended_.load(std::memory_order_relaxed) - before;
@@ -550,7 +560,7 @@ void exchange<Any>::at_tick(clock::time_point now) {
   }
   if (options_.ttl > std::chrono::nanoseconds::zero()) {
     sweep_locked(now);
-    flush();
+    flush(true);
   }
   if (left_ && now > leave_until_ && !leave_expired_ && closers_.empty()) {
     leave_expired_ = true;
@@ -836,8 +846,9 @@ void exchange<Any>::leave_in_place() noexcept try {
       !engine_.context().stopped()) {
     return;
   }
-  engine_.drive_until([this] { return closed_.load(); },
-                      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_time));
+  engine_.drive_until(
+      [this] { return closed_.load(); },
+      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_time));
 } catch (const std::exception& problem) {
   log::write(log::level::error, std::string("rendezvous: leaving: ") + problem.what());
 }

@@ -110,8 +110,8 @@ inline void node::know(std::vector<std::uint64_t> incarnations) {
       const std::uint64_t is = incarnation(key.source);
       return one.incarnation != 0 && is != 0 && one.incarnation != is;
     };
-    step->local.fail_waiting(
-        stale, std::make_exception_ptr(error(errc::stale_incarnation, "step " + std::to_string(id))));
+    step->local.fail_waiting(stale, std::make_exception_ptr(error(errc::stale_incarnation,
+                                                                  "step " + std::to_string(id))));
     for (auto& [key, channel] : step->in) balance(channel);
   }
 }
@@ -275,8 +275,8 @@ inline void node::on_reply(int from, const record& one) {
   offers_.erase(found);
   if (one.kind == record_kind::grant) {
     const std::span<const std::byte> bytes = what.value->bytes();
-    transfers_.push_back({from, static_cast<int>(one.size), false, nullptr, bytes.data(),
-                          bytes.size(), one.id});
+    transfers_.push_back(
+        {from, static_cast<int>(one.size), false, nullptr, bytes.data(), bytes.size(), one.id});
     sending_[{from, one.id}] = std::move(what.value);
     return;
   }
@@ -289,7 +289,8 @@ inline void node::on_reply(int from, const record& one) {
 }
 
 inline void node::on_taken(int from, const record& one) {
-  peer(from).credit += std::min(one.credit, options_.credit - std::min(options_.credit, peer(from).credit));
+  peer(from).credit +=
+      std::min(one.credit, options_.credit - std::min(options_.credit, peer(from).credit));
   const step_ptr step = find(one.step);
   if (!step) return;
   step->unreceived -= std::min(step->unreceived, one.size);
@@ -425,8 +426,7 @@ inline void node::transferred(const transfer& what, std::error_code failed) {
 /// Asks for as many values as receives wait for, and withdraws what nobody waits for.
 inline void node::balance(incoming& channel) {
   if (channel.step->ended || closing_) return;
-  const std::uint64_t bound =
-      channel.next + channel.step->local.waiting(channel.key->view().key);
+  const std::uint64_t bound = channel.next + channel.step->local.waiting(channel.key->view().key);
   for (std::uint64_t n = std::max(channel.needed_until, channel.next); n < bound; ++n) {
     if (!channel.slots.contains(n)) ask(channel, n);
   }
@@ -743,8 +743,8 @@ inline bool node::cleanup(step_id id) {
   steps_.erase(found);
   step->refusal = reason::cleaned;
   end(*step,
-      std::make_exception_ptr(error(errc::step_cleaned, "rank " + std::to_string(rank_) +
-                                                            ", step " + std::to_string(id))),
+      std::make_exception_ptr(error(
+          errc::step_cleaned, "rank " + std::to_string(rank_) + ", step " + std::to_string(id))),
       true);
   return true;
 }
@@ -813,11 +813,11 @@ inline std::vector<leaked_value> node::finish() {
 // ---- failures ----------------------------------------------------------------------------------
 
 inline void node::forget_lost(step_state& step, int lost, const std::exception_ptr& given) {
-  const auto why = given ? given
-                         : std::make_exception_ptr(peer_lost_error(
-                               {lost}, "rank " + std::to_string(rank_) + ", step " +
-                                           std::to_string(step.id) + ": rank " +
-                                           std::to_string(lost) + " is lost"));
+  const auto why =
+      given ? given
+            : std::make_exception_ptr(peer_lost_error(
+                  {lost}, "rank " + std::to_string(rank_) + ", step " + std::to_string(step.id) +
+                              ": rank " + std::to_string(lost) + " is lost"));
   step.local.fail_waiting(
       [&](const rendezvous_key& key, const receiver&) { return key.source == lost; }, why);
 }
@@ -836,14 +836,13 @@ inline void node::lose(int lost) {
   for (const auto& [id, step] : steps_) {
     for (auto& [key, channel] : step->in) {
       if (key.view().key.source != lost) continue;
-      std::erase_if(channel.slots, [](const auto& each) {
-        return each.second.kind != slot_kind::here;
-      });
+      std::erase_if(channel.slots,
+                    [](const auto& each) { return each.second.kind != slot_kind::here; });
       channel.needed_until = channel.next;
     }
     const auto why = std::make_exception_ptr(peer_lost_error(
-        {lost}, "rank " + std::to_string(rank_) + ", step " + std::to_string(step->id) +
-                    ": rank " + std::to_string(lost) + " is lost"));
+        {lost}, "rank " + std::to_string(rank_) + ", step " + std::to_string(step->id) + ": rank " +
+                    std::to_string(lost) + " is lost"));
     bool was_sent_to = false;
     for (auto& [key, channel] : step->out) {
       if (key.view().key.destination != lost) continue;

@@ -11,16 +11,14 @@ std::exception_ptr basic_table<Hash>::why_not(const rendezvous_key& key, const r
                                               std::uint64_t type, std::size_t bytes) {
   if (type == 0) return nullptr;  // only "dead"
   if (one.type != 0 && one.type != type) {
-    return std::make_exception_ptr(cohort::error(errc::type_mismatch, "'" + to_string(key) + "' holds " +
-                                                                  type_name(type) +
-                                                                  ", asked for was " +
-                                                                  type_name(one.type)));
+    return std::make_exception_ptr(
+        cohort::error(errc::type_mismatch, "'" + to_string(key) + "' holds " + type_name(type) +
+                                               ", asked for was " + type_name(one.type)));
   }
   if (bytes > one.room) {
-    return std::make_exception_ptr(
-        cohort::error(errc::message_too_long, "'" + to_string(key) + "' holds " + std::to_string(bytes) +
-                                          " bytes, there is room for " +
-                                          std::to_string(one.room)));
+    return std::make_exception_ptr(cohort::error(
+        errc::message_too_long, "'" + to_string(key) + "' holds " + std::to_string(bytes) +
+                                    " bytes, there is room for " + std::to_string(one.room)));
   }
   return nullptr;
 }
@@ -71,8 +69,8 @@ typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_
       const iterator at = find_or_make(channels_, key, hash_);
       channel& from = at->second;
       if (single_use_ && from.received) {
-        one.error = std::make_exception_ptr(
-            cohort::error(errc::duplicate_key, "'" + to_string(key) + "' has been received before"));
+        one.error = std::make_exception_ptr(cohort::error(
+            errc::duplicate_key, "'" + to_string(key) + "' has been received before"));
       } else if (!from.first) {
         from.received = true;
         one.channel_ = &*at;
