@@ -373,7 +373,7 @@ TEST_CASE("sends, receives, cancellations and the end race and nothing is lost o
   std::thread ender([&] {
     for (int round = 1; round <= rounds / batch; ++round) {
       wait_for(round);
-      if (round % 4 == 0) table->end(aborted_by(errc::stalled), false);
+      if (round % 4 == 0) table->end(aborted_by(errc::stalled), false, round % 8 == 0);
       arrived.fetch_add(1);
     }
   });
