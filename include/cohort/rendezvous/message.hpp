@@ -170,7 +170,7 @@ inline void put(wire::writer& out, const record& one) {
     case record_kind::offer:
       kind_of_value();
       one.size = in.varint();
-      if (one.type == 0) in.fail(wire_errc::bad_value);
+      if (one.type == 0 || one.size == 0) in.fail(wire_errc::bad_value);
       break;
     case record_kind::refusal: {
       const std::uint8_t why = in.byte();

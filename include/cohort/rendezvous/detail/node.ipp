@@ -368,11 +368,12 @@ inline bool node::grant(incoming& channel, step_state::slot& offer) {
   }
   receiver* found = nullptr;
   std::byte* into = nullptr;
-  while (into == nullptr) {
+  for (;;) {
     found = channel.step->local.claim(key, offer.type, offer.size);
     if (found == nullptr) return false;
     try {
       into = found->prepare(offer.size);
+      break;
     } catch (...) {
       found->fail(std::current_exception());
       found->end();
