@@ -5,7 +5,8 @@
 /// \file What the verbs need of one rank of a rendezvous: the interface that they submit to.
 
 #include <cohort/comm/communicator.hpp>
-#include <cohort/rendezvous/node.hpp>
+#include <cohort/rendezvous/table.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -93,19 +94,20 @@ class endpoint {
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
   /// -1 before the initialisation.
   [[nodiscard]] int rank() const noexcept { return rank_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::uint64_t own_incarnation() const noexcept { return incarnation_; }
   /// Counts receivers that have been handed to the engine.
   void count_ended() noexcept { ended_.fetch_add(1, std::memory_order_relaxed); }
 
   virtual void initialize(const communicator& world) = 0;
   [[nodiscard]] virtual std::uint64_t incarnation(int rank) = 0;
   [[nodiscard]] virtual step_ptr step(step_id id) = 0;
+  /// The last handle of a lease is gone.
+  virtual void release(step_state& step) noexcept = 0;
+  [[nodiscard]] virtual std::vector<waiting_key> waiting(const step_state& step) = 0;
   virtual void send(step_state& step, const rendezvous_key& key, packet_ptr value) = 0;
   virtual void receive(step_state& step, const rendezvous_key& key, receiver& one) = 0;
   virtual void cancel(step_state& step, receiver& one, const std::exception_ptr& why) = 0;
   virtual void drain(step_state& step, receiver& one) = 0;
   virtual void stop_draining(step_state& step, receiver& one, const std::exception_ptr& why) = 0;
-  virtual void check_drained(step_state& step) = 0;
   virtual void abort(step_state& step, const std::exception_ptr& why) = 0;
   virtual void cleanup(step_id id) = 0;
   virtual void cleanup_all() = 0;

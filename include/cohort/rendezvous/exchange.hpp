@@ -7,6 +7,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/control.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
+#include <cohort/rendezvous/node.hpp>
 
 #include <array>
 #include <atomic>
@@ -68,7 +69,8 @@ class exchange final : public endpoint,
   void cancel(step_state& step, receiver& one, const std::exception_ptr& why) override;
   void drain(step_state& step, receiver& one) override;
   void stop_draining(step_state& step, receiver& one, const std::exception_ptr& why) override;
-  void check_drained(step_state& step) override;
+  void release(step_state& step) noexcept override;
+  [[nodiscard]] std::vector<waiting_key> waiting(const step_state& step) override;
   void abort(step_state& step, const std::exception_ptr& why) override;
   void cleanup(step_id id) override;
   void cleanup_all() override;
@@ -84,6 +86,7 @@ class exchange final : public endpoint,
 
  private:
   using clock = progress::engine::clock;
+  using node = basic_node<>;
   using lock = std::unique_lock<std::mutex>;
   class opening;
   class control_operation;
@@ -100,6 +103,15 @@ class exchange final : public endpoint,
 
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
+  void used(step_state& step) const noexcept {
+    step.last_use.store(engine_.coarse_now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  /// From this rank to itself: no other rank and no lock but the table's has to do with it.
+  [[nodiscard]] bool is_own(const rendezvous_key& key) const noexcept {
+    const int me = rank();
+    return me >= 0 && key.source == me && key.destination == me &&
+           (key.source_incarnation == 0 || key.source_incarnation == incarnation_);
+  }
   /// After a call of the user, without locks: what is to be said leaves at the next look.
   void touch();
   template <class Call>

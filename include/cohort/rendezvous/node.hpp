@@ -8,6 +8,7 @@
 #include <cohort/rendezvous/interval_set.hpp>
 #include <cohort/rendezvous/message.hpp>
 #include <cohort/rendezvous/table.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -25,42 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort {
-
-/// The number of a step. A step that has been cleaned up never comes back.
-using step_id = std::int64_t;
-
-/// A step was aborted on another rank, which this rank has asked for a value.
-class step_aborted_error : public rank_error {
- public:
-  step_aborted_error(int rank, std::error_code cause, const std::string& text)
-      : rank_error(errc::aborted, {rank}, text), cause_(cause) {}
-
-  /// The code it was aborted with there, if it had one whose category this program knows.
-  [[nodiscard]] std::error_code cause() const noexcept { return cause_; }
-
- private:
-  std::error_code cause_;
-};
-
-/// A value that nobody has received when a rendezvous closes, or a step is swept away.
-struct leaked_value {
-  step_id step = 0;
-  owned_key key;
-  std::size_t values = 0;  ///< under this key
-  std::size_t bytes = 0;
-};
-
-namespace meeting {
-
-struct node_options {
-  std::size_t push_limit = 4096;        ///< larger values are never pushed
-  std::uint64_t credit = 1U << 20U;     ///< bytes pushed to one rank and not yet received there
-  std::size_t inline_limit = 8192;      ///< larger values travel by offer and grant
-  std::uint64_t largest = 1ULL << 40U;  ///< a larger offer is refused
-  int tags = 32767;                     ///< transfers to this rank at a time, most
-  bool single_use = false;
-};
+namespace cohort::meeting {
 
 /// What a credit counts for a value besides its bytes.
 inline constexpr std::uint64_t overhead_of_value = 64;
@@ -131,7 +97,6 @@ struct step_state : std::enable_shared_from_this<step_state> {
   std::string text;
   std::vector<std::pair<owned_key, packet_ptr>> deferred;
 };
-using step_ptr = std::shared_ptr<step_state>;
 
 /// Large bytes between two ranks, to be moved by who drives the node.
 struct transfer {
@@ -148,10 +113,12 @@ struct transfer {
 /// small and the credit lasts, else when it is asked for. The destination asks for as many numbers
 /// as receives wait, and delivers in the order of numbers; every request gets exactly one answer.
 ///
-/// Not synchronised, but for `step_state::local`, which has a lock of its own.
-class node {
+/// Not synchronised, but for `step_state::local`, which has a lock of its own. A template with one
+/// instance, so that only who makes a rendezvous compiles it.
+template <class Any = void>
+class basic_node {
  public:
-  explicit node(const node_options& options) : options_(options) {}
+  explicit basic_node(const node_options& options) : options_(options) {}
 
   /// From now on it is `rank` of `size`: what was called before is done now.
   void open(int rank, int size, std::uint64_t incarnation);
@@ -301,6 +268,8 @@ class node {
   std::exception_ptr broken_;
 };
 
+using node = basic_node<>;
+
 /// Whether an error only follows from another one: the first that does not is the step's.
 [[nodiscard]] inline bool is_derived(const std::exception_ptr& why) noexcept {
   try {
@@ -315,7 +284,6 @@ class node {
   }
 }
 
-}  // namespace meeting
-}  // namespace cohort
+}  // namespace cohort::meeting
 
 #include <cohort/rendezvous/detail/node.ipp>

@@ -209,20 +209,8 @@ struct receive_body {
     }
     // After this the operation may be gone, and this body with it.
     const step_ptr keep = step;
-    touch(*keep, where);
-    const int me = where.rank();
-    if (me >= 0 && whole.source == me && whole.destination == me &&
-        (whole.source_incarnation == 0 || whole.source_incarnation == where.own_incarnation())) {
-      keep->local.receive(whole, one);
-      if (keep->drain_waits.load()) where.check_drained(*keep);
-    } else {
-      const owned_key kept_key = key;
-      where.receive(*keep, kept_key, one);
-    }
-  }
-  static void touch(step_state& step, endpoint& where) noexcept {
-    step.last_use.store(where.engine().coarse_now().time_since_epoch().count(),
-                        std::memory_order_relaxed);
+    const owned_key kept_key = key;
+    where.receive(*keep, kept_key, one);
   }
   void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) const {
     const step_ptr keep = step;

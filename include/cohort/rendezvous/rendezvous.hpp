@@ -47,7 +47,7 @@ class rendezvous {
   [[nodiscard]] std::uint64_t incarnation(int rank) const { return here().incarnation(rank); }
 
   /// The step with this number, made at the first call. Throws errc::step_cleaned or errc::closed.
-  rendezvous_step step(step_id id) const { return rendezvous_step(where_, here().step(id)); }
+  rendezvous_step step(step_id id) const { return rendezvous_step(where_, here().step(id), id); }
   /// The steps that this rank knows, also those that only another rank has asked for.
   [[nodiscard]] std::vector<step_id> steps() const { return here().steps(); }
 

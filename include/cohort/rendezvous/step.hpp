@@ -33,10 +33,10 @@ class rendezvous_step {
  public:
   /// No step. Every verb on it fails with errc::invalid_argument.
   rendezvous_step() noexcept {}
-  rendezvous_step(meeting::handle_ptr where, meeting::step_ptr state)
-      : lease_(std::make_shared<lease>(std::move(where), std::move(state))) {}
+  rendezvous_step(meeting::handle_ptr where, meeting::step_ptr state, step_id id)
+      : lease_(std::make_shared<lease>(std::move(where), std::move(state))), id_(id) {}
 
-  [[nodiscard]] step_id id() const { return state().id; }
+  [[nodiscard]] step_id id() const noexcept { return id_; }
   /// Whether this rank is the one that receives it.
   [[nodiscard]] bool is_local(const rendezvous_key& key) const {
     return key.destination == where().rank();
@@ -103,7 +103,7 @@ class rendezvous_step {
   }
 
   /// The keys of this rank with values or receives that wait here.
-  [[nodiscard]] std::vector<meeting::waiting_key> waiting() const { return state().local.list(); }
+  [[nodiscard]] std::vector<waiting_key> waiting() const { return where().waiting(state()); }
 
  private:
   struct lease {
@@ -111,10 +111,7 @@ class rendezvous_step {
         : where(std::move(in)), state(std::move(of)) {}
     lease(const lease&) = delete;
     lease& operator=(const lease&) = delete;
-    ~lease() {
-      meeting::receive_body::touch(*state, **where);
-      state->leases.fetch_sub(1);
-    }
+    ~lease() { (**where).release(*state); }
     meeting::handle_ptr where;
     meeting::step_ptr state;
   };
@@ -138,16 +135,11 @@ class rendezvous_step {
     if (key.name.empty() || key.name.size() > longest_key_name) {
       throw error(errc::invalid_argument, "the name of a key has 1 to 65535 bytes");
     }
-    meeting::receive_body::touch(state(), here);
-    const int me = here.rank();
-    if (me < 0 || key.source != me || key.destination != me ||
-        (key.source_incarnation != 0 && key.source_incarnation != here.own_incarnation())) {
-      return here.send(state(), key, std::move(value));
-    }
-    state().local.send(key, std::move(value));
+    here.send(state(), key, std::move(value));
   }
 
   std::shared_ptr<lease> lease_;
+  step_id id_ = 0;
 };
 
 }  // namespace cohort

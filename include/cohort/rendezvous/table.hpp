@@ -7,6 +7,7 @@
 
 #include <cohort/rendezvous/key.hpp>
 #include <cohort/rendezvous/value.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -155,14 +156,6 @@ template <class Map, class Hash>
 struct receipt {
   int origin = -1;
   std::uint64_t credit = 0;
-};
-
-/// A key with values or receives that wait, for reports.
-struct waiting_key {
-  owned_key key;
-  std::size_t values = 0;
-  std::size_t receives = 0;
-  std::size_t bytes = 0;
 };
 
 /// Matches sends and receives of one step, first in, first out for each key.

@@ -586,6 +586,11 @@ step_ptr exchange<Any>::step(step_id id) {
 
 template <class Any>
 void exchange<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr value) {
+  used(step);
+  if (is_own(key)) {
+    step.local.send(key, std::move(value));
+    return;
+  }
   if (comm::request_source* const source = source_.load()) {
     if (const errc bad = source->usable(); bad != errc{}) throw error(bad, "rendezvous: send");
   }
@@ -606,6 +611,12 @@ void exchange<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr
 
 template <class Any>
 void exchange<Any>::receive(step_state& step, const rendezvous_key& key, receiver& one) {
+  used(step);
+  if (is_own(key)) {
+    step.local.receive(key, one);
+    if (step.drain_waits.load()) call([&] { node_.check_drained(step); });
+    return;
+  }
   comm::request_source* const source = source_.load();
   if (source != nullptr && key.source != rank()) {
     if (const errc bad = source->usable(); bad != errc{}) throw error(bad, "rendezvous: recv");
@@ -629,8 +640,14 @@ void exchange<Any>::stop_draining(step_state& step, receiver& one, const std::ex
 }
 
 template <class Any>
-void exchange<Any>::check_drained(step_state& step) {
-  call([&] { node_.check_drained(step); });
+void exchange<Any>::release(step_state& step) noexcept {
+  used(step);
+  step.leases.fetch_sub(1);
+}
+
+template <class Any>
+std::vector<waiting_key> exchange<Any>::waiting(const step_state& step) {
+  return step.local.list();
 }
 
 template <class Any>

@@ -8,12 +8,14 @@ namespace cohort::meeting {
 
 // ---- what is said ------------------------------------------------------------------------------
 
-inline void node::speaks(int to) {
+template <class Any>
+void basic_node<Any>::speaks(int to) {
   peer_state& one = peer(to);
   if (!std::exchange(one.speaks, true)) speaking_.push_back(to);
 }
 
-inline void node::say(int to, const record& what) {
+template <class Any>
+void basic_node<Any>::say(int to, const record& what) {
   if (peer(to).lost || silent_) return;
   wire::writer out(peer(to).out);
   put(out, what);
@@ -21,7 +23,8 @@ inline void node::say(int to, const record& what) {
 }
 
 /// Tells the source, with the next message, that values have been received.
-inline void node::owe(int to, step_id step, std::uint64_t values, std::uint64_t credit) {
+template <class Any>
+void basic_node<Any>::owe(int to, step_id step, std::uint64_t values, std::uint64_t credit) {
   if (peer(to).lost || silent_) return;
   debt& one = peer(to).owed[step];
   one.values += values;
@@ -29,12 +32,14 @@ inline void node::owe(int to, step_id step, std::uint64_t values, std::uint64_t 
   speaks(to);
 }
 
-inline bool node::has_message(int to) const noexcept {
+template <class Any>
+bool basic_node<Any>::has_message(int to) const noexcept {
   const peer_state& one = peers_[static_cast<std::size_t>(to)];
   return !one.out.empty() || !one.owed.empty();
 }
 
-inline bool node::take_message(int to, std::vector<std::byte>& out) {
+template <class Any>
+bool basic_node<Any>::take_message(int to, std::vector<std::byte>& out) {
   peer_state& one = peer(to);
   one.speaks = false;
   for (const auto& [step, what] : one.owed) {
@@ -53,7 +58,8 @@ inline bool node::take_message(int to, std::vector<std::byte>& out) {
   return true;
 }
 
-inline void node::refuse(int to, std::uint64_t id, reason why, const step_state* step) {
+template <class Any>
+void basic_node<Any>::refuse(int to, std::uint64_t id, reason why, const step_state* step) {
   record one;
   one.kind = record_kind::refusal;
   one.id = id;
@@ -66,7 +72,8 @@ inline void node::refuse(int to, std::uint64_t id, reason why, const step_state*
 
 // ---- beginning ---------------------------------------------------------------------------------
 
-inline void node::open(int rank, int size, std::uint64_t incarnation) {
+template <class Any>
+void basic_node<Any>::open(int rank, int size, std::uint64_t incarnation) {
   rank_ = rank;
   size_ = size;
   incarnation_ = incarnation;
@@ -103,7 +110,8 @@ inline void node::open(int rank, int size, std::uint64_t incarnation) {
   }
 }
 
-inline void node::know(std::vector<std::uint64_t> incarnations) {
+template <class Any>
+void basic_node<Any>::know(std::vector<std::uint64_t> incarnations) {
   incarnations_ = std::move(incarnations);
   for (const auto& [id, step] : steps_) {
     const auto stale = [&](const rendezvous_key& key, const receiver& one) {
@@ -118,12 +126,14 @@ inline void node::know(std::vector<std::uint64_t> incarnations) {
 
 // ---- steps -------------------------------------------------------------------------------------
 
-inline step_ptr node::find(step_id id) const {
+template <class Any>
+step_ptr basic_node<Any>::find(step_id id) const {
   const auto found = steps_.find(id);
   return found == steps_.end() ? nullptr : found->second;
 }
 
-inline step_ptr node::step(step_id id) {
+template <class Any>
+step_ptr basic_node<Any>::step(step_id id) {
   if (broken_) std::rethrow_exception(broken_);
   if (cleaned_.contains(id)) {
     throw error(errc::step_cleaned, "step " + std::to_string(id));
@@ -134,25 +144,31 @@ inline step_ptr node::step(step_id id) {
   return one;
 }
 
-inline std::vector<step_id> node::steps() const {
+template <class Any>
+std::vector<step_id> basic_node<Any>::steps() const {
   std::vector<step_id> all;
   for (const auto& [id, step] : steps_) all.push_back(id);
   return all;
 }
 
-inline std::string node::text_of(const step_state& step, const rendezvous_key& key) const {
+template <class Any>
+std::string basic_node<Any>::text_of(const step_state& step, const rendezvous_key& key) const {
   return "rank " + std::to_string(rank_) + ", step " + std::to_string(step.id) + ", '" +
          to_string(key) + "'";
 }
 
-inline node::outgoing& node::out_of(step_state& step, const rendezvous_key& key) {
+template <class Any>
+typename basic_node<Any>::outgoing& basic_node<Any>::out_of(step_state& step,
+                                                            const rendezvous_key& key) {
   const auto at = find_or_make(step.out, key, key_hash());
   at->second.step = &step;
   at->second.key = &at->first;
   return at->second;
 }
 
-inline node::incoming& node::in_of(step_state& step, const rendezvous_key& key) {
+template <class Any>
+typename basic_node<Any>::incoming& basic_node<Any>::in_of(step_state& step,
+                                                           const rendezvous_key& key) {
   const auto at = find_or_make(step.in, key, key_hash());
   at->second.step = &step;
   at->second.key = &at->first;
@@ -161,7 +177,8 @@ inline node::incoming& node::in_of(step_state& step, const rendezvous_key& key) 
 
 // ---- sending -----------------------------------------------------------------------------------
 
-inline void node::send(step_state& step, const rendezvous_key& key, packet_ptr value) {
+template <class Any>
+void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr value) {
   if (const auto why = step.local.ended()) std::rethrow_exception(why);
   if (key.source != rank_ || key.destination < 0 || key.destination >= size_) {
     throw error(errc::not_local, text_of(step, key) + ": send");
@@ -202,8 +219,9 @@ inline void node::send(step_state& step, const rendezvous_key& key, packet_ptr v
   channel.values.push_back({number, std::move(value)});
 }
 
-inline void node::answer(step_state& step, outgoing& channel, int to, std::uint64_t id,
-                         std::uint64_t number, packet_ptr value) {
+template <class Any>
+void basic_node<Any>::answer(step_state& step, outgoing& channel, int to, std::uint64_t id,
+                             std::uint64_t number, packet_ptr value) {
   record one;
   one.id = id;
   one.type = value->type;
@@ -220,7 +238,8 @@ inline void node::answer(step_state& step, outgoing& channel, int to, std::uint6
   offers_[{to, id}] = {step.shared_from_this(), &channel, number, std::move(value)};
 }
 
-inline void node::on_request(int from, const record& one) {
+template <class Any>
+void basic_node<Any>::on_request(int from, const record& one) {
   if (!peer(from).seen.insert(one.id)) return;  // it came twice
   if (one.incarnation != 0 && incarnation_ != 0 && one.incarnation != incarnation_) {
     return refuse(from, one.id, reason::stale);
@@ -257,7 +276,8 @@ inline void node::on_request(int from, const record& one) {
   answer(*step, channel, from, one.id, one.number, std::move(value));
 }
 
-inline void node::on_withdraw(int from, const record& one) {
+template <class Any>
+void basic_node<Any>::on_withdraw(int from, const record& one) {
   const auto found = parked_.find({from, one.id});
   if (found == parked_.end()) return;  // it has been answered
   std::erase_if(found->second->requests, [&](const step_state::parked& each) {
@@ -268,7 +288,8 @@ inline void node::on_withdraw(int from, const record& one) {
 }
 
 /// To an offer.
-inline void node::on_reply(int from, const record& one) {
+template <class Any>
+void basic_node<Any>::on_reply(int from, const record& one) {
   const auto found = offers_.find({from, one.id});
   if (found == offers_.end()) return;
   offered what = std::move(found->second);
@@ -288,7 +309,8 @@ inline void node::on_reply(int from, const record& one) {
   values.insert(at, step_state::held{what.number, std::move(what.value)});
 }
 
-inline void node::on_taken(int from, const record& one) {
+template <class Any>
+void basic_node<Any>::on_taken(int from, const record& one) {
   peer(from).credit +=
       std::min(one.credit, options_.credit - std::min(options_.credit, peer(from).credit));
   const step_ptr step = find(one.step);
@@ -299,7 +321,8 @@ inline void node::on_taken(int from, const record& one) {
 
 // ---- receiving ---------------------------------------------------------------------------------
 
-inline void node::receive(step_state& step, const rendezvous_key& key, receiver& one) {
+template <class Any>
+void basic_node<Any>::receive(step_state& step, const rendezvous_key& key, receiver& one) {
   const auto refuse_it = [&](errc code) {
     one.fail(std::make_exception_ptr(error(code, text_of(step, key) + ": recv")));
     one.end();
@@ -321,7 +344,8 @@ inline void node::receive(step_state& step, const rendezvous_key& key, receiver&
   deliver(in_of(step, key));
 }
 
-inline bool node::cancel(step_state& step, receiver& one, const std::exception_ptr& why) {
+template <class Any>
+bool basic_node<Any>::cancel(step_state& step, receiver& one, const std::exception_ptr& why) {
   owned_key key;
   if (!step.local.cancel(one, why, &key)) return false;
   if (is_open() && key.view().source != rank_) balance(in_of(step, key));
@@ -329,7 +353,8 @@ inline bool node::cancel(step_state& step, receiver& one, const std::exception_p
 }
 
 /// Brings what has come, in order, to the table.
-inline void node::deliver(incoming& channel) {
+template <class Any>
+void basic_node<Any>::deliver(incoming& channel) {
   step_state& step = *channel.step;
   const rendezvous_key key = channel.key->view().key;
   while (!closing_ && !step.ended) {
@@ -360,7 +385,8 @@ inline void node::deliver(incoming& channel) {
 }
 
 /// Tells the source where an offered value shall go: to the next receive. False if nobody waits.
-inline bool node::grant(incoming& channel, step_state::slot& offer) {
+template <class Any>
+bool basic_node<Any>::grant(incoming& channel, step_state::slot& offer) {
   const rendezvous_key key = channel.key->view().key;
   if (free_tags_.empty() && next_tag_ > options_.tags) {
     without_tag_.emplace_back(channel.step->shared_from_this(), &channel);
@@ -398,7 +424,8 @@ inline bool node::grant(incoming& channel, step_state::slot& offer) {
   return true;
 }
 
-inline void node::transferred(const transfer& what, std::error_code failed) {
+template <class Any>
+void basic_node<Any>::transferred(const transfer& what, std::error_code failed) {
   if (!what.incoming) {
     sending_.erase({what.peer, what.id});
     return;
@@ -425,7 +452,8 @@ inline void node::transferred(const transfer& what, std::error_code failed) {
 }
 
 /// Asks for as many values as receives wait for, and withdraws what nobody waits for.
-inline void node::balance(incoming& channel) {
+template <class Any>
+void basic_node<Any>::balance(incoming& channel) {
   if (channel.step->ended || closing_) return;
   const std::uint64_t bound = channel.next + channel.step->local.waiting(channel.key->view().key);
   for (std::uint64_t n = std::max(channel.needed_until, channel.next); n < bound; ++n) {
@@ -443,7 +471,8 @@ inline void node::balance(incoming& channel) {
   channel.needed_until = bound;
 }
 
-inline void node::ask(incoming& channel, std::uint64_t number) {
+template <class Any>
+void basic_node<Any>::ask(incoming& channel, std::uint64_t number) {
   const rendezvous_key key = channel.key->view().key;
   record one;
   one.kind = record_kind::request;
@@ -459,7 +488,8 @@ inline void node::ask(incoming& channel, std::uint64_t number) {
   say(key.source, one);
 }
 
-inline rendezvous_key node::key_at_destination(int from, const record& one) const noexcept {
+template <class Any>
+rendezvous_key basic_node<Any>::key_at_destination(int from, const record& one) const noexcept {
   rendezvous_key key;
   key.source = from;
   key.destination = rank_;
@@ -469,7 +499,8 @@ inline rendezvous_key node::key_at_destination(int from, const record& one) cons
   return key;
 }
 
-inline void node::on_push(int from, const record& one) {
+template <class Any>
+void basic_node<Any>::on_push(int from, const record& one) {
   const std::uint64_t credit = one.bytes.size() + overhead_of_value;
   step_ptr step = find(one.step);
   if (cleaned_.contains(one.step) || (step && step->ended)) return owe(from, one.step, 1, credit);
@@ -494,8 +525,9 @@ inline void node::on_push(int from, const record& one) {
   deliver(channel);
 }
 
-inline std::exception_ptr node::error_of(int from, const incoming& channel,
-                                         const record& refusal) const {
+template <class Any>
+std::exception_ptr basic_node<Any>::error_of(int from, const incoming& channel,
+                                             const record& refusal) const {
   const std::string text = text_of(*channel.step, channel.key->view().key) + ": ";
   switch (refusal.why) {
     case reason::aborted: {
@@ -524,7 +556,8 @@ inline std::exception_ptr node::error_of(int from, const incoming& channel,
 }
 
 /// value, offer, pushed, refusal.
-inline void node::on_answer(int from, const record& one) {
+template <class Any>
+void basic_node<Any>::on_answer(int from, const record& one) {
   const auto found = asked_.find(one.id);
   if (found == asked_.end() || found->second.peer != from || found->second.granted != nullptr) {
     return;
@@ -582,7 +615,8 @@ inline void node::on_answer(int from, const record& one) {
   if (needed) ask(*channel, request.number);
 }
 
-inline void node::receive(int from, std::span<const std::byte> message) {
+template <class Any>
+void basic_node<Any>::receive(int from, std::span<const std::byte> message) {
   wire::reader in(message);
   while (in.left() != 0) {
     const record one = get_record(in);
@@ -620,7 +654,8 @@ inline void node::receive(int from, std::span<const std::byte> message) {
 
 // ---- drained -----------------------------------------------------------------------------------
 
-inline void node::drain(step_state& step, receiver& one) {
+template <class Any>
+void basic_node<Any>::drain(step_state& step, receiver& one) {
   if (const auto why = step.local.ended(); why && !closing_) {
     one.fail(why);
     return one.end();
@@ -631,7 +666,9 @@ inline void node::drain(step_state& step, receiver& one) {
   check_drained(step);
 }
 
-inline bool node::stop_draining(step_state& step, receiver& one, const std::exception_ptr& why) {
+template <class Any>
+bool basic_node<Any>::stop_draining(step_state& step, receiver& one,
+                                    const std::exception_ptr& why) {
   if (!step.drains.contains(one)) return false;
   step.drains.remove(one);
   --draining_;
@@ -640,7 +677,8 @@ inline bool node::stop_draining(step_state& step, receiver& one, const std::exce
   return true;
 }
 
-inline void node::check_drained(step_state& step) {
+template <class Any>
+void basic_node<Any>::check_drained(step_state& step) {
   if (step.drains.empty() || step.unreceived != 0 || !step.deferred.empty() ||
       step.local.own_values() != 0) {
     return;
@@ -653,7 +691,8 @@ inline void node::check_drained(step_state& step) {
 
 /// Nobody here waits for values of this step any more. What has come counts as received, unless
 /// it stays to be reported.
-inline void node::forget_incoming(step_state& step, bool keep_values) {
+template <class Any>
+void basic_node<Any>::forget_incoming(step_state& step, bool keep_values) {
   for (auto& [key, channel] : step.in) {
     const int from = key.view().key.source;
     for (auto at = channel.slots.begin(); at != channel.slots.end();) {
@@ -683,7 +722,8 @@ inline void node::forget_incoming(step_state& step, bool keep_values) {
   std::erase_if(without_tag_, [&](const auto& each) { return each.first.get() == &step; });
 }
 
-inline void node::forget_outgoing(step_state& step, bool keep_values) {
+template <class Any>
+void basic_node<Any>::forget_outgoing(step_state& step, bool keep_values) {
   for (auto& [key, channel] : step.out) {
     for (const step_state::parked& one : channel.requests) {
       parked_.erase({one.peer, one.id});
@@ -698,7 +738,8 @@ inline void node::forget_outgoing(step_state& step, bool keep_values) {
   }
 }
 
-inline void node::end(step_state& step, const std::exception_ptr& why, bool derived) {
+template <class Any>
+void basic_node<Any>::end(step_state& step, const std::exception_ptr& why, bool derived) {
   const std::vector<receipt> receipts = step.local.end(why, derived);
   for (const receipt& one : receipts) {
     if (one.origin >= 0) owe(one.origin, step.id, 1, one.credit);
@@ -713,7 +754,8 @@ inline void node::end(step_state& step, const std::exception_ptr& why, bool deri
   step.unreceived = 0;
 }
 
-inline void node::abort(step_state& step, const std::exception_ptr& why) {
+template <class Any>
+void basic_node<Any>::abort(step_state& step, const std::exception_ptr& why) {
   const bool derived = is_derived(why);
   if (!step.ended || !derived) {
     step.refusal = reason::aborted;
@@ -736,7 +778,8 @@ inline void node::abort(step_state& step, const std::exception_ptr& why) {
   end(step, why, derived);
 }
 
-inline bool node::cleanup(step_id id) {
+template <class Any>
+bool basic_node<Any>::cleanup(step_id id) {
   cleaned_.insert(id);
   const auto found = steps_.find(id);
   if (found == steps_.end()) return false;
@@ -750,7 +793,8 @@ inline bool node::cleanup(step_id id) {
   return true;
 }
 
-inline void node::close() {
+template <class Any>
+void basic_node<Any>::close() {
   if (std::exchange(closing_, true)) return;
   const auto why = std::make_exception_ptr(
       error(is_open() ? errc::closed : errc::not_initialised,
@@ -768,7 +812,8 @@ inline void node::close() {
   }
 }
 
-inline std::vector<leaked_value> node::leaks_of(const step_state& step) {
+template <class Any>
+std::vector<leaked_value> basic_node<Any>::leaks_of(const step_state& step) {
   std::vector<leaked_value> leaks;
   const auto add = [&](const rendezvous_key& key, std::size_t values, std::size_t bytes) {
     if (values == 0) return;
@@ -798,7 +843,8 @@ inline std::vector<leaked_value> node::leaks_of(const step_state& step) {
   return leaks;
 }
 
-inline std::vector<leaked_value> node::finish() {
+template <class Any>
+std::vector<leaked_value> basic_node<Any>::finish() {
   std::vector<leaked_value> leaks;
   const auto why = std::make_exception_ptr(
       error(errc::closed, "all ranks have closed, and some values have not been received"));
@@ -813,7 +859,8 @@ inline std::vector<leaked_value> node::finish() {
 
 // ---- failures ----------------------------------------------------------------------------------
 
-inline void node::forget_lost(step_state& step, int lost, const std::exception_ptr& given) {
+template <class Any>
+void basic_node<Any>::forget_lost(step_state& step, int lost, const std::exception_ptr& given) {
   const auto why =
       given ? given
             : std::make_exception_ptr(peer_lost_error(
@@ -823,7 +870,8 @@ inline void node::forget_lost(step_state& step, int lost, const std::exception_p
       [&](const rendezvous_key& key, const receiver&) { return key.source == lost; }, why);
 }
 
-inline void node::lose(int lost) {
+template <class Any>
+void basic_node<Any>::lose(int lost) {
   peer_state& gone = peer(lost);
   if (std::exchange(gone.lost, true)) return;
   gone.out.clear();
@@ -859,7 +907,8 @@ inline void node::lose(int lost) {
   }
 }
 
-inline void node::break_down(const std::exception_ptr& why) {
+template <class Any>
+void basic_node<Any>::break_down(const std::exception_ptr& why) {
   if (broken_) return;
   broken_ = why;
   closing_ = true;
