@@ -385,6 +385,56 @@ TEST_CASE("a receive takes every completion token", "[rendezvous][local]") {
   });
 }
 
+TEST_CASE("a coroutine that is cancelled before it receives takes no value",
+          "[rendezvous][local]") {
+  with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
+    auto step = exchange.step(1);
+    asio::cancellation_signal cancel;
+    bool reached = false;
+    auto body = [&]() -> task {
+      co_await pause(1ms);
+      cancel.emit(asio::cancellation_type::terminal);
+      reached = true;
+      co_await step.recv<int>(own(world, "x"));
+    };
+    std::exception_ptr ended;
+    asio::co_spawn(
+        co_await asio::this_coro::executor, body(),
+        asio::bind_cancellation_slot(cancel.slot(), [&](std::exception_ptr why) { ended = why; }));
+    while (!ended) co_await pause(1ms);
+    CHECK(reached);
+    step.send(own(world, "x"), 1);
+    const auto got = co_await step.recv<int>(own(world, "x"));
+    CHECK(got.value == 1);
+  });
+}
+
+TEST_CASE("a cleanup ends ten thousand receives", "[rendezvous][local][threads]") {
+  with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
+    constexpr int count = 10000;
+    int ended = 0;
+    int wrong = 0;
+    for (cohort::step_id number = 0; number < 3; ++number) {
+      auto step = exchange.step(number);
+      std::thread cleaner([&] { exchange.cleanup(number); });
+      for (int i = 0; i < count; ++i) {
+        const std::string name = "key" + std::to_string(i % 100);
+        step.recv<int>(own(world, name), [&](std::exception_ptr why, cohort::received<int>) {
+          ++ended;
+          try {
+            std::rethrow_exception(why);
+          } catch (const std::system_error& problem) {
+            wrong += problem.code() == errc::step_cleaned ? 0 : 1;
+          }
+        });
+      }
+      cleaner.join();
+    }
+    while (ended != 3 * count) co_await pause(1ms);
+    CHECK(wrong == 0);
+  });
+}
+
 TEST_CASE("threads send and receive, and blocking receives are futures",
           "[rendezvous][local][threads]") {
   with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {

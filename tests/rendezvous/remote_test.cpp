@@ -335,7 +335,9 @@ TEST_CASE("close ends receives, serves what is wanted and names what is left",
     }
     CHECK(code_of_call([&] { step.send(to_right(world, "x"), 1); }) == errc::closed);
     CHECK(code_of_call([&] { exchange.step(2); }) == errc::closed);
+    const cohort::log::capture log;
     const auto leaks = co_await std::move(closing);
+    CHECK(log.contains(";leaked;"));
     const bool served = world.size() > 1 && right_of(world) == 0;
     CHECK(leaks.size() == (served ? 1 : 2));
     for (const auto& one : leaks) {
@@ -446,11 +448,14 @@ TEST_CASE("a rendezvous that is closed before its initialisation says so",
           "[rendezvous][deferred]") {
   asio::io_context io;
   cohort::rendezvous exchange(io, options().deferred());
+  const cohort::log::capture log;
   auto body = [&]() -> task {
     auto step = exchange.step(1);
     auto waits = step.recv<int>(key_of(0, 0, "x"), as_future);
     step.send(key_of(0, 0, "kept"), 1);
     const auto leaks = co_await exchange.close();
+    CHECK(log.contains("never initialised"));
+    CHECK(log.contains("0;0000000000000000;0;x;0:0"));
     REQUIRE(leaks.size() == 1);
     CHECK(leaks[0].key.view().name == "kept");
     const auto code = co_await cohort_test::code_of<cohort::received<int>>(std::move(waits));
@@ -467,7 +472,9 @@ TEST_CASE("steps pass their time to live unless somebody needs them", "[rendezvo
         auto held = exchange.step(2);
         auto waits = exchange.step(3).recv<int>(own(world, "x"), as_future);
         co_await pause(20ms);
+        const cohort::log::capture log;
         exchange.sweep();
+        CHECK(log.contains(";left;"));
         CHECK(code_of_call([&] { exchange.step(1); }) == errc::step_cleaned);
         CHECK_FALSE(code_of_call([&] { exchange.step(2); }));
         exchange.step(3).send(own(world, "x"), 4);
@@ -475,6 +482,79 @@ TEST_CASE("steps pass their time to live unless somebody needs them", "[rendezvo
         CHECK(got.value == 4);
       },
       options().step_ttl(2ms));
+}
+
+TEST_CASE("messages that are longer than one fragment arrive whole", "[rendezvous][remote]") {
+  with_rendezvous(
+      [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+        auto step = exchange.step(1);
+        const std::string name(60000, 'n');
+        for (int i = 0; i < 20; ++i) {
+          step.send(to_right(world, name), std::string(static_cast<std::size_t>(i) * 2000, 'v'));
+        }
+        for (int i = 0; i < 20; ++i) {
+          const auto got = co_await step.recv<std::string>(from_left(world, name));
+          if (got.value != std::string(static_cast<std::size_t>(i) * 2000, 'v')) FAIL(i);
+        }
+        CHECK(code_of_call([&] { step.send(to_right(world, std::string(65536, 'n')), 1); }) ==
+              errc::invalid_argument);
+      },
+      options().push_limit(100000).inline_limit(100000));
+}
+
+TEST_CASE("receives from all ranks race with aborts and cleanups",
+          "[rendezvous][remote][threads]") {
+  with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
+    int ended = 0;
+    for (cohort::step_id round = 0; round < 60; ++round) {
+      auto step = exchange.step(round);
+      std::vector<cohort::future<cohort::received<int>>> all;
+      for (int i = 0; i < 20; ++i) {
+        const int other = i % world.size();
+        try {
+          step.send(key_of(world.rank(), other, "race"), i);
+        } catch (const std::system_error&) {
+        }
+        all.push_back(step.recv<int>(key_of(other, world.rank(), "race"), as_future));
+        if (i % 5 == 0) all.back().cancel();
+        if (i == 10 && (round + world.rank()) % 3 == 0) {
+          step.abort(make_error_code(errc::stalled));
+        }
+        if (i == 15 && (round + world.rank()) % 4 == 0) exchange.cleanup(round);
+      }
+      if (round % 2 == 0) co_await pause(100us);
+      exchange.cleanup(round);
+      for (auto& one : all) {
+        const auto code = co_await cohort_test::code_of<cohort::received<int>>(std::move(one));
+        const bool allowed = !code || code == errc::stalled || code == errc::aborted ||
+                             code == errc::step_cleaned || code == asio::error::operation_aborted;
+        if (!allowed) FAIL(code.message());
+        ++ended;
+      }
+    }
+    CHECK(ended == 60 * 20);
+  });
+}
+
+TEST_CASE("more than 2^31 bytes", "[.][large]") {  // 4.6 GiB on each of two ranks
+  with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
+    auto step = exchange.step(1);
+    constexpr std::size_t count = (2300ULL << 20U);
+    if (world.rank() == 0) {
+      std::vector<char> value(count, 'a');
+      value.back() = 'z';
+      step.send(key_of(0, world.size() - 1, "large"), std::move(value));
+    }
+    if (world.rank() == world.size() - 1) {
+      std::vector<char> into(count);
+      const auto got =
+          co_await step.recv_into(key_of(0, world.rank(), "large"), std::span<char>(into));
+      CHECK(got.value->size() == count);
+      CHECK(into[count / 2] == 'a');
+      CHECK(into.back() == 'z');
+    }
+    co_await step.drained();
+  });
 }
 
 TEST_CASE("two rendezvous at once do not meet", "[rendezvous][remote]") {
