@@ -401,7 +401,9 @@ TEST_CASE("everything waits until the initialisation", "[rendezvous][deferred]")
     auto remote = step.recv<int>(from_left(world, "x"), as_future);
     auto local = step.recv<std::string>(own(world, "y"), as_future);
     auto strange = step.recv<int>(key_of(0, world.size() + 3, "z"), as_future);
+    const std::vector<std::string> words{"must", "be", "encoded"};
     step.send(to_right(world, "x"), world.rank());
+    step.send(to_right(world, "words"), words);
     step.send(own(world, "y"), std::string("kept"));
     auto drained = step.drained(as_future);
     auto cancelled = step.recv<int>(from_left(world, "c"), as_future);
@@ -418,6 +420,8 @@ TEST_CASE("everything waits until the initialisation", "[rendezvous][deferred]")
     const auto got_remote = co_await std::move(remote);
     const auto got_local = co_await std::move(local);
     CHECK(got_remote.value == left_of(world));
+    const auto got_words = co_await step.recv<std::vector<std::string>>(from_left(world, "words"));
+    CHECK(got_words.value == words);
     CHECK(got_local.value == "kept");
     co_await std::move(drained);
     const auto code = co_await cohort_test::code_of<cohort::received<int>>(std::move(strange));
@@ -555,6 +559,19 @@ TEST_CASE("more than 2^31 bytes", "[.][large]") {  // 4.6 GiB on each of two ran
     }
     co_await step.drained();
   });
+}
+
+TEST_CASE("options out of range are refused", "[rendezvous][remote]") {
+  asio::io_context io;
+  CHECK(code_of_call([&] { cohort::rendezvous(io, options().chunk(0).deferred()); }) ==
+        errc::invalid_argument);
+  for (const int transfers : {0, 32768}) {
+    CHECK(code_of_call([&] {
+            cohort::rendezvous(io, options().transfers(transfers).deferred());
+          }) == errc::invalid_argument);
+  }
+  CHECK(code_of_call([] { cohort::rendezvous nothing{cohort::communicator()}; }) ==
+        errc::invalid_communicator);
 }
 
 TEST_CASE("two rendezvous at once do not meet", "[rendezvous][remote]") {

@@ -245,8 +245,10 @@ template <class Any>
 exchange<Any>::exchange(progress::engine& engine, const rendezvous_options& options)
     : endpoint(engine), options_(options), node_(options.node) {
   incarnation_ = process_incarnation();
-  if (options.chunk_bytes == 0 || options.node.tags < 1) {
-    throw error(errc::invalid_argument, "rendezvous: chunk and transfers are at least 1");
+  constexpr int most_tags = 32767;  // every MPI has so many
+  if (options.chunk_bytes == 0 || options.node.tags < 1 || options.node.tags > most_tags) {
+    throw error(errc::invalid_argument,
+                "rendezvous: chunk is at least 1, transfers are 1 to 32767");
   }
 }
 
@@ -604,7 +606,6 @@ void exchange<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr
         key.source_incarnation != incarnation_) {
       throw error(errc::stale_incarnation, "'" + to_string(key) + "': send");
     }
-    if (packet_ptr encoded = value->encode()) value = std::move(encoded);
     node_.send(step, key, std::move(value));
   });
 }

@@ -191,6 +191,7 @@ void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_p
   if (to.lost) {
     throw peer_lost_error({key.destination}, text_of(step, key) + ": that rank is lost");
   }
+  if (packet_ptr encoded = value->encode()) value = std::move(encoded);
   const std::uint64_t number = channel.next++;
   ++step.unreceived;
   for (auto at = channel.requests.begin(); at != channel.requests.end(); ++at) {
