@@ -28,30 +28,14 @@ struct stage {
   cohort::step_id next_step = 0;
   double loss = 0;
   std::size_t hits = 0, dead = 0;
-
   stage(const cohort::communicator& ranks) : world(ranks), exchange(ranks) {
     const std::size_t sizes[] = {64, 48, 40, 32, 10}, n = world.size(), here = world.rank();
     for (std::size_t l = 0; l < 4; ++l)
       if (l * n / 4 == here) layers.emplace_back(sizes[l], sizes[l + 1], l + 1);
   }
-  bool is_first() const { return world.rank() == 0; }
   bool is_last() const { return world.rank() == world.size() - 1; }
   cohort::rendezvous_key key(int from, int to, const char* name, std::size_t micro) const {
     return {.source = from, .destination = to, .name = name, .iteration = micro};
-  }
-
-  /// Turns the outputs for some digits into the error there; the last rank calls it.
-  floats judge(floats out, batch shown) {
-    for (std::size_t i = 0; i < shown.size(); ++i) {
-      float* const y = out.data() + 10 * i;
-      float sum = 0;
-      hits += std::max_element(y, y + 10) - y == shown[i].back();
-      for (std::size_t c = 0; c < 10; ++c) sum += y[c] = std::exp(y[c]);
-      for (std::size_t c = 0; c < 10; ++c) y[c] /= sum;
-      loss -= std::log(y[shown[i].back()]);
-      y[shown[i].back()] -= 1;
-    }
-    return out;
   }
 
   /// Shows a batch to the network, and learns from it if that is asked for.
@@ -65,7 +49,7 @@ struct stage {
       floats values(64 * shown.size());
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = float(shown[i / 64][i % 64]) / 8 - 1;
-      if (!is_first()) {
+      if (me != 0) {
         auto got = co_await step.recv<floats>(key(me - 1, me, "activations", m));
         values = std::move(*got.value);
       }
@@ -75,9 +59,9 @@ struct stage {
         values = std::move(out);
       }
       if (is_last()) {
-        const double before = loss;
-        values = judge(std::move(values), shown);
-        if (loss - before > learned * double(shown.size())) errors[m] = std::move(values);
+        const double enough = loss + learned * double(shown.size());
+        values = support::judge(std::move(values), shown, loss, hits);
+        if (loss > enough) errors[m] = std::move(values);
       } else {
         step.send(key(me, me + 1, "activations", m), std::move(values));
         cohort::poll(world);  // it leaves now, and the next rank need not wait for this one
@@ -92,7 +76,7 @@ struct stage {
         errors[m] = layers[l].backward(inputs[m][l], *errors[m]);
       dead += !errors[m];
       const auto back = key(me, me - 1, "gradient", m);
-      if (!is_first()) errors[m] ? step.send(back, std::move(*errors[m])) : step.send_dead(back);
+      if (me != 0) errors[m] ? step.send(back, std::move(*errors[m])) : step.send_dead(back);
     }
     for (layer& l : layers)
       for (std::size_t i = 0; i < l.weights.size(); ++i)
@@ -105,6 +89,7 @@ struct stage {
 /// Trains and returns the accuracy on the held-out digits in percent, on the last rank.
 asio::awaitable<double> train(stage& mine, const digits& data, bool shown) {
   const std::size_t steps = data.training.size() / 32 + 1;
+  double accuracy = 0;
   support::progress_bar bar{epochs * steps, shown && mine.is_last()};
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
     mine.loss = 0;
@@ -127,18 +112,18 @@ asio::awaitable<int> run(cohort::communicator world, std::string file) {
   co_await cohort::all_reduce(world, fine, cohort::op::logical_and);
   if (!fine) std::fprintf(stderr, "rank %d: %s\n", world.rank(), trouble.c_str());
   if (!fine) co_return EXIT_FAILURE;
-  stage mine{world}, reference{co_await world.split(world.rank())};
+  const auto alone = co_await world.split(world.rank());
+  stage mine{world}, reference{alone};
   const double accuracy = co_await train(mine, data, true);
   co_await train(reference, data, false);
-  bool same = true;
   for (const layer& l : mine.layers)
     for (const layer& r : reference.layers)
-      same = same && (l.ins != r.ins || l.weights == r.weights);
-  co_await cohort::all_reduce(world, same, cohort::op::logical_and);
+      fine = fine && (l.ins != r.ins || l.weights == r.weights);
+  co_await cohort::all_reduce(world, fine, cohort::op::logical_and);
   if (mine.is_last())
     std::printf("weights on %d ranks are those of one: %s\naccuracy %.2f %%\n", world.size(),
-                same ? "yes" : "NO", accuracy);
-  co_return same ? EXIT_SUCCESS : EXIT_FAILURE;
+                fine ? "yes" : "NO", accuracy);
+  co_return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int main(int argc, char** argv) {

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file One layer of a small network, forward and backward.
+/// \file One layer of a small network, forward and backward, and what the last one is judged by.
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
+#include "digits.hpp"
 
 namespace support {
 
@@ -40,5 +42,20 @@ struct dense_layer {
     return below;
   }
 };
+
+/// Turns the outputs for some digits into the error there (softmax less label), and adds to the
+/// loss and to the hits.
+inline floats judge(floats out, batch shown, double& loss, std::size_t& hits) {
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    float* const y = out.data() + 10 * i;
+    float sum = 0;
+    hits += std::max_element(y, y + 10) - y == shown[i].back();
+    for (std::size_t c = 0; c < 10; ++c) sum += y[c] = std::exp(y[c]);
+    for (std::size_t c = 0; c < 10; ++c) y[c] /= sum;
+    loss -= std::log(y[shown[i].back()]);
+    y[shown[i].back()] -= 1;
+  }
+  return out;
+}
 
 }  // namespace support
