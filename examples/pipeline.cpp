@@ -98,11 +98,12 @@ asio::awaitable<double> train(stage& mine, const digits& data, bool shown) {
     const double loss = mine.loss / double(data.training.size());
     mine.hits = 0;
     co_await mine.run(data.held_out, false);
+    accuracy = 100 * double(mine.hits) / double(data.held_out.size());
     bar.line("epoch %2zu  loss %.4f  test %.2f %%  %zu micro-batches went no way back", epoch, loss,
-             100 * double(mine.hits) / double(data.held_out.size()), std::exchange(mine.dead, 0));
+             accuracy, std::exchange(mine.dead, 0));
   }
   co_await mine.exchange.close();
-  co_return 100 * double(mine.hits) / double(data.held_out.size());
+  co_return accuracy;
 }
 
 asio::awaitable<int> run(cohort::communicator world, std::string file) {
