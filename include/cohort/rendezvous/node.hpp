@@ -224,9 +224,11 @@ class basic_node {
   void answer(step_state& step, outgoing& channel, int to, std::uint64_t id, std::uint64_t number,
               packet_ptr value);
   void refuse(int to, std::uint64_t id, reason why, const step_state* step = nullptr);
-  void deliver(incoming& channel);
+  static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
+  /// `waits`: receives that wait for the key, if that is known.
+  void deliver(incoming& channel, std::size_t waits = unknown);
   bool grant(incoming& channel, step_state::slot& offer);
-  void balance(incoming& channel);
+  void balance(incoming& channel, std::size_t waits = unknown);
   void ask(incoming& channel, std::uint64_t number);
   void forget_incoming(step_state& step, bool keep_values);
   void forget_outgoing(step_state& step, bool keep_values);

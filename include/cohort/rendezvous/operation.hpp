@@ -64,9 +64,8 @@ class waiting_operation final : public progress::operation, public receiver {
     connect_cancellation();
     if constexpr (fills_future) future()->belongs_to(here.engine(), *this, true);
     here.engine().get_executor().on_work_started();
-    const handle_ptr keep = where_;
     try {
-      body_.start(*this, here);
+      body_.start(*this, here);  // the context's registry keeps the endpoint
     } catch (...) {
       fail(std::current_exception());
       receiver::end();

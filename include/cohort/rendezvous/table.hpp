@@ -156,6 +156,7 @@ template <class Map, class Hash>
 struct receipt {
   int origin = -1;
   std::uint64_t credit = 0;
+  std::size_t waits = 0;  ///< receives that still wait for the key
 };
 
 /// Matches sends and receives of one step, first in, first out for each key.

@@ -524,7 +524,9 @@ void exchange<Any>::start_transfers() {
 template <class Any>
 void exchange<Any>::touch() {
   comm::request_source* const source = source_.load();
-  if (source == nullptr || closed_.load() || look_wanted_.exchange(true)) return;
+  // Relaxed: the look clears the flag before it takes the mutex that the call has just held.
+  if (source == nullptr || closed_.load() || look_wanted_.load(std::memory_order_relaxed)) return;
+  if (look_wanted_.exchange(true, std::memory_order_relaxed)) return;
   {
     const comm::request_source::guard hold(*source);
     source->at_next_look(*this);
@@ -534,7 +536,7 @@ void exchange<Any>::touch() {
 
 template <class Any>
 std::size_t exchange<Any>::at_look() {
-  look_wanted_.store(false);
+  look_wanted_.store(false, std::memory_order_relaxed);
   const std::size_t before = ended_.load(std::memory_order_relaxed);
   const lock hold(mutex_);
   if (closed_.load()) return 0;

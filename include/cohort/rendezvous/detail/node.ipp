@@ -342,7 +342,7 @@ void basic_node<Any>::receive(step_state& step, const rendezvous_key& key, recei
   if (result.got.origin >= 0) owe(result.got.origin, step.id, 1, result.got.credit);
   if (result.waits == 0) return;
   if (peer(key.source).lost) return forget_lost(step, key.source, nullptr);
-  deliver(in_of(step, key));
+  deliver(in_of(step, key), result.waits);
 }
 
 template <class Any>
@@ -355,7 +355,7 @@ bool basic_node<Any>::cancel(step_state& step, receiver& one, const std::excepti
 
 /// Brings what has come, in order, to the table.
 template <class Any>
-void basic_node<Any>::deliver(incoming& channel) {
+void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
   step_state& step = *channel.step;
   const rendezvous_key key = channel.key->view().key;
   while (!closing_ && !step.ended) {
@@ -367,13 +367,16 @@ void basic_node<Any>::deliver(incoming& channel) {
       channel.slots.erase(at);
       ++channel.next;
       const receipt got = step.local.send(key, std::move(value));
+      waits = got.waits;
       if (got.origin >= 0) owe(got.origin, step.id, 1, got.credit);
     } else if (one.kind == slot_kind::offered) {
+      waits = unknown;
       if (!grant(channel, one)) break;
       channel.slots.erase(at);
       ++channel.next;
     } else if (one.kind == slot_kind::refused) {
       const std::exception_ptr why = one.why;
+      waits = unknown;
       channel.slots.erase(at);
       step.local.fail_waiting(
           [&](const rendezvous_key& each, const receiver&) { return each.finds_same(key); }, why);
@@ -382,7 +385,7 @@ void basic_node<Any>::deliver(incoming& channel) {
       break;
     }
   }
-  balance(channel);
+  balance(channel, waits);
 }
 
 /// Tells the source where an offered value shall go: to the next receive. False if nobody waits.
@@ -454,9 +457,10 @@ void basic_node<Any>::transferred(const transfer& what, std::error_code failed) 
 
 /// Asks for as many values as receives wait for, and withdraws what nobody waits for.
 template <class Any>
-void basic_node<Any>::balance(incoming& channel) {
+void basic_node<Any>::balance(incoming& channel, std::size_t waits) {
   if (channel.step->ended || closing_) return;
-  const std::uint64_t bound = channel.next + channel.step->local.waiting(channel.key->view().key);
+  if (waits == unknown) waits = channel.step->local.waiting(channel.key->view().key);
+  const std::uint64_t bound = channel.next + waits;
   for (std::uint64_t n = std::max(channel.needed_until, channel.next); n < bound; ++n) {
     if (!channel.slots.contains(n)) ask(channel, n);
   }

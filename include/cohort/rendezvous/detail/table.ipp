@@ -41,9 +41,11 @@ receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr value) {
       ended.push(one);
       one.error = why_not(key, one, value->type, value->bytes().size());
       if (one.error) continue;
-      got = receipt{value->origin, value->credit};
+      got.origin = value->origin;
+      got.credit = value->credit;
       one.value = std::move(value);
     }
+    got.waits = to.receivers.size();
     if (value) {
       if (value->origin < 0) ++own_values_;
       packet* const last = value.get();
@@ -83,7 +85,8 @@ typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_
           from.received = true;
           one.value = std::move(from.first);
           from.first = std::move(one.value->next);
-          result.got = receipt{one.value->origin, one.value->credit};
+          result.got.origin = one.value->origin;
+          result.got.credit = one.value->credit;
           if (one.value->origin < 0) --own_values_;
           drop_if_idle(at);
         }
@@ -168,7 +171,7 @@ std::vector<receipt> basic_table<Hash>::end(const std::exception_ptr& why, bool 
         continue;
       }
       while (one.first) {
-        receipts.push_back({one.first->origin, one.first->credit});
+        receipts.push_back({one.first->origin, one.first->credit, 0});
         packet_ptr after = std::move(one.first->next);
         dropped.push_back(std::exchange(one.first, std::move(after)));
       }
