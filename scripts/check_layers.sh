@@ -25,6 +25,7 @@ BEGIN {
   below["p2p"]         = "comm"
   below["shm"]         = "collectives"
   below["coordinator"] = "collectives p2p protocol"
+  below["rendezvous"]  = "p2p"
   below["testing"]     = "progress"
   for (layer in below) close_over(layer, layer)
 }

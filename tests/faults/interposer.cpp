@@ -144,6 +144,7 @@ FAULTS_COVER(Cart_rank, (MPI_Comm comm, const int coords[], int* rank), (comm, c
 FAULTS_COVER(Cart_shift, (MPI_Comm comm, int direction, int disp, int* rank_source, int* rank_dest),
              (comm, direction, disp, rank_source, rank_dest))
 FAULTS_COVER(Cartdim_get, (MPI_Comm comm, int* ndims), (comm, ndims))
+FAULTS_COVER(Comm_compare, (MPI_Comm first, MPI_Comm second, int* result), (first, second, result))
 FAULTS_COVER(Comm_create_group, (MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* newcomm),
              (comm, group, tag, newcomm))
 FAULTS_COVER(Comm_create_keyval,

@@ -19,7 +19,7 @@ namespace cohort {
 enum class errc {
   wrong_thread = 1,         ///< below SERIALIZED: a call from a thread that is not the main thread
   finalized,                ///< MPI is already finalized
-  not_initialized,          ///< MPI is not initialized yet
+  not_initialized,          ///< MPI, or what needs it, is not initialized yet
   bad_root,                 ///< the root is not a rank of the communicator
   bad_rank,                 ///< source or destination is not a rank of the communicator
   bad_tag,                  ///< the tag is negative or above the limit of the MPI library
@@ -40,6 +40,13 @@ enum class errc {
   peer_joined,              ///< a rank that is needed has joined
   data_operation_failed,    ///< an elected operation failed on some rank
   duplicate_name,           ///< strict mode: the name is in use
+  not_local,                ///< the key's source (of a send) or destination is another rank
+  stale_incarnation,        ///< the key names an earlier process of that rank
+  type_mismatch,            ///< the value is of another type than the receive asks for
+  step_cleaned,             ///< the step has been cleaned up
+  aborted,                  ///< the step was aborted by the other rank
+  duplicate_key,            ///< single use: the key has been sent or received before
+  not_initialised = not_initialized
 };
 
 }  // namespace cohort
@@ -222,6 +229,18 @@ namespace detail {
       return "a data operation failed";
     case errc::duplicate_name:
       return "the name is in use";
+    case errc::not_local:
+      return "the key does not belong to this rank";
+    case errc::stale_incarnation:
+      return "the key names an earlier process of its source";
+    case errc::type_mismatch:
+      return "the value has another type";
+    case errc::step_cleaned:
+      return "the step has been cleaned up";
+    case errc::aborted:
+      return "the step was aborted by the other rank";
+    case errc::duplicate_key:
+      return "the key has been used before";
   }
   return "unknown error of cohort";
 }

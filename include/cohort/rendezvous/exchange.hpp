@@ -1,0 +1,184 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file A rendezvous over MPI: the node of this rank, its messages, and large values.
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/control.hpp>
+#include <cohort/rendezvous/endpoint.hpp>
+#include <cohort/rendezvous/node.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace cohort::meeting {
+
+/// Keeps the endpoints of a context alive until they are closed, and abandons them at its end.
+class registry final : public asio::execution_context::service {
+ public:
+  using key_type = registry;
+  static inline asio::execution_context::id id;
+  explicit registry(asio::execution_context& context) : service(context) {}
+
+  void add(std::shared_ptr<endpoint> one) {
+    const std::lock_guard hold(mutex_);
+    std::erase_if(all_, [](const auto& each) { return each->closed(); });
+    all_.push_back(std::move(one));
+  }
+
+ private:
+  inline void shutdown() override {
+    for (const auto& one : all_) one->abandon();
+    for (const auto& one : all_) one->drive();
+  }
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<endpoint>> all_;
+};
+
+/// One rank of a rendezvous.
+///
+/// Two locks. The request source's guards all that touches MPI; `mutex_` guards the node, and is
+/// taken inside it, never around it. What a call of the user has to say leaves at the next look.
+///
+/// Messages go over one communicator, with tag 0 and into one receive from any source; large values
+/// over a second one, under the tag that the receiver has chosen.
+template <class Any>
+class exchange final : public endpoint,
+                       private comm::look_hook,
+                       public std::enable_shared_from_this<exchange<Any>> {
+ public:
+  exchange(progress::engine& engine, const rendezvous_options& options);
+  ~exchange() override;
+  static std::shared_ptr<exchange> make(progress::engine& engine,
+                                        const rendezvous_options& options);
+
+  void initialize(const communicator& world) override;
+  [[nodiscard]] std::uint64_t incarnation(int rank) override;
+  [[nodiscard]] step_ptr step(step_id id) override;
+  void send(step_state& step, const rendezvous_key& key, packet_ptr value) override;
+  void receive(step_state& step, const rendezvous_key& key, receiver& one) override;
+  void cancel(step_state& step, receiver& one, const std::exception_ptr& why) override;
+  void drain(step_state& step, receiver& one) override;
+  void stop_draining(step_state& step, receiver& one, const std::exception_ptr& why) override;
+  void release(step_state& step) noexcept override;
+  [[nodiscard]] std::vector<waiting_key> waiting(const step_state& step) override;
+  void abort(step_state& step, const std::exception_ptr& why) override;
+  void cleanup(step_id id) override;
+  void cleanup_all() override;
+  void sweep() override;
+  [[nodiscard]] std::vector<step_id> steps() override;
+  void wait_closed(receiver& one) override;
+  void stop_waiting(receiver& one, const std::exception_ptr& why) override;
+  [[nodiscard]] std::vector<leaked_value> leaks() override;
+  void leave_in_place() noexcept override;
+  [[nodiscard]] bool closed() const noexcept override { return closed_.load(); }
+  void abandon() override;
+  void drive() override;
+
+ private:
+  using clock = progress::engine::clock;
+  using node = basic_node<>;
+  using lock = std::unique_lock<std::mutex>;
+  class opening;
+  class control_operation;
+  class transfer_operation;
+  class closing;
+  struct edge {
+    bool sending = false;
+    std::vector<std::byte> out;
+    std::size_t sent = 0;             // bytes of `out`
+    std::vector<std::byte> assembly;  // of fragments that came
+  };
+  static constexpr std::size_t message_bytes = 16384;  // in one fragment
+  static constexpr int control_tag = 0;
+
+  std::size_t at_look() override;
+  void at_tick(clock::time_point now) override;
+  void used(step_state& step) const noexcept {
+    step.last_use.store(engine_.coarse_now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  /// From this rank to itself: no other rank and no lock but the table's has to do with it.
+  [[nodiscard]] bool is_own(const rendezvous_key& key) const noexcept {
+    const int me = rank();
+    return me >= 0 && key.source == me && key.destination == me &&
+           (key.source_incarnation == 0 || key.source_incarnation == incarnation_);
+  }
+  /// After a call of the user, without locks: what is to be said leaves at the next look.
+  void touch();
+  template <class Call>
+  void call(Call what) {
+    {
+      const lock hold(mutex_);
+      what();
+    }
+    touch();
+  }
+
+  // With both locks.
+  void opened(communicator made, std::vector<std::uint64_t> incarnations);
+  void post_receive();
+  int repost_receive(control_operation& op);
+  bool received(control_operation& op);
+  void take(int from, std::span<const std::byte> fragment);
+  void flush(bool all);
+  void send(int to);
+  void post_out(int to);
+  int post_fragment(int to, MPI_Request& request);
+  void wake_receiver(int to);
+  bool sent(control_operation& op);
+  void control_failed(control_operation& op);
+  void start_transfers();
+  void break_down(const std::exception_ptr& why);
+  void stay_awake();
+  void advance_closing();
+  void begin_closing();
+  void check_released();
+  void finish_closing();
+  void end_closers(const std::exception_ptr& why);
+  void report(const std::vector<leaked_value>& leaks, const char* what) const;
+  void sweep_locked(clock::time_point now);
+
+  const rendezvous_options options_;
+  communicator world_;    // given
+  communicator control_;  // messages on its data, large values and rounds on its exchange
+  std::atomic<comm::request_source*> source_{nullptr};
+  std::atomic<bool> look_wanted_{false};
+
+  std::mutex mutex_;
+  node node_;
+  std::vector<edge> edges_;
+  std::vector<std::uint64_t> messages_sent_;  // to each rank, for the last round
+  std::uint64_t messages_received_ = 0;
+  std::uint64_t messages_expected_ = 0;
+  std::vector<std::byte> in_;
+  control_operation* receive_ = nullptr;
+  std::size_t operations_ = 0;  // of this class, inside MPI
+  std::size_t transfers_ = 0;   // of these
+  closing* closing_ = nullptr;
+  int round_ = 0;  // of closing
+  bool round_runs_ = false;
+  receiver_list closers_;
+  std::exception_ptr broken_;
+  std::vector<leaked_value> leaks_;
+  bool ready_ = false;
+  bool left_ = false;
+  bool releasing_ = false;
+  bool leave_expired_ = false;
+  bool abandoned_ = false;
+  std::atomic<bool> closed_{false};
+  clock::time_point leave_until_ = clock::time_point::max();
+  clock::time_point last_sweep_{};
+};
+
+}  // namespace cohort::meeting
+
+#include <cohort/rendezvous/detail/exchange.ipp>

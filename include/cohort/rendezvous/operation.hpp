@@ -1,0 +1,397 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file A receive with its handler: executor, cancellation, memory, completion.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/progress/associated_future.hpp>
+#include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/pool.hpp>
+#include <cohort/rendezvous/endpoint.hpp>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::meeting {
+
+/// How a receiver has ended.
+struct arrival {
+  packet_ptr value;
+  std::exception_ptr error;
+  bool direct;  ///< the bytes lie where `prepare` said
+  bool dead;    ///< with `direct`
+};
+
+/// One operation of a rendezvous that waits. The body says for what: `start(receiver, endpoint)`
+/// hands it in once the body lies where it stays, `cancel(receiver, endpoint, why)` asks for its
+/// end, and `finish` calls the handler.
+template <class Handler, class Body>
+class waiting_operation final : public progress::operation, public receiver {
+  using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
+  using allocator =
+      typename std::allocator_traits<associated>::template rebind_alloc<waiting_operation>;
+  using traits = std::allocator_traits<allocator>;
+
+ public:
+  static waiting_operation* make(Handler& handler, handle_ptr where, Body&& body) {
+    allocator memory = of(handler);
+    waiting_operation* block = traits::allocate(memory, 1);
+    try {
+      return ::new (static_cast<void*>(block))
+          waiting_operation(handler, std::move(where), std::move(body));
+    } catch (...) {
+      traits::deallocate(memory, block, 1);
+      throw;
+    }
+  }
+
+  waiting_operation(Handler& handler, handle_ptr where, Body&& body)
+      : operation(&run),
+        receiver(&ended, &place),
+        handler_(std::move(handler)),
+        where_(std::move(where)),
+        body_(std::move(body)) {}
+
+  /// After this the operation may be gone.
+  void start() {
+    endpoint& here = **where_;
+    executor_.set(handler_, here.engine().get_executor());
+    connect_cancellation();
+    if constexpr (fills_future) future()->belongs_to(here.engine(), *this, true);
+    here.engine().get_executor().on_work_started();
+    try {
+      body_.start(*this, here);  // the context's registry keeps the endpoint
+    } catch (...) {
+      fail(std::current_exception());
+      receiver::end();
+    }
+  }
+
+ private:
+  static constexpr bool fills_future = progress::fills_future<Handler>;
+  static allocator of(const Handler& handler) noexcept {
+    return allocator(asio::get_associated_allocator(handler, progress::pool_allocator<void>()));
+  }
+  [[nodiscard]] auto future() const noexcept {
+    return progress::associated_future<Handler>::get(handler_);
+  }
+
+  struct on_cancel {
+    waiting_operation* self;
+    void operator()(asio::cancellation_type type) const {
+      if (type == asio::cancellation_type::none) return;
+      const handle_ptr keep = self->where_;
+      self->body_.cancel(
+          *self, **keep,
+          std::make_exception_ptr(std::system_error(asio::error::operation_aborted, "rendezvous")));
+    }
+  };
+  void connect_cancellation() {
+    auto slot = asio::get_associated_cancellation_slot(handler_);
+    has_slot_ = slot.is_connected();
+    if (has_slot_) slot.template emplace<on_cancel>(on_cancel{this});
+    if constexpr (fills_future) {
+      if (auto own = future()->slot(); own != slot) {
+        own.template emplace<on_cancel>(on_cancel{this});
+      }
+    }
+  }
+  void disconnect_cancellation() {
+    auto slot = asio::get_associated_cancellation_slot(handler_);
+    if constexpr (fills_future) {
+      future()->clear_cancellation();
+      if (slot == future()->slot()) return;
+    }
+    if (has_slot_) slot.clear();
+  }
+
+  // ---- as a receiver
+
+  static void ended(receiver& base) {
+    auto& self = static_cast<waiting_operation&>(base);
+    endpoint& here = **self.where_;
+    here.count_ended();
+    here.engine().complete(&self);
+  }
+  static std::byte* place(receiver& base, std::size_t bytes) {
+    return static_cast<waiting_operation&>(base).body_.prepare(bytes);
+  }
+
+  // ---- as an operation
+
+  static void run(operation* base, action what) {
+    auto* self = static_cast<waiting_operation*>(base);
+    if (what == action::deliver && self->executor_.is_foreign()) {
+      self->executor_.dispatch((**self->where_).engine().loop(), *self);
+    } else {
+      self->release(what != action::destroy);
+    }
+  }
+  /// Ends when the handler has returned.
+  struct work {
+    ~work() {
+      if (!engine->stopped()) engine->get_executor().on_work_finished();
+    }
+    progress::engine* engine;
+  };
+  void release(bool deliver) {
+    if (deliver) disconnect_cancellation();
+    allocator memory = of(handler_);
+    bool may_touch = true;
+    if constexpr (fills_future) {
+      if (deliver && !future()->begin_finish()) {
+        fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+        may_touch = false;
+      }
+    }
+    arrival what{std::move(value), std::move(error), direct && may_touch, dead};
+    Handler handler(std::move(handler_));
+    Body body(std::move(body_));
+    const handle_ptr where = std::move(where_);
+    const work until_the_end{&(**where).engine()};
+    this->~waiting_operation();
+    traits::deallocate(memory, this, 1);
+    if (deliver) body.finish(std::move(handler), what);
+  }
+
+  Handler handler_;
+  progress::handler_executor<Handler> executor_;
+  handle_ptr where_;
+  Body body_;
+  bool has_slot_ = false;
+};
+
+struct start_waiting {
+  template <class Handler, class Body>
+  void operator()(Handler&& handler, handle_ptr where, Body&& body) const {
+    using handler_type = std::decay_t<Handler>;
+    using body_type = std::decay_t<Body>;
+    if (!where) {
+      const auto executor = asio::get_associated_executor(handler);
+      asio::post(executor, [handler = handler_type(std::forward<Handler>(handler)),
+                            body = body_type(std::move(body))]() mutable {
+        arrival nothing{
+            nullptr,
+            std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous")), false,
+            false};
+        body.finish(std::move(handler), nothing);
+      });
+      return;
+    }
+    handler_type own(std::forward<Handler>(handler));
+    waiting_operation<handler_type, body_type>::make(own, std::move(where), std::move(body))
+        ->start();
+  }
+};
+
+template <class Body, class Token>
+auto initiate(const handle_ptr& where, Body&& body, Token& token) {
+  using signature = typename std::decay_t<Body>::signature;
+  return asio::async_initiate<Token, signature>(start_waiting{}, token, where,
+                                                std::forward<Body>(body));
+}
+
+/// What the bodies of receives share. The key's name is copied, for a lazy token starts later.
+struct receive_body {
+  receive_body(step_ptr in, const rendezvous_key& key_) : step(std::move(in)), key(key_) {}
+
+  void begin(receiver& one, endpoint& where) const {
+    const rendezvous_key whole = key;
+    if (!step) throw cohort::error(errc::invalid_argument, "no step");
+    if (whole.name.empty() || whole.name.size() > longest_key_name) {
+      throw cohort::error(errc::invalid_argument, "the name of a key has 1 to 65535 bytes");
+    }
+    // After this the operation may be gone, and this body with it.
+    const step_ptr keep = step;
+    const owned_key kept_key = key;
+    where.receive(*keep, kept_key, one);
+  }
+  void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) const {
+    const step_ptr keep = step;
+    if (keep) where.cancel(*keep, one, why);
+  }
+
+  step_ptr step;
+  owned_key key;
+};
+
+template <class T>
+struct recv_body : receive_body {
+  using signature = void(std::exception_ptr, received<T>);
+  using receive_body::receive_body;
+
+  void start(receiver& one, endpoint& where) const {
+    one.type = type_id<T>();
+    begin(one, where);
+  }
+  [[nodiscard]] std::byte* prepare(std::size_t bytes) {
+    if constexpr (sequence<T>) {
+      using element = typename elements_of<T>::type;
+      if (bytes % sizeof(element) != 0) {
+        throw std::system_error(make_error_code(wire_errc::trailing));
+      }
+      here.resize(bytes / sizeof(element));
+      return reinterpret_cast<std::byte*>(here.data());
+    } else {
+      far = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      far_bytes = bytes;
+      return far.get();
+    }
+  }
+  /// The value that came; the error is what taking it throws.
+  [[nodiscard]] received<T> take(arrival& what) {
+    received<T> result;
+    if (what.error) return result;
+    try {
+      if (what.direct) {
+        result.dead = what.dead;
+        if constexpr (sequence<T>) {
+          result.value.emplace(std::move(here));
+        } else {
+          bytes_view packet({far.get(), far_bytes});
+          result.value.emplace(take_value<T>(packet));
+        }
+      } else {
+        result.dead = what.value->dead;
+        if (what.value->type != 0) result.value.emplace(take_value<T>(*what.value));
+      }
+    } catch (...) {
+      what.error = std::current_exception();
+      result.value.reset();
+    }
+    what.value.reset();
+    return result;
+  }
+  template <class Handler>
+  void finish(Handler&& handler, arrival& what) {
+    received<T> result = take(what);
+    std::forward<Handler>(handler)(std::move(what.error), std::move(result));
+  }
+
+  /// Bytes elsewhere, as a packet.
+  class bytes_view final : public packet {
+   public:
+    explicit bytes_view(std::span<const std::byte> from) : from_(from) {}
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept override { return from_; }
+
+   private:
+    std::span<const std::byte> from_;
+  };
+  std::conditional_t<sequence<T>, T, char> here{};
+  std::unique_ptr<std::byte[]> far;
+  std::size_t far_bytes = 0;
+};
+
+template <class T>
+struct next_body : recv_body<T> {
+  using signature = void(std::exception_ptr, std::optional<T>);
+  using recv_body<T>::recv_body;
+
+  template <class Handler>
+  void finish(Handler&& handler, arrival& what) {
+    received<T> result = this->take(what);
+    if (result.dead) result.value.reset();
+    if (what.error && is_closed(what.error)) what.error = nullptr;
+    std::forward<Handler>(handler)(std::move(what.error), std::move(result.value));
+  }
+  [[nodiscard]] static bool is_closed(const std::exception_ptr& why) noexcept {
+    try {
+      std::rethrow_exception(why);
+    } catch (const std::system_error& problem) {
+      return problem.code() == errc::closed;
+    } catch (...) {
+      return false;
+    }
+  }
+};
+
+template <class E>
+struct into_body : receive_body {
+  using signature = void(std::exception_ptr, received<std::span<E>>);
+  into_body(step_ptr in, const rendezvous_key& key_, std::span<E> to)
+      : receive_body(std::move(in), key_), into(to) {}
+
+  void start(receiver& one, endpoint& where) const {
+    one.type = type_id<std::vector<E>>();
+    one.room = into.size_bytes();
+    begin(one, where);
+  }
+  [[nodiscard]] std::byte* prepare(std::size_t bytes) {
+    check(bytes);
+    got = bytes / sizeof(E);
+    return reinterpret_cast<std::byte*>(into.data());
+  }
+  void check(std::size_t bytes) const {
+    if (bytes % sizeof(E) != 0) throw std::system_error(make_error_code(wire_errc::trailing));
+  }
+  template <class Handler>
+  void finish(Handler&& handler, arrival& what) {
+    received<std::span<E>> result;
+    try {
+      if (what.direct) {
+        result.dead = what.dead;
+        result.value = into.first(got);
+      } else if (!what.error) {
+        result.dead = what.value->dead;
+        if (what.value->type != 0) {
+          const auto bytes = what.value->bytes();
+          check(bytes.size());
+          if (!bytes.empty()) std::memcpy(into.data(), bytes.data(), bytes.size());
+          result.value = into.first(bytes.size() / sizeof(E));
+        }
+      }
+    } catch (...) {
+      what.error = std::current_exception();
+    }
+    what.value.reset();
+    std::forward<Handler>(handler)(std::move(what.error), std::move(result));
+  }
+
+  std::span<E> into;
+  std::size_t got = 0;
+};
+
+struct drain_body {
+  using signature = void(std::exception_ptr);
+  void start(receiver& one, endpoint& where) const {
+    if (!step) throw cohort::error(errc::invalid_argument, "no step");
+    const step_ptr keep = step;
+    where.drain(*keep, one);
+  }
+  void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) const {
+    const step_ptr keep = step;
+    where.stop_draining(*keep, one, why);
+  }
+  [[nodiscard]] static std::byte* prepare(std::size_t) { return nullptr; }
+  template <class Handler>
+  void finish(Handler&& handler, arrival& what) {
+    std::forward<Handler>(handler)(std::move(what.error));
+  }
+  step_ptr step;
+};
+
+struct close_body {
+  using signature = void(std::exception_ptr, std::vector<leaked_value>);
+  void start(receiver& one, endpoint& where) {
+    from = &where;
+    where.wait_closed(one);
+  }
+  static void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) {
+    where.stop_waiting(one, why);
+  }
+  [[nodiscard]] static std::byte* prepare(std::size_t) { return nullptr; }
+  template <class Handler>
+  void finish(Handler&& handler, arrival& what) {
+    std::vector<leaked_value> leaks;
+    if (from != nullptr && !what.error) leaks = from->leaks();
+    std::forward<Handler>(handler)(std::move(what.error), std::move(leaks));
+  }
+  endpoint* from = nullptr;
+};
+
+}  // namespace cohort::meeting

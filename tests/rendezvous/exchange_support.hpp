@@ -1,0 +1,63 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What the tests of whole rendezvous share.
+
+#include <cohort/rendezvous.hpp>
+
+#include <chrono>
+#include <string_view>
+#include <system_error>
+
+#include "support/catch.hpp"
+#include "support/world.hpp"
+
+namespace rendezvous_test {
+
+using cohort::errc;
+using cohort::rendezvous_key;
+using task = asio::awaitable<void>;
+
+inline rendezvous_key key_of(int source, int destination, std::string_view name,
+                             std::uint64_t iteration = 0) {
+  rendezvous_key key;
+  key.source = source;
+  key.destination = destination;
+  key.name = name;
+  key.iteration = iteration;
+  return key;
+}
+
+/// From this rank to itself.
+inline rendezvous_key own(const cohort::communicator& world, std::string_view name) {
+  return key_of(world.rank(), world.rank(), name);
+}
+
+/// Runs `body(world, exchange)` and closes the rendezvous.
+template <class Body>
+void with_rendezvous(Body body, const cohort::rendezvous_options& options = {}) {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    cohort::rendezvous exchange(world, options);
+    co_await body(world, exchange);
+    co_await exchange.close();
+  });
+}
+
+/// Lets the loop run for a while.
+inline task pause(std::chrono::nanoseconds time) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, time);
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+template <class Call>
+std::error_code code_of_call(Call call) {
+  try {
+    call();
+  } catch (const std::system_error& problem) {
+    return problem.code();
+  }
+  return {};
+}
+
+}  // namespace rendezvous_test

@@ -1,0 +1,681 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// The protocol between ranks on an in-process network: every order of messages, abort, cleanup,
+// close, lost peers, and bytes that are no messages.
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "rendezvous/support.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+using namespace rendezvous_test;
+using numbers = std::vector<int>;
+
+meeting::node_options pulled() {
+  meeting::node_options options;
+  options.push_limit = 0;
+  return options;
+}
+
+std::exception_ptr failure(errc code, const char* text = "by the test") {
+  return std::make_exception_ptr(cohort::error(code, text));
+}
+
+template <class Call>
+std::error_code code_of(Call call) {
+  try {
+    call();
+  } catch (const std::system_error& problem) {
+    return problem.code();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a value is pushed, pulled or moved, whichever comes first", "[rendezvous][node]") {
+  for (const bool pushes : {true, false}) {
+    for (const bool receive_first : {true, false}) {
+      for (const int size : {1, 1000, 100000}) {
+        INFO(pushes << receive_first << size);
+        fake_job job(2, pushes ? meeting::node_options() : pulled());
+        const auto key = key_of(0, 1, "value");
+        probe<numbers> one;
+        if (receive_first) {
+          job.receive(1, key, one);
+          job.settle();
+          CHECK(one.waits());
+        }
+        job.send(1, key, numbers(static_cast<std::size_t>(size), 3));
+        job.settle();
+        if (!receive_first) {
+          job.receive(1, key, one);
+          job.settle();
+        }
+        CHECK(one.ends == 1);
+        CHECK(one.take() == numbers(static_cast<std::size_t>(size), 3));
+        CHECK(job.moved == (size == 100000 ? 1 : 0));
+        CHECK(job.step(0, 1).unreceived == 0);
+        CHECK_FALSE(job[1].busy());
+      }
+    }
+  }
+}
+
+TEST_CASE("a pushed third value does not overtake a pulled second one", "[rendezvous][node]") {
+  meeting::node_options options;
+  options.push_limit = 16;
+  fake_job job(2, options);
+  const auto key = key_of(0, 1, "order");
+  job.send(1, key, numbers(1, 0));
+  job.send(1, key, numbers(100, 1));    // pulled
+  job.send(1, key, numbers(1, 2));      // pushed
+  job.send(1, key, numbers(10000, 3));  // moved
+  job.send(1, key, numbers(1, 4));
+  job.settle();
+  std::vector<std::unique_ptr<probe<numbers>>> all;
+  for (int i = 0; i < 5; ++i) {
+    all.push_back(std::make_unique<probe<numbers>>());
+    job.receive(1, key, *all.back());
+  }
+  job.settle();
+  for (int i = 0; i < 5; ++i) {
+    const auto got = all[static_cast<std::size_t>(i)]->take();
+    REQUIRE(got);
+    CHECK(got->front() == i);
+  }
+}
+
+TEST_CASE("pushes stop where the credit ends and go on when it is back", "[rendezvous][node]") {
+  meeting::node_options options;
+  options.credit = 3 * (sizeof(int) + meeting::overhead_of_value);
+  fake_job job(2, options);
+  const auto key = key_of(0, 1, "credit");
+  for (int i = 0; i < 10; ++i) job.send(1, key, i);
+  job.settle();
+  CHECK(job.step(0, 1).out.begin()->second.values.size() == 7);
+  for (int i = 0; i < 10; ++i) {
+    probe<int> one;
+    job.receive(1, key, one);
+    job.settle();
+    CHECK(one.take() == i);
+  }
+  CHECK(job.step(0, 1).unreceived == 0);
+  for (int i = 0; i < 3; ++i) job.send(1, key, i);
+  CHECK(job.step(0, 1).out.begin()->second.values.empty());  // pushed again
+}
+
+TEST_CASE("10000 values of one key arrive in order from another rank", "[rendezvous][node]") {
+  fake_job job(2);
+  const auto key = key_of(0, 1, "many");
+  std::vector<std::unique_ptr<probe<int>>> all;
+  for (int i = 0; i < 10000; ++i) {
+    all.push_back(std::make_unique<probe<int>>());
+    job.receive(1, key, *all.back());
+  }
+  for (int i = 0; i < 10000; ++i) job.send(1, key, i);
+  job.settle();
+  for (int i = 0; i < 10000; ++i) {
+    if (all[static_cast<std::size_t>(i)]->take() != i) FAIL(i);
+  }
+}
+
+TEST_CASE("a cancelled receive leaves its value to the next", "[rendezvous][node]") {
+  for (const bool late : {false, true}) {  // the request has arrived before it is withdrawn
+    fake_job job(2, pulled());
+    const auto key = key_of(0, 1, "cancelled");
+    probe<int> r[4];
+    for (auto& one : r) job.receive(1, key, one);
+    if (late) job.settle();
+    for (const int i : {1, 2}) {
+      CHECK(job[1].cancel(job.step(1, 1), r[i], failure(errc::closed)));
+    }
+    job.send(1, key, 10);
+    job.send(1, key, 11);
+    job.send(1, key, 12);
+    job.settle();
+    CHECK(r[0].take() == 10);
+    CHECK(r[3].take() == 11);
+    CHECK(r[1].code() == errc::closed);
+    probe<int> next;
+    job.receive(1, key, next);
+    job.settle();
+    CHECK(next.take() == 12);
+    CHECK(job.step(0, 1).unreceived == 0);
+    CHECK_FALSE(job[1].busy());
+  }
+}
+
+TEST_CASE("a transfer that was granted is waited for", "[rendezvous][node]") {
+  fake_job job(2);
+  const auto key = key_of(0, 1, "large");
+  probe<numbers> one;
+  job.receive(1, key, one);
+  job.send(1, key, numbers(100000, 1));
+  job.settle();
+  CHECK(one.take() == numbers(100000, 1));
+
+  probe<numbers> aborted;
+  job.receive(1, key, aborted);
+  job.settle();
+  job.send(1, key, numbers(100000, 2));
+  job.flush();
+  auto offer = job.net.deliver();
+  job[1].receive(0, offer->message);
+  CHECK_FALSE(job[1].cancel(job.step(1, 1), aborted, failure(errc::closed)));
+  job[1].abort(job.step(1, 1), failure(errc::stalled));
+  CHECK(aborted.waits());
+  job.settle();
+  CHECK(aborted.code() == errc::stalled);
+  CHECK_FALSE(job[1].busy());
+  CHECK_FALSE(job[0].busy());
+}
+
+TEST_CASE("an offer that nobody takes stays with the source", "[rendezvous][node]") {
+  fake_job job(2);
+  const auto key = key_of(0, 1, "large");
+  probe<numbers> gone;
+  job.receive(1, key, gone);
+  job.send(1, key, numbers(100000, 1));
+  job.net.hold(0, 1);
+  job.settle();
+  CHECK(job[1].cancel(job.step(1, 1), gone, failure(errc::closed)));
+  job.net.release(0, 1);
+  job.settle();
+  CHECK(job.moved == 0);
+  probe<std::string> wrong;
+  job.receive(1, key, wrong);
+  job.settle();
+  CHECK(wrong.code() == errc::type_mismatch);
+  probe<numbers> small;
+  small.room = 100;
+  job.receive(1, key, small);
+  job.settle();
+  CHECK(small.code() == errc::message_too_long);
+  probe<numbers> next;
+  job.receive(1, key, next);
+  job.settle();
+  CHECK(next.take() == numbers(100000, 1));
+}
+
+TEST_CASE("few tags are enough for many transfers", "[rendezvous][node]") {
+  meeting::node_options options;
+  options.tags = 2;
+  fake_job job(3, options);
+  std::vector<std::unique_ptr<probe<numbers>>> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(std::make_unique<probe<numbers>>());
+    job.receive(1, key_of(i % 2 * 2, 1, "t", static_cast<unsigned>(i)), *all.back());
+  }
+  for (int i = 0; i < 20; ++i) {
+    job.send(1, key_of(i % 2 * 2, 1, "t", static_cast<unsigned>(i)), numbers(5000, i));
+  }
+  job.settle();
+  for (int i = 0; i < 20; ++i) {
+    CHECK(all[static_cast<std::size_t>(i)]->take() == numbers(5000, i));
+  }
+  CHECK(job.moved == 20);
+}
+
+TEST_CASE("an abort is the answer to remote requests, and its cause with it",
+          "[rendezvous][node]") {
+  fake_job job(3);
+  probe<int> early, other, local;
+  job.receive(1, key_of(0, 1, "x"), early);
+  job.receive(1, key_of(2, 1, "x"), other);
+  job.receive(1, key_of(0, 0, "x"), local);
+  job.settle();
+  job[0].abort(job.step(0, 1), failure(errc::stalled, "the disk is full"));
+  CHECK(local.code() == errc::stalled);
+  job.settle();
+  CHECK(early.code() == errc::aborted);
+  CHECK_THAT(early.what(), Catch::Matchers::ContainsSubstring("the disk is full"));
+  try {
+    std::rethrow_exception(early.error);
+  } catch (const cohort::step_aborted_error& problem) {
+    CHECK(problem.cause() == errc::stalled);
+    CHECK(problem.ranks() == std::vector<int>{0});
+  }
+  CHECK(other.waits());  // local to the rank
+  probe<int> late;
+  job.receive(1, key_of(0, 1, "y"), late);
+  job.settle();
+  CHECK(late.code() == errc::aborted);
+  CHECK(code_of([&] { job.send(1, key_of(0, 1, "z"), 1); }) == errc::stalled);
+  // The receive that waits for the third rank is ended here: its request is withdrawn.
+  CHECK(job[1].busy());
+  job[1].abort(job.step(1, 1), early.error);
+  CHECK(other.code() == errc::aborted);
+  job.settle();
+  CHECK_FALSE(job[1].busy());
+  // A root cause comes later and wins.
+  job[1].abort(job.step(1, 1), failure(errc::bad_rank));
+  probe<int> last;
+  job.receive(1, key_of(2, 1, "q"), last);
+  CHECK(last.code() == errc::bad_rank);
+}
+
+TEST_CASE("values pushed to a step that has ended give their credit back", "[rendezvous][node]") {
+  meeting::node_options options;
+  options.credit = 2 * (sizeof(int) + meeting::overhead_of_value);
+  fake_job job(2, options);
+  job[1].abort(job.step(1, 1), failure(errc::stalled));
+  for (int i = 0; i < 20; ++i) {
+    job.send(1, key_of(0, 1, "k"), i);
+    job.settle();
+    CHECK(job.step(0, 1).unreceived == 0);
+  }
+}
+
+TEST_CASE("drained says when all has been received", "[rendezvous][node]") {
+  for (const std::size_t limit : {std::size_t{0}, std::size_t{4096}}) {
+    meeting::node_options options;
+    options.push_limit = limit;
+    fake_job job(2, options);
+    const auto key = key_of(0, 1, "d");
+    probe<int> drained;
+    job.send(1, key, 1);
+    job.send(1, key, 2);
+    job[0].drain(job.step(0, 1), drained);
+    job.settle();
+    CHECK(drained.waits());
+    probe<int> a, b;
+    job.receive(1, key, a);
+    job.settle();
+    CHECK(drained.waits());
+    job.receive(1, key, b);
+    job.settle();
+    CHECK(drained.ends == 1);
+    CHECK_FALSE(drained.error);
+    probe<int> at_once;
+    job[0].drain(job.step(0, 1), at_once);
+    CHECK(at_once.ends == 1);
+  }
+}
+
+TEST_CASE("a step that was cleaned up is refused for ever", "[rendezvous][node]") {
+  fake_job job(2, pulled());
+  probe<int> waits, late;
+  job.receive(7, key_of(0, 1, "x"), waits);
+  job.settle();
+  CHECK(job[0].cleanup(7));
+  job.settle();
+  CHECK(waits.code() == errc::step_cleaned);
+  job.receive(7, key_of(0, 1, "y"), late);
+  job.settle();
+  CHECK(late.code() == errc::step_cleaned);
+  CHECK(code_of([&] { job[0].step(7); }) == errc::step_cleaned);
+  CHECK_FALSE(job[0].cleanup(8));  // never seen: the number is used up
+  CHECK(code_of([&] { job[0].step(8); }) == errc::step_cleaned);
+}
+
+TEST_CASE("who drains before it cleans up loses nothing", "[rendezvous][node]") {
+  fake_job job(2, pulled());
+  for (cohort::step_id step = 0; step < 50; ++step) {
+    const auto key = key_of(0, 1, "x");
+    probe<int> drained, got;
+    job.send(step, key, static_cast<int>(step));
+    job[0].drain(job.step(0, step), drained);
+    drained.then = [] {};
+    job.settle();
+    CHECK(drained.waits());
+    job.receive(step, key, got);
+    job.settle();
+    CHECK(drained.ends == 1);
+    job[0].cleanup(step);
+    CHECK(got.take() == static_cast<int>(step));
+    job[1].cleanup(step);
+  }
+  CHECK(job[0].steps().empty());
+  CHECK(job[1].steps().empty());
+}
+
+TEST_CASE("after close requests are refused, values are served, leaks are named",
+          "[rendezvous][node]") {
+  fake_job job(2, pulled());
+  probe<int> never, served;
+  job.send(1, key_of(0, 1, "served"), 5);
+  job.send(1, key_of(0, 1, "leaked"), 6);
+  job.receive(1, key_of(0, 1, "never"), never);
+  job.settle();
+  probe<int> mine;
+  job.receive(1, key_of(1, 0, "mine"), mine);
+  job[0].close();
+  CHECK(mine.code() == errc::closed);
+  CHECK(code_of([&] { job[0].step(2); }) == errc::closed);
+  job.settle();
+  CHECK(never.code() == errc::closed);
+  job.receive(1, key_of(0, 1, "served"), served);
+  job.settle();
+  CHECK(served.take() == 5);
+  job[1].close();
+  job.settle();
+  CHECK_FALSE(job[0].busy());
+  CHECK_FALSE(job[1].busy());
+  const auto leaks = job[0].finish();
+  REQUIRE(leaks.size() == 1);
+  CHECK(leaks[0].key.view().name == "leaked");
+  CHECK(leaks[0].values == 1);
+  CHECK(leaks[0].bytes == sizeof(int));
+}
+
+TEST_CASE("values that arrived and were not received are leaks of the receiver",
+          "[rendezvous][node]") {
+  fake_job job(2);
+  job.send(1, key_of(0, 1, "pushed"), 6);
+  job.settle();
+  job[1].close();
+  job.send(1, key_of(0, 1, "later"), 7);
+  job.settle();
+  const auto leaks = job[1].finish();
+  CHECK(leaks.size() == 2);
+}
+
+TEST_CASE("a lost rank ends the receives from it and no others", "[rendezvous][node]") {
+  fake_job job(3);
+  probe<int> from_lost, from_other, later;
+  job.receive(1, key_of(0, 1, "a"), from_lost);
+  job.receive(1, key_of(2, 1, "a"), from_other);
+  job.settle();
+  probe<int> drained;
+  job.send(1, key_of(1, 0, "to lost"), numbers(10000, 1));
+  job[1].drain(job.step(1, 1), drained);
+  job.net.isolate(0);
+  job[1].lose(0);
+  job[2].lose(0);
+  CHECK(from_lost.code() == errc::peer_lost);
+  CHECK(drained.code() == errc::peer_lost);
+  CHECK(from_other.waits());
+  job.receive(1, key_of(0, 1, "b"), later);
+  CHECK(later.code() == errc::peer_lost);
+  CHECK(code_of([&] { job.send(1, key_of(1, 0, "x"), 1); }) == errc::peer_lost);
+  job.send(1, key_of(2, 1, "a"), 4);
+  job.settle();
+  CHECK(from_other.take() == 4);
+}
+
+TEST_CASE("a key of an earlier process is refused", "[rendezvous][node]") {
+  fake_job job(2);
+  auto key = key_of(0, 1, "x");
+  key.source_incarnation = 5;
+  job[1].know({100, 101});
+  probe<int> old;
+  job.receive(1, key, old);
+  CHECK(old.code() == errc::stale_incarnation);
+  key.source_incarnation = 100;
+  probe<int> now;
+  job.receive(1, key, now);
+  job.send(1, key, 3);
+  job.settle();
+  CHECK(now.take() == 3);
+  // The process behind the rank is another one than the receiver knows.
+  job[1].know({99, 101});
+  probe<int> restarted;
+  job.receive(1, key_of(0, 1, "y"), restarted);
+  job.settle();
+  CHECK(restarted.code() == errc::stale_incarnation);
+  // Before they are known, keys wait to be compared.
+  fake_job early(2);
+  key.source_incarnation = 5;
+  probe<int> waits;
+  early.receive(1, key, waits);
+  CHECK(waits.waits());
+  early[1].know({100, 101});
+  CHECK(waits.code() == errc::stale_incarnation);
+}
+
+TEST_CASE("what is called before the initialisation is done at it", "[rendezvous][node]") {
+  meeting::node_options options;
+  meeting::node one(options);
+  probe<int> local, strange, remote;
+  auto step = one.step(1);
+  one.receive(*step, key_of(0, 0, "local"), local);
+  one.receive(*step, key_of(0, 1, "strange"), strange);
+  one.receive(*step, key_of(1, 0, "remote"), remote);
+  step->deferred.emplace_back(cohort::owned_key(key_of(0, 0, "local")), packet_of(4));
+  step->deferred.emplace_back(cohort::owned_key(key_of(0, 1, "out")), packet_of(5));
+  CHECK(local.waits());
+  one.open(0, 2, 1);
+  CHECK(local.take() == 4);
+  CHECK(strange.code() == errc::not_local);
+  CHECK(remote.waits());
+  std::vector<std::byte> message;
+  CHECK(one.take_message(1, message));
+  CHECK(step->unreceived == 1);
+
+  meeting::node never(options);
+  probe<int> waiting;
+  auto other = never.step(1);
+  never.receive(*other, key_of(0, 0, "x"), waiting);
+  never.close();
+  CHECK(waiting.code() == errc::not_initialised);
+
+  meeting::node wrong(options);
+  auto third = wrong.step(1);
+  third->deferred.emplace_back(cohort::owned_key(key_of(1, 0, "not mine")), packet_of(4));
+  wrong.open(0, 2, 1);
+  CHECK(code_of([&] { std::rethrow_exception(third->local.ended()); }) == errc::not_local);
+}
+
+TEST_CASE("single use reports duplicates on the sending side", "[rendezvous][node]") {
+  meeting::node_options options;
+  options.single_use = true;
+  fake_job job(2, options);
+  job.send(1, key_of(0, 1, "x"), 1);
+  CHECK(code_of([&] { job.send(1, key_of(0, 1, "x"), 2); }) == errc::duplicate_key);
+  probe<int> one, two;
+  job.receive(1, key_of(0, 1, "x"), one);
+  job.settle();
+  CHECK(one.take() == 1);
+  job.receive(1, key_of(0, 1, "x"), two);
+  CHECK(two.code() == errc::duplicate_key);
+}
+
+TEST_CASE("requests that arrive twice are answered once", "[rendezvous][node]") {
+  cohort::testing::network_options network;
+  network.duplicate = 0.3;
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    network.seed = seed;
+    fake_job job(2, pulled(), network);
+    std::vector<std::unique_ptr<probe<int>>> all;
+    for (int i = 0; i < 10; ++i) {
+      all.push_back(std::make_unique<probe<int>>());
+      job.receive(1, key_of(0, 1, "x"), *all.back());
+      job.send(1, key_of(0, 1, "x"), i);
+      if (i % 3 == 0) job.one();
+    }
+    job.settle();
+    for (int i = 0; i < 10; ++i) {
+      REQUIRE(all[static_cast<std::size_t>(i)]->ends == 1);
+      REQUIRE(all[static_cast<std::size_t>(i)]->take() == i);
+    }
+  }
+}
+
+// A model beside the job: every key is a queue, and every receive gets the values in order.
+TEST_CASE("random programs on random schedules lose nothing", "[rendezvous][node]") {
+  for (unsigned seed = 1; seed <= 1500; ++seed) {
+    std::mt19937 random(seed);
+    meeting::node_options options;
+    options.push_limit = std::vector<std::size_t>{0, 8, 4096}[random() % 3];
+    options.credit = std::vector<std::uint64_t>{0, 200, 1U << 20U}[random() % 3];
+    options.inline_limit = std::vector<std::size_t>{16, 8192}[random() % 2];
+    options.tags = 1 + static_cast<int>(random() % 3);
+    cohort::testing::network_options network;
+    network.seed = seed;
+    network.max_delay = random() % 5;
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    fake_job job(ranks, options, network);
+    struct traffic {
+      int sent = 0;
+      std::vector<std::unique_ptr<probe<numbers>>> receives;
+      std::vector<bool> cancelled;
+    };
+    std::map<std::pair<int, int>, traffic> all;  // (source, destination) → one key each
+    const auto act = [&] {
+      const int from = static_cast<int>(random()) & 0x7fff;
+      const int source = from % ranks;
+      const int destination = static_cast<int>(random() % static_cast<unsigned>(ranks));
+      traffic& one = all[{source, destination}];
+      const auto key = key_of(source, destination, "k");
+      switch (random() % 5) {
+        case 0:
+        case 1:
+          job.send(1, key, numbers(1 + random() % 12, one.sent++));
+          break;
+        case 2:
+        case 3:
+          one.receives.push_back(std::make_unique<probe<numbers>>());
+          one.cancelled.push_back(false);
+          job.receive(1, key, *one.receives.back());
+          break;
+        default:
+          if (!one.receives.empty()) {
+            const std::size_t which = random() % one.receives.size();
+            if (one.receives[which]->waits() &&
+                job[destination].cancel(job.step(destination, 1), *one.receives[which],
+                                        failure(errc::closed))) {
+              one.cancelled[which] = true;
+            }
+          }
+      }
+    };
+    for (int i = 0; i < 60; ++i) {
+      act();
+      for (unsigned n = random() % 4; n != 0; --n) job.one();
+    }
+    // Whatever is missing on either side comes now.
+    for (auto& [ends, one] : all) {
+      const auto key = key_of(ends.first, ends.second, "k");
+      int live = 0;
+      for (const bool cancelled : one.cancelled) live += cancelled ? 0 : 1;
+      for (; one.sent < live; ++one.sent) job.send(1, key, numbers(3, one.sent));
+      for (; live < one.sent; ++live) {
+        one.receives.push_back(std::make_unique<probe<numbers>>());
+        one.cancelled.push_back(false);
+        job.receive(1, key, *one.receives.back());
+      }
+    }
+    job.settle();
+    INFO("seed " << seed);
+    for (auto& [ends, one] : all) {
+      int next = 0;
+      for (std::size_t i = 0; i < one.receives.size(); ++i) {
+        REQUIRE(one.receives[i]->ends == 1);
+        if (one.cancelled[i]) continue;
+        const auto got = one.receives[i]->take();
+        REQUIRE(got);
+        REQUIRE(got->front() == next++);
+      }
+      REQUIRE(next == one.sent);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      REQUIRE(job.step(rank, 1).unreceived == 0);
+      REQUIRE_FALSE(job[rank].busy());
+      REQUIRE(meeting::node::leaks_of(job.step(rank, 1)).empty());
+    }
+  }
+}
+
+TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
+  for (unsigned seed = 1; seed <= 1500; ++seed) {
+    std::mt19937 random(seed);
+    meeting::node_options options;
+    options.push_limit = random() % 2 == 0 ? 0 : 4096;
+    options.inline_limit = random() % 2 == 0 ? 16 : 8192;
+    cohort::testing::network_options network;
+    network.seed = seed;
+    constexpr int ranks = 3;
+    fake_job job(ranks, options, network);
+    std::vector<std::unique_ptr<probe<numbers>>> all;
+    std::vector<bool> closed(ranks);
+    for (int i = 0; i < 80; ++i) {
+      const int here = static_cast<int>(random() % ranks);
+      const int there = static_cast<int>(random() % ranks);
+      const cohort::step_id step = static_cast<int>(random() % 3);
+      const auto unless_over = [](auto call) {
+        try {
+          call();
+        } catch (const std::system_error&) {
+        }
+      };
+      switch (random() % 12) {
+        case 0:
+          unless_over([&] { job[here].abort(job.step(here, step), failure(errc::stalled)); });
+          break;
+        case 1:
+          if (random() % 3 == 0) job[here].cleanup(step);
+          break;
+        case 2:
+          if (i > 60) {
+            job[here].close();
+            closed[static_cast<std::size_t>(here)] = true;
+          }
+          break;
+        case 3:
+        case 4:
+        case 5:
+        case 6:
+          unless_over(
+              [&] { job.send(step, key_of(here, there, "k"), numbers(1 + random() % 9, i)); });
+          break;
+        default:
+          unless_over([&] {
+            auto& at = job.step(there, step);
+            all.push_back(std::make_unique<probe<numbers>>());
+            job[there].receive(at, key_of(here, there, "k"), *all.back());
+          });
+      }
+      for (unsigned n = random() % 3; n != 0; --n) job.one();
+    }
+    for (int rank = 0; rank < ranks; ++rank) job[rank].close();
+    job.settle();
+    INFO("seed " << seed);
+    for (const auto& one : all) REQUIRE(one->ends == 1);
+    for (int rank = 0; rank < ranks; ++rank) {
+      REQUIRE_FALSE(job[rank].busy());
+      static_cast<void>(job[rank].finish());
+    }
+  }
+}
+
+TEST_CASE("bytes that are no message are refused and break nothing", "[rendezvous][node]") {
+  std::mt19937 random(17);
+  int refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    fake_job job(2);
+    probe<numbers> waits;
+    job.receive(1, key_of(0, 1, "x"), waits);
+    job.send(1, key_of(1, 0, "y"), numbers(10000, 1));
+    std::vector<std::byte> message;
+    job[1].take_message(0, message);
+    for (unsigned n = 1 + random() % 4; n != 0; --n) {
+      switch (random() % 3) {
+        case 0:
+          message[random() % message.size()] = static_cast<std::byte>(random());
+          break;
+        case 1:
+          message.resize(1 + random() % message.size());
+          break;
+        default:
+          message.push_back(static_cast<std::byte>(random()));
+      }
+    }
+    for (const int to : {0, 1}) {
+      try {
+        job[to].receive(1 - to, message);
+      } catch (const std::system_error& problem) {
+        CHECK(problem.code().category() == cohort::wire_category());
+        ++refused;
+      }
+    }
+    job[1].break_down(failure(errc::peer_lost));
+  }
+  CHECK(refused > 1000);
+}
