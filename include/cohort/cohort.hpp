@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// The umbrella: everything that needs no GPU, but shm: that adds half a second to a file.
+/// The umbrella: everything that needs no GPU, but shm and rendezvous: each adds half a second to a
+/// file that may not want it.
 
 #include <cohort/collectives.hpp>
 #include <cohort/comm.hpp>
