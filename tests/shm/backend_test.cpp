@@ -383,6 +383,9 @@ TEST_CASE("options out of range and options that differ are named", "[shm]") {
     } else {
       CHECK(text.find("rank " + std::to_string(world.rank()) + ": shm::backend_options::chunk=" +
                       std::to_string(chunk)) != std::string::npos);
+      // Out of range on one rank only: nobody is left waiting.
+      text = co_await text_of({.chunk = world.rank() == 0 ? std::size_t{4096} : std::size_t{1000}});
+      CHECK(text.find("is not the same on all ranks") != std::string::npos);
     }
   });
 }

@@ -6,10 +6,13 @@
 #include <cohort/shm.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <numeric>
 #include <random>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +24,24 @@ namespace {
 
 using cohort::as_future;
 namespace op = cohort::op;
+
+/// Shared memory that refuses this rank's broadcasts when it is told to.
+struct refusing {
+  cohort::shm::backend by;
+  const bool* refuses;
+  [[nodiscard]] bool takes(const cohort::comm::collective_call& call) const noexcept {
+    return by.takes(call);
+  }
+  void start(const cohort::comm::collective_call& call,
+             cohort::comm::backend_completion done) const {
+    if (*refuses && call.kind == cohort::comm::collective::broadcast) {
+      return done(std::make_error_code(std::errc::not_enough_memory));
+    }
+    by.start(call, done);
+  }
+  [[nodiscard]] bool stages() const noexcept { return by.stages(); }
+  bool forget(const cohort::comm::request_operation& op) const noexcept { return by.forget(op); }
+};
 
 }  // namespace
 
@@ -100,6 +121,78 @@ TEST_CASE("process sets and persistent groups beside shared memory", "[shm][coor
     }
     co_await std::move(everywhere);
     CHECK(value.back() == world.size());
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("after a fault shared memory leaves the callers' memory alone", "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;  // the others must be able to start without the last rank
+    for (const bool packed : {true, false}) {
+      bool refuses = false;
+      cohort::coordinator_options options;
+      options.fusion_threshold = packed ? 1 << 20 : 4096;
+      options.fusion_buffer = 4 << 20;
+      options.piece = 4 << 20;
+      options.bytes_in_flight = 64 << 20;
+      const auto by = co_await cohort::shm::make_backend(world, {.chunk = 1024, .whole_up_to = 0});
+      cohort::coordinator coord(world, refusing{by, &refuses}, options);
+      co_await coord.barrier();
+      refuses = world.rank() == world.size() - 1;
+      std::vector<int> a(100000, 1);
+      std::vector<int> b(100000, 2);
+      std::vector<int> d(10, world.rank());
+      std::vector<cohort::future<void>> all;
+      all.push_back(coord.all_reduce("a", a, op::sum, as_future));
+      all.push_back(coord.all_reduce("b", b, op::sum, as_future));
+      all.push_back(coord.broadcast("d", d, 0, as_future));
+      if (world.rank() == 1) {  // starts its part, and is away when the others end
+        for (;;) {
+          const auto pending = coord.pending();
+          if (pending.empty() || pending[0].started) break;
+          co_await cohort_test::pause(std::chrono::microseconds(5));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      }
+      int failed = 0;
+      for (auto& each : all) {
+        try {
+          co_await std::move(each);
+        } catch (const cohort::data_error&) {
+          ++failed;
+        }
+      }
+      CHECK(failed > 0);
+      // The buffers are this function's again.
+      std::fill(a.begin(), a.end(), -77);
+      std::fill(b.begin(), b.end(), -77);
+      co_await cohort_test::pause(std::chrono::milliseconds(700));
+      CHECK(std::count(a.begin(), a.end(), -77) == 100000);
+      CHECK(std::count(b.begin(), b.end(), -77) == 100000);
+      co_await coord.shutdown();
+      co_await cohort_test::meet(world);
+    }
+  });
+}
+
+TEST_CASE("a named operation in shared memory ends also where nothing is delivered",
+          "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    const auto by = co_await cohort::shm::make_backend(world, {.chunk = 1024, .whole_up_to = 0});
+    cohort::coordinator coord(world, by);
+    co_await coord.barrier();
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int> value(500000, 1);  // in pieces, each in many chunks
+      {
+        auto dropped = coord.all_reduce("value", value, op::sum, as_future);
+        for (;;) {
+          const auto pending = coord.pending();
+          if (pending.empty() || pending[0].started) break;
+          co_await cohort_test::pause(std::chrono::microseconds(20));
+        }
+      }  // waits in place
+      CHECK(std::count(value.begin(), value.end(), world.size()) == 500000);
+    }
     co_await coord.shutdown();
   });
 }

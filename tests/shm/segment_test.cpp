@@ -120,10 +120,12 @@ TEST_CASE("threads as ranks: nobody reads what another still writes", "[shm]") {
       call done;
       own.push({sums ? collective::all_reduce : collective::broadcast, MPI_IN_PLACE, data.data(),
                 count, MPI_INT, sums ? MPI_SUM : MPI_OP_NULL, static_cast<int>(root)},
-               cohort::comm::backend_completion(engine, done));
+               sizeof(int), cohort::comm::backend_completion(engine, done));
+      std::vector<cohort::shm::detail::ended_call> ended;
       while (own.pending() != 0) {
-        if (own.advance() == 0) std::this_thread::yield();
+        if (own.advance(ended) == 0) std::this_thread::yield();
       }
+      for (const auto& each : ended) each.done(each.error);
       io.poll();
       io.restart();
       const auto n = static_cast<int>(ranks);

@@ -67,6 +67,10 @@ class backend_completion {
       : engine_(&engine), op_(&op) {}
 
   void operator()(std::error_code error) const;
+  /// The same from inside a look of the engine, without locks of the backend: an operation of
+  /// several parts then goes on at once, also where nothing is delivered.
+  void in_look(std::error_code error) const;
+  [[nodiscard]] bool is_of(const request_operation& op) const noexcept { return op_ == &op; }
 
  private:
   progress::engine* engine_;
@@ -94,6 +98,10 @@ class any_backend {
   [[nodiscard]] virtual bool takes(const collective_call& call) noexcept = 0;
   virtual void start(const collective_call& call, backend_completion done) = 0;
   [[nodiscard]] virtual bool stages() const noexcept { return false; }
+  /// The operation has been given up: touch its memory no more, and never complete it. False if it
+  /// has been completed, or if the backend cannot (it needs `bool forget(const
+  /// request_operation&)`).
+  virtual bool forget(const request_operation&) noexcept { return false; }
 };
 
 template <collective_backend Backend>
@@ -107,6 +115,13 @@ class backend_holder final : public any_backend {
   [[nodiscard]] bool stages() const noexcept override {
     if constexpr (requires { backend_.stages(); }) {
       return backend_.stages();
+    } else {
+      return false;
+    }
+  }
+  bool forget(const request_operation& op) noexcept override {
+    if constexpr (requires { backend_.forget(op); }) {
+      return backend_.forget(op);
     } else {
       return false;
     }

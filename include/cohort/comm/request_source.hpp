@@ -81,6 +81,7 @@ class request_operation : public progress::operation {
  private:
   friend class request_source;
   friend class cross_rank_check;
+  friend class backend_completion;
   static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
 
   // An error_code in two parts: its default constructor is a call into the standard library.

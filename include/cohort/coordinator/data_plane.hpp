@@ -302,6 +302,7 @@ class basic_data_plane {
   protocol::steady_fifo<execution*> waiting_;
   std::vector<std::unique_ptr<execution>> all_;
   std::vector<execution*> free_;
+  std::vector<lane*> with_backend_;
   std::vector<lane*> given_up_;
   std::size_t under_way_ = 0;
   std::size_t bytes_under_way_ = 0;

@@ -72,16 +72,15 @@ class engine : public asio::execution_context::service {
     return oversubscribed_.load(std::memory_order_relaxed);
   }
 
-  /// Adds a source, which must outlive the context's last handler. Call it from a source's own
-  /// constructor or before the loop runs.
+  /// Adds a source, which must outlive the context's last handler.
   template <poll_source Source>
   void attach(Source& source) {
-    sources_.emplace_back(source);
+    sources_.add(source_ref(source));
   }
   /// The source goes. What was handed in since the context ended goes first: it may use the source.
   void detach(const void* source) {
     if (stopped()) destroy_ready();
-    std::erase_if(sources_, [source](const source_ref& ref) { return ref.is(source); });
+    sources_.remove(source);
   }
   void set_wake_up(wake_up* bell) noexcept { wake_up_ = bell; }
 
@@ -169,7 +168,7 @@ class engine : public asio::execution_context::service {
   asio::io_context& io_;
   std::unique_ptr<detail::event_loop> loop_;
   engine_options options_ = engine_options::from_environment();
-  std::vector<source_ref> sources_;
+  source_list sources_;
   wake_up* wake_up_ = nullptr;
 
   // Touched by the lap only.

@@ -6,10 +6,15 @@
 
 #include <cohort/progress/operation.hpp>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <stdexcept>
 #include <string>
 
 namespace cohort::progress {
@@ -46,6 +51,7 @@ enum class park_result : std::uint8_t {
 /// - `bool only_announced()`: whether all that is pending waits for control messages, so that the
 ///   source can be parked all the same.
 /// - `void leave()`: cancel what can be cancelled, because the engine ends.
+/// - `void end()`: waiting has not helped: end what nothing outside the program works on.
 /// - `void abandon()`: what is still pending now will never be looked at again.
 /// - `void describe(std::string&)`: append one line for each pending operation.
 /// - `void tick(time_point now)`: called now and then while something is pending.
@@ -58,6 +64,7 @@ concept parking_source = requires(Source& source, ready_queue& ready) {
 /// A borrowed source behind a table of functions, so that sources need no base class.
 class source_ref {
  public:
+  source_ref() noexcept = default;  // of nothing
   template <poll_source Source>
   explicit source_ref(Source& source) noexcept : self_(&source), table_(&table_of<Source>) {}
 
@@ -70,6 +77,7 @@ class source_ref {
   [[nodiscard]] bool only_announced() const { return table_->only_announced(self_); }
   void unpark() const { table_->unpark(self_); }
   void leave() const { table_->leave(self_); }
+  void end() const { table_->end(self_); }
   void abandon() const { table_->abandon(self_); }
   void tick(std::chrono::steady_clock::time_point now) const { table_->tick(self_, now); }
   void describe(std::string& text) const { table_->describe(self_, text); }
@@ -86,6 +94,7 @@ class source_ref {
     bool (*only_announced)(void*);
     void (*unpark)(void*);
     void (*leave)(void*);
+    void (*end)(void*);
     void (*abandon)(void*);
     void (*describe)(void*, std::string&);
     void (*tick)(void*, std::chrono::steady_clock::time_point);
@@ -120,6 +129,9 @@ class source_ref {
         if constexpr (requires(Source & s) { s.leave(); }) as<Source>(self).leave();
       },
       [](void* self) {
+        if constexpr (requires(Source & s) { s.end(); }) as<Source>(self).end();
+      },
+      [](void* self) {
         if constexpr (requires(Source & s) { s.abandon(); }) as<Source>(self).abandon();
       },
       [](void* self, std::string& text) {
@@ -130,8 +142,41 @@ class source_ref {
       },
   };
 
-  void* self_;
-  const table* table_;
+  void* self_ = nullptr;
+  const table* table_ = nullptr;
+};
+
+/// The sources of an engine. It only grows while the engine lives, and what is in it stays where it
+/// is, so a lap can go through it while another thread adds a source.
+class source_list {
+ public:
+  static constexpr std::size_t most = 16;
+
+  /// Throws std::length_error when it is full.
+  void add(const source_ref& one) {
+    const std::lock_guard hold(adding_);
+    const std::size_t size = size_.load(std::memory_order_relaxed);
+    if (size == most) throw std::length_error("an engine has at most 16 sources");
+    all_[size] = one;
+    size_.store(size + 1, std::memory_order_release);
+  }
+  /// At the end, when no lap runs.
+  void remove(const void* source) {
+    const std::lock_guard hold(adding_);
+    const auto end = all_.begin() + static_cast<std::ptrdiff_t>(size_.load());
+    const auto kept =
+        std::remove_if(all_.begin(), end, [&](const source_ref& ref) { return ref.is(source); });
+    size_.store(static_cast<std::size_t>(kept - all_.begin()));
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return size_.load(std::memory_order_acquire); }
+  [[nodiscard]] const source_ref* begin() const noexcept { return all_.data(); }
+  [[nodiscard]] const source_ref* end() const noexcept { return all_.data() + size(); }
+  [[nodiscard]] const source_ref& operator[](std::size_t i) const noexcept { return all_[i]; }
+
+ private:
+  std::array<source_ref, most> all_;
+  std::atomic<std::size_t> size_{0};
+  std::mutex adding_;
 };
 
 }  // namespace cohort::progress

@@ -44,9 +44,11 @@ class plane;
 ///
 /// It takes all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all
 /// and barrier, of any number of elements whose type is one block of bytes, with every operation of
-/// MPI. Results of reductions are those of `((r0 op r1) op r2) …` for arithmetic types and sum,
-/// product, minimum, maximum, the same on every rank and in every run; operations that go through
-/// MPI_Reduce_local associate from the right.
+/// MPI. Results of reductions are the same on every rank and in every run: for float, double and
+/// integers of 8 to 64 bits, and sum, product, minimum and maximum, those of
+/// `((r0 op r1) op r2) …`; all else goes through MPI_Reduce_local and associates from the right.
+/// Communicators with `checks::cross_rank` leave everything to MPI. What a backend works on cannot
+/// be cancelled, and `COHORT_STALL_WARNING` does not see it; reports do.
 ///
 /// A handle, cheap to copy. Give each to one communicator or one coordinator: two that share one
 /// would have to agree on an order. Calls on an idle segment cost no system call.
@@ -66,6 +68,7 @@ class backend {
 
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
   void start(const comm::collective_call& call, comm::backend_completion done) const;
+  bool forget(const comm::request_operation& op) const noexcept;
   /// Packs go straight into the segment.
   [[nodiscard]] bool stages() const noexcept { return active(); }
 
@@ -76,11 +79,10 @@ class backend {
 
 /// A backend over the ranks of `world`. *Collective over* `world`. Where they are on several nodes
 /// or cannot map each other's memory, all ranks get one that takes nothing, and rank 0 logs why:
-/// `co_await world.split_node()` is a communicator for which it works. Throws
-/// error(invalid_argument) naming the option that is out of range, error(cross_rank_mismatch) where
-/// options differ. Cost: two small collectives, and `orders * 4 * chunk` bytes per rank.
-/// \code
-/// world.set_backend(co_await cohort::shm::make_backend(world));
+/// `co_await world.split_node()` is a communicator for which it works. Throws on all ranks:
+/// error(cross_rank_mismatch) where options differ, error(invalid_argument) naming the option that
+/// is out of range. Cannot be cancelled. Cost: two small collectives, and `orders * 4 * chunk`
+/// bytes per rank. \code world.set_backend(co_await cohort::shm::make_backend(world));
 /// cohort::coordinator coord(world, co_await cohort::shm::make_backend(world));
 /// \endcode
 template <std::same_as<communicator> Communicator>

@@ -18,6 +18,15 @@ inline void backend_completion::operator()(std::error_code error) const {
   engine_->complete(op_);
 }
 
+inline void backend_completion::in_look(std::error_code error) const {
+  op_->fail(error);
+  if (op_->waits_for_turn_ && op_->advance_ != nullptr && op_->advance_(op_) &&
+      (op_->parts_ != 0 || op_->waits_for_turn_)) {
+    return;
+  }
+  engine_->complete(op_);
+}
+
 inline void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
                                      const communicator_options& options_) {
   data = std::move(data_);

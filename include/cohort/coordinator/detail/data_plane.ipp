@@ -15,7 +15,9 @@ namespace cohort::coordination {
 template <class Any>
 bool basic_lane<Any>::advanced(request_operation* base) {
   auto* self = static_cast<lane*>(base);
-  return self->owner_ != nullptr && self->owner_->step(*self);
+  if (self->owner_ == nullptr) return false;
+  const comm::request_source::guard hold(self->owner_->plane_.state_->source);
+  return self->owner_->step(*self);
 }
 
 // A backend's completion arrives here; those of MPI have ended the lane before.
@@ -25,6 +27,8 @@ void basic_lane<Any>::run(operation* base, action what) {
   if (self->owner_ != nullptr && what != action::destroy) {
     const comm::request_source::guard hold(self->owner_->plane_.state_->source);
     if (self->owner_->step(*self)) return;
+  } else if (self->owner_ != nullptr) {
+    std::erase(self->owner_->plane_.with_backend_, self);
   }
   delete self;
 }
@@ -209,8 +213,11 @@ bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what,
   if (plane_.backend_ == nullptr) return false;
   what.order = where == plane_.shared_ ? 0 : 1 + slot_;
   if (!plane_.backend_->takes(what)) return false;
+  auto& lanes = plane_.with_backend_;
+  if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
   plane_.backend_->start(what, comm::backend_completion(plane_.state_->engine, on));
   on.waits_for_turn_ = true;  // without a request, and not at its end
+  lanes.push_back(&on);
   return true;
 }
 
@@ -724,8 +731,9 @@ void basic_execution<Any>::broke(std::error_code why) noexcept {
 // on memory of callers.
 template <class Any>
 bool basic_execution<Any>::step(lane& on) {
-  if (given_up_) return false;
+  if (on.waits_for_turn_) std::erase(plane_.with_backend_, &on);
   on.waits_for_turn_ = false;
+  if (given_up_) return false;
   if (on.failed()) broke(on.error());
   try {
     if (!failed_ && !is_join) {
@@ -885,6 +893,12 @@ void basic_data_plane<Any>::give_up(bool all, Visit visit) {
     const execution* owner = static_cast<const lane&>(op).owner_;
     return owner != nullptr && &owner->plane_ == this && owner->given_up_;
   };
+  // A backend that can forget a call touches its memory no more; the lane is nobody's then.
+  std::erase_if(with_backend_, [&](lane* each) {
+    if (!is_given_up(*each) || !backend_->forget(*each)) return false;
+    delete each;
+    return true;
+  });
   state_->source.leave_to_mpi(&lane::advanced, [&](comm::request_operation& op) {
     if (!is_given_up(op)) return false;
     try {

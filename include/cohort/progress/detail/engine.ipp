@@ -86,7 +86,11 @@ inline std::chrono::nanoseconds engine::drain_bound() const noexcept {
 
 inline bool engine::leave(std::chrono::nanoseconds bound) {
   for (const source_ref& source : sources_) source.leave();
-  const bool all = drive_until([this] { return pending() == 0; }, bound);
+  bool all = drive_until([this] { return pending() == 0; }, bound);
+  if (!all) {
+    for (const source_ref& source : sources_) source.end();
+    all = pending() == 0;
+  }
   if (!all) {
     std::string text;
     describe(text);
@@ -121,8 +125,9 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
   std::size_t begun = 0;
   std::size_t found = 0;
   unsigned done = 0;
-  if (sources_.size() == 1) [[likely]] {
-    const source_ref source = sources_.front();
+  const std::size_t sources = sources_.size();  // more may come meanwhile
+  if (sources == 1) [[likely]] {
+    const source_ref source = sources_[0];
     if (!source.begin_lap(ready)) return ready.empty() ? 0 : 1;
     for (; done < looks && found == 0; ++done) found = source.test(ready);
     source.end_lap();
@@ -130,7 +135,7 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
     completions_.add(found);
     return found;
   }
-  while (begun < sources_.size()) {
+  while (begun < sources) {
     if (!sources_[begun].begin_lap(ready)) [[unlikely]] {
       while (begun > 0) sources_[--begun].end_lap();
       return look_at_each(ready);
@@ -138,7 +143,7 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
     ++begun;
   }
   for (; done < looks && found == 0; ++done) {
-    for (const source_ref& source : sources_) found += source.test(ready);
+    for (std::size_t i = 0; i < sources; ++i) found += sources_[i].test(ready);
   }
   while (begun > 0) sources_[--begun].end_lap();
   tests_.add(done);

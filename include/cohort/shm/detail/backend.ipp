@@ -27,8 +27,9 @@ namespace detail {
 struct plane_list {
   std::mutex mutex;  // guards the planes too
   std::vector<plane*> all;
+  std::vector<ended_call> ended;  // room for all that is pending
   std::atomic<std::size_t> pending{0};
-  std::atomic<std::size_t> bytes{0};  // an upper bound of what is under way
+  std::atomic<std::size_t> bytes{0};  // started since nothing was pending
 };
 
 /// What the engine polls: all planes of its context.
@@ -59,7 +60,7 @@ class source : public asio::execution_context::service {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return planes_->bytes.load(std::memory_order_relaxed);
   }
-  void abandon();
+  void end();
   void describe(std::string& text) const;
 
  private:
@@ -86,38 +87,60 @@ class plane {
   plane(const plane&) = delete;
   plane& operator=(const plane&) = delete;
   ~plane() {
-    const std::lock_guard hold(planes_->mutex);
-    std::erase(planes_->all, this);
-    for (const channel& each : channels_) planes_->pending -= each.pending();
+    std::vector<ended_call> ended;
+    {
+      const std::lock_guard hold(planes_->mutex);
+      std::erase(planes_->all, this);
+      fail(make_error_code(errc::closed), ended);
+    }
+    for (const ended_call& each : ended) each.done(each.error);
   }
 
   void start(const comm::collective_call& call, comm::backend_completion done) {
+    progress::engine& engine = engine_;              // this may be gone once the list is unlocked
+    const std::size_t size = block_size(call.type);  // takes MPI's lock, which comes first
     try {
       const std::lock_guard hold(planes_->mutex);
-      channels_[call.order].push(call, done);
-      planes_->pending.fetch_add(1, std::memory_order_relaxed);
-      planes_->bytes.store(call.count * block_size(call.type), std::memory_order_relaxed);
+      if (broken_) return done(broken_);
+      try {
+        const std::size_t pending = planes_->pending.load(std::memory_order_relaxed);
+        if (planes_->ended.capacity() <= pending) planes_->ended.reserve(2 * pending + 8);
+        channels_[call.order].push(call, size, done);
+      } catch (...) {
+        // The calls of the other ranks are one ahead from now on.
+        broken_ = std::make_error_code(std::errc::not_enough_memory);
+        return done(broken_);
+      }
+      if (planes_->pending.fetch_add(1, std::memory_order_relaxed) == 0) planes_->bytes = 0;
+      planes_->bytes.fetch_add(call.count * size, std::memory_order_relaxed);
     } catch (...) {
       return done(std::make_error_code(std::errc::not_enough_memory));
     }
-    engine_.started();
+    engine.started();
+  }
+  bool forget(const comm::request_operation& op) noexcept {
+    const std::lock_guard hold(planes_->mutex);
+    for (channel& each : channels_) {
+      if (!each.forget(op)) continue;
+      planes_->pending.fetch_sub(1, std::memory_order_relaxed);
+      return true;
+    }
+    return false;
   }
 
-  /// What has been done: steps, and calls ended.
-  struct work {
+  // With the list locked.
+  unsigned advance(std::vector<ended_call>& ended) {
     unsigned steps = 0;
-    std::size_t ended = 0;
-  };
-  void advance(work& done) {
-    for (channel& each : channels_) {
-      const std::size_t before = each.ended();
-      done.steps += each.advance();
-      done.ended += each.ended() - before;
-    }
+    for (channel& each : channels_) steps += each.advance(ended);
+    return steps;
   }
-  void fail(std::error_code why) {
-    for (channel& each : channels_) each.fail(why);
+  void fail(std::error_code why, std::vector<ended_call>& ended) {
+    const std::size_t before = ended.size();
+    for (channel& each : channels_) each.fail(why, ended);
+    planes_->pending.fetch_sub(ended.size() - before, std::memory_order_relaxed);
+    broken_ = why;
   }
+  void seal() noexcept { memory_.seal(); }
   void describe(std::string& text) const {
     for (const channel& each : channels_) each.describe(text);
   }
@@ -129,29 +152,42 @@ class plane {
   progress::engine& engine_;
   segment memory_;
   std::vector<channel> channels_;
+  std::error_code broken_;
 };
 
 inline std::size_t source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
-  plane::work done;
+  unsigned steps = 0;
+  std::vector<ended_call> ended;
   {
     const std::lock_guard hold(planes_->mutex);
-    for (plane* each : planes_->all) each->advance(done);
-    planes_->pending.fetch_sub(done.ended, std::memory_order_relaxed);
+    ended.swap(planes_->ended);
+    for (plane* each : planes_->all) steps += each->advance(ended);
+    planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
+    if (ended.empty()) ended.swap(planes_->ended);
   }
-  if (done.steps != 0) {
+  if (steps != 0) {
     engine_.started();  // the wait begins anew
   } else if (engine_.oversubscribed()) {
     std::this_thread::yield();  // who is waited for may need this core
   }
-  return done.ended;
+  const std::size_t found = ended.size();
+  if (found == 0) return 0;
+  for (const ended_call& each : ended) each.done.in_look(each.error);
+  ended.clear();
+  const std::lock_guard hold(planes_->mutex);
+  if (planes_->ended.capacity() < ended.capacity()) ended.swap(planes_->ended);
+  return found;
 }
 
 // Only this process writes to the buffers of its calls, so they can end.
-inline void source::abandon() {
-  const std::lock_guard hold(planes_->mutex);
-  for (plane* each : planes_->all) each->fail(make_error_code(errc::engine_stopped));
-  planes_->pending.store(0, std::memory_order_relaxed);
+inline void source::end() {
+  std::vector<ended_call> ended;
+  {
+    const std::lock_guard hold(planes_->mutex);
+    for (plane* each : planes_->all) each->fail(make_error_code(errc::engine_stopped), ended);
+  }
+  for (const ended_call& each : ended) each.done(each.error);
 }
 
 inline void source::describe(std::string& text) const {
@@ -159,15 +195,17 @@ inline void source::describe(std::string& text) const {
   for (const plane* each : planes_->all) each->describe(text);
 }
 
-inline void check(const backend_options& options) {
+/// What is wrong with the options; nothing if all is right.
+inline std::string complaint(const backend_options& options) {
   const auto bad = [](const char* field, std::size_t value, const char* range) {
-    throw error(errc::invalid_argument, std::string("shm::backend_options::") + field + "=" +
-                                            std::to_string(value) + ": " + range);
+    return std::string("shm::backend_options::") + field + "=" + std::to_string(value) + ": " +
+           range;
   };
   if (options.chunk < 1024 || options.chunk > (std::size_t{64} << 20U) || options.chunk % 64 != 0) {
-    bad("chunk", options.chunk, "a multiple of 64 from 1 KiB to 64 MiB");
+    return bad("chunk", options.chunk, "a multiple of 64 from 1 KiB to 64 MiB");
   }
-  if (options.orders == 0 || options.orders > 64) bad("orders", options.orders, "1 to 64");
+  if (options.orders == 0 || options.orders > 64) return bad("orders", options.orders, "1 to 64");
+  return {};
 }
 
 }  // namespace detail
@@ -181,24 +219,36 @@ inline bool backend::takes(const comm::collective_call& call) const noexcept {
          plane_->channels()[call.order].takes(call);
 }
 
+inline bool backend::forget(const comm::request_operation& op) const noexcept {
+  return plane_->forget(op);
+}
+
 inline void backend::start(const comm::collective_call& call, comm::backend_completion done) const {
   plane_->start(call, done);
 }
 
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options) {
-  detail::check(options);
+  // To be cancelled between its two collectives would leave the other ranks in the second.
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   const auto ranks = static_cast<std::size_t>(world.size());
-  std::string why;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  auto& by = asio::use_service<detail::source>(world.state()->engine.context());
+  const std::string bad = detail::complaint(options);
+  std::string why = bad;
   segment memory;
+  std::shared_ptr<detail::plane> made;
   const auto attempt = [&why](auto action) {
     try {
       action();
-    } catch (const std::system_error& problem) {
+    } catch (const std::exception& problem) {
       why = problem.what();
     }
   };
-  if (world.rank() == 0) {
+  const auto make_plane = [&] {
+    made = std::make_shared<detail::plane>(by, std::move(memory), rank, ranks, options);
+  };
+  if (rank == 0 && bad.empty()) {
     attempt(
         [&] { memory = segment(options.orders * detail::channel::bytes(ranks, options.chunk)); });
   }
@@ -208,7 +258,8 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
   co_await broadcast(world, packed, 0);
   segment::address where;
   std::memcpy(&where, packed.data(), sizeof where);
-  if (world.rank() != 0 && where.bytes != 0) attempt([&] { memory = segment(where); });
+  if (rank != 0 && where.bytes != 0 && bad.empty()) attempt([&] { memory = segment(where); });
+  if (!memory.bytes().empty()) attempt(make_plane);
 
   // The largest of each value and of its complement tell of the same value where all agree.
   const std::array<std::uint64_t, 3> values{options.chunk, options.whole_up_to, options.orders};
@@ -218,9 +269,9 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
     told[2 * i + 1] = ~values[i];
   }
   // Of the ranks that cannot, the lowest is named.
-  told[6] = memory.bytes().empty() ? ranks - static_cast<std::size_t>(world.rank()) : 0;
+  told[6] = made == nullptr ? ranks - rank : 0;
   co_await all_reduce(world, told, op::max);
-  memory.seal();
+  if (made != nullptr) made->seal();  // all have mapped it who could
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (told[2 * i] == ~told[2 * i + 1]) continue;
     constexpr std::array names{"chunk", "whole_up_to", "orders"};
@@ -228,19 +279,16 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
                 "rank " + std::to_string(world.rank()) + ": shm::backend_options::" + names[i] +
                     "=" + std::to_string(values[i]) + " is not the same on all ranks");
   }
+  if (!bad.empty()) throw error(errc::invalid_argument, bad);
   if (told[6] != 0) {
     const std::size_t first = ranks - static_cast<std::size_t>(told[6]);
     if (why.empty()) why = "rank " + std::to_string(first) + " cannot share memory";
-    if (static_cast<std::size_t>(world.rank()) == first) {
+    if (rank == first) {
       log::write(log::level::warning, "shm::make_backend: " + why + "; MPI is used");
     }
     co_return backend(nullptr, why);
   }
-  auto& by = asio::use_service<detail::source>(world.state()->engine.context());
-  co_return backend(
-      std::make_shared<detail::plane>(by, std::move(memory), static_cast<std::size_t>(world.rank()),
-                                      ranks, options),
-      std::string());
+  co_return backend(std::move(made), std::string());
 }
 
 }  // namespace cohort::shm

@@ -26,6 +26,12 @@ struct alignas(64) progress_line {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
+/// A call that has ended, to be told once no lock is held.
+struct ended_call {
+  comm::backend_completion done;
+  std::error_code error;
+};
+
 /// Collectives one after the other, each in chunks, several chunks under way. A chunk is laid down
 /// by every rank in its own buffer; then, where each rank has a share to reduce, reduced; then
 /// finished, which copies the result out. Nothing here blocks or locks: `advance` does what can be
@@ -44,13 +50,18 @@ class channel {
 
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
-  void push(const comm::collective_call& call, comm::backend_completion done);
-  /// At most one step of each kind. Returns how many.
-  unsigned advance();
-  [[nodiscard]] std::size_t ended() const noexcept { return ended_; }  ///< calls, ever
+  /// `size` is that of an element, `block_size(call.type)`.
+  void push(const comm::collective_call& call, std::size_t size, comm::backend_completion done);
+  /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
+  /// which has room for it.
+  unsigned advance(std::vector<ended_call>& ended);
   /// Ends all calls with `why`; the channel is of no use after it.
-  void fail(std::error_code why);
-  [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_; }
+  void fail(std::error_code why, std::vector<ended_call>& ended);
+  /// The call of this operation goes on without memory and completes nothing. False if there is
+  /// none.
+  bool forget(const comm::request_operation& op) noexcept;
+  /// Calls that somebody waits for.
+  [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_ - forgotten_; }
   void describe(std::string& text) const;
 
  private:
@@ -61,6 +72,7 @@ class channel {
     std::size_t size;  // of an element
     reducer reduce;
     std::error_code failed;
+    bool forgotten = false;
   };
   struct chunk_of {
     std::size_t call = 0;   // counted from the beginning
@@ -86,7 +98,7 @@ class channel {
   bool lay();
   void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
   bool reduce();
-  bool finish();
+  bool finish(std::vector<ended_call>& ended);
   void run(pending_call& call, std::byte* out, std::size_t count);
   void copy_out(pending_call& call, const chunk_of& one, std::uint64_t number);
   void gather_sources(std::uint64_t chunk, std::size_t offset);
@@ -99,6 +111,7 @@ class channel {
   std::size_t whole_up_to_;
   std::vector<pending_call> calls_;  // from first_ on
   std::size_t first_ = 0;
+  std::size_t forgotten_ = 0;
   std::size_t ended_ = 0;    // calls, ever
   std::size_t entered_ = 0;  // calls of which all chunks are laid, ever
   std::size_t begin_ = 0;    // of the next chunk in the call that is being laid

@@ -54,7 +54,8 @@ inline bool channel::takes(const comm::collective_call& call) const noexcept {
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
-inline void channel::push(const comm::collective_call& call, comm::backend_completion done) {
+inline void channel::push(const comm::collective_call& call, std::size_t size,
+                          comm::backend_completion done) {
   if (first_ == calls_.size()) {
     calls_.clear();
     first_ = 0;
@@ -62,9 +63,8 @@ inline void channel::push(const comm::collective_call& call, comm::backend_compl
     calls_.erase(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
-  calls_.push_back({call, done, block_size(call.type),
-                    reduces(call.kind) ? reducer(call.type, call.op) : reducer(),
-                    std::error_code()});
+  calls_.push_back(
+      {call, done, size, reduces(call.kind) ? reducer(call.type, call.op) : reducer(), {}, false});
 }
 
 inline bool channel::all_reached(counter which, std::uint64_t number,
@@ -87,17 +87,28 @@ inline std::size_t channel::share_begin(std::size_t rank, std::size_t count,
   return std::min(rank * ((share + line - 1) / line * line), count);
 }
 
-inline unsigned channel::advance() {
-  if (pending() == 0) return 0;
+inline unsigned channel::advance(std::vector<ended_call>& ended) {
+  if (first_ == calls_.size()) return 0;
   const unsigned laid = lay() ? 1 : 0;
   const unsigned reduced = reduce() ? 1 : 0;
-  return laid + reduced + (finish() ? 1 : 0);
+  return laid + reduced + (finish(ended) ? 1 : 0);
+}
+
+inline bool channel::forget(const comm::request_operation& op) noexcept {
+  for (std::size_t i = first_; i < calls_.size(); ++i) {
+    pending_call& each = calls_[i];
+    if (each.forgotten || !each.done.is_of(op)) continue;
+    each.forgotten = true;
+    ++forgotten_;
+    return true;
+  }
+  return false;
 }
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
 
 inline bool channel::lay() {
-  if (entered_ - ended_ == pending()) return false;
+  if (entered_ - ended_ == calls_.size() - first_) return false;
   if (laid_ - left_ == depth) return false;
   if (laid_ >= depth && !all_reached(&progress_line::left, laid_ - depth + 1, all_left_)) {
     return false;
@@ -127,6 +138,10 @@ inline void channel::lay_down(const pending_call& call, const chunk_of& one, std
   const std::size_t bytes = one.count * call.size;
   const std::size_t offset = one.begin * call.size;
   const std::size_t whole = what.count * call.size;
+  if (call.forgotten) {  // the others go on
+    std::fill_n(to, chunk_, std::byte{0});
+    return;
+  }
   const bool in_place = what.in == MPI_IN_PLACE;
   const bool is_root = static_cast<std::size_t>(what.root) == rank_;
   const auto* in = static_cast<const std::byte*>(in_place ? what.out : what.in);
@@ -197,22 +212,26 @@ inline bool channel::reduce() {
 
 // ---- the result goes to its place --------------------------------------------------------------
 
-inline bool channel::finish() {
+inline bool channel::finish(std::vector<ended_call>& ended) {
   if (left_ == reduced_) return false;
   const chunk_of one = under_way_[left_ % depth];
   if (one.shared && !all_reached(&progress_line::reduced, left_ + 1, all_reduced_)) return false;
   copy_out(call_of(one), one, left_);
   lines_[rank_].left.store(++left_, std::memory_order_release);
   if (one.last) {
-    const pending_call& ended = calls_[first_];
-    ++first_;
+    const pending_call& last = calls_[first_++];
     ++ended_;
-    ended.done(ended.failed);
+    if (last.forgotten) {
+      --forgotten_;
+    } else {
+      ended.push_back({last.done, last.failed});
+    }
   }
   return true;
 }
 
 inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint64_t number) {
+  if (call.forgotten) return;
   const comm::collective_call& what = call.what;
   const std::size_t size = call.size;
   const std::size_t bytes = one.count * size;
@@ -280,8 +299,11 @@ inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint
   }
 }
 
-inline void channel::fail(std::error_code why) {
-  while (first_ != calls_.size()) calls_[first_++].done(why);
+inline void channel::fail(std::error_code why, std::vector<ended_call>& ended) {
+  for (; first_ != calls_.size(); ++first_) {
+    if (!calls_[first_].forgotten) ended.push_back({calls_[first_].done, why});
+  }
+  forgotten_ = 0;
 }
 
 inline void channel::describe(std::string& text) const {
