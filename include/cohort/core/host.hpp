@@ -30,4 +30,10 @@ inline std::uint64_t host_id() {
   return hash;
 }
 
+/// The machine's name; "?" if it has none.
+inline std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
 }  // namespace cohort::process

@@ -1,0 +1,386 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Who waits for remote calls: one handler for one call, for all ranks, or for a range.
+
+#include <cohort/cluster/function.hpp>
+#include <cohort/cluster/manager.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/outcome.hpp>
+
+#include <asio/executor_work_guard.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster::detail {
+
+/// The signature with which a call of result R completes.
+template <class R>
+struct completion_of {
+  using type = void(std::exception_ptr, R);
+};
+template <>
+struct completion_of<void> {
+  using type = void(std::exception_ptr);
+};
+template <class R>
+using completion = typename completion_of<R>::type;
+
+/// Runs a completion handler on its executor, never inside the caller. Its cancellation slot is let
+/// go of.
+template <class Handler>
+class posted_handler {
+ public:
+  posted_handler(Handler handler, asio::io_context& io)
+      : work_(asio::get_associated_executor(handler, io.get_executor())),
+        handler_(std::move(handler)) {}
+
+  [[nodiscard]] auto slot() { return asio::get_associated_cancellation_slot(handler_); }
+
+  template <class... Arguments>
+  void post(Arguments&&... arguments) {
+    if (auto mine = slot(); mine.is_connected()) mine.clear();
+    auto executor = work_.get_executor();
+    asio::post(executor, [handler = std::move(handler_), work = std::move(work_),
+                          all = std::make_tuple(std::forward<Arguments>(arguments)...)]() mutable {
+      std::apply(std::move(handler), std::move(all));
+    });
+  }
+
+ private:
+  using executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
+  asio::executor_work_guard<executor> work_;
+  Handler handler_;
+};
+
+/// One call, one handler.
+template <class R, class Handler>
+class single_call final : public waiting_call {
+ public:
+  single_call(Handler handler, asio::io_context& io) : handler_(std::move(handler), io) {}
+
+  void cancel_with(const std::shared_ptr<manager>& over, std::uint64_t id) {
+    auto slot = handler_.slot();
+    if (!slot.is_connected()) return;
+    slot.assign([over = std::weak_ptr(over), id](asio::cancellation_type) {
+      const auto here = over.lock();
+      const auto which = id;  // this function object dies with the call
+      if (here) {
+        here->give_up(which, std::make_exception_ptr(
+                                 std::system_error(asio::error::operation_aborted)));
+      }
+    });
+  }
+
+  void complete(std::exception_ptr failed, std::vector<std::byte>&& result) override {
+    if constexpr (std::is_void_v<R>) {
+      handler_.post(std::move(failed));
+    } else {
+      R value{};
+      if (!failed) {
+        try {
+          value = decode_result<R>(result);
+        } catch (...) {
+          failed = std::current_exception();
+        }
+      }
+      handler_.post(std::move(failed), std::move(value));
+    }
+  }
+
+ private:
+  posted_handler<Handler> handler_;
+};
+
+template <class R>
+[[nodiscard]] outcome<R> outcome_of_answer(std::exception_ptr failed,
+                                           const std::vector<std::byte>& result) {
+  if (failed) return outcome<R>(std::move(failed));
+  if constexpr (std::is_void_v<R>) {
+    return outcome<R>();
+  } else {
+    try {
+      return outcome<R>(decode_result<R>(result));
+    } catch (...) {
+      return outcome<R>(std::current_exception());
+    }
+  }
+}
+
+/// Several calls that one handler waits for; `map` and `call_all` say when which is made.
+template <class R>
+class many_calls : public std::enable_shared_from_this<many_calls<R>> {
+ public:
+  using results = std::vector<outcome<R>>;
+  using done_function = std::function<void(results)>;
+
+  many_calls(std::shared_ptr<manager> over, call_options options, std::size_t count)
+      : over_(std::move(over)), options_(options), outcomes_(count), left_(count) {}
+  many_calls(const many_calls&) = delete;
+  many_calls& operator=(const many_calls&) = delete;
+  virtual ~many_calls() = default;
+
+  void begin(done_function done) {
+    done_ = std::move(done);
+    if (left_ == 0) return finish();
+    start();
+  }
+  /// Gives up everything that has not ended.
+  void cancel() { give_up_all(std::make_exception_ptr(
+                      std::system_error(asio::error::operation_aborted))); }
+
+ protected:
+  struct part final : waiting_call {
+    part(std::shared_ptr<many_calls> all_, std::size_t index_, int rank_)
+        : all(std::move(all_)), index(index_), rank(rank_) {}
+    void complete(std::exception_ptr failed, std::vector<std::byte>&& result) override {
+      all->part_ended(index, rank, std::move(failed), result);
+    }
+    std::shared_ptr<many_calls> all;
+    std::size_t index;
+    int rank;
+  };
+
+  virtual void start() = 0;
+  /// A call has ended, and its outcome is set.
+  virtual void ended(std::size_t index, int rank, const std::exception_ptr& failed) = 0;
+
+  void make(std::size_t index, int rank, std::size_t function, std::string_view name,
+            std::vector<std::byte> arguments, std::uint32_t flags) {
+    const std::uint64_t id = over_->next_id();
+    ids_.emplace_back(index, id);
+    call_request request;
+    request.rank = rank;
+    request.function = function;
+    request.name = name;
+    request.arguments = std::move(arguments);
+    request.flags = flags | (options_.on_thread() ? call_tail::on_thread : 0);
+    request.deadline = options_.deadline();
+    over_->start(id, std::move(request),
+                 std::make_shared<part>(this->shared_from_this(), index, rank));
+  }
+  void set(std::size_t index, outcome<R> result) {
+    if (outcomes_[index]) return;
+    outcomes_[index].emplace(std::move(result));
+    if (--left_ == 0) finish();
+  }
+  [[nodiscard]] bool open(std::size_t index) const { return !outcomes_[index]; }
+  [[nodiscard]] std::size_t left() const noexcept { return left_; }
+
+  void give_up_all(const std::exception_ptr& why) {
+    const auto self = this->shared_from_this();
+    stopped_ = why;
+    const auto ids = ids_;
+    for (const auto& [index, id] : ids) {
+      if (open(index)) over_->give_up(id, why);
+    }
+    for (std::size_t i = 0; i < outcomes_.size(); ++i) {
+      if (open(i)) set(i, outcome<R>(why));
+    }
+  }
+
+  std::shared_ptr<manager> over_;
+  call_options options_;
+  std::exception_ptr stopped_;
+
+ private:
+  void part_ended(std::size_t index, int rank, std::exception_ptr failed,
+                  const std::vector<std::byte>& result) {
+    const auto self = this->shared_from_this();
+    std::erase_if(ids_, [&](const auto& each) { return each.first == index; });
+    if (!retry(index, rank, failed)) {
+      auto made = outcome_of_answer<R>(failed, result);
+      if (!failed) failed = made.error();
+      set(index, std::move(made));
+    }
+    ended(index, rank, failed);
+  }
+  /// Whether the call is made again elsewhere.
+  virtual bool retry(std::size_t, int, const std::exception_ptr&) { return false; }
+
+  void finish() {
+    results all;
+    all.reserve(outcomes_.size());
+    for (auto& each : outcomes_) all.push_back(std::move(*each));
+    outcomes_.clear();
+    if (const auto done = std::exchange(done_, nullptr)) done(std::move(all));
+  }
+
+  std::vector<std::optional<outcome<R>>> outcomes_;
+  std::size_t left_;
+  std::vector<std::pair<std::size_t, std::uint64_t>> ids_;  // of calls under way, by index
+  done_function done_;
+};
+
+/// One call on every rank, in an order that is the same on all.
+template <class R>
+class call_on_all final : public many_calls<R> {
+ public:
+  call_on_all(std::shared_ptr<manager> over, call_options options, std::size_t function,
+              std::string_view name, std::vector<std::byte> arguments)
+      : many_calls<R>(over, options, static_cast<std::size_t>(over->size())),
+        function_(function),
+        name_(name),
+        arguments_(std::move(arguments)),
+        grace_(over->context()) {}
+
+ private:
+  void start() override {
+    const int size = this->over_->size();
+    for (int rank = 0; rank < size; ++rank) {
+      this->make(static_cast<std::size_t>(rank), rank, function_, name_, arguments_,
+                 call_tail::ordered);
+    }
+  }
+  void ended(std::size_t, int rank, const std::exception_ptr& failed) override {
+    if (this->left() == 0) {
+      grace_.cancel();
+      return;
+    }
+    if (!failed || first_failed_ >= 0) return;
+    first_failed_ = rank;
+    auto self = std::static_pointer_cast<call_on_all>(this->shared_from_this());
+    // Their callees may wait in a collective for the one that has failed.
+    this->cancel_callees();
+    grace_.expires_after(
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(this->options_.grace()));
+    grace_.async_wait([self](std::error_code stopped) {
+      if (!stopped) self->stalled();
+    });
+  }
+  void stalled() {
+    const std::string text = "call_all of " + std::string(name_) +
+                             ": rank " + std::to_string(first_failed_) +
+                             " has failed, and this one has not ended since";
+    const auto over = this->over_;
+    const bool ends = this->options_.on_stall() == stall_action::terminate;
+    this->give_up_all(std::make_exception_ptr(
+        rank_error(errc::stalled, {first_failed_}, text)));
+    if (ends) over->terminate(text);
+  }
+
+  std::size_t function_;
+  std::string_view name_;
+  std::vector<std::byte> arguments_;
+  asio::steady_timer grace_;
+  int first_failed_ = -1;
+};
+
+/// One call for every item of a range, on whichever rank has room.
+template <class R>
+class map_calls final : public many_calls<R> {
+ public:
+  map_calls(std::shared_ptr<manager> over, call_options options, std::size_t function,
+            std::string_view name, std::vector<std::vector<std::byte>> items)
+      : many_calls<R>(over, options, items.size()),
+        function_(function),
+        name_(name),
+        items_(std::move(items)),
+        load_(static_cast<std::size_t>(over->size())) {}
+
+ private:
+  void start() override { fill(); }
+
+  void ended(std::size_t, int rank, const std::exception_ptr&) override {
+    --load_[static_cast<std::size_t>(rank)];
+    fill();
+  }
+  bool retry(std::size_t index, int rank, const std::exception_ptr& failed) override {
+    if (!failed || !this->options_.idempotent() || this->stopped_) return false;
+    if (this->over_->state(rank) == worker_state::ready || free_rank() < 0) return false;
+    again_.push_back(index);
+    return true;
+  }
+
+  [[nodiscard]] int free_rank() const {
+    int best = -1;
+    for (int rank = 0; rank < static_cast<int>(load_.size()); ++rank) {
+      if (this->over_->state(rank) != worker_state::ready) continue;
+      if (best < 0 || load_[static_cast<std::size_t>(rank)] <
+                          load_[static_cast<std::size_t>(best)]) {
+        best = rank;
+      }
+    }
+    return best;
+  }
+
+  void fill() {
+    if (filling_) return;  // a call that fails at once comes back here
+    filling_ = true;
+    const auto self = this->shared_from_this();
+    while (!this->stopped_ && (next_ < items_.size() || !again_.empty())) {
+      const int rank = free_rank();
+      if (rank >= 0 && load_[static_cast<std::size_t>(rank)] >= this->options_.per_worker()) break;
+      std::size_t index = 0;
+      if (again_.empty()) {
+        index = next_++;
+      } else {
+        index = again_.back();
+        again_.pop_back();
+      }
+      if (rank < 0) {
+        this->set(index, outcome<R>(std::make_exception_ptr(error(
+                             errc::peer_lost, "map of " + std::string(name_) + ": item " +
+                                                  std::to_string(index) +
+                                                  ": no worker is left"))));
+        continue;
+      }
+      ++load_[static_cast<std::size_t>(rank)];
+      const bool kept = this->options_.idempotent();
+      this->make(index, rank, function_, name_,
+                 kept ? items_[index] : std::move(items_[index]), 0);
+    }
+    filling_ = false;
+  }
+
+  std::size_t function_;
+  std::string_view name_;
+  std::vector<std::vector<std::byte>> items_;
+  std::vector<int> load_;
+  std::vector<std::size_t> again_;
+  std::size_t next_ = 0;
+  bool filling_ = false;
+};
+
+/// Starts what a verb has encoded, when its token says so.
+template <class R>
+struct start_single {
+  template <class Handler>
+  void operator()(Handler&& handler, const std::shared_ptr<manager>& over,
+                  call_request request) const {
+    using waiting = single_call<R, std::decay_t<Handler>>;
+    const std::uint64_t id = over->next_id();
+    const auto made = std::make_shared<waiting>(std::forward<Handler>(handler), over->context());
+    made->cancel_with(over, id);
+    over->start(id, std::move(request), made);
+  }
+};
+
+template <class R>
+struct start_many {
+  template <class Handler>
+  void operator()(Handler&& handler, const std::shared_ptr<many_calls<R>>& calls,
+                  asio::io_context& io) const {
+    using posted = posted_handler<std::decay_t<Handler>>;
+    const auto made = std::make_shared<posted>(std::forward<Handler>(handler), io);
+    if (auto slot = made->slot(); slot.is_connected()) {
+      slot.assign([calls = std::weak_ptr(calls)](asio::cancellation_type) {
+        if (const auto here = calls.lock()) here->cancel();
+      });
+    }
+    calls->begin([made](typename many_calls<R>::results all) {
+      made->post(std::exception_ptr(), std::move(all));
+    });
+  }
+};
+
+}  // namespace cohort::cluster::detail

@@ -1,0 +1,697 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of manager.hpp: launch, messages, the end.
+
+#include <cohort/cluster/manager.hpp>
+#include <cohort/core/function_table.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/core/wire.hpp>
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+
+namespace cohort::cluster {
+
+inline std::string_view to_text(worker_state state) noexcept {
+  switch (state) {
+    case worker_state::starting:
+      return "starting";
+    case worker_state::ready:
+      return "ready";
+    case worker_state::draining:
+      return "draining";
+    case worker_state::lost:
+      return "lost";
+    case worker_state::gone:
+      return "gone";
+  }
+  return "?";
+}
+
+namespace detail {
+
+/// "ranks 0, 2, 5"; "rank 3".
+[[nodiscard]] inline std::string rank_list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += i == 0 ? " " : ", ";
+    if (i == 32) return text + "… (" + std::to_string(ranks.size()) + " in all)";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+/// The IPv4 addresses by which other machines may reach this one.
+[[nodiscard]] inline std::vector<asio::ip::address> routable_addresses() {
+  std::vector<asio::ip::address> all;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
+        (each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) {
+      continue;
+    }
+    const auto* const in = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
+    all.push_back(asio::ip::address_v4(ntohl(in->sin_addr.s_addr)));
+  }
+  ::freeifaddrs(list);
+  return all;
+}
+
+}  // namespace detail
+
+// ---- launch ----------------------------------------------------------------------------------
+
+inline asio::awaitable<void> manager::launch() {
+  if (launched_) throw error(errc::manager_reused, "launch: this manager has been used before");
+  launched_ = true;
+  validate(options_);
+  if (options_.transport() != transport::tcp) {
+    throw error(errc::not_supported, "launch: the control messages of workers that are launched "
+                                     "travel over TCP; MPI is for jobs that mpirun has started");
+  }
+  const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(options_.timeout());
+  if (options_.ranks() == 0) {
+    ready_ = true;
+    co_return;
+  }
+  const auto self = shared_from_this();
+  ranks_.resize(static_cast<std::size_t>(options_.ranks()));
+  token_ = random_bytes<std::tuple_size_v<launch_token>>();
+  output_ = std::make_shared<output_queue>(options_);
+  listen();
+  launch_options started_with = options_;
+  started_with.environment(token_variable, to_text(token_));
+  started_with.environment(manager_variable, addresses());
+  auto detecting = detect_launcher(io_, options_);
+  const launcher_kind kind = co_await std::move(detecting);
+  child_options how;
+  how.grace = options_.grace();
+  how.longest_line = options_.longest_line();
+  how.on_line = [output = output_](const output_line& line) { output->push(line); };
+  child_ = std::make_shared<child_process>(io_.get_executor(),
+                                           make_launch_command(started_with, kind), how);
+  asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+  asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
+  std::exception_ptr interrupted;
+  try {
+    while (!ready_ && problem_.empty()) {
+      if (co_await changed_.wait_until(limit) || ready_ || !problem_.empty()) continue;
+      fail_launch(errc::deadline_exceeded, "the time is over; " + missing());
+    }
+  } catch (...) {
+    interrupted = std::current_exception();
+  }
+  if (ready_) co_return;
+  if (interrupted) {
+    terminate("the launch was cancelled");
+    std::rethrow_exception(interrupted);
+  }
+  auto cleaning = clean_up_launch();
+  co_await std::move(cleaning);
+  std::string text = "launch of " + std::to_string(options_.ranks()) + " ranks: " + problem_;
+  const std::string printed = child_->output();
+  if (!printed.empty()) text += "\nthe launcher printed:\n" + printed;
+  throw error(problem_code_, text);
+}
+
+inline void manager::listen() {
+  const std::string& where = options_.interface();
+  asio::ip::tcp::endpoint endpoint(asio::ip::address_v4::any(), 0);
+  if (!where.empty()) {
+    std::error_code wrong;
+    endpoint.address(asio::ip::make_address(where, wrong));
+    if (wrong) throw error(errc::invalid_argument, "launch_options: interface: no address: " + where);
+  }
+  try {
+    acceptor_.emplace(io_, endpoint);
+  } catch (const std::system_error& failed) {
+    throw error(errc::launch_failed, "launch: cannot listen on " + to_text(endpoint) + ": " +
+                                         failed.code().message());
+  }
+}
+
+inline std::string manager::addresses() const {
+  const auto local = acceptor_->local_endpoint();
+  std::vector<asio::ip::address> all;
+  if (local.address().is_unspecified()) {
+    all = detail::routable_addresses();
+    all.push_back(asio::ip::address_v4::loopback());
+  } else {
+    all.push_back(local.address());
+  }
+  std::string text;
+  for (const auto& each : all) {
+    text += (text.empty() ? "" : ",") + to_text(asio::ip::tcp::endpoint(each, local.port()));
+  }
+  return text;
+}
+
+inline asio::awaitable<void> manager::accept_all() {
+  const auto most = ranks_.size() * 3 + 16;
+  while (!ready_ && problem_.empty()) {
+    const auto socket = std::make_shared<tcp_socket>(io_);
+    std::error_code failed;
+    co_await acceptor_->async_accept(*socket, asio::redirect_error(asio::use_awaitable, failed));
+    if (failed == asio::error::no_descriptors || failed == std::errc::too_many_files_open_in_system) {
+      asio::steady_timer pause(io_, std::chrono::milliseconds(100));
+      co_await pause.async_wait(asio::use_awaitable);
+      continue;
+    }
+    if (!acceptor_->is_open()) break;
+    if (failed) continue;
+    // A genuine worker proves itself within a round trip, so the oldest is hardly ever one; if it
+    // is, it tries again.
+    if (visitors_.size() >= most) {
+      std::error_code ignored;
+      visitors_.front()->close(ignored);
+      visitors_.pop_front();
+    }
+    visitors_.push_back(socket);
+    asio::co_spawn(io_, receive_visitor(socket), [self = shared_from_this()](std::exception_ptr) {});
+  }
+  std::error_code ignored;
+  acceptor_->close(ignored);
+}
+
+inline asio::awaitable<void> manager::receive_visitor(std::shared_ptr<tcp_socket> socket) {
+  std::error_code unknown;
+  const auto remote = socket->remote_endpoint(unknown);
+  const std::string whom = unknown ? std::string("?") : to_text(remote);
+  auto shaking = shake_hands(socket);
+  const std::string problem = co_await std::move(shaking);
+  std::erase(visitors_, socket);
+  if (!problem.empty()) refuse(whom, problem);
+}
+
+/// Returns why the visitor is refused; empty if it is taken.
+inline asio::awaitable<std::string> manager::shake_hands(std::shared_ptr<tcp_socket> socket) {
+  const socket_limit limit(socket, handshake_timeout);
+  accepting_side side;
+  try {
+    greeting_bytes hello{};
+    co_await asio::async_read(*socket, asio::buffer(hello), asio::use_awaitable);
+    if (!side.understands(hello)) co_return "it does not speak this protocol";
+    const reply_bytes reply = side.reply(token_);
+    co_await asio::async_write(*socket, asio::buffer(reply), asio::use_awaitable);
+    proof_bytes proof{};
+    co_await asio::async_read(*socket, asio::buffer(proof), asio::use_awaitable);
+    verdict said = verdict::accepted;
+    member_ptr owner;
+    for (const member_ptr& each : joined_) {
+      if (each->session == side.hello().session) owner = each;
+    }
+    const bool control = side.hello().purpose == purpose::control;
+    if (!side.trusts(token_, proof)) {
+      said = verdict::wrong_token;
+    } else if (side.hello().purpose == purpose::peer || control == (owner != nullptr) || ready_ ||
+               !problem_.empty() || (control && joined_.size() == ranks_.size())) {
+      said = verdict::not_expected;
+    }
+    const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
+    co_await asio::async_write(*socket, asio::buffer(answer), asio::use_awaitable);
+    if (said == verdict::wrong_token) co_return "it does not know the launch's token";
+    if (said == verdict::not_expected) co_return "it is not expected";
+    if (control) {
+      adopt_control(std::move(*socket), side.hello());
+    } else {
+      adopt_output(std::move(*socket), owner,
+                   side.hello().purpose == purpose::standard_output ? output_stream::out
+                                                                    : output_stream::err);
+    }
+    co_return std::string();
+  } catch (const std::system_error& failed) {
+    if (!socket->is_open()) co_return "it did not prove itself in time";
+    co_return "it left before it proved itself";
+  }
+}
+
+inline void manager::refuse(const std::string& whom, const std::string& why) {
+  constexpr std::size_t told = 5;
+  if (++refused_ > told) return;
+  log::write(log::level::warning,
+             "launch: refused a connection from " + whom + ": " + why +
+                 (refused_ == told ? " (more of them are counted, not told)" : ""));
+}
+
+inline void manager::adopt_control(tcp_socket socket, const greeting& hello) {
+  const auto made = std::make_shared<member>();
+  made->session = hello.session;
+  made->control = std::make_shared<link>(std::move(socket), options_.max_message());
+  joined_.push_back(made);
+  const std::weak_ptr<manager> self = weak_from_this();
+  made->control->start(
+      [self, made](message&& each) {
+        if (const auto here = self.lock()) here->received(made, std::move(each));
+      },
+      [self, made](std::error_code why) {
+        if (const auto here = self.lock()) here->ended(made, why);
+      });
+}
+
+inline void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
+                                  output_stream stream) {
+  const int rank = owner->rank >= 0 ? owner->rank : owner->who.rank;
+  if (rank < 0 || rank >= size()) {
+    owner->unread.emplace_back(std::move(socket), stream);
+  } else {
+    read(std::move(socket), rank, stream);
+  }
+}
+
+inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
+  asio::co_spawn(io_, read_output(std::move(socket), rank, stream, output_),
+                 [output = output_](std::exception_ptr) {});
+}
+
+inline asio::awaitable<void> manager::watch_child() {
+  auto waiting = child_->wait();
+  exited_ = co_await std::move(waiting);
+  if (!ready_) {
+    fail_launch(errc::launch_failed, "the launcher " + exited_->text() + "; " + missing());
+  }
+  changed_.notify();
+  // What its ranks have sent is in their connections; these end by themselves.
+  asio::steady_timer pause(io_, std::chrono::seconds(1));
+  co_await pause.async_wait(asio::use_awaitable);
+  for (const member_ptr& each : joined_) {
+    if (!each->control->ended()) lose(each, "the launcher " + exited_->text());
+  }
+}
+
+inline void manager::fail_launch(errc code, const std::string& text) {
+  if (ready_ || !problem_.empty()) return;
+  problem_ = text;
+  problem_code_ = code;
+  changed_.notify();
+}
+
+inline std::string manager::missing() const {
+  std::vector<int> absent;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i] == nullptr) absent.push_back(static_cast<int>(i));
+  }
+  std::string text = absent.empty() ? "all ranks had begun" : "missing: " + detail::rank_list(absent);
+  std::size_t listed = 0;
+  for (const member_ptr& each : joined_) {
+    if (each->rank >= 0 || each->state == worker_state::lost || ++listed > 8) continue;
+    text += listed == 1 ? "; connected, but their MPI has not begun: " : ", ";
+    text += label(*each);
+  }
+  return text;
+}
+
+inline asio::awaitable<void> manager::clean_up_launch() {
+  ended_ = true;
+  std::error_code ignored;
+  acceptor_->close(ignored);
+  for (const auto& each : visitors_) each->close(ignored);
+  auto ending = child_->terminate(options_.grace());
+  co_await std::move(ending);
+  for (const member_ptr& each : joined_) {
+    each->control->close();
+    if (each->state != worker_state::lost) each->state = worker_state::gone;
+  }
+}
+
+// ---- messages --------------------------------------------------------------------------------
+
+inline std::string manager::label(const member& whom) const {
+  std::string text = whom.rank >= 0 ? "rank " + std::to_string(whom.rank) : std::string("a worker");
+  if (!whom.known) return text;
+  return text + " (pid " + std::to_string(whom.who.pid) + " on " + whom.who.host + ")";
+}
+
+inline void manager::received(const member_ptr& from, message&& each) {
+  switch (each.kind) {
+    case message_kind::identity:
+      return on_identity(from, each);
+    case message_kind::table:
+      return on_table(from, each);
+    case message_kind::started:
+      return on_started(from, each);
+    case message_kind::result:
+    case message_kind::failure:
+      return on_answer(from, std::move(each));
+    case message_kind::finished: {
+      wire::reader in(each.bytes);
+      const bool complete = in.get<bool>();
+      const std::uint64_t sent = in.varint();
+      if (from->state != worker_state::draining) break;
+      if (!in.ok() || !complete || sent != from->control->received()) {
+        return lose(from, "messages were lost at the end");
+      }
+      from->finished = true;
+      return;
+    }
+    case message_kind::heartbeat:
+      return;
+    default:
+      break;
+  }
+  lose(from, "it broke the protocol: a message of kind " +
+                 std::to_string(static_cast<int>(each.kind)) + " while it is " +
+                 std::string(to_text(from->state)));
+}
+
+inline void manager::on_identity(const member_ptr& from, const message& each) {
+  wire::reader in(each.bytes);
+  identity who;
+  in.get(who);
+  if (!in.ok() || from->known) return lose(from, "it broke the protocol: identity");
+  from->who = std::move(who);
+  from->known = true;
+  if (from->who.table != function_table::instance().digest()) {
+    from->control->send(message_kind::ask_table, 0);
+  } else if (from->who.program != program_id()) {
+    refuse_member(from, errc::binary_mismatch,
+                  label(*from) + " runs another program than this one: " + from->who.program +
+                      ", not " + program_id() + "; their function tables are equal");
+  } else {
+    from->control->send(message_kind::welcome, 0);
+  }
+}
+
+inline void manager::on_table(const member_ptr& from, const message& each) {
+  wire::reader in(each.bytes);
+  std::vector<function_table::entry> theirs;
+  in.get(theirs);
+  if (!in.ok()) return lose(from, "it broke the protocol: table");
+  refuse_member(from, errc::binary_mismatch,
+                label(*from) + " runs another program than this one: " +
+                    first_difference(function_table::instance().entries(), theirs, "the manager",
+                                     "the worker"));
+}
+
+inline void manager::refuse_member(const member_ptr& whom, errc code, const std::string& text) {
+  std::vector<std::byte> bytes;
+  wire::writer(bytes).text(text);
+  whom->control->send(message_kind::refused, 0, std::move(bytes));
+  fail_launch(code, text);
+}
+
+inline void manager::on_started(const member_ptr& from, const message& each) {
+  wire::reader in(each.bytes);
+  const auto said = in.get<started>();
+  if (!in.ok() || !from->known || from->rank >= 0 || said.rank < 0) {
+    return lose(from, "it broke the protocol: started");
+  }
+  if (said.size != size()) {
+    return refuse_member(from, errc::launch_failed,
+                         label(*from) + " says that it is rank " + std::to_string(said.rank) +
+                             " of " + std::to_string(said.size) + ", not of " +
+                             std::to_string(size()) +
+                             ": this launcher belongs to another MPI than the program");
+  }
+  if (said.rank >= size() || ranks_[static_cast<std::size_t>(said.rank)] != nullptr) {
+    return refuse_member(from, errc::launch_failed,
+                         label(*from) + " says that it is rank " + std::to_string(said.rank) +
+                             ", as another one has said before");
+  }
+  from->rank = said.rank;
+  ranks_[static_cast<std::size_t>(said.rank)] = from;
+  for (auto& [socket, stream] : from->unread) read(std::move(socket), from->rank, stream);
+  from->unread.clear();
+  if (std::find(ranks_.begin(), ranks_.end(), nullptr) != ranks_.end()) return;
+  ready_ = true;
+  std::error_code ignored;
+  acceptor_->close(ignored);
+  for (const member_ptr& one : ranks_) {
+    one->state = worker_state::ready;
+    one->control->send(message_kind::ready, 0);
+    event_happened({worker_event::kind::registered, one->rank, {}});
+  }
+  changed_.notify();
+}
+
+inline void manager::on_answer(const member_ptr& from, message&& each) {
+  if ((each.id & one_way_bit) != 0 && each.kind == message_kind::failure) {
+    wire::reader in(each.bytes);
+    const std::exception_ptr failed = decode_exception(in);
+    if (notify_error_) return notify_error_(from->rank, failed);
+    std::string text = "?";
+    try {
+      std::rethrow_exception(failed);
+    } catch (const std::exception& problem) {
+      text = problem.what();
+    } catch (...) {
+    }
+    return log::write(log::level::warning, "notify: " + text);
+  }
+  const auto at = pending_.find(each.id);
+  if (at == pending_.end()) return;  // given up before
+  if (at->second.rank != from->rank) {
+    return lose(from, "it broke the protocol: an answer to a call of rank " +
+                          std::to_string(at->second.rank));
+  }
+  if (each.oversize) {
+    return complete(each.id,
+                    std::make_exception_ptr(error(
+                        errc::message_too_long, "call of " + std::string(at->second.name) +
+                                                    ": rank " + std::to_string(from->rank) +
+                                                    ": the result is above max_message")),
+                    {});
+  }
+  if (each.kind == message_kind::result) return complete(each.id, nullptr, std::move(each.bytes));
+  wire::reader in(each.bytes);
+  complete(each.id, decode_exception(in), {});
+}
+
+inline void manager::ended(const member_ptr& from, std::error_code why) {
+  if (from->state == worker_state::lost || from->state == worker_state::gone) return;
+  if (from->finished) {
+    from->state = worker_state::gone;
+    event_happened({worker_event::kind::deregistered, from->rank, {}});
+    changed_.notify();
+    return;
+  }
+  lose(from, why == asio::error::eof || why == asio::error::connection_reset
+                 ? std::string("its connection was closed: the process has ended")
+                 : why == errc::invalid_argument ? std::string("it broke the protocol: no frame")
+                                                 : "its connection failed: " + why.message());
+}
+
+inline void manager::lose(const member_ptr& whom, const std::string& cause) {
+  if (whom->state == worker_state::lost || whom->state == worker_state::gone) return;
+  whom->state = worker_state::lost;
+  whom->cause = cause;
+  whom->control->close();
+  if (!ready_) {
+    // The launcher's own words say more, if they come soon.
+    asio::co_spawn(
+        io_,
+        [](std::shared_ptr<manager> self, std::string text) -> asio::awaitable<void> {
+          asio::steady_timer pause(self->io_, std::chrono::milliseconds(500));
+          co_await pause.async_wait(asio::use_awaitable);
+          self->fail_launch(errc::launch_failed, text + "; " + self->missing());
+        }(shared_from_this(), label(*whom) + " was lost before all had begun: " + cause),
+        [](std::exception_ptr) {});
+    return;
+  }
+  std::vector<std::uint64_t> calls;
+  for (const auto& [id, call] : pending_) {
+    if (call.rank == whom->rank) calls.push_back(id);
+  }
+  std::sort(calls.begin(), calls.end());
+  for (const std::uint64_t id : calls) {
+    const std::string name(pending_.at(id).name);
+    complete(id,
+             std::make_exception_ptr(peer_lost_error(
+                 {whom->rank}, "call of " + name + ": " + label(*whom) + " is lost: " + cause)),
+             {});
+  }
+  event_happened({worker_event::kind::lost, whom->rank, cause});
+  changed_.notify();
+  if (options_.on_loss() == loss_policy::fail && !terminating_) {
+    terminate(label(*whom) + " is lost: " + cause);
+  }
+}
+
+// ---- calls -----------------------------------------------------------------------------------
+
+inline manager::member& manager::at(int rank) const {
+  if (rank < 0 || rank >= size()) {
+    throw error(errc::bad_rank, "rank " + std::to_string(rank) + " of " + std::to_string(size()));
+  }
+  return *ranks_[static_cast<std::size_t>(rank)];
+}
+
+inline void manager::start(std::uint64_t id, call_request request,
+                           std::shared_ptr<waiting_call> waiting) {
+  const auto check = [&] {
+    const std::string text = "call of " + std::string(request.name) + ": ";
+    if (closing_) throw error(errc::closed, text + "the workers are shut down");
+    if (ended_ || !ready_) throw error(errc::manager_reused, text + "no launched workers");
+    member& callee = at(request.rank);
+    if (callee.state != worker_state::ready) {
+      throw peer_lost_error({request.rank}, text + label(callee) + " is " +
+                                                std::string(to_text(callee.state)) + ": " +
+                                                callee.cause);
+    }
+    if (request.arguments.size() + call_tail::size > options_.max_message()) {
+      throw error(errc::message_too_long,
+                  text + std::to_string(request.arguments.size()) +
+                      " bytes of arguments are more than max_message allows");
+    }
+    return &callee;
+  };
+  member* callee = nullptr;
+  try {
+    callee = check();
+  } catch (...) {
+    if (!waiting) throw;
+    return waiting->complete(std::current_exception(), {});
+  }
+  call_tail tail;
+  tail.function = static_cast<std::uint32_t>(request.function);
+  tail.flags = request.flags;
+  if ((tail.flags & call_tail::ordered) != 0) tail.order = callee->ordered++;
+  if (request.deadline) {
+    tail.flags |= call_tail::limited;
+    tail.remaining = static_cast<std::uint64_t>(std::max<std::int64_t>(request.deadline->count(), 0));
+  }
+  tail.append_to(request.arguments);
+  if (waiting) {
+    pending_call& made =
+        pending_.emplace(id, pending_call{request.rank, request.name, std::move(waiting), nullptr})
+            .first->second;
+    if (request.deadline) {
+      made.deadline = std::make_unique<asio::steady_timer>(
+          io_, std::chrono::duration_cast<clock::duration>(*request.deadline));
+      made.deadline->async_wait([self = weak_from_this(), id](std::error_code stopped) {
+        const auto here = self.lock();
+        if (stopped || !here) return;
+        const auto at = here->pending_.find(id);
+        if (at == here->pending_.end()) return;
+        here->give_up(id, std::make_exception_ptr(deadline_error(
+                              "call of " + std::string(at->second.name) + ": rank " +
+                              std::to_string(at->second.rank) + " has not answered in time")));
+      });
+    }
+  }
+  callee->control->send(message_kind::call, id, std::move(request.arguments));
+}
+
+inline void manager::give_up(std::uint64_t id, std::exception_ptr why) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  at(found->second.rank).control->send(message_kind::cancel, id);
+  complete(id, std::move(why), {});
+}
+
+inline void manager::complete(std::uint64_t id, std::exception_ptr failed,
+                              std::vector<std::byte>&& result) {
+  auto node = pending_.extract(id);
+  if (node.empty()) return;
+  node.mapped().waiting->complete(std::move(failed), std::move(result));
+  if (closing_ && pending_.empty()) changed_.notify();
+}
+
+// ---- the end ---------------------------------------------------------------------------------
+
+inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
+  const auto self = shared_from_this();
+  const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(bound);
+  closing_ = true;
+  if (ended_ || !ready_ || ranks_.empty()) {
+    ended_ = true;
+    co_return;
+  }
+  while (!pending_.empty() && co_await changed_.wait_until(limit)) {
+  }
+  std::vector<std::uint64_t> left;
+  for (const auto& each : pending_) left.push_back(each.first);
+  for (const std::uint64_t id : left) {
+    const auto at = pending_.find(id);
+    if (at == pending_.end()) continue;
+    give_up(id, std::make_exception_ptr(
+                    error(errc::closed, "call of " + std::string(at->second.name) + ": rank " +
+                                            std::to_string(at->second.rank) +
+                                            " has not answered before the shutdown's deadline")));
+  }
+  for (const member_ptr& each : ranks_) {
+    if (each->state != worker_state::ready) continue;
+    each->state = worker_state::draining;
+    std::vector<std::byte> bytes;
+    wire::writer(bytes).varint(each->control->sent());
+    each->control->send(message_kind::finish, 0, std::move(bytes));
+  }
+  const auto draining = [&] {
+    std::vector<int> ranks;
+    for (const member_ptr& each : ranks_) {
+      if (each->state == worker_state::draining) ranks.push_back(each->rank);
+    }
+    return ranks;
+  };
+  const auto last = std::max(limit, clock::now() + std::chrono::seconds(1));
+  while (!draining().empty() && co_await changed_.wait_until(last)) {
+  }
+  const std::vector<int> laggards = draining();
+  ended_ = true;
+  if (!laggards.empty()) {
+    const std::string text = "shutdown: not done in time and ended by force: " +
+                             detail::rank_list(laggards);
+    terminate(text);
+    throw rank_error(errc::stalled, laggards, text);
+  }
+  asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
+}
+
+/// The launcher ends after its ranks; nobody needs to wait for that.
+inline asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
+  const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(bound);
+  while (!exited_ && co_await changed_.wait_until(limit)) {
+  }
+  if (!exited_) terminate("the launcher has not ended after its ranks");
+}
+
+inline void manager::terminate(const std::string& why) {
+  if (terminating_) return;
+  terminating_ = true;
+  log::write(log::level::info, "workers are ended: " + why);
+  if (!child_) return;
+  asio::co_spawn(
+      io_,
+      [](std::shared_ptr<manager> self) -> asio::awaitable<void> {
+        auto ending = self->child_->terminate(self->options_.grace());
+        co_await std::move(ending);
+      }(shared_from_this()),
+      [](std::exception_ptr) {});
+}
+
+inline void manager::abandon() {
+  if (ended_ || !launched_ || options_.ranks() == 0) return;
+  closing_ = true;
+  ended_ = true;
+  log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+  terminate("the last handle was dropped");
+}
+
+// ---- looks -----------------------------------------------------------------------------------
+
+inline worker_state manager::state(int rank) const { return at(rank).state; }
+inline const std::string& manager::cause(int rank) const { return at(rank).cause; }
+inline const std::string& manager::host(int rank) const { return at(rank).who.host; }
+inline std::int64_t manager::pid(int rank) const { return at(rank).who.pid; }
+
+inline void manager::event_happened(worker_event each) {
+  constexpr std::size_t kept = 10'000;  // of those that nobody asks for
+  if (events_.size() == kept) events_.pop_front();
+  events_.push_back(std::move(each));
+  events_changed_.notify();
+}
+
+inline asio::awaitable<worker_event> manager::next_event() {
+  const auto self = shared_from_this();
+  while (events_.empty()) co_await events_changed_.wait();
+  worker_event next = std::move(events_.front());
+  events_.pop_front();
+  co_return next;
+}
+
+}  // namespace cohort::cluster

@@ -1,0 +1,47 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Something that coroutines of one loop wait for.
+
+#include <cohort/core/asio.hpp>
+
+#include <chrono>
+#include <memory>
+#include <system_error>
+
+namespace cohort::cluster {
+
+/// Wakes everybody who waits at the moment. Who waits looks at the condition again.
+class event {
+ public:
+  explicit event(asio::io_context& io)
+      : timer_(std::make_shared<asio::steady_timer>(io, asio::steady_timer::time_point::max())) {}
+
+  void notify() { timer_->cancel(); }
+
+  /// Until `notify`, or the limit. Throws operation_aborted if the coroutine is cancelled.
+  asio::awaitable<void> wait() {
+    static_cast<void>(co_await timer_->async_wait(as_tuple));
+    const auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) {
+      throw std::system_error(asio::error::operation_aborted);
+    }
+  }
+  /// The same with a limit; false if it has passed.
+  asio::awaitable<bool> wait_until(std::chrono::steady_clock::time_point limit) {
+    if (std::chrono::steady_clock::now() >= limit) co_return false;
+    asio::steady_timer clock(timer_->get_executor(), limit);
+    // It wakes the one timer that all wait for; the event may be gone by then.
+    clock.async_wait([timer = timer_](std::error_code stopped) {
+      if (!stopped) timer->cancel();
+    });
+    co_await wait();
+    co_return std::chrono::steady_clock::now() < limit;
+  }
+
+ private:
+  std::shared_ptr<asio::steady_timer> timer_;
+};
+
+}  // namespace cohort::cluster

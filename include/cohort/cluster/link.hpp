@@ -1,0 +1,205 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file A connection that carries messages both ways over TCP.
+
+#include <cohort/cluster/frame.hpp>
+#include <cohort/core/asio.hpp>
+
+#include <asio/buffer.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/write.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+using tcp_socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+
+/// Sends and receives messages over a socket that has proved itself. Used by the thread that runs
+/// the socket's context only. It keeps itself alive until it has ended.
+class link : public std::enable_shared_from_this<link> {
+ public:
+  using message_handler = std::function<void(message&&)>;
+  /// What it ended with: asio::error::eof when the other side has closed; errc::invalid_argument
+  /// for bytes that are no messages. Called once, and nothing after it; not after `close`.
+  using end_handler = std::function<void(std::error_code)>;
+
+  link(tcp_socket socket, std::size_t max_message)
+      : socket_(std::move(socket)), reader_(max_message), buffer_(buffer_size) {
+    std::error_code ignored;
+    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+    socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+  }
+
+  /// Begins to receive.
+  void start(message_handler on_message, end_handler on_end) {
+    on_message_ = std::move(on_message);
+    on_end_ = std::move(on_end);
+    receive();
+  }
+
+  /// Never waits: the message is queued. Small ones pass large ones. Nothing after the end.
+  void send(message_kind kind, std::uint64_t id, std::vector<std::byte> bytes = {}) {
+    if (ended_) return;
+    if (kind != message_kind::heartbeat) ++sent_;
+    outgoing each;
+    each.head.kind = kind;
+    each.head.id = id;
+    each.bytes = std::move(bytes);
+    (each.bytes.size() <= frame_limit ? small_ : large_).push_back(std::move(each));
+    if (!writing_) write();
+  }
+
+  /// Closes at once; what is queued is lost.
+  void close() noexcept {
+    ended_ = true;
+    std::error_code ignored;
+    socket_.close(ignored);
+    on_flushed_ = nullptr;
+  }
+  [[nodiscard]] bool ended() const noexcept { return ended_; }
+
+  /// Calls the function when everything that was sent is with the operating system, or lost.
+  void when_flushed(std::function<void()> function) {
+    if (!writing_) return function();
+    on_flushed_ = std::move(function);
+  }
+
+  /// Messages so far but heartbeats. The side that receives counts them after its handler.
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
+  [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
+  [[nodiscard]] int native_handle() { return socket_.native_handle(); }
+
+ private:
+  static constexpr std::size_t buffer_size = std::size_t{64} * 1024;
+  static constexpr std::size_t batch_limit = 32;  // messages written at once
+
+  struct outgoing {
+    frame_head head;
+    frame_head_bytes head_bytes{};
+    std::vector<std::byte> bytes;
+    std::size_t begin = 0;  // of what has not been written
+
+    void next_frame() {
+      head.size = static_cast<std::uint32_t>(std::min(frame_limit, bytes.size() - begin));
+      head.last = begin + head.size == bytes.size();
+      head_bytes = encode_frame_head(head);
+    }
+  };
+
+  void receive() {
+    socket_.async_read_some(asio::buffer(buffer_),
+                            [self = shared_from_this()](std::error_code failed, std::size_t size) {
+                              self->received(failed, size);
+                            });
+  }
+  void received(std::error_code failed, std::size_t size) {
+    if (ended_) return forget();
+    if (failed) return end(failed);
+    const bool fine = reader_.feed(std::span(buffer_).first(size), [this](message&& each) {
+      const bool counts = each.kind != message_kind::heartbeat;
+      on_message_(std::move(each));
+      if (counts) ++received_;
+      return !ended_;
+    });
+    if (ended_) return forget();
+    if (!fine) return end(errc::invalid_argument);
+    receive();
+  }
+
+  void write() {
+    batch_.clear();
+    gather_.clear();
+    for (; !small_.empty() && batch_.size() < batch_limit; small_.pop_front()) {
+      batch_.push_back(std::move(small_.front()));
+    }
+    // The first few large ones take turns.
+    large_in_batch_ = !large_.empty();
+    if (large_in_batch_) {
+      if (turn_ >= std::min(large_.size(), interleaved_limit)) turn_ = 0;
+      batch_.push_back(std::move(large_[turn_]));
+    }
+    if (batch_.empty()) {
+      if (on_flushed_) std::exchange(on_flushed_, nullptr)();
+      return;
+    }
+    for (outgoing& each : batch_) {
+      each.next_frame();
+      gather_.push_back(asio::buffer(each.head_bytes));
+      if (each.head.size != 0) {
+        gather_.push_back(asio::buffer(each.bytes.data() + each.begin, each.head.size));
+      }
+    }
+    writing_ = true;
+    asio::async_write(socket_, gather_,
+                      [self = shared_from_this()](std::error_code failed, std::size_t) {
+                        self->written(failed);
+                      });
+  }
+  void written(std::error_code failed) {
+    writing_ = false;
+    if (ended_) return;
+    // A peer that is gone: the read side says so as well, after what it has sent has been read.
+    if (failed) {
+      small_.clear();
+      large_.clear();
+      if (on_flushed_) std::exchange(on_flushed_, nullptr)();
+      return;
+    }
+    if (large_in_batch_) {
+      outgoing& each = batch_.back();
+      each.begin += each.head.size;
+      if (each.head.last) {
+        large_.erase(large_.begin() + static_cast<std::ptrdiff_t>(turn_));
+      } else {
+        large_[turn_] = std::move(each);
+        ++turn_;
+      }
+    }
+    write();
+  }
+
+  void end(std::error_code why) {
+    ended_ = true;
+    std::error_code ignored;
+    socket_.close(ignored);
+    if (on_flushed_) std::exchange(on_flushed_, nullptr)();
+    const auto on_end = std::move(on_end_);
+    forget();
+    if (on_end) on_end(why);
+  }
+  /// The handlers may own who owns this.
+  void forget() {
+    on_message_ = nullptr;
+    on_end_ = nullptr;
+  }
+
+  tcp_socket socket_;
+  frame_reader reader_;
+  std::vector<std::byte> buffer_;
+  message_handler on_message_;
+  end_handler on_end_;
+  std::function<void()> on_flushed_;
+  std::deque<outgoing> small_;
+  std::deque<outgoing> large_;
+  std::vector<outgoing> batch_;
+  std::vector<asio::const_buffer> gather_;
+  std::size_t turn_ = 0;
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+  bool writing_ = false;
+  bool large_in_batch_ = false;  // it is the batch's last, and its place in the queue is kept
+  bool ended_ = false;
+};
+
+}  // namespace cohort::cluster

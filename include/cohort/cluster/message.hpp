@@ -1,0 +1,97 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What the messages between manager and workers say.
+
+#include <cohort/cluster/frame.hpp>
+#include <cohort/core/hmac.hpp>
+#include <cohort/core/wire.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// Which program a worker is. Must be the manager's own.
+struct identity {
+  std::string program;      ///< program_id() there
+  sha256_digest table{};    ///< digest of its function table
+  std::string host;
+  std::int64_t pid = 0;
+  std::int32_t rank = -1;  ///< as the launcher's environment has it; -1: it does not say
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, identity& all) {
+    archive(all.program, all.table, all.host, all.pid, all.rank);
+  }
+};
+
+/// A worker whose MPI has begun.
+struct started {
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, started& all) {
+    archive(all.rank, all.size);
+  }
+};
+
+/// What stands behind the arguments of a call. Of a fixed size, so that the arguments are a prefix
+/// of the message.
+struct call_tail {
+  static constexpr std::size_t size = 24;
+  static constexpr std::uint32_t one_way = 1;    ///< no answer, unless it fails
+  static constexpr std::uint32_t ordered = 2;    ///< one of call_all: after the one before
+  static constexpr std::uint32_t on_thread = 4;  ///< not on the loop
+  static constexpr std::uint32_t limited = 8;    ///< it has a deadline
+
+  std::uint32_t function = 0;  ///< index in the table
+  std::uint32_t flags = 0;
+  std::uint64_t remaining = 0;  ///< nanoseconds until the deadline
+  std::uint64_t order = 0;      ///< of ordered calls: 0, 1, …
+
+  void append_to(std::vector<std::byte>& arguments) const {
+    number(arguments, function, 4);
+    number(arguments, flags, 4);
+    number(arguments, remaining, 8);
+    number(arguments, order, 8);
+  }
+  /// Nothing if the message is too short.
+  [[nodiscard]] static std::optional<call_tail> take_from(std::vector<std::byte>& message) {
+    if (message.size() < size) return std::nullopt;
+    const std::byte* at = message.data() + message.size() - size;
+    call_tail tail;
+    tail.function = static_cast<std::uint32_t>(number(at, 4));
+    tail.flags = static_cast<std::uint32_t>(number(at + 4, 4));
+    tail.remaining = number(at + 8, 8);
+    tail.order = number(at + 16, 8);
+    message.resize(message.size() - size);
+    return tail;
+  }
+
+ private:
+  static void number(std::vector<std::byte>& out, std::uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
+  }
+  static std::uint64_t number(const std::byte* in, int bytes) {
+    std::uint64_t value = 0;
+    for (int i = 0; i < bytes; ++i) value |= std::to_integer<std::uint64_t>(in[i]) << (8 * i);
+    return value;
+  }
+};
+
+/// Calls whose id has this bit set have nobody who waits for them.
+inline constexpr std::uint64_t one_way_bit = std::uint64_t{1} << 63U;
+
+/// Where a worker finds its manager, and how it proves that it belongs to the launch.
+inline constexpr const char* token_variable = "COHORT_CLUSTER_TOKEN";
+/// Addresses "host:port", separated by commas, in the order in which they are tried.
+inline constexpr const char* manager_variable = "COHORT_CLUSTER_MANAGER";
+
+}  // namespace cohort::cluster

@@ -1,0 +1,237 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file `cohort::cluster::launch` and `workers`: start workers, call functions on them, end them.
+
+#include <cohort/cluster/calls.hpp>
+#include <cohort/cluster/manager.hpp>
+
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <ostream>
+#include <ranges>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// The workers of one launch. A handle: copies are the same workers. Used by the thread that runs
+/// the context. When the last handle is dropped without `shutdown` the workers are ended by force,
+/// in the background.
+///
+/// A function that is called must be named as template argument: `workers.call<&energy>(2, x)`. It
+/// is found in the worker by its place in the program, so manager and workers must run the same
+/// executable. It can be a coroutine (`asio::awaitable<R>`), and can take a `call_context&` first.
+/// Arguments are encoded when the call is written, as the function declares its parameters; so what
+/// they refer to may end before the call is awaited.
+///
+/// What the function throws is thrown to who awaits: of the same type where it is one of the
+/// standard library's, the library's or a registered one, else as `remote_error`. A worker that is
+/// lost ends its calls with `peer_lost_error`. Every call can be cancelled: it ends at once with
+/// `operation_aborted`, and its callee is cancelled too.
+class workers {
+ public:
+  workers() noexcept {}
+  /// For `launch`.
+  explicit workers(std::shared_ptr<manager> over)
+      : handle_(std::make_shared<const handle>(std::move(over))) {}
+
+  /// How many there are, lost ones included.
+  [[nodiscard]] int size() const { return over().size(); }
+  /// 0, 1, … size() - 1: their ranks in their MPI_COMM_WORLD.
+  [[nodiscard]] std::vector<int> ids() const {
+    std::vector<int> all(static_cast<std::size_t>(size()));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  [[nodiscard]] worker_state state(int rank) const { return over().state(rank); }
+  /// Why it is lost; empty if it is not.
+  [[nodiscard]] const std::string& cause(int rank) const { return over().cause(rank); }
+  [[nodiscard]] const std::string& host(int rank) const { return over().host(rank); }
+  [[nodiscard]] std::int64_t pid(int rank) const { return over().pid(rank); }
+  /// Connections of strangers that were refused while the workers were launched.
+  [[nodiscard]] std::size_t refused() const { return over().refused(); }
+  /// The next thing that happens to a worker, or that happened since the launch and has not been
+  /// asked for.
+  [[nodiscard]] asio::awaitable<worker_event> next_event() const { return over().next_event(); }
+  /// Gets what functions throw that were called by `notify`, on the loop; the default logs it.
+  void on_notify_error(manager::notify_error_handler handler) const {
+    over().on_notify_error(std::move(handler));
+  }
+
+  /// The same workers, called in another way.
+  [[nodiscard]] workers with(const call_options& options) const {
+    workers other(*this);
+    other.options_ = options;
+    return other;
+  }
+
+  /// Calls `Function` on one worker. *Completion*: `void(std::exception_ptr, R)`; a token may follow
+  /// the arguments. *Cost*: one message there and one back.
+  /// *Example*: `double e = co_await workers.call<&energy>(2, x, 0.1);`
+  template <auto Function, class... Arguments>
+  auto call(int rank, Arguments&&... arguments) const {
+    return with_token<Function, 0>(
+        [&](auto&& token, auto&&... rest) {
+          using result = typename callee<Function>::result;
+          using token_type = std::remove_cvref_t<decltype(token)>;
+          return asio::async_initiate<token_type, detail::completion<result>>(
+              detail::start_single<result>(), token, handle_->over,
+              request<Function>(rank, std::forward<decltype(rest)>(rest)...));
+        },
+        std::forward<Arguments>(arguments)...);
+  }
+
+  /// Calls it on every worker. What they call may use collectives on `call_context::world()`: calls
+  /// of this kind are begun one after the other on each worker, in the order in which they were
+  /// made here. *Completion*: `void(std::exception_ptr, std::vector<outcome<R>>)`, by rank; what
+  /// functions throw is in the outcomes. When one has failed the others are cancelled, and have
+  /// `call_options::grace` to end.
+  template <auto Function, class... Arguments>
+  auto call_all(Arguments&&... arguments) const {
+    return with_token<Function, 0>(
+        [&](auto&& token, auto&&... rest) {
+          using result = typename callee<Function>::result;
+          return start<result>(
+              token, std::make_shared<detail::call_on_all<result>>(
+                         handle_->over, options_, callee<Function>::index(),
+                         callee<Function>::name(),
+                         encode_arguments<Function>(std::forward<decltype(rest)>(rest)...)));
+        },
+        std::forward<Arguments>(arguments)...);
+  }
+
+  /// Calls it once for each item of the range, which is its first argument; what follows are its
+  /// other ones. Each worker has at most `call_options::per_worker` items at a time, so faster ones
+  /// get more. *Completion*: `void(std::exception_ptr, std::vector<outcome<R>>)`, in the order of
+  /// the range.
+  template <auto Function, std::ranges::input_range Range, class... Arguments>
+  auto map(Range&& range, Arguments&&... arguments) const {
+    return with_token<Function, 1>(
+        [&](auto&& token, auto&&... rest) {
+          using result = typename callee<Function>::result;
+          std::vector<std::vector<std::byte>> items;
+          for (auto&& item : range) {
+            items.push_back(encode_arguments<Function>(std::forward<decltype(item)>(item), rest...));
+          }
+          return start<result>(token, std::make_shared<detail::map_calls<result>>(
+                                          handle_->over, options_, callee<Function>::index(),
+                                          callee<Function>::name(), std::move(items)));
+        },
+        std::forward<Arguments>(arguments)...);
+  }
+
+  /// Calls it on one worker and waits for nothing. Throws if the call cannot be sent; what the
+  /// function throws goes to `on_notify_error`.
+  template <auto Function, class... Arguments>
+  void notify(int rank, Arguments&&... arguments) const {
+    call_request made = request<Function>(rank, std::forward<Arguments>(arguments)...);
+    made.flags |= call_tail::one_way;
+    over().start(over().next_id() | one_way_bit, std::move(made), nullptr);
+  }
+
+  /// Ends the workers: refuses new calls (errc::closed), waits for those that were made, tells every
+  /// worker that no more come and how many messages there were, and waits until each has left.
+  /// Those that have not by the limit are named, and ended by force: throws
+  /// rank_error(errc::stalled). The launcher's own end is awaited in the background.
+  [[nodiscard]] asio::awaitable<void> shutdown(
+      std::chrono::nanoseconds limit = std::chrono::seconds(30)) const {
+    return over().shutdown(limit);
+  }
+  /// Ends them by force, in the background: SIGTERM, then SIGKILL after `launch_options::grace`.
+  void terminate() const { over().terminate("asked for"); }
+
+  friend std::ostream& operator<<(std::ostream& out, const workers& all) {
+    if (!all.handle_) return out << "no workers";
+    out << all.size() << " workers";
+    for (const int rank : all.ids()) {
+      out << "\n  " << rank << ": " << to_text(all.state(rank)) << ", pid " << all.pid(rank)
+          << " on " << all.host(rank);
+      if (!all.cause(rank).empty()) out << " (" << all.cause(rank) << ")";
+    }
+    return out;
+  }
+
+ private:
+  struct handle {
+    explicit handle(std::shared_ptr<manager> over_) : over(std::move(over_)) {}
+    handle(const handle&) = delete;
+    handle& operator=(const handle&) = delete;
+    ~handle() { over->abandon(); }
+
+    std::shared_ptr<manager> over;
+  };
+
+  [[nodiscard]] manager& over() const {
+    if (!handle_) throw error(errc::manager_reused, "no launched workers");
+    return *handle_->over;
+  }
+
+  template <auto Function, class... Arguments>
+  [[nodiscard]] call_request request(int rank, Arguments&&... arguments) const {
+    call_request made;
+    made.rank = rank;
+    made.function = callee<Function>::index();
+    made.name = callee<Function>::name();
+    made.arguments = encode_arguments<Function>(std::forward<Arguments>(arguments)...);
+    made.deadline = options_.deadline();
+    if (options_.on_thread()) made.flags |= call_tail::on_thread;
+    return made;
+  }
+
+  template <class R, class Token, class Calls>
+  auto start(Token&& token, std::shared_ptr<Calls> calls) const {
+    return asio::async_initiate<std::remove_cvref_t<Token>,
+                                void(std::exception_ptr, std::vector<outcome<R>>)>(
+        detail::start_many<R>(), token, std::shared_ptr<detail::many_calls<R>>(std::move(calls)),
+        std::ref(over().context()));
+  }
+
+  /// Calls `body(token, arguments...)`: the last argument is the token if there is one more than the
+  /// function takes.
+  template <auto Function, std::size_t Given, class Body, class... Arguments>
+  static auto with_token(Body&& body, Arguments&&... arguments) {
+    constexpr std::size_t arity = callee<Function>::arity - Given;
+    static_assert(sizeof...(Arguments) == arity || sizeof...(Arguments) == arity + 1,
+                  "the call has not as many arguments as the function has parameters");
+    if constexpr (sizeof...(Arguments) == arity) {
+      default_token token;
+      return body(token, std::forward<Arguments>(arguments)...);
+    } else {
+      auto all = std::forward_as_tuple(std::forward<Arguments>(arguments)...);
+      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        auto token = std::get<arity>(std::move(all));
+        return body(token, std::get<I>(std::move(all))...);
+      }(std::make_index_sequence<arity>());
+    }
+  }
+
+  std::shared_ptr<const handle> handle_;
+  call_options options_;
+};
+
+/// Starts workers: runs a launcher such as mpiexec, whose ranks run this program (or another copy of
+/// it) and reach `serve` there; completes when all of them are ready. This process stays outside
+/// MPI.
+///
+/// *Errors*: cohort::error with errc::launch_failed (the launcher cannot be run or ends early, with
+/// its status and output; a rank dies; a launcher of another MPI), errc::deadline_exceeded (names
+/// the missing ranks), errc::binary_mismatch (names the first difference), errc::invalid_argument
+/// (names the option). The launcher and its ranks are gone then. *Cancellation* ends them too.
+/// *Example*:
+/// `auto workers = co_await cluster::launch(io, cluster::launch_options{}.ranks(4));`
+inline asio::awaitable<workers> launch(asio::io_context& io,
+                                       launch_options options = launch_options()) {
+  const auto over = std::make_shared<manager>(io, std::move(options));
+  workers made(over);
+  auto starting = over->launch();
+  co_await std::move(starting);
+  co_return made;
+}
+
+}  // namespace cohort::cluster
