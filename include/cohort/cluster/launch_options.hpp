@@ -1,0 +1,231 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file `cohort::cluster::launch_options`: what a launch is to start, and how.
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cohort/cluster/line_assembler.hpp>
+#include <cohort/cluster/output_line.hpp>
+#include <cohort/core/error.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// What the job does when a rank is lost.
+enum class loss_policy {
+  fail,     ///< the job ends
+  proceed,  ///< the other ranks go on, where the launcher can be told to let them
+  respawn,  ///< the whole job is started again once all its ranks are gone
+};
+
+/// How the manager talks to the workers.
+enum class transport { tcp, mpi };
+
+/// Whether the launcher is told that more ranks than slots are meant.
+enum class oversubscription {
+  automatic,  ///< where there are more ranks than this machine, or the list of hosts, has slots
+  always,
+  never,
+};
+
+/// The CPUs that this process may use: hardware threads.
+[[nodiscard]] int usable_cpus() noexcept;
+
+/// Each function with an argument sets, the one of the same name without returns:
+/// `launch_options{}.ranks(4).timeout(30s)`.
+class launch_options {
+ public:
+  using duration = std::chrono::nanoseconds;
+  using strings = std::vector<std::string>;
+  /// What is changed in the environment of the ranks; in this order; without `set` it is removed.
+  struct variable {
+    std::string name;
+    std::string value;
+    bool set = true;
+  };
+
+  // Provided by us: g++ 12 copies a temporary aggregate bit by bit in an expression with co_await.
+  launch_options() {}
+
+  // ---- what is started
+
+  /// Default: usable_cpus(). With 0 nothing is started.
+  launch_options& ranks(int count) { return put(ranks_, count); }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  /// The launcher and what always follows its name; default {"mpiexec"}. The variable
+  /// COHORT_MPIEXEC, where it is set, replaces it: words, separated by spaces. A name without a
+  /// slash is looked up in PATH.
+  launch_options& command(strings words) { return put(command_, std::move(words)); }
+  [[nodiscard]] const strings& command() const noexcept { return command_; }
+  /// Further arguments of the launcher, after those that follow from the other options.
+  launch_options& flags(strings words) { return put(flags_, std::move(words)); }
+  [[nodiscard]] const strings& flags() const noexcept { return flags_; }
+  /// The program of the ranks; default: this program.
+  launch_options& program(std::string path) { return put(program_, std::move(path)); }
+  [[nodiscard]] const std::string& program() const noexcept { return program_; }
+  launch_options& arguments(strings words) { return put(arguments_, std::move(words)); }
+  [[nodiscard]] const strings& arguments() const noexcept { return arguments_; }
+  /// Where the launcher runs; default: where this process does.
+  launch_options& directory(std::string path) { return put(directory_, std::move(path)); }
+  [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
+  /// Names of machines, as the launcher knows them ("node1", for Open MPI and MPICH also
+  /// "node1:4").
+  launch_options& hosts(strings names) { return put(hosts_, std::move(names)); }
+  [[nodiscard]] const strings& hosts() const noexcept { return hosts_; }
+  /// Sets a variable for the ranks, on all machines.
+  launch_options& environment(std::string name, std::string value) {
+    environment_.push_back({std::move(name), std::move(value), true});
+    return *this;
+  }
+  /// Removes a variable that this process has.
+  launch_options& without_environment(std::string name) {
+    environment_.push_back({std::move(name), {}, false});
+    return *this;
+  }
+  [[nodiscard]] const std::vector<variable>& environment() const noexcept { return environment_; }
+  launch_options& oversubscribe(oversubscription when) { return put(oversubscribe_, when); }
+  [[nodiscard]] oversubscription oversubscribe() const noexcept { return oversubscribe_; }
+
+  // ---- how the manager reaches it
+
+  launch_options& transport(cluster::transport which) { return put(transport_, which); }
+  [[nodiscard]] cluster::transport transport() const noexcept { return transport_; }
+  /// The address to listen on; default: all that can be reached.
+  launch_options& interface(std::string address) { return put(interface_, std::move(address)); }
+  [[nodiscard]] const std::string& interface() const noexcept { return interface_; }
+  /// Of one message, in bytes; default 1 GiB.
+  launch_options& max_message(std::size_t bytes) { return put(max_message_, bytes); }
+  [[nodiscard]] std::size_t max_message() const noexcept { return max_message_; }
+
+  // ---- how it lives and ends
+
+  /// Until all ranks are ready; default 60 s.
+  launch_options& timeout(duration bound) { return put(timeout_, bound); }
+  [[nodiscard]] duration timeout() const noexcept { return timeout_; }
+  /// Between SIGTERM and SIGKILL; default 3 s.
+  launch_options& grace(duration bound) { return put(grace_, bound); }
+  [[nodiscard]] duration grace() const noexcept { return grace_; }
+  /// How often a rank must be heard of; zero, the default: never, the connection says enough.
+  launch_options& heartbeat(duration period) { return put(heartbeat_, period); }
+  [[nodiscard]] duration heartbeat() const noexcept { return heartbeat_; }
+  launch_options& on_loss(loss_policy policy) { return put(on_loss_, policy); }
+  [[nodiscard]] loss_policy on_loss() const noexcept { return on_loss_; }
+  /// Ctrl-C: once cancels the calls in flight, twice ends the job. Off by default.
+  launch_options& interrupt(bool handled) { return put(interrupt_, handled); }
+  [[nodiscard]] bool interrupt() const noexcept { return interrupt_; }
+
+  // ---- what the ranks print
+
+  /// One more sink. Without any, console() is used.
+  launch_options& sink(output_sink another) {
+    sinks_.push_back(std::move(another));
+    return *this;
+  }
+  [[nodiscard]] const std::vector<output_sink>& sinks() const noexcept { return sinks_; }
+  launch_options& overflow(overflow_policy policy) { return put(overflow_, policy); }
+  [[nodiscard]] overflow_policy overflow() const noexcept { return overflow_; }
+  /// Of all lines that wait for the sinks, in bytes; default 4 MiB.
+  launch_options& output_bound(std::size_t bytes) { return put(output_bound_, bytes); }
+  [[nodiscard]] std::size_t output_bound() const noexcept { return output_bound_; }
+  /// Longer lines are cut; default 64 KiB.
+  launch_options& longest_line(std::size_t bytes) { return put(longest_line_, bytes); }
+  [[nodiscard]] std::size_t longest_line() const noexcept { return longest_line_; }
+
+ private:
+  template <class T, class Value>
+  launch_options& put(T& field, Value&& value) {
+    field = std::forward<Value>(value);
+    return *this;
+  }
+
+  int ranks_ = usable_cpus();
+  strings command_{"mpiexec"};
+  strings flags_;
+  std::string program_;
+  strings arguments_;
+  std::string directory_;
+  strings hosts_;
+  std::vector<variable> environment_;
+  oversubscription oversubscribe_ = oversubscription::automatic;
+  cluster::transport transport_ = cluster::transport::tcp;
+  std::string interface_;
+  std::size_t max_message_ = std::size_t{1} << 30;
+  duration timeout_ = std::chrono::seconds(60);
+  duration grace_ = std::chrono::seconds(3);
+  duration heartbeat_ = duration::zero();
+  loss_policy on_loss_ = loss_policy::fail;
+  bool interrupt_ = false;
+  std::vector<output_sink> sinks_;
+  overflow_policy overflow_ = overflow_policy::drop_oldest;
+  std::size_t output_bound_ = 4 * 1024 * 1024;
+  std::size_t longest_line_ = default_longest_line;
+};
+
+/// Throws error(errc::invalid_argument) that names the first option outside its range.
+void validate(const launch_options& options);
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline int usable_cpus() noexcept {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  const long all = ::sysconf(_SC_NPROCESSORS_ONLN);  // more than 1024 of them
+  return all > 0 ? static_cast<int>(all) : 1;
+}
+
+inline void validate(const launch_options& options) {
+  using namespace std::string_view_literals;
+  const auto require = [](bool good, const char* field, const char* what) {
+    if (good) return;
+    std::string text("launch_options: ");
+    text += field;
+    text += what;
+    throw error(errc::invalid_argument, text);
+  };
+  // Where a text becomes an argument, a path or a variable, a zero byte would cut it.
+  const auto text = [&](const std::string& value, const char* field) {
+    require(value.find('\0') == std::string::npos, field, " contains a zero byte");
+  };
+  const auto texts = [&](const std::vector<std::string>& values, const char* field) {
+    for (const std::string& value : values) text(value, field);
+  };
+  constexpr auto none = launch_options::duration::zero();
+
+  require(options.ranks() >= 0, "ranks", " is negative");
+  require(!options.command().empty() && !options.command().front().empty(), "command", " is empty");
+  texts(options.command(), "command");
+  texts(options.flags(), "flags");
+  text(options.program(), "program");
+  texts(options.arguments(), "arguments");
+  text(options.directory(), "directory");
+  for (const std::string& host : options.hosts()) {
+    require(!host.empty() && host.find_first_of(", \t\n"sv) == std::string::npos && host[0] != '-',
+            "hosts", " contains what is no name of a machine");
+  }
+  texts(options.hosts(), "hosts");
+  for (const auto& [name, value, set] : options.environment()) {
+    require(!name.empty() && name.find('=') == std::string::npos, "environment",
+            ": a name is empty or contains '='");
+    text(name, "environment");
+    text(value, "environment");
+  }
+  text(options.interface(), "interface");
+  require(options.max_message() > 0, "max_message", " is zero");
+  require(options.timeout() > none, "timeout", " is not positive");
+  require(options.grace() >= none, "grace", " is negative");
+  require(options.heartbeat() >= none, "heartbeat", " is negative");
+  for (const output_sink& sink : options.sinks()) require(bool(sink), "sink", " is empty");
+  require(options.output_bound() > 0, "output_bound", " is zero");
+  require(options.longest_line() > 0, "longest_line", " is zero");
+}
+
+}  // namespace cohort::cluster

@@ -1,0 +1,413 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// A started process, played by shell scripts; and the launchers that are installed.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/scripts.hpp"
+#include "cohort/cluster/launcher.hpp"
+#include "support/catch.hpp"
+#include "support/run.hpp"
+
+namespace {
+
+using namespace cohort;
+using namespace cohort::cluster;
+using namespace cohort_test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using strings = std::vector<std::string>;
+
+launch_command command_of(strings argv) {
+  launch_command command;
+  command.argv = std::move(argv);
+  command.environment = {"PATH=/usr/local/bin:/usr/bin:/bin"};
+  return command;
+}
+
+struct ended {
+  exit_status status;
+  std::string output;
+  std::string report;
+};
+
+asio::awaitable<ended> to_the_end(launch_command command, child_options options) {
+  child_process child(co_await asio::this_coro::executor, command, std::move(options));
+  const auto status = co_await child.wait();
+  co_return ended{status, child.output(), child.report()};
+}
+
+ended run_to_the_end(const launch_command& command, child_options options = {}) {
+  asio::io_context io;
+  return run(io, to_the_end(command, std::move(options)));
+}
+
+std::string start_error(const launch_command& command) {
+  asio::io_context io;
+  try {
+    const child_process child(io.get_executor(), command);
+  } catch (const error& failed) {
+    CHECK(failed.code() == errc::launch_failed);
+    return failed.what();
+  }
+  return "started";
+}
+
+int number_in(const std::string& file) {
+  const std::string text = contents(file);
+  return text.ends_with('\n') ? std::atoi(text.c_str()) : 0;
+}
+
+/// No child of this process is left, not even as a zombie.
+bool no_children() { return ::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD; }
+
+}  // namespace
+
+TEST_CASE("a process that fails is reported with its status and what it printed") {
+  folder here;
+  const auto program = here.script("fails", "echo plain; echo 'no such host' >&2; exit 3");
+  const bool by_pidfd = GENERATE(true, false);
+  child_options options;
+  options.use_pidfd = by_pidfd;
+  const auto result = run_to_the_end(command_of({program}), options);
+  CHECK(result.status.code == 3);
+  CHECK(result.status.signal == 0);
+  CHECK_FALSE(result.status.success());
+  CHECK_THAT(result.output, ContainsSubstring("plain\n"));
+  CHECK_THAT(result.output, ContainsSubstring("no such host\n"));
+  CHECK_THAT(result.report, ContainsSubstring("fails exited with status 3; the last"));
+  CHECK_THAT(result.report, ContainsSubstring("no such host"));
+  CHECK(no_children());
+}
+
+TEST_CASE("a process that a signal ended says which") {
+  folder here;
+  const auto result = run_to_the_end(command_of({here.script("dies", "kill -9 $$")}));
+  CHECK(result.status.signal == SIGKILL);
+  CHECK(result.status.text() == "was ended by signal 9 (Killed)");
+  CHECK_THAT(result.report, ContainsSubstring("printed nothing"));
+}
+
+TEST_CASE("arguments, environment and directory arrive as they are") {
+  folder here;
+  const auto program = here.script("shows", R"(pwd
+for one; do echo "<$one>"; done
+env | sort)");
+  auto command = command_of({program, "", "a b", "*", "-n", "it's"});
+  command.directory = here.where();
+  command.environment.push_back("EXTRA=x = y");
+  const auto result = run_to_the_end(command);
+  CHECK(result.status.success());
+  CHECK(result.output.starts_with(here.where() + "\n<>\n<a b>\n<*>\n<-n>\n<it's>\n"));
+  CHECK_THAT(result.output, ContainsSubstring("\nEXTRA=x = y\n"));
+  CHECK_THAT(result.output, !ContainsSubstring("HOME="));
+}
+
+TEST_CASE("what cannot be started is said at once, with the path and the reason") {
+  folder here;
+  CHECK_THAT(start_error(command_of({"/no/such/program"})),
+             ContainsSubstring("cannot start /no/such/program: No such file or directory"));
+  CHECK_THAT(start_error(command_of({here.where()})), ContainsSubstring("Permission denied"));
+  CHECK_THAT(start_error(command_of({"no-such-mpiexec"})),
+             ContainsSubstring("no-such-mpiexec: it is in none of the folders of PATH (/usr"));
+  auto command = command_of({"true"});
+  CHECK(start_error(command) == "started");
+  command.directory = "/no/such/folder";
+  CHECK_THAT(start_error(command), ContainsSubstring("in /no/such/folder: No such file"));
+  CHECK(eventually(no_children));
+}
+
+TEST_CASE("a process gets its three standard descriptors and no other") {
+  folder here;
+  // Neither closed by exec by itself.
+  const int leak = ::open("/dev/null", O_RDONLY);
+  const int high = ::dup2(leak, 200);
+  const auto program = here.script("descriptors", R"(exec ls -l /proc/self/fd)");
+  const auto result = run_to_the_end(command_of({program}));
+  ::close(leak);
+  ::close(high);
+  CHECK_THAT(result.output, ContainsSubstring(" 0 -> /dev/null"));
+  CHECK_THAT(result.output, ContainsSubstring(" 1 -> pipe:"));
+  CHECK_THAT(result.output, ContainsSubstring(" 2 -> pipe:"));
+  // 3 is the folder that ls itself reads.
+  for (const char* other : {" 4 -> ", " 5 -> ", " 10 -> ", " 200 -> "}) {
+    CHECK_THAT(result.output, !ContainsSubstring(other));
+  }
+  CHECK_THAT(result.output, ContainsSubstring("/fd\n"));
+}
+
+TEST_CASE("a process ignores and blocks no signal that this program does") {
+  folder here;
+  ::signal(SIGPIPE, SIG_IGN);
+  const auto result =
+      run_to_the_end(command_of({"grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"}));
+  ::signal(SIGPIPE, SIG_DFL);
+  CHECK(result.output == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+}
+
+TEST_CASE("lines come one by one, with the last that has no newline") {
+  folder here;
+  const auto program = here.script("lines", R"(printf 'one\ntw'; sleep 0.1; printf 'o\nrest')");
+  strings lines;
+  child_options options;
+  options.on_line = [&](const output_line& line) {
+    CHECK(line.rank == launcher_rank);
+    CHECK(line.stream == output_stream::out);
+    lines.push_back(std::string(line.text) + (line.complete ? "" : "..."));
+  };
+  run_to_the_end(command_of({program}), options);
+  CHECK(lines == strings{"one", "two", "rest..."});
+}
+
+TEST_CASE("a handler of lines that throws is told once and does not stop the reading") {
+  const log::capture messages;
+  child_options options;
+  options.on_line = [](const output_line&) { throw std::runtime_error("full"); };
+  const auto result = run_to_the_end(command_of({"printf", "a\nb\nc\n"}), options);
+  CHECK(result.output == "a\nb\nc\n");
+  const std::string told = messages.text();
+  CHECK(told.find("full") != std::string::npos);
+  CHECK(told.find("full") == told.rfind("full"));
+}
+
+TEST_CASE("of much output the last is kept") {
+  child_options options;
+  options.kept_output = 1000;
+  const auto result = run_to_the_end(command_of({"seq", "1", "100000"}), options);
+  CHECK(result.output.size() == 1000);
+  CHECK(result.output.ends_with("\n99999\n100000\n"));
+}
+
+TEST_CASE("a process that ignores SIGTERM is killed after the grace") {
+  folder here;
+  const auto ready = here.path("ready");
+  const auto program =
+      here.script("stays", "trap '' TERM; echo $$ > " + ready + "; while :; do sleep 0.05; done");
+  const bool by_pidfd = GENERATE(true, false);
+  asio::io_context io;
+  child_options options;
+  options.use_pidfd = by_pidfd;
+  child_process child(io.get_executor(), command_of({program}), options);
+  CHECK(eventually([&] { return number_in(ready) > 0; }));
+  CHECK(number_in(ready) == child.pid());
+  const auto status = run(io, child.terminate(50ms));
+  CHECK(status.signal == SIGKILL);
+  CHECK_FALSE(runs(child.pid()));
+  CHECK_FALSE(child.signal_group(SIGTERM));
+  CHECK(run(io, child.terminate(50ms)).signal == SIGKILL);  // again: the same answer
+  CHECK(no_children());
+}
+
+TEST_CASE("a process that obeys SIGTERM is not waited for longer") {
+  asio::io_context io;
+  child_process child(io.get_executor(), command_of({"sleep", "1000"}));
+  CHECK_FALSE(child.status());
+  const auto status = run(io, child.terminate(1h));
+  CHECK(status.signal == SIGTERM);
+  CHECK(child.status()->signal == SIGTERM);
+}
+
+TEST_CASE("a grandchild that holds the output neither delays the end nor outlives it") {
+  folder here;
+  const auto file = here.path("grandchild");
+  const std::string fork =
+      "sh -c 'trap \"\" TERM; echo $$ > " + file + "; while :; do sleep 0.05; done' & ";
+  asio::io_context io;
+  SECTION("when the process ends by itself") {
+    child_options options;
+    options.drain = 50ms;
+    const auto program = here.script(
+        "forks", fork + "while [ ! -s " + file + " ]; do sleep 0.01; done; echo bye; exit 4");
+    child_process child(io.get_executor(), command_of({program}), options);
+    const auto status = run(io, child.wait());
+    CHECK(status.code == 4);
+    CHECK(child.output() == "bye\n");
+  }
+  SECTION("when it is terminated") {
+    child_process child(io.get_executor(), command_of({here.script("forks", fork + "wait")}));
+    CHECK(eventually([&] { return number_in(file) > 0; }));
+    const auto status = run(io, child.terminate(50ms));
+    CHECK(status.signal == SIGTERM);
+  }
+  CHECK(number_in(file) > 0);
+  CHECK(eventually([&] { return !runs(number_in(file)); }));
+}
+
+TEST_CASE("the destructor returns at once and leaves no zombie while the loop runs") {
+  folder here;
+  asio::io_context io;
+  const auto ready = here.path("ready");
+  const auto program =
+      here.script("stays", "trap '' TERM; echo $$ > " + ready + "; while :; do sleep 0.05; done");
+  int pid = -1;
+  {
+    child_options options;
+    options.grace = 50ms;
+    const child_process child(io.get_executor(), command_of({program}), options);
+    pid = child.pid();
+    CHECK(eventually([&] { return number_in(ready) > 0; }));
+  }
+  CHECK(runs(pid));  // nobody has waited for it
+  io.run();
+  CHECK_FALSE(runs(pid));
+  CHECK(no_children());
+}
+
+TEST_CASE("when the loop is destroyed first, the group is killed there and then") {
+  std::optional<child_process> child;
+  {
+    asio::io_context io;
+    child.emplace(io.get_executor(), command_of({"sleep", "1000"}));
+  }
+  CHECK(eventually([&] { return !runs(child->pid()); }));
+  CHECK_FALSE(child->signal_group(SIGTERM));
+  const int pid = child->pid();
+  asio::io_context other;
+  const auto code = run(other, code_of(child->wait()));
+  CHECK(code == errc::engine_stopped);
+  child.reset();
+  ::waitpid(pid, nullptr, 0);
+}
+
+TEST_CASE("a waiter can be cancelled and the process goes on") {
+  asio::io_context io;
+  child_process child(io.get_executor(), command_of({"sleep", "1000"}));
+  asio::cancellation_signal stop;
+  std::exception_ptr failed;
+  asio::co_spawn(io, child.wait(),
+                 asio::bind_cancellation_slot(
+                     stop.slot(), [&](std::exception_ptr error, exit_status) { failed = error; }));
+  asio::post(io, [&] { stop.emit(asio::cancellation_type::terminal); });
+  while (!failed && io.run_one() > 0) {
+  }
+  CHECK(failed);
+  CHECK(runs(child.pid()));
+  CHECK(run(io, child.terminate(10s)).signal == SIGTERM);
+}
+
+TEST_CASE("a program that ignores SIGCHLD is told that the status is not known") {
+  ::signal(SIGCHLD, SIG_IGN);
+  const auto result = run_to_the_end(command_of({"true"}));
+  ::signal(SIGCHLD, SIG_DFL);
+  CHECK_FALSE(result.status.known);
+  CHECK_FALSE(result.status.success());
+}
+
+TEST_CASE("when the manager is killed the process gets SIGTERM") {
+  folder here;
+  const auto file = here.path("child");
+  const auto program = here.script("child", "echo $$ > " + file + "; exec sleep 1000");
+  const int manager = ::fork();
+  if (manager == 0) {
+    asio::io_context io;
+    const child_process child(io.get_executor(), command_of({program}));
+    io.run();
+    ::_exit(0);
+  }
+  CHECK(eventually([&] { return number_in(file) > 0; }));
+  CHECK(runs(number_in(file)));
+  ::kill(manager, SIGKILL);
+  ::waitpid(manager, nullptr, 0);
+  CHECK(eventually([&] { return !runs(number_in(file)); }));
+}
+
+TEST_CASE("a launcher is identified by asking it") {
+  folder here;
+  asio::io_context io;
+  const auto says =
+      here.script("mpiexec", R"([ "$*" = --version ] && echo 'mpirun (Open MPI) 5.0.1')");
+  CHECK(run(io, identify_launcher(launch_options{}.command({says}))) == launcher_kind::open_mpi_5);
+  // The one that is only known by its name need not exist.
+  CHECK(run(io, identify_launcher(launch_options{}.command({"/no/srun"}))) == launcher_kind::slurm);
+  const auto code = run(io, code_of(identify_launcher(launch_options{}.command({"/no/mpiexec"}))));
+  CHECK(code == errc::launch_failed);
+
+  const auto command =
+      run(io, prepare_launch(launch_options{}.ranks(1).command({says}).program("/bin/true")));
+  CHECK(command.argv == strings{says, "-n", "1", "/bin/true"});
+  const auto none = run(io, prepare_launch(launch_options{}.ranks(0).command({"/no/mpiexec"})));
+  CHECK(none.argv.empty());
+}
+
+TEST_CASE("the launchers that are installed are known, and start what they are told") {
+  asio::io_context io;
+  for (const std::string name : {"mpiexec.openmpi", "mpiexec.mpich", "mpiexec.hydra", "mpiexec"}) {
+    if (::access(("/usr/bin/" + name).c_str(), X_OK) != 0) continue;
+    CAPTURE(name);
+    auto options = launch_options{}.command({name}).ranks(3).program("/bin/sh");
+    options.arguments({"-c", "echo rank says $COHORT_TEST_VALUE"});
+    options.environment("COHORT_TEST_VALUE", "hello");
+    const auto kind = run(io, identify_launcher(options));
+    CHECK(kind != launcher_kind::unknown);
+    if (name == "mpiexec.openmpi") CHECK(kind != launcher_kind::mpich);
+    if (name == "mpiexec.mpich") CHECK(kind == launcher_kind::mpich);
+    const bool open_mpi = kind == launcher_kind::open_mpi_4 || kind == launcher_kind::open_mpi_5;
+    if (open_mpi && ::geteuid() == 0) {
+      // Permission is the user's to give: without it, the launcher's own words say so.
+      for (const char* system : {"OMPI", "PRTE"}) {
+        for (const char* rest : {"_ALLOW_RUN_AS_ROOT", "_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
+          options.without_environment(std::string(system) + rest);
+        }
+      }
+      const auto refused = run(io, to_the_end(make_launch_command(options, kind), {}));
+      CHECK_FALSE(refused.status.success());
+      CHECK_THAT(refused.report, ContainsSubstring("root"));
+      for (const char* system : {"OMPI", "PRTE"}) {
+        for (const char* rest : {"_ALLOW_RUN_AS_ROOT", "_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
+          options.environment(std::string(system) + rest, "1");
+        }
+      }
+    }
+    const auto result = run(io, to_the_end(make_launch_command(options, kind), {}));
+    CAPTURE(result.output);
+    CHECK(result.status.success());
+    std::size_t greetings = 0;
+    for (std::size_t at = 0; (at = result.output.find("rank says hello", at)) != std::string::npos;
+         ++at) {
+      ++greetings;
+    }
+    CHECK(greetings == 3);
+  }
+}
+
+TEST_CASE("a rank of one job can start another job") {
+  asio::io_context io;
+  for (const std::string name : {"mpiexec.openmpi", "mpiexec.mpich"}) {
+    if (::access(("/usr/bin/" + name).c_str(), X_OK) != 0) continue;
+    CAPTURE(name);
+    auto options = launch_options{}.command({name}).ranks(1).program("/usr/bin/env");
+    options.environment("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    options.environment("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    options.environment("PRTE_ALLOW_RUN_AS_ROOT", "1");
+    options.environment("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    const auto kind = run(io, identify_launcher(options));
+    const auto rank = run(io, to_the_end(make_launch_command(options, kind), {}));
+    // The environment that a rank has, with what only its launcher has set.
+    strings environment;
+    strings removed;
+    std::string_view rest = rank.output;
+    while (!rest.empty()) {
+      const auto line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      environment.emplace_back(line);
+      const auto variable = line.substr(0, line.find('='));
+      if (set_by_launcher(variable)) removed.emplace_back(variable);
+    }
+    CHECK(removed.size() > 2);
+    const auto command = make_launch_command(options, kind, 1, environment);
+    const auto nested = run(io, to_the_end(command, {}));
+    CAPTURE(nested.output);
+    CHECK(nested.status.success());
+  }
+}

@@ -1,0 +1,81 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file A folder for one test case, and programs in it that the test writes itself.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace cohort_test {
+
+/// A new folder, which is removed with what scripts() and path() have named in it.
+class folder {
+ public:
+  folder() {
+    std::array<char, 32> name{"/tmp/cohort_test_XXXXXX"};
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    where_ = name.data();
+  }
+  ~folder() {
+    for (const std::string& one : files_) ::unlink(one.c_str());
+    ::rmdir(where_.c_str());
+  }
+  folder(const folder&) = delete;
+  folder& operator=(const folder&) = delete;
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+  std::string path(const std::string& name) {
+    files_.push_back(where_ + "/" + name);
+    return files_.back();
+  }
+  /// A shell script that can be run.
+  std::string script(const std::string& name, const std::string& body) {
+    std::string file = path(name);
+    std::ofstream(file) << "#!/bin/sh\n" << body << "\n";
+    ::chmod(file.c_str(), 0700);
+    return file;
+  }
+
+ private:
+  std::string where_;
+  std::vector<std::string> files_;
+};
+
+inline std::string contents(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Whether it runs, or is a zombie of somebody else's. Zombies whose parent does not reap them, as
+/// in a container without an init, count as gone.
+inline bool runs(int pid) {
+  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const auto state = stat.rfind(") ");
+  return state != std::string::npos && stat[state + 2] != 'Z' && stat[state + 2] != 'X';
+}
+
+/// Waits until the condition holds; gives up after twenty seconds.
+template <class Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < 4000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return condition();
+}
+
+}  // namespace cohort_test
