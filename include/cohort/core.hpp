@@ -13,6 +13,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/half.hpp>
+#include <cohort/core/hmac.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/process.hpp>

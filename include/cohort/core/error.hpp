@@ -46,6 +46,12 @@ enum class errc {
   step_cleaned,             ///< the step has been cleaned up
   aborted,                  ///< the step was aborted by the other rank
   duplicate_key,            ///< single use: the key has been sent or received before
+  remote,                   ///< an exception of another process without a counterpart here
+  manager_reused,           ///< the cluster manager was shut down, or its launch has failed
+  launch_failed,            ///< the workers could not be started
+  binary_mismatch,          ///< another rank runs another program
+  unknown_function,         ///< the call names a function that this program does not have
+  refused,                  ///< the other side does not take this request
   not_initialised = not_initialized
 };
 
@@ -241,6 +247,18 @@ namespace detail {
       return "the step was aborted by the other rank";
     case errc::duplicate_key:
       return "the key has been used before";
+    case errc::remote:
+      return "an exception was thrown by another process";
+    case errc::manager_reused:
+      return "the cluster manager cannot be used any more";
+    case errc::launch_failed:
+      return "the workers could not be started";
+    case errc::binary_mismatch:
+      return "the processes do not run the same program";
+    case errc::unknown_function:
+      return "the call names a function that this program does not have";
+    case errc::refused:
+      return "the other side refuses the request";
   }
   return "unknown error of cohort";
 }
