@@ -12,6 +12,7 @@
 #include <cohort/core/element.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
+#include <cohort/core/function_table.hpp>
 #include <cohort/core/half.hpp>
 #include <cohort/core/hmac.hpp>
 #include <cohort/core/log.hpp>
