@@ -6,6 +6,7 @@
 /// one header of it that needs Asio, so it is left out here.
 
 #include <cohort/core/buffer.hpp>
+#include <cohort/core/category.hpp>
 #include <cohort/core/clock.hpp>
 #include <cohort/core/config.hpp>
 #include <cohort/core/duration.hpp>
@@ -23,3 +24,4 @@
 #include <cohort/core/strided.hpp>
 #include <cohort/core/version.hpp>
 #include <cohort/core/wire.hpp>
+#include <cohort/core/wire_std.hpp>
