@@ -5,9 +5,15 @@
 
 #include "support/catch.hpp"
 
+#include <cohort/core/category.hpp>
 #include <cohort/core/wire.hpp>
+#include <cohort/core/wire_std.hpp>
 
 #include <array>
+#include <bitset>
+#include <cerrno>
+#include <chrono>
+#include <complex>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -16,7 +22,9 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace {
@@ -44,6 +52,50 @@ template <class Archive>
 void wire_fields(Archive& archive, chain& one) {
   archive(one.next);
 }
+
+struct nothing {
+  friend bool operator==(const nothing&, const nothing&) = default;
+};
+
+/// An aggregate: its members travel without being named.
+struct plain {
+  int number = 0;
+  std::string text;
+  std::array<double, 2> pair{};
+  int grid[2][3] = {};
+  std::vector<particle> parts;
+  nothing empty;
+  std::optional<colour> tint;
+  friend bool operator==(const plain&, const plain&) = default;
+};
+
+struct twelve {
+  int a, b, c, d, e, f, g, h, i, j, k, l;
+  friend bool operator==(const twelve&, const twelve&) = default;
+};
+struct thirteen {
+  int a, b, c, d, e, f, g, h, i, j, k, l, m;
+};
+struct derived : nothing {
+  int a;
+};
+struct one_member {
+  std::vector<int> values;
+  friend bool operator==(const one_member&, const one_member&) = default;
+};
+struct list {
+  int value = 0;
+  std::unique_ptr<list> next;
+};
+struct tree {
+  std::vector<tree> next;
+};
+
+class own_category final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "test.own"; }
+  std::string message(int) const override { return "mine"; }
+};
 
 template <class T>
 void comes_back(const T& value) {
@@ -149,4 +201,100 @@ TEST_CASE("flipped bits give another value or an error, and nothing else") {
   }
   CHECK(sound > 0);
   CHECK(sound < whole.size() * 8);
+}
+
+TEST_CASE("aggregates travel member by member, with arrays and other aggregates in them") {
+  comes_back(plain{});
+  comes_back(plain{3, "x", {1, 2}, {{1, 2, 3}, {4, 5, 6}}, {{}, {}}, {}, colour::red});
+  comes_back(std::map<int, plain>{{1, {}}, {2, plain{7, {}, {}, {}, {}, {}, {}}}});
+  comes_back(twelve{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  comes_back(one_member{{1, 2}});
+  comes_back(nothing{});
+  CHECK(wire::encode(twelve{}).size() == 12 * sizeof(int));
+  CHECK(wire::encode(nothing{}).empty());
+  // These need wire_fields.
+  CHECK(wire::detail::is_plain_aggregate<twelve>());
+  CHECK_FALSE(wire::detail::is_plain_aggregate<thirteen>());
+  CHECK_FALSE(wire::detail::is_plain_aggregate<derived>());
+  CHECK_FALSE(wire::detail::is_plain_aggregate<std::string>());
+}
+
+TEST_CASE("objects without bytes travel in containers, in a bounded number") {
+  comes_back(std::vector<nothing>(1000));
+  bytes out;
+  wire::writer(out).varint((1U << 20U) + 1);
+  CHECK(error_of<std::vector<nothing>>(out) == cohort::wire_errc::bad_value);
+}
+
+TEST_CASE("aggregates within aggregates end at the limit of the depth") {
+  CHECK(error_of<tree>(bytes(1000, std::byte{1})) == cohort::wire_errc::too_deep);
+  list deep;
+  for (int i = 0; i < 100; ++i) {
+    auto next = std::make_unique<list>();
+    next->next = std::move(deep.next);
+    deep.next = std::move(next);
+  }
+  CHECK(error_of<list>(wire::encode(deep)) == cohort::wire_errc::too_deep);
+}
+
+TEST_CASE("more of the standard library comes back") {
+  using namespace std::chrono_literals;
+  comes_back(std::complex<float>(1, -2));
+  comes_back(std::vector<std::complex<double>>{{1, 2}, {3, 4}});
+  comes_back(std::bitset<19>(0x5a5a5));
+  comes_back(std::bitset<0>());
+  comes_back(std::chrono::nanoseconds(-5));
+  comes_back(std::chrono::duration<double>(2.5));
+  comes_back(std::chrono::system_clock::now());
+  comes_back(std::vector<std::byte>(3, std::byte{9}));
+  comes_back(std::vector<std::array<float, 3>>{{1, 2, 3}, {4, 5, 6}});
+  comes_back(std::vector<bool>{true, false, true});
+  comes_back(std::unordered_map<std::string, int>{{"a", 1}, {"b", 2}});
+  using either = std::variant<std::monostate, int, std::string, std::vector<int>>;
+  for (const either& one : {either(), either(4), either("x"), either(std::vector{1, 2})}) {
+    comes_back(one);
+  }
+  CHECK(error_of<either>({std::byte{4}}) == cohort::wire_errc::bad_value);
+  CHECK(error_of<either>({}) == cohort::wire_errc::truncated);
+
+  const auto pointer = wire::decode<std::unique_ptr<int>>(wire::encode(std::make_unique<int>(5)));
+  REQUIRE(pointer != nullptr);
+  CHECK(*pointer == 5);
+  CHECK(wire::decode<std::unique_ptr<int>>(wire::encode(std::unique_ptr<int>())) == nullptr);
+  const auto moved = wire::decode<std::vector<std::unique_ptr<int>>>(wire::encode([] {
+    std::vector<std::unique_ptr<int>> values(2);
+    values[1] = std::make_unique<int>(6);
+    return values;
+  }()));
+  REQUIRE(moved.size() == 2);
+  CHECK(*moved[1] == 6);
+}
+
+TEST_CASE("complex numbers have the same bytes alone and in a vector") {
+  const std::complex<double> one(1, 2);
+  bytes expected{std::byte{1}};
+  const bytes alone = wire::encode(one);
+  expected.insert(expected.end(), alone.begin(), alone.end());
+  CHECK(wire::encode(std::vector{one}) == expected);
+}
+
+TEST_CASE("error codes come back with their category, or with its name if nobody knows it") {
+  comes_back(std::error_code());
+  comes_back(std::make_error_code(std::errc::no_such_file_or_directory));
+  comes_back(std::error_code(ENOENT, std::system_category()));
+  comes_back(std::error_code(cohort::errc::stalled));
+  comes_back(std::error_code(cohort::wire_errc::too_deep));
+  comes_back(std::error_code(-3, std::system_category()));
+
+  static const own_category own;
+  const bytes out = wire::encode(std::error_code(7, own));
+  const auto before = wire::decode<std::error_code>(out);
+  CHECK(before.value() == 7);
+  CHECK(before.category() != own);
+  CHECK(std::string(before.category().name()) == "test.own");
+  CHECK(before.message() == "error 7 of category test.own");
+  CHECK(wire::decode<std::error_code>(out) == before);
+  cohort::register_category(own);
+  CHECK(wire::decode<std::error_code>(out) == std::error_code(7, own));
+  CHECK(&cohort::category_named("cohort") == &cohort::cohort_category());
 }

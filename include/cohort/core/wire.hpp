@@ -68,9 +68,10 @@ concept has_fields = requires(writer& out, T& value) {
 ///
 /// `put` takes numbers, bool, enumerations, std::string, std::vector, std::array, std::pair,
 /// std::tuple, std::optional, containers of these that have `begin`, `end` and `size` (maps, sets),
-/// and classes with a function found by argument-dependent lookup that serves both directions:
+/// aggregates of up to 12 members, arrays among them, without a base, and classes with a function
+/// found by argument-dependent lookup that serves both directions:
 /// `template <class Archive> void wire_fields(Archive& archive, particle& p)` with the body
-/// `archive(p.position, p.mass);`.
+/// `archive(p.position, p.mass);`. core/wire_std.hpp has more of the standard library.
 class writer {
  public:
   static constexpr bool reads = false;
@@ -104,6 +105,9 @@ class writer {
   }
 
  private:
+  template <class T>
+  void member(const T& value);
+
   std::vector<std::byte>* out_;
 };
 
@@ -160,6 +164,8 @@ class reader {
   void number(T& value) noexcept;
   template <class Container>
   void container(Container& values);
+  template <class T>
+  void member(T& value);
 
   const std::byte* at_;
   const std::byte* end_;

@@ -54,6 +54,101 @@ template <class T>
 inline constexpr bool copied_whole = false;
 template <number T>
 inline constexpr bool copied_whole<T> = std::endian::native == std::endian::little;
+template <>
+inline constexpr bool copied_whole<std::byte> = true;
+template <class T, std::size_t N>
+inline constexpr bool copied_whole<std::array<T, N>> = (N > 0 && copied_whole<T>);
+
+/// Most objects in a container that take no bytes, so that nothing else bounds their number.
+inline constexpr std::uint64_t empty_limit = std::uint64_t{1} << 20U;
+
+/// Converts to the bases of T and to nothing else.
+template <class T>
+struct base_of {
+  template <class Base>
+  requires(std::is_base_of_v<Base, T> && !std::same_as<Base, T>) operator Base() const noexcept;
+};
+
+inline constexpr std::size_t member_limit = 12;
+
+/// How many members an aggregate has: so many times {} initialises it, whatever their types are.
+/// More than member_limit if there are more.
+template <class T>
+[[nodiscard]] consteval std::size_t member_count() noexcept {
+  // clang-format off
+  if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 13;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 12;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 11;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 10;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return 9;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}}; }) return 8;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}}; }) return 7;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}}; }) return 6;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}}; }) return 5;
+  else if constexpr (requires { T{{}, {}, {}, {}}; }) return 4;
+  else if constexpr (requires { T{{}, {}, {}}; }) return 3;
+  else if constexpr (requires { T{{}, {}}; }) return 2;
+  else if constexpr (requires { T{{}}; }) return 1;
+  else return 0;
+  // clang-format on
+}
+
+/// A class whose members travel one by one without being named: no base, not too many of them.
+template <class T>
+[[nodiscard]] consteval bool is_plain_aggregate() noexcept {
+  if constexpr (!std::is_aggregate_v<T> || !std::is_class_v<T>) {
+    return false;
+  } else if constexpr (requires { T{base_of<T>{}}; }) {
+    return false;
+  } else {
+    return member_count<T>() <= member_limit && (member_count<T>() > 0 || std::is_empty_v<T>);
+  }
+}
+
+/// Calls the function with the members of a plain aggregate.
+template <class T, class Function>
+void with_members(T& value, Function function) {
+  constexpr std::size_t count = member_count<std::remove_const_t<T>>();
+  if constexpr (count == 0) {
+    function();
+  } else if constexpr (count == 1) {
+    auto& [a] = value;
+    function(a);
+  } else if constexpr (count == 2) {
+    auto& [a, b] = value;
+    function(a, b);
+  } else if constexpr (count == 3) {
+    auto& [a, b, c] = value;
+    function(a, b, c);
+  } else if constexpr (count == 4) {
+    auto& [a, b, c, d] = value;
+    function(a, b, c, d);
+  } else if constexpr (count == 5) {
+    auto& [a, b, c, d, e] = value;
+    function(a, b, c, d, e);
+  } else if constexpr (count == 6) {
+    auto& [a, b, c, d, e, f] = value;
+    function(a, b, c, d, e, f);
+  } else if constexpr (count == 7) {
+    auto& [a, b, c, d, e, f, g] = value;
+    function(a, b, c, d, e, f, g);
+  } else if constexpr (count == 8) {
+    auto& [a, b, c, d, e, f, g, h] = value;
+    function(a, b, c, d, e, f, g, h);
+  } else if constexpr (count == 9) {
+    auto& [a, b, c, d, e, f, g, h, i] = value;
+    function(a, b, c, d, e, f, g, h, i);
+  } else if constexpr (count == 10) {
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    function(a, b, c, d, e, f, g, h, i, j);
+  } else if constexpr (count == 11) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
+    function(a, b, c, d, e, f, g, h, i, j, k);
+  } else {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
+    function(a, b, c, d, e, f, g, h, i, j, k, l);
+  }
+}
 
 // A pair<const Key, T> of a map is read as a pair<Key, T>.
 template <class T>
@@ -88,7 +183,11 @@ void writer::put(const T& value) {
   } else if constexpr (std::same_as<T, std::string>) {
     text(value);
   } else if constexpr (detail::is_std_array<T>) {
-    for (const auto& element : value) put(element);
+    if constexpr (detail::copied_whole<T>) {
+      raw(std::as_bytes(std::span(value)));
+    } else {
+      for (const auto& element : value) put(element);
+    }
   } else if constexpr (detail::is_optional<T>) {
     put(value.has_value());
     if (value) put(*value);
@@ -103,9 +202,20 @@ void writer::put(const T& value) {
     } else {
       for (const typename T::value_type& element : value) put(element);
     }
+  } else if constexpr (detail::is_plain_aggregate<T>()) {
+    detail::with_members(value, [this](const auto&... members) { (this->member(members), ...); });
   } else {
     static_assert(detail::always_false<T>,
                   "this type cannot travel; give it wire_fields(Archive&, T&)");
+  }
+}
+
+template <class T>
+void writer::member(const T& value) {
+  if constexpr (std::is_array_v<T>) {
+    for (const auto& element : value) member(element);
+  } else {
+    put(value);
   }
 }
 
@@ -190,8 +300,13 @@ void reader::container(Container& values) {
     values.resize(bytes.size() / sizeof(element));
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
-    const std::size_t size = count();
-    for (std::size_t i = 0; i < size && ok(); ++i) {
+    std::uint64_t size = 0;
+    if constexpr (std::is_empty_v<element>) {
+      size = varint_up_to(detail::empty_limit);
+    } else {
+      size = count();
+    }
+    for (std::uint64_t i = 0; i < size && ok(); ++i) {
       element next{};
       get(next);
       if (!ok()) break;
@@ -213,7 +328,13 @@ void reader::get(T& value) {
   } else if constexpr (std::same_as<T, std::string>) {
     value = text();
   } else if constexpr (detail::is_std_array<T>) {
-    for (auto& element : value) get(element);
+    if constexpr (detail::copied_whole<T>) {
+      const auto bytes = raw(sizeof(T));
+      value = T{};
+      if (!bytes.empty()) std::memcpy(value.data(), bytes.data(), bytes.size());
+    } else {
+      for (auto& element : value) get(element);
+    }
   } else if constexpr (detail::is_optional<T>) {
     if (get<bool>()) {
       get(value.emplace());
@@ -228,9 +349,24 @@ void reader::get(T& value) {
     --depth_;
   } else if constexpr (detail::container<T>) {
     container(value);
+  } else if constexpr (detail::is_plain_aggregate<T>()) {
+    if (++depth_ > depth_limit) fail(wire_errc::too_deep);
+    if (ok()) {
+      detail::with_members(value, [this](auto&... members) { (this->member(members), ...); });
+    }
+    --depth_;
   } else {
     static_assert(detail::always_false<T>,
                   "this type cannot travel; give it wire_fields(Archive&, T&)");
+  }
+}
+
+template <class T>
+void reader::member(T& value) {
+  if constexpr (std::is_array_v<T>) {
+    for (auto& element : value) member(element);
+  } else {
+    get(value);
   }
 }
 
