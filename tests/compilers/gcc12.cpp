@@ -20,7 +20,8 @@
 //     Write an if, or choose between objects that have names.
 //  6. `(co_await x).member` of a name whose type depends on a template is not understood. Give the
 //     result a name.
-//  7. Parameters of a coroutine that are references to temporaries of the caller's expression die
+//  7. In the condition of a loop `a && co_await b` awaits b even where a is false. Write an if.
+//  8. Parameters of a coroutine that are references to temporaries of the caller's expression die
 //     with that expression, by the language's own rule and with every compiler: coroutines take
 //     what they keep by value.
 

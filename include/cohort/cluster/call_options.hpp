@@ -27,11 +27,11 @@ class call_options {
 
   /// The function runs on a thread of its own instead of the worker's loop: for those that compute
   /// for long, so that the worker goes on answering. It must not use the loop's objects.
-  call_options& on_thread(bool wanted = true) { return put(on_thread_, wanted); }
+  call_options& on_thread(bool wanted) { return put(on_thread_, wanted); }
   [[nodiscard]] bool on_thread() const noexcept { return on_thread_; }
 
   /// For map: items of a lost worker are given to another one.
-  call_options& idempotent(bool wanted = true) { return put(idempotent_, wanted); }
+  call_options& idempotent(bool wanted) { return put(idempotent_, wanted); }
   [[nodiscard]] bool idempotent() const noexcept { return idempotent_; }
 
   /// For map: items that a worker has at a time. At least 1.

@@ -176,6 +176,9 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   [[nodiscard]] bool open(std::size_t index) const { return !outcomes_[index]; }
   [[nodiscard]] std::size_t left() const noexcept { return left_; }
 
+  void cancel_callees() {
+    for (const auto& each : ids_) over_->cancel_callee(each.second);
+  }
   void give_up_all(const std::exception_ptr& why) {
     const auto self = this->shared_from_this();
     stopped_ = why;

@@ -89,8 +89,7 @@ template <std::size_t N>
 
 namespace detail {
 
-inline constexpr std::string_view magic = "cohort\x00\x01";  // the last byte is the version
-static_assert(magic.size() == 8);
+inline constexpr std::string_view magic("cohort\0\1", 8);  // the last byte is the version
 
 [[nodiscard]] inline proof_bytes proof(const launch_token& token, std::string_view side,
                                        const greeting_bytes& greeting,
@@ -117,10 +116,10 @@ class connecting_side {
   [[nodiscard]] const greeting_bytes& greeting() const noexcept { return greeting_; }
   /// Whether the other side knows the token.
   [[nodiscard]] bool trusts(const reply_bytes& reply) const {
-    const std::span bytes(reply);
-    return equal_in_constant_time(
-        detail::proof(token_, "cohort accepts", greeting_, bytes.first(nonce_size)),
-        bytes.last(sizeof(proof_bytes)));
+    proof_bytes proof;
+    std::memcpy(proof.data(), reply.data() + nonce_size, proof.size());
+    return equal(proof, detail::proof(token_, "cohort accepts", greeting_,
+                                      std::span(reply).first(nonce_size)));
   }
   [[nodiscard]] proof_bytes proof(const reply_bytes& reply) const {
     return detail::proof(token_, "cohort connects", greeting_,
@@ -157,8 +156,7 @@ class accepting_side {
     return out;
   }
   [[nodiscard]] bool trusts(const launch_token& token, const proof_bytes& proof) const {
-    return equal_in_constant_time(detail::proof(token, "cohort connects", greeting_, nonce_),
-                                  proof);
+    return equal(proof, detail::proof(token, "cohort connects", greeting_, nonce_));
   }
 
  private:

@@ -5,11 +5,10 @@
 /// \file The manager of one launch: starts the workers, knows how they are, carries calls to them.
 
 #include <cohort/cluster/call_options.hpp>
-#include <cohort/cluster/child_process.hpp>
 #include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/launcher.hpp>
 #include <cohort/cluster/message.hpp>
 #include <cohort/cluster/output.hpp>
 
@@ -92,6 +91,8 @@ class manager : public std::enable_shared_from_this<manager> {
   /// Sends a call. Every problem reaches `waiting`, which is null for a call without answer; then
   /// problems found here are thrown.
   void start(std::uint64_t id, call_request request, std::shared_ptr<waiting_call> waiting);
+  /// Asks the callee to end; the call still waits for its answer.
+  void cancel_callee(std::uint64_t id);
   /// Completes the call with this error and has its callee cancelled. Nothing if it has ended.
   void give_up(std::uint64_t id, std::exception_ptr why);
 

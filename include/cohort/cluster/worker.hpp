@@ -5,7 +5,7 @@
 /// \file `cohort::cluster::serve`: what a process does that a manager has started.
 
 #include <cohort/cluster/connect.hpp>
-#include <cohort/cluster/context.hpp>
+#include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/function.hpp>
@@ -76,7 +76,7 @@ class worker {
 
     call_context context;
     asio::cancellation_signal cancel;
-    detail::callee_function function = nullptr;
+    runner* function = nullptr;
     std::vector<std::byte> arguments;
     std::uint64_t id = 0;
     call_tail tail;
@@ -288,7 +288,7 @@ inline void worker::called(message&& each) {
                std::chrono::nanoseconds(std::min(tail->remaining, most));
   }
   auto call = std::make_shared<running>(io_, world_, rank_, size_, deadline);
-  call->function = reinterpret_cast<detail::callee_function>(table.at(tail->function).function);
+  call->function = table.at<runner>(tail->function);
   call->arguments = std::move(each.bytes);
   call->id = each.id;
   call->tail = *tail;

@@ -99,7 +99,7 @@ class workers {
           using result = typename callee<Function>::result;
           return start<result>(
               token, std::make_shared<detail::call_on_all<result>>(
-                         handle_->over, options_, callee<Function>::index(),
+                         handle_->over, options_, remote<Function>::index(),
                          callee<Function>::name(),
                          encode_arguments<Function>(std::forward<decltype(rest)>(rest)...)));
         },
@@ -120,7 +120,7 @@ class workers {
             items.push_back(encode_arguments<Function>(std::forward<decltype(item)>(item), rest...));
           }
           return start<result>(token, std::make_shared<detail::map_calls<result>>(
-                                          handle_->over, options_, callee<Function>::index(),
+                                          handle_->over, options_, remote<Function>::index(),
                                           callee<Function>::name(), std::move(items)));
         },
         std::forward<Arguments>(arguments)...);
@@ -176,7 +176,7 @@ class workers {
   [[nodiscard]] call_request request(int rank, Arguments&&... arguments) const {
     call_request made;
     made.rank = rank;
-    made.function = callee<Function>::index();
+    made.function = remote<Function>::index();
     made.name = callee<Function>::name();
     made.arguments = encode_arguments<Function>(std::forward<Arguments>(arguments)...);
     made.deadline = options_.deadline();

@@ -83,26 +83,25 @@ inline asio::awaitable<void> manager::launch() {
   const auto self = shared_from_this();
   ranks_.resize(static_cast<std::size_t>(options_.ranks()));
   token_ = random_bytes<std::tuple_size_v<launch_token>>();
-  output_ = std::make_shared<output_queue>(options_);
+  output_ = std::make_shared<output_queue>(options_.sinks().empty() ? std::vector<output_sink>{console()} : options_.sinks(), options_.output_bound(), options_.overflow());
   listen();
   launch_options started_with = options_;
   started_with.environment(token_variable, to_text(token_));
   started_with.environment(manager_variable, addresses());
-  auto detecting = detect_launcher(io_, options_);
-  const launcher_kind kind = co_await std::move(detecting);
+  auto preparing = prepare_launch(std::move(started_with));
+  const launch_command command = co_await std::move(preparing);
   child_options how;
   how.grace = options_.grace();
   how.longest_line = options_.longest_line();
   how.on_line = [output = output_](const output_line& line) { output->push(line); };
-  child_ = std::make_shared<child_process>(io_.get_executor(),
-                                           make_launch_command(started_with, kind), how);
+  child_ = std::make_shared<child_process>(io_.get_executor(), command, how);
   asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
   asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
   std::exception_ptr interrupted;
   try {
     while (!ready_ && problem_.empty()) {
-      if (co_await changed_.wait_until(limit) || ready_ || !problem_.empty()) continue;
-      fail_launch(errc::deadline_exceeded, "the time is over; " + missing());
+      const bool in_time = co_await changed_.wait_until(limit);
+      if (!in_time) fail_launch(errc::deadline_exceeded, "the time is over; " + missing());
     }
   } catch (...) {
     interrupted = std::current_exception();
@@ -265,7 +264,7 @@ inline void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
 }
 
 inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
-  asio::co_spawn(io_, read_output(std::move(socket), rank, stream, output_),
+  asio::co_spawn(io_, read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
                  [output = output_](std::exception_ptr) {});
 }
 
@@ -433,7 +432,11 @@ inline void manager::on_answer(const member_ptr& from, message&& each) {
   if ((each.id & one_way_bit) != 0 && each.kind == message_kind::failure) {
     wire::reader in(each.bytes);
     const std::exception_ptr failed = decode_exception(in);
-    if (notify_error_) return notify_error_(from->rank, failed);
+    if (notify_error_) {
+      return asio::post(io_, [handler = notify_error_, rank = from->rank, failed] {
+        handler(rank, failed);
+      });
+    }
     std::string text = "?";
     try {
       std::rethrow_exception(failed);
@@ -577,6 +580,11 @@ inline void manager::start(std::uint64_t id, call_request request,
   callee->control->send(message_kind::call, id, std::move(request.arguments));
 }
 
+inline void manager::cancel_callee(std::uint64_t id) {
+  const auto found = pending_.find(id);
+  if (found != pending_.end()) at(found->second.rank).control->send(message_kind::cancel, id);
+}
+
 inline void manager::give_up(std::uint64_t id, std::exception_ptr why) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
@@ -602,7 +610,8 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
     ended_ = true;
     co_return;
   }
-  while (!pending_.empty() && co_await changed_.wait_until(limit)) {
+  for (bool in_time = true; in_time && !pending_.empty();) {
+    in_time = co_await changed_.wait_until(limit);
   }
   std::vector<std::uint64_t> left;
   for (const auto& each : pending_) left.push_back(each.first);
@@ -629,7 +638,8 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
     return ranks;
   };
   const auto last = std::max(limit, clock::now() + std::chrono::seconds(1));
-  while (!draining().empty() && co_await changed_.wait_until(last)) {
+  for (bool in_time = true; in_time && !draining().empty();) {
+    in_time = co_await changed_.wait_until(last);
   }
   const std::vector<int> laggards = draining();
   ended_ = true;
@@ -645,7 +655,8 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
 /// The launcher ends after its ranks; nobody needs to wait for that.
 inline asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
   const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(bound);
-  while (!exited_ && co_await changed_.wait_until(limit)) {
+  for (bool in_time = true; in_time && !exited_;) {
+    in_time = co_await changed_.wait_until(limit);
   }
   if (!exited_) terminate("the launcher has not ended after its ranks");
 }
