@@ -69,6 +69,18 @@ int number_in(const std::string& file) {
   return text.ends_with('\n') ? std::atoi(text.c_str()) : 0;
 }
 
+/// Ignores a signal while it lives.
+class ignoring {
+ public:
+  explicit ignoring(int signal) : signal_(signal) { ::signal(signal, SIG_IGN); }
+  ~ignoring() { ::signal(signal_, SIG_DFL); }
+  ignoring(const ignoring&) = delete;
+  ignoring& operator=(const ignoring&) = delete;
+
+ private:
+  int signal_;
+};
+
 /// No child of this process is left, not even as a zombie.
 bool no_children() { return ::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD; }
 
@@ -149,10 +161,9 @@ TEST_CASE("a process gets its three standard descriptors and no other") {
 
 TEST_CASE("a process ignores and blocks no signal that this program does") {
   folder here;
-  ::signal(SIGPIPE, SIG_IGN);
+  const ignoring pipes(SIGPIPE);
   const auto result =
       run_to_the_end(command_of({"grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"}));
-  ::signal(SIGPIPE, SIG_DFL);
   CHECK(result.output == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
 
@@ -244,6 +255,30 @@ TEST_CASE("a grandchild that holds the output neither delays the end nor outlive
   CHECK(eventually([&] { return !runs(number_in(file)); }));
 }
 
+TEST_CASE("what has left the group is found when the process is terminated") {
+  folder here;
+  const auto file = here.path("grandchild");
+  const std::string fork =
+      "setsid sh -c 'trap \"\" TERM; echo $$ > " + file + "; while :; do sleep 0.05; done' & ";
+  asio::io_context io;
+  int expected = 0;
+  std::string program;
+  SECTION("which obeys") {
+    expected = SIGTERM;
+    program = here.script("forks", fork + "wait");
+  }
+  SECTION("which has to be killed") {
+    expected = SIGKILL;
+    program = here.script("forks", "trap '' TERM; " + fork + "while :; do sleep 0.05; done");
+  }
+  child_process child(io.get_executor(), command_of({program}));
+  CHECK(eventually([&] { return number_in(file) > 0; }));
+  CHECK(::getpgid(number_in(file)) != child.pid());
+  const auto status = run(io, child.terminate(50ms));
+  CHECK(status.signal == expected);
+  CHECK(eventually([&] { return !runs(number_in(file)); }));
+}
+
 TEST_CASE("the destructor returns at once and leaves no zombie while the loop runs") {
   folder here;
   asio::io_context io;
@@ -297,9 +332,8 @@ TEST_CASE("a waiter can be cancelled and the process goes on") {
 }
 
 TEST_CASE("a program that ignores SIGCHLD is told that the status is not known") {
-  ::signal(SIGCHLD, SIG_IGN);
+  const ignoring children(SIGCHLD);
   const auto result = run_to_the_end(command_of({"true"}));
-  ::signal(SIGCHLD, SIG_DFL);
   CHECK_FALSE(result.status.known);
   CHECK_FALSE(result.status.success());
 }
@@ -381,6 +415,30 @@ TEST_CASE("the launchers that are installed are known, and start what they are t
   }
 }
 
+TEST_CASE("ranks that ignore SIGTERM end with a launcher that is killed") {
+  asio::io_context io;
+  for (const std::string name : {"mpiexec.openmpi", "mpiexec.mpich"}) {
+    if (::access(("/usr/bin/" + name).c_str(), X_OK) != 0) continue;
+    CAPTURE(name);
+    folder here;
+    const auto program = here.script("rank", "trap '' TERM; echo $$ > " + here.where() +
+                                                 "/rank.$1; while :; do sleep 0.05; done");
+    auto options = launch_options{}.command({name}).ranks(1).program(program).arguments({"only"});
+    for (const char* system : {"OMPI", "PRTE"}) {
+      for (const char* rest : {"_ALLOW_RUN_AS_ROOT", "_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
+        options.environment(std::string(system) + rest, "1");
+      }
+    }
+    const auto file = here.path("rank.only");
+    const auto command = run(io, prepare_launch(options));
+    child_process child(io.get_executor(), command);
+    CHECK(eventually([&] { return number_in(file) > 0; }));
+    CHECK(runs(number_in(file)));
+    run(io, child.terminate(10ms));
+    CHECK(eventually([&] { return !runs(number_in(file)); }));
+  }
+}
+
 TEST_CASE("a rank of one job can start another job") {
   asio::io_context io;
   for (const std::string name : {"mpiexec.openmpi", "mpiexec.mpich"}) {
@@ -405,9 +463,10 @@ TEST_CASE("a rank of one job can start another job") {
       if (set_by_launcher(variable)) removed.emplace_back(variable);
     }
     CHECK(removed.size() > 2);
+    options.program("/bin/echo").arguments({"nested"});
     const auto command = make_launch_command(options, kind, 1, environment);
     const auto nested = run(io, to_the_end(command, {}));
-    CAPTURE(nested.output);
     CHECK(nested.status.success());
+    CHECK(nested.output == "nested\n");
   }
 }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cohort/cluster/detail/process_tree.hpp>
 #include <cohort/cluster/detail/spawn.hpp>
 #include <cohort/cluster/launch_command.hpp>
 #include <cohort/cluster/line_assembler.hpp>
@@ -64,7 +65,8 @@ struct child_options {
 /// A process in a group of its own, which ends with this object, or with the thread that made it.
 ///
 /// Its stdin is /dev/null; its outputs are read here, and no other descriptor reaches it. When it
-/// ends, what is left of its group gets SIGKILL. All functions belong to the loop, which one thread
+/// ends, what is left of its group gets SIGKILL; if we end it, so does all else that it had started
+/// on this machine. All functions belong to the loop, which one thread
 /// runs. The thread that makes it must live as long: the kernel sends the child SIGTERM when that
 /// thread ends, so that no job outlives a manager that was killed.
 ///
@@ -162,7 +164,7 @@ class child_process::session : public std::enable_shared_from_this<session> {
         kill_timer_(executor) {}
   ~session() {
     if (!running_) return;
-    ::kill(-facts_->pid, SIGKILL);
+    kill_everything();
     ::waitpid(facts_->pid, nullptr, WNOHANG);
   }
   session(const session&) = delete;
@@ -178,7 +180,11 @@ class child_process::session : public std::enable_shared_from_this<session> {
     running_ = true;
     assign(out_, std::move(child.out));
     assign(err_, std::move(child.err));
-    if (!by_signal) assign(pidfd_, open_pidfd(child.pid));
+    if (!by_signal) {
+      detail::unique_fd fd = open_pidfd(child.pid);
+      // "No such process": it has ended, and SIGCHLD is ignored; has_ended() finds out.
+      if (fd.get() >= 0 || errno != ESRCH) assign(pidfd_, std::move(fd));
+    }
     const auto self = shared_from_this();
     const auto executor = out_.get_executor();
     asio::co_spawn(executor, read(self, out_, output_stream::out), asio::detached);
@@ -189,6 +195,8 @@ class child_process::session : public std::enable_shared_from_this<session> {
   bool signal_group(int signal) noexcept { return running_ && ::kill(-facts_->pid, signal) == 0; }
 
   void terminate(duration grace) {
+    if (!running_) return;
+    started_by_it_ = detail::descendants(facts_->pid);  // before it leaves them to init
     signal_group(SIGTERM);
     kill_after(grace);
   }
@@ -201,7 +209,7 @@ class child_process::session : public std::enable_shared_from_this<session> {
     kill_timer_.expires_at(end);
     kill_timer_.async_wait([self = shared_from_this()](std::error_code failed) {
       if (failed || !self->running_) return;
-      self->signal_group(SIGKILL);
+      self->kill_everything();
       self->killed_ = true;
       self->drain_until_ = clock::now() + self->drain();
       self->drain_timer_.cancel();
@@ -233,6 +241,18 @@ class child_process::session : public std::enable_shared_from_this<session> {
 
   [[nodiscard]] clock::duration drain() const {
     return std::chrono::duration_cast<clock::duration>(options_.drain);
+  }
+
+  /// The group, and of what else it has started those that can be found: Open MPI gives every rank
+  /// a group of its own, and a launcher that is killed leaves its ranks running.
+  void kill_everything() noexcept {
+    signal_group(SIGSTOP);  // so that it starts no more while we look
+    try {
+      detail::kill_all(detail::descendants(facts_->pid));
+      detail::kill_all(started_by_it_);
+    } catch (...) {  // no memory: the group is what remains
+    }
+    signal_group(SIGKILL);
   }
 
   /// Whether the process has ended; asks without reaping.
@@ -270,7 +290,7 @@ class child_process::session : public std::enable_shared_from_this<session> {
       co_await self->drain_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     }
     if (self->running_) {
-      self->signal_group(SIGKILL);
+      self->kill_everything();
       self->running_ = false;
       ::waitpid(self->facts_->pid, nullptr, WNOHANG);
     }
@@ -324,7 +344,8 @@ class child_process::session : public std::enable_shared_from_this<session> {
   child_options options_;
   std::shared_ptr<record> facts_;
   exit_status status_;
-  bool running_ = false;  ///< until it is reaped
+  std::vector<detail::process_entry> started_by_it_;  ///< when it was terminated
+  bool running_ = false;                              ///< until it is reaped
   bool killed_ = false;
   int readers_ = 2;
   std::optional<clock::time_point> kill_at_;
