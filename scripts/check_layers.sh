@@ -26,6 +26,7 @@ BEGIN {
   below["shm"]         = "collectives"
   below["coordinator"] = "collectives p2p protocol"
   below["rendezvous"]  = "p2p"
+  below["cluster"]     = "p2p"
   below["testing"]     = "progress"
   for (layer in below) close_over(layer, layer)
 }
