@@ -4,4 +4,5 @@
 
 /// \file Gate of the layer cluster: functions called in other processes of the same program.
 
+#include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>
