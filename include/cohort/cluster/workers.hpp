@@ -54,6 +54,7 @@ class workers {
   [[nodiscard]] const std::string& cause(int rank) const { return over().cause(rank); }
   [[nodiscard]] const std::string& host(int rank) const { return over().host(rank); }
   [[nodiscard]] std::int64_t pid(int rank) const { return over().pid(rank); }
+  [[nodiscard]] asio::io_context& context() const { return over().context(); }
   /// Connections of strangers that were refused while the workers were launched.
   [[nodiscard]] std::size_t refused() const { return over().refused(); }
   /// The next thing that happens to a worker, or that happened since the launch and has not been

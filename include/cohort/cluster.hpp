@@ -1,0 +1,14 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Gate of the layer cluster: workers that are launched, and functions called on them.
+
+#include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/error.hpp>
+#include <cohort/cluster/function.hpp>
+#include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/output.hpp>
+#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/workers.hpp>

@@ -1,0 +1,492 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `cluster/error.hpp`.
+///
+/// On the wire: rank, host, the number of levels, then each exception from the outside in: kind,
+/// type, text, and what the kind has besides.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/wire_std.hpp>
+
+#include <cxxabi.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <typeinfo>
+#include <variant>
+
+namespace cohort::cluster {
+
+namespace detail {
+
+// --- Texts --------------------------------------------------------------------------------------
+
+[[nodiscard]] inline std::string demangled(const char* name) {
+  int status = -1;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free);
+  return status == 0 ? text.get() : name;
+}
+
+/// Puts a text in place of what() of a class that has no place for one.
+template <class Base>
+class with_text : public Base {
+ public:
+  explicit with_text(std::string text) : text_(std::move(text)) {}
+  [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
+/// What the user has thrown, without what throw_with_nested or decode_exception put around it.
+[[nodiscard]] inline std::string thrown_type(const std::type_info& type) {
+  std::string name = demangled(type.name());
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const std::string_view around : {"std::_Nested_exception<", "std::__1::__nested<",
+                                          "cohort::cluster::detail::with_text<"}) {
+      if (!name.starts_with(around) || !name.ends_with('>')) continue;
+      name = name.substr(around.size(), name.size() - around.size() - 1);
+      if (name.ends_with(' ')) name.pop_back();
+      changed = true;
+    }
+  }
+  return name;
+}
+
+[[nodiscard]] inline std::string place_of(int rank, std::string_view host) {
+  std::string text = rank < 0 ? std::string("the manager") : "rank ";
+  if (rank >= 0) text.append(std::to_string(rank));
+  if (!host.empty()) text.append(" (").append(host).append(")");
+  return text;
+}
+
+/// "rank 2 (host): std::runtime_error: text"
+[[nodiscard]] inline std::string located_text(int rank, std::string_view host,
+                                              std::string_view type, std::string_view what) {
+  std::string text = place_of(rank, host);
+  text.append(": ").append(type);
+  if (!what.empty()) text.append(": ").append(what);
+  return text;
+}
+
+[[nodiscard]] inline std::string cut(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return std::string(text);
+  std::string shorter(text.substr(0, limit));
+  return shorter.append("... (").append(std::to_string(text.size() - limit)).append(" bytes more)");
+}
+
+/// The categories of Asio are registered with the first exception that travels.
+inline void know_categories() {
+  static const bool done = [] {
+    register_category(asio::error::get_system_category());
+    register_category(asio::error::get_addrinfo_category());
+    register_category(asio::error::get_netdb_category());
+    register_category(asio::error::get_misc_category());
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+// --- One exception ------------------------------------------------------------------------------
+
+enum class exception_kind : std::uint8_t {
+  other = 0,
+  standard,    // std::runtime_error and its like, known by name
+  system,      // std::system_error
+  own,         // cohort::error
+  deadline,    // deadline_error
+  ranks,       // rank_error
+  peer_lost,   // peer_lost_error
+  joined,      // joined_error
+  data,        // data_error
+  remote,      // remote_error
+  registered,  // known to register_exception
+};
+
+struct exception_record {
+  exception_kind kind = exception_kind::other;
+  std::string type;
+  std::string text;
+  std::error_code code;           // system, own and what follows
+  std::vector<int> ranks;         // of rank_error
+  stall_facts stall;              // of deadline_error
+  int rank = -1;                  // of remote_error
+  std::string host;               // of remote_error
+  std::vector<std::byte> fields;  // of a registered type that travels by its fields
+};
+
+[[nodiscard]] inline bool has_code(exception_kind kind) noexcept {
+  return kind >= exception_kind::system && kind <= exception_kind::data;
+}
+[[nodiscard]] inline bool has_ranks(exception_kind kind) noexcept {
+  return kind >= exception_kind::ranks && kind <= exception_kind::data;
+}
+
+template <class Archive>
+void wire_fields(Archive& archive, exception_record& one) {
+  archive(one.kind, one.type, one.text);
+  if (has_code(one.kind)) archive(one.code);
+  if (has_ranks(one.kind)) archive(one.ranks);
+  if (one.kind == exception_kind::deadline) {
+    archive(one.stall.ready, one.stall.missing, one.stall.silent, one.stall.unknown);
+  }
+  if (one.kind == exception_kind::remote) archive(one.rank, one.host);
+  if (one.kind == exception_kind::registered) archive(one.fields);
+}
+
+/// Puts `inner` into the exception, as throw_with_nested does, if there is one.
+template <class Exception>
+[[nodiscard]] std::exception_ptr nest(Exception exception, const std::exception_ptr& inner) {
+  if (inner == nullptr) return std::make_exception_ptr(std::move(exception));
+  try {
+    std::rethrow_exception(inner);
+  } catch (...) {
+    try {
+      std::throw_with_nested(std::move(exception));
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+}
+
+// --- Types that are known by name ---------------------------------------------------------------
+
+using fields_function = std::vector<std::byte> (*)(const std::exception_ptr&);
+using make_function = std::exception_ptr (*)(const exception_record&, const std::string& text,
+                                             const std::exception_ptr& inner);
+
+struct exception_type {
+  std::string name;
+  fields_function fields = nullptr;
+  make_function make = nullptr;
+  bool standard = false;
+};
+
+template <class T>
+std::exception_ptr make_from_text(const exception_record&, const std::string& text,
+                                  const std::exception_ptr& inner) {
+  return nest(T(text), inner);
+}
+
+template <class T>
+[[nodiscard]] exception_type standard_type() {
+  if constexpr (std::is_constructible_v<T, const std::string&>) {
+    return {demangled(typeid(T).name()), nullptr, &make_from_text<T>, true};
+  } else {
+    return {demangled(typeid(T).name()), nullptr, &make_from_text<with_text<T>>, true};
+  }
+}
+
+class exception_types {
+ public:
+  [[nodiscard]] static exception_types& instance() {
+    static exception_types& all = *new exception_types;  // for static destructors that decode
+    return all;
+  }
+  void add(exception_type one) {
+    const std::lock_guard guard(mutex_);
+    for (exception_type& known : all_) {
+      if (known.name == one.name) {
+        known = std::move(one);
+        return;
+      }
+    }
+    all_.push_back(std::move(one));
+  }
+  [[nodiscard]] std::optional<exception_type> find(std::string_view name) const {
+    const std::lock_guard guard(mutex_);
+    for (const exception_type& known : all_) {
+      if (known.name == name) return known;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<exception_type> all_{standard_type<std::runtime_error>(),
+                                   standard_type<std::logic_error>(),
+                                   standard_type<std::invalid_argument>(),
+                                   standard_type<std::domain_error>(),
+                                   standard_type<std::length_error>(),
+                                   standard_type<std::out_of_range>(),
+                                   standard_type<std::range_error>(),
+                                   standard_type<std::overflow_error>(),
+                                   standard_type<std::underflow_error>(),
+                                   standard_type<std::bad_alloc>(),
+                                   standard_type<std::bad_array_new_length>(),
+                                   standard_type<std::bad_cast>(),
+                                   standard_type<std::bad_typeid>(),
+                                   standard_type<std::bad_exception>(),
+                                   standard_type<std::bad_optional_access>(),
+                                   standard_type<std::bad_variant_access>(),
+                                   standard_type<std::bad_weak_ptr>(),
+                                   standard_type<std::bad_function_call>(),
+                                   standard_type<std::exception>()};
+};
+
+template <class T>
+std::vector<std::byte> fields_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const T& one) {
+    return wire::encode(one);
+  }
+}
+
+template <class T>
+std::exception_ptr make_from_fields(const exception_record& from, const std::string&,
+                                    const std::exception_ptr& inner) {
+  return nest(wire::decode<T>(from.fields), inner);
+}
+
+// --- Reading an exception -----------------------------------------------------------------------
+
+/// The facts about a system_error, the most derived class first.
+inline void describe_system_error(const std::system_error& one, exception_record& to) {
+  to.code = one.code();
+  to.kind = exception_kind::system;
+  if (dynamic_cast<const error*>(&one) == nullptr) return;
+  to.kind = exception_kind::own;
+  if (const auto* const from = dynamic_cast<const remote_error*>(&one)) {
+    to.kind = exception_kind::remote;
+    to.rank = from->rank();
+    to.host = cut(from->host(), exception_text_limit);
+    to.type = cut(from->type(), exception_text_limit);
+    to.text = cut(from->text(), exception_text_limit);
+  } else if (const auto* const late = dynamic_cast<const deadline_error*>(&one)) {
+    to.kind = exception_kind::deadline;
+    to.stall = late->stall();
+  } else if (const auto* const about = dynamic_cast<const rank_error*>(&one)) {
+    to.kind = dynamic_cast<const peer_lost_error*>(&one) != nullptr ? exception_kind::peer_lost
+              : dynamic_cast<const joined_error*>(&one) != nullptr  ? exception_kind::joined
+              : dynamic_cast<const data_error*>(&one) != nullptr    ? exception_kind::data
+                                                                    : exception_kind::ranks;
+    to.ranks = about->ranks();
+  }
+}
+
+/// Fills the record and returns what is nested in the exception, null if nothing is.
+[[nodiscard]] inline std::exception_ptr describe(const std::exception_ptr& thrown,
+                                                 exception_record& to) {
+  std::exception_ptr inner;
+  const auto name = [&to](const std::type_info* type) {
+    to.type = cut(type == nullptr ? "?" : thrown_type(*type), exception_text_limit);
+  };
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& one) {
+    name(&typeid(one));
+    const char* const what = one.what();
+    to.text = cut(what == nullptr ? "" : what, exception_text_limit);
+    if (const auto* const system = dynamic_cast<const std::system_error*>(&one)) {
+      describe_system_error(*system, to);
+    }
+    const auto* const nested = dynamic_cast<const std::nested_exception*>(&one);
+    if (nested != nullptr) inner = nested->nested_ptr();
+  } catch (const std::nested_exception& one) {
+    name(abi::__cxa_current_exception_type());
+    inner = one.nested_ptr();
+  } catch (...) {
+    name(abi::__cxa_current_exception_type());
+  }
+  if (to.kind == exception_kind::remote) return inner;  // its type is not this object's
+  if (const auto known = exception_types::instance().find(to.type)) {
+    to.kind = known->standard ? exception_kind::standard : exception_kind::registered;
+    try {
+      if (known->fields != nullptr) to.fields = known->fields(thrown);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {  // its own wire_fields has thrown
+      to.kind = exception_kind::other;
+    }
+  }
+  return inner;
+}
+
+// --- Making an exception ------------------------------------------------------------------------
+
+/// A system_error appends the text of its code to what it is given, so that is taken off first.
+[[nodiscard]] inline std::string_view without_code(std::string_view what,
+                                                   const std::error_code& code) {
+  const std::string message = code.message();
+  if (what == message) return {};
+  if (what.size() >= message.size() + 2 && what.ends_with(message) &&
+      what.substr(what.size() - message.size() - 2, 2) == ": ") {
+    what.remove_suffix(message.size() + 2);
+  }
+  return what;
+}
+
+[[nodiscard]] inline std::exception_ptr make_exception(const exception_record& from, int rank,
+                                                       const std::string& host,
+                                                       const std::exception_ptr& inner) {
+  const std::string text = located_text(
+      rank, host, from.type,
+      has_code(from.kind) ? without_code(from.text, from.code) : std::string_view(from.text));
+  switch (from.kind) {
+    case exception_kind::standard:
+    case exception_kind::registered:
+      if (const auto known = exception_types::instance().find(from.type)) {
+        try {
+          return known->make(from, text, inner);
+        } catch (const std::bad_alloc&) {
+          throw;
+        } catch (...) {  // its fields are not there, or are no value of the type
+        }
+      }
+      break;
+    case exception_kind::system:
+      return nest(std::system_error(from.code, text), inner);
+    case exception_kind::own:
+      return nest(error(from.code, text), inner);
+    case exception_kind::deadline:
+      return nest(deadline_error(from.stall, text), inner);
+    case exception_kind::peer_lost:
+      return nest(peer_lost_error(from.ranks, text), inner);
+    case exception_kind::joined:
+      return nest(joined_error(from.ranks, text), inner);
+    case exception_kind::data:
+      return nest(data_error(from.ranks, text), inner);
+    case exception_kind::ranks:
+      if (from.code.category() != cohort_category()) break;
+      return nest(rank_error(static_cast<errc>(from.code.value()), from.ranks, text), inner);
+    case exception_kind::remote:
+      return nest(remote_error(from.rank, from.host, from.type, from.text), inner);
+    case exception_kind::other:
+      break;
+  }
+  return nest(remote_error(rank, host, from.type, from.text), inner);
+}
+
+}  // namespace detail
+
+inline remote_error::remote_error(int rank, std::string host, std::string type, std::string text)
+    : error(errc::remote, detail::located_text(rank, host, type, text)),
+      rank_(rank),
+      host_(std::move(host)),
+      type_(std::move(type)),
+      text_(std::move(text)) {}
+
+inline void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int rank,
+                             std::string_view host) {
+  detail::know_categories();
+  std::vector<detail::exception_record> levels;
+  for (std::exception_ptr next = thrown;
+       next != nullptr && levels.size() < exception_depth_limit;) {
+    detail::exception_record one;
+    next = detail::describe(next, one);
+    if (next != nullptr && levels.size() + 1 == exception_depth_limit) {
+      one.text.append(" (and more exceptions within)");
+    }
+    levels.push_back(std::move(one));
+  }
+  out.signed_varint(rank);
+  out.text(host);
+  out.put(levels);
+}
+
+inline std::exception_ptr decode_exception(wire::reader& in) {
+  detail::know_categories();
+  const std::int64_t rank = in.signed_varint();
+  if (rank < std::numeric_limits<int>::min() || rank > std::numeric_limits<int>::max()) {
+    in.fail(wire_errc::bad_value);
+  }
+  const std::string host(in.text());
+  std::vector<detail::exception_record> levels;
+  const std::size_t count = in.count();
+  if (count == 0 || count > exception_depth_limit) in.fail(wire_errc::bad_value);
+  for (std::size_t i = 0; i < count && in.ok(); ++i) in.get(levels.emplace_back());
+  if (!in.ok()) {
+    return std::make_exception_ptr(error(in.error(), "an exception of another process"));
+  }
+  std::exception_ptr made;
+  for (; !levels.empty(); levels.pop_back()) {
+    made = detail::make_exception(levels.back(), static_cast<int>(rank), host, made);
+  }
+  return made;
+}
+
+template <class T>
+bool register_exception() {
+  detail::exception_type one;
+  one.name = detail::thrown_type(typeid(T));
+  if constexpr (wire::detail::has_fields<T> || wire::detail::is_plain_aggregate<T>()) {
+    one.fields = &detail::fields_of<T>;
+    one.make = &detail::make_from_fields<T>;
+  } else {
+    static_assert(std::is_constructible_v<T, const std::string&>,
+                  "an exception that travels needs wire_fields or a constructor from std::string");
+    one.make = &detail::make_from_text<T>;
+  }
+  detail::exception_types::instance().add(std::move(one));
+  return true;
+}
+
+namespace detail {
+
+[[nodiscard]] inline std::string list_of(const std::vector<multi_error::member>& errors,
+                                         std::size_t of) {
+  constexpr std::size_t most_errors = 16;
+  constexpr std::size_t most_bytes = 512;  // of each
+  std::string text = std::to_string(errors.size());
+  if (of != 0) text.append(" of ").append(std::to_string(of));
+  text.append(of == 1 || (of == 0 && errors.size() == 1) ? " rank failed" : " ranks failed");
+  for (std::size_t i = 0; i < errors.size() && i < most_errors; ++i) {
+    exception_record one;
+    static_cast<void>(describe(errors[i].error, one));
+    const std::string place = place_of(errors[i].rank, {});
+    text.append(i == 0 ? ": " : "; ");
+    if (one.kind == exception_kind::remote) {
+      text.append(cut(located_text(one.rank, one.host, one.type, one.text), most_bytes));
+    } else {
+      if (!one.text.starts_with(place)) text.append(place).append(": ");
+      text.append(cut(one.text.empty() ? one.type : one.text, most_bytes));
+    }
+  }
+  if (errors.size() > most_errors) {
+    text.append("; and ").append(std::to_string(errors.size() - most_errors)).append(" more");
+  }
+  return text;
+}
+
+template <class T>
+void throw_errors(const std::vector<outcome<T>>& each, std::span<const int> ranks) {
+  std::vector<multi_error::member> errors;
+  for (std::size_t i = 0; i < each.size(); ++i) {
+    if (each[i].error() == nullptr) continue;
+    errors.push_back({i < ranks.size() ? ranks[i] : static_cast<int>(i), each[i].error()});
+  }
+  if (!errors.empty()) throw multi_error(std::move(errors), each.size());
+}
+
+}  // namespace detail
+
+inline multi_error::multi_error(std::vector<member> errors, std::size_t of)
+    : error(errc::remote, detail::list_of(errors, of)), errors_(std::move(errors)) {}
+
+template <class T>
+std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks) {
+  detail::throw_errors(each, ranks);
+  std::vector<T> all;
+  all.reserve(each.size());
+  for (outcome<T>& one : each) all.push_back(std::move(one).value());
+  return all;
+}
+
+inline void values(const std::vector<outcome<void>>& each, std::span<const int> ranks) {
+  detail::throw_errors(each, ranks);
+}
+
+}  // namespace cohort::cluster

@@ -1,0 +1,235 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `cluster/function.hpp`.
+
+#include <cstring>
+#include <memory>
+#include <tuple>
+
+namespace cohort::cluster {
+
+namespace detail {
+
+/// The bytes that bring a position to a multiple of the alignment, which is a power of two.
+[[nodiscard]] constexpr std::size_t padding(std::size_t position, std::size_t alignment) noexcept {
+  return (alignment - position % alignment) % alignment;
+}
+
+// --- The caller's side --------------------------------------------------------------------------
+
+/// A span is the number of its elements, zeros up to their alignment, and their bytes.
+template <class T, std::size_t N>
+void put_span(wire::writer& out, std::size_t begin, std::span<const T, N> values) {
+  out.varint(values.size());
+  for (std::size_t left = padding(out.size() - begin, alignof(T)); left > 0; --left) out.byte(0);
+  out.raw(std::as_bytes(values));
+}
+
+template <class Parameter, class Argument>
+void put_argument(wire::writer& out, std::size_t begin, Argument&& argument) {
+  using stored = std::remove_cvref_t<Parameter>;
+  constexpr bool same = std::is_same_v<std::remove_cvref_t<Argument>, stored>;
+  constexpr bool converts = same || std::is_convertible_v<Argument, stored>;
+  static_assert(converts, "an argument of the call does not convert to the function's parameter");
+  if constexpr (!converts) {
+    return;
+  } else if constexpr (is_span<stored>) {
+    put_span(out, begin, static_cast<stored>(argument));
+  } else if constexpr (std::is_same_v<stored, std::string_view>) {
+    out.text(static_cast<std::string_view>(argument));
+  } else if constexpr (same) {
+    out.put(std::as_const(argument));  // also of what cannot be copied
+  } else {
+    out.put(static_cast<stored>(std::forward<Argument>(argument)));
+  }
+}
+
+template <class... Parameters, class... Args>
+void put_arguments(wire::writer& out, types<Parameters...>, Args&&... arguments) {
+  [[maybe_unused]] const std::size_t begin = out.size();
+  (put_argument<Parameters>(out, begin, std::forward<Args>(arguments)), ...);
+}
+
+// --- The callee's side --------------------------------------------------------------------------
+
+/// Where one argument waits for the callee: a value,
+template <class Parameter, class Stored = std::remove_cvref_t<Parameter>>
+struct slot {
+  Stored value{};
+
+  void read(wire::reader& in, std::size_t) { in.get(value); }
+  [[nodiscard]] auto&& pass() noexcept {
+    if constexpr (std::is_lvalue_reference_v<Parameter>) {
+      return std::as_const(value);
+    } else {
+      return std::move(value);
+    }
+  }
+};
+
+/// or a text in the message,
+template <class Parameter>
+struct slot<Parameter, std::string_view> {
+  std::string_view value;
+
+  void read(wire::reader& in, std::size_t) { value = in.text(); }
+  [[nodiscard]] std::string_view& pass() noexcept { return value; }
+};
+
+/// or elements in the message, copied only if they are not aligned there. That happens if the
+/// message itself is less aligned than memory from operator new.
+template <class Parameter, class T, std::size_t N>
+struct slot<Parameter, std::span<const T, N>> {
+  struct release {
+    void operator()(std::byte* memory) const noexcept {
+      ::operator delete(memory, std::align_val_t(alignof(T)));
+    }
+  };
+
+  const T* data = nullptr;
+  std::size_t size = 0;
+  std::unique_ptr<std::byte, release> copy;
+
+  void read(wire::reader& in, std::size_t message_size) {
+    size = in.count(sizeof(T));
+    if (N != std::dynamic_extent && in.ok() && size != N) in.fail(wire_errc::bad_value);
+    static_cast<void>(in.raw(padding(message_size - in.left(), alignof(T))));
+    const auto bytes = in.raw(size * sizeof(T));
+    if (!in.ok()) return;
+    const std::byte* from = bytes.data();
+    if (reinterpret_cast<std::uintptr_t>(from) % alignof(T) != 0) {  // NOLINT
+      copy.reset(
+          static_cast<std::byte*>(::operator new(bytes.size() + 1, std::align_val_t(alignof(T)))));
+      std::memcpy(copy.get(), from, bytes.size());
+      from = copy.get();
+    }
+    data = reinterpret_cast<const T*>(from);  // NOLINT: bytes of a T, of the same program
+  }
+  [[nodiscard]] std::span<const T, N> pass() const noexcept {
+    return std::span<const T, N>(data, size);
+  }
+};
+
+template <class Parameters>
+struct slots;
+template <class... Parameters>
+struct slots<types<Parameters...>> {
+  std::tuple<slot<Parameters>...> all;
+
+  /// Throws cohort::error if the bytes are not exactly these arguments.
+  void read(std::span<const std::byte> message, std::string_view name) {
+    wire::reader in(message);
+    std::size_t position = 0;
+    const auto one = [&](auto& next) {
+      if (!in.ok()) return;
+      ++position;
+      next.read(in, message.size());
+    };
+    std::apply([&one](auto&... each) { (one(each), ...); }, all);
+    std::string text = "call of ";
+    if (!in.ok()) {
+      text.append(name).append(", argument ").append(std::to_string(position));
+      throw error(in.error(), text.append(" of ").append(std::to_string(sizeof...(Parameters))));
+    }
+    if (in.left() != 0) {
+      text.append(name).append(", behind its ").append(std::to_string(sizeof...(Parameters)));
+      throw error(make_error_code(wire_errc::trailing), text.append(" arguments"));
+    }
+  }
+};
+
+template <auto F>
+[[nodiscard]] decltype(auto) invoke(call_context& context,
+                                    slots<typename checked<F>::parameters>& arguments) {
+  return std::apply(
+      [&context](auto&... each) -> decltype(auto) {
+        if constexpr (checked<F>::takes_context) {
+          return F(context, each.pass()...);
+        } else {
+          static_cast<void>(context);
+          return F(each.pass()...);
+        }
+      },
+      arguments.all);
+}
+
+}  // namespace detail
+
+template <auto F, class... Args>
+void append_arguments(std::vector<std::byte>& out, Args&&... arguments) {
+  if constexpr (detail::checked<F>::ok) {
+    constexpr bool fits = sizeof...(Args) == detail::checked<F>::arity;
+    static_assert(fits, "the call has not as many arguments as the remote function has parameters");
+    if constexpr (fits) {
+      wire::writer to(out);
+      detail::put_arguments(to, typename detail::checked<F>::parameters(),
+                            std::forward<Args>(arguments)...);
+    }
+  }
+}
+
+template <auto F, class... Args>
+std::vector<std::byte> encode_arguments(Args&&... arguments) {
+  std::vector<std::byte> out;
+  append_arguments<F>(out, std::forward<Args>(arguments)...);
+  return out;
+}
+
+template <auto F>
+std::vector<std::byte> run_now(call_context& context, std::vector<std::byte> arguments) {
+  std::vector<std::byte> out;
+  if constexpr (detail::checked<F>::ok) {
+    static_assert(!detail::checked<F>::is_coroutine, "a coroutine is awaited: use run<F>");
+    detail::slots<typename detail::checked<F>::parameters> stored;
+    stored.read(arguments, function_name<F>());
+    if constexpr (std::is_void_v<typename detail::checked<F>::result>) {
+      detail::invoke<F>(context, stored);
+    } else {
+      const auto result = detail::invoke<F>(context, stored);
+      wire::writer(out).put(result);
+    }
+  }
+  return out;
+}
+
+template <auto F>
+asio::awaitable<std::vector<std::byte>> run(call_context& context,
+                                            std::vector<std::byte> arguments) {
+  if constexpr (!detail::checked<F>::ok) {
+    co_return std::vector<std::byte>();
+  } else if constexpr (!detail::checked<F>::is_coroutine) {
+    co_return run_now<F>(context, std::move(arguments));
+  } else {
+    detail::slots<typename detail::checked<F>::parameters> stored;
+    stored.read(arguments, function_name<F>());
+    std::vector<std::byte> out;
+    if constexpr (std::is_void_v<typename detail::checked<F>::result>) {
+      co_await detail::invoke<F>(context, stored);
+    } else {
+      const auto result = co_await detail::invoke<F>(context, stored);
+      wire::writer(out).put(result);
+    }
+    co_return out;
+  }
+}
+
+template <class R>
+R decode_result(std::span<const std::byte> bytes, std::string_view name) {
+  wire::reader in(bytes);
+  const auto check = [&] {
+    if (in.ok() && in.left() != 0) in.fail(wire_errc::trailing);
+    if (!in.ok()) throw error(in.error(), std::string("result of ").append(name));
+  };
+  if constexpr (std::is_void_v<R>) {
+    check();
+  } else {
+    std::remove_cv_t<R> value{};
+    in.get(value);
+    check();
+    return value;
+  }
+}
+
+}  // namespace cohort::cluster

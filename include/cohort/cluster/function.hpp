@@ -1,0 +1,98 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Functions that another process calls: which may be called so, how their arguments become
+/// bytes, and how they run on the other side.
+///
+/// Nothing here sends anything. The caller's side is encode_arguments and decode_result; the
+/// callee's side is run<F>, found by its number in the function table as remote<F> registers it.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/function_table.hpp>
+#include <cohort/core/wire.hpp>
+#include <cohort/core/wire_std.hpp>
+
+#include <cstddef>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// Who calls, and how the call may be given up. A callee may take it by reference as its first
+/// parameter, which is then no argument of the call.
+class call_context;
+
+/// Every callee in the table has this type: bytes of the arguments to bytes of the result. What the
+/// callee throws leaves it; bytes that are no arguments of its own are a cohort::error whose code
+/// is a wire_errc and whose text names the function and the argument.
+using runner = asio::awaitable<std::vector<std::byte>>(call_context&, std::vector<std::byte>);
+
+}  // namespace cohort::cluster
+
+#include <cohort/cluster/detail/function_traits.ipp>
+
+namespace cohort::cluster {
+
+/// What is known about the function or captureless lambda `F`. It must be a function that can be
+/// named by one pointer: neither overloaded nor a template.
+///
+/// A callee takes its arguments by value, by `const T&` or `T&&`: what arrives is stored until the
+/// callee has ended, a coroutine included. `std::string_view` and `std::span<const T>` with a
+/// trivially copyable T are views of the message, without a copy. What would change the caller's
+/// objects or point into its memory does not compile.
+template <auto F>
+struct callee {
+  /// What it returns; for a coroutine asio::awaitable<R> this is R.
+  using result = typename detail::checked<F>::result;
+  /// A coroutine is awaited, anything else is called.
+  static constexpr bool is_coroutine = detail::checked<F>::is_coroutine;
+  static constexpr bool takes_context = detail::checked<F>::takes_context;
+  /// How many arguments a call has.
+  static constexpr std::size_t arity = detail::checked<F>::arity;
+  /// What the compiler calls it, for messages.
+  static constexpr std::string_view name() noexcept { return function_name<F>(); }
+};
+
+/// The arguments of a call of F as bytes. They are converted to the parameters' types first, as in
+/// any call, so that an int for a double travels as a double. Nothing of the arguments is kept.
+/// O(bytes), one copy.
+template <auto F, class... Args>
+[[nodiscard]] std::vector<std::byte> encode_arguments(Args&&... arguments);
+
+/// The same behind what is in `out` already. Views are aligned relative to where the arguments
+/// begin.
+template <auto F, class... Args>
+void append_arguments(std::vector<std::byte>& out, Args&&... arguments);
+
+/// Calls F with the arguments in the bytes and returns its result as bytes, which are none for
+/// void. For functions that are no coroutines; on the calling thread. The bytes live until F
+/// returns.
+template <auto F>
+[[nodiscard]] std::vector<std::byte> run_now(call_context& context,
+                                             std::vector<std::byte> arguments);
+
+/// The same for every callee: calls F or awaits it. The context must live until it ends.
+template <auto F>
+asio::awaitable<std::vector<std::byte>> run(call_context& context,
+                                            std::vector<std::byte> arguments);
+
+/// F in the function table: `remote<F>::index()` is its number, and
+/// `function_table::instance().at<runner>(number)` is run<F> in every process of the program.
+template <auto F>
+using remote = registered<&run<F>, F>;
+
+/// The result of a callee that returns R. Throws cohort::error with a wire_errc if the bytes are
+/// none; `name` is the function's, for that text.
+template <class R>
+[[nodiscard]] R decode_result(std::span<const std::byte> bytes, std::string_view name = "?");
+
+}  // namespace cohort::cluster
+
+#include <cohort/cluster/detail/function.ipp>

@@ -1,0 +1,58 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// The tests are the manager; the workers they launch are this program again.
+
+#include <cohort/cluster/worker.hpp>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "support/catch_run.hpp"
+
+namespace {
+
+/// What ctest knows, and what Open MPI asks of root; for the launchers of the tests only.
+void prepare_environment() {
+  if (const char* const launcher = std::getenv("MPIEXEC")) {
+    if (*launcher != '\0') ::setenv("COHORT_MPIEXEC", launcher, 0);
+  }
+  if (::geteuid() == 0) {
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+  }
+}
+
+/// A worker that does not do what it should: for the tests of launches that fail.
+int misbehave(const std::string& how) {
+  auto start = cohort::cluster::worker_start::take_from_environment();
+  if (!start) return 0;
+  if (how == "never_connects") {
+    ::sleep(600);
+    return 0;
+  }
+  asio::io_context io;
+  cohort::cluster::worker self(io, *std::move(start));
+  self.join();
+  std::cout << "joined, and leaves" << std::endl;
+  std::_Exit(3);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const char* const how = std::getenv("COHORT_TEST_WORKER");
+    if (how != nullptr && std::getenv("COHORT_CLUSTER_TOKEN") != nullptr) return misbehave(how);
+    if (cohort::cluster::serve(argc, argv)) return 0;
+  } catch (const std::exception& failed) {
+    std::cerr << failed.what() << std::endl;
+    return 1;
+  }
+  prepare_environment();
+  return cohort_test::run_catch(argc, argv);
+}

@@ -1,0 +1,68 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Launches workers for a test case, and looks at how things fail.
+
+#include <cohort/cluster/workers.hpp>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "support/catch.hpp"
+#include "support/run.hpp"
+
+namespace cohort_test {
+
+using namespace std::chrono_literals;
+using cohort::errc;
+using cohort::cluster::call_options;
+using cohort::cluster::launch_options;
+using cohort::cluster::worker_state;
+using cohort::cluster::workers;
+
+/// Drops what the ranks print, which no test looks at that does not ask for it.
+inline launch_options quiet(int ranks) {
+  return launch_options{}.ranks(ranks).sink(cohort::cluster::drop());
+}
+
+using test_body = std::function<asio::awaitable<void>(workers)>;
+
+/// Launches, runs the body, shuts down, and checks that all workers have left as they should.
+inline void with_workers(const launch_options& options, const test_body& body) {
+  asio::io_context io;
+  auto all = [&]() -> asio::awaitable<void> {
+    auto launching = cohort::cluster::launch(io, options);
+    const workers launched = co_await std::move(launching);
+    auto working = body(launched);
+    co_await std::move(working);
+    co_await launched.shutdown();
+    for (const int rank : launched.ids()) CHECK(launched.state(rank) == worker_state::gone);
+  };
+  run(io, all());
+}
+
+/// The error that an awaitable fails with; the test fails if it does not, or with another one.
+template <class E, class T>
+asio::awaitable<std::optional<E>> caught(asio::awaitable<T> work) {
+  try {
+    co_await std::move(work);
+    FAIL_CHECK("completed, but must fail");
+  } catch (const E& problem) {
+    co_return problem;
+  } catch (const std::exception& problem) {
+    FAIL_CHECK("another error: " << problem.what());
+  }
+  co_return std::nullopt;
+}
+
+inline bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != text.npos;
+}
+
+}  // namespace cohort_test
