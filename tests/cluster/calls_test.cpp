@@ -6,6 +6,8 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
+#include <cohort/progress/future.hpp>
+#include <cohort/progress/when_all.hpp>
 
 #include <cstdint>
 #include <map>

@@ -49,8 +49,8 @@ class posted_handler {
   template <class... Arguments>
   void post(Arguments&&... arguments) {
     if (auto mine = slot(); mine.is_connected()) mine.clear();
-    auto executor = work_.get_executor();
-    asio::post(executor, [handler = std::move(handler_), work = std::move(work_),
+    const auto where = work_.get_executor();
+    asio::post(where, [handler = std::move(handler_), work = std::move(work_),
                           all = std::make_tuple(std::forward<Arguments>(arguments)...)]() mutable {
       std::apply(std::move(handler), std::move(all));
     });

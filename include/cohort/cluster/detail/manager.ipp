@@ -676,7 +676,7 @@ inline void manager::terminate(const std::string& why) {
 }
 
 inline void manager::abandon() {
-  if (ended_ || !launched_ || options_.ranks() == 0) return;
+  if (ended_ || terminating_ || !launched_ || options_.ranks() == 0) return;
   closing_ = true;
   ended_ = true;
   log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
