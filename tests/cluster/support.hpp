@@ -8,10 +8,12 @@
 
 #include <chrono>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "support/catch.hpp"
@@ -59,6 +61,23 @@ asio::awaitable<std::optional<E>> caught(asio::awaitable<T> work) {
     FAIL_CHECK("another error: " << problem.what());
   }
   co_return std::nullopt;
+}
+
+/// Whether a process has ended; who has to reap it may not have done so yet.
+inline bool is_gone(int pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(status, text);
+  const std::size_t name_end = text.rfind(')');
+  return name_end == text.npos || text.compare(name_end, 3, ") Z") == 0;
+}
+inline bool ends(int pid, std::chrono::seconds within = 10s) {
+  const auto limit = std::chrono::steady_clock::now() + within;
+  while (!is_gone(pid)) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    std::this_thread::sleep_for(10ms);
+  }
+  return true;
 }
 
 inline bool has(std::string_view text, std::string_view part) {

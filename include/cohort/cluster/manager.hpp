@@ -133,6 +133,7 @@ class manager : public std::enable_shared_from_this<manager> {
 
   // Launch.
   void listen();
+  void stop_listening();
   [[nodiscard]] std::string addresses() const;
   asio::awaitable<void> accept_all();
   asio::awaitable<void> receive_visitor(std::shared_ptr<tcp_socket> socket);
@@ -185,7 +186,7 @@ class manager : public std::enable_shared_from_this<manager> {
   bool launched_ = false;
   bool ready_ = false;
   bool closing_ = false;  // no new calls
-  bool ended_ = false;    // shut down, terminated, or never started
+  bool ended_ = true;     // shut down, or not launched with success
   bool terminating_ = false;
 };
 

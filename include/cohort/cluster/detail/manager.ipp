@@ -78,6 +78,7 @@ inline asio::awaitable<void> manager::launch() {
   const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(options_.timeout());
   if (options_.ranks() == 0) {
     ready_ = true;
+    ended_ = false;
     co_return;
   }
   const auto self = shared_from_this();
@@ -107,7 +108,9 @@ inline asio::awaitable<void> manager::launch() {
     interrupted = std::current_exception();
   }
   if (ready_) co_return;
+  stop_listening();
   if (interrupted) {
+    problem_ = "cancelled";
     terminate("the launch was cancelled");
     std::rethrow_exception(interrupted);
   }
@@ -276,6 +279,8 @@ inline asio::awaitable<void> manager::watch_child() {
   }
   changed_.notify();
   // What its ranks have sent is in their connections; these end by themselves.
+  const auto open = [](const member_ptr& each) { return !each->control->ended(); };
+  if (std::none_of(joined_.begin(), joined_.end(), open)) co_return;
   asio::steady_timer pause(io_, std::chrono::seconds(1));
   co_await pause.async_wait(asio::use_awaitable);
   for (const member_ptr& each : joined_) {
@@ -305,11 +310,14 @@ inline std::string manager::missing() const {
   return text;
 }
 
-inline asio::awaitable<void> manager::clean_up_launch() {
-  ended_ = true;
+inline void manager::stop_listening() {
   std::error_code ignored;
   acceptor_->close(ignored);
   for (const auto& each : visitors_) each->close(ignored);
+  visitors_.clear();
+}
+
+inline asio::awaitable<void> manager::clean_up_launch() {
   auto ending = child_->terminate(options_.grace());
   co_await std::move(ending);
   for (const member_ptr& each : joined_) {
@@ -418,8 +426,8 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
   from->unread.clear();
   if (std::find(ranks_.begin(), ranks_.end(), nullptr) != ranks_.end()) return;
   ready_ = true;
-  std::error_code ignored;
-  acceptor_->close(ignored);
+  ended_ = false;
+  stop_listening();
   for (const member_ptr& one : ranks_) {
     one->state = worker_state::ready;
     one->control->send(message_kind::ready, 0);

@@ -1,0 +1,263 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#include <cohort/cluster/call_context.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/progress/future.hpp>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/support.hpp"
+
+using namespace cohort_test;
+namespace cluster = cohort::cluster;
+using cohort::cluster::call_context;
+
+namespace {
+
+int counted = 0;
+void count_up() { ++counted; }
+void print_count_at_end() {
+  std::atexit([] { std::printf("counted %d\n", counted); });
+}
+int pid_of() { return ::getpid(); }
+asio::awaitable<void> sleeps(call_context& call) {
+  asio::steady_timer timer(call.context(), std::chrono::minutes(5));
+  co_await timer.async_wait(asio::use_awaitable);
+}
+void computes() { std::this_thread::sleep_for(std::chrono::minutes(5)); }
+void dies() { ::raise(SIGKILL); }
+int identity_of(call_context& call, int item) {
+  if (item == 7 && call.rank() == 1) ::raise(SIGKILL);
+  std::this_thread::sleep_for(2ms);
+  return item;
+}
+
+void says(std::string text, bool to_stderr) {
+  std::FILE* const out = to_stderr ? stderr : stdout;
+  std::fwrite(text.data(), 1, text.size(), out);
+}
+void says_and_dies() {
+  std::printf("last line\nunfinished");
+  ::raise(SIGKILL);
+}
+
+/// Everything that ranks print.
+struct printed {
+  std::mutex mutex;
+  std::map<std::pair<int, cluster::output_stream>, std::string> text;
+
+  [[nodiscard]] cluster::output_sink sink() {
+    return [this](const cluster::output_line& line) {
+      const std::lock_guard guard(mutex);
+      std::string& all = text[{line.rank, line.stream}];
+      all += line.text;
+      if (line.complete) all += '\n';
+    };
+  }
+  std::string of(int rank, cluster::output_stream stream = cluster::output_stream::out) {
+    const std::lock_guard guard(mutex);
+    return text[{rank, stream}];
+  }
+};
+
+/// Launches and leaves the end to the body.
+void with_mortal_workers(const launch_options& options, const test_body& body) {
+  asio::io_context io;
+  auto all = [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, options);
+    const workers launched = co_await std::move(launching);
+    auto working = body(launched);
+    co_await std::move(working);
+  };
+  run(io, all());
+}
+
+}  // namespace
+
+TEST_CASE("a worker that is killed ends its calls with its name", "[cluster][faults]") {
+  with_mortal_workers(quiet(2).grace(500ms), [](workers all) -> asio::awaitable<void> {
+    auto pending = all.call<&sleeps>(1, cohort::as_future);
+    auto other = all.call<&sleeps>(0, cohort::as_future);
+    REQUIRE(::kill(static_cast<pid_t>(all.pid(1)), SIGKILL) == 0);
+    auto failing = caught<cohort::peer_lost_error>(std::move(pending));
+    const auto lost = co_await std::move(failing);
+    REQUIRE(lost);
+    CHECK(lost->ranks() == std::vector<int>{1});
+    CHECK(has(lost->what(), "sleeps"));
+    CHECK(has(lost->what(), "rank 1"));
+    CHECK(all.state(1) == worker_state::lost);
+    CHECK_FALSE(all.cause(1).empty());
+    // By default the job ends with it, and later calls fail at once.
+    auto failing_too = caught<cohort::peer_lost_error>(std::move(other));
+    co_await std::move(failing_too);
+    auto later = caught<cohort::peer_lost_error>(all.call<&pid_of>(1));
+    co_await std::move(later);
+    CHECK(all.state(0) == worker_state::lost);
+  });
+}
+
+TEST_CASE("a worker that dies inside a function", "[cluster][faults]") {
+  with_mortal_workers(quiet(1).grace(500ms), [](workers all) -> asio::awaitable<void> {
+    auto failing = caught<cohort::peer_lost_error>(all.call<&dies>(0));
+    const auto lost = co_await std::move(failing);
+    CHECK(lost);
+    for (;;) {
+      const auto event = co_await all.next_event();
+      if (event.what == cluster::worker_event::kind::registered) continue;
+      CHECK(event.what == cluster::worker_event::kind::lost);
+      CHECK(event.rank == 0);
+      break;
+    }
+  });
+}
+
+TEST_CASE("with the policy to go on, the others work for a lost one", "[cluster][faults]") {
+  const auto options = quiet(3).on_loss(cluster::loss_policy::proceed).grace(500ms);
+  with_mortal_workers(options, [](workers all) -> asio::awaitable<void> {
+    std::vector<int> items(40);
+    for (int i = 0; i < 40; ++i) items[static_cast<std::size_t>(i)] = i;
+    const auto again = call_options{}.idempotent(true);
+    // Whoever is rank 1 when item 7 comes to it dies of it; the item is then another one's.
+    const auto done = co_await all.with(again).map<&identity_of>(items);
+    for (int i = 0; i < 40; ++i) CHECK(done[static_cast<std::size_t>(i)].value() == i);
+    const int pid = co_await all.call<&pid_of>(0);
+    CHECK(pid == all.pid(0));
+    all.terminate();
+  });
+}
+
+TEST_CASE("a stopped worker does not hold a call with a deadline", "[cluster][faults]") {
+  with_mortal_workers(quiet(1).grace(300ms), [](workers all) -> asio::awaitable<void> {
+    const auto pid = static_cast<pid_t>(all.pid(0));
+    REQUIRE(::kill(pid, SIGSTOP) == 0);
+    auto failing = caught<cohort::deadline_error>(
+        all.with(call_options{}.deadline(200ms)).call<&pid_of>(0));
+    const auto late = co_await std::move(failing);
+    CHECK(late);
+    // A shutdown names it and ends it by force.
+    auto ending = caught<cohort::rank_error>(all.shutdown(300ms));
+    const auto laggard = co_await std::move(ending);
+    REQUIRE(laggard);
+    CHECK(laggard->code() == errc::stalled);
+    CHECK(laggard->ranks() == std::vector<int>{0});
+    ::kill(pid, SIGCONT);
+  });
+}
+
+TEST_CASE("a shutdown lets accepted calls finish and loses none", "[cluster][faults]") {
+  printed output;
+  {
+    asio::io_context io;
+    auto work = [&]() -> asio::awaitable<void> {
+      auto launching = cluster::launch(io, launch_options{}.ranks(2).sink(output.sink()));
+      const workers all = co_await std::move(launching);
+      for (const int rank : all.ids()) co_await all.call<&print_count_at_end>(rank);
+      auto pending = all.call<&pid_of>(1, cohort::as_future);
+      for (int i = 0; i < 10'000; ++i) all.notify<&count_up>(i % 2);
+      auto ending = all.shutdown();
+      co_await std::move(ending);
+      const int pid = co_await std::move(pending);
+      CHECK(pid == all.pid(1));
+      auto refused = code_of(all.call<&pid_of>(0));
+      const std::error_code code = co_await std::move(refused);
+      CHECK(code == errc::closed);
+    };
+    run(io, work());
+  }
+  CHECK(output.of(0) == "counted 5000\n");
+  CHECK(output.of(1) == "counted 5000\n");
+}
+
+TEST_CASE("what ranks print arrives by rank and stream", "[cluster][faults]") {
+  printed output;
+  std::string line(std::size_t{1} << 20U, 'm');
+  std::string binary = "a\0b\x1b[1m";
+  binary += '\xff';
+  {
+    asio::io_context io;
+    auto work = [&]() -> asio::awaitable<void> {
+      auto launching = cluster::launch(
+          io, launch_options{}.ranks(2).sink(output.sink()).longest_line(std::size_t{2} << 20U).output_bound(std::size_t{8} << 20U));
+      const workers all = co_await std::move(launching);
+      co_await all.call<&says>(0, "one\ntwo\nthr", false);
+      co_await all.call<&says>(0, "ee\n", false);
+      co_await all.call<&says>(1, "error of one\n", true);
+      co_await all.call<&says>(1, line + "\n", false);
+      co_await all.call<&says>(1, binary + "\n", false);
+      co_await all.call<&says>(0, "without an end", false);
+      co_await all.shutdown();
+    };
+    run(io, work());
+  }
+  CHECK(output.of(0) == "one\ntwo\nthree\nwithout an end");
+  CHECK(output.of(1, cluster::output_stream::err) == "error of one\n");
+  CHECK((output.of(1) == line + "\n" + binary + "\n"));
+}
+
+TEST_CASE("the last lines of a rank that is killed are not lost", "[cluster][faults]") {
+  printed output;
+  with_mortal_workers(launch_options{}.ranks(1).sink(output.sink()).grace(300ms),
+                      [](workers all) -> asio::awaitable<void> {
+                        auto failing = caught<cohort::peer_lost_error>(all.call<&says_and_dies>(0));
+                        co_await std::move(failing);
+                      });
+  CHECK(output.of(0) == "last line\n");  // what is not flushed is lost
+}
+
+TEST_CASE("when the manager is killed everything ends, also what computes", "[cluster][faults]") {
+  int facts[2];
+  REQUIRE(::pipe(facts) == 0);
+  const pid_t manager = ::fork();
+  REQUIRE(manager >= 0);
+  if (manager == 0) {
+    asio::io_context io;
+    auto work = [&]() -> asio::awaitable<void> {
+      auto launching = cluster::launch(io, quiet(2));
+      const workers all = co_await std::move(launching);
+      all.notify<&computes>(0);
+      all.notify<&sleeps>(1);
+      const int pids[] = {static_cast<int>(all.pid(0)), static_cast<int>(all.pid(1))};
+      static_cast<void>(!::write(facts[1], pids, sizeof pids));
+      asio::steady_timer forever(io, std::chrono::minutes(5));
+      co_await forever.async_wait(asio::use_awaitable);
+    };
+    asio::co_spawn(io, work(), asio::detached);
+    io.run();
+    ::_exit(0);
+  }
+  ::close(facts[1]);
+  int pids[2] = {0, 0};
+  const auto got = ::read(facts[0], pids, sizeof pids);
+  ::close(facts[0]);
+  ::kill(manager, SIGKILL);
+  ::waitpid(manager, nullptr, 0);
+  REQUIRE(got == sizeof pids);
+  CHECK(ends(pids[0]));
+  CHECK(ends(pids[1]));
+}
+
+TEST_CASE("workers whose last handle is dropped are ended", "[cluster][faults]") {
+  const cohort::log::capture lines;
+  asio::io_context io;
+  int pid = 0;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, quiet(1).grace(300ms));
+    const workers all = co_await std::move(launching);
+    pid = static_cast<int>(all.pid(0));
+  };
+  run(io, work());
+  CHECK(ends(pid));
+  CHECK(lines.contains("without shutdown"));
+}

@@ -1,0 +1,319 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#include <cohort/cluster/connect.hpp>
+#include <cohort/core/log.hpp>
+
+#include <asio/connect.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cluster/support.hpp"
+
+using namespace cohort_test;
+namespace cluster = cohort::cluster;
+
+namespace {
+
+/// A folder that is gone at the end.
+class folder {
+ public:
+  folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "cohort-test-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  folder(const folder&) = delete;
+  folder& operator=(const folder&) = delete;
+
+  [[nodiscard]] std::string operator/(const std::string& name) const {
+    return (path_ / name).string();
+  }
+  /// A shell script, executable.
+  [[nodiscard]] std::string script(const std::string& name, const std::string& body) const {
+    const std::string path = *this / name;
+    std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
+    REQUIRE(::chmod(path.c_str(), 0700) == 0);
+    return path;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string contents(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+/// The variable COHORT_MPIEXEC is for the launches that should work.
+class own_launcher {
+ public:
+  own_launcher() {
+    if (const char* const text = std::getenv("COHORT_MPIEXEC")) {
+      before_ = text;
+      ::unsetenv("COHORT_MPIEXEC");
+    }
+  }
+  ~own_launcher() {
+    if (!before_.empty()) ::setenv("COHORT_MPIEXEC", before_.c_str(), 1);
+  }
+  own_launcher(const own_launcher&) = delete;
+  own_launcher& operator=(const own_launcher&) = delete;
+
+  [[nodiscard]] std::string name() const { return before_.empty() ? "mpiexec" : before_; }
+
+ private:
+  std::string before_;
+};
+
+/// How a launch fails.
+cohort::error failure_of(const launch_options& options) {
+  asio::io_context io;
+  std::optional<cohort::error> problem;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto failing = caught<cohort::error>(cluster::launch(io, options));
+    problem = co_await std::move(failing);
+  };
+  run(io, work());
+  REQUIRE(problem);
+  INFO(problem->what());
+  return *problem;
+}
+
+}  // namespace
+
+TEST_CASE("launches of no, one, two and four workers", "[cluster]") {
+  for (const int ranks : {0, 1, 2, 4}) {
+    INFO(ranks);
+    asio::io_context io;
+    auto work = [&]() -> asio::awaitable<void> {
+      auto launching = cluster::launch(io, quiet(ranks));
+      const workers all = co_await std::move(launching);
+      CHECK(all.size() == ranks);
+      for (const int id : all.ids()) {
+        CHECK(all.state(id) == worker_state::ready);
+        CHECK(all.pid(id) > 0);
+        CHECK_FALSE(all.host(id).empty());
+        const auto event = co_await all.next_event();
+        CHECK(event.what == cluster::worker_event::kind::registered);
+      }
+      std::ostringstream text;
+      text << all;
+      CHECK(has(text.str(), std::to_string(ranks) + " workers"));
+      co_await all.shutdown();
+      for (const int id : all.ids()) CHECK(all.state(id) == worker_state::gone);
+      co_await all.shutdown();  // again is no harm
+    };
+    run(io, work());
+  }
+}
+
+TEST_CASE("two launches live at once", "[cluster]") {
+  asio::io_context io;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, quiet(1));
+    const workers one = co_await std::move(launching);
+    auto launching_two = cluster::launch(io, quiet(2));
+    const workers two = co_await std::move(launching_two);
+    CHECK(one.pid(0) != two.pid(0));
+    co_await one.shutdown();
+    CHECK(two.state(1) == worker_state::ready);
+    co_await two.shutdown();
+  };
+  run(io, work());
+}
+
+TEST_CASE("a launcher that does not exist is named at once", "[cluster]") {
+  const own_launcher own;
+  const auto problem = failure_of(quiet(1).command({"/no/such/mpiexec"}));
+  CHECK(problem.code() == errc::launch_failed);
+  CHECK(has(problem.what(), "/no/such/mpiexec"));
+}
+
+TEST_CASE("a launcher that fails is told with its status and its words", "[cluster]") {
+  const own_launcher own;
+  const folder here;
+  const auto script = here.script("mpiexec", "echo 'no slots for you' >&2; exit 7");
+  const auto begun = std::chrono::steady_clock::now();
+  const auto problem = failure_of(quiet(3).command({script}));
+  CHECK(std::chrono::steady_clock::now() - begun < 30s);  // and not at the time limit
+  CHECK(problem.code() == errc::launch_failed);
+  CHECK(has(problem.what(), "exited with status 7"));
+  CHECK(has(problem.what(), "no slots for you"));
+  CHECK(has(problem.what(), "missing: ranks 0, 1, 2"));
+}
+
+TEST_CASE("workers that never connect are named, and their processes ended", "[cluster]") {
+  const own_launcher own;
+  const folder here;
+  // It answers --version at once, and then keeps a process that is no worker.
+  const auto script = here.script(
+      "mpiexec", "case \"$*\" in *--version*) exit 0;; esac\nsleep 300 & echo $! > " +
+                     (here / "pid") + "\nwait");
+  const auto problem = failure_of(quiet(2).command({script}).timeout(700ms).grace(200ms));
+  CHECK(problem.code() == errc::deadline_exceeded);
+  CHECK(has(problem.what(), "missing: ranks 0, 1"));
+  CHECK(ends(std::stoi(contents(here / "pid"))));
+}
+
+TEST_CASE("a worker that leaves between its connection and its MPI", "[cluster]") {
+  const auto problem =
+      failure_of(quiet(2).environment("COHORT_TEST_WORKER", "leaves_after_join").timeout(30s));
+  CHECK(problem.code() == errc::launch_failed);
+  CHECK((has(problem.what(), "was lost before") || has(problem.what(), "the launcher exited")));
+}
+
+TEST_CASE("a wrong option is named", "[cluster]") {
+  CHECK(has(failure_of(quiet(-1)).what(), "ranks"));
+  CHECK(has(failure_of(quiet(1).interface("not an address")).what(), "interface"));
+}
+
+TEST_CASE("a launch that is cancelled leaves nothing behind", "[cluster]") {
+  const own_launcher own;
+  const folder here;
+  const auto script = here.script(
+      "mpiexec", "case \"$*\" in *--version*) exit 0;; esac\necho $$ > " + (here / "pid") +
+                     "\nexec sleep 300");
+  asio::io_context io;
+  asio::cancellation_signal signal;
+  std::exception_ptr ended;
+  asio::co_spawn(io, cluster::launch(io, quiet(1).command({script}).grace(200ms)),
+                 asio::bind_cancellation_slot(signal.slot(), [&](std::exception_ptr how, workers) {
+                   ended = how;
+                 }));
+  asio::steady_timer pause(io, 600ms);
+  pause.async_wait([&](std::error_code) { signal.emit(asio::cancellation_type::terminal); });
+  io.run();
+  CHECK(ended != nullptr);
+  CHECK(ends(std::stoi(contents(here / "pid"))));
+}
+
+namespace {
+
+using tcp_stream = asio::ip::tcp::socket;
+
+/// What a stranger gets to hear after it has said this.
+asio::awaitable<std::size_t> answer_to(asio::ip::tcp::endpoint where, std::string bytes) {
+  tcp_stream stranger(co_await asio::this_coro::executor);
+  co_await stranger.async_connect(where, asio::use_awaitable);
+  std::error_code failed;
+  co_await asio::async_write(stranger, asio::buffer(bytes),
+                             asio::redirect_error(asio::use_awaitable, failed));
+  std::array<char, 256> reply{};
+  co_return co_await asio::async_read(stranger, asio::buffer(reply),
+                                      asio::redirect_error(asio::use_awaitable, failed));
+}
+
+}  // namespace
+
+TEST_CASE("strangers are refused, and the launch succeeds all the same", "[cluster]") {
+  const own_launcher own;
+  const folder here;
+  // The workers are held back until the strangers have been there.
+  const auto script = here.script(
+      "mpiexec", "case \"$*\" in *--version*) exec " + own.name() +
+                     " --version;; esac\n"
+                     "echo \"$COHORT_CLUSTER_MANAGER\" > " +
+                     (here / "address.part") + " && mv " + (here / "address.part") + " " +
+                     (here / "address") + "\nwhile [ ! -e " + (here / "go") +
+                     " ]; do sleep 0.05; done\nexec " + own.name() + " \"$@\"");
+  const cohort::log::capture lines;
+  asio::io_context io;
+  std::size_t refused = 0;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, quiet(2).command({script}).interface("127.0.0.1"));
+    const workers all = co_await std::move(launching);
+    refused = all.refused();
+    co_await all.shutdown();
+  };
+  auto strangers = [&]() -> asio::awaitable<void> {
+    asio::steady_timer pause(io);
+    while (!std::filesystem::exists(here / "address")) {
+      pause.expires_after(20ms);
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    std::string text = contents(here / "address");
+    text.erase(text.find_last_not_of('\n') + 1);
+    const auto where = cluster::parse_endpoint(text);
+    REQUIRE(where);
+    // Junk of the length of a greeting, and shorter, and nothing.
+    const std::size_t junk = co_await answer_to(*where, std::string(64, 'x'));
+    CHECK(junk == 0);
+    // A greeting is answered, but a proof with another token is not enough.
+    cluster::launch_token wrong{};
+    cluster::greeting hello;
+    hello.purpose = cluster::purpose::control;
+    auto trying = cluster::connect(io, {*where}, wrong, hello);
+    auto failing = caught<cohort::error>(std::move(trying));
+    const auto impostor = co_await std::move(failing);
+    REQUIRE(impostor);
+    CHECK(impostor->code() == errc::refused);
+    CHECK(has(impostor->what(), "does not know this launch's token"));
+    // The same, by one who does not care who answers. Then the proof again, which was recorded.
+    const cluster::connecting_side side(wrong, hello);
+    std::string greeting(reinterpret_cast<const char*>(side.greeting().data()), 64);
+    const std::size_t said = co_await answer_to(*where, greeting + std::string(32, 'p'));
+    CHECK(said == 64 + 1);  // nonce, proof, and that it was wrong
+    // Many that are silent: none of them may keep the workers out.
+    std::vector<tcp_stream> crowd;
+    for (int i = 0; i < 200; ++i) {
+      crowd.emplace_back(io);
+      co_await crowd.back().async_connect(*where, asio::use_awaitable);
+    }
+    std::ofstream(here / "go") << "go";
+    pause.expires_after(300ms);
+    co_await pause.async_wait(asio::use_awaitable);
+  };
+  asio::co_spawn(io, strangers(), [](std::exception_ptr failed) {
+    if (failed) std::rethrow_exception(failed);
+  });
+  run(io, work());
+  CHECK(refused >= 100);
+  CHECK(lines.contains("refused a connection"));
+}
+
+TEST_CASE("a manager that does not know the token is found out", "[cluster]") {
+  asio::io_context io;
+  asio::ip::tcp::acceptor impostor(io, {asio::ip::address_v4::loopback(), 0});
+  const auto where = impostor.local_endpoint();
+  auto pretend = [&]() -> asio::awaitable<void> {
+    for (;;) {
+      auto visitor = co_await impostor.async_accept(asio::use_awaitable);
+      std::array<char, 64> greeting{};
+      co_await asio::async_read(visitor, asio::buffer(greeting), asio::use_awaitable);
+      co_await asio::async_write(visitor, asio::buffer(greeting), asio::use_awaitable);
+      std::array<char, 32> proof{};
+      std::error_code failed;
+      const std::size_t got = co_await asio::async_read(
+          visitor, asio::buffer(proof), asio::redirect_error(asio::use_awaitable, failed));
+      CHECK(got == 0);  // who does not trust proves nothing
+    }
+  };
+  asio::co_spawn(io, pretend(), asio::detached);
+  auto work = [&]() -> asio::awaitable<void> {
+    cluster::greeting hello;
+    hello.purpose = cluster::purpose::control;
+    auto failing = caught<cohort::error>(cluster::connect(
+        io, {where}, cohort::cluster::random_bytes<16>(), hello));
+    const auto problem = co_await std::move(failing);
+    REQUIRE(problem);
+    CHECK(problem->code() == errc::refused);
+    CHECK(has(problem->what(), "does not know this launch's token"));
+    impostor.close();
+  };
+  run(io, work());
+}
