@@ -42,9 +42,7 @@ std::uint64_t sum_of(std::span<const std::uint32_t> values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
 }
 std::vector<std::byte> echo(std::vector<std::byte> bytes) { return bytes; }
-std::unique_ptr<int> twice(std::unique_ptr<int> value) {
-  return std::make_unique<int>(*value * 2);
-}
+std::unique_ptr<int> twice(std::unique_ptr<int> value) { return std::make_unique<int>(*value * 2); }
 struct point {
   double x = 0;
   double y = 0;
@@ -66,8 +64,8 @@ asio::awaitable<int> from_neighbour(call_context& call) {
   const int size = call.size();
   int mine = call.rank();
   int other = -1;
-  auto receiving = cohort::recv(call.world(), other, (mine + size - 1) % size, 5,
-                                cohort::as_future);
+  auto receiving =
+      cohort::recv(call.world(), other, (mine + size - 1) % size, 5, cohort::as_future);
   co_await cohort::send(call.world(), mine, (mine + 1) % size, 5);
   co_await std::move(receiving);
   co_return other;
@@ -82,7 +80,8 @@ struct odd_error : std::exception {
 };
 void throws(int how) {
   if (how == 0) throw std::out_of_range("no such shelf");
-  if (how == 1) throw std::system_error(std::make_error_code(std::errc::no_space_on_device), "disk");
+  if (how == 1)
+    throw std::system_error(std::make_error_code(std::errc::no_space_on_device), "disk");
   if (how == 2) throw cohort::error(errc::stalled, "ours");
   if (how == 3) throw odd_error();
   throw how;  // NOLINT
@@ -173,10 +172,10 @@ TEST_CASE("arguments are encoded when the call is written, not when it is awaite
 
 TEST_CASE("messages of every size arrive as they were sent", "[cluster]") {
   with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
-    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{4096},
-                                   (std::size_t{1} << 20U) - 24, std::size_t{1} << 20U,
-                                   (std::size_t{1} << 20U) + 1, std::size_t{5'000'001},
-                                   std::size_t{64} << 20U}) {
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, std::size_t{4096}, (std::size_t{1} << 20U) - 24,
+          std::size_t{1} << 20U, (std::size_t{1} << 20U) + 1, std::size_t{5'000'001},
+          std::size_t{64} << 20U}) {
       const auto sent = bytes_of(size);
       const auto got = co_await all.call<&echo>(0, sent);
       CHECK((got == sent));
@@ -280,8 +279,8 @@ TEST_CASE("a rank that fails before a collective does not leave the caller waiti
   auto work = [&]() -> asio::awaitable<void> {
     auto launching = cohort::cluster::launch(io, quiet(2));
     const workers all = co_await std::move(launching);
-    const auto options = call_options{}.grace(300ms).on_stall(
-        cohort::cluster::stall_action::terminate);
+    const auto options =
+        call_options{}.grace(300ms).on_stall(cohort::cluster::stall_action::terminate);
     const auto each = co_await all.with(options).call_all<&fails_before_barrier>();
     CHECK_THROWS_AS(each[1].value(), std::domain_error);
     try {
@@ -340,8 +339,8 @@ TEST_CASE("a call that nobody waits for is made, and its error has a place to go
 
 TEST_CASE("a deadline ends the call and its callee", "[cluster]") {
   with_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
-    auto failing = caught<cohort::deadline_error>(
-        all.with(call_options{}.deadline(100ms)).call<&waits>(1));
+    auto failing =
+        caught<cohort::deadline_error>(all.with(call_options{}.deadline(100ms)).call<&waits>(1));
     const auto late = co_await std::move(failing);
     REQUIRE(late);
     CHECK(has(late->what(), "rank 1"));
@@ -355,11 +354,10 @@ TEST_CASE("a call that is cancelled ends at once, and its callee too", "[cluster
   with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
     asio::cancellation_signal signal;
     std::error_code ended;
-    asio::co_spawn(all.context(), code_of(all.call<&waits>(0)),
-                   asio::bind_cancellation_slot(signal.slot(),
-                                                [&](std::exception_ptr, std::error_code code) {
-                                                  ended = code;
-                                                }));
+    asio::co_spawn(
+        all.context(), code_of(all.call<&waits>(0)),
+        asio::bind_cancellation_slot(
+            signal.slot(), [&](std::exception_ptr, std::error_code code) { ended = code; }));
     asio::steady_timer pause(all.context(), 50ms);
     co_await pause.async_wait(asio::use_awaitable);
     signal.emit(asio::cancellation_type::terminal);
@@ -390,7 +388,8 @@ TEST_CASE("many small calls", "[cluster]") {
       if (value != i * i) FAIL_CHECK("wrong at " << i);
     }
     std::vector<cohort::future<int>> pending;
-    for (int i = 0; i < 10'000; ++i) pending.push_back(all.call<&square>(0, i % 1000, cohort::as_future));
+    for (int i = 0; i < 10'000; ++i)
+      pending.push_back(all.call<&square>(0, i % 1000, cohort::as_future));
     for (int i = 0; i < 10'000; ++i) {
       const int value = co_await std::move(pending[static_cast<std::size_t>(i)]);
       if (value != (i % 1000) * (i % 1000)) FAIL_CHECK("wrong at " << i);

@@ -142,8 +142,8 @@ TEST_CASE("a stopped worker does not hold a call with a deadline", "[cluster][fa
   with_mortal_workers(quiet(1).grace(300ms), [](workers all) -> asio::awaitable<void> {
     const auto pid = static_cast<pid_t>(all.pid(0));
     REQUIRE(::kill(pid, SIGSTOP) == 0);
-    auto failing = caught<cohort::deadline_error>(
-        all.with(call_options{}.deadline(200ms)).call<&pid_of>(0));
+    auto failing =
+        caught<cohort::deadline_error>(all.with(call_options{}.deadline(200ms)).call<&pid_of>(0));
     const auto late = co_await std::move(failing);
     CHECK(late);
     // A shutdown names it and ends it by force.
@@ -188,8 +188,11 @@ TEST_CASE("what ranks print arrives by rank and stream", "[cluster][faults]") {
   {
     asio::io_context io;
     auto work = [&]() -> asio::awaitable<void> {
-      auto launching = cluster::launch(
-          io, launch_options{}.ranks(2).sink(output.sink()).longest_line(std::size_t{2} << 20U).output_bound(std::size_t{8} << 20U));
+      auto launching = cluster::launch(io, launch_options{}
+                                               .ranks(2)
+                                               .sink(output.sink())
+                                               .longest_line(std::size_t{2} << 20U)
+                                               .output_bound(std::size_t{8} << 20U));
       const workers all = co_await std::move(launching);
       co_await all.call<&says>(0, "one\ntwo\nthr", false);
       co_await all.call<&says>(0, "ee\n", false);

@@ -161,9 +161,9 @@ TEST_CASE("workers that never connect are named, and their processes ended", "[c
   const own_launcher own;
   const folder here;
   // It answers --version at once, and then keeps a process that is no worker.
-  const auto script = here.script(
-      "mpiexec", "case \"$*\" in *--version*) exit 0;; esac\nsleep 300 & echo $! > " +
-                     (here / "pid") + "\nwait");
+  const auto script =
+      here.script("mpiexec", "case \"$*\" in *--version*) exit 0;; esac\nsleep 300 & echo $! > " +
+                                 (here / "pid") + "\nwait");
   const auto problem = failure_of(quiet(2).command({script}).timeout(700ms).grace(200ms));
   CHECK(problem.code() == errc::deadline_exceeded);
   CHECK(has(problem.what(), "missing: ranks 0, 1"));
@@ -185,16 +185,15 @@ TEST_CASE("a wrong option is named", "[cluster]") {
 TEST_CASE("a launch that is cancelled leaves nothing behind", "[cluster]") {
   const own_launcher own;
   const folder here;
-  const auto script = here.script(
-      "mpiexec", "case \"$*\" in *--version*) exit 0;; esac\necho $$ > " + (here / "pid") +
-                     "\nexec sleep 300");
+  const auto script =
+      here.script("mpiexec", "case \"$*\" in *--version*) exit 0;; esac\necho $$ > " +
+                                 (here / "pid") + "\nexec sleep 300");
   asio::io_context io;
   asio::cancellation_signal signal;
   std::exception_ptr ended;
   asio::co_spawn(io, cluster::launch(io, quiet(1).command({script}).grace(200ms)),
-                 asio::bind_cancellation_slot(signal.slot(), [&](std::exception_ptr how, workers) {
-                   ended = how;
-                 }));
+                 asio::bind_cancellation_slot(
+                     signal.slot(), [&](std::exception_ptr how, workers) { ended = how; }));
   asio::steady_timer pause(io, 600ms);
   pause.async_wait([&](std::error_code) { signal.emit(asio::cancellation_type::terminal); });
   io.run();
@@ -224,13 +223,13 @@ TEST_CASE("strangers are refused, and the launch succeeds all the same", "[clust
   const own_launcher own;
   const folder here;
   // The workers are held back until the strangers have been there.
-  const auto script = here.script(
-      "mpiexec", "case \"$*\" in *--version*) exec " + own.name() +
-                     " --version;; esac\n"
-                     "echo \"$COHORT_CLUSTER_MANAGER\" > " +
-                     (here / "address.part") + " && mv " + (here / "address.part") + " " +
-                     (here / "address") + "\nwhile [ ! -e " + (here / "go") +
-                     " ]; do sleep 0.05; done\nexec " + own.name() + " \"$@\"");
+  const auto script =
+      here.script("mpiexec", "case \"$*\" in *--version*) exec " + own.name() +
+                                 " --version;; esac\n"
+                                 "echo \"$COHORT_CLUSTER_MANAGER\" > " +
+                                 (here / "address.part") + " && mv " + (here / "address.part") +
+                                 " " + (here / "address") + "\nwhile [ ! -e " + (here / "go") +
+                                 " ]; do sleep 0.05; done\nexec " + own.name() + " \"$@\"");
   const cohort::log::capture lines;
   asio::io_context io;
   std::size_t refused = 0;
@@ -307,8 +306,8 @@ TEST_CASE("a manager that does not know the token is found out", "[cluster]") {
   auto work = [&]() -> asio::awaitable<void> {
     cluster::greeting hello;
     hello.purpose = cluster::purpose::control;
-    auto failing = caught<cohort::error>(cluster::connect(
-        io, {where}, cohort::cluster::random_bytes<16>(), hello));
+    auto failing = caught<cohort::error>(
+        cluster::connect(io, {where}, cohort::cluster::random_bytes<16>(), hello));
     const auto problem = co_await std::move(failing);
     REQUIRE(problem);
     CHECK(problem->code() == errc::refused);

@@ -35,8 +35,7 @@ class call_context {
   /// Whether the caller has given up. A coroutine learns of it by its cancellation; a function that
   /// computes for long may ask. May be called from any thread.
   [[nodiscard]] bool cancelled() const noexcept {
-    return cancelled_.load(std::memory_order_relaxed) ||
-           (deadline_ && clock::now() >= *deadline_);
+    return cancelled_.load(std::memory_order_relaxed) || (deadline_ && clock::now() >= *deadline_);
   }
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
 

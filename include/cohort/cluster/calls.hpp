@@ -51,7 +51,7 @@ class posted_handler {
     if (auto mine = slot(); mine.is_connected()) mine.clear();
     const auto where = work_.get_executor();
     asio::post(where, [handler = std::move(handler_), work = std::move(work_),
-                          all = std::make_tuple(std::forward<Arguments>(arguments)...)]() mutable {
+                       all = std::make_tuple(std::forward<Arguments>(arguments)...)]() mutable {
       std::apply(std::move(handler), std::move(all));
     });
   }
@@ -75,8 +75,8 @@ class single_call final : public waiting_call {
       const auto here = over.lock();
       const auto which = id;  // this function object dies with the call
       if (here) {
-        here->give_up(which, std::make_exception_ptr(
-                                 std::system_error(asio::error::operation_aborted)));
+        here->give_up(which,
+                      std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
       }
     });
   }
@@ -135,8 +135,9 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     start();
   }
   /// Gives up everything that has not ended.
-  void cancel() { give_up_all(std::make_exception_ptr(
-                      std::system_error(asio::error::operation_aborted))); }
+  void cancel() {
+    give_up_all(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+  }
 
  protected:
   struct part final : waiting_call {
@@ -261,13 +262,12 @@ class call_on_all final : public many_calls<R> {
     });
   }
   void stalled() {
-    const std::string text = "call_all of " + std::string(name_) +
-                             ": rank " + std::to_string(first_failed_) +
+    const std::string text = "call_all of " + std::string(name_) + ": rank " +
+                             std::to_string(first_failed_) +
                              " has failed, and this one has not ended since";
     const auto over = this->over_;
     const bool ends = this->options_.on_stall() == stall_action::terminate;
-    this->give_up_all(std::make_exception_ptr(
-        rank_error(errc::stalled, {first_failed_}, text)));
+    this->give_up_all(std::make_exception_ptr(rank_error(errc::stalled, {first_failed_}, text)));
     if (ends) over->terminate(text);
   }
 
@@ -308,8 +308,8 @@ class map_calls final : public many_calls<R> {
     int best = -1;
     for (int rank = 0; rank < static_cast<int>(load_.size()); ++rank) {
       if (this->over_->state(rank) != worker_state::ready) continue;
-      if (best < 0 || load_[static_cast<std::size_t>(rank)] <
-                          load_[static_cast<std::size_t>(best)]) {
+      if (best < 0 ||
+          load_[static_cast<std::size_t>(rank)] < load_[static_cast<std::size_t>(best)]) {
         best = rank;
       }
     }
@@ -333,14 +333,12 @@ class map_calls final : public many_calls<R> {
       if (rank < 0) {
         this->set(index, outcome<R>(std::make_exception_ptr(error(
                              errc::peer_lost, "map of " + std::string(name_) + ": item " +
-                                                  std::to_string(index) +
-                                                  ": no worker is left"))));
+                                                  std::to_string(index) + ": no worker is left"))));
         continue;
       }
       ++load_[static_cast<std::size_t>(rank)];
       const bool kept = this->options_.idempotent();
-      this->make(index, rank, function_, name_,
-                 kept ? items_[index] : std::move(items_[index]), 0);
+      this->make(index, rank, function_, name_, kept ? items_[index] : std::move(items_[index]), 0);
     }
     filling_ = false;
   }

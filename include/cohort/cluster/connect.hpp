@@ -14,8 +14,8 @@
 #include <asio/write.hpp>
 
 #include <array>
-#include <chrono>
 #include <charconv>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>

@@ -122,8 +122,7 @@ class connecting_side {
                                       std::span(reply).first(nonce_size)));
   }
   [[nodiscard]] proof_bytes proof(const reply_bytes& reply) const {
-    return detail::proof(token_, "cohort connects", greeting_,
-                         std::span(reply).first(nonce_size));
+    return detail::proof(token_, "cohort connects", greeting_, std::span(reply).first(nonce_size));
   }
 
  private:

@@ -61,10 +61,10 @@ class waiting_call {
 /// One call as it is given to the manager.
 struct call_request {
   int rank = -1;
-  std::size_t function = 0;    ///< index in the function table
-  std::string_view name;       ///< of the function; for errors
+  std::size_t function = 0;  ///< index in the function table
+  std::string_view name;     ///< of the function; for errors
   std::vector<std::byte> arguments;
-  std::uint32_t flags = 0;     ///< of call_tail
+  std::uint32_t flags = 0;  ///< of call_tail
   std::optional<std::chrono::nanoseconds> deadline;
 };
 
@@ -170,7 +170,8 @@ class manager : public std::enable_shared_from_this<manager> {
   event events_changed_;
   std::optional<asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type>>
       acceptor_;
-  std::deque<std::shared_ptr<tcp_socket>> visitors_;  // who have not proved themselves; oldest first
+  std::deque<std::shared_ptr<tcp_socket>>
+      visitors_;  // who have not proved themselves; oldest first
   std::vector<member_ptr> joined_;
   std::vector<member_ptr> ranks_;  // null until the rank has started
   std::shared_ptr<child_process> child_;

@@ -19,8 +19,8 @@ namespace cohort::cluster {
 
 /// Which program a worker is. Must be the manager's own.
 struct identity {
-  std::string program;      ///< program_id() there
-  sha256_digest table{};    ///< digest of its function table
+  std::string program;    ///< program_id() there
+  sha256_digest table{};  ///< digest of its function table
   std::string host;
   std::int64_t pid = 0;
   std::int32_t rank = -1;  ///< as the launcher's environment has it; -1: it does not say

@@ -4,8 +4,8 @@
 
 /// \file `cohort::cluster::serve`: what a process does that a manager has started.
 
-#include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/function.hpp>
@@ -57,7 +57,8 @@ struct worker_start {
 /// One worker. Used by the thread that runs the context.
 class worker {
  public:
-  worker(asio::io_context& io, worker_start start) : io_(io), start_(std::move(start)), changed_(io) {}
+  worker(asio::io_context& io, worker_start start)
+      : io_(io), start_(std::move(start)), changed_(io) {}
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
 
@@ -262,30 +263,27 @@ inline void worker::serve(const communicator& world) {
   watch_.reset();
 }
 
-inline int worker::last_sign() {
-  return ::fcntl(control_->native_handle(), F_DUPFD_CLOEXEC, 0);
-}
+inline int worker::last_sign() { return ::fcntl(control_->native_handle(), F_DUPFD_CLOEXEC, 0); }
 
 inline void worker::called(message&& each) {
   if (each.oversize) {
-    return answer_error(each.id, std::make_exception_ptr(error(
-                                     errc::message_too_long, "arguments above max_message")));
+    return answer_error(each.id, std::make_exception_ptr(
+                                     error(errc::message_too_long, "arguments above max_message")));
   }
   const auto tail = call_tail::take_from(each.bytes);
   const auto& table = function_table::instance();
   if (!tail || tail->function >= table.size()) {
-    return answer_error(
-        each.id, std::make_exception_ptr(error(
-                     errc::unknown_function,
-                     tail ? "no function " + std::to_string(tail->function) + " of " +
-                                std::to_string(table.size())
-                          : std::string("a call without a function"))));
+    return answer_error(each.id, std::make_exception_ptr(
+                                     error(errc::unknown_function,
+                                           tail ? "no function " + std::to_string(tail->function) +
+                                                      " of " + std::to_string(table.size())
+                                                : std::string("a call without a function"))));
   }
   std::optional<call_context::clock::time_point> deadline;
   if ((tail->flags & call_tail::limited) != 0) {
     constexpr std::uint64_t most = std::uint64_t{1} << 61U;
-    deadline = call_context::clock::now() +
-               std::chrono::nanoseconds(std::min(tail->remaining, most));
+    deadline =
+        call_context::clock::now() + std::chrono::nanoseconds(std::min(tail->remaining, most));
   }
   auto call = std::make_shared<running>(io_, world_, rank_, size_, deadline);
   call->function = table.at<runner>(tail->function);
@@ -390,7 +388,8 @@ inline void worker::leave_if_idle() {
 
 inline void worker::manager_lost() {
   const int rank = process::rank.load(std::memory_order_relaxed);
-  const std::string text = "cohort: worker " + (rank < 0 ? std::string("?") : std::to_string(rank)) +
+  const std::string text = "cohort: worker " +
+                           (rank < 0 ? std::string("?") : std::to_string(rank)) +
                            ": the manager is gone, so this process leaves\n";
   // Standard error may be a connection to that manager: a closed one must not kill us first.
   if (::send(STDERR_FILENO, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&

@@ -72,9 +72,9 @@ class workers {
     return other;
   }
 
-  /// Calls `Function` on one worker. *Completion*: `void(std::exception_ptr, R)`; a token may follow
-  /// the arguments. *Cost*: one message there and one back.
-  /// *Example*: `double e = co_await workers.call<&energy>(2, x, 0.1);`
+  /// Calls `Function` on one worker. *Completion*: `void(std::exception_ptr, R)`; a token may
+  /// follow the arguments. *Cost*: one message there and one back. *Example*: `double e = co_await
+  /// workers.call<&energy>(2, x, 0.1);`
   template <auto Function, class... Arguments>
   auto call(int rank, Arguments&&... arguments) const {
     return with_token<Function, 0>(
@@ -99,10 +99,10 @@ class workers {
         [&](auto&& token, auto&&... rest) {
           using result = typename callee<Function>::result;
           return start<result>(
-              token, std::make_shared<detail::call_on_all<result>>(
-                         handle_->over, options_, remote<Function>::index(),
-                         callee<Function>::name(),
-                         encode_arguments<Function>(std::forward<decltype(rest)>(rest)...)));
+              token,
+              std::make_shared<detail::call_on_all<result>>(
+                  handle_->over, options_, remote<Function>::index(), callee<Function>::name(),
+                  encode_arguments<Function>(std::forward<decltype(rest)>(rest)...)));
         },
         std::forward<Arguments>(arguments)...);
   }
@@ -118,7 +118,8 @@ class workers {
           using result = typename callee<Function>::result;
           std::vector<std::vector<std::byte>> items;
           for (auto&& item : range) {
-            items.push_back(encode_arguments<Function>(std::forward<decltype(item)>(item), rest...));
+            items.push_back(
+                encode_arguments<Function>(std::forward<decltype(item)>(item), rest...));
           }
           return start<result>(token, std::make_shared<detail::map_calls<result>>(
                                           handle_->over, options_, remote<Function>::index(),
@@ -136,9 +137,9 @@ class workers {
     over().start(over().next_id() | one_way_bit, std::move(made), nullptr);
   }
 
-  /// Ends the workers: refuses new calls (errc::closed), waits for those that were made, tells every
-  /// worker that no more come and how many messages there were, and waits until each has left.
-  /// Those that have not by the limit are named, and ended by force: throws
+  /// Ends the workers: refuses new calls (errc::closed), waits for those that were made, tells
+  /// every worker that no more come and how many messages there were, and waits until each has
+  /// left. Those that have not by the limit are named, and ended by force: throws
   /// rank_error(errc::stalled). The launcher's own end is awaited in the background.
   [[nodiscard]] asio::awaitable<void> shutdown(
       std::chrono::nanoseconds limit = std::chrono::seconds(30)) const {
@@ -193,8 +194,8 @@ class workers {
         std::ref(over().context()));
   }
 
-  /// Calls `body(token, arguments...)`: the last argument is the token if there is one more than the
-  /// function takes.
+  /// Calls `body(token, arguments...)`: the last argument is the token if there is one more than
+  /// the function takes.
   template <auto Function, std::size_t Given, class Body, class... Arguments>
   static auto with_token(Body&& body, Arguments&&... arguments) {
     constexpr std::size_t arity = callee<Function>::arity - Given;
@@ -208,7 +209,8 @@ class workers {
       return [&]<std::size_t... I>(std::index_sequence<I...>) {
         auto token = std::get<arity>(std::move(all));
         return body(token, std::get<I>(std::move(all))...);
-      }(std::make_index_sequence<arity>());
+      }
+      (std::make_index_sequence<arity>());
     }
   }
 
@@ -216,8 +218,8 @@ class workers {
   call_options options_;
 };
 
-/// Starts workers: runs a launcher such as mpiexec, whose ranks run this program (or another copy of
-/// it) and reach `serve` there; completes when all of them are ready. This process stays outside
+/// Starts workers: runs a launcher such as mpiexec, whose ranks run this program (or another copy
+/// of it) and reach `serve` there; completes when all of them are ready. This process stays outside
 /// MPI.
 ///
 /// *Errors*: cohort::error with errc::launch_failed (the launcher cannot be run or ends early, with

@@ -72,8 +72,9 @@ inline asio::awaitable<void> manager::launch() {
   launched_ = true;
   validate(options_);
   if (options_.transport() != transport::tcp) {
-    throw error(errc::not_supported, "launch: the control messages of workers that are launched "
-                                     "travel over TCP; MPI is for jobs that mpirun has started");
+    throw error(errc::not_supported,
+                "launch: the control messages of workers that are launched "
+                "travel over TCP; MPI is for jobs that mpirun has started");
   }
   const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(options_.timeout());
   if (options_.ranks() == 0) {
@@ -84,7 +85,9 @@ inline asio::awaitable<void> manager::launch() {
   const auto self = shared_from_this();
   ranks_.resize(static_cast<std::size_t>(options_.ranks()));
   token_ = random_bytes<std::tuple_size_v<launch_token>>();
-  output_ = std::make_shared<output_queue>(options_.sinks().empty() ? std::vector<output_sink>{console()} : options_.sinks(), options_.output_bound(), options_.overflow());
+  output_ = std::make_shared<output_queue>(
+      options_.sinks().empty() ? std::vector<output_sink>{console()} : options_.sinks(),
+      options_.output_bound(), options_.overflow());
   listen();
   launch_options started_with = options_;
   started_with.environment(token_variable, to_text(token_));
@@ -128,13 +131,14 @@ inline void manager::listen() {
   if (!where.empty()) {
     std::error_code wrong;
     endpoint.address(asio::ip::make_address(where, wrong));
-    if (wrong) throw error(errc::invalid_argument, "launch_options: interface: no address: " + where);
+    if (wrong)
+      throw error(errc::invalid_argument, "launch_options: interface: no address: " + where);
   }
   try {
     acceptor_.emplace(io_, endpoint);
   } catch (const std::system_error& failed) {
-    throw error(errc::launch_failed, "launch: cannot listen on " + to_text(endpoint) + ": " +
-                                         failed.code().message());
+    throw error(errc::launch_failed,
+                "launch: cannot listen on " + to_text(endpoint) + ": " + failed.code().message());
   }
 }
 
@@ -160,7 +164,8 @@ inline asio::awaitable<void> manager::accept_all() {
     const auto socket = std::make_shared<tcp_socket>(io_);
     std::error_code failed;
     co_await acceptor_->async_accept(*socket, asio::redirect_error(asio::use_awaitable, failed));
-    if (failed == asio::error::no_descriptors || failed == std::errc::too_many_files_open_in_system) {
+    if (failed == asio::error::no_descriptors ||
+        failed == std::errc::too_many_files_open_in_system) {
       asio::steady_timer pause(io_, std::chrono::milliseconds(100));
       co_await pause.async_wait(asio::use_awaitable);
       continue;
@@ -175,7 +180,8 @@ inline asio::awaitable<void> manager::accept_all() {
       visitors_.pop_front();
     }
     visitors_.push_back(socket);
-    asio::co_spawn(io_, receive_visitor(socket), [self = shared_from_this()](std::exception_ptr) {});
+    asio::co_spawn(io_, receive_visitor(socket),
+                   [self = shared_from_this()](std::exception_ptr) {});
   }
   std::error_code ignored;
   acceptor_->close(ignored);
@@ -267,7 +273,8 @@ inline void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
 }
 
 inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
-  asio::co_spawn(io_, read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
+  asio::co_spawn(io_,
+                 read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
                  [output = output_](std::exception_ptr) {});
 }
 
@@ -300,7 +307,8 @@ inline std::string manager::missing() const {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i] == nullptr) absent.push_back(static_cast<int>(i));
   }
-  std::string text = absent.empty() ? "all ranks had begun" : "missing: " + detail::rank_list(absent);
+  std::string text =
+      absent.empty() ? "all ranks had begun" : "missing: " + detail::rank_list(absent);
   std::size_t listed = 0;
   for (const member_ptr& each : joined_) {
     if (each->rank >= 0 || each->state == worker_state::lost || ++listed > 8) continue;
@@ -441,9 +449,8 @@ inline void manager::on_answer(const member_ptr& from, message&& each) {
     wire::reader in(each.bytes);
     const std::exception_ptr failed = decode_exception(in);
     if (notify_error_) {
-      return asio::post(io_, [handler = notify_error_, rank = from->rank, failed] {
-        handler(rank, failed);
-      });
+      return asio::post(
+          io_, [handler = notify_error_, rank = from->rank, failed] { handler(rank, failed); });
     }
     std::string text = "?";
     try {
@@ -462,10 +469,10 @@ inline void manager::on_answer(const member_ptr& from, message&& each) {
   }
   if (each.oversize) {
     return complete(each.id,
-                    std::make_exception_ptr(error(
-                        errc::message_too_long, "call of " + std::string(at->second.name) +
-                                                    ": rank " + std::to_string(from->rank) +
-                                                    ": the result is above max_message")),
+                    std::make_exception_ptr(
+                        error(errc::message_too_long, "call of " + std::string(at->second.name) +
+                                                          ": rank " + std::to_string(from->rank) +
+                                                          ": the result is above max_message")),
                     {});
   }
   if (each.kind == message_kind::result) return complete(each.id, nullptr, std::move(each.bytes));
@@ -483,8 +490,8 @@ inline void manager::ended(const member_ptr& from, std::error_code why) {
   }
   lose(from, why == asio::error::eof || why == asio::error::connection_reset
                  ? std::string("its connection was closed: the process has ended")
-                 : why == errc::invalid_argument ? std::string("it broke the protocol: no frame")
-                                                 : "its connection failed: " + why.message());
+             : why == errc::invalid_argument ? std::string("it broke the protocol: no frame")
+                                             : "its connection failed: " + why.message());
 }
 
 inline void manager::lose(const member_ptr& whom, const std::string& cause) {
@@ -540,9 +547,9 @@ inline void manager::start(std::uint64_t id, call_request request,
     if (ended_ || !ready_) throw error(errc::manager_reused, text + "no launched workers");
     member& callee = at(request.rank);
     if (callee.state != worker_state::ready) {
-      throw peer_lost_error({request.rank}, text + label(callee) + " is " +
-                                                std::string(to_text(callee.state)) + ": " +
-                                                callee.cause);
+      throw peer_lost_error(
+          {request.rank},
+          text + label(callee) + " is " + std::string(to_text(callee.state)) + ": " + callee.cause);
     }
     if (request.arguments.size() + call_tail::size > options_.max_message()) {
       throw error(errc::message_too_long,
@@ -564,7 +571,8 @@ inline void manager::start(std::uint64_t id, call_request request,
   if ((tail.flags & call_tail::ordered) != 0) tail.order = callee->ordered++;
   if (request.deadline) {
     tail.flags |= call_tail::limited;
-    tail.remaining = static_cast<std::uint64_t>(std::max<std::int64_t>(request.deadline->count(), 0));
+    tail.remaining =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(request.deadline->count(), 0));
   }
   tail.append_to(request.arguments);
   if (waiting) {
@@ -652,8 +660,8 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
   const std::vector<int> laggards = draining();
   ended_ = true;
   if (!laggards.empty()) {
-    const std::string text = "shutdown: not done in time and ended by force: " +
-                             detail::rank_list(laggards);
+    const std::string text =
+        "shutdown: not done in time and ended by force: " + detail::rank_list(laggards);
     terminate(text);
     throw rank_error(errc::stalled, laggards, text);
   }
