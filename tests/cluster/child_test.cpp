@@ -299,6 +299,34 @@ TEST_CASE("the destructor returns at once and leaves no zombie while the loop ru
   CHECK(no_children());
 }
 
+TEST_CASE("a handler of lines is not called once its process is given up") {
+  folder here;
+  const auto program = here.script(
+      "talks", "trap 'echo last words; exit' TERM; echo ready; while :; do sleep 0.05; done");
+  asio::io_context io;
+  strings lines;
+  std::optional<child_process> child;
+  child_options options;
+  options.on_line = [&](const output_line& line) {
+    lines.emplace_back(line.text);
+    child.reset();  // also from inside the handler
+  };
+  child.emplace(io.get_executor(), command_of({program}), options);
+  io.run();
+  CHECK(lines == strings{"ready"});
+  CHECK(no_children());
+}
+
+TEST_CASE("a process that another one is assigned to ends") {
+  asio::io_context io;
+  child_process child(io.get_executor(), command_of({"sleep", "1000"}));
+  const int first = child.pid();
+  child = child_process(io.get_executor(), command_of({"true"}));
+  CHECK(run(io, child.wait()).success());
+  CHECK_FALSE(runs(first));
+  CHECK(no_children());
+}
+
 TEST_CASE("when the loop is destroyed first, the group is killed there and then") {
   std::optional<child_process> child;
   {
@@ -366,6 +394,10 @@ TEST_CASE("a launcher is identified by asking it") {
   CHECK(run(io, identify_launcher(launch_options{}.command({"/no/srun"}))) == launcher_kind::slurm);
   const auto code = run(io, code_of(identify_launcher(launch_options{}.command({"/no/mpiexec"}))));
   CHECK(code == errc::launch_failed);
+
+  const auto silent = here.script("silent", "while :; do sleep 0.05; done");
+  CHECK(run(io, identify_launcher(launch_options{}.command({silent}), 20ms)) ==
+        launcher_kind::unknown);
 
   const auto command =
       run(io, prepare_launch(launch_options{}.ranks(1).command({says}).program("/bin/true")));

@@ -76,7 +76,7 @@ TEST_CASE("each launcher is told in its own words") {
         strings{"-n", "3", "-hosts", "a,b:2", "-disable-auto-cleanup", "--bind-to", "none"});
   CHECK(launcher_arguments(launcher_kind::slurm, all, true) ==
         strings{"-n", "3", "--nodelist", "a,b:2", "--overcommit", "--kill-on-bad-exit=0",
-                "--bind-to", "none"});
+                "--export=ALL", "--bind-to", "none"});
   CHECK_THROWS_WITH(launcher_arguments(launcher_kind::unknown, all, true),
                     ContainsSubstring("hosts"));
 }
@@ -113,7 +113,7 @@ TEST_CASE("a command is the launcher, its arguments, the program and the program
     CHECK(command.argv[3] == "--map-by");
     options.oversubscribe(oversubscription::automatic).ranks(9);
     command = make_launch_command(options, launcher_kind::slurm, 2, ours);
-    CHECK(command.argv == strings{"mpiexec", "-n", "9", "/opt/app", "-v", "x y"});
+    CHECK(command.argv == strings{"mpiexec", "-n", "9", "--export=ALL", "/opt/app", "-v", "x y"});
   }
   SECTION("no ranks are no command") {
     CHECK(make_launch_command(options.ranks(0), launcher_kind::unknown, 2, ours).argv.empty());

@@ -52,7 +52,8 @@ struct child_options {
   child_options() {}  // for g++ 12, see launch_options
   using duration = std::chrono::nanoseconds;
 
-  /// Gets each line of both outputs, with `launcher_rank`, on the loop: it must not block.
+  /// Gets each line of both outputs, with `launcher_rank`, on the loop: it must not block. Not
+  /// called any more once the child_process is destroyed, though that may still be read.
   output_sink on_line;
   std::size_t longest_line = default_longest_line;
   std::size_t kept_output = 64 * 1024;  ///< of the last output, for the texts of errors
@@ -102,8 +103,8 @@ class child_process {
 
   /// Until it has ended and its output is read.
   [[nodiscard]] asio::awaitable<exit_status> wait() { return ended(session_.lock(), record_); }
-  /// Sends SIGTERM, and after `grace` SIGKILL, to the group; until it has ended. Never throws for a
-  /// process that has ended before.
+  /// Sends SIGTERM to the group, when it is called, and after `grace` SIGKILL to all that is left;
+  /// until it has ended. For a process that has ended before it only says how.
   [[nodiscard]] asio::awaitable<exit_status> terminate(duration grace);
   /// SIGKILL for the group, unless the process has ended by then.
   void kill_after(duration bound);
@@ -216,7 +217,10 @@ class child_process::session : public std::enable_shared_from_this<session> {
     });
   }
 
-  void leave() { terminate(options_.grace); }
+  void leave() {
+    told_ = false;
+    terminate(options_.grace);
+  }
 
   /// Until something has changed.
   [[nodiscard]] asio::steady_timer& changed() noexcept { return changed_; }
@@ -330,11 +334,11 @@ class child_process::session : public std::enable_shared_from_this<session> {
   }
 
   void deliver(const output_line& line) {
-    if (!options_.on_line) return;
+    if (!told_ || !options_.on_line) return;
     try {
       options_.on_line(line);
     } catch (const std::exception& failed) {
-      options_.on_line = nullptr;
+      told_ = false;
       std::string text("a handler of the launcher's output threw and gets no more: ");
       text += failed.what();
       log::write(log::level::error, text);
@@ -347,6 +351,7 @@ class child_process::session : public std::enable_shared_from_this<session> {
   std::vector<detail::process_entry> started_by_it_;  ///< when it was terminated
   bool running_ = false;                              ///< until it is reaped
   bool killed_ = false;
+  bool told_ = true;  ///< lines are given to the handler
   int readers_ = 2;
   std::optional<clock::time_point> kill_at_;
   clock::time_point drain_until_;

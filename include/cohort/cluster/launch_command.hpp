@@ -219,8 +219,8 @@ inline std::vector<std::string> launcher_arguments(launcher_kind kind,
     if (kind == launcher_kind::mpich) add("-disable-auto-cleanup");
     if (kind == launcher_kind::slurm) add("--kill-on-bad-exit=0");
   }
-  // By name only: values may be secret, and arguments are not. hydra and srun bring the whole
-  // environment to the ranks by themselves.
+  // By name only: values may be secret, and arguments are not. hydra brings the whole environment
+  // to the ranks by itself, and srun unless a variable says otherwise.
   if (open_mpi) {
     std::vector<std::string> names;
     for (const auto& [name, value, set] : options.environment()) {
@@ -229,6 +229,7 @@ inline std::vector<std::string> launcher_arguments(launcher_kind kind,
     }
     for (const std::string& name : names) add("-x", name);
   }
+  if (kind == launcher_kind::slurm) add("--export=ALL");
   result.insert(result.end(), options.flags().begin(), options.flags().end());
   return result;
 }

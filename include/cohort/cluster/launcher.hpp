@@ -20,7 +20,8 @@ inline constexpr std::chrono::seconds version_timeout{5};
 /// Whose launcher the options name: asks it with `--version`. srun is known by its name, for in
 /// some installations it is a wrapper that starts a job whatever it is asked. Throws
 /// errc::launch_failed if it cannot be started.
-[[nodiscard]] inline asio::awaitable<launcher_kind> identify_launcher(launch_options options) {
+[[nodiscard]] inline asio::awaitable<launcher_kind> identify_launcher(
+    launch_options options, std::chrono::nanoseconds bound = version_timeout) {
   launch_command command;
   command.argv = launcher_words(options);
   const std::string_view name = command.argv.front();
@@ -29,7 +30,7 @@ inline constexpr std::chrono::seconds version_timeout{5};
   command.directory = options.directory();
   command.environment = launch_environment(current_environment(), options.environment());
   child_process child(co_await asio::this_coro::executor, command);
-  child.kill_after(version_timeout);
+  child.kill_after(bound);
   co_await child.wait();
   co_return launcher_kind_of(child.output());
 }
