@@ -141,8 +141,7 @@ TEST_CASE("a function of a library that is loaded later has no number in the tab
   const auto ask =
       reinterpret_cast<int (*)(const function_table&)>(::dlsym(library, "cohort_test_late_number"));
   REQUIRE(ask != nullptr);
-  CHECK(ask(table) == 0);
-  ::dlclose(library);
+  CHECK(ask(table) == 0);  // it stays loaded, because its error category must
   CHECK(run(table.index_of(&never_called), 0) == 1000);
 }
 
