@@ -3,19 +3,17 @@
 #pragma once
 
 /// \file The whole layer core, which needs nothing but the standard library. core/asio.hpp is the
-/// one header of it that needs Asio, so it is left out here.
+/// one header of it that needs Asio, so it is left out here; so is what only some programs need:
+/// category, function_table, hmac, wire_std, wire_cereal.
 
 #include <cohort/core/buffer.hpp>
-#include <cohort/core/category.hpp>
 #include <cohort/core/clock.hpp>
 #include <cohort/core/config.hpp>
 #include <cohort/core/duration.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
-#include <cohort/core/function_table.hpp>
 #include <cohort/core/half.hpp>
-#include <cohort/core/hmac.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/process.hpp>
@@ -24,4 +22,3 @@
 #include <cohort/core/strided.hpp>
 #include <cohort/core/version.hpp>
 #include <cohort/core/wire.hpp>
-#include <cohort/core/wire_std.hpp>

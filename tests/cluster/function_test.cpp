@@ -181,6 +181,7 @@ TEST_CASE("a callee may ask for its context, which is no argument") {
   CHECK(cluster::callee<&rank_plus>::takes_context);
   CHECK_FALSE(cluster::callee<&add>::takes_context);
   CHECK(call<[](call_context& context, int value) { return context.rank - value; }>(1) == 2);
+  CHECK(call<[](const call_context& context) { return context.rank; }>() == 3);
 }
 
 TEST_CASE("a coroutine is awaited, and its arguments live until it ends") {

@@ -5,6 +5,7 @@
 
 #include "core/function_table_support.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
@@ -131,6 +132,17 @@ TEST_CASE("what registers itself after the table was made is refused, not misnum
                                            typeid(int(int)), "late");
   CHECK(table.size() == before);
   CHECK(error_of([&] { return table.index_of(&late); }) == errc::invalid_argument);
+}
+
+TEST_CASE("a function of a library that is loaded later has no number in the table") {
+  const auto& table = function_table::instance();
+  void* const library = ::dlopen(COHORT_TEST_LATE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  const auto ask =
+      reinterpret_cast<int (*)(const function_table&)>(::dlsym(library, "cohort_test_late_number"));
+  REQUIRE(ask != nullptr);
+  CHECK(ask(table) == 0);  // it stays loaded, because its error category must
+  CHECK(run(table.index_of(&never_called), 0) == 1000);
 }
 
 TEST_CASE("a number from outside is checked, also for the type of the function") {

@@ -7,6 +7,7 @@
 
 #include <cohort/core/category.hpp>
 #include <cohort/core/wire.hpp>
+#include <cohort/core/wire_cereal.hpp>
 #include <cohort/core/wire_std.hpp>
 
 #include <array>
@@ -26,6 +27,11 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#if __has_include(<cereal/archives/binary.hpp>)
+#include <cereal/types/string.hpp>
+#include <cereal/types/vector.hpp>
+#endif
 
 namespace {
 
@@ -298,3 +304,57 @@ TEST_CASE("error codes come back with their category, or with its name if nobody
   CHECK(wire::decode<std::error_code>(out) == std::error_code(7, own));
   CHECK(&cohort::category_named("cohort") == &cohort::cohort_category());
 }
+
+#if __has_include(<cereal/archives/binary.hpp>)
+
+namespace cereal_test {
+
+/// Knows cereal and nothing of cohort.
+class measurement {
+ public:
+  measurement() = default;
+  measurement(std::string name, std::vector<double> values)
+      : name_(std::move(name)), values_(std::move(values)) {}
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name_, values_);
+  }
+  friend bool operator==(const measurement&, const measurement&) = default;
+
+ private:
+  std::string name_;
+  std::vector<double> values_;
+};
+
+}  // namespace cereal_test
+
+template <>
+inline constexpr bool cohort::wire::by_cereal<cereal_test::measurement> = true;
+
+TEST_CASE("a type that knows cereal travels by it when it is asked to") {
+  using cereal_test::measurement;
+  const measurement one("x", {1, 2, 3});
+  comes_back(one);
+  comes_back(std::vector<measurement>{one, {}, one});
+  const bytes whole = wire::encode(one);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    const bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+    CHECK(error_of<measurement>(part).category() == cohort::wire_category());
+  }
+  const bytes inner(whole.begin() + 1, whole.end());  // without its length
+  for (std::size_t size = 0; size < inner.size(); ++size) {
+    bytes part;
+    wire::writer out(part);
+    out.varint(size);
+    out.raw(std::span(inner).first(size));
+    CHECK(error_of<measurement>(part) == cohort::wire_errc::bad_value);
+  }
+  bytes longer;
+  wire::writer out(longer);
+  out.varint(inner.size() + 1);
+  out.raw(inner);
+  out.byte(0);
+  CHECK(error_of<measurement>(longer) == cohort::wire_errc::trailing);
+}
+
+#endif

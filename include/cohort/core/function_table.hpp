@@ -180,9 +180,15 @@ class registered {
  public:
   /// The number of `Code`, as function_table::index_of; O(1) after the first time.
   [[nodiscard]] static std::size_t index() {
-    static_cast<void>(&one_);  // brings it into being
-    static const std::size_t number = function_table::instance().index_of(Code, name());
+    static const std::size_t number = index(function_table::instance());
     return number;
+  }
+
+  /// The same in the table that is given. A library that a program loads with dlopen() may have a
+  /// table of its own, so who sends numbers keeps the table that belongs to the connection.
+  [[nodiscard]] static std::size_t index(const function_table& table) {
+    static_cast<void>(&one_);  // brings it into being
+    return table.index_of(Code, name());
   }
 
   /// Of the first of `Named`, or of `Code`.

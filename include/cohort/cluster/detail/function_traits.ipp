@@ -54,6 +54,9 @@ struct without_context<types<call_context&, Parameters...>> {
   static constexpr bool there = true;
   using parameters = types<Parameters...>;
 };
+template <class... Parameters>
+struct without_context<types<const call_context&, Parameters...>>
+    : without_context<types<call_context&, Parameters...>> {};
 
 // --- Results ------------------------------------------------------------------------------------
 
