@@ -230,6 +230,11 @@ TEST_CASE("objects without bytes travel in containers, in a bounded number") {
   bytes out;
   wire::writer(out).varint((1U << 20U) + 1);
   CHECK(error_of<std::vector<nothing>>(out) == cohort::wire_errc::bad_value);
+  // Altogether: else a few bytes could ask for that many of them again and again.
+  comes_back(std::vector<std::vector<nothing>>(2, std::vector<nothing>(1U << 19U)));
+  const std::vector<std::vector<nothing>> more(3, std::vector<nothing>(1U << 19U));
+  CHECK(error_of<std::vector<std::vector<nothing>>>(wire::encode(more)) ==
+        cohort::wire_errc::bad_value);
 }
 
 TEST_CASE("aggregates within aggregates end at the limit of the depth") {

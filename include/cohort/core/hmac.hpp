@@ -5,7 +5,7 @@
 /// \file SHA-256 and HMAC-SHA-256: how two processes prove to each other that they know one secret.
 ///
 /// After FIPS 180-4 and RFC 2104, in portable code without tables but the 64 constants. It is made
-/// for tokens, tables and executables, not for bulk data: a few hundred MB/s at best.
+/// for tokens, tables and executables, not for bulk data.
 
 #include <array>
 #include <bit>

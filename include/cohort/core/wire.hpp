@@ -114,11 +114,12 @@ class writer {
 /// Reads values from bytes. An error sticks: after it everything reads as zero or empty, and
 /// `error` tells the first. It never reads beyond the bytes, and never allocates more than a
 /// small multiple of them (the size of the largest element of a container per byte), whatever
-/// the lengths in the bytes say.
+/// the lengths in the bytes say. Elements that take no bytes are counted instead.
 class reader {
  public:
   static constexpr bool reads = true;
-  static constexpr int depth_limit = 64;  ///< objects within objects
+  static constexpr int depth_limit = 64;                                 ///< objects within objects
+  static constexpr std::uint64_t empty_limit = std::uint64_t{1} << 20U;  ///< elements without bytes
 
   explicit reader(std::span<const std::byte> bytes) noexcept
       : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
@@ -171,6 +172,7 @@ class reader {
   const std::byte* end_;
   wire_errc error_{};
   int depth_ = 0;
+  std::uint64_t empty_left_ = empty_limit;
 };
 
 /// Something that `writer::put` takes and `reader::get` gives back.

@@ -59,9 +59,6 @@ inline constexpr bool copied_whole<std::byte> = true;
 template <class T, std::size_t N>
 inline constexpr bool copied_whole<std::array<T, N>> = (N > 0 && copied_whole<T>);
 
-/// Most objects in a container that take no bytes, so that nothing else bounds their number.
-inline constexpr std::uint64_t empty_limit = std::uint64_t{1} << 20U;
-
 /// Converts to the bases of T and to nothing else.
 template <class T>
 struct base_of {
@@ -302,7 +299,8 @@ void reader::container(Container& values) {
   } else {
     std::uint64_t size = 0;
     if constexpr (std::is_empty_v<element>) {
-      size = varint_up_to(detail::empty_limit);
+      size = varint_up_to(empty_left_);
+      empty_left_ -= size;
     } else {
       size = count();
     }
