@@ -51,8 +51,8 @@ class task : public progress::operation {
   double prescale = 1;
   double postscale = 1;
   compression wanted = compression::none;  ///< until it is submitted
-  tensor first;                ///< the only one, but for bundles
-  std::vector<tensor> others;  ///< of a bundle
+  tensor first;                            ///< the only one, but for bundles
+  std::vector<tensor> others;              ///< of a bundle
 
   /// For what is not known before the operation runs. `rows` is one number per rank; returns where
   /// the data go. May throw std::bad_alloc.

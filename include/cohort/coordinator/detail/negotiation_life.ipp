@@ -222,8 +222,7 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   const std::size_t results =
       one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
   const auto room_of = [](const tensor& what) {
-    return what.kernels == nullptr ? std::size_t{0}
-                                   : (what.place_of(what.bytes()) + 63) / 64 * 64;
+    return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
   };
   std::size_t room = 64;
   for (std::size_t i = 0; i < one.tensors(); ++i) room += (1 + results) * room_of(one[i]);
