@@ -475,7 +475,10 @@ template <class Any>
 template <class Visit>
 std::size_t basic_execution<Any>::walk_scratch(Visit visit) const {
   const task& only = *tasks.front();
-  const auto padded = [](std::size_t bytes) { return aligned(bytes, fusion_allocator::alignment); };
+  // Not empty: some MPI libraries refuse two buffers in one place.
+  const auto padded = [](std::size_t bytes) {
+    return aligned(std::max<std::size_t>(bytes, 1), fusion_allocator::alignment);
+  };
   std::size_t end = 0;
   for (std::size_t i = 0; i < only.tensors(); ++i) {
     const tensor& what = only[i];
