@@ -147,7 +147,8 @@ inline bool frame_reader::begin_body() {
       return true;
     }
   }
-  if (unfinished_.size() == interleaved_limit || (body_left_ == 0 && !head_.last)) return false;
+  // One of a single frame ends before another begins, so it always has room.
+  if (!head_.last && (unfinished_.size() == interleaved_limit || body_left_ == 0)) return false;
   message& made = unfinished_.emplace_back();
   made.kind = head_.kind;
   made.id = head_.id;
