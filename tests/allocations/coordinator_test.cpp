@@ -98,7 +98,7 @@ TEST_CASE("a compressed operation allocates no more than others in the steady st
       cohort::coordinator coord(world, options);
       cohort::call_options compressed;
       compressed.compression = how;
-      load work(coord, pieces ? 2 : 16, pieces ? 200'000 : 16, compressed);
+      load work(coord, pieces ? 2 : 16, pieces ? 60'000 : 16, compressed);
       const double result = co_await work.measure();
       co_await coord.shutdown();
       co_return result;
