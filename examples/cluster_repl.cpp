@@ -11,15 +11,16 @@
 
 #include <unistd.h>
 #include <CLI/CLI.hpp>
-#include <asio/posix/stream_descriptor.hpp>
-#include <asio/read_until.hpp>
-#include <asio/signal_set.hpp>
 #include <atomic>
 #include <cohort/cluster.hpp>
 #include <cohort/progress/future.hpp>
 #include <iostream>
 #include <sstream>
 #include "support/pendulum.hpp"
+
+#include <asio/posix/stream_descriptor.hpp>  // Asio behind cohort
+#include <asio/read_until.hpp>
+#include <asio/signal_set.hpp>
 
 namespace cluster = cohort::cluster;
 using support::pendulum;
