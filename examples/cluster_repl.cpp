@@ -103,8 +103,9 @@ class manager {
   }
   asio::awaitable<void> keep_showing_progress() {
     asio::steady_timer pause(io_);
-    for (bool again = false; isatty(STDERR_FILENO) != 0; again = true) {
-      co_await show_progress(again);
+    co_await show_progress(false);
+    while (isatty(STDERR_FILENO) != 0) {
+      co_await show_progress(true);
       pause.expires_after(std::chrono::milliseconds(200));
       co_await pause.async_wait(asio::use_awaitable);
     }
