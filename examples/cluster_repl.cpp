@@ -11,15 +11,16 @@
 
 #include <unistd.h>
 #include <CLI/CLI.hpp>
-#include <asio/posix/stream_descriptor.hpp>
-#include <asio/read_until.hpp>
-#include <asio/signal_set.hpp>
 #include <atomic>
 #include <cohort/cluster.hpp>
 #include <cohort/progress/future.hpp>
 #include <iostream>
 #include <sstream>
 #include "support/pendulum.hpp"
+
+#include <asio/posix/stream_descriptor.hpp>  // Asio behind cohort
+#include <asio/read_until.hpp>
+#include <asio/signal_set.hpp>
 
 namespace cluster = cohort::cluster;
 using support::pendulum;
@@ -102,8 +103,9 @@ class manager {
   }
   asio::awaitable<void> keep_showing_progress() {
     asio::steady_timer pause(io_);
-    for (bool again = false; isatty(STDERR_FILENO) != 0; again = true) {
-      co_await show_progress(again);
+    co_await show_progress(false);
+    while (isatty(STDERR_FILENO) != 0) {
+      co_await show_progress(true);
       pause.expires_after(std::chrono::milliseconds(200));
       co_await pause.async_wait(asio::use_awaitable);
     }

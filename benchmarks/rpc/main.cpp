@@ -70,7 +70,8 @@ asio::awaitable<void> race(std::string title, std::vector<competitor> competitor
   std::printf("\n");
 }
 
-asio::awaitable<void> measure_calls(asio::io_context& io, int chunks, bool small_only) {
+asio::awaitable<void> measure_calls(asio::io_context& io, int chunks,
+                                    const std::vector<std::size_t>& large) {
   const workers all = co_await cohort::cluster::launch(io, launch_options{}.ranks(1));
   {
     auto socket = co_await with_cohort::connect_raw(all, with_cohort::empty_call);
@@ -84,8 +85,7 @@ asio::awaitable<void> measure_calls(asio::io_context& io, int chunks, bool small
                      [&](int n) { return with_cohort::coroutine_calls(all, n); }, 0});
     co_await race("empty call there and back", std::move(empty), 200, chunks);
   }
-  for (const std::size_t mebibytes : {std::size_t{1}, std::size_t{64}}) {
-    if (small_only) break;
+  for (const std::size_t mebibytes : large) {
     auto socket = co_await with_cohort::connect_raw(all, mebibytes << 20U);
     std::vector<std::byte> message(mebibytes << 20U);
     std::vector<competitor> bandwidth;
@@ -94,7 +94,7 @@ asio::awaitable<void> measure_calls(asio::io_context& io, int chunks, bool small
     bandwidth.push_back({"a vector as argument and as result",
                          [&](int n) { return with_cohort::echoes(all, message, n); }, 0});
     co_await race(std::to_string(mebibytes) + " MiB there and back", std::move(bandwidth),
-                  mebibytes == 1 ? 5 : 1, std::max(chunks / (mebibytes == 1 ? 4 : 16), 1));
+                  mebibytes < 8 ? 5 : 1, std::max(chunks / (mebibytes < 8 ? 4 : 16), 1));
   }
   co_await all.shutdown();
 }
@@ -199,16 +199,16 @@ int main(int argc, char** argv) try {
   if (cohort::cluster::serve(argc, argv)) return EXIT_SUCCESS;
   int chunks = 200;
   int launches = 10;
-  bool small_only = false;
+  std::vector<std::size_t> large{1, 64};
   CLI::App app("What a remote call costs over plain Asio; starts its worker itself");
   app.add_option("--chunks", chunks, "chunks of empty calls; fewer for large ones");
   app.add_option("--launches", launches, "launches of each kind; 0: none");
-  app.add_flag("--small-only", small_only, "no large messages");
+  app.add_option("--large", large, "sizes of large messages in MiB")->expected(0, -1);
   CLI11_PARSE(app, argc, argv);
 
   bench::print_machine(1);
   asio::io_context io;
-  asio::co_spawn(io, measure_calls(io, chunks, small_only), [](std::exception_ptr failed) {
+  asio::co_spawn(io, measure_calls(io, chunks, large), [](std::exception_ptr failed) {
     if (failed) std::rethrow_exception(failed);
   });
   io.run();

@@ -84,8 +84,9 @@ using frame_head_bytes = std::array<std::byte, frame_head_size>;
          at(7) == 0;
 }
 
-/// Makes messages of a stream of frames. Holds no more bytes than have arrived, and at most
-/// `interleaved_limit` unfinished messages of `max_message` bytes each.
+/// Makes messages of a stream of frames. Writes to no more memory than bytes have arrived, twice
+/// that while it grows, and holds at most `interleaved_limit` unfinished messages of `max_message`
+/// bytes each.
 class frame_reader {
  public:
   explicit frame_reader(std::size_t max_message) noexcept : max_message_(max_message) {}
@@ -163,7 +164,14 @@ inline void frame_reader::append(std::span<const std::byte> bytes) {
     std::vector<std::byte>().swap(current_->bytes);
     return;
   }
-  current_->bytes.insert(current_->bytes.end(), bytes.begin(), bytes.end());
+  std::vector<std::byte>& to = current_->bytes;
+  if (bytes.size() > to.capacity() - to.size()) {
+    // Memory that nothing is written to costs nothing; copies do, and new pages for them.
+    const std::size_t expected =
+        head_.last ? to.size() + body_left_ : std::max(2 * frame_limit, 8 * to.size());
+    to.reserve(std::min(max_message_, expected));
+  }
+  to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
 }  // namespace cohort::cluster

@@ -52,6 +52,16 @@ void put_arguments(wire::writer& out, types<Parameters...>, Args&&... arguments)
   (put_argument<Parameters>(out, begin, std::forward<Args>(arguments)), ...);
 }
 
+/// The bytes that an argument will take, if it may take many; a guess.
+template <class Argument>
+[[nodiscard]] std::size_t long_size(const Argument& argument) noexcept {
+  if constexpr (requires { std::as_bytes(std::span(argument)); }) {
+    return std::span(argument).size_bytes();
+  } else {
+    return 0;
+  }
+}
+
 // --- The callee's side --------------------------------------------------------------------------
 
 /// Where one argument waits for the callee: a value,
@@ -173,6 +183,7 @@ void append_arguments(std::vector<std::byte>& out, Args&&... arguments) {
 template <auto F, class... Args>
 std::vector<std::byte> encode_arguments(Args&&... arguments) {
   std::vector<std::byte> out;
+  out.reserve((detail::long_size(arguments) + ... + 64));  // there is room for what a call adds
   append_arguments<F>(out, std::forward<Args>(arguments)...);
   return out;
 }
