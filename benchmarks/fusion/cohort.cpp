@@ -36,6 +36,15 @@ asio::awaitable<double> futures(cohort::coordinator coord, tensor_set& tensors, 
   co_return bench::nanoseconds_since(start);
 }
 
+asio::awaitable<double> average(cohort::coordinator coord, std::vector<float>& tensor,
+                                std::string name, cohort::compression how) {
+  const auto start = bench::clock::now();
+  cohort::call_options options;
+  options.compression = how;
+  co_await coord.all_reduce(name, tensor, cohort::op::average, options);
+  co_return bench::nanoseconds_since(start);
+}
+
 struct instant_backend::state {
   asio::io_context::executor_type executor;
   std::vector<cohort::comm::backend_completion> started;

@@ -37,6 +37,9 @@ using names = std::vector<std::string>;
 
 asio::awaitable<double> callbacks(cohort::coordinator coord, tensor_set& tensors, const names& by);
 asio::awaitable<double> futures(cohort::coordinator coord, tensor_set& tensors, const names& by);
+/// The average of one.
+asio::awaitable<double> average(cohort::coordinator coord, std::vector<float>& tensor,
+                                std::string name, cohort::compression how);
 
 /// Does nothing, at once: what is left is the cost of naming, negotiating, planning and packing.
 class instant_backend {

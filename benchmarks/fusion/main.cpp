@@ -235,8 +235,35 @@ asio::awaitable<void> name(cohort::communicator world, bench::core_distance& dis
   co_await coord.shutdown();
 }
 
+/// 16 MiB of float as they are, and in 16 bits on the wire.
+asio::awaitable<void> compress(cohort::communicator world, bench::core_distance& distance,
+                               int turns, bool shared) {
+  std::vector<float> tensor(std::size_t{4} << 20, 1.0F);
+  const auto by = co_await cohort::shm::make_backend(world);
+  cohort::coordinator coord = shared ? cohort::coordinator(world, by) : cohort::coordinator(world);
+  co_await coord.barrier();
+  contest race(world, distance);
+  const auto in = [&](const char* name, cohort::compression how) {
+    return competitor{name,
+                      [&, name, how] { return with_cohort::average(coord, tensor, name, how); }};
+  };
+  const std::vector<competitor> all{in("float", cohort::compression::none),
+                                    in("compressed to bf16", cohort::compression::bf16),
+                                    in("compressed to f16", cohort::compression::f16)};
+  const auto times = co_await race.run(all, turns);
+  for (const float each : tensor) {
+    if (each != 1) throw std::runtime_error("compression: wrong");
+  }
+  race.report(std::string("16 MiB, ") + (shared ? "shared memory" : "MPI"), all, times, 1e6, "ms");
+  co_await coord.shutdown();
+}
+
 asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& distance, int turns,
                               std::string only) {
+  if (only.empty() || only == "compression") {
+    for (const bool shared : {false, true}) co_await compress(world, distance, turns, shared);
+  }
+  if (only == "compression") co_return;
   if (only != "names") co_await fuse(world, distance, turns);
   if (only == "packs") co_return;
   co_await name(world, distance, turns, 1000, 8);
@@ -250,7 +277,8 @@ int main(int argc, char** argv) {
   std::string only;
   CLI::App app("What many named tensors cost; start it with mpirun -np 2, or more");
   app.add_option("--turns", turns, "turns of each competitor");
-  app.add_option("--only", only, "one of packs, names")->check(CLI::IsMember({"packs", "names"}));
+  app.add_option("--only", only, "one of packs, names, compression")
+      ->check(CLI::IsMember({"packs", "names", "compression"}));
   CLI11_PARSE(app, argc, argv);
 
   cohort::environment env(argc, argv);

@@ -12,3 +12,4 @@
 #include <cohort/cluster/output.hpp>
 #include <cohort/cluster/worker.hpp>
 #include <cohort/cluster/workers.hpp>
+#include <cohort/progress/rethrow.hpp>

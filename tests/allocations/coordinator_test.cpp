@@ -32,11 +32,12 @@ constexpr int rounds = 200;
 /// All names again and again, each round at once.
 class load {
  public:
-  load(cohort::coordinator coord, int names)
-      : coord_(std::move(coord)), data_(static_cast<std::size_t>(names)) {
+  load(cohort::coordinator coord, int names, std::size_t elements,
+       const cohort::call_options& options)
+      : coord_(std::move(coord)), options_(options), data_(static_cast<std::size_t>(names)) {
     for (int i = 0; i < names; ++i) {
       names_.push_back("a name that no short string holds " + std::to_string(i));
-      data_[static_cast<std::size_t>(i)].resize(16);
+      data_[static_cast<std::size_t>(i)].resize(elements);
     }
   }
 
@@ -49,10 +50,11 @@ class load {
       left_ = names_.size();
       for (std::size_t k = 0; k < names_.size(); ++k) {
         const std::size_t i = (k + static_cast<std::size_t>(coord_.rank()) * 7) % names_.size();
-        coord_.all_reduce(names_[i], data_[i], cohort::op::sum, [this](std::exception_ptr failed) {
-          if (failed) std::rethrow_exception(failed);
-          --left_;
-        });
+        coord_.all_reduce(names_[i], data_[i], cohort::op::sum, options_,
+                          [this](std::exception_ptr failed) {
+                            if (failed) std::rethrow_exception(failed);
+                            --left_;
+                          });
       }
       while (left_ != 0) co_await asio::post(executor, asio::use_awaitable);
     }
@@ -62,6 +64,7 @@ class load {
 
  private:
   cohort::coordinator coord_;
+  cohort::call_options options_;
   std::vector<std::vector<float>> data_;
   std::vector<std::string> names_;
   std::size_t left_ = 0;
@@ -74,13 +77,35 @@ TEST_CASE("a named operation allocates nothing in the steady state") {
   const double each =
       cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<double> {
         cohort::coordinator coord(world);
-        load work(coord, names);
+        load work(coord, names, 16, {});
         const double result = co_await work.measure();
         co_await coord.shutdown();
         co_return result;
       });
   CAPTURE(names);
   CHECK(each < 0.05);  // a pack larger than any before may need more room
+}
+
+// Packed, and in pieces: of several parts, each operation takes a note of who has which slot.
+TEST_CASE("a compressed operation allocates no more than others in the steady state") {
+  const bool pieces = GENERATE(false, true);
+  const auto measure = [&](cohort::compression how) {
+    return cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<double> {
+      cohort::coordinator_options options;
+      options.fusion_threshold = 4096;
+      options.fusion_buffer = 16384;
+      options.piece = 1 << 17;  // longer than buffers are
+      cohort::coordinator coord(world, options);
+      cohort::call_options compressed;
+      compressed.compression = how;
+      load work(coord, pieces ? 2 : 16, pieces ? 200'000 : 16, compressed);
+      const double result = co_await work.measure();
+      co_await coord.shutdown();
+      co_return result;
+    });
+  };
+  CAPTURE(pieces);
+  CHECK(measure(cohort::compression::bf16) < measure(cohort::compression::none) + 0.05);
 }
 
 // The rank that has joined brings neutral elements, for which there is no memory. Nothing has been

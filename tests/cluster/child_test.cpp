@@ -328,12 +328,18 @@ TEST_CASE("a process that another one is assigned to ends") {
 }
 
 TEST_CASE("when the loop is destroyed first, the group is killed there and then") {
+  folder here;
+  const auto file = here.path("grandchild");
+  const auto program =
+      here.script("forks", "setsid sh -c 'echo $$ > " + file + "; exec sleep 1000' & wait");
   std::optional<child_process> child;
   {
     asio::io_context io;
-    child.emplace(io.get_executor(), command_of({"sleep", "1000"}));
+    child.emplace(io.get_executor(), command_of({program}));
+    CHECK(eventually([&] { return number_in(file) > 0; }));
   }
   CHECK(eventually([&] { return !runs(child->pid()); }));
+  CHECK(eventually([&] { return !runs(number_in(file)); }));  // though it had left the group
   CHECK_FALSE(child->signal_group(SIGTERM));
   const int pid = child->pid();
   asio::io_context other;

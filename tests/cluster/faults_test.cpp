@@ -288,6 +288,35 @@ TEST_CASE("when the manager is killed everything ends, also what computes", "[cl
   CHECK(ends(pids[1]));
 }
 
+TEST_CASE("an interrupt cancels the calls in flight", "[cluster][faults]") {
+  with_mortal_workers(quiet(1).interrupt(true), [](workers all) -> asio::awaitable<void> {
+    auto pending = all.call<&sleeps>(0, cohort::as_future);
+    ::raise(SIGINT);
+    auto ended = code_of(asio::awaitable<void>(std::move(pending)));
+    const std::error_code code = co_await std::move(ended);
+    CHECK(code == asio::error::operation_aborted);
+    const int pid = co_await all.call<&pid_of>(0);
+    CHECK(pid == all.pid(0));
+    co_await all.shutdown();
+  });
+}
+
+TEST_CASE("what is not written yet is refused, and not left out silently", "[cluster][faults]") {
+  asio::io_context io;
+  auto work = [&]() -> asio::awaitable<void> {
+    std::vector<launch_options> wrong;
+    wrong.push_back(quiet(1).on_loss(cluster::loss_policy::respawn));
+    wrong.push_back(quiet(1).heartbeat(1s));
+    wrong.push_back(quiet(1).transport(cluster::transport::mpi));
+    for (const launch_options& each : wrong) {
+      auto refused = code_of(cluster::launch(io, each));
+      const std::error_code code = co_await std::move(refused);
+      CHECK(code == errc::not_supported);
+    }
+  };
+  run(io, work());
+}
+
 TEST_CASE("workers whose last handle is dropped are ended", "[cluster][faults]") {
   const cohort::log::capture lines;
   asio::io_context io;

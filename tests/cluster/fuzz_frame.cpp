@@ -55,7 +55,7 @@ seen read_frames(view stream, view cuts, std::size_t stop_after) {
   const auto sink = [&](cluster::message&& each) {
     require(each.bytes.size() <= most, "a message above the limit");
     require(!each.oversize || each.bytes.empty(), "bytes of one that is too long");
-    require(each.bytes.capacity() <= 2 * arrived + 64, "memory that did not arrive");
+    require(each.bytes.capacity() <= std::max(most, 2 * arrived), "memory that did not arrive");
     all.messages.push_back(std::move(each));
     return all.messages.size() < stop_after;
   };

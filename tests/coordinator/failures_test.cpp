@@ -57,6 +57,11 @@ submission with_options(double prescale, double postscale, int priority) {
   options.priority = priority;
   return [options](cohort::coordinator coord) { return reduce_with(std::move(coord), options); };
 }
+submission with_compression(cohort::compression how) {
+  cohort::call_options options;
+  options.compression = how;
+  return [options](cohort::coordinator coord) { return reduce_with(std::move(coord), options); };
+}
 submission bundled(std::string member) {
   return [member](cohort::coordinator coord) -> asio::awaitable<void> {
     std::vector<float> a(3);
@@ -110,6 +115,14 @@ std::vector<contradiction> contradictions() {
          options.priority = 1;
          return reduce_with(std::move(coord), options, 5);
        }});
+  all.push_back({{"type", "element size", "compression"},
+                 {"float32", "bfloat16"},
+                 usual_sum,
+                 with_compression(cohort::compression::bf16)});
+  all.push_back({{"type"},
+                 {"float16", "bfloat16"},
+                 with_compression(cohort::compression::f16),
+                 with_compression(cohort::compression::bf16)});
   all.push_back({{"root"}, {"0", "1"}, broadcast_from(0), broadcast_from(1)});
   all.push_back(
       {{"group members"}, {"{1:a float32 x3}", "{1:b float32 x3}"}, bundled("a"), bundled("b")});
@@ -394,6 +407,11 @@ TEST_CASE("arguments that are wrong on one rank", "[coordinator][failures]") {
     std::vector<int> out(wrong ? 3 + ranks : ranks);
     co_await check(coord.all_reduce("out", data, out, op::sum), errc::size_mismatch,
                    "out=" + std::to_string(coord.size() + 3));
+
+    cohort::call_options compressed;
+    if (wrong) compressed.compression = cohort::compression::f16;
+    co_await check(coord.all_reduce("whole", data, op::sum, compressed), errc::invalid_argument,
+                   "all_reduce 'whole': compression needs elements of float or double, not int32");
 
     const auto gather_wrong = [&]() -> asio::awaitable<void> {
       std::vector<int> part(2);

@@ -69,8 +69,13 @@ enum class verb {
   bundle_broadcast,
   broadcast_object,
   all_gather_object,
+  compressed_sum,
+  compressed_average,
+  compressed_reduce,
+  compressed_reduce_scatter,
+  compressed_bundle,
 };
-constexpr int verbs = 24;
+constexpr int verbs = 29;
 
 /// What ends otherwise than by a result, on purpose.
 enum class fate {
@@ -119,7 +124,7 @@ int split(const planned& of, int from, int to) {
 std::vector<planned> plan_operations(generator& random, int ranks, bool joins) {
   std::vector<planned> all;
   const int many = 1 + below(random, chance(random, 10) ? 120 : 40);
-  const int names = 1 + below(random, 24);
+  const int names = 1 + below(random, verbs);
   for (int i = 0; i < many; ++i) {
     planned one;
     one.what = static_cast<verb>(below(random, verbs));
@@ -345,6 +350,7 @@ class player {
       case verb::own_operation:
         return static_cast<int>(one.bringing.size()) < ranks();
       case verb::reduce:
+      case verb::compressed_reduce:
       case verb::broadcast:
       case verb::broadcast_triple:
       case verb::gather:
@@ -389,6 +395,15 @@ class player {
         static_cast<T>(options_.divide_by_active ? static_cast<int>(one.bringing.size()) : ranks());
     for (T& each : result) each = static_cast<T>(each / by);
     return result;
+  }
+  /// What reduce_scatter leaves of it on this rank.
+  template <class T>
+  [[nodiscard]] std::vector<T> own_part(const std::vector<T>& all) const {
+    const auto count = static_cast<int>(all.size());
+    const int each = count / ranks();
+    const int more = count % ranks();
+    const int first = me() * each + std::min(me(), more);
+    return std::vector<T>(all.begin() + first, all.begin() + first + each + (me() < more ? 1 : 0));
   }
   template <class T>
   void expect(const std::vector<T>& have, const std::vector<T>& want, int index) {
@@ -535,16 +550,50 @@ class player {
         expect(from, sizes, index);
         break;
       }
-      case verb::reduce_scatter: {
-        const std::vector<int> in = input<int>(one, me());
-        const auto part =
-            co_await finish(coord_.reduce_scatter(name, in, op::sum, options, as_future), one);
-        const std::vector<int> all = sum<int>(one);
-        const int each = one.count / ranks();
-        const int more = one.count % ranks();
-        const int first = me() * each + std::min(me(), more);
-        const int mine = each + (me() < more ? 1 : 0);
-        expect(part, std::vector<int>(all.begin() + first, all.begin() + first + mine), index);
+      case verb::reduce_scatter:
+        expect(co_await finish(
+                   coord_.reduce_scatter(name, input<int>(one, me()), op::sum, options, as_future),
+                   one),
+               own_part(sum<int>(one)), index);
+        break;
+      // 16 bits hold these values exactly.
+      case verb::compressed_sum:
+        options.compression = cohort::compression::bf16;
+        expect(co_await all_reduced<float>(name, one, op::sum, options), sum<float>(one), index);
+        break;
+      case verb::compressed_average:
+        options.compression = cohort::compression::f16;
+        expect(co_await all_reduced<double>(name, one, op::average, options), average<double>(one),
+               index);
+        break;
+      case verb::compressed_reduce: {
+        options.compression = cohort::compression::f16;
+        std::vector<float> data = input<float>(one, me());
+        co_await finish(coord_.reduce(name, data, op::sum, one.root, options, as_future), one);
+        expect(data, me() == one.root ? sum<float>(one) : input<float>(one, me()), index);
+        break;
+      }
+      case verb::compressed_reduce_scatter:
+        options.compression = cohort::compression::bf16;
+        expect(co_await finish(coord_.reduce_scatter(name, input<double>(one, me()), op::sum,
+                                                     options, as_future),
+                               one),
+               own_part(sum<double>(one)), index);
+        break;
+      case verb::compressed_bundle: {
+        options.compression = cohort::compression::bf16;
+        std::vector<float> a = input<float>(one, me());
+        std::vector<int> b(3, me() + 1000);  // bf16 does not hold it
+        std::vector<double> c = input<double>(one, me());
+        co_await finish(
+            coord_.grouped_all_reduce(cohort::bundle(name).add("a", a).add("b", b).add("c", c),
+                                      op::sum, options, as_future),
+            one);
+        expect(a, sum<float>(one), index);
+        int total = 0;
+        for (const int rank : one.bringing) total += rank + 1000;
+        expect(b, std::vector<int>(3, total), index);
+        expect(c, sum<double>(one), index);
         break;
       }
       case verb::gather: {

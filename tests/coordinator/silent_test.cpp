@@ -13,6 +13,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "coordinator/support.hpp"
@@ -167,26 +168,31 @@ TEST_CASE("a root that computes: the others end at their decision timeout",
           "[coordinator][silent]") {
   // Whether the root takes in what has arrived before it submits: then it knows of the withdrawal.
   // Otherwise it may elect the operation first, and the data of those that gave up are still there.
-  const bool looks_first = GENERATE(true, false);
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+  // Compressed, the copies are those of the caller's type.
+  const auto [looks_first, how] = GENERATE(std::pair(true, cohort::compression::none),
+                                           std::pair(false, cohort::compression::none),
+                                           std::pair(false, cohort::compression::bf16));
+  cohort_test::on_world([looks_first = looks_first,
+                         how = how](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     cohort::coordinator coord(world, impatient());
     co_await cohort_test::works(coord, "before");
-    std::vector<int> data(3, 1);
+    std::vector<double> data(3, 1);
+    cohort::call_options options;
+    options.compression = how;
     if (world.rank() == 0) {
       std::this_thread::sleep_for(1500ms);  // a long computation in one handler
       if (looks_first) {
         co_await cohort_test::pause(300ms);
-        const auto told =
-            co_await caught<cohort::withdrawn_error>(coord.all_reduce("x", data, cohort::op::sum));
+        const auto told = co_await caught<cohort::withdrawn_error>(
+            coord.all_reduce("x", data, cohort::op::sum, options));
         REQUIRE(told);
       } else {
         const auto code =
-            co_await cohort_test::code_of(coord.all_reduce("x", data, cohort::op::sum));
-        if (!code) CHECK(data == std::vector<int>(3, world.size()));
+            co_await cohort_test::code_of(coord.all_reduce("x", data, cohort::op::sum, options));
+        if (!code) CHECK(data == std::vector<double>(3, world.size()));
       }
     } else {
-      cohort::call_options options;
       options.deadline = 50ms;
       const auto problem = co_await caught<cohort::deadline_error>(
           coord.all_reduce("x", data, cohort::op::sum, options));

@@ -161,6 +161,19 @@ TEST_CASE("f16 rounds to the nearest, ties to even") {
   CHECK(f16(0x1.FFEp-15F).bits == 0x0400);         // a subnormal that rounds up to normal
 }
 
+TEST_CASE("between two neighbours f16 takes the nearer, and at the middle the even one") {
+  for (std::uint32_t bits = 0; bits < 0x7BFF; ++bits) {
+    const float low = f16::from_bits(static_cast<std::uint16_t>(bits));
+    const float high = f16::from_bits(static_cast<std::uint16_t>(bits + 1));
+    const float middle = (low + high) / 2;  // exact
+    const std::uint32_t even = bits % 2 == 0 ? bits : bits + 1;
+    const bool right = f16(middle).bits == even && f16(-middle).bits == (even | 0x8000U) &&
+                       f16(std::nextafter(middle, low)).bits == bits &&
+                       f16(std::nextafter(middle, high)).bits == bits + 1;
+    if (!right) FAIL("f16 " << bits);
+  }
+}
+
 TEST_CASE("bf16 rounds to the nearest, ties to even, and keeps NaN") {
   CHECK(bf16(1.0F).bits == 0x3F80);
   CHECK(bf16(1.0F + 0x1p-8F).bits == 0x3F80);

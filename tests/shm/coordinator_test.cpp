@@ -106,6 +106,69 @@ TEST_CASE("named operations in random order through shared memory", "[shm][coord
   });
 }
 
+TEST_CASE("compressed operations through shared memory", "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator_options options;
+    options.fusion_threshold = 4096;
+    options.fusion_buffer = 16384;
+    options.piece = 65536;
+    options.pieces_in_flight = 3;
+    const auto by = co_await cohort::shm::make_backend(world, {.chunk = 4096, .whole_up_to = 1024});
+    REQUIRE(by.active());
+    cohort::coordinator coord(world, by, options);
+    co_await coord.barrier();
+    const auto ranks = static_cast<double>(world.size());
+    const auto mine = static_cast<float>(world.rank() + 1);
+    for (const auto how : {cohort::compression::f16, cohort::compression::bf16}) {
+      cohort::call_options compressed;
+      compressed.compression = how;
+      compressed.postscale = 0.5;
+      // Empty, packed, alone, in pieces of several chunks.
+      std::vector<std::vector<float>> data;
+      std::vector<std::vector<double>> wide;
+      const std::vector<std::size_t> sizes{0, 1, 7, 300, 900, 5000, 30'001, 100'000};
+      for (const std::size_t size : sizes) {
+        data.emplace_back(size, mine);
+        wide.emplace_back(size, 1.0);
+        for (std::size_t i = 0; i < size; i += 3) data.back()[i] = -mine;
+      }
+      std::vector<cohort::future<void>> all;
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        const std::string name = std::to_string(i);
+        all.push_back(coord.all_reduce("f" + name, data[i], op::sum, compressed, as_future));
+        all.push_back(coord.all_reduce("d" + name, wide[i], op::average, compressed, as_future));
+      }
+      co_await cohort::when_all(std::move(all));
+      const auto sum = static_cast<float>(ranks * (ranks + 1) / 4);
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<float> expected(sizes[i], sum);
+        for (std::size_t k = 0; k < sizes[i]; k += 3) expected[k] = -sum;
+        CHECK(data[i] == expected);
+        CHECK(wide[i] == std::vector<double>(sizes[i], 0.5));
+      }
+      std::vector<float> more(7001, mine);
+      co_await coord.reduce("root", more, op::max, world.size() - 1, compressed);
+      const bool root = world.rank() == world.size() - 1;
+      CHECK(more == std::vector<float>(7001, root ? mine / 2 : mine));
+      const std::vector<double> whole(7003, 2.0);
+      const auto part = co_await coord.reduce_scatter("part", whole, op::sum, compressed);
+      CHECK(part == std::vector<double>(part.size(), ranks));
+    }
+    // Who has joined brings neutral elements to what is staged, too.
+    cohort::call_options compressed;
+    compressed.compression = cohort::compression::bf16;
+    for (int step = 0; step <= world.rank(); ++step) {
+      for (const std::size_t size : {10, 100'000}) {
+        std::vector<float> data(size, mine);
+        co_await coord.all_reduce("least", data, op::min, compressed);
+        CHECK(data == std::vector<float>(size, static_cast<float>(step + 1)));
+      }
+    }
+    co_await coord.join();
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("process sets and persistent groups beside shared memory", "[shm][coordinator]") {
   cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, co_await cohort::shm::make_backend(world));

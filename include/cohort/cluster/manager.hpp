@@ -12,6 +12,8 @@
 #include <cohort/cluster/message.hpp>
 #include <cohort/cluster/output.hpp>
 
+#include <asio/signal_set.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -166,6 +168,8 @@ class manager : public std::enable_shared_from_this<manager> {
 
   void complete(std::uint64_t id, std::exception_ptr failed, std::vector<std::byte>&& result);
   void event_happened(worker_event each);
+  void wait_for_interrupt();
+  void give_up_all(const std::exception_ptr& why);
   asio::awaitable<void> reap(std::chrono::nanoseconds limit);
 
   asio::io_context& io_;
@@ -190,6 +194,8 @@ class manager : public std::enable_shared_from_this<manager> {
   std::unordered_map<std::uint64_t, pending_call> pending_;
   std::deque<worker_event> events_;
   notify_error_handler notify_error_;
+  std::optional<asio::signal_set> signals_;
+  int interrupts_ = 0;
   std::uint64_t last_id_ = 0;
   std::size_t refused_ = 0;
   bool launched_ = false;

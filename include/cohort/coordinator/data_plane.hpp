@@ -155,9 +155,19 @@ class basic_execution {
   [[nodiscard]] static std::size_t aligned(std::size_t offset, std::size_t bytes) noexcept;
   [[nodiscard]] std::int64_t divisor(const task& of) const noexcept;
   [[nodiscard]] static mpi::layout layout_of(const void* data, std::size_t bytes);
+  /// A tensor that may be of another type in the memory of callers; the same on all ranks, also
+  /// those that bring neutral elements.
+  [[nodiscard]] static bool converts(const tensor& what, const task& of) noexcept;
+  /// Whether it travels in a buffer of the library.
+  [[nodiscard]] bool packs(const call& what) const noexcept {
+    const auto& [head, of] = tensors_[what.first];
+    return what.tensors > 1 || converts(*head, *of);
+  }
   void split();
   /// Bytes that are under way at a time.
   [[nodiscard]] std::size_t load() const noexcept;
+  static void lay_values(void* out, const void* in, std::size_t n, const tensor& what,
+                         const task& of);
   void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
                      const task& of) const;
   [[nodiscard]] std::size_t pack_bytes(const call& what) const noexcept;
@@ -174,6 +184,12 @@ class basic_execution {
   void post_alone(lane& on, MPI_Comm where);
   void post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in, void* out,
                    std::size_t count, int root);
+  /// Where in `scratch_` the tensors of an operation that is not packed lie, if they are scaled or
+  /// converted, and where their results, if these are converted; returns how much room that is.
+  template <class Visit>
+  std::size_t walk_scratch(Visit visit) const;
+  template <class Post>
+  void lay_scratch(Post post);
   void post_bundle(lane& on, MPI_Comm where);
   void finish_alone();
   void post_exchange(lane& on);

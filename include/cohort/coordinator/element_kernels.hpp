@@ -37,6 +37,15 @@ struct element_kernels {
   void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor);
 };
 
+/// Functions between elements in the memory of the caller and 16 bits.
+struct wire_kernels {
+  std::size_t size;  ///< of an element of the caller
+  /// out = in × factor, rounded.
+  void (*pack)(void* out, const void* in, std::size_t n, double factor);
+  /// out = in × factor ÷ divisor.
+  void (*unpack)(void* out, const void* in, std::size_t n, double factor, std::int64_t divisor);
+};
+
 namespace detail {
 
 template <class T>

@@ -186,6 +186,7 @@ struct submitting_body {
     of.root = sig.root;
     of.prescale = sig.prescale;
     of.postscale = sig.postscale;
+    of.wanted = self.options.compression;
     where.submit(of, text, sig, self.name.where(), self.options.deadline);
   }
   static void cancel(task& of, instance& where) {

@@ -69,13 +69,23 @@ struct coordinator_options {
   std::chrono::nanoseconds plan_patience = std::chrono::nanoseconds::zero();
 };
 
-/// Of one call. Priority and scale are part of what must be equal on all ranks.
+/// What floating-point elements are rounded to for their way between the ranks.
+enum class compression : std::uint8_t {
+  none,
+  f16,   ///< 11 significant bits, up to 65504
+  bf16,  ///< 8 significant bits, the range of float
+};
+
+/// Of one call. All but the deadline is part of what must be equal on all ranks.
 struct call_options {
   std::int32_t priority = 0;  ///< higher goes first among what is ready
   /// Until election, from now on. Zero: none.
   std::chrono::nanoseconds deadline = std::chrono::nanoseconds::zero();
   double prescale = 1;   ///< each rank's data is multiplied by it before…
   double postscale = 1;  ///< …and the result after the reduction; floating point only
+  /// The data travels and is reduced in 16 bits: reductions of float and double. The scale factors
+  /// and the division of an average apply before and after, in the type of the elements.
+  cohort::compression compression = cohort::compression::none;
 };
 
 /// Applies the variables of the environment to what the program has chosen. Throws

@@ -26,10 +26,11 @@ namespace cohort {
 /// without a name are matched in the order of submission.
 ///
 /// *Collective over* the set: an operation starts when every rank has submitted it, or has joined.
-/// *Requires* the same kind, element type, shape, reduction, root, scale and priority everywhere
-/// (shapes may differ where a verb says so); otherwise every rank gets mismatch_error, which names
-/// the fields, the ranks on each side and where they submitted it. Buffers are contiguous; borrowed
-/// ones must live until completion, containers passed as rvalues are handed back.
+/// *Requires* the same kind, element type, shape, reduction, root, scale, compression and priority
+/// everywhere (shapes may differ where a verb says so); otherwise every rank gets mismatch_error,
+/// which names the fields, the ranks on each side and where they submitted it. Buffers are
+/// contiguous; borrowed ones must live until completion, containers passed as rvalues are handed
+/// back.
 ///
 /// *Completion* `void(std::exception_ptr, results…)`, exactly once, with the same outcome on all
 /// ranks but for what is this rank's own reason: mismatch_error, withdrawn_error, deadline_error,

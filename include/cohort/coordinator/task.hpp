@@ -5,6 +5,7 @@
 /// \file One named operation on one rank: its tensors, and the handler that waits for them.
 
 #include <cohort/coordinator/element_kernels.hpp>
+#include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/protocol/action.hpp>
@@ -29,10 +30,15 @@ struct tensor {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
-  const element_kernels* kernels = nullptr;
+  const element_kernels* kernels = nullptr;  ///< of what travels
   MPI_Op operation = MPI_OP_NULL;
+  const wire_kernels* wire = nullptr;  ///< set where `in` and `out` are of another type than that
 
   [[nodiscard]] std::size_t bytes() const noexcept { return count * kernels->size; }
+  /// Where an element lies in the memory of the caller that lies at `offset` in what travels.
+  [[nodiscard]] std::size_t place_of(std::size_t offset) const noexcept {
+    return wire == nullptr ? offset : offset / kernels->size * wire->size;
+  }
 };
 
 /// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.
@@ -44,8 +50,9 @@ class task : public progress::operation {
   int root = -1;
   double prescale = 1;
   double postscale = 1;
-  tensor first;                ///< the only one, but for bundles
-  std::vector<tensor> others;  ///< of a bundle
+  compression wanted = compression::none;  ///< until it is submitted
+  tensor first;                            ///< the only one, but for bundles
+  std::vector<tensor> others;              ///< of a bundle
 
   /// For what is not known before the operation runs. `rows` is one number per rank; returns where
   /// the data go. May throw std::bad_alloc.

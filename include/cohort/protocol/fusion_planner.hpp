@@ -165,7 +165,9 @@ std::uint32_t basic_fusion_planner<Any>::lane_of(name_table& names, entry_index 
   key.set = names[entry.name].set;
   key.fuses = fuses;
   if (fuses) {
-    key = {key.set, fuses, sig.kind, sig.element, sig.reduction, sig.space, sig.flags, sig.root};
+    // What is compressed travels with others of the type that it is compressed to.
+    const auto flags = static_cast<std::uint8_t>(sig.flags & ~signature_flag::half_on_wire);
+    key = {key.set, fuses, sig.kind, sig.element, sig.reduction, sig.space, flags, sig.root};
   }
   const auto known = std::find_if(lanes_.begin(), lanes_.end(),
                                   [&key](const lane_state& one) { return one.key == key; });

@@ -115,8 +115,8 @@ struct signature_flag {
   static constexpr std::uint8_t needs_all = 1;      ///< no neutral element: J6
   static constexpr std::uint8_t divide_by_all = 2;  ///< average: by the set's size
   static constexpr std::uint8_t unnamed = 4;        ///< never cached (C2)
-  static constexpr std::uint8_t half_on_wire = 8;
-  static constexpr std::uint8_t alone = 16;  ///< never fused
+  static constexpr std::uint8_t half_on_wire = 8;   ///< `element` is what callers' data becomes
+  static constexpr std::uint8_t alone = 16;         ///< never fused
 };
 
 /// Where a submission was written; `file` empty: not known.

@@ -46,7 +46,8 @@ class plane;
 /// and barrier, of any number of elements whose type is one block of bytes, with every operation of
 /// MPI. Results of reductions are the same on every rank and in every run: for float, double and
 /// integers of 8 to 64 bits, and sum, product, minimum and maximum, those of
-/// `((r0 op r1) op r2) …`; all else goes through MPI_Reduce_local and associates from the right.
+/// `((r0 op r1) op r2) …`, and for f16 and bf16 the same in float, rounded once; all else goes
+/// through MPI_Reduce_local and associates from the right.
 /// Communicators with `checks::cross_rank` leave everything to MPI. What a backend works on cannot
 /// be cancelled, and `COHORT_STALL_WARNING` does not see it; reports do.
 ///

@@ -13,9 +13,9 @@
 namespace cohort::shm {
 
 /// Reduces `count` elements of each of `in`, in this order, into `out`, which may be one of them
-/// and overlaps no other; all aligned for the type. A plain loop for the arithmetic types and sum,
-/// product, minimum and maximum; MPI_Reduce_local, vector by vector, for all else. One pass over
-/// memory either way.
+/// and overlaps no other; all aligned for the type. A plain loop for the arithmetic types, f16 and
+/// bf16 and sum, product, minimum and maximum; MPI_Reduce_local, vector by vector, for all else.
+/// One pass over memory either way.
 class reducer {
  public:
   reducer() noexcept = default;

@@ -76,6 +76,12 @@ inline asio::awaitable<void> manager::launch() {
                 "launch: the control messages of workers that are launched "
                 "travel over TCP; MPI is for jobs that mpirun has started");
   }
+  if (options_.on_loss() == loss_policy::respawn) {
+    throw error(errc::not_supported, "launch_options: on_loss: respawn is not written yet");
+  }
+  if (options_.heartbeat() != launch_options::duration::zero()) {
+    throw error(errc::not_supported, "launch_options: heartbeat is not written yet");
+  }
   const auto limit = from_now(options_.timeout());
   if (options_.ranks() == 0) {
     ready_ = true;
@@ -492,6 +498,10 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
   ready_ = true;
   ended_ = false;
   stop_listening();
+  if (options_.interrupt()) {
+    signals_.emplace(io_, SIGINT);
+    wait_for_interrupt();
+  }
   for (const member_ptr& one : ranks_) {
     one->state = worker_state::ready;
     one->control->send(message_kind::ready, 0);
@@ -724,6 +734,7 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
     terminate(text);
     throw rank_error(errc::stalled, laggards, text);
   }
+  if (signals_) signals_->cancel();
   asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
 }
 
@@ -736,9 +747,27 @@ inline asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
   if (!exited_) terminate("the launcher has not ended after its ranks");
 }
 
+/// Once cancels the calls in flight, twice ends the workers.
+inline void manager::wait_for_interrupt() {
+  signals_->async_wait([self = weak_from_this()](std::error_code stopped, int) {
+    const auto here = self.lock();
+    if (stopped || !here) return;
+    if (++here->interrupts_ > 1) return here->terminate("interrupted twice");
+    here->give_up_all(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+    here->wait_for_interrupt();
+  });
+}
+
+inline void manager::give_up_all(const std::exception_ptr& why) {
+  std::vector<std::uint64_t> ids;
+  for (const auto& each : pending_) ids.push_back(each.first);
+  for (const std::uint64_t id : ids) give_up(id, why);
+}
+
 inline void manager::terminate(const std::string& why) {
   if (terminating_) return;
   terminating_ = true;
+  if (signals_) signals_->cancel();
   log::write(log::level::info, "workers are ended: " + why);
   if (!child_) return;
   asio::co_spawn(

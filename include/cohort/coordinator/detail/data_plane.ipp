@@ -95,6 +95,13 @@ void basic_execution<Any>::prepare() {
   if (fuses()) split();
 }
 
+template <class Any>
+bool basic_execution<Any>::converts(const tensor& what, const task& of) noexcept {
+  if ((of.flags & protocol::signature_flag::half_on_wire) == 0) return false;
+  const auto element = static_cast<element_type>(what.kernels->element);
+  return element == element_type::float16 || element == element_type::bfloat16;
+}
+
 // Runs of small tensors of one type travel together, large ones alone and in pieces. All ranks come
 // to the same calls, for they know the same sizes and options.
 template <class Any>
@@ -105,7 +112,10 @@ void basic_execution<Any>::split() {
   for (std::uint32_t i = 0; i < tensors_.size(); ++i) {
     const tensor& each = *tensors_[i].first;
     const std::size_t bytes = each.bytes();
-    const bool small = bytes <= options.fusion_threshold;
+    // What is converted must fit into a buffer.
+    const bool bounded = converts(each, *tensors_[i].second);
+    const bool small =
+        bytes <= options.fusion_threshold && (!bounded || bytes <= options.fusion_buffer);
     if (small && !calls_.empty() && calls_.back().count == 0) {
       call& run = calls_.back();
       const tensor& head = *tensors_[run.first].first;
@@ -124,7 +134,9 @@ void basic_execution<Any>::split() {
       continue;
     }
     const std::size_t unit = unit_of(each);
-    const std::size_t piece = std::max<std::size_t>(options.piece / unit, 1);
+    const std::size_t most = bounded ? std::min(options.piece, options.fusion_buffer)
+                                     : static_cast<std::size_t>(options.piece);
+    const std::size_t piece = std::max<std::size_t>(most / unit, 1);
     const std::size_t all = bytes / unit;
     for (std::size_t offset = 0; offset < all; offset += piece) {
       calls_.push_back({i, 1, offset, std::min(piece, all - offset)});
@@ -223,6 +235,7 @@ bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what,
 
 template <class Any>
 std::size_t basic_execution<Any>::pack_bytes(const call& what) const noexcept {
+  if (what.count != 0) return what.count * unit_of(*tensors_[what.first].first);
   std::size_t end = 0;
   for (std::uint32_t i = 0; i < what.tensors; ++i) {
     const std::size_t bytes = tensors_[what.first + i].first->bytes();
@@ -235,6 +248,11 @@ template <class Any>
 template <class Visit, class Gap>
 void basic_execution<Any>::walk_pack(const call& what, pack_position& at, std::size_t offset,
                                      std::size_t bytes, Visit visit, Gap gap) const {
+  if (what.count != 0) {  // a piece
+    const auto& [each, of] = tensors_[what.first];
+    visit(*each, *of, what.offset * unit_of(*each) + offset, std::size_t{0}, bytes);
+    return;
+  }
   std::size_t done = 0;
   while (at.tensor < what.tensors) {
     const auto& [each, of] = tensors_[what.first + at.tensor];
@@ -267,9 +285,9 @@ void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::s
       what, at, offset, to.size(),
       [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
           std::size_t length) {
-        const std::byte* in = static_cast<const std::byte*>(each.in) + inside;
-        if (of.prescale != 1 && reduces) {
-          each.kernels->scale(to.data() + place, in, length / each.kernels->size, of.prescale);
+        const std::byte* in = static_cast<const std::byte*>(each.in) + each.place_of(inside);
+        if (reduces) {
+          lay_values(to.data() + place, in, length / each.kernels->size, each, of);
         } else {
           std::memcpy(to.data() + place, in, length);
         }
@@ -287,7 +305,7 @@ void basic_execution<Any>::empty_pack(const call& what, pack_position& at, std::
       what, at, offset, from.size(),
       [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
           std::size_t length) {
-        std::byte* out = static_cast<std::byte*>(each.out) + inside;
+        std::byte* out = static_cast<std::byte*>(each.out) + each.place_of(inside);
         if (reduces) {
           finish_values(out, from.data() + place, length / each.kernels->size, each, of);
         } else {
@@ -330,7 +348,7 @@ void basic_execution<Any>::post_call(lane& on, MPI_Comm where) {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = what.count;
-  if (what.tensors > 1) {
+  if (packs(what)) {
     const std::size_t end = (pack_bytes(what) + size - 1) / size * size;
     on.laid_ = on.taken_ = {};
     on.staged_ = stage(on, end / size, where);
@@ -375,9 +393,26 @@ void basic_execution<Any>::post_call(lane& on, MPI_Comm where) {
 }
 
 template <class Any>
+void basic_execution<Any>::lay_values(void* out, const void* in, std::size_t n, const tensor& what,
+                                      const task& of) {
+  if (what.wire != nullptr) {
+    what.wire->pack(out, in, n, of.prescale);
+  } else if (of.prescale != 1) {
+    what.kernels->scale(out, in, n, of.prescale);
+  } else if (n != 0) {
+    std::memcpy(out, in, n * what.kernels->size);
+  }
+}
+
+template <class Any>
 void basic_execution<Any>::finish_values(void* out, const void* in, std::size_t n,
                                          const tensor& what, const task& of) const {
   const element_kernels& kernels = *what.kernels;
+  if (what.wire != nullptr) {
+    const bool divides = of.code == reduction_code::average;
+    what.wire->unpack(out, in, n, of.postscale, divides ? divisor(of) : 1);
+    return;
+  }
   if (of.code == reduction_code::average) {
     if (of.postscale == 1) {
       kernels.divide(out, in, n, divisor(of));
@@ -396,7 +431,7 @@ void basic_execution<Any>::finish_call(lane& on) {
   const call& what = calls_[on.call];
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   const bool is_root = tasks.front()->root == plane_.rank_;
-  if (what.tensors > 1) {
+  if (packs(what)) {
     if (!on.staged_ && (reduces || !is_root)) {
       empty_pack(what, on.taken_, 0, std::span(on.pack.data(), pack_bytes(what)));
     }
@@ -436,47 +471,69 @@ void basic_execution<Any>::post_reduce(lane& on, MPI_Comm where, const tensor& w
   } while (first < count);
 }
 
+template <class Any>
+template <class Visit>
+std::size_t basic_execution<Any>::walk_scratch(Visit visit) const {
+  const task& only = *tasks.front();
+  // Not empty: some MPI libraries refuse two buffers in one place.
+  const auto padded = [](std::size_t bytes) {
+    return aligned(std::max<std::size_t>(bytes, 1), fusion_allocator::alignment);
+  };
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < only.tensors(); ++i) {
+    const tensor& what = only[i];
+    const std::size_t in = end;
+    if (what.wire != nullptr || only.prescale != 1) end += padded(what.bytes());
+    std::size_t out = in;
+    if (what.wire != nullptr && only.kind == op_kind::reduce_scatter) {
+      out = end;
+      end += padded(part_of(what.count, plane_.rank_, plane_.size_) * what.kernels->size);
+    }
+    visit(what, in, out);
+  }
+  return end;
+}
+
+/// Copies what is scaled or converted; `post` gets each tensor and its buffers.
+template <class Any>
+template <class Post>
+void basic_execution<Any>::lay_scratch(Post post) {
+  const task& only = *tasks.front();
+  const std::size_t room = walk_scratch([](const tensor&, std::size_t, std::size_t) {});
+  if (room != 0) scratch_ = plane_.fusion.take(room);
+  walk_scratch([&](const tensor& what, std::size_t in, std::size_t out) {
+    if (what.wire == nullptr && only.prescale == 1) return post(what, what.in, what.out);
+    std::byte* const laid = scratch_.data() + in;
+    lay_values(laid, what.in, what.count, what, only);
+    post(what, static_cast<const void*>(laid),
+         what.wire == nullptr ? what.out : static_cast<void*>(scratch_.data() + out));
+  });
+}
+
 // A reduce of several tensors. Of each there is a request, also where it is empty.
 template <class Any>
 void basic_execution<Any>::post_bundle(lane& on, MPI_Comm where) {
   const task& only = *tasks.front();
-  std::size_t end = 0;  // of what is scaled
-  if (only.prescale != 1) {
-    for (std::size_t i = 0; i < only.tensors(); ++i) {
-      end = aligned(end, fusion_allocator::alignment) + only[i].bytes();
-    }
-    scratch_ = plane_.fusion.take(end);
-    end = 0;
-  }
-  for (std::size_t i = 0; i < only.tensors(); ++i) {
-    const tensor& what = only[i];
-    const void* in = what.in;
-    const bool scatters = only.kind == op_kind::reduce_scatter;
-    if (only.prescale != 1) {
-      std::byte* scaled = scratch_.data() + aligned(end, fusion_allocator::alignment);
-      end = aligned(end, fusion_allocator::alignment) + what.bytes();
-      what.kernels->scale(scaled, in, what.count, only.prescale);
-      in = scaled;
-    } else if (!scatters && only.root == plane_.rank_) {
-      in = MPI_IN_PLACE;
-    }
-    const auto ranks = static_cast<std::size_t>(plane_.size_);
-    if (scatters && what.count % ranks == 0 && what.count <= mpi::max_int_count) {
+  const bool scatters = only.kind == op_kind::reduce_scatter;
+  const auto ranks = static_cast<std::size_t>(plane_.size_);
+  lay_scratch([&](const tensor& what, const void* in, void* out) {
+    if (!scatters) {
+      if (in == out && only.root == plane_.rank_) in = MPI_IN_PLACE;
+      post_reduce(on, where, what, in, out, what.count, only.root);
+    } else if (what.count % ranks == 0 && what.count <= mpi::max_int_count) {
       MPI_Request request = MPI_REQUEST_NULL;
       const int rc =
-          mpi::post::ireduce_scatter_block(in, what.out, static_cast<MPI_Count>(what.count / ranks),
+          mpi::post::ireduce_scatter_block(in, out, static_cast<MPI_Count>(what.count / ranks),
                                            what.kernels->type(), what.operation, where, &request);
       add(on, rc, request);
-    } else if (scatters) {  // parts of two sizes; and MPI libraries add parts up in an int
+    } else {  // parts of two sizes; and MPI libraries add parts up in an int
       for (int rank = 0; rank < plane_.size_; ++rank) {
         const std::size_t part = part_of(what.count, rank, plane_.size_);
-        post_reduce(on, where, what, in, what.out, part, rank);
+        post_reduce(on, where, what, in, out, part, rank);
         in = static_cast<const std::byte*>(in) + part * what.kernels->size;
       }
-    } else {
-      post_reduce(on, where, what, in, what.out, what.count, only.root);
     }
-  }
+  });
 }
 
 // Kinds that are never packed.
@@ -501,11 +558,10 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       break;
     case op_kind::reduce: {
       if (only.tensors() > 1) return post_bundle(on, where);
-      if (only.prescale != 1) {
-        scratch_ = plane_.fusion.take(bytes);
-        what.kernels->scale(scratch_.data(), in, what.count, only.prescale);
-        in = scratch_.data();
-      }
+      lay_scratch([&](const tensor&, const void* from, void* to) {
+        in = from;
+        out = to;
+      });
       const MPI_Datatype type = what.kernels->type();
       if (is_root && in == out) in = MPI_IN_PLACE;
       if (what.count > mpi::max_int_count) {
@@ -525,11 +581,10 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
     case op_kind::reduce_scatter: {
       if (only.sizes.empty()) return post_bundle(on, where);
       // `sizes` are the elements of each rank's part.
-      if (only.prescale != 1) {
-        scratch_ = plane_.fusion.take(bytes);
-        what.kernels->scale(scratch_.data(), in, what.count, only.prescale);
-        in = scratch_.data();
-      }
+      lay_scratch([&](const tensor&, const void* from, void* to) {
+        in = from;
+        out = to;
+      });
       const MPI_Datatype type = what.kernels->type();
       if (what.count > mpi::max_int_count) {  // MPI libraries add the parts up in an int
         for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -595,20 +650,18 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
 template <class Any>
 void basic_execution<Any>::finish_alone() {
   const task& only = *tasks.front();
-  const tensor& what = only.first;
-  if (only.kind == op_kind::reduce && only.root == plane_.rank_) {
-    for (std::size_t i = 0; i < only.tensors(); ++i) {
-      finish_values(only[i].out, only[i].out, only[i].count, only[i], only);
+  const bool scatters = only.kind == op_kind::reduce_scatter;
+  if (!scatters && (only.kind != op_kind::reduce || only.root != plane_.rank_)) return;
+  walk_scratch([&](const tensor& what, std::size_t, std::size_t out) {
+    const void* const come = what.wire == nullptr ? what.out : scratch_.data() + out;
+    std::size_t mine = what.count;
+    if (scatters) {
+      mine = only.sizes.empty()
+                 ? part_of(what.count, plane_.rank_, plane_.size_)
+                 : static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(plane_.rank_)]);
     }
-  } else if (only.kind == op_kind::reduce_scatter && only.sizes.empty()) {
-    for (std::size_t i = 0; i < only.tensors(); ++i) {
-      const std::size_t mine = part_of(only[i].count, plane_.rank_, plane_.size_);
-      finish_values(only[i].out, only[i].out, mine, only[i], only);
-    }
-  } else if (only.kind == op_kind::reduce_scatter) {
-    const auto mine = static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(plane_.rank_)]);
-    finish_values(what.out, what.out, mine, what, only);
-  }
+    finish_values(what.out, come, mine, what, only);
+  });
 }
 
 // [Z1]
@@ -714,7 +767,7 @@ bool basic_execution<Any>::borrows() const noexcept {
   if (sized()) return exchanged_ || known;
   if (fuses()) {
     return std::any_of(calls_.begin(), calls_.end(),
-                       [](const call& one) { return one.tensors == 1; });
+                       [this](const call& one) { return !packs(one); });
   }
   const op_kind kind = tasks.front()->kind;
   return kind != op_kind::barrier && kind != op_kind::group_create && kind != op_kind::group_remove;

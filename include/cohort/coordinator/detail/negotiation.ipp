@@ -7,6 +7,7 @@
 
 #include <cohort/coordinator/negotiation.hpp>
 
+#include <cohort/coordinator/detail/compress.hpp>
 #include <cohort/core/log.hpp>
 
 #include <utility>
@@ -72,6 +73,11 @@ std::exception_ptr negotiation<Any>::refusal(std::string_view name) const {
 template <class Any>
 void negotiation<Any>::submit(task& one, std::string_view name, const protocol::signature& sig,
                               const std::source_location& site, std::chrono::nanoseconds deadline) {
+  if (one.wanted != compression::none) {
+    protocol::signature wire = sig;
+    compress<Any>(one, name, wire);
+    return submit(one, name, wire, site, deadline);
+  }
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;

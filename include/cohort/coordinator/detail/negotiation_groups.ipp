@@ -18,6 +18,7 @@ template <class Any>
 std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_view name,
                                                          protocol::signature sig,
                                                          const std::source_location& site) {
+  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   auto group = std::make_shared<persistent_state>(*this, options_);
   group->sig_ = sig;
   group->text_ = name;

@@ -222,7 +222,7 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   const std::size_t results =
       one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
   const auto room_of = [](const tensor& what) {
-    return what.kernels == nullptr ? std::size_t{0} : (what.bytes() + 63) / 64 * 64;
+    return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
   };
   std::size_t room = 64;
   for (std::size_t i = 0; i < one.tensors(); ++i) room += (1 + results) * room_of(one[i]);
@@ -232,7 +232,7 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
     const tensor& from = one[i];
     tensor& to = i == 0 ? copy->first : copy->others[i - 1];
     if (from.kernels == nullptr) continue;
-    if (reads && from.bytes() != 0) std::memcpy(at, from.in, from.bytes());
+    if (reads && from.bytes() != 0) std::memcpy(at, from.in, from.place_of(from.bytes()));
     to.in = at;
     to.out = from.in == from.out ? at : at + room_of(from);
     at += (1 + results) * room_of(from);

@@ -4,8 +4,10 @@
 
 /// \file Bodies of shm/reduce.hpp.
 
+#include <cohort/core/half.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/op.hpp>
 #include <cohort/shm/reduce.hpp>
 
 #include <algorithm>
@@ -75,6 +77,41 @@ void reduce_plain(std::byte* out, const std::byte* const* in, std::size_t vector
   }
 }
 
+/// Numbers of 16 bits are combined as float, and rounded once.
+template <class Half, class Operation>
+void reduce_half(std::byte* out, const std::byte* const* in, std::size_t vectors,
+                 std::size_t count) {
+  constexpr std::size_t block = 256;
+  std::array<float, block> sum;
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t length = std::min(block, count - begin);
+    for (std::size_t vector = 0; vector < vectors; ++vector) {
+      const Half* const next = reinterpret_cast<const Half*>(in[vector]) + begin;
+      if (vector == 0) {
+        for (std::size_t i = 0; i < length; ++i) sum[i] = next[i];
+      } else {
+        for (std::size_t i = 0; i < length; ++i) {
+          sum[i] = Operation::of(sum[i], static_cast<float>(next[i]));
+        }
+      }
+    }
+    Half* const to = reinterpret_cast<Half*>(out) + begin;
+    for (std::size_t i = 0; i < length; ++i) to[i] = static_cast<Half>(sum[i]);
+  }
+}
+
+/// Their types and operations are the library's own, which makes them when it is asked for them.
+template <class Half>
+auto half_loop_for(MPI_Datatype type, MPI_Op operation) {
+  using loop = void (*)(std::byte*, const std::byte* const*, std::size_t, std::size_t);
+  if (type != mpi::reduction_type_of<Half>()) return loop{nullptr};
+  if (operation == mpi::op_of<op::sum_t, Half>()) return loop{&reduce_half<Half, add>};
+  if (operation == mpi::op_of<op::product_t, Half>()) return loop{&reduce_half<Half, multiply>};
+  if (operation == mpi::op_of<op::min_t, Half>()) return loop{&reduce_half<Half, smaller>};
+  if (operation == mpi::op_of<op::max_t, Half>()) return loop{&reduce_half<Half, larger>};
+  return loop{nullptr};
+}
+
 struct plain_type {
   MPI_Datatype type;
   std::size_t size;
@@ -107,7 +144,14 @@ inline const plain_type* plain_type_for(MPI_Datatype type) noexcept {
 inline reducer::reducer(MPI_Datatype type, MPI_Op operation) noexcept
     : type_(type), operation_(operation) {
   const detail::plain_type* const plain = detail::plain_type_for(type);
-  if (plain == nullptr) return;
+  if (plain == nullptr) {
+    try {
+      plain_ = detail::half_loop_for<bf16>(type, operation);
+      if (plain_ == nullptr) plain_ = detail::half_loop_for<f16>(type, operation);
+    } catch (...) {  // MPI_Reduce_local does it
+    }
+    return;
+  }
   const std::array<MPI_Op, 4> operations{MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
   for (std::size_t i = 0; i < operations.size(); ++i) {
     if (operations[i] == operation) plain_ = plain->loops[i];

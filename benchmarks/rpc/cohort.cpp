@@ -1,0 +1,62 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+#include "competitors.hpp"
+#include "support/statistics.hpp"
+
+#include <cohort/cluster/call_context.hpp>
+
+#include <stdexcept>
+
+namespace with_cohort {
+namespace {
+
+using cohort::cluster::call_context;
+
+// What the worker runs.
+void nothing() {}
+asio::awaitable<void> nothing_awaited() { co_return; }
+std::vector<std::byte> echo(std::vector<std::byte> bytes) { return bytes; }
+std::uint16_t start_raw(call_context& call, std::uint64_t size) {
+  return raw_asio::serve(call.context(), size);
+}
+
+template <auto Function>
+asio::awaitable<std::vector<double>> empty_calls(workers all, int rounds) {
+  std::vector<double> times;
+  times.reserve(static_cast<std::size_t>(rounds));
+  for (int i = 0; i < rounds; ++i) {
+    const auto start = bench::clock::now();
+    co_await all.call<Function>(0);
+    times.push_back(bench::nanoseconds_since(start));
+  }
+  co_return times;
+}
+
+}  // namespace
+
+asio::awaitable<asio::ip::tcp::socket> connect_raw(workers all, std::size_t size) {
+  const std::uint16_t port = co_await all.call<&start_raw>(0, size);
+  co_return co_await raw_asio::connect(port);
+}
+
+asio::awaitable<std::vector<double>> calls(workers all, int rounds) {
+  return empty_calls<&nothing>(std::move(all), rounds);
+}
+asio::awaitable<std::vector<double>> coroutine_calls(workers all, int rounds) {
+  return empty_calls<&nothing_awaited>(std::move(all), rounds);
+}
+
+asio::awaitable<std::vector<double>> echoes(workers all, const std::vector<std::byte>& message,
+                                            int rounds) {
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) {
+    const auto start = bench::clock::now();
+    const auto back = co_await all.call<&echo>(0, message);
+    times.push_back(bench::nanoseconds_since(start));
+    if (back.size() != message.size()) throw std::runtime_error("an echo of another size");
+  }
+  co_return times;
+}
+
+}  // namespace with_cohort
