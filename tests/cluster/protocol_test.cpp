@@ -469,6 +469,35 @@ TEST_CASE("two shutdowns at once end together", "[cluster][protocol]") {
   });
 }
 
+TEST_CASE("a shutdown goes on when the handle is dropped that it came from",
+          "[cluster][protocol]") {
+  asio::io_context io;
+  std::deque<actor> cast;
+  const stage here(1);
+  const cohort::log::capture lines;
+  std::error_code ended = asio::error::would_block;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    cast.emplace_back(io, facts);
+    auto beginning = cast[0].begin(0, 1);
+    co_await std::move(beginning);
+    {
+      const workers all = co_await std::move(launching);
+      asio::co_spawn(io, code_of(all.shutdown(5s)),
+                     [&](std::exception_ptr, std::error_code code) { ended = code; });
+    }
+    auto finishing = cast[0].finish();
+    co_await std::move(finishing);
+    ::kill(here.launcher(), SIGTERM);
+  };
+  run(io, work());
+  CHECK(ended == std::error_code());
+  CHECK_FALSE(lines.contains("without shutdown"));
+  CHECK(ends(here.launcher()));
+}
+
 TEST_CASE("limits as long as there is may be given", "[cluster][protocol]") {
   constexpr auto longest = std::chrono::nanoseconds::max();
   with_actors(1, [=](workers all, actors& cast) -> asio::awaitable<void> {

@@ -11,6 +11,8 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,9 @@
 namespace cohort::cluster {
 
 using tcp_socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+
+/// A process that is started here must not hold the connection: the other side waits for its end.
+inline void close_on_exec(int descriptor) noexcept { ::fcntl(descriptor, F_SETFD, FD_CLOEXEC); }
 
 /// Sends and receives messages over a socket that has proved itself. Used by the thread that runs
 /// the socket's context only. It keeps itself alive until it has ended.

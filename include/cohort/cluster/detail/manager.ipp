@@ -142,6 +142,7 @@ inline void manager::listen() {
   }
   try {
     acceptor_.emplace(io_, endpoint);
+    close_on_exec(acceptor_->native_handle());
   } catch (const std::system_error& failed) {
     throw error(errc::launch_failed,
                 "launch: cannot listen on " + to_text(endpoint) + ": " + failed.code().message());
@@ -176,6 +177,7 @@ inline asio::awaitable<void> manager::accept_all() {
       co_await pause.async_wait(asio::use_awaitable);
       continue;
     }
+    close_on_exec(socket->native_handle());
     // A genuine worker proves itself within a round trip, so the oldest is hardly ever one; if it
     // is, it tries again.
     if (visitors_.size() >= most) {
