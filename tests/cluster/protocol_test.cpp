@@ -212,15 +212,16 @@ void with_actors(int ranks, const std::function<asio::awaitable<void>(workers, a
 
 /// How a launch fails when one plays like this.
 cohort::error failed_launch(
-    int ranks, const std::function<asio::awaitable<void>(asio::io_context&, told)>& play) {
+    int ranks, const std::function<asio::awaitable<void>(asio::io_context&, told, actors&)>& play) {
   asio::io_context io;
+  actors cast;
   const stage here(ranks);
   std::optional<cohort::error> problem;
   auto work = [&]() -> asio::awaitable<void> {
     auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
     auto looking = here.facts(io);
     const told facts = co_await std::move(looking);
-    auto playing = play(io, facts);
+    auto playing = play(io, facts, cast);
     co_await std::move(playing);
     auto failing = caught<cohort::error>(std::move(launching));
     problem = co_await std::move(failing);
@@ -263,9 +264,8 @@ TEST_CASE("actors can be workers", "[cluster][protocol]") {
 
 TEST_CASE("a rank that is lost before the last one begins fails the launch",
           "[cluster][protocol]") {
-  std::deque<actor> cast;
-  const auto problem = failed_launch(2, [&](asio::io_context& io, told facts)
-                                            -> asio::awaitable<void> {
+  const auto problem = failed_launch(2, [](asio::io_context& io, told facts,
+                                           actors& cast) -> asio::awaitable<void> {
     for (int rank = 0; rank < 2; ++rank) {
       cast.emplace_back(io, facts);
       auto beginning = cast.back().begin(rank, 2);
@@ -366,9 +366,8 @@ TEST_CASE("a handshake that was recorded does not open the door again", "[cluste
 
 TEST_CASE("messages that no worker sends at that moment fail the launch", "[cluster][protocol]") {
   const auto said = [](message_kind kind, bool known, bytes text = {}, std::uint64_t id = 1) {
-    std::deque<actor> cast;
-    const auto problem = failed_launch(1, [&](asio::io_context& io, told facts)
-                                              -> asio::awaitable<void> {
+    const auto problem = failed_launch(1, [&](asio::io_context& io, told facts,
+                                              actors& cast) -> asio::awaitable<void> {
       cast.emplace_back(io, facts);
       auto connecting = cast[0].connect();
       co_await std::move(connecting);
