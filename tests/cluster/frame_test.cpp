@@ -229,8 +229,8 @@ TEST_CASE("heads that no frame has are refused") {
   }
   for (unsigned high = 1; high < 256; ++high) CHECK_FALSE(with(3, high));  // above 16 MiB
   const auto limit = static_cast<std::uint32_t>(cluster::frame_limit);
-  CHECK(cluster::decode_frame_head(
-      cluster::encode_frame_head({limit, message_kind::call, true, 0}), head));
+  CHECK(cluster::decode_frame_head(cluster::encode_frame_head({limit, message_kind::call, true, 0}),
+                                   head));
   CHECK_FALSE(cluster::decode_frame_head(
       cluster::encode_frame_head({limit + 1, message_kind::call, true, 0}), head));
 }
@@ -264,7 +264,8 @@ TEST_CASE("what stands behind the arguments of a call leaves them as they were")
   tail.flags = cluster::call_tail::ordered | cluster::call_tail::limited;
   tail.remaining = 0x8123456789abcdefU;
   tail.order = ~std::uint64_t{0};
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{24}, std::size_t{100}}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{24}, std::size_t{100}}) {
     bytes text = counted(size);
     tail.append_to(text);
     CHECK(text.size() == size + cluster::call_tail::size);

@@ -190,7 +190,8 @@ void write_corpus(const std::string& folder) {
                static_cast<std::streamsize>(content.size()));
   };
   bytes stream;
-  const auto add = [&](cluster::message_kind kind, std::uint64_t id, std::uint32_t size, bool last) {
+  const auto add = [&](cluster::message_kind kind, std::uint64_t id, std::uint32_t size,
+                       bool last) {
     const auto text = cluster::encode_frame_head({size, kind, last, id});
     stream.insert(stream.end(), text.begin(), text.end());
     stream.insert(stream.end(), size, std::byte{42});

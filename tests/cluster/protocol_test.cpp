@@ -54,8 +54,7 @@ class stage {
                             "case \"$*\" in *--version*) exit 0;; esac\n"
                             "echo \"$COHORT_CLUSTER_TOKEN $COHORT_CLUSTER_MANAGER\" > " +
                                 files_.path("part") + " && mv " + files_.where() + "/part " +
-                                facts_ + "\necho $$ > " + files_.path("pid") +
-                                "\nexec sleep 120");
+                                facts_ + "\necho $$ > " + files_.path("pid") + "\nexec sleep 120");
   }
   ~stage() {
     if (!own_launcher_.empty()) ::setenv("COHORT_MPIEXEC", own_launcher_.c_str(), 1);
@@ -264,21 +263,21 @@ TEST_CASE("actors can be workers", "[cluster][protocol]") {
 
 TEST_CASE("a rank that is lost before the last one begins fails the launch",
           "[cluster][protocol]") {
-  const auto problem = failed_launch(2, [](asio::io_context& io, told facts,
-                                           actors& cast) -> asio::awaitable<void> {
-    for (int rank = 0; rank < 2; ++rank) {
-      cast.emplace_back(io, facts);
-      auto beginning = cast.back().begin(rank, 2);
-      co_await std::move(beginning);
-      if (rank == 0) {
-        auto pause = sleep(io, 50ms);  // its message first
-        co_await std::move(pause);
-        cast[0].line->close();
-        auto second = sleep(io, 50ms);
-        co_await std::move(second);
-      }
-    }
-  });
+  const auto problem =
+      failed_launch(2, [](asio::io_context& io, told facts, actors& cast) -> asio::awaitable<void> {
+        for (int rank = 0; rank < 2; ++rank) {
+          cast.emplace_back(io, facts);
+          auto beginning = cast.back().begin(rank, 2);
+          co_await std::move(beginning);
+          if (rank == 0) {
+            auto pause = sleep(io, 50ms);  // its message first
+            co_await std::move(pause);
+            cast[0].line->close();
+            auto second = sleep(io, 50ms);
+            co_await std::move(second);
+          }
+        }
+      });
   CHECK(problem.code() == errc::launch_failed);
   CHECK(has(problem.what(), "rank 0"));
   CHECK(has(problem.what(), "was lost before"));
@@ -366,16 +365,16 @@ TEST_CASE("a handshake that was recorded does not open the door again", "[cluste
 
 TEST_CASE("messages that no worker sends at that moment fail the launch", "[cluster][protocol]") {
   const auto said = [](message_kind kind, bool known, bytes text = {}, std::uint64_t id = 1) {
-    const auto problem = failed_launch(1, [&](asio::io_context& io, told facts,
-                                              actors& cast) -> asio::awaitable<void> {
-      cast.emplace_back(io, facts);
-      auto connecting = cast[0].connect();
-      co_await std::move(connecting);
-      if (known) cast[0].identify(0);
-      cast[0].line->send(kind, id, text);
-      auto closing = cast[0].until_closed();
-      co_await std::move(closing);
-    });
+    const auto problem = failed_launch(
+        1, [&](asio::io_context& io, told facts, actors& cast) -> asio::awaitable<void> {
+          cast.emplace_back(io, facts);
+          auto connecting = cast[0].connect();
+          co_await std::move(connecting);
+          if (known) cast[0].identify(0);
+          cast[0].line->send(kind, id, text);
+          auto closing = cast[0].until_closed();
+          co_await std::move(closing);
+        });
     INFO(static_cast<int>(kind));
     INFO(problem.what());
     CHECK(problem.code() == errc::launch_failed);
@@ -419,8 +418,7 @@ TEST_CASE("a worker that breaks the protocol is lost, and its calls with it",
   }
 }
 
-TEST_CASE("the end of a worker may pass a large answer that nobody awaits",
-          "[cluster][protocol]") {
+TEST_CASE("the end of a worker may pass a large answer that nobody awaits", "[cluster][protocol]") {
   with_actors(1, [](workers all, actors& cast) -> asio::awaitable<void> {
     auto failing = caught<cohort::deadline_error>(
         all.with(call_options{}.deadline(10ms)).call<&never_run>(0, 5));
@@ -440,8 +438,7 @@ TEST_CASE("the end of a worker may pass a large answer that nobody awaits",
   });
 }
 
-TEST_CASE("a worker that leaves before all its messages are there is lost",
-          "[cluster][protocol]") {
+TEST_CASE("a worker that leaves before all its messages are there is lost", "[cluster][protocol]") {
   with_actors(1, [](workers all, actors& cast) -> asio::awaitable<void> {
     auto ending = asio::co_spawn(all.context(), all.shutdown(5s), cohort::as_future);
     auto finishing = cast[0].next(message_kind::finish);
@@ -500,7 +497,8 @@ TEST_CASE("a shutdown goes on when the handle is dropped that it came from",
 TEST_CASE("limits as long as there is may be given", "[cluster][protocol]") {
   constexpr auto longest = std::chrono::nanoseconds::max();
   with_actors(1, [=](workers all, actors& cast) -> asio::awaitable<void> {
-    auto pending = all.with(call_options{}.deadline(longest)).call<&never_run>(0, 5, cohort::as_future);
+    auto pending =
+        all.with(call_options{}.deadline(longest)).call<&never_run>(0, 5, cohort::as_future);
     auto receiving = cast[0].next(message_kind::call);
     const message call = co_await std::move(receiving);
     auto ending = asio::co_spawn(all.context(), all.shutdown(longest), cohort::as_future);

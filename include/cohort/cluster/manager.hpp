@@ -120,15 +120,30 @@ class manager : public std::enable_shared_from_this<manager> {
     int rank = -1;
     worker_state state = worker_state::starting;
     std::string cause;
-    std::uint64_t ordered = 0;  // ordered calls so far
-    bool known = false;         // it has told its identity
-    bool asked = false;         // for its table
-    bool welcome = false;       // it is the same program
+    std::uint64_t ordered = 0;               // ordered calls so far
+    bool known = false;                      // it has told its identity
+    bool asked = false;                      // for its table
+    bool welcome = false;                    // it is the same program
     std::optional<std::uint64_t> announced;  // at the end: how many messages it has sent
     bool finished = false;                   // and all of them are there
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
   };
   using member_ptr = std::shared_ptr<member>;
+
+  /// Lets go of who waits for calls when the loop is destroyed: they may own the manager.
+  class loop_guard {
+   public:
+    explicit loop_guard(std::shared_ptr<manager> of) : of_(std::move(of)) {}
+    loop_guard(const loop_guard&) = delete;
+    loop_guard& operator=(const loop_guard&) = delete;
+    ~loop_guard() {
+      if (of_) std::exchange(of_->pending_, {}).clear();
+    }
+    void release() noexcept { of_ = nullptr; }
+
+   private:
+    std::shared_ptr<manager> of_;
+  };
 
   struct pending_call {
     int rank;

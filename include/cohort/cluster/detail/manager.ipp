@@ -306,6 +306,7 @@ inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
 }
 
 inline asio::awaitable<void> manager::watch_child() {
+  loop_guard guard(shared_from_this());
   auto waiting = child_->wait();
   exited_ = co_await std::move(waiting);
   if (!ready_) {
@@ -328,6 +329,7 @@ inline asio::awaitable<void> manager::watch_child() {
   }
   const auto left = outputs_;
   for (const auto& each : left) each->emit(asio::cancellation_type::terminal);
+  guard.release();
 }
 
 inline void manager::fail_launch(errc code, const std::string& text) {
