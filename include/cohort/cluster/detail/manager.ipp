@@ -461,8 +461,8 @@ inline void manager::on_table(const member_ptr& from, const message& each) {
   if (!in.ok()) return lose(from, "it broke the protocol: table");
   refuse_member(from, errc::binary_mismatch,
                 label(*from) + " runs another program than this one: " +
-                    first_difference(function_table::instance().entries(), theirs, "the manager",
-                                     "the worker"));
+                    first_difference(function_table::instance().entries(), theirs, "in the manager",
+                                     "in the worker"));
 }
 
 inline void manager::refuse_member(const member_ptr& whom, errc code, const std::string& text) {
