@@ -10,6 +10,8 @@
 #include <cohort/progress/when_all.hpp>
 
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -100,6 +102,10 @@ asio::awaitable<void> waits(call_context& call) {
     ++counted;
     throw;
   }
+}
+asio::awaitable<void> waits_with(call_context& call, std::vector<std::byte>) {
+  auto waiting = waits(call);
+  co_await std::move(waiting);
 }
 int on_a_thread(call_context& call) {
   const auto limit = std::chrono::steady_clock::now() + 20s;
@@ -203,6 +209,21 @@ TEST_CASE("small calls pass large ones", "[cluster]") {
     }
     CHECK(passed);
     co_await cohort::when_all(std::move(both));
+  });
+}
+
+TEST_CASE("many large calls at once, and small ones between them", "[cluster]") {
+  with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
+    const auto large = bytes_of((std::size_t{2} << 20U) + 1);
+    std::vector<cohort::future<std::vector<std::byte>>> pending;
+    for (std::size_t i = 0; i < 2 * cohort::cluster::interleaved_limit; ++i) {
+      pending.push_back(all.call<&echo>(0, large, cohort::as_future));
+    }
+    for (int i = 0; i < 100; ++i) co_await all.call<&nothing>(0);
+    for (auto& each : pending) {
+      const auto back = co_await std::move(each);
+      CHECK((back == large));
+    }
   });
 }
 
@@ -367,6 +388,18 @@ TEST_CASE("a call that is cancelled ends at once, and its callee too", "[cluster
   });
 }
 
+TEST_CASE("a cancellation does not arrive before the large call that it is for", "[cluster]") {
+  with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
+    const auto large = bytes_of(std::size_t{8} << 20U);
+    const auto hurried = all.with(call_options{}.deadline(0ms));
+    auto failing = caught<cohort::deadline_error>(hurried.call<&waits_with>(0, large));
+    const auto late = co_await std::move(failing);
+    CHECK(late);
+    const bool cancelled = co_await until_cancelled(all, 0, 1);
+    CHECK(cancelled);
+  });
+}
+
 TEST_CASE("a function on a thread leaves its worker free, and can learn that it is to end",
           "[cluster]") {
   with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
@@ -378,6 +411,58 @@ TEST_CASE("a function on a thread leaves its worker free, and can learn that it 
     auto failing = caught<cohort::deadline_error>(std::move(pending));
     const auto late = co_await std::move(failing);
     CHECK(late);
+  });
+}
+
+namespace {
+
+/// Of this process, in KiB.
+long resident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+  }
+  return -1;
+}
+long resident_there() { return resident(); }
+
+}  // namespace
+
+// COHORT_TEST_CALLS=1000000 makes it as many.
+TEST_CASE("a great many small calls take no memory", "[cluster]") {
+  const char* const text = std::getenv("COHORT_TEST_CALLS");
+  const int calls = text == nullptr ? 100'000 : std::atoi(text);
+  with_workers(quiet(1), [calls, text](workers all) -> asio::awaitable<void> {
+    const auto make = [](workers to, int count) -> asio::awaitable<void> {
+      for (int done = 0; done < count; done += 500) {  // so many at once
+        std::vector<cohort::future<int>> pending;
+        for (int i = 0; i < 500; ++i) {
+          pending.push_back(to.call<&square>(0, i, cohort::as_future));
+        }
+        for (int i = 0; i < 500; ++i) {
+          const int value = co_await std::move(pending[static_cast<std::size_t>(i)]);
+          if (value != i * i) FAIL_CHECK("wrong at " << done + i);
+        }
+      }
+    };
+    auto warming = make(all, 10'000);
+    co_await std::move(warming);
+    const long here = resident();
+    const long there = co_await all.call<&resident_there>(0);
+    auto working = make(all, calls);
+    co_await std::move(working);
+    const long there_after = co_await all.call<&resident_there>(0);
+    const long here_after = resident();
+    INFO("manager " << here << " to " << here_after << " KiB, worker " << there << " to "
+                    << there_after << " KiB");
+    CHECK(here > 0);
+    CHECK(here_after - here < 4096);
+    CHECK(there > 0);
+    CHECK(there_after - there < 4096);
+    if (text != nullptr) {
+      WARN("manager " << here << " to " << here_after << " KiB, worker " << there << " to "
+                      << there_after << " KiB");
+    }
   });
 }
 

@@ -44,6 +44,20 @@ int identity_of(call_context& call, int item) {
   return item;
 }
 
+void take(const std::string&) {}
+std::string give() {
+  std::this_thread::sleep_for(20ms);
+  return std::string(std::size_t{5} << 20U, 'y');
+}
+/// Starts a process that keeps this one's standard error, and returns its number.
+int leaves_behind() {
+  std::FILE* const shell = ::popen("setsid sleep 20 >&2 & echo $!", "r");  // NOLINT
+  int pid = -1;
+  if (std::fscanf(shell, "%d", &pid) != 1) pid = -1;
+  ::pclose(shell);
+  return pid;
+}
+
 void says(std::string text, bool to_stderr) {
   std::FILE* const out = to_stderr ? stderr : stdout;
   std::fwrite(text.data(), 1, text.size(), out);
@@ -178,6 +192,29 @@ TEST_CASE("a shutdown lets accepted calls finish and loses none", "[cluster][fau
   }
   CHECK(output.of(0) == "counted 5000\n");
   CHECK(output.of(1) == "counted 5000\n");
+}
+
+TEST_CASE("a shutdown waits for large messages that nobody awaits", "[cluster][faults]") {
+  with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
+    const std::string large(std::size_t{5} << 20U, 'x');
+    for (int i = 0; i < 4; ++i) all.notify<&take>(0, large);
+    // One whose answer is large, and comes when nobody waits for it.
+    auto failing =
+        caught<cohort::deadline_error>(all.with(call_options{}.deadline(0ms)).call<&give>(0));
+    co_await std::move(failing);
+  });
+}
+
+TEST_CASE("a process that a rank has left behind does not hold the manager", "[cluster][faults]") {
+  int left = 0;
+  with_mortal_workers(quiet(1), [&](workers all) -> asio::awaitable<void> {
+    left = co_await all.call<&leaves_behind>(0);
+    co_await all.shutdown(1500ms);
+    CHECK(all.state(0) == worker_state::gone);
+  });
+  REQUIRE(left > 0);
+  CHECK_FALSE(is_gone(left));  // it would have ended by itself, had the loop waited for it
+  ::kill(left, SIGKILL);
 }
 
 TEST_CASE("what ranks print arrives by rank and stream", "[cluster][faults]") {

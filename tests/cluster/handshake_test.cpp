@@ -98,8 +98,8 @@ TEST_CASE("what is no token is refused") {
 }
 
 TEST_CASE("who knows the token is believed") {
-  for (const purpose what : {purpose::control, purpose::standard_output, purpose::standard_error,
-                             purpose::peer}) {
+  for (const purpose what :
+       {purpose::control, purpose::standard_output, purpose::standard_error, purpose::peer}) {
     cluster::greeting hello;
     hello.purpose = what;
     hello.session = cluster::random_bytes<cluster::session_size>();

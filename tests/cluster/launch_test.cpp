@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cohort/cluster/connect.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/mpi/native.hpp>
 
 #include <asio/connect.hpp>
 
@@ -10,6 +11,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -283,6 +285,102 @@ TEST_CASE("strangers are refused, and the launch succeeds all the same", "[clust
   run(io, work());
   CHECK(refused >= 100);
   CHECK(lines.contains("refused a connection"));
+}
+
+TEST_CASE("workers of another program are refused, and the difference is named", "[cluster]") {
+  const folder here;
+  const std::string copy = here / "copy";
+  std::filesystem::copy_file("/proc/self/exe", copy);
+  // The build id, where the linker has written one; else the digest of the file.
+  std::string text = contents(copy);
+  const std::string& id = cohort::program_id();
+  const std::string digits = id.substr(id.find(':') + 1);
+  std::string raw;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+    raw += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  }
+  const std::size_t at = text.find(raw);
+  if (at == text.npos) {
+    text += "another one";
+  } else {
+    text[at + 3] = static_cast<char>(text[at + 3] ^ 1);
+  }
+  std::ofstream(copy, std::ios::binary) << text;
+  const auto problem = failure_of(quiet(2).program(copy));
+  CHECK(problem.code() == errc::binary_mismatch);
+  CHECK(has(problem.what(), "another program than this one"));
+  CHECK(has(problem.what(), digits));
+}
+
+TEST_CASE("a launcher of another MPI is told from one that fails", "[cluster]") {
+  std::string version(1024, '\0');
+  int size = 0;
+  ::MPI_Get_library_version(version.data(), &size);
+  const bool open_mpi = has(version, "Open MPI");
+  const std::string other = open_mpi ? "/usr/bin/mpiexec.mpich" : "/usr/bin/mpiexec.openmpi";
+  if (::access(other.c_str(), X_OK) != 0) {
+    WARN("not tried: there is no " << other);
+    return;
+  }
+  const own_launcher own;
+  const auto problem = failure_of(quiet(2).command({other}).timeout(30s));
+  CHECK(problem.code() == errc::launch_failed);
+  CHECK(has(problem.what(), "belongs to another MPI"));
+}
+
+// By name only: it takes long.
+TEST_CASE("ten thousand strangers", "[cluster][.strangers]") {
+  const own_launcher own;
+  const folder here;
+  const auto script =
+      here.script("mpiexec", "case \"$*\" in *--version*) exec " + own.name() +
+                                 " --version;; esac\n"
+                                 "echo \"$COHORT_CLUSTER_MANAGER\" > " +
+                                 (here / "address.part") + " && mv " + (here / "address.part") +
+                                 " " + (here / "address") + "\nexec " + own.name() + " \"$@\"");
+  asio::io_context io;
+  std::size_t refused = 0;
+  std::size_t knocks = 0;
+  bool launched = false;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, quiet(2).command({script}).interface("127.0.0.1"));
+    const workers all = co_await std::move(launching);
+    launched = true;
+    refused = all.refused();
+    co_await all.shutdown();
+  };
+  auto strangers = [&]() -> asio::awaitable<void> {
+    asio::steady_timer pause(io);
+    while (!std::filesystem::exists(here / "address")) {
+      pause.expires_after(1ms);
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    std::string text = contents(here / "address");
+    text.erase(text.find_last_not_of('\n') + 1);
+    const auto where = cluster::parse_endpoint(text);
+    REQUIRE(where);
+    std::deque<tcp_stream> crowd;
+    for (; knocks < 10'000 && !launched; ++knocks) {
+      if (crowd.size() == 300) crowd.pop_front();
+      crowd.emplace_back(io);
+      std::error_code failed;
+      co_await crowd.back().async_connect(*where,
+                                          asio::redirect_error(asio::use_awaitable, failed));
+      if (failed) break;
+      if (knocks % 3 == 0) {
+        const std::string junk(64, 'j');
+        co_await asio::async_write(crowd.back(), asio::buffer(junk),
+                                   asio::redirect_error(asio::use_awaitable, failed));
+      }
+    }
+  };
+  asio::co_spawn(io, strangers(), [](std::exception_ptr failed) {
+    if (failed) std::rethrow_exception(failed);
+  });
+  run(io, work());
+  WARN(knocks << " connections, " << refused << " refused");
+  CHECK(launched);
+  CHECK(refused > 0);
 }
 
 TEST_CASE("a manager that does not know the token is found out", "[cluster]") {

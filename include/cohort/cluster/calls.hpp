@@ -255,8 +255,7 @@ class call_on_all final : public many_calls<R> {
     auto self = std::static_pointer_cast<call_on_all>(this->shared_from_this());
     // Their callees may wait in a collective for the one that has failed.
     this->cancel_callees();
-    grace_.expires_after(
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(this->options_.grace()));
+    grace_.expires_at(from_now(this->options_.grace()));
     grace_.async_wait([self](std::error_code stopped) {
       if (!stopped) self->stalled();
     });

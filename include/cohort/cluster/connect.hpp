@@ -87,6 +87,8 @@ inline asio::awaitable<std::string> attempt(std::shared_ptr<tcp_socket> socket,
   const socket_limit limit(socket, handshake_timeout);
   connecting_side side(token, hello);
   try {
+    socket->open(address.protocol());
+    close_on_exec(socket->native_handle());
     co_await socket->async_connect(address, asio::use_awaitable);
     socket->set_option(asio::ip::tcp::no_delay(true));
     co_await asio::async_write(*socket, asio::buffer(side.greeting()), asio::use_awaitable);

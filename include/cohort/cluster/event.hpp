@@ -12,6 +12,14 @@
 
 namespace cohort::cluster {
 
+/// So much later than now; the end of all times if that is further than a clock can tell.
+[[nodiscard]] inline std::chrono::steady_clock::time_point from_now(std::chrono::nanoseconds time) {
+  using clock = std::chrono::steady_clock;
+  const auto now = clock::now();
+  if (time >= clock::time_point::max() - now) return clock::time_point::max();
+  return now + std::chrono::duration_cast<clock::duration>(time);
+}
+
 /// Wakes everybody who waits at the moment. Who waits looks at the condition again.
 class event {
  public:

@@ -11,6 +11,8 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,9 @@
 namespace cohort::cluster {
 
 using tcp_socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+
+/// A process that is started here must not hold the connection: the other side waits for its end.
+inline void close_on_exec(int descriptor) noexcept { ::fcntl(descriptor, F_SETFD, FD_CLOEXEC); }
 
 /// Sends and receives messages over a socket that has proved itself. Used by the thread that runs
 /// the socket's context only. It keeps itself alive until it has ended.
@@ -48,7 +53,8 @@ class link : public std::enable_shared_from_this<link> {
     receive();
   }
 
-  /// Never waits: the message is queued. Small ones pass large ones. Nothing after the end.
+  /// Never waits: the message is queued. Small ones pass large ones, but none of its own id: what
+  /// cancels a call comes after it. Nothing after the end.
   void send(message_kind kind, std::uint64_t id, std::vector<std::byte> bytes = {}) {
     if (ended_) return;
     if (kind != message_kind::heartbeat) ++sent_;
@@ -56,6 +62,14 @@ class link : public std::enable_shared_from_this<link> {
     each.head.kind = kind;
     each.head.id = id;
     each.bytes = std::move(bytes);
+    if (kind == message_kind::cancel) {
+      const auto before = std::find_if(large_.begin(), large_.end(),
+                                       [&](const outgoing& one) { return one.head.id == id; });
+      if (before != large_.end()) {
+        before->cancelled = true;
+        return;
+      }
+    }
     (each.bytes.size() <= frame_limit ? small_ : large_).push_back(std::move(each));
     if (!writing_) write();
   }
@@ -66,6 +80,7 @@ class link : public std::enable_shared_from_this<link> {
     std::error_code ignored;
     socket_.close(ignored);
     on_flushed_ = nullptr;
+    drop_queue();
   }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
 
@@ -88,7 +103,8 @@ class link : public std::enable_shared_from_this<link> {
     frame_head head;
     frame_head_bytes head_bytes{};
     std::vector<std::byte> bytes;
-    std::size_t begin = 0;  // of what has not been written
+    std::size_t begin = 0;   // of what has not been written
+    bool cancelled = false;  // that message is sent when this one is out
 
     void next_frame() {
       head.size = static_cast<std::uint32_t>(std::min(frame_limit, bytes.size() - begin));
@@ -106,12 +122,18 @@ class link : public std::enable_shared_from_this<link> {
   void received(std::error_code failed, std::size_t size) {
     if (ended_) return forget();
     if (failed) return end(failed);
-    const bool fine = reader_.feed(std::span(buffer_).first(size), [this](message&& each) {
-      const bool counts = each.kind != message_kind::heartbeat;
-      on_message_(std::move(each));
-      if (counts) ++received_;
-      return !ended_;
-    });
+    bool fine = false;
+    try {
+      fine = reader_.feed(std::span(buffer_).first(size), [this](message&& each) {
+        const bool counts = each.kind != message_kind::heartbeat;
+        on_message_(std::move(each));
+        if (counts) ++received_;
+        return !ended_;
+      });
+    } catch (...) {  // no memory: what has been read is lost, and nobody may wait for it
+      if (!ended_) end(std::make_error_code(std::errc::not_enough_memory));
+      throw;
+    }
     if (ended_) return forget();
     if (!fine) return end(errc::invalid_argument);
     receive();
@@ -151,16 +173,21 @@ class link : public std::enable_shared_from_this<link> {
     if (ended_) return;
     // A peer that is gone: the read side says so as well, after what it has sent has been read.
     if (failed) {
-      small_.clear();
-      large_.clear();
+      drop_queue();
       if (on_flushed_) std::exchange(on_flushed_, nullptr)();
       return;
     }
     if (large_in_batch_) {
       outgoing& each = batch_.back();
       each.begin += each.head.size;
+      each.cancelled = large_[turn_].cancelled;  // said in the meantime
       if (each.head.last) {
         large_.erase(large_.begin() + static_cast<std::ptrdiff_t>(turn_));
+        if (each.cancelled) {
+          outgoing& after = small_.emplace_back();
+          after.head.kind = message_kind::cancel;
+          after.head.id = each.head.id;
+        }
       } else {
         large_[turn_] = std::move(each);
         ++turn_;
@@ -173,10 +200,15 @@ class link : public std::enable_shared_from_this<link> {
     ended_ = true;
     std::error_code ignored;
     socket_.close(ignored);
+    drop_queue();
     if (on_flushed_) std::exchange(on_flushed_, nullptr)();
     const auto on_end = std::move(on_end_);
     forget();
     if (on_end) on_end(why);
+  }
+  void drop_queue() noexcept {
+    small_.clear();
+    large_.clear();
   }
   /// The handlers may own who owns this.
   void forget() {

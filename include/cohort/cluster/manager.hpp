@@ -98,6 +98,7 @@ class manager : public std::enable_shared_from_this<manager> {
   /// Completes the call with this error and has its callee cancelled. Nothing if it has ended.
   void give_up(std::uint64_t id, std::exception_ptr why);
 
+  /// Throws errc::closed when all workers have left and have been told of.
   asio::awaitable<worker_event> next_event();
   void on_notify_error(notify_error_handler handler) { notify_error_ = std::move(handler); }
 
@@ -119,12 +120,30 @@ class manager : public std::enable_shared_from_this<manager> {
     int rank = -1;
     worker_state state = worker_state::starting;
     std::string cause;
-    std::uint64_t ordered = 0;  // ordered calls so far
-    bool known = false;         // its identity has been accepted
-    bool finished = false;
+    std::uint64_t ordered = 0;               // ordered calls so far
+    bool known = false;                      // it has told its identity
+    bool asked = false;                      // for its table
+    bool welcome = false;                    // it is the same program
+    std::optional<std::uint64_t> announced;  // at the end: how many messages it has sent
+    bool finished = false;                   // and all of them are there
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
   };
   using member_ptr = std::shared_ptr<member>;
+
+  /// Lets go of who waits for calls when the loop is destroyed: they may own the manager.
+  class loop_guard {
+   public:
+    explicit loop_guard(std::shared_ptr<manager> of) : of_(std::move(of)) {}
+    loop_guard(const loop_guard&) = delete;
+    loop_guard& operator=(const loop_guard&) = delete;
+    ~loop_guard() {
+      if (of_) std::exchange(of_->pending_, {}).clear();
+    }
+    void release() noexcept { of_ = nullptr; }
+
+   private:
+    std::shared_ptr<manager> of_;
+  };
 
   struct pending_call {
     int rank;
@@ -158,6 +177,7 @@ class manager : public std::enable_shared_from_this<manager> {
   void ended(const member_ptr& from, std::error_code why);
   void lose(const member_ptr& whom, const std::string& cause);
   void refuse_member(const member_ptr& whom, errc code, const std::string& text);
+  [[nodiscard]] bool handle(const member_ptr& from, message&& each);
   [[nodiscard]] member& at(int rank) const;
   [[nodiscard]] std::string label(const member& whom) const;
 
@@ -180,6 +200,9 @@ class manager : public std::enable_shared_from_this<manager> {
   std::vector<member_ptr> ranks_;  // null until the rank has started
   std::shared_ptr<child_process> child_;
   std::shared_ptr<output_queue> output_;
+  std::vector<std::shared_ptr<asio::cancellation_signal>> outputs_;
+  std::size_t open_outputs_ = 0;
+  std::chrono::nanoseconds output_bound_ = std::chrono::seconds(30);  // after the launcher's end
   std::optional<exit_status> exited_;
   std::string problem_;
   errc problem_code_ = errc::launch_failed;

@@ -24,6 +24,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -88,6 +89,7 @@ class worker {
   asio::awaitable<void> introduce();
   asio::awaitable<void> redirect(int descriptor, purpose what);
   void received(message&& each);
+  void handle(message&& each);
   void called(message&& each);
   void begin(const running_ptr& call);
   void begin_ordered();
@@ -115,8 +117,8 @@ class worker {
   std::uint64_t next_ordered_ = 0;
   bool ordered_runs_ = false;
   std::optional<asio::thread_pool> threads_;
-  std::optional<std::uint64_t> announced_;  // messages that the manager has sent
-  bool counted_ = false;
+  std::optional<std::uint64_t> announced_;  // messages that the manager has sent before the last
+  bool seen_all_ = false;
   bool done_ = false;
 };
 
@@ -183,7 +185,8 @@ inline asio::awaitable<void> worker::introduce() {
   hello_.purpose = purpose::control;
   auto connecting = connect(io_, start_.managers, start_.token, hello_);
   tcp_socket socket = co_await std::move(connecting);
-  control_ = std::make_shared<link>(std::move(socket), std::size_t{1} << 30U);
+  // The manager has looked at the size of what it sends.
+  control_ = std::make_shared<link>(std::move(socket), std::numeric_limits<std::size_t>::max());
   watch_.emplace(control_->native_handle(), [] { manager_lost(); });
   control_->start([this](message&& each) { received(std::move(each)); },
                   [this](std::error_code) {
@@ -220,6 +223,15 @@ inline asio::awaitable<void> worker::redirect(int descriptor, purpose what) {
 }
 
 inline void worker::received(message&& each) {
+  const bool counts = each.kind != message_kind::heartbeat;
+  handle(std::move(each));
+  // Large messages may come after the number; this message is counted when this function returns.
+  if (!announced_ || !counts) return;
+  seen_all_ = control_->received() >= *announced_;
+  leave_if_idle();
+}
+
+inline void worker::handle(message&& each) {
   switch (each.kind) {
     case message_kind::welcome:
       welcome_ = true;
@@ -243,8 +255,6 @@ inline void worker::received(message&& each) {
     case message_kind::finish: {
       wire::reader in(each.bytes);
       announced_ = in.varint();
-      counted_ = in.ok() && *announced_ == control_->received();
-      leave_if_idle();
       return;
     }
     default:
@@ -376,10 +386,10 @@ inline void worker::answer_error(std::uint64_t id, const std::exception_ptr& fai
 }
 
 inline void worker::leave_if_idle() {
-  if (!announced_ || !running_.empty() || done_) return;
+  if (!seen_all_ || !running_.empty() || done_) return;
   std::vector<std::byte> bytes;
   wire::writer out(bytes);
-  out.put(counted_);
+  out.put(control_->received() >= *announced_);
   out.varint(control_->sent());
   done_ = true;
   control_->send(message_kind::finished, 0, std::move(bytes));

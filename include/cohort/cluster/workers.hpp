@@ -59,7 +59,10 @@ class workers {
   [[nodiscard]] std::size_t refused() const { return over().refused(); }
   /// The next thing that happens to a worker, or that happened since the launch and has not been
   /// asked for.
-  [[nodiscard]] asio::awaitable<worker_event> next_event() const { return over().next_event(); }
+  [[nodiscard]] asio::awaitable<worker_event> next_event() const {
+    static_cast<void>(over());
+    return event_of(handle_);
+  }
   /// Gets what functions throw that were called by `notify`, on the loop; the default logs it.
   void on_notify_error(manager::notify_error_handler handler) const {
     over().on_notify_error(std::move(handler));
@@ -143,7 +146,8 @@ class workers {
   /// rank_error(errc::stalled). The launcher's own end is awaited in the background.
   [[nodiscard]] asio::awaitable<void> shutdown(
       std::chrono::nanoseconds limit = std::chrono::seconds(30)) const {
-    return over().shutdown(limit);
+    static_cast<void>(over());
+    return end_of(handle_, limit);
   }
   /// Ends them by force, in the background: SIGTERM, then SIGKILL after `launch_options::grace`.
   void terminate() const { over().terminate("asked for"); }
@@ -168,6 +172,17 @@ class workers {
 
     std::shared_ptr<manager> over;
   };
+
+  // They keep the handle, since they may begin when it has been dropped elsewhere.
+  static asio::awaitable<worker_event> event_of(std::shared_ptr<const handle> all) {
+    auto waiting = all->over->next_event();
+    co_return co_await std::move(waiting);
+  }
+  static asio::awaitable<void> end_of(std::shared_ptr<const handle> all,
+                                      std::chrono::nanoseconds limit) {
+    auto ending = all->over->shutdown(limit);
+    co_await std::move(ending);
+  }
 
   [[nodiscard]] manager& over() const {
     if (!handle_) throw error(errc::manager_reused, "no launched workers");

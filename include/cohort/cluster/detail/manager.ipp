@@ -82,7 +82,7 @@ inline asio::awaitable<void> manager::launch() {
   if (options_.heartbeat() != launch_options::duration::zero()) {
     throw error(errc::not_supported, "launch_options: heartbeat is not written yet");
   }
-  const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(options_.timeout());
+  const auto limit = from_now(options_.timeout());
   if (options_.ranks() == 0) {
     ready_ = true;
     ended_ = false;
@@ -142,6 +142,7 @@ inline void manager::listen() {
   }
   try {
     acceptor_.emplace(io_, endpoint);
+    close_on_exec(acceptor_->native_handle());
   } catch (const std::system_error& failed) {
     throw error(errc::launch_failed,
                 "launch: cannot listen on " + to_text(endpoint) + ": " + failed.code().message());
@@ -170,14 +171,13 @@ inline asio::awaitable<void> manager::accept_all() {
     const auto socket = std::make_shared<tcp_socket>(io_);
     std::error_code failed;
     co_await acceptor_->async_accept(*socket, asio::redirect_error(asio::use_awaitable, failed));
-    if (failed == asio::error::no_descriptors ||
-        failed == std::errc::too_many_files_open_in_system) {
+    if (!acceptor_->is_open()) break;
+    if (failed) {  // no descriptors, no memory: it would fail again at once
       asio::steady_timer pause(io_, std::chrono::milliseconds(100));
       co_await pause.async_wait(asio::use_awaitable);
       continue;
     }
-    if (!acceptor_->is_open()) break;
-    if (failed) continue;
+    close_on_exec(socket->native_handle());
     // A genuine worker proves itself within a round trip, so the oldest is hardly ever one; if it
     // is, it tries again.
     if (visitors_.size() >= most) {
@@ -215,6 +215,7 @@ inline asio::awaitable<std::string> manager::shake_hands(std::shared_ptr<tcp_soc
     co_await asio::async_write(*socket, asio::buffer(reply), asio::use_awaitable);
     proof_bytes proof{};
     co_await asio::async_read(*socket, asio::buffer(proof), asio::use_awaitable);
+    if (!socket->is_open()) co_return "it did not prove itself in time";
     verdict said = verdict::accepted;
     member_ptr owner;
     for (const member_ptr& each : joined_) {
@@ -228,9 +229,16 @@ inline asio::awaitable<std::string> manager::shake_hands(std::shared_ptr<tcp_soc
       said = verdict::not_expected;
     }
     const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
-    co_await asio::async_write(*socket, asio::buffer(answer), asio::use_awaitable);
-    if (said == verdict::wrong_token) co_return "it does not know the launch's token";
-    if (said == verdict::not_expected) co_return "it is not expected";
+    if (said != verdict::accepted) {
+      co_await asio::async_write(*socket, asio::buffer(answer), asio::use_awaitable);
+      if (said == verdict::wrong_token) co_return "it does not know the launch's token";
+      co_return "it is not expected";
+    }
+    // Nothing may come between the decision and what follows from it, such as another one of the
+    // same session, or its being closed to make room. One byte always fits; if the connection is
+    // broken its reader will say so.
+    std::error_code broken;
+    asio::write(*socket, asio::buffer(answer), broken);
     if (control) {
       adopt_control(std::move(*socket), side.hello());
     } else {
@@ -258,13 +266,17 @@ inline void manager::adopt_control(tcp_socket socket, const greeting& hello) {
   made->session = hello.session;
   made->control = std::make_shared<link>(std::move(socket), options_.max_message());
   joined_.push_back(made);
+  // Weak, since the member owns the link: if the loop is destroyed nothing else breaks the ring.
   const std::weak_ptr<manager> self = weak_from_this();
+  const std::weak_ptr<member> weak = made;
   made->control->start(
-      [self, made](message&& each) {
-        if (const auto here = self.lock()) here->received(made, std::move(each));
+      [self, weak](message&& each) {
+        const auto here = self.lock();
+        if (const auto from = weak.lock(); here && from) here->received(from, std::move(each));
       },
-      [self, made](std::error_code why) {
-        if (const auto here = self.lock()) here->ended(made, why);
+      [self, weak](std::error_code why) {
+        const auto here = self.lock();
+        if (const auto from = weak.lock(); here && from) here->ended(from, why);
       });
 }
 
@@ -279,12 +291,22 @@ inline void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
 }
 
 inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
+  const auto stop = std::make_shared<asio::cancellation_signal>();
+  outputs_.push_back(stop);
+  ++open_outputs_;
+  auto ended = [self = weak_from_this(), output = output_, stop](std::exception_ptr) {
+    const auto here = self.lock();
+    if (!here) return;
+    std::erase(here->outputs_, stop);
+    if (--here->open_outputs_ == 0) here->changed_.notify();
+  };
   asio::co_spawn(io_,
                  read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
-                 [output = output_](std::exception_ptr) {});
+                 asio::bind_cancellation_slot(stop->slot(), std::move(ended)));
 }
 
 inline asio::awaitable<void> manager::watch_child() {
+  loop_guard guard(shared_from_this());
   auto waiting = child_->wait();
   exited_ = co_await std::move(waiting);
   if (!ready_) {
@@ -293,12 +315,21 @@ inline asio::awaitable<void> manager::watch_child() {
   changed_.notify();
   // What its ranks have sent is in their connections; these end by themselves.
   const auto open = [](const member_ptr& each) { return !each->control->ended(); };
-  if (std::none_of(joined_.begin(), joined_.end(), open)) co_return;
-  asio::steady_timer pause(io_, std::chrono::seconds(1));
-  co_await pause.async_wait(asio::use_awaitable);
-  for (const member_ptr& each : joined_) {
-    if (!each->control->ended()) lose(each, "the launcher " + exited_->text());
+  const auto limit = from_now(output_bound_);
+  if (std::any_of(joined_.begin(), joined_.end(), open)) {
+    asio::steady_timer pause(io_, std::chrono::seconds(1));
+    co_await pause.async_wait(asio::use_awaitable);
+    for (const member_ptr& each : joined_) {
+      if (!each->control->ended()) lose(each, "the launcher " + exited_->text());
+    }
   }
+  // So do the outputs, unless a process that a rank has started still has one.
+  for (bool in_time = true; in_time && open_outputs_ > 0;) {
+    in_time = co_await changed_.wait_until(limit);
+  }
+  const auto left = outputs_;
+  for (const auto& each : left) each->emit(asio::cancellation_type::terminal);
+  guard.release();
 }
 
 inline void manager::fail_launch(errc code, const std::string& text) {
@@ -349,35 +380,58 @@ inline std::string manager::label(const member& whom) const {
 }
 
 inline void manager::received(const member_ptr& from, message&& each) {
+  const message_kind kind = each.kind;
+  const bool counts = kind != message_kind::heartbeat;
+  if (!handle(from, std::move(each))) {
+    return lose(from, "it broke the protocol: a message of kind " +
+                          std::to_string(static_cast<int>(kind)) + " while it is " +
+                          std::string(to_text(from->state)));
+  }
+  // A large answer that nobody awaits any more may come after the number; this message is counted
+  // when this function has returned.
+  if (!from->announced || !counts) return;
+  const std::uint64_t others = from->control->received();
+  if (others > *from->announced) return lose(from, "it broke the protocol: more than it announced");
+  from->finished = others == *from->announced;
+}
+
+/// False if no worker sends such a message at that time.
+inline bool manager::handle(const member_ptr& from, message&& each) {
+  const bool draining = from->state == worker_state::draining;
   switch (each.kind) {
     case message_kind::identity:
-      return on_identity(from, each);
+      on_identity(from, each);
+      return true;
     case message_kind::table:
-      return on_table(from, each);
+      if (!from->asked) return false;
+      on_table(from, each);
+      return true;
     case message_kind::started:
-      return on_started(from, each);
+      on_started(from, each);
+      return true;
     case message_kind::result:
     case message_kind::failure:
-      return on_answer(from, std::move(each));
+      if (!draining && from->state != worker_state::ready) return false;
+      on_answer(from, std::move(each));
+      return true;
     case message_kind::finished: {
+      if (!draining || from->announced) return false;
       wire::reader in(each.bytes);
       const bool complete = in.get<bool>();
       const std::uint64_t sent = in.varint();
-      if (from->state != worker_state::draining) break;
-      if (!in.ok() || !complete || sent != from->control->received()) {
-        return lose(from, "messages were lost at the end");
+      if (!in.ok()) return false;
+      if (complete) {
+        from->announced = sent;
+      } else {
+        lose(from, "messages were lost at the end");
       }
-      from->finished = true;
-      return;
+      return true;
     }
     case message_kind::heartbeat:
-      return;
+      return true;
     default:
-      break;
+      return false;
   }
-  lose(from, "it broke the protocol: a message of kind " +
-                 std::to_string(static_cast<int>(each.kind)) + " while it is " +
-                 std::string(to_text(from->state)));
 }
 
 inline void manager::on_identity(const member_ptr& from, const message& each) {
@@ -388,12 +442,14 @@ inline void manager::on_identity(const member_ptr& from, const message& each) {
   from->who = std::move(who);
   from->known = true;
   if (from->who.table != function_table::instance().digest()) {
+    from->asked = true;
     from->control->send(message_kind::ask_table, 0);
   } else if (from->who.program != program_id()) {
     refuse_member(from, errc::binary_mismatch,
                   label(*from) + " runs another program than this one: " + from->who.program +
                       ", not " + program_id() + "; their function tables are equal");
   } else {
+    from->welcome = true;
     from->control->send(message_kind::welcome, 0);
   }
 }
@@ -405,8 +461,8 @@ inline void manager::on_table(const member_ptr& from, const message& each) {
   if (!in.ok()) return lose(from, "it broke the protocol: table");
   refuse_member(from, errc::binary_mismatch,
                 label(*from) + " runs another program than this one: " +
-                    first_difference(function_table::instance().entries(), theirs, "the manager",
-                                     "the worker"));
+                    first_difference(function_table::instance().entries(), theirs, "in the manager",
+                                     "in the worker"));
 }
 
 inline void manager::refuse_member(const member_ptr& whom, errc code, const std::string& text) {
@@ -419,7 +475,7 @@ inline void manager::refuse_member(const member_ptr& whom, errc code, const std:
 inline void manager::on_started(const member_ptr& from, const message& each) {
   wire::reader in(each.bytes);
   const auto said = in.get<started>();
-  if (!in.ok() || !from->known || from->rank >= 0 || said.rank < 0) {
+  if (!in.ok() || !from->welcome || from->rank >= 0 || said.rank < 0) {
     return lose(from, "it broke the protocol: started");
   }
   if (said.size != size()) {
@@ -438,7 +494,11 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
   ranks_[static_cast<std::size_t>(said.rank)] = from;
   for (auto& [socket, stream] : from->unread) read(std::move(socket), from->rank, stream);
   from->unread.clear();
-  if (std::find(ranks_.begin(), ranks_.end(), nullptr) != ranks_.end()) return;
+  // One may have begun and be lost by now, which ends the launch a little later.
+  const auto begun = [](const member_ptr& one) {
+    return one != nullptr && one->state == worker_state::starting;
+  };
+  if (!problem_.empty() || !std::all_of(ranks_.begin(), ranks_.end(), begun)) return;
   ready_ = true;
   ended_ = false;
   stop_listening();
@@ -498,6 +558,7 @@ inline void manager::ended(const member_ptr& from, std::error_code why) {
     changed_.notify();
     return;
   }
+  if (from->announced) return lose(from, "messages were lost at the end");
   lose(from, why == asio::error::eof || why == asio::error::connection_reset
                  ? std::string("its connection was closed: the process has ended")
              : why == errc::invalid_argument ? std::string("it broke the protocol: no frame")
@@ -527,7 +588,9 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
   }
   std::sort(calls.begin(), calls.end());
   for (const std::uint64_t id : calls) {
-    const std::string name(pending_.at(id).name);
+    const auto at = pending_.find(id);
+    if (at == pending_.end()) continue;
+    const std::string name(at->second.name);
     complete(id,
              std::make_exception_ptr(peer_lost_error(
                  {whom->rank}, "call of " + name + ": " + label(*whom) + " is lost: " + cause)),
@@ -590,8 +653,7 @@ inline void manager::start(std::uint64_t id, call_request request,
         pending_.emplace(id, pending_call{request.rank, request.name, std::move(waiting), nullptr})
             .first->second;
     if (request.deadline) {
-      made.deadline = std::make_unique<asio::steady_timer>(
-          io_, std::chrono::duration_cast<clock::duration>(*request.deadline));
+      made.deadline = std::make_unique<asio::steady_timer>(io_, from_now(*request.deadline));
       made.deadline->async_wait([self = weak_from_this(), id](std::error_code stopped) {
         const auto here = self.lock();
         if (stopped || !here) return;
@@ -630,8 +692,9 @@ inline void manager::complete(std::uint64_t id, std::exception_ptr failed,
 
 inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
   const auto self = shared_from_this();
-  const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(bound);
+  const auto limit = from_now(bound);
   closing_ = true;
+  output_bound_ = bound;
   if (ended_ || !ready_ || ranks_.empty()) {
     ended_ = true;
     co_return;
@@ -681,7 +744,7 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
 
 /// The launcher ends after its ranks; nobody needs to wait for that.
 inline asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
-  const auto limit = clock::now() + std::chrono::duration_cast<clock::duration>(bound);
+  const auto limit = from_now(bound);
   for (bool in_time = true; in_time && !exited_;) {
     in_time = co_await changed_.wait_until(limit);
   }
@@ -744,7 +807,15 @@ inline void manager::event_happened(worker_event each) {
 
 inline asio::awaitable<worker_event> manager::next_event() {
   const auto self = shared_from_this();
-  while (events_.empty()) co_await events_changed_.wait();
+  const auto has_left = [](const member_ptr& one) {
+    return one->state == worker_state::lost || one->state == worker_state::gone;
+  };
+  while (events_.empty()) {
+    if (std::all_of(ranks_.begin(), ranks_.end(), has_left)) {
+      throw error(errc::closed, "next_event: all workers have left");
+    }
+    co_await events_changed_.wait();
+  }
   worker_event next = std::move(events_.front());
   events_.pop_front();
   co_return next;

@@ -1,0 +1,649 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// A manager whose workers the test plays itself: their messages come in orders and at moments that
+// real ones hardly ever choose, or never.
+
+#include <cohort/cluster/connect.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/progress/future.hpp>
+
+#include <asio/connect.hpp>
+
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/scripts.hpp"
+#include "cluster/support.hpp"
+
+using namespace cohort_test;
+namespace cluster = cohort::cluster;
+using cluster::message;
+using cluster::message_kind;
+using bytes = std::vector<std::byte>;
+
+namespace {
+
+int never_run(int value) { return value; }
+
+asio::awaitable<void> sleep(asio::io_context& io, std::chrono::nanoseconds time) {
+  asio::steady_timer timer(io, time);
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+/// What the launcher would give to its ranks.
+struct told {
+  cluster::launch_token token{};
+  asio::ip::tcp::endpoint where;
+};
+
+/// The launcher is a script that writes down what it is told, and sleeps.
+class stage {
+ public:
+  explicit stage(int ranks) : ranks_(ranks), facts_(files_.path("facts")) {
+    if (const char* const text = std::getenv("COHORT_MPIEXEC")) own_launcher_ = text;
+    ::unsetenv("COHORT_MPIEXEC");
+    script_ = files_.script("mpiexec",
+                            "case \"$*\" in *--version*) exit 0;; esac\n"
+                            "echo \"$COHORT_CLUSTER_TOKEN $COHORT_CLUSTER_MANAGER\" > " +
+                                files_.path("part") + " && mv " + files_.where() + "/part " +
+                                facts_ + "\necho $$ > " + files_.path("pid") + "\nexec sleep 120");
+  }
+  ~stage() {
+    if (!own_launcher_.empty()) ::setenv("COHORT_MPIEXEC", own_launcher_.c_str(), 1);
+  }
+  stage(const stage&) = delete;
+  stage& operator=(const stage&) = delete;
+
+  [[nodiscard]] launch_options options() const {
+    return quiet(ranks_).command({script_}).interface("127.0.0.1").grace(100ms).timeout(20s);
+  }
+  [[nodiscard]] int launcher() const { return std::stoi(contents(files_.where() + "/pid")); }
+
+  asio::awaitable<told> facts(asio::io_context& io) const {
+    while (!std::filesystem::exists(files_.where() + "/pid") || contents(facts_).empty() ||
+           contents(files_.where() + "/pid").empty()) {
+      auto pause = sleep(io, 5ms);
+      co_await std::move(pause);
+    }
+    std::istringstream text(contents(facts_));
+    std::string token;
+    std::string where;
+    text >> token >> where;
+    told result;
+    if (!cluster::parse_token(token, result.token)) throw std::runtime_error("no token");
+    result.where = cluster::parse_endpoint(where).value();
+    co_return result;
+  }
+
+ private:
+  int ranks_;
+  folder files_;
+  std::string facts_;
+  std::string script_;
+  std::string own_launcher_;
+};
+
+/// One that speaks as a worker.
+class actor {
+ public:
+  actor(asio::io_context& io, const told& facts) : io_(io), facts_(facts), changed_(io) {
+    hello.session = cluster::random_bytes<cluster::session_size>();
+    hello.purpose = cluster::purpose::control;
+  }
+
+  asio::awaitable<void> connect() {
+    auto connecting = cluster::connect(io_, {facts_.where}, facts_.token, hello);
+    auto socket = co_await std::move(connecting);
+    line = std::make_shared<cluster::link>(std::move(socket), std::size_t{1} << 30U);
+    line->start(
+        [this](message&& each) {
+          got.push_back(std::move(each));
+          changed_.notify();
+        },
+        [this](std::error_code) {
+          closed = true;
+          changed_.notify();
+        });
+  }
+  /// Once, and says what was wrong.
+  asio::awaitable<std::string> attempt() {
+    const auto socket = std::make_shared<cluster::tcp_socket>(io_);
+    auto trying = cluster::detail::attempt(socket, facts_.where, facts_.token, hello);
+    co_return co_await std::move(trying);
+  }
+  void identify(int rank) {
+    cluster::identity self;
+    self.program = cohort::program_id();
+    self.table = cohort::function_table::instance().digest();
+    self.host = "stage";
+    self.pid = 1'000'000 + rank;
+    self.rank = rank;
+    line->send(message_kind::identity, 0, cohort::wire::encode(self));
+  }
+  void start(int rank, int size) {
+    line->send(message_kind::started, 0, cohort::wire::encode(cluster::started{rank, size}));
+  }
+  asio::awaitable<void> begin(int rank, int size) {
+    auto connecting = connect();
+    co_await std::move(connecting);
+    identify(rank);
+    auto welcome = next(message_kind::welcome);
+    co_await std::move(welcome);
+    start(rank, size);
+  }
+  /// The next message of that kind; others before it are dropped.
+  asio::awaitable<message> next(message_kind kind) {
+    for (;;) {
+      while (got.empty()) {
+        if (closed) throw std::runtime_error("the manager has closed the connection");
+        co_await changed_.wait();
+      }
+      message first = std::move(got.front());
+      got.pop_front();
+      if (first.kind == kind) co_return first;
+    }
+  }
+  asio::awaitable<void> until_closed() {
+    while (!closed) co_await changed_.wait();
+  }
+  /// Does what a worker does at the end.
+  asio::awaitable<void> finish() {
+    auto finishing = next(message_kind::finish);
+    co_await std::move(finishing);
+    line->send(message_kind::finished, 0, finished(line->sent()));
+    leave();
+  }
+  void leave() {
+    line->when_flushed([line = line] { line->close(); });
+  }
+  static bytes finished(std::uint64_t sent, bool complete = true) {
+    bytes text;
+    cohort::wire::writer out(text);
+    out.put(complete);
+    out.varint(sent);
+    return text;
+  }
+
+  cluster::greeting hello;
+  std::shared_ptr<cluster::link> line;
+  std::deque<message> got;
+  bool closed = false;
+
+ private:
+  asio::io_context& io_;
+  told facts_;
+  cluster::event changed_;
+};
+
+using actors = std::deque<actor>;
+
+/// A launch of so many, which all begin as they should; then the body; then the end by force.
+void with_actors(int ranks, const std::function<asio::awaitable<void>(workers, actors&)>& body) {
+  asio::io_context io;
+  actors cast;
+  const stage here(ranks);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    for (int rank = 0; rank < ranks; ++rank) {
+      cast.emplace_back(io, facts);
+      auto beginning = cast.back().begin(rank, ranks);
+      co_await std::move(beginning);
+    }
+    const workers all = co_await std::move(launching);
+    auto playing = body(all, cast);
+    co_await std::move(playing);
+    all.terminate();
+    for (actor& each : cast) each.line->close();
+  };
+  run(io, work());
+  CHECK(ends(here.launcher()));
+}
+
+/// How a launch fails when one plays like this.
+cohort::error failed_launch(
+    int ranks, const std::function<asio::awaitable<void>(asio::io_context&, told, actors&)>& play) {
+  asio::io_context io;
+  actors cast;
+  const stage here(ranks);
+  std::optional<cohort::error> problem;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    auto playing = play(io, facts, cast);
+    co_await std::move(playing);
+    auto failing = caught<cohort::error>(std::move(launching));
+    problem = co_await std::move(failing);
+  };
+  run(io, work());
+  REQUIRE(problem);
+  CHECK(ends(here.launcher()));
+  return *problem;
+}
+
+/// Whether the manager lets it in.
+asio::awaitable<bool> is_let_in(actor& one) {
+  auto connecting = one.attempt();
+  const std::string problem = co_await std::move(connecting);
+  if (problem.empty()) co_return true;
+  CHECK(problem == "expects no such connection");
+  co_return false;
+}
+
+}  // namespace
+
+TEST_CASE("actors can be workers", "[cluster][protocol]") {
+  with_actors(2, [](workers all, actors& cast) -> asio::awaitable<void> {
+    auto pending = all.call<&never_run>(1, 5, cohort::as_future);
+    auto receiving = cast[1].next(message_kind::call);
+    const message call = co_await std::move(receiving);
+    cast[1].line->send(message_kind::result, call.id, cohort::wire::encode(6));
+    const int value = co_await std::move(pending);
+    CHECK(value == 6);
+    auto ending = asio::co_spawn(all.context(), all.shutdown(5s), cohort::as_future);
+    for (actor& each : cast) {
+      auto finishing = each.finish();
+      co_await std::move(finishing);
+    }
+    co_await std::move(ending);
+    CHECK(all.state(0) == worker_state::gone);
+    CHECK(all.state(1) == worker_state::gone);
+  });
+}
+
+TEST_CASE("a rank that is lost before the last one begins fails the launch",
+          "[cluster][protocol]") {
+  const auto problem =
+      failed_launch(2, [](asio::io_context& io, told facts, actors& cast) -> asio::awaitable<void> {
+        for (int rank = 0; rank < 2; ++rank) {
+          cast.emplace_back(io, facts);
+          auto beginning = cast.back().begin(rank, 2);
+          co_await std::move(beginning);
+          if (rank == 0) {
+            auto pause = sleep(io, 50ms);  // its message first
+            co_await std::move(pause);
+            cast[0].line->close();
+            auto second = sleep(io, 50ms);
+            co_await std::move(second);
+          }
+        }
+      });
+  CHECK(problem.code() == errc::launch_failed);
+  CHECK(has(problem.what(), "rank 0"));
+  CHECK(has(problem.what(), "was lost before"));
+}
+
+TEST_CASE("a session has one control connection, and outputs need a session",
+          "[cluster][protocol]") {
+  asio::io_context io;
+  std::deque<actor> cast;
+  const stage here(2);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    for (int i = 0; i < 2; ++i) cast.emplace_back(io, facts);
+    const auto let_in = [&](actor& one) { return is_let_in(one); };
+    actor output(io, facts);  // nobody has come yet
+    output.hello.purpose = cluster::purpose::standard_output;
+    auto first_trial = let_in(output);
+    const bool early = co_await std::move(first_trial);
+    CHECK_FALSE(early);
+    auto beginning = cast[0].begin(0, 2);
+    co_await std::move(beginning);
+    actor twin(io, facts);
+    twin.hello.session = cast[0].hello.session;
+    auto second_trial = let_in(twin);
+    const bool again = co_await std::move(second_trial);
+    CHECK_FALSE(again);
+    twin.hello.purpose = cluster::purpose::peer;
+    auto third_trial = let_in(twin);
+    const bool peer = co_await std::move(third_trial);
+    CHECK_FALSE(peer);
+    auto last = cast[1].begin(1, 2);
+    co_await std::move(last);
+    const workers all = co_await std::move(launching);
+    CHECK(all.state(0) == worker_state::ready);
+    CHECK(all.refused() == 3);
+    all.terminate();
+    for (actor& each : cast) each.line->close();
+  };
+  run(io, work());
+}
+
+TEST_CASE("a handshake that was recorded does not open the door again", "[cluster][protocol]") {
+  const cohort::log::capture lines;
+  asio::io_context io;
+  std::deque<actor> cast;
+  const stage here(1);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    cast.emplace_back(io, facts);
+    const cluster::connecting_side side(facts.token, cast[0].hello);
+    // The genuine one, as it was seen on the network, cut off before its verdict.
+    cluster::proof_bytes proof;
+    {
+      asio::ip::tcp::socket genuine(io);
+      co_await genuine.async_connect(facts.where, asio::use_awaitable);
+      co_await asio::async_write(genuine, asio::buffer(side.greeting()), asio::use_awaitable);
+      cluster::reply_bytes reply{};
+      co_await asio::async_read(genuine, asio::buffer(reply), asio::use_awaitable);
+      CHECK(side.trusts(reply));
+      proof = side.proof(reply);
+    }
+    for (int i = 0; i < 3; ++i) {
+      asio::ip::tcp::socket replay(io);
+      co_await replay.async_connect(facts.where, asio::use_awaitable);
+      co_await asio::async_write(replay, asio::buffer(side.greeting()), asio::use_awaitable);
+      co_await asio::async_write(replay, asio::buffer(proof), asio::use_awaitable);
+      std::array<std::byte, 65> answer{};
+      co_await asio::async_read(replay, asio::buffer(answer), asio::use_awaitable);
+      CHECK(answer[64] == static_cast<std::byte>(cluster::verdict::wrong_token));
+    }
+    auto beginning = cast[0].begin(0, 1);
+    co_await std::move(beginning);
+    const workers all = co_await std::move(launching);
+    CHECK(all.refused() == 4);
+    all.terminate();
+    cast[0].line->close();
+  };
+  run(io, work());
+  CHECK(lines.contains("does not know the launch's token"));
+}
+
+TEST_CASE("messages that no worker sends at that moment fail the launch", "[cluster][protocol]") {
+  const auto said = [](message_kind kind, bool known, bytes text = {}, std::uint64_t id = 1) {
+    const auto problem = failed_launch(
+        1, [&](asio::io_context& io, told facts, actors& cast) -> asio::awaitable<void> {
+          cast.emplace_back(io, facts);
+          auto connecting = cast[0].connect();
+          co_await std::move(connecting);
+          if (known) cast[0].identify(0);
+          cast[0].line->send(kind, id, text);
+          auto closing = cast[0].until_closed();
+          co_await std::move(closing);
+        });
+    INFO(static_cast<int>(kind));
+    INFO(problem.what());
+    CHECK(problem.code() == errc::launch_failed);
+    CHECK(has(problem.what(), "broke the protocol"));
+  };
+  said(message_kind::result, false);
+  said(message_kind::failure, true, {}, cluster::one_way_bit);
+  said(message_kind::call, true, bytes(40));
+  said(message_kind::started, false, cohort::wire::encode(cluster::started{0, 1}));
+  said(message_kind::identity, true, bytes(3));
+  said(message_kind::table, true, bytes(1));
+  said(message_kind::finished, true, actor::finished(1));
+}
+
+TEST_CASE("a worker that breaks the protocol is lost, and its calls with it",
+          "[cluster][protocol]") {
+  for (const int how : {0, 1, 2, 3}) {
+    INFO(how);
+    with_actors(2, [how](workers all, actors& cast) -> asio::awaitable<void> {
+      auto pending = all.call<&never_run>(0, 5, cohort::as_future);
+      auto others = all.call<&never_run>(1, 5, cohort::as_future);
+      auto receiving = cast[0].next(message_kind::call);
+      const message call = co_await std::move(receiving);
+      auto too = cast[1].next(message_kind::call);
+      const message other = co_await std::move(too);
+      if (how == 0) cast[1].line->send(message_kind::result, call.id, cohort::wire::encode(1));
+      if (how == 1) cast[1].line->send(message_kind::call, 1, bytes(30));
+      if (how == 2) cast[1].line->send(static_cast<message_kind>(99), 1);
+      if (how == 3) cast[1].line->send(message_kind::finished, 1, actor::finished(2));
+      auto failing = caught<cohort::peer_lost_error>(std::move(others));
+      const auto lost = co_await std::move(failing);
+      REQUIRE(lost);
+      CHECK(lost->ranks() == std::vector<int>{1});
+      CHECK(has(all.cause(1), "broke the protocol"));
+      // The other one's call is as it was.
+      CHECK_FALSE(pending.is_ready());
+      cast[0].line->send(message_kind::result, call.id, cohort::wire::encode(6));
+      const int value = co_await std::move(pending);
+      CHECK(value == 6);
+    });
+  }
+}
+
+TEST_CASE("the end of a worker may pass a large answer that nobody awaits", "[cluster][protocol]") {
+  with_actors(1, [](workers all, actors& cast) -> asio::awaitable<void> {
+    auto failing = caught<cohort::deadline_error>(
+        all.with(call_options{}.deadline(10ms)).call<&never_run>(0, 5));
+    const auto late = co_await std::move(failing);
+    CHECK(late);
+    auto receiving = cast[0].next(message_kind::call);
+    const message call = co_await std::move(receiving);
+    auto ending = asio::co_spawn(all.context(), all.shutdown(5s), cohort::as_future);
+    auto finishing = cast[0].next(message_kind::finish);
+    co_await std::move(finishing);
+    cast[0].line->send(message_kind::result, call.id, bytes(std::size_t{5} << 20U));
+    cast[0].line->send(message_kind::finished, 0, actor::finished(cast[0].line->sent()));
+    cast[0].leave();
+    co_await std::move(ending);
+    CHECK(all.state(0) == worker_state::gone);
+    CHECK(all.cause(0).empty());
+  });
+}
+
+TEST_CASE("a worker that leaves before all its messages are there is lost", "[cluster][protocol]") {
+  with_actors(1, [](workers all, actors& cast) -> asio::awaitable<void> {
+    auto ending = asio::co_spawn(all.context(), all.shutdown(5s), cohort::as_future);
+    auto finishing = cast[0].next(message_kind::finish);
+    co_await std::move(finishing);
+    cast[0].line->send(message_kind::finished, 0, actor::finished(cast[0].line->sent() + 1));
+    cast[0].leave();
+    co_await std::move(ending);
+    CHECK(all.state(0) == worker_state::lost);
+    CHECK(has(all.cause(0), "messages were lost"));
+  });
+}
+
+TEST_CASE("two shutdowns at once end together", "[cluster][protocol]") {
+  with_actors(1, [](workers all, actors& cast) -> asio::awaitable<void> {
+    std::vector<cohort::future<void>> both;
+    for (int i = 0; i < 2; ++i) {
+      both.push_back(asio::co_spawn(all.context(), all.shutdown(5s), cohort::as_future));
+    }
+    auto finishing = cast[0].finish();
+    co_await std::move(finishing);
+    for (auto& each : both) co_await std::move(each);
+    CHECK(all.state(0) == worker_state::gone);
+    CHECK(cast[0].got.empty());  // it was told once
+  });
+}
+
+TEST_CASE("a shutdown goes on when the handle is dropped that it came from",
+          "[cluster][protocol]") {
+  asio::io_context io;
+  std::deque<actor> cast;
+  const stage here(1);
+  const cohort::log::capture lines;
+  std::error_code ended = asio::error::would_block;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    cast.emplace_back(io, facts);
+    auto beginning = cast[0].begin(0, 1);
+    co_await std::move(beginning);
+    {
+      const workers all = co_await std::move(launching);
+      asio::co_spawn(io, code_of(all.shutdown(5s)),
+                     [&](std::exception_ptr, std::error_code code) { ended = code; });
+    }
+    auto finishing = cast[0].finish();
+    co_await std::move(finishing);
+    ::kill(here.launcher(), SIGTERM);
+  };
+  run(io, work());
+  CHECK(ended == std::error_code());
+  CHECK_FALSE(lines.contains("without shutdown"));
+  CHECK(ends(here.launcher()));
+}
+
+TEST_CASE("limits as long as there is may be given", "[cluster][protocol]") {
+  constexpr auto longest = std::chrono::nanoseconds::max();
+  with_actors(1, [=](workers all, actors& cast) -> asio::awaitable<void> {
+    auto pending =
+        all.with(call_options{}.deadline(longest)).call<&never_run>(0, 5, cohort::as_future);
+    auto receiving = cast[0].next(message_kind::call);
+    const message call = co_await std::move(receiving);
+    auto ending = asio::co_spawn(all.context(), all.shutdown(longest), cohort::as_future);
+    auto pause = sleep(all.context(), 50ms);
+    co_await std::move(pause);
+    CHECK_FALSE(pending.is_ready());
+    CHECK_FALSE(ending.is_ready());
+    cast[0].line->send(message_kind::result, call.id, cohort::wire::encode(6));
+    const int value = co_await std::move(pending);
+    CHECK(value == 6);
+    auto finishing = cast[0].finish();
+    co_await std::move(finishing);
+    co_await std::move(ending);
+    CHECK(all.state(0) == worker_state::gone);
+  });
+}
+
+TEST_CASE("who waits for events is told when none can come", "[cluster][protocol]") {
+  with_actors(1, [](workers all, actors& cast) -> asio::awaitable<void> {
+    auto ending = asio::co_spawn(all.context(), all.shutdown(5s), cohort::as_future);
+    auto finishing = cast[0].finish();
+    co_await std::move(finishing);
+    const auto first = co_await all.next_event();
+    CHECK(first.what == cluster::worker_event::kind::registered);
+    const auto second = co_await all.next_event();
+    CHECK(second.what == cluster::worker_event::kind::deregistered);
+    co_await std::move(ending);
+    auto third = code_of(all.next_event());
+    const std::error_code code = co_await std::move(third);
+    CHECK(code == errc::closed);
+  });
+}
+
+TEST_CASE("a handler that throws leaves the loop as it was", "[cluster][protocol]") {
+  asio::io_context io;
+  std::deque<actor> cast;
+  const stage here(1);
+  int value = 0;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    cast.emplace_back(io, facts);
+    auto beginning = cast[0].begin(0, 1);
+    co_await std::move(beginning);
+    const workers all = co_await std::move(launching);
+    for (int i = 0; i < 2; ++i) {
+      all.call<&never_run>(0, 5, [](std::exception_ptr, int) { throw std::runtime_error("mine"); });
+    }
+    auto pending = all.call<&never_run>(0, 5, cohort::as_future);
+    for (int i = 0; i < 3; ++i) {
+      auto receiving = cast[0].next(message_kind::call);
+      const message call = co_await std::move(receiving);
+      cast[0].line->send(message_kind::result, call.id, cohort::wire::encode(i));
+    }
+    value = co_await std::move(pending);
+    all.terminate();
+    cast[0].line->close();
+  };
+  asio::co_spawn(io, work(), asio::detached);
+  int thrown = 0;
+  for (;;) {
+    try {
+      io.run();
+      break;
+    } catch (const std::runtime_error& problem) {
+      CHECK(has(problem.what(), "mine"));
+      ++thrown;
+    }
+  }
+  CHECK(thrown == 2);
+  CHECK(value == 2);
+  CHECK(ends(here.launcher()));
+}
+
+TEST_CASE("a handle that is dropped inside a handler ends the calls that are left",
+          "[cluster][protocol]") {
+  asio::io_context io;
+  std::deque<actor> cast;
+  const stage here(1);
+  const cohort::log::capture lines;
+  std::error_code other;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+    auto looking = here.facts(io);
+    const told facts = co_await std::move(looking);
+    cast.emplace_back(io, facts);
+    auto beginning = cast[0].begin(0, 1);
+    co_await std::move(beginning);
+    auto all = std::make_shared<workers>(co_await std::move(launching));
+    auto left = code_of(all->call<&never_run>(0, 5));
+    asio::co_spawn(io, std::move(left),
+                   [&](std::exception_ptr, std::error_code code) { other = code; });
+    all->call<&never_run>(0, 5, [all](std::exception_ptr, int) mutable { all.reset(); });
+    all.reset();
+    auto first = cast[0].next(message_kind::call);
+    co_await std::move(first);
+    auto receiving = cast[0].next(message_kind::call);
+    const message call = co_await std::move(receiving);
+    cast[0].line->send(message_kind::result, call.id, cohort::wire::encode(1));
+    auto closing = cast[0].until_closed();
+    co_await std::move(closing);
+  };
+  run(io, work());
+  CHECK(other == errc::peer_lost);
+  CHECK(lines.contains("without shutdown"));
+  CHECK(ends(here.launcher()));
+}
+
+TEST_CASE("a loop may be destroyed while workers and calls are alive", "[cluster][protocol]") {
+  for (const int how : {0, 1, 2}) {
+    INFO(how);
+    const stage here(1);
+    bool begun = false;
+    {
+      std::deque<actor> cast;
+      asio::io_context io;
+      workers kept;
+      auto work = [&]() -> asio::awaitable<void> {
+        auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
+        auto looking = here.facts(io);
+        const told facts = co_await std::move(looking);
+        cast.emplace_back(io, facts);
+        if (how == 0) {  // in the middle of the launch
+          begun = true;
+          io.stop();
+        }
+        auto beginning = cast[0].begin(0, 1);
+        co_await std::move(beginning);
+        const workers all = co_await std::move(launching);
+        if (how == 1) kept = all;
+        std::optional<cohort::future<void>> ending;
+        if (how == 2) {
+          ending.emplace(asio::co_spawn(io, all.shutdown(5s), cohort::as_future));
+        }
+        begun = true;
+        io.stop();
+        static_cast<void>(co_await all.call<&never_run>(0, 5));
+      };
+      asio::co_spawn(io, work(), asio::detached);
+      io.run();
+      if (!cast.empty() && cast[0].line) cast[0].line->close();
+      cast.clear();
+    }
+    CHECK(begun);
+    CHECK(ends(here.launcher()));
+  }
+}
