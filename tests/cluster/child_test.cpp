@@ -442,7 +442,7 @@ TEST_CASE("the launchers that are installed are known, and start what they are t
       }
     }
     const auto result = run(io, to_the_end(make_launch_command(options, kind), {}));
-    CAPTURE(result.output);
+    CAPTURE(result.report);
     CHECK(result.status.success());
     std::size_t greetings = 0;
     for (std::size_t at = 0; (at = result.output.find("rank says hello", at)) != std::string::npos;

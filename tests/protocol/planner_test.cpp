@@ -162,18 +162,26 @@ TEST_CASE("a pack takes what is alike, in order, up to its limit") {
 }
 
 TEST_CASE("operations that differ in what matters for a pack are not in one") {
-  std::vector<signature> others(6, floats(1));
+  std::vector<signature> others(5, floats(1));
   others[0].kind = op_kind::reduce_scatter;
   others[1].element = 2;
   others[2].reduction = 3;
   others[3].space = cohort::memory_space::device;
-  others[4].flags = signature_flag::half_on_wire;
-  others[5].flags = signature_flag::alone;
+  others[4].flags = signature_flag::alone;
   planning plan(options());
   plan.ready("a", floats(1));
   for (std::size_t i = 0; i < others.size(); ++i) plan.ready(std::to_string(i), others[i]);
   CHECK(plan.next() == "a");
   for (std::size_t i = 0; i < others.size(); ++i) CHECK(plan.next() == std::to_string(i));
+}
+
+TEST_CASE("what is compressed is packed with what has that type anyway") {
+  signature compressed = floats(1);
+  compressed.flags = signature_flag::half_on_wire;
+  planning plan(options());
+  plan.ready("a", floats(1));
+  plan.ready("b", compressed);
+  CHECK(plan.next() == "a b");
 }
 
 TEST_CASE("priority comes first, then arrival") {
