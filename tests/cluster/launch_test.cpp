@@ -313,7 +313,7 @@ TEST_CASE("workers of another program are refused, and the difference is named",
 }
 
 TEST_CASE("a launcher of another MPI is told from one that fails", "[cluster]") {
-  std::string version(1024, '\0');
+  std::string version(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
   int size = 0;
   ::MPI_Get_library_version(version.data(), &size);
   const bool open_mpi = has(version, "Open MPI");
