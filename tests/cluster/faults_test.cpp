@@ -253,7 +253,7 @@ TEST_CASE("the last lines of a rank that is killed are not lost", "[cluster][fau
                         auto failing = caught<cohort::peer_lost_error>(all.call<&says_and_dies>(0));
                         co_await std::move(failing);
                       });
-  CHECK(output.of(0) == "last line\n");  // what is not flushed is lost
+  CHECK(output.of(0).starts_with("last line\n"));  // what an MPI has not flushed is lost
 }
 
 TEST_CASE("when the manager is killed everything ends, also what computes", "[cluster][faults]") {
