@@ -169,11 +169,11 @@ TEST_CASE("a root that computes: the others end at their decision timeout",
   // Whether the root takes in what has arrived before it submits: then it knows of the withdrawal.
   // Otherwise it may elect the operation first, and the data of those that gave up are still there.
   // Compressed, the copies are those of the caller's type.
-  const auto [looks_first, how] = GENERATE(std::pair(true, cohort::compression::none),
-                                           std::pair(false, cohort::compression::none),
-                                           std::pair(false, cohort::compression::bf16));
-  cohort_test::on_world([looks_first = looks_first,
-                         how = how](cohort::communicator world) -> asio::awaitable<void> {
+  const auto both = GENERATE(std::pair(true, cohort::compression::none),
+                             std::pair(false, cohort::compression::none),
+                             std::pair(false, cohort::compression::bf16));
+  cohort_test::on_world([looks_first = both.first,
+                         how = both.second](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     cohort::coordinator coord(world, impatient());
     co_await cohort_test::works(coord, "before");
