@@ -110,10 +110,9 @@ TEMPLATE_TEST_CASE("what 16 bits hold is reduced exactly", "[coordinator][compre
 }
 
 TEST_CASE("other values are rounded", "[coordinator][compression]") {
-  const auto [how, bits] =
-      GENERATE(std::pair(compression::f16, 11), std::pair(compression::bf16, 8));
-  coordinated([how = how, bits = bits](cohort::communicator,
-                                       cohort::coordinator coord) -> asio::awaitable<void> {
+  const auto type = GENERATE(std::pair(compression::f16, 11), std::pair(compression::bf16, 8));
+  coordinated([how = type.first, bits = type.second](
+                  cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
     // Nearer to 1 than 16 bits can tell, but for `none`.
     std::vector<float> near(3, 1.0F + std::ldexp(1.0F, -bits - 1));
     co_await coord.all_reduce("near", near, op::average, in(how));
