@@ -456,9 +456,11 @@ TEST_CASE("a great many small calls take no memory", "[cluster]") {
     INFO("manager " << here << " to " << here_after << " KiB, worker " << there << " to "
                     << there_after << " KiB");
     CHECK(here > 0);
-    CHECK(here_after - here < 4096);
     CHECK(there > 0);
+#if !defined(COHORT_TEST_SANITIZED)  // the sanitizers keep what is freed
+    CHECK(here_after - here < 4096);
     CHECK(there_after - there < 4096);
+#endif
     if (text != nullptr) {
       WARN("manager " << here << " to " << here_after << " KiB, worker " << there << " to "
                       << there_after << " KiB");
