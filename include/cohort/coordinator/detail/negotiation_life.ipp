@@ -355,8 +355,9 @@ template <class Any>
 void negotiation<Any>::leave_in_place() {
   if (abandoned_) return;
   leave(protocol::departure::drained);
-  if (closed_ || !ready_ || engine_.get_executor().running_in_this_thread() ||
-      !engine_.context().stopped()) {
+  // While another thread runs the loop, nothing of ours may be read.
+  if (engine_.get_executor().running_in_this_thread() || !engine_.context().stopped() || closed_ ||
+      !ready_) {
     return;
   }
   engine_.drive_until([this] { return closed_; }, engine_.drain_bound());
