@@ -253,7 +253,9 @@ TEST_CASE("the last lines of a rank that is killed are not lost", "[cluster][fau
                         auto failing = caught<cohort::peer_lost_error>(all.call<&says_and_dies>(0));
                         co_await std::move(failing);
                       });
-  CHECK(output.of(0).starts_with("last line\n"));  // what an MPI has not flushed is lost
+  // glibc keeps the start of a line; an MPI may have made stdout unbuffered, as MPICH does.
+  const std::string all = output.of(0);
+  CHECK((all == "last line\n" || all == "last line\nunfinished"));
 }
 
 TEST_CASE("when the manager is killed everything ends, also what computes", "[cluster][faults]") {

@@ -6,7 +6,6 @@
 
 #include <asio/connect.hpp>
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,48 +17,13 @@
 #include <string>
 #include <vector>
 
+#include "cluster/scripts.hpp"
 #include "cluster/support.hpp"
 
 using namespace cohort_test;
 namespace cluster = cohort::cluster;
 
 namespace {
-
-/// A folder that is gone at the end.
-class folder {
- public:
-  folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "cohort-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  folder(const folder&) = delete;
-  folder& operator=(const folder&) = delete;
-
-  [[nodiscard]] std::string operator/(const std::string& name) const {
-    return (path_ / name).string();
-  }
-  /// A shell script, executable.
-  [[nodiscard]] std::string script(const std::string& name, const std::string& body) const {
-    const std::string path = *this / name;
-    std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
-    REQUIRE(::chmod(path.c_str(), 0700) == 0);
-    return path;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-std::string contents(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 /// The variable COHORT_MPIEXEC is for the launches that should work.
 class own_launcher {
@@ -165,11 +129,11 @@ TEST_CASE("workers that never connect are named, and their processes ended", "[c
   // It answers --version at once, and then keeps a process that is no worker.
   const auto script =
       here.script("mpiexec", "case \"$*\" in *--version*) exit 0;; esac\nsleep 300 & echo $! > " +
-                                 (here / "pid") + "\nwait");
+                                 here.path("pid") + "\nwait");
   const auto problem = failure_of(quiet(2).command({script}).timeout(700ms).grace(200ms));
   CHECK(problem.code() == errc::deadline_exceeded);
   CHECK(has(problem.what(), "missing: ranks 0, 1"));
-  CHECK(ends(std::stoi(contents(here / "pid"))));
+  CHECK(ends(std::stoi(contents(here.path("pid")))));
 }
 
 TEST_CASE("a worker that leaves between its connection and its MPI", "[cluster]") {
@@ -189,7 +153,7 @@ TEST_CASE("a launch that is cancelled leaves nothing behind", "[cluster]") {
   const folder here;
   const auto script =
       here.script("mpiexec", "case \"$*\" in *--version*) exit 0;; esac\necho $$ > " +
-                                 (here / "pid") + "\nexec sleep 300");
+                                 here.path("pid") + "\nexec sleep 300");
   asio::io_context io;
   asio::cancellation_signal signal;
   std::exception_ptr ended;
@@ -200,7 +164,7 @@ TEST_CASE("a launch that is cancelled leaves nothing behind", "[cluster]") {
   pause.async_wait([&](std::error_code) { signal.emit(asio::cancellation_type::terminal); });
   io.run();
   CHECK(ended != nullptr);
-  CHECK(ends(std::stoi(contents(here / "pid"))));
+  CHECK(ends(std::stoi(contents(here.path("pid")))));
 }
 
 namespace {
@@ -229,8 +193,8 @@ TEST_CASE("strangers are refused, and the launch succeeds all the same", "[clust
       here.script("mpiexec", "case \"$*\" in *--version*) exec " + own.name() +
                                  " --version;; esac\n"
                                  "echo \"$COHORT_CLUSTER_MANAGER\" > " +
-                                 (here / "address.part") + " && mv " + (here / "address.part") +
-                                 " " + (here / "address") + "\nwhile [ ! -e " + (here / "go") +
+                                 here.path("address.part") + " && mv " + here.path("address.part") +
+                                 " " + here.path("address") + "\nwhile [ ! -e " + here.path("go") +
                                  " ]; do sleep 0.05; done\nexec " + own.name() + " \"$@\"");
   const cohort::log::capture lines;
   asio::io_context io;
@@ -243,11 +207,11 @@ TEST_CASE("strangers are refused, and the launch succeeds all the same", "[clust
   };
   auto strangers = [&]() -> asio::awaitable<void> {
     asio::steady_timer pause(io);
-    while (!std::filesystem::exists(here / "address")) {
+    while (!std::filesystem::exists(here.path("address"))) {
       pause.expires_after(20ms);
       co_await pause.async_wait(asio::use_awaitable);
     }
-    std::string text = contents(here / "address");
+    std::string text = contents(here.path("address"));
     text.erase(text.find_last_not_of('\n') + 1);
     const auto where = cluster::parse_endpoint(text);
     REQUIRE(where);
@@ -275,7 +239,7 @@ TEST_CASE("strangers are refused, and the launch succeeds all the same", "[clust
       crowd.emplace_back(io);
       co_await crowd.back().async_connect(*where, asio::use_awaitable);
     }
-    std::ofstream(here / "go") << "go";
+    std::ofstream(here.path("go")) << "go";
     pause.expires_after(300ms);
     co_await pause.async_wait(asio::use_awaitable);
   };
@@ -289,7 +253,7 @@ TEST_CASE("strangers are refused, and the launch succeeds all the same", "[clust
 
 TEST_CASE("workers of another program are refused, and the difference is named", "[cluster]") {
   const folder here;
-  const std::string copy = here / "copy";
+  const std::string copy = here.path("copy");
   std::filesystem::copy_file("/proc/self/exe", copy);
   // The build id, where the linker has written one; else the digest of the file.
   std::string text = contents(copy);
@@ -336,8 +300,8 @@ TEST_CASE("ten thousand strangers", "[cluster][.strangers]") {
       here.script("mpiexec", "case \"$*\" in *--version*) exec " + own.name() +
                                  " --version;; esac\n"
                                  "echo \"$COHORT_CLUSTER_MANAGER\" > " +
-                                 (here / "address.part") + " && mv " + (here / "address.part") +
-                                 " " + (here / "address") + "\nexec " + own.name() + " \"$@\"");
+                                 here.path("address.part") + " && mv " + here.path("address.part") +
+                                 " " + here.path("address") + "\nexec " + own.name() + " \"$@\"");
   asio::io_context io;
   std::size_t refused = 0;
   std::size_t knocks = 0;
@@ -351,11 +315,11 @@ TEST_CASE("ten thousand strangers", "[cluster][.strangers]") {
   };
   auto strangers = [&]() -> asio::awaitable<void> {
     asio::steady_timer pause(io);
-    while (!std::filesystem::exists(here / "address")) {
+    while (!std::filesystem::exists(here.path("address"))) {
       pause.expires_after(1ms);
       co_await pause.async_wait(asio::use_awaitable);
     }
-    std::string text = contents(here / "address");
+    std::string text = contents(here.path("address"));
     text.erase(text.find_last_not_of('\n') + 1);
     const auto where = cluster::parse_endpoint(text);
     REQUIRE(where);

@@ -9,50 +9,47 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace cohort_test {
 
-/// A new folder, which is removed with what scripts() and path() have named in it.
+/// A new folder, which is removed with all that is in it.
 class folder {
  public:
   folder() {
-    std::array<char, 32> name{"/tmp/cohort_test_XXXXXX"};
+    std::string name = (std::filesystem::temp_directory_path() / "cohort-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    where_ = name.data();
+    where_ = name;
   }
   ~folder() {
-    for (const std::string& one : files_) ::unlink(one.c_str());
-    ::rmdir(where_.c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(where_, ignored);
   }
   folder(const folder&) = delete;
   folder& operator=(const folder&) = delete;
 
   [[nodiscard]] const std::string& where() const { return where_; }
-  std::string path(const std::string& name) {
-    files_.push_back(where_ + "/" + name);
-    return files_.back();
-  }
+  [[nodiscard]] std::string path(const std::string& name) const { return where_ + "/" + name; }
   /// A shell script that can be run.
-  std::string script(const std::string& name, const std::string& body) {
+  [[nodiscard]] std::string script(const std::string& name, const std::string& body) const {
     std::string file = path(name);
     std::ofstream(file) << "#!/bin/sh\n" << body << "\n";
-    ::chmod(file.c_str(), 0700);
+    if (::chmod(file.c_str(), 0700) != 0) throw std::runtime_error("chmod");
     return file;
   }
 
  private:
   std::string where_;
-  std::vector<std::string> files_;
 };
 
 inline std::string contents(const std::string& file) {

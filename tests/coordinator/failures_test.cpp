@@ -285,7 +285,7 @@ TEST_CASE("a deadline tells who was ready and who was missing", "[coordinator][f
 TEST_CASE("a rank that computes is missing or silent", "[coordinator][failures]") {
   cohort::coordinator_options options;
   options.radix = 1;
-  options.query_timeout = 450ms;  // ranks that answer may have to wait for a core
+  options.query_timeout = 200ms;
   coordinated(
       [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
         const int last = coord.size() - 1;

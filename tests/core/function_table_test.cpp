@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -228,7 +229,8 @@ TEST_CASE("the table is written to a file", "[.table]") {
 TEST_CASE("every process of a program has the same table") {
   const std::string program = own_path();
   REQUIRE_FALSE(program.empty());
-  const std::string path = "/tmp/cohort_table_test." + std::to_string(::getpid());
+  const auto folder = std::filesystem::temp_directory_path();
+  const std::string path = (folder / ("cohort_table_test." + std::to_string(::getpid()))).string();
   ::setenv("COHORT_TEST_TABLE_FILE", path.c_str(), 1);
   for (int round = 0; round < 3; ++round) {
     REQUIRE(std::system(("'" + program + "' '[.table]' > /dev/null").c_str()) == 0);
