@@ -11,7 +11,7 @@
 #include "support/report.hpp"
 #include "support/statistics.hpp"
 
-#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/serve.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -3,7 +3,7 @@
 
 // The tests are the manager; the workers they launch are this program again.
 
-#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/serve.hpp>
 
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ int misbehave(const std::string& how) {
   }
   asio::io_context io;
   cohort::cluster::worker self(io, *std::move(start));
-  self.join();
+  cohort::cluster::detail::run_until_done(io, self.join());
   std::cout << "joined, and leaves" << std::endl;
   std::_Exit(3);
 }

@@ -117,6 +117,10 @@ class launch_options {
   /// How often a rank must be heard of; zero, the default: never, the connection says enough.
   launch_options& heartbeat(duration period) { return put(heartbeat_, period); }
   [[nodiscard]] duration heartbeat() const noexcept { return heartbeat_; }
+  /// Whether workers may call functions here, by `call_context::peers()` and `manager_id`. Off by
+  /// default; then such a call fails with errc::refused.
+  launch_options& serve_calls(bool wanted) { return put(serve_calls_, wanted); }
+  [[nodiscard]] bool serve_calls() const noexcept { return serve_calls_; }
   launch_options& on_loss(loss_policy policy) { return put(on_loss_, policy); }
   [[nodiscard]] loss_policy on_loss() const noexcept { return on_loss_; }
   /// Ctrl-C: once cancels the calls in flight, twice ends the job. Off by default.
@@ -164,6 +168,7 @@ class launch_options {
   duration heartbeat_ = duration::zero();
   loss_policy on_loss_ = loss_policy::fail;
   bool interrupt_ = false;
+  bool serve_calls_ = false;
   std::vector<output_sink> sinks_;
   overflow_policy overflow_ = overflow_policy::drop_oldest;
   std::size_t output_bound_ = 4 * 1024 * 1024;
