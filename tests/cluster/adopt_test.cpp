@@ -1,8 +1,8 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Jobs that mpirun has started, whose rank 0 becomes the manager. Every test runs with messages over
-// MPI and over TCP.
+// Jobs that mpirun has started, whose rank 0 becomes the manager. Every test runs with messages
+// over MPI and over TCP.
 
 #include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
@@ -12,15 +12,12 @@
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>
-#include <cohort/collectives/barrier.hpp>
 
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <functional>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -28,15 +25,14 @@
 #include <utility>
 #include <vector>
 
-#include "support.hpp"
+#include "cluster/peer_calls.hpp"
+#include "cluster/support.hpp"
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
 using namespace cohort_test;
 using cohort::cluster::adopt_options;
 using cohort::cluster::call_context;
-using cohort::cluster::manager_id;
-using cohort::cluster::peers;
 using cohort::cluster::transport;
 
 namespace {
@@ -74,71 +70,10 @@ asio::awaitable<int> sum_of_ids(call_context& call) {
   co_await cohort::all_reduce(call.world(), sum, cohort::op::sum);
   co_return sum;
 }
-std::vector<std::byte> echo(std::vector<std::byte> bytes) { return bytes; }
-void fails(call_context& call) { throw std::range_error("from " + std::to_string(call.id())); }
-int square(int x) { return x * x; }
-asio::awaitable<void> waits(call_context& call) {
-  asio::steady_timer timer(call.context(), std::chrono::minutes(5));
-  co_await timer.async_wait(asio::use_awaitable);
-}
 void prints(call_context& call) {
   std::printf("out of %d\n", call.id());
   std::fprintf(stderr, "err of %d\n", call.id());
   std::fflush(stdout);
-}
-
-// ---- calls between workers
-
-/// Goes on from worker to worker until all have been asked, and comes back.
-asio::awaitable<std::vector<int>> tour(call_context& call, int last) {
-  std::vector<int> seen{call.id()};
-  if (call.id() < last) {
-    const std::vector<int> rest = co_await call.peers().call<&tour>(call.id() + 1, last);
-    seen.insert(seen.end(), rest.begin(), rest.end());
-  }
-  co_return seen;
-}
-std::atomic<int> notes{0};
-void note() { ++notes; }
-void send_notes(call_context& call, int count, int ids) {
-  for (int i = 0; i < count; ++i) call.peers().notify<&note>(1 + i % ids);
-}
-/// Each note makes the receiver send another one, until `hops` have been made.
-void relay(call_context& call, int hops, int ids) {
-  ++notes;
-  if (hops > 0) call.peers().notify<&relay>(1 + (call.id() + hops) % ids, hops - 1, ids);
-}
-void send_relays(call_context& call, int count, int hops, int ids) {
-  for (int i = 0; i < count; ++i) call.peers().notify<&relay>(1 + i % ids, hops, ids);
-}
-asio::awaitable<std::string> asks_the_manager(call_context& call, int value) {
-  try {
-    const int squared = co_await call.peers().call<&square>(manager_id, value);
-    co_return std::to_string(squared);
-  } catch (const cohort::error& failed) {
-    co_return failed.what();
-  }
-}
-asio::awaitable<std::vector<std::byte>> fetch(call_context& call, int from,
-                                              std::vector<std::byte> bytes) {
-  std::vector<std::byte> back = co_await call.peers().call<&echo>(from, bytes);
-  co_return back;
-}
-asio::awaitable<std::string> hears_from(call_context& call, int from) {
-  try {
-    co_await call.peers().call<&fails>(from);
-  } catch (const std::range_error& failed) {
-    co_return failed.what();
-  }
-  co_return "nothing";
-}
-asio::awaitable<bool> gives_up(call_context& call, int on) {
-  try {
-    co_await call.peers().with(call_options{}.deadline(20ms)).call<&waits>(on);
-  } catch (const cohort::deadline_error&) {
-    co_return true;
-  }
-  co_return false;
 }
 
 }  // namespace
@@ -192,7 +127,7 @@ TEST_CASE("adopted workers take what launched ones take") {
                                      std::size_t{65'537}, std::size_t{5'000'001}}) {
         std::vector<std::byte> bytes(size);
         for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251);
-        const std::vector<std::byte> back = co_await all.call<&echo>(id, bytes);
+        const std::vector<std::byte> back = co_await all.call<&echo_bytes>(id, bytes);
         CHECK(back == bytes);
       }
       auto wrong = caught<std::range_error>(all.call<&fails>(id));
@@ -200,7 +135,7 @@ TEST_CASE("adopted workers take what launched ones take") {
       REQUIRE(failed);
       CHECK(has(failed->what(), "from " + std::to_string(id)));
       auto late = caught<cohort::deadline_error>(
-          all.with(call_options{}.deadline(20ms)).call<&waits>(id));
+          all.with(call_options{}.deadline(20ms)).call<&waits_long>(id));
       const auto gave_up = co_await std::move(late);
       CHECK(gave_up.has_value());
     }
@@ -216,22 +151,8 @@ TEST_CASE("adopted workers take what launched ones take") {
 
 TEST_CASE("workers call each other, and the manager where it serves") {
   with_adopted(adopt_options().serve_calls(true), [](workers all) -> asio::awaitable<void> {
-    const int last = all.size();
-    if (last == 0) co_return;
-    const std::vector<int> seen = co_await all.call<&tour>(1, last);
-    CHECK(seen == all.ids());
-    for (const int id : all.ids()) {
-      const std::string answer = co_await all.call<&asks_the_manager>(id, 12);
-      CHECK(answer == "144");
-      const int other = 1 + id % last;  // itself, if it is alone
-      std::vector<std::byte> bytes(300'000, static_cast<std::byte>(id));
-      const std::vector<std::byte> back = co_await all.call<&fetch>(id, other, bytes);
-      CHECK(back == bytes);
-      const std::string text = co_await all.call<&hears_from>(id, other);
-      CHECK(text == "from " + std::to_string(other));
-      const bool gave_up = co_await all.call<&gives_up>(id, other);
-      CHECK(gave_up);
-    }
+    auto checking = check_calls_between(all);
+    co_await std::move(checking);
   });
 }
 
@@ -248,11 +169,9 @@ TEST_CASE("what workers have sent each other when they are shut down is not lost
   constexpr int count = 2500;
   constexpr int hops = 20;
   notes = 0;
-  int ranks = 0;
   with_adopted({}, [&](workers all) -> asio::awaitable<void> {
-    ranks = all.size();
-    for (const int id : all.ids()) all.notify<&send_notes>(id, count, all.size());
-    for (const int id : all.ids()) all.notify<&send_relays>(id, 20, hops, all.size());
+    for (const int id : all.ids()) all.notify<&send_notes>(id, count, all.ids());
+    for (const int id : all.ids()) all.notify<&send_relays>(id, 20, hops, all.ids());
     co_return;
   });
   asio::io_context io;
@@ -261,6 +180,7 @@ TEST_CASE("what workers have sent each other when they are shut down is not lost
   run(io, [](cohort::communicator on, int& sum) -> asio::awaitable<void> {
     co_await cohort::all_reduce(on, sum, cohort::op::sum);
   }(world, all_notes));
+  // Twice: over MPI and over TCP.
   CHECK(all_notes == 2 * (world.size() - 1) * (count + 20 * (hops + 1)));
 }
 
@@ -272,17 +192,10 @@ TEST_CASE("what adopted workers print comes by rank and stream") {
     const std::lock_guard hold(guard);
     lines.insert(std::to_string(line.rank) + " " + std::string(line.text));
   });
-  const int out = ::dup(STDOUT_FILENO);
-  const int err = ::dup(STDERR_FILENO);
   with_adopted(options, [](workers all) -> asio::awaitable<void> {
     auto each = co_await all.call_all<&prints>();
     for (auto& one : each) CHECK_FALSE(one.error());
   });
-  std::fflush(stdout);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
-  ::close(out);
-  ::close(err);
   asio::io_context io;
   const cohort::communicator world(io);
   if (world.rank() != 0) return;
@@ -302,8 +215,8 @@ TEST_CASE("ranks that do not serve are named, and the job can be adopted later")
     if (last == 0) return;
     if (world.rank() == 0) {
       run(io, [&]() -> asio::awaitable<void> {
-        auto late = caught<cohort::error>(cohort::cluster::adopt(
-            world, adopt_options().transport(how).timeout(300ms)));
+        auto late = caught<cohort::error>(
+            cohort::cluster::adopt(world, adopt_options().transport(how).timeout(300ms)));
         const auto failed = co_await std::move(late);
         REQUIRE(failed);
         CHECK(failed->code() == errc::deadline_exceeded);
@@ -340,7 +253,7 @@ TEST_CASE("workers that are dropped without a shutdown go on behind serve") {
       run(io, [&]() -> asio::awaitable<void> {
         auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
         const workers all = co_await std::move(adopting);
-        for (const int id : all.ids()) all.notify<&waits>(id);
+        for (const int id : all.ids()) all.notify<&waits_long>(id);
       }());
       continue;
     }

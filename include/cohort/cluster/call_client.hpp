@@ -86,6 +86,8 @@ class call_client : public std::enable_shared_from_this<call_client> {
   [[nodiscard]] bool answered(int rank, message&& each);
   /// Ends the calls of a rank with peer_lost_error.
   void lose(int rank, const std::string& whom, const std::string& cause);
+  /// Bytes of the arguments of a call.
+  void max_message(std::size_t bytes) noexcept { max_message_ = bytes; }
   /// No more calls can be made.
   void retire() { route_ = nullptr; }
   /// Lets go of who waits, without completing them: at the end of the loop.

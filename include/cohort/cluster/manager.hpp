@@ -136,6 +136,7 @@ class manager : public std::enable_shared_from_this<manager> {
   void run_calls_here();
   void called(const std::shared_ptr<link>& from, message&& each);
   void let_go(const std::string& why);
+  static asio::awaitable<void> leave(std::shared_ptr<link> control, bool over_tcp);
   void listen();
   void stop_listening();
   [[nodiscard]] std::string addresses() const;
@@ -147,6 +148,7 @@ class manager : public std::enable_shared_from_this<manager> {
   void adopt_output(tcp_socket socket, const member_ptr& owner, output_stream stream);
   void read(tcp_socket socket, int rank, output_stream stream);
   asio::awaitable<void> watch_child();
+  asio::awaitable<void> read_to_the_end(clock::time_point limit);
   void fail_launch(errc code, const std::string& text);
   [[nodiscard]] std::string missing() const;
   asio::awaitable<void> clean_up_launch();

@@ -13,6 +13,7 @@
 #include <asio/buffer.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -36,7 +37,8 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
       : over_(std::move(over)),
         max_message_(max_message),
         buffer_(piece_size),
-        changed_(std::make_unique<event>(context())) {}
+        changed_(context()),
+        ring_(context()) {}
   mpi_transport(const mpi_transport&) = delete;
   mpi_transport& operator=(const mpi_transport&) = delete;
 
@@ -60,7 +62,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   asio::awaitable<void> stop() {
     const auto self = shared_from_this();
     quit();
-    while (receiving_ || sending_ > 0) co_await changed_->wait();
+    while (receiving_ || sending_ > 0) co_await changed_.wait();
     links_.clear();
   }
   /// The same without waiting.
@@ -72,6 +74,8 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
 
  private:
   static constexpr std::size_t piece_size = std::size_t{64} * 1024;
+  /// Longer ones may need the receiver's help on their way, in any MPI.
+  static constexpr std::size_t leaves_at_once = 3500;
   static constexpr int tag = 0;
 
   class rank_link final : public link {
@@ -115,13 +119,17 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
       left_.erase(left_.begin(), left_.begin() + static_cast<std::ptrdiff_t>(whole));
       busy_ = true;
       ++over->sending_;
+      const bool large = out_.size() > leaves_at_once;
+      if (large) over->large_.push_back(rank_);
       comm::control_send(over->over_, out_, rank_, tag,
-                         [self = shared_from_this(), this, over](std::error_code failed) {
+                         [self = shared_from_this(), this, over, large](std::error_code failed) {
+                           if (large) std::erase(over->large_, rank_);
                            over->sent();
                            busy_ = false;
                            if (!closed_ && (failed || left_.empty())) return written(failed);
                            if (!failed) next_piece();
                          });
+      if (large) over->keep_awake();
     }
 
     std::weak_ptr<mpi_transport> over_;
@@ -150,7 +158,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
         const auto links = links_;
         for (const auto& each : links) each.second->deliver(failed, {});
       }
-      return changed_->notify();
+      return changed_.notify();
     }
     const int rank = what.source();
     const std::size_t size = what.bytes();
@@ -164,22 +172,37 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
     }
     if (stopping_) {
       receiving_ = false;
-      return changed_->notify();
+      return changed_.notify();
     }
     receive();
   }
+  /// Rings at who receives large pieces, until these have left.
+  void keep_awake() {
+    for (const int rank : large_) comm::wake_receiver(over_, rank);
+    if (std::exchange(ringing_, !large_.empty()) || large_.empty()) return;
+    ring_.expires_after(std::chrono::milliseconds(1));
+    ring_.async_wait([weak = weak_from_this()](std::error_code stopped) {
+      const auto here = weak.lock();
+      if (stopped || !here) return;
+      here->ringing_ = false;
+      here->keep_awake();
+    });
+  }
   void sent() {
-    if (--sending_ == 0 && stopping_) changed_->notify();
+    if (--sending_ == 0 && stopping_) changed_.notify();
   }
 
   communicator over_;
   std::size_t max_message_;
   std::vector<std::byte> buffer_;
-  std::unique_ptr<event> changed_;
+  event changed_;
   asio::cancellation_signal cancel_;
   contact_handler on_contact_;
   std::unordered_map<int, std::shared_ptr<rank_link>> links_;
+  asio::steady_timer ring_;
+  std::vector<int> large_;  // ranks to which a large piece is under way
   std::size_t sending_ = 0;
+  bool ringing_ = false;
   bool receiving_ = false;
   bool stopping_ = false;
 };

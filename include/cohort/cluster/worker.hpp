@@ -64,9 +64,9 @@ class worker {
 
  private:
   asio::awaitable<void> redirect(int descriptor, purpose what);
+  void restore_output() noexcept;
   void received(message&& each);
   void handle(message&& each);
-  void on_ready(const message& each);
   void on_refused(const message& each);
   void on_lost(const message& each);
   void ended();
@@ -83,6 +83,7 @@ class worker {
   std::shared_ptr<link> control_;
   std::shared_ptr<tcp_link> tcp_;
   std::optional<manager_watch> watch_;
+  int before_[2] = {-1, -1};  // stdout and stderr, if they are to be as they were
   worker_place place_;
   std::shared_ptr<call_server> server_;
   std::shared_ptr<call_client> calls_;  // to peers
@@ -119,6 +120,7 @@ inline worker::worker(asio::io_context& io, worker_start start)
 }
 
 inline worker::~worker() {
+  restore_output();
   server_->on_idle(nullptr);
   if (calls_) calls_->retire();
   if (place_.transport) place_.transport->quit();
@@ -166,10 +168,23 @@ inline asio::awaitable<void> worker::redirect(int descriptor, purpose what) {
   ::fcntl(native, F_SETFL, ::fcntl(native, F_GETFL) & ~O_NONBLOCK);
   std::FILE* const stream = descriptor == STDOUT_FILENO ? stdout : stderr;
   std::fflush(stream);
+  if (start_.adopted) {
+    before_[descriptor == STDOUT_FILENO ? 0 : 1] = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+  }
   if (::dup2(native, descriptor) < 0) {
     throw std::system_error(errno, std::generic_category(), "dup2");
   }
   if (stream == stdout) std::setvbuf(stream, nullptr, _IOLBF, 0);
+}
+
+/// Who was adopted goes on with the stdout and stderr that it had.
+inline void worker::restore_output() noexcept {
+  for (const int i : {0, 1}) {
+    if (before_[i] < 0) continue;
+    std::fflush(i == 0 ? stdout : stderr);
+    ::dup2(before_[i], i == 0 ? STDOUT_FILENO : STDERR_FILENO);
+    ::close(std::exchange(before_[i], -1));
+  }
 }
 
 inline void worker::received(message&& each) {
@@ -192,8 +207,12 @@ inline void worker::handle(message&& each) {
       return on_refused(each);
     case message_kind::ask_table:
       return control_->send(message_kind::table, 0, detail::encoded_table());
-    case message_kind::ready:
-      return on_ready(each);
+    case message_kind::ready: {
+      wire::reader in(each.bytes);
+      const std::uint64_t most = in.varint();
+      if (in.ok() && calls_) calls_->max_message(static_cast<std::size_t>(most));
+      return;
+    }
     case message_kind::call:
       return server_->called(control_, std::move(each));
     case message_kind::cancel:
@@ -252,6 +271,16 @@ inline void worker::ended() {
 
 inline void worker::listen(worker_place where) {
   place_ = std::move(where);
+  // Another worker may know before this one that all are there, and call.
+  calls_ = std::make_shared<call_client>(
+      io_, std::numeric_limits<std::uint32_t>::max(),
+      [this](int rank, const std::string& text) { return route(rank, text); });
+  call_place known;
+  known.id = place_.id;
+  known.world = place_.world;
+  known.everyone = place_.everyone;
+  known.peers = std::make_shared<const peers>(calls_);
+  server_->place(std::move(known));
   place_.transport->start(
       [this](int rank, const std::shared_ptr<link>& with) { contact(rank, with); });
 }
@@ -259,6 +288,7 @@ inline void worker::listen(worker_place where) {
 inline asio::awaitable<void> worker::serve() {
   control_->send(message_kind::started, 0, wire::encode(started{place_.id, place_.ids, true}));
   while (!flushed_ && !failed_) co_await changed_.wait();
+  restore_output();
   if (failed_) {
     server_->lose(control_);
     for (const auto& each : peers_) server_->lose(each.second);
@@ -271,22 +301,6 @@ inline asio::awaitable<void> worker::serve() {
   watch_.reset();
   place_ = worker_place();
   if (failed_) std::rethrow_exception(failed_);
-}
-
-/// All workers are there: callees and calls may begin.
-inline void worker::on_ready(const message& each) {
-  wire::reader in(each.bytes);
-  const std::uint64_t max_message = in.varint();
-  if (!in.ok()) return;
-  calls_ = std::make_shared<call_client>(
-      io_, static_cast<std::size_t>(max_message),
-      [this](int rank, const std::string& text) { return route(rank, text); });
-  call_place known;
-  known.id = place_.id;
-  known.world = place_.world;
-  known.everyone = place_.everyone;
-  known.peers = std::make_shared<const peers>(calls_);
-  server_->place(std::move(known));
 }
 
 inline callee_process worker::route(int rank, const std::string& text) {

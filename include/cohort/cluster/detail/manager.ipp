@@ -242,8 +242,8 @@ inline void manager::let_go(const std::string& why) {
   for (const member_ptr& each : joined_) {
     if (each->state == worker_state::lost || each->state == worker_state::gone) continue;
     each->control->send(message_kind::refused, 0, bytes);
-    each->control->close();
     each->state = worker_state::gone;
+    asio::co_spawn(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
   }
   calls_->give_up_all([&](std::string_view name, int rank) {
     return std::make_exception_ptr(peer_lost_error(
@@ -252,6 +252,21 @@ inline void manager::let_go(const std::string& why) {
   if (transport_) transport_->quit();
   changed_.notify();
   events_changed_.notify();
+}
+
+/// Closes a connection after what has been sent. The other side closes it as soon as it has read
+/// that; whoever closed first while something is unread would destroy it.
+inline asio::awaitable<void> manager::leave(std::shared_ptr<link> control, bool over_tcp) {
+  if (over_tcp) {
+    const auto limit = from_now(std::chrono::seconds(1));
+    while (!control->ended() && clock::now() < limit) {
+      asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(5));
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    control->close();
+  } else {
+    control->when_flushed([control] { control->close(); });
+  }
 }
 
 /// Functions can be called in this process: by workers, and by itself.
@@ -483,13 +498,18 @@ inline asio::awaitable<void> manager::watch_child() {
       if (!each->control->ended()) lose(each, "the launcher " + exited_->text());
     }
   }
-  // So do the outputs, unless a process that a rank has started still has one.
+  auto reading = read_to_the_end(limit);
+  co_await std::move(reading);
+  guard.release();
+}
+
+/// Outputs end with their ranks, unless a process that a rank has started still has one.
+inline asio::awaitable<void> manager::read_to_the_end(clock::time_point limit) {
   for (bool in_time = true; in_time && open_outputs_ > 0;) {
     in_time = co_await changed_.wait_until(limit);
   }
   const auto left = outputs_;
   for (const auto& each : left) each->emit(asio::cancellation_type::terminal);
-  guard.release();
 }
 
 inline void manager::fail_launch(errc code, const std::string& text) {
@@ -833,7 +853,11 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
     co_await std::move(stopping);
   }
   changed_.notify();
-  if (adopted_) co_return;
+  if (adopted_) {
+    auto reading = read_to_the_end(last);
+    co_await std::move(reading);
+    co_return;
+  }
   if (signals_) signals_->cancel();
   asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
 }
