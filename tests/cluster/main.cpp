@@ -48,6 +48,12 @@ int main(int argc, char** argv) {
   try {
     const char* const how = std::getenv("COHORT_TEST_WORKER");
     if (how != nullptr && std::getenv("COHORT_CLUSTER_TOKEN") != nullptr) return misbehave(how);
+    if (const char* const text = std::getenv("COHORT_TEST_BY_HAND")) {
+      const std::string both = text;
+      const std::size_t space = both.find(' ');
+      cohort::cluster::serve(both.substr(0, space), both.substr(space + 1));
+      return 0;
+    }
     if (cohort::cluster::serve(argc, argv)) return 0;
   } catch (const std::exception& failed) {
     std::cerr << failed.what() << std::endl;

@@ -3,10 +3,16 @@
 
 // Calls between launched workers, and from them to the manager.
 
+#include <cohort/cluster/child_process.hpp>
+#include <cohort/cluster/launch_command.hpp>
+#include <cohort/cluster/serve.hpp>
+#include <cohort/progress/rethrow.hpp>
+
 #include <signal.h>
 
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +79,44 @@ TEST_CASE("an interrupt ends a map as a whole", "[cluster]") {
     const int four = co_await all.call<&square>(0, 2);
     CHECK(four == 4);
   });
+}
+
+TEST_CASE("ranks that somebody else starts join by addresses and token", "[cluster]") {
+  namespace cluster = cohort::cluster;
+  asio::io_context io;
+  std::optional<cluster::exit_status> status;
+  auto start = [&](std::string addresses, std::string token) -> asio::awaitable<void> {
+    launch_options how;
+    how.ranks(2).environment("COHORT_TEST_BY_HAND", addresses + " " + token);
+    auto preparing = cluster::prepare_launch(how);
+    const cluster::launch_command command = co_await std::move(preparing);
+    cluster::child_process job(io.get_executor(), command, cluster::child_options());
+    auto waiting = job.wait();
+    status = co_await std::move(waiting);
+  };
+  auto by_hand = [&](const std::string& addresses, const std::string& token) {
+    asio::co_spawn(io, start(addresses, token), cohort::rethrow);
+  };
+  run(io, [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, quiet(2).by_hand(by_hand));
+    const workers all = co_await std::move(launching);
+    for (const int id : all.ids()) {
+      const int nine = co_await all.call<&square>(id, 3);
+      CHECK(nine == 9);
+    }
+    co_await all.shutdown();
+    for (const int id : all.ids()) CHECK(all.state(id) == worker_state::gone);
+  }());
+  REQUIRE(status);
+  CHECK(status->success());
+}
+
+TEST_CASE("what are no addresses or no token is refused where it is given", "[cluster]") {
+  const std::string token(32, 'a');
+  CHECK_THROWS_WITH(cohort::cluster::serve("nowhere", token),
+                    Catch::Matchers::ContainsSubstring("nowhere"));
+  CHECK_THROWS_WITH(cohort::cluster::serve("127.0.0.1:1", "short"),
+                    Catch::Matchers::ContainsSubstring("token"));
 }
 
 TEST_CASE("the manager is no rank of a launch", "[cluster]") {

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -95,6 +96,13 @@ class launch_options {
   launch_options& oversubscribe(oversubscription when) { return put(oversubscribe_, when); }
   [[nodiscard]] oversubscription oversubscribe() const noexcept { return oversubscribe_; }
 
+  /// Nothing is started: the function is called with the manager's addresses and the token, as
+  /// texts, once it listens there. Somebody starts the ranks (`ranks` of them, one MPI job), and
+  /// they call `serve(addresses, token)`. Who knows the token can give the ranks orders.
+  using told_function = std::function<void(const std::string& addresses, const std::string& token)>;
+  launch_options& by_hand(told_function function) { return put(by_hand_, std::move(function)); }
+  [[nodiscard]] const told_function& by_hand() const noexcept { return by_hand_; }
+
   // ---- how the manager reaches it
 
   launch_options& transport(cluster::transport which) { return put(transport_, which); }
@@ -160,6 +168,7 @@ class launch_options {
   strings hosts_;
   std::vector<variable> environment_;
   oversubscription oversubscribe_ = oversubscription::automatic;
+  told_function by_hand_;
   cluster::transport transport_ = cluster::transport::tcp;
   std::string interface_;
   std::size_t max_message_ = std::size_t{1} << 30;

@@ -132,6 +132,7 @@ class manager : public std::enable_shared_from_this<manager> {
   void begin();
   asio::awaitable<void> wait_until_ready(clock::time_point limit);
   asio::awaitable<void> keep_until_end();
+  asio::awaitable<void> start_launcher();
   void check_not_written() const;
   void run_calls_here();
   void called(const std::shared_ptr<link>& from, message&& each);

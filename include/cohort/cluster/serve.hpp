@@ -18,8 +18,8 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 namespace cohort::cluster {
 
@@ -43,9 +43,9 @@ bool serve(int& argc, char**& argv);
 void serve(const communicator& world);
 
 /// For ranks that somebody else starts with mpirun: joins the manager that waits at one of these
-/// addresses (`launch_options::by_hand` tells them, and the token). Otherwise like the first one.
-void serve(std::vector<asio::ip::tcp::endpoint> endpoints, const launch_token& token, int& argc,
-           char**& argv);
+/// addresses ("10.0.0.1:4711,…"), with the launch's token. `launch_options::by_hand` tells both.
+/// Otherwise like the first one. Throws errc::invalid_argument for what is no address or no token.
+void serve(std::string_view endpoints, std::string_view token);
 
 // ---- implementation --------------------------------------------------------------------------
 
@@ -131,11 +131,10 @@ inline bool serve(int& argc, char**& argv) {
   return true;
 }
 
-inline void serve(std::vector<asio::ip::tcp::endpoint> endpoints, const launch_token& token,
-                  int& argc, char**& argv) {
-  worker_start start;
-  start.token = token;
-  start.managers = std::move(endpoints);
+inline void serve(std::string_view endpoints, std::string_view token) {
+  worker_start start = worker_start::from_texts(endpoints, token, "serve: ");
+  int argc = 0;
+  char** argv = nullptr;
   detail::serve_launched(std::move(start), argc, argv);
 }
 

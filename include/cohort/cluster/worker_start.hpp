@@ -32,6 +32,9 @@ struct worker_start {
   /// Takes it out of the environment, so that no child of this process has it. Nothing if it is
   /// not there; throws errc::invalid_argument if it makes no sense.
   [[nodiscard]] static std::optional<worker_start> take_from_environment();
+  /// `whose` begins the text of the error.
+  [[nodiscard]] static worker_start from_texts(std::string_view endpoints, std::string_view token,
+                                               const std::string& whose);
 };
 
 // ---- implementation --------------------------------------------------------------------------
@@ -53,16 +56,22 @@ inline std::optional<worker_start> worker_start::take_from_environment() {
   const char* const token = std::getenv(token_variable);
   const char* const managers = std::getenv(manager_variable);
   if (token == nullptr || managers == nullptr) return std::nullopt;
-  worker_start start;
-  const bool fine = parse_token(token, start.token);
-  start.managers = parse_endpoints(managers);
-  const std::string addresses = managers;
+  const std::string where = managers;
+  const std::string secret = token;
   ::unsetenv(token_variable);
   ::unsetenv(manager_variable);
-  if (!fine) throw error(errc::invalid_argument, std::string(token_variable) + " is no token");
+  return from_texts(where, secret, std::string(token_variable) + ", " + manager_variable + ": ");
+}
+
+inline worker_start worker_start::from_texts(std::string_view endpoints, std::string_view token,
+                                             const std::string& whose) {
+  worker_start start;
+  if (!parse_token(token, start.token)) {
+    throw error(errc::invalid_argument, whose + "the token is none: it has 32 hexadecimal digits");
+  }
+  start.managers = parse_endpoints(endpoints);
   if (start.managers.empty()) {
-    throw error(errc::invalid_argument,
-                std::string(manager_variable) + "=" + addresses + " has no address");
+    throw error(errc::invalid_argument, whose + "no address in \"" + std::string(endpoints) + "\"");
   }
   return start;
 }

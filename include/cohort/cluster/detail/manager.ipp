@@ -102,18 +102,14 @@ inline asio::awaitable<void> manager::launch() {
       options_.sinks().empty() ? std::vector<output_sink>{console()} : options_.sinks(),
       options_.output_bound(), options_.overflow());
   listen();
-  launch_options started_with = options_;
-  started_with.environment(token_variable, to_text(token_));
-  started_with.environment(manager_variable, addresses());
-  auto preparing = prepare_launch(std::move(started_with));
-  const launch_command command = co_await std::move(preparing);
-  child_options how;
-  how.grace = options_.grace();
-  how.longest_line = options_.longest_line();
-  how.on_line = [output = output_](const output_line& line) { output->push(line); };
-  child_ = std::make_shared<child_process>(io_.get_executor(), command, how);
-  asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
-  asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
+  if (options_.by_hand()) {
+    asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+    asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
+    options_.by_hand()(addresses(), to_text(token_));
+  } else {
+    auto starting = start_launcher();
+    co_await std::move(starting);
+  }
   std::exception_ptr interrupted;
   try {
     auto waiting = wait_until_ready(limit);
@@ -131,9 +127,25 @@ inline asio::awaitable<void> manager::launch() {
   auto cleaning = clean_up_launch();
   co_await std::move(cleaning);
   std::string text = "launch of " + std::to_string(options_.ranks()) + " ranks: " + problem_;
-  const std::string printed = child_->output();
+  const std::string printed = child_ ? child_->output() : std::string();
   if (!printed.empty()) text += "\nthe launcher printed:\n" + printed;
   throw error(problem_code_, text);
+}
+
+inline asio::awaitable<void> manager::start_launcher() {
+  const auto self = shared_from_this();
+  launch_options started_with = options_;
+  started_with.environment(token_variable, to_text(token_));
+  started_with.environment(manager_variable, addresses());
+  auto preparing = prepare_launch(std::move(started_with));
+  const launch_command command = co_await std::move(preparing);
+  child_options how;
+  how.grace = options_.grace();
+  how.longest_line = options_.longest_line();
+  how.on_line = [output = output_](const output_line& line) { output->push(line); };
+  child_ = std::make_shared<child_process>(io_.get_executor(), command, how);
+  asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+  asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
 }
 
 inline void manager::check_not_written() const {
@@ -231,7 +243,7 @@ inline asio::awaitable<void> manager::adopt(communicator world) {
 /// calls is let go of.
 inline asio::awaitable<void> manager::keep_until_end() {
   loop_guard guard(shared_from_this());
-  while (!ended_) co_await changed_.wait();
+  while (!ended_ || (!ready_ && problem_.empty())) co_await changed_.wait();
   guard.release();
 }
 
@@ -544,8 +556,11 @@ inline void manager::stop_listening() {
 }
 
 inline asio::awaitable<void> manager::clean_up_launch() {
-  auto ending = child_->terminate(options_.grace());
-  co_await std::move(ending);
+  if (child_) {
+    auto ending = child_->terminate(options_.grace());
+    co_await std::move(ending);
+  }
+  ended_ = true;
   for (const member_ptr& each : joined_) {
     each->control->close();
     if (each->state != worker_state::lost) each->state = worker_state::gone;
@@ -859,6 +874,7 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
     co_return;
   }
   if (signals_) signals_->cancel();
+  if (!child_) co_return;
   asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
 }
 
@@ -937,7 +953,11 @@ inline void manager::terminate(const std::string& why) {
   if (signals_) signals_->cancel();
   if (adopted_) process::end_job("workers are ended, and the job with them: " + why);
   log::write(log::level::info, "workers are ended: " + why);
-  if (!child_) return;
+  if (!child_) {  // ranks that somebody else has started leave by themselves
+    for (const member_ptr& each : joined_) each->control->close();
+    ended_ = true;
+    return changed_.notify();
+  }
   asio::co_spawn(
       io_,
       [](std::shared_ptr<manager> self) -> asio::awaitable<void> {
