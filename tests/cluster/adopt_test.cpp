@@ -276,6 +276,7 @@ TEST_CASE("adopt and serve each say which rank they are for") {
     CHECK_THROWS_AS(cohort::cluster::serve(world), cohort::error);
   } else {
     run(io, [&]() -> asio::awaitable<void> {
+      CHECK_THROWS_AS(cohort::cluster::serve(world), cohort::error);  // inside the loop
       auto wrong = caught<cohort::error>(cohort::cluster::adopt(world));
       const auto failed = co_await std::move(wrong);
       REQUIRE(failed);

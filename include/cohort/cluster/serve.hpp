@@ -115,11 +115,20 @@ inline asio::awaitable<void> serve_adopted(communicator world) {
   start.managers = parse_endpoints(invited.addresses);
   if (invited.over_mpi) start.control = where.transport->to(0);
   worker self(io, std::move(start));
+  const auto transport = where.transport;
   self.listen(std::move(where));
-  auto joining = self.join();
-  co_await std::move(joining);
-  auto serving = self.serve();
-  co_await std::move(serving);
+  std::exception_ptr failed;
+  try {
+    auto joining = self.join();
+    co_await std::move(joining);
+    auto serving = self.serve();
+    co_await std::move(serving);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  auto stopping = transport->stop();
+  co_await std::move(stopping);
+  if (failed) std::rethrow_exception(failed);
 }
 
 }  // namespace detail
@@ -141,6 +150,9 @@ inline void serve(std::string_view endpoints, std::string_view token) {
 inline void serve(const communicator& world) {
   if (world.rank() == 0) {
     throw error(errc::invalid_argument, "serve: rank 0 is the manager, it calls adopt");
+  }
+  if (world.get_executor().running_in_this_thread()) {
+    throw error(errc::invalid_argument, "serve: it runs the loop, so it cannot be called inside");
   }
   detail::run_until_done(world.get_executor().context(), detail::serve_adopted(world));
 }

@@ -292,8 +292,12 @@ inline asio::awaitable<void> worker::serve() {
   if (failed_) {
     server_->lose(control_);
     for (const auto& each : peers_) server_->lose(each.second);
-    if (calls_) calls_->interrupt();
   }
+  calls_->give_up_all([](std::string_view name, int rank) {
+    return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) + ": rank " +
+                                                           std::to_string(rank) +
+                                                           ": this worker leaves"));
+  });
   if (start_.control) control_->close();
   auto stopping = place_.transport->stop();
   co_await std::move(stopping);
