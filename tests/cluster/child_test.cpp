@@ -229,6 +229,40 @@ TEST_CASE("a process that obeys SIGTERM is not waited for longer") {
   CHECK(child.status()->signal == SIGTERM);
 }
 
+TEST_CASE("a grace or a drain as long as there is has no end") {
+  folder here;
+  const auto ready = here.path("ready");
+  const auto program = here.script("slow", "trap 'sleep 0.2; echo $$ > " + here.path("done") +
+                                               "; exit 7' TERM; echo $$ > " + ready +
+                                               "; while :; do sleep 0.05; done");
+  constexpr auto longest = child_process::duration::max();
+  asio::io_context io;
+  child_options options;
+  options.drain = longest;
+  options.grace = longest;
+  child_process child(io.get_executor(), command_of({program}), options);
+  child.kill_after(longest);
+  CHECK(eventually([&] { return number_in(ready) > 0; }));
+  SECTION("when the process obeys") {
+    const auto status = run(io, child.terminate(longest));
+    CHECK(status.text() == "exited with status 7");
+    CHECK(number_in(here.path("done")) == child.pid());
+  }
+  SECTION("when it is given up") {
+    const int pid = child.pid();
+    child = child_process(io.get_executor(), command_of({"true"}));
+    io.run();
+    CHECK(number_in(here.path("done")) == pid);
+    CHECK(no_children());
+  }
+  SECTION("and a shorter one that follows counts") {
+    CHECK(child.signal_group(SIGSTOP));
+    child.kill_after(20ms);
+    const auto status = run(io, child.terminate(longest));
+    CHECK(status.signal == SIGKILL);
+  }
+}
+
 TEST_CASE("a grandchild that holds the output neither delays the end nor outlives it") {
   folder here;
   const auto file = here.path("grandchild");
