@@ -25,9 +25,7 @@ namespace {
 using namespace cohort;
 using namespace cohort::cluster;
 using namespace cohort_test;
-using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-using strings = std::vector<std::string>;
 
 launch_command command_of(strings argv) {
   launch_command command;

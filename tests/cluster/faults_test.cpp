@@ -21,7 +21,6 @@
 #include "cluster/support.hpp"
 
 using namespace cohort_test;
-namespace cluster = cohort::cluster;
 using cohort::cluster::call_context;
 
 namespace {
@@ -213,7 +212,7 @@ TEST_CASE("a process that a rank has left behind does not hold the manager", "[c
     CHECK(all.state(0) == worker_state::gone);
   });
   REQUIRE(left > 0);
-  CHECK_FALSE(is_gone(left));  // it would have ended by itself, had the loop waited for it
+  CHECK(runs(left));  // it would have ended by itself, had the loop waited for it
   ::kill(left, SIGKILL);
 }
 
@@ -242,7 +241,8 @@ TEST_CASE("what ranks print arrives by rank and stream", "[cluster][faults]") {
     run(io, work());
   }
   CHECK(output.of(0) == "one\ntwo\nthree\nwithout an end");
-  CHECK(output.of(1, cluster::output_stream::err) == "error of one\n");
+  // MPI may have had something to say before.
+  CHECK(output.of(1, cluster::output_stream::err).ends_with("error of one\n"));
   CHECK((output.of(1) == line + "\n" + binary + "\n"));
 }
 

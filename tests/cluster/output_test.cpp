@@ -35,9 +35,7 @@ namespace {
 using namespace cohort;
 using namespace cohort::cluster;
 using namespace cohort_test;
-using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-using strings = std::vector<std::string>;
 using socket_type = asio::local::stream_protocol::socket;
 
 constexpr auto out = output_stream::out;
