@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/cluster/launch_command.hpp"
+#include "cohort/cluster/launch_options.hpp"
 #include "support/catch.hpp"
 
 namespace {

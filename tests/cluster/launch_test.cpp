@@ -7,6 +7,8 @@
 
 #include <asio/connect.hpp>
 
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -197,6 +199,23 @@ class held_launcher {
   std::string script_;
 };
 
+/// While it lives, this process can open no file; what is open stays so.
+class no_more_descriptors {
+ public:
+  no_more_descriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit now = before_;
+    now.rlim_cur = 0;
+    ::setrlimit(RLIMIT_NOFILE, &now);
+  }
+  ~no_more_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  no_more_descriptors(const no_more_descriptors&) = delete;
+  no_more_descriptors& operator=(const no_more_descriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
 using crowd = std::deque<tcp_stream>;
 
 /// Launches two ranks when `come` is done with the manager, and while its crowd is still there.
@@ -284,6 +303,49 @@ TEST_CASE("ten thousand strangers are refused, each for a reason", "[cluster]") 
   CHECK(refused_besides(come) == many);
   CHECK(lines.contains("it does not speak this protocol"));
   CHECK(lines.contains("(more of them are counted, not told)"));
+}
+
+TEST_CASE("a manager without descriptors waits for some, and the launch succeeds", "[cluster]") {
+  const held_launcher launcher;
+  asio::io_context io;
+  std::size_t refused = 0;
+  bool ready = false;
+  bool listens = false;
+  asio::ip::tcp::endpoint where;
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, launcher.options(2));
+    const workers all = co_await std::move(launching);
+    ready = true;
+    refused = all.refused();
+    co_await all.shutdown();
+  };
+  auto look = [&]() -> asio::awaitable<void> {
+    auto looking = launcher.manager(io);
+    where = co_await std::move(looking);
+    listens = true;
+  };
+  asio::co_spawn(io, work(), cohort::rethrow);
+  asio::co_spawn(io, look(), cohort::rethrow);
+  while (!listens) io.run_one();
+  // One that stands before the door proves that there is somebody to be accepted.
+  const int stranger = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(stranger >= 0);
+  launcher.let_go();
+  std::size_t handlers = 0;
+  {
+    const no_more_descriptors none;
+    REQUIRE(::dup(0) < 0);
+    REQUIRE(::connect(stranger, where.data(), static_cast<socklen_t>(where.size())) == 0);
+    const auto until = std::chrono::steady_clock::now() + 1s;
+    while (std::chrono::steady_clock::now() < until) handlers += io.run_one_for(50ms);
+    CHECK_FALSE(ready);
+  }
+  ::close(stranger);
+  CHECK(handlers > 0);
+  CHECK(handlers < 200);  // a loop that does not pause makes tens of thousands
+  io.run();
+  CHECK(ready);
+  CHECK(refused == 1);
 }
 
 TEST_CASE("workers of another program are refused, and the difference is named", "[cluster]") {
