@@ -473,7 +473,8 @@ TEST_CASE("a great many small calls take no memory", "[cluster]") {
 }
 
 // COHORT_TEST_MIB=256 makes it as large.
-TEST_CASE("a large argument and a large result take no more memory than their copies", "[cluster]") {
+TEST_CASE("a large argument and a large result take no more memory than three copies",
+          "[cluster]") {
   const char* const text = std::getenv("COHORT_TEST_MIB");
   const long mib = text == nullptr ? 80 : std::atol(text);
   with_workers(quiet(1), [mib, text](workers all) -> asio::awaitable<void> {
