@@ -116,6 +116,14 @@ TEST_CASE("a command is the launcher, its arguments, the program and the program
     command = make_launch_command(options, launcher_kind::slurm, 2, ours);
     CHECK(command.argv == strings{"mpiexec", "-n", "9", "--export=ALL", "/opt/app", "-v", "x y"});
   }
+  SECTION("Open MPI 5 has a home") {
+    const strings& environment = command.environment;
+    command = make_launch_command(options, launcher_kind::open_mpi_5, 2, ours);
+    CHECK(environment == strings{"PATH=/bin", "A=b=c", "HOME=/nonexistent"});
+    command = make_launch_command(options.environment("HOME", "/h"), launcher_kind::open_mpi_5, 2,
+                                  strings{"HOME=/root"});
+    CHECK(environment == strings{"A=b=c", "HOME=/h"});
+  }
   SECTION("no ranks are no command") {
     CHECK(make_launch_command(options.ranks(0), launcher_kind::unknown, 2, ours).argv.empty());
   }
@@ -143,6 +151,10 @@ TEST_CASE("only what a running launcher sets is taken from the environment") {
                            "OMPI_MCA_orte_hnp_uri",
                            "OMPI_MCA_pmix",
                            "OMPI_MCA_pmix_x",
+                           "OMPI_MCA_num_procs",
+                           "OMPI_WORLD_SIZE",
+                           "OMPI_TOOL_NAME",
+                           "OMPI_VERSION",
                            "PMIX_RANK",
                            "PMIX_NAMESPACE",
                            "PMI_RANK",
