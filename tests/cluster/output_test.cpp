@@ -316,6 +316,30 @@ TEST_CASE("the destructor waits for a sink only as long as was said") {
   CHECK(eventually([&] { return lines.lines() == strings{"0out:x"}; }));
 }
 
+TEST_CASE("bounds as long as there is have no end") {
+  constexpr auto longest = output_queue::duration::max();
+  gate slow;
+  collector lines;
+  std::thread opener;
+  {
+    output_queue queue({slow.sink(), lines.sink()}, 4096, overflow_policy::drop_oldest, longest);
+    queue.push({0, out, "x", true});
+    asio::io_context io;
+    bool done = false;
+    asio::co_spawn(io, queue.drained(longest), [&](std::exception_ptr, bool all) { done = all; });
+    for (int i = 0; i < 20; ++i) io.run_one_for(5ms);
+    CHECK_FALSE(done);
+    CHECK(eventually([&] { return slow.entered(); }));
+    queue.push({0, out, "y", true});
+    opener = std::thread([&] {
+      std::this_thread::sleep_for(100ms);
+      slow.open();
+    });
+  }  // waits
+  CHECK(lines.lines() == strings{"0out:x", "0out:y"});
+  opener.join();
+}
+
 TEST_CASE("a loop that is destroyed while somebody waits leaves the queue in order") {
   gate slow;
   collector lines;
