@@ -460,11 +460,13 @@ TEST_CASE("the launchers that are installed are known, and start what they are t
     auto options = launch_options{}.command({name}).ranks(3).program("/bin/sh");
     options.arguments({"-c", "echo rank says $COHORT_TEST_VALUE"});
     options.environment("COHORT_TEST_VALUE", "hello").without_environment("HOME");
+    options.oversubscribe(oversubscription::always);
     const auto kind = run(io, identify_launcher(options));
     CHECK(kind != launcher_kind::unknown);
     if (name == "mpiexec.openmpi") CHECK(kind != launcher_kind::mpich);
     if (name == "mpiexec.mpich") CHECK(kind == launcher_kind::mpich);
     const bool open_mpi = kind == launcher_kind::open_mpi_4 || kind == launcher_kind::open_mpi_5;
+    if (open_mpi) options.flags({"--map-by", "core"});  // the user's own words beside ours
     if (open_mpi && ::geteuid() == 0) {
       // Permission is the user's to give: without it, the launcher's own words say so.
       for (const auto& each : root_permissions) options.without_environment(each);

@@ -71,8 +71,7 @@ TEST_CASE("each launcher is told in its own words") {
         strings{"-n", "3", "--host", "a,b:2", "--oversubscribe", "--enable-recovery", "-x", "TOKEN",
                 "-x", "SECOND", "--bind-to", "none"});
   CHECK(launcher_arguments(launcher_kind::open_mpi_5, all, true) ==
-        strings{"-n", "3", "--host", "a,b:2", "--map-by", ":OVERSUBSCRIBE", "--enable-recovery",
-                "-x", "TOKEN", "-x", "SECOND", "--bind-to", "none"});
+        launcher_arguments(launcher_kind::open_mpi_4, all, true));
   CHECK(launcher_arguments(launcher_kind::mpich, all, true) ==
         strings{"-n", "3", "-hosts", "a,b:2", "-disable-auto-cleanup", "--bind-to", "none"});
   CHECK(launcher_arguments(launcher_kind::slurm, all, true) ==
@@ -111,7 +110,7 @@ TEST_CASE("a command is the launcher, its arguments, the program and the program
     CHECK(command.argv[3] == "-x");
     command = make_launch_command(options.ranks(1).oversubscribe(oversubscription::always),
                                   launcher_kind::open_mpi_5, 2, ours);
-    CHECK(command.argv[3] == "--map-by");
+    CHECK(command.argv[3] == "--oversubscribe");
     options.oversubscribe(oversubscription::automatic).ranks(9);
     command = make_launch_command(options, launcher_kind::slurm, 2, ours);
     CHECK(command.argv == strings{"mpiexec", "-n", "9", "--export=ALL", "/opt/app", "-v", "x y"});

@@ -220,8 +220,8 @@ inline std::vector<std::string> launcher_arguments(launcher_kind kind,
     }
   }
   if (oversubscribed) {
-    if (kind == launcher_kind::open_mpi_4) add("--oversubscribe");
-    if (kind == launcher_kind::open_mpi_5) add("--map-by", ":OVERSUBSCRIBE");
+    // Not "--map-by :OVERSUBSCRIBE": Open MPI 5 takes one --map-by, and flags() may have it.
+    if (open_mpi) add("--oversubscribe");
     if (kind == launcher_kind::slurm) add("--overcommit");
   }
   if (options.on_loss() == loss_policy::proceed) {
