@@ -1,6 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/call_options.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/core/asio.hpp>
@@ -112,6 +113,7 @@ int on_a_thread(call_context& call) {
   while (!call.cancelled() && std::chrono::steady_clock::now() < limit) {
     std::this_thread::sleep_for(1ms);
   }
+  std::this_thread::sleep_for(1s);  // its caller's clock may be looked at a little later
   return 1;
 }
 int square(call_context&, int x) { return x * x; }
@@ -416,15 +418,18 @@ TEST_CASE("a function on a thread leaves its worker free, and can learn that it 
 
 namespace {
 
-/// Of this process, in KiB.
-long resident() {
+/// Of this process, in KiB: what it uses now ("VmRSS:"), or the most that it has ("VmHWM:").
+long memory(std::string_view which) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+    if (line.starts_with(which)) return std::stol(line.substr(which.size()));
   }
   return -1;
 }
+long resident() { return memory("VmRSS:"); }
+long peak() { return memory("VmHWM:"); }
 long resident_there() { return resident(); }
+long peak_there() { return peak(); }
 
 }  // namespace
 
@@ -464,6 +469,35 @@ TEST_CASE("a great many small calls take no memory", "[cluster]") {
     if (text != nullptr) {
       WARN("manager " << here << " to " << here_after << " KiB, worker " << there << " to "
                       << there_after << " KiB");
+    }
+  });
+}
+
+// COHORT_TEST_MIB=256 makes it as large.
+TEST_CASE("a large argument and a large result take no more memory than three copies",
+          "[cluster]") {
+  const char* const text = std::getenv("COHORT_TEST_MIB");
+  const long mib = text == nullptr ? 80 : std::atol(text);
+  with_workers(quiet(1), [mib, text](workers all) -> asio::awaitable<void> {
+    const long here = peak();
+    const long there = co_await all.call<&peak_there>(0);
+    {
+      const auto sent = bytes_of(static_cast<std::size_t>(mib) << 20U);
+      const auto got = co_await all.call<&echo>(0, sent);
+      CHECK((got == sent));
+    }
+    const long there_after = co_await all.call<&peak_there>(0);
+    const long here_after = peak();
+    INFO("at most: manager " << here << " to " << here_after << " KiB, worker " << there << " to "
+                             << there_after << " KiB");
+    CHECK(there > 0);
+#if !defined(COHORT_TEST_SANITIZED)
+    CHECK(here_after - here < 4 * mib * 1024);
+    CHECK(there_after - there < 4 * mib * 1024);
+#endif
+    if (text != nullptr) {
+      WARN("at most: manager " << here << " to " << here_after << " KiB, worker " << there << " to "
+                               << there_after << " KiB");
     }
   });
 }

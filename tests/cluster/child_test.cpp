@@ -16,6 +16,9 @@
 #include <vector>
 
 #include "cluster/scripts.hpp"
+#include "cohort/cluster/child_options.hpp"
+#include "cohort/cluster/child_process.hpp"
+#include "cohort/cluster/launch_options.hpp"
 #include "cohort/cluster/launcher.hpp"
 #include "support/catch.hpp"
 #include "support/run.hpp"
@@ -25,9 +28,7 @@ namespace {
 using namespace cohort;
 using namespace cohort::cluster;
 using namespace cohort_test;
-using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-using strings = std::vector<std::string>;
 
 launch_command command_of(strings argv) {
   launch_command command;
@@ -69,6 +70,11 @@ int number_in(const std::string& file) {
   return text.ends_with('\n') ? std::atoi(text.c_str()) : 0;
 }
 
+/// The text of a script that only SIGKILL ends, and that tells its number when that is so.
+std::string ignores_sigterm(const std::string& file) {
+  return "trap '' TERM; echo $$ > " + file + "; while :; do sleep 0.05; done";
+}
+
 /// Ignores a signal while it lives.
 class ignoring {
  public:
@@ -80,6 +86,10 @@ class ignoring {
  private:
   int signal_;
 };
+
+/// What Open MPI asks of root, up to 4.1 and from 5.0.
+const strings root_permissions{"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                               "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"};
 
 /// No child of this process is left, not even as a zombie.
 bool no_children() { return ::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD; }
@@ -203,8 +213,7 @@ TEST_CASE("of much output the last is kept") {
 TEST_CASE("a process that ignores SIGTERM is killed after the grace") {
   folder here;
   const auto ready = here.path("ready");
-  const auto program =
-      here.script("stays", "trap '' TERM; echo $$ > " + ready + "; while :; do sleep 0.05; done");
+  const auto program = here.script("stays", ignores_sigterm(ready));
   const bool by_pidfd = GENERATE(true, false);
   asio::io_context io;
   child_options options;
@@ -229,11 +238,44 @@ TEST_CASE("a process that obeys SIGTERM is not waited for longer") {
   CHECK(child.status()->signal == SIGTERM);
 }
 
+TEST_CASE("a grace or a drain as long as there is has no end") {
+  folder here;
+  const auto ready = here.path("ready");
+  const auto program = here.script("slow", "trap 'sleep 0.2; echo $$ > " + here.path("done") +
+                                               "; exit 7' TERM; echo $$ > " + ready +
+                                               "; while :; do sleep 0.05; done");
+  constexpr auto longest = child_process::duration::max();
+  asio::io_context io;
+  child_options options;
+  options.drain = longest;
+  options.grace = longest;
+  child_process child(io.get_executor(), command_of({program}), options);
+  child.kill_after(longest);
+  CHECK(eventually([&] { return number_in(ready) > 0; }));
+  SECTION("when the process obeys") {
+    const auto status = run(io, child.terminate(longest));
+    CHECK(status.text() == "exited with status 7");
+    CHECK(number_in(here.path("done")) == child.pid());
+  }
+  SECTION("when it is given up") {
+    const int pid = child.pid();
+    child = child_process(io.get_executor(), command_of({"true"}));
+    io.run();
+    CHECK(number_in(here.path("done")) == pid);
+    CHECK(no_children());
+  }
+  SECTION("and a shorter one that follows counts") {
+    CHECK(child.signal_group(SIGSTOP));
+    child.kill_after(20ms);
+    const auto status = run(io, child.terminate(longest));
+    CHECK(status.signal == SIGKILL);
+  }
+}
+
 TEST_CASE("a grandchild that holds the output neither delays the end nor outlives it") {
   folder here;
-  const auto file = here.path("grandchild");
-  const std::string fork =
-      "sh -c 'trap \"\" TERM; echo $$ > " + file + "; while :; do sleep 0.05; done' & ";
+  const auto file = here.path("pid");
+  const std::string fork = here.script("grandchild", ignores_sigterm(file)) + " & ";
   asio::io_context io;
   SECTION("when the process ends by itself") {
     child_options options;
@@ -257,9 +299,8 @@ TEST_CASE("a grandchild that holds the output neither delays the end nor outlive
 
 TEST_CASE("what has left the group is found when the process is terminated") {
   folder here;
-  const auto file = here.path("grandchild");
-  const std::string fork =
-      "setsid sh -c 'trap \"\" TERM; echo $$ > " + file + "; while :; do sleep 0.05; done' & ";
+  const auto file = here.path("pid");
+  const std::string fork = "setsid " + here.script("grandchild", ignores_sigterm(file)) + " & ";
   asio::io_context io;
   int expected = 0;
   std::string program;
@@ -283,8 +324,7 @@ TEST_CASE("the destructor returns at once and leaves no zombie while the loop ru
   folder here;
   asio::io_context io;
   const auto ready = here.path("ready");
-  const auto program =
-      here.script("stays", "trap '' TERM; echo $$ > " + ready + "; while :; do sleep 0.05; done");
+  const auto program = here.script("stays", ignores_sigterm(ready));
   int pid = -1;
   {
     child_options options;
@@ -419,27 +459,21 @@ TEST_CASE("the launchers that are installed are known, and start what they are t
     CAPTURE(name);
     auto options = launch_options{}.command({name}).ranks(3).program("/bin/sh");
     options.arguments({"-c", "echo rank says $COHORT_TEST_VALUE"});
-    options.environment("COHORT_TEST_VALUE", "hello");
+    options.environment("COHORT_TEST_VALUE", "hello").without_environment("HOME");
+    options.oversubscribe(oversubscription::always);
     const auto kind = run(io, identify_launcher(options));
     CHECK(kind != launcher_kind::unknown);
     if (name == "mpiexec.openmpi") CHECK(kind != launcher_kind::mpich);
     if (name == "mpiexec.mpich") CHECK(kind == launcher_kind::mpich);
     const bool open_mpi = kind == launcher_kind::open_mpi_4 || kind == launcher_kind::open_mpi_5;
+    if (open_mpi) options.flags({"--map-by", "core"});  // the user's own words beside ours
     if (open_mpi && ::geteuid() == 0) {
       // Permission is the user's to give: without it, the launcher's own words say so.
-      for (const char* system : {"OMPI", "PRTE"}) {
-        for (const char* rest : {"_ALLOW_RUN_AS_ROOT", "_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
-          options.without_environment(std::string(system) + rest);
-        }
-      }
+      for (const auto& each : root_permissions) options.without_environment(each);
       const auto refused = run(io, to_the_end(make_launch_command(options, kind), {}));
       CHECK_FALSE(refused.status.success());
       CHECK_THAT(refused.report, ContainsSubstring("root"));
-      for (const char* system : {"OMPI", "PRTE"}) {
-        for (const char* rest : {"_ALLOW_RUN_AS_ROOT", "_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
-          options.environment(std::string(system) + rest, "1");
-        }
-      }
+      for (const auto& each : root_permissions) options.environment(each, "1");
     }
     const auto result = run(io, to_the_end(make_launch_command(options, kind), {}));
     CAPTURE(result.report);
@@ -459,14 +493,9 @@ TEST_CASE("ranks that ignore SIGTERM end with a launcher that is killed") {
     if (::access(("/usr/bin/" + name).c_str(), X_OK) != 0) continue;
     CAPTURE(name);
     folder here;
-    const auto program = here.script("rank", "trap '' TERM; echo $$ > " + here.where() +
-                                                 "/rank.$1; while :; do sleep 0.05; done");
+    const auto program = here.script("rank", ignores_sigterm(here.path("rank.$1")));
     auto options = launch_options{}.command({name}).ranks(1).program(program).arguments({"only"});
-    for (const char* system : {"OMPI", "PRTE"}) {
-      for (const char* rest : {"_ALLOW_RUN_AS_ROOT", "_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
-        options.environment(std::string(system) + rest, "1");
-      }
-    }
+    for (const auto& each : root_permissions) options.environment(each, "1");
     const auto file = here.path("rank.only");
     const auto command = run(io, prepare_launch(options));
     child_process child(io.get_executor(), command);
@@ -483,10 +512,7 @@ TEST_CASE("a rank of one job can start another job") {
     if (::access(("/usr/bin/" + name).c_str(), X_OK) != 0) continue;
     CAPTURE(name);
     auto options = launch_options{}.command({name}).ranks(1).program("/usr/bin/env");
-    options.environment("OMPI_ALLOW_RUN_AS_ROOT", "1");
-    options.environment("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    options.environment("PRTE_ALLOW_RUN_AS_ROOT", "1");
-    options.environment("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    for (const auto& each : root_permissions) options.environment(each, "1");
     const auto kind = run(io, identify_launcher(options));
     const auto rank = run(io, to_the_end(make_launch_command(options, kind), {}));
     // The environment that a rank has, with what only its launcher has set.

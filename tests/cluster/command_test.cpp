@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/cluster/launch_command.hpp"
+#include "cohort/cluster/launch_options.hpp"
 #include "support/catch.hpp"
 
 namespace {
@@ -70,8 +71,7 @@ TEST_CASE("each launcher is told in its own words") {
         strings{"-n", "3", "--host", "a,b:2", "--oversubscribe", "--enable-recovery", "-x", "TOKEN",
                 "-x", "SECOND", "--bind-to", "none"});
   CHECK(launcher_arguments(launcher_kind::open_mpi_5, all, true) ==
-        strings{"-n", "3", "--host", "a,b:2", "--map-by", ":OVERSUBSCRIBE", "--enable-recovery",
-                "-x", "TOKEN", "-x", "SECOND", "--bind-to", "none"});
+        launcher_arguments(launcher_kind::open_mpi_4, all, true));
   CHECK(launcher_arguments(launcher_kind::mpich, all, true) ==
         strings{"-n", "3", "-hosts", "a,b:2", "-disable-auto-cleanup", "--bind-to", "none"});
   CHECK(launcher_arguments(launcher_kind::slurm, all, true) ==
@@ -110,10 +110,18 @@ TEST_CASE("a command is the launcher, its arguments, the program and the program
     CHECK(command.argv[3] == "-x");
     command = make_launch_command(options.ranks(1).oversubscribe(oversubscription::always),
                                   launcher_kind::open_mpi_5, 2, ours);
-    CHECK(command.argv[3] == "--map-by");
+    CHECK(command.argv[3] == "--oversubscribe");
     options.oversubscribe(oversubscription::automatic).ranks(9);
     command = make_launch_command(options, launcher_kind::slurm, 2, ours);
     CHECK(command.argv == strings{"mpiexec", "-n", "9", "--export=ALL", "/opt/app", "-v", "x y"});
+  }
+  SECTION("Open MPI 5 has a home") {
+    const strings& environment = command.environment;
+    command = make_launch_command(options, launcher_kind::open_mpi_5, 2, ours);
+    CHECK(environment == strings{"PATH=/bin", "A=b=c", "HOME=/nonexistent"});
+    command = make_launch_command(options.environment("HOME", "/h"), launcher_kind::open_mpi_5, 2,
+                                  strings{"HOME=/root"});
+    CHECK(environment == strings{"A=b=c", "HOME=/h"});
   }
   SECTION("no ranks are no command") {
     CHECK(make_launch_command(options.ranks(0), launcher_kind::unknown, 2, ours).argv.empty());
@@ -142,6 +150,10 @@ TEST_CASE("only what a running launcher sets is taken from the environment") {
                            "OMPI_MCA_orte_hnp_uri",
                            "OMPI_MCA_pmix",
                            "OMPI_MCA_pmix_x",
+                           "OMPI_MCA_num_procs",
+                           "OMPI_WORLD_SIZE",
+                           "OMPI_TOOL_NAME",
+                           "OMPI_VERSION",
                            "PMIX_RANK",
                            "PMIX_NAMESPACE",
                            "PMI_RANK",

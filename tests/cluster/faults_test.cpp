@@ -1,6 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/output_line.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
@@ -9,19 +10,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "cluster/support.hpp"
 
 using namespace cohort_test;
-namespace cluster = cohort::cluster;
 using cohort::cluster::call_context;
 
 namespace {
@@ -62,7 +67,23 @@ void says(std::string text, bool to_stderr) {
   std::FILE* const out = to_stderr ? stderr : stdout;
   std::fwrite(text.data(), 1, text.size(), out);
 }
+void says_numbers(int from, int to) {
+  for (int i = from; i < to; ++i) std::printf("number %d\n", i);
+}
+void says_much(std::size_t size) {
+  const std::string line = std::string(1023, 'm') + "\n";
+  for (std::size_t done = 0; done < size; done += line.size()) {
+    std::fwrite(line.data(), 1, line.size(), stdout);
+  }
+}
+/// How many whole lines are there of those that says_numbers writes.
+std::size_t numbers_in(std::string_view text) {
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = text.find("number ", at)) != text.npos; ++at) ++found;
+  return found;
+}
 void says_and_dies() {
+  std::fputs("last error\n", stderr);
   std::printf("last line\nunfinished");
   ::raise(SIGKILL);
 }
@@ -84,6 +105,19 @@ struct printed {
     const std::lock_guard guard(mutex);
     return text[{rank, stream}];
   }
+};
+
+/// A sink that stands still at its first line until it is let go.
+class gate {
+ public:
+  [[nodiscard]] cluster::output_sink sink() const {
+    return [opened = opened_](const cluster::output_line&) { opened.wait(); };
+  }
+  void open() { open_.set_value(); }
+
+ private:
+  std::promise<void> open_;
+  std::shared_future<void> opened_ = open_.get_future().share();
 };
 
 /// Launches and leaves the end to the body.
@@ -213,7 +247,7 @@ TEST_CASE("a process that a rank has left behind does not hold the manager", "[c
     CHECK(all.state(0) == worker_state::gone);
   });
   REQUIRE(left > 0);
-  CHECK_FALSE(is_gone(left));  // it would have ended by itself, had the loop waited for it
+  CHECK(runs(left));  // it would have ended by itself, had the loop waited for it
   ::kill(left, SIGKILL);
 }
 
@@ -242,8 +276,96 @@ TEST_CASE("what ranks print arrives by rank and stream", "[cluster][faults]") {
     run(io, work());
   }
   CHECK(output.of(0) == "one\ntwo\nthree\nwithout an end");
-  CHECK(output.of(1, cluster::output_stream::err) == "error of one\n");
+  // MPI may have had something to say before.
+  CHECK(output.of(1, cluster::output_stream::err).ends_with("error of one\n"));
   CHECK((output.of(1) == line + "\n" + binary + "\n"));
+}
+
+TEST_CASE("both streams of each rank keep their order", "[cluster][faults]") {
+  printed output;
+  with_workers(launch_options{}.ranks(2).sink(output.sink()),
+               [](workers all) -> asio::awaitable<void> {
+                 for (int i = 0; i < 200; ++i) {
+                   const std::string number = std::to_string(i);
+                   co_await all.call<&says>(i % 2, "out " + number + "\n", false);
+                   co_await all.call<&says>(i % 2, "err " + number + "\n", true);
+                 }
+               });
+  for (const int rank : {0, 1}) {
+    std::string out;
+    std::string err;
+    for (int i = rank; i < 200; i += 2) {
+      out += "out " + std::to_string(i) + "\n";
+      err += "err " + std::to_string(i) + "\n";
+    }
+    CHECK(output.of(rank) == out);
+    // MPI may have had something to say before.
+    CHECK(output.of(rank, cluster::output_stream::err).ends_with(err));
+  }
+}
+
+TEST_CASE("a sink that stands still holds neither calls nor ranks, and costs counted lines",
+          "[cluster][faults]") {
+  gate slow;
+  printed output;
+  std::uint64_t dropped = 0;
+  const auto count = [&](const cluster::output_line& line) {
+    if (line.stream == cluster::output_stream::out) dropped += line.dropped;
+  };
+  constexpr int many = 20'000;
+  {
+    auto options = launch_options{}.ranks(1).output_bound(64 * 1024);
+    options.sink(slow.sink()).sink(output.sink()).sink(count);
+    with_workers(options, [&](workers all) -> asio::awaitable<void> {
+      // Far more than there is room for; each call is answered while the sink stands.
+      for (int i = 0; i < many; i += 100) co_await all.call<&says_numbers>(0, i, i + 100);
+      slow.open();
+    });
+  }
+  const std::string all = output.of(0);
+  CHECK(dropped > 0);
+  const auto lines = static_cast<std::uint64_t>(std::count(all.begin(), all.end(), '\n'));
+  const auto notices = lines - numbers_in(all);
+  CHECK(notices > 0);
+  CHECK(numbers_in(all) + dropped == many);
+  CHECK(all.ends_with("number " + std::to_string(many - 1) + "\n"));
+}
+
+TEST_CASE("with block a rank waits for the sinks, and no line is lost", "[cluster][faults]") {
+  gate slow;
+  printed output;
+  constexpr std::size_t size = std::size_t{40} << 20U;  // more than the kernel keeps of it
+  {
+    auto options = launch_options{}.ranks(1).output_bound(64 * 1024);
+    options.overflow(cluster::overflow_policy::block).sink(slow.sink()).sink(output.sink());
+    with_workers(options, [&](workers all) -> asio::awaitable<void> {
+      auto saying = all.call<&says_much>(0, size, cohort::as_future);
+      asio::steady_timer pause(all.context(), 500ms);
+      co_await pause.async_wait(asio::use_awaitable);
+      CHECK_FALSE(saying.is_ready());
+      slow.open();
+      co_await std::move(saying);
+    });
+  }
+  CHECK(output.of(0).size() == size);
+}
+
+TEST_CASE("a sink that throws is told once, and the others get what ranks print",
+          "[cluster][faults]") {
+  const cohort::log::capture messages;
+  printed output;
+  {
+    auto options = launch_options{}.ranks(2);
+    options.sink([](const cluster::output_line&) { throw std::runtime_error("disk full"); });
+    options.sink(output.sink());
+    with_workers(options, [&](workers all) -> asio::awaitable<void> {
+      for (const int rank : all.ids()) co_await all.call<&says_numbers>(rank, 0, 50);
+    });
+  }
+  for (const int rank : {0, 1}) CHECK(numbers_in(output.of(rank)) == 50);
+  const std::string told = messages.text();
+  CHECK(has(told, "disk full"));
+  CHECK(told.find("disk full") == told.rfind("disk full"));
 }
 
 TEST_CASE("the last lines of a rank that is killed are not lost", "[cluster][faults]") {
@@ -256,6 +378,7 @@ TEST_CASE("the last lines of a rank that is killed are not lost", "[cluster][fau
   // glibc keeps the start of a line; an MPI may have made stdout unbuffered, as MPICH does.
   const std::string all = output.of(0);
   CHECK((all == "last line\n" || all == "last line\nunfinished"));
+  CHECK(output.of(0, cluster::output_stream::err).ends_with("last error\n"));
 }
 
 TEST_CASE("when the manager is killed everything ends, also what computes", "[cluster][faults]") {

@@ -21,7 +21,11 @@
 #include <vector>
 
 #include "cluster/scripts.hpp"
+#include "cohort/cluster/line_assembler.hpp"
 #include "cohort/cluster/output.hpp"
+#include "cohort/cluster/output_line.hpp"
+#include "cohort/cluster/output_queue.hpp"
+#include "cohort/cluster/sinks.hpp"
 #include "support/catch.hpp"
 #include "support/run.hpp"
 
@@ -35,9 +39,7 @@ namespace {
 using namespace cohort;
 using namespace cohort::cluster;
 using namespace cohort_test;
-using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-using strings = std::vector<std::string>;
 using socket_type = asio::local::stream_protocol::socket;
 
 constexpr auto out = output_stream::out;
@@ -312,6 +314,30 @@ TEST_CASE("the destructor waits for a sink only as long as was said") {
   CHECK(messages.contains("lost with it: 2"));
   slow.open();  // the thread ends by itself, with the line that it has
   CHECK(eventually([&] { return lines.lines() == strings{"0out:x"}; }));
+}
+
+TEST_CASE("bounds as long as there is have no end") {
+  constexpr auto longest = output_queue::duration::max();
+  gate slow;
+  collector lines;
+  std::thread opener;
+  {
+    output_queue queue({slow.sink(), lines.sink()}, 4096, overflow_policy::drop_oldest, longest);
+    queue.push({0, out, "x", true});
+    asio::io_context io;
+    bool done = false;
+    asio::co_spawn(io, queue.drained(longest), [&](std::exception_ptr, bool all) { done = all; });
+    for (int i = 0; i < 20; ++i) io.run_one_for(5ms);
+    CHECK_FALSE(done);
+    CHECK(eventually([&] { return slow.entered(); }));
+    queue.push({0, out, "y", true});
+    opener = std::thread([&] {
+      std::this_thread::sleep_for(100ms);
+      slow.open();
+    });
+  }  // waits
+  CHECK(lines.lines() == strings{"0out:x", "0out:y"});
+  opener.join();
 }
 
 TEST_CASE("a loop that is destroyed while somebody waits leaves the queue in order") {

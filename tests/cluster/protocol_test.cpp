@@ -4,186 +4,24 @@
 // A manager whose workers the test plays itself: their messages come in orders and at moments that
 // real ones hardly ever choose, or never.
 
-#include <cohort/cluster/connect.hpp>
+#include <cohort/cluster/call_options.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 
-#include <asio/connect.hpp>
-
-#include <cstdlib>
-#include <deque>
-#include <filesystem>
 #include <memory>
-#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cluster/scripts.hpp"
-#include "cluster/support.hpp"
+#include "cluster/actors.hpp"
 
 using namespace cohort_test;
-namespace cluster = cohort::cluster;
-using cluster::message;
-using cluster::message_kind;
-using bytes = std::vector<std::byte>;
 
 namespace {
 
 int never_run(int value) { return value; }
-
-asio::awaitable<void> sleep(asio::io_context& io, std::chrono::nanoseconds time) {
-  asio::steady_timer timer(io, time);
-  co_await timer.async_wait(asio::use_awaitable);
-}
-
-/// What the launcher would give to its ranks.
-struct told {
-  cluster::launch_token token{};
-  asio::ip::tcp::endpoint where;
-};
-
-/// The launcher is a script that writes down what it is told, and sleeps.
-class stage {
- public:
-  explicit stage(int ranks) : ranks_(ranks), facts_(files_.path("facts")) {
-    if (const char* const text = std::getenv("COHORT_MPIEXEC")) own_launcher_ = text;
-    ::unsetenv("COHORT_MPIEXEC");
-    script_ = files_.script("mpiexec",
-                            "case \"$*\" in *--version*) exit 0;; esac\n"
-                            "echo \"$COHORT_CLUSTER_TOKEN $COHORT_CLUSTER_MANAGER\" > " +
-                                files_.path("part") + " && mv " + files_.where() + "/part " +
-                                facts_ + "\necho $$ > " + files_.path("pid") + "\nexec sleep 120");
-  }
-  ~stage() {
-    if (!own_launcher_.empty()) ::setenv("COHORT_MPIEXEC", own_launcher_.c_str(), 1);
-  }
-  stage(const stage&) = delete;
-  stage& operator=(const stage&) = delete;
-
-  [[nodiscard]] launch_options options() const {
-    return quiet(ranks_).command({script_}).interface("127.0.0.1").grace(100ms).timeout(20s);
-  }
-  [[nodiscard]] int launcher() const { return std::stoi(contents(files_.where() + "/pid")); }
-
-  asio::awaitable<told> facts(asio::io_context& io) const {
-    while (!std::filesystem::exists(files_.where() + "/pid") || contents(facts_).empty() ||
-           contents(files_.where() + "/pid").empty()) {
-      auto pause = sleep(io, 5ms);
-      co_await std::move(pause);
-    }
-    std::istringstream text(contents(facts_));
-    std::string token;
-    std::string where;
-    text >> token >> where;
-    told result;
-    if (!cluster::parse_token(token, result.token)) throw std::runtime_error("no token");
-    result.where = cluster::parse_endpoint(where).value();
-    co_return result;
-  }
-
- private:
-  int ranks_;
-  folder files_;
-  std::string facts_;
-  std::string script_;
-  std::string own_launcher_;
-};
-
-/// One that speaks as a worker.
-class actor {
- public:
-  actor(asio::io_context& io, const told& facts) : io_(io), facts_(facts), changed_(io) {
-    hello.session = cluster::random_bytes<cluster::session_size>();
-    hello.purpose = cluster::purpose::control;
-  }
-
-  asio::awaitable<void> connect() {
-    auto connecting = cluster::connect(io_, {facts_.where}, facts_.token, hello);
-    auto socket = co_await std::move(connecting);
-    line = std::make_shared<cluster::tcp_link>(std::move(socket), std::size_t{1} << 30U);
-    line->start(
-        [this](message&& each) {
-          got.push_back(std::move(each));
-          changed_.notify();
-        },
-        [this](std::error_code) {
-          closed = true;
-          changed_.notify();
-        });
-  }
-  /// Once, and says what was wrong.
-  asio::awaitable<std::string> attempt() {
-    const auto socket = std::make_shared<cluster::tcp_socket>(io_);
-    auto trying = cluster::detail::attempt(socket, facts_.where, facts_.token, hello);
-    co_return co_await std::move(trying);
-  }
-  void identify(int rank) {
-    cluster::identity self;
-    self.program = cohort::program_id();
-    self.table = cohort::function_table::instance().digest();
-    self.host = "stage";
-    self.pid = 1'000'000 + rank;
-    self.rank = rank;
-    line->send(message_kind::identity, 0, cohort::wire::encode(self));
-  }
-  void start(int rank, int size) {
-    line->send(message_kind::started, 0, cohort::wire::encode(cluster::started{rank, size}));
-  }
-  asio::awaitable<void> begin(int rank, int size) {
-    auto connecting = connect();
-    co_await std::move(connecting);
-    identify(rank);
-    auto welcome = next(message_kind::welcome);
-    co_await std::move(welcome);
-    start(rank, size);
-  }
-  /// The next message of that kind; others before it are dropped.
-  asio::awaitable<message> next(message_kind kind) {
-    for (;;) {
-      while (got.empty()) {
-        if (closed) throw std::runtime_error("the manager has closed the connection");
-        co_await changed_.wait();
-      }
-      message first = std::move(got.front());
-      got.pop_front();
-      if (first.kind == kind) co_return first;
-    }
-  }
-  asio::awaitable<void> until_closed() {
-    while (!closed) co_await changed_.wait();
-  }
-  /// Does what a worker does at the end.
-  asio::awaitable<void> finish() {
-    auto finishing = next(message_kind::finish);
-    co_await std::move(finishing);
-    line->send(message_kind::finished, 0, finished(line->sent()));
-    leave();
-  }
-  void leave() {
-    line->when_flushed([line = line] { line->close(); });
-  }
-  static bytes finished(std::uint64_t sent, bool complete = true) {
-    bytes text;
-    cohort::wire::writer out(text);
-    out.put(complete);
-    out.varint(sent);
-    return text;
-  }
-
-  cluster::greeting hello;
-  std::shared_ptr<cluster::link> line;
-  std::deque<message> got;
-  bool closed = false;
-
- private:
-  asio::io_context& io_;
-  told facts_;
-  cluster::event changed_;
-};
-
-using actors = std::deque<actor>;
 
 /// A launch of so many, which all begin as they should; then the body; then the end by force.
 void with_actors(int ranks, const std::function<asio::awaitable<void>(workers, actors&)>& body) {
@@ -191,14 +29,7 @@ void with_actors(int ranks, const std::function<asio::awaitable<void>(workers, a
   actors cast;
   const stage here(ranks);
   auto work = [&]() -> asio::awaitable<void> {
-    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
-    auto looking = here.facts(io);
-    const told facts = co_await std::move(looking);
-    for (int rank = 0; rank < ranks; ++rank) {
-      cast.emplace_back(io, facts);
-      auto beginning = cast.back().begin(rank, ranks);
-      co_await std::move(beginning);
-    }
+    auto launching = launched(io, here, cast);
     const workers all = co_await std::move(launching);
     auto playing = body(all, cast);
     co_await std::move(playing);
@@ -286,7 +117,7 @@ TEST_CASE("a rank that is lost before the last one begins fails the launch",
 TEST_CASE("a session has one control connection, and outputs need a session",
           "[cluster][protocol]") {
   asio::io_context io;
-  std::deque<actor> cast;
+  actors cast;
   const stage here(2);
   auto work = [&]() -> asio::awaitable<void> {
     auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
@@ -324,7 +155,7 @@ TEST_CASE("a session has one control connection, and outputs need a session",
 TEST_CASE("a handshake that was recorded does not open the door again", "[cluster][protocol]") {
   const cohort::log::capture lines;
   asio::io_context io;
-  std::deque<actor> cast;
+  actors cast;
   const stage here(1);
   auto work = [&]() -> asio::awaitable<void> {
     auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
@@ -486,17 +317,12 @@ TEST_CASE("two shutdowns at once end together", "[cluster][protocol]") {
 TEST_CASE("a shutdown goes on when the handle is dropped that it came from",
           "[cluster][protocol]") {
   asio::io_context io;
-  std::deque<actor> cast;
+  actors cast;
   const stage here(1);
   const cohort::log::capture lines;
   std::error_code ended = asio::error::would_block;
   auto work = [&]() -> asio::awaitable<void> {
-    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
-    auto looking = here.facts(io);
-    const told facts = co_await std::move(looking);
-    cast.emplace_back(io, facts);
-    auto beginning = cast[0].begin(0, 1);
-    co_await std::move(beginning);
+    auto launching = launched(io, here, cast);
     {
       const workers all = co_await std::move(launching);
       asio::co_spawn(io, code_of(all.shutdown(5s)),
@@ -552,16 +378,11 @@ TEST_CASE("who waits for events is told when none can come", "[cluster][protocol
 
 TEST_CASE("a handler that throws leaves the loop as it was", "[cluster][protocol]") {
   asio::io_context io;
-  std::deque<actor> cast;
+  actors cast;
   const stage here(1);
   int value = 0;
   auto work = [&]() -> asio::awaitable<void> {
-    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
-    auto looking = here.facts(io);
-    const told facts = co_await std::move(looking);
-    cast.emplace_back(io, facts);
-    auto beginning = cast[0].begin(0, 1);
-    co_await std::move(beginning);
+    auto launching = launched(io, here, cast);
     const workers all = co_await std::move(launching);
     for (int i = 0; i < 2; ++i) {
       all.call<&never_run>(0, 5, [](std::exception_ptr, int) { throw std::runtime_error("mine"); });
@@ -595,17 +416,12 @@ TEST_CASE("a handler that throws leaves the loop as it was", "[cluster][protocol
 TEST_CASE("a handle that is dropped inside a handler ends the calls that are left",
           "[cluster][protocol]") {
   asio::io_context io;
-  std::deque<actor> cast;
+  actors cast;
   const stage here(1);
   const cohort::log::capture lines;
   std::error_code other;
   auto work = [&]() -> asio::awaitable<void> {
-    auto launching = asio::co_spawn(io, cluster::launch(io, here.options()), cohort::as_future);
-    auto looking = here.facts(io);
-    const told facts = co_await std::move(looking);
-    cast.emplace_back(io, facts);
-    auto beginning = cast[0].begin(0, 1);
-    co_await std::move(beginning);
+    auto launching = launched(io, here, cast);
     auto all = std::make_shared<workers>(co_await std::move(launching));
     auto left = code_of(all->call<&never_run>(0, 5));
     asio::co_spawn(io, std::move(left),
@@ -632,7 +448,7 @@ TEST_CASE("a loop may be destroyed while workers and calls are alive", "[cluster
     const stage here(1);
     bool begun = false;
     {
-      std::deque<actor> cast;
+      actors cast;
       asio::io_context io;
       workers kept;
       auto work = [&]() -> asio::awaitable<void> {

@@ -23,6 +23,9 @@
 
 namespace cohort_test {
 
+using namespace std::chrono_literals;
+using strings = std::vector<std::string>;
+
 /// A new folder, which is removed with all that is in it.
 class folder {
  public:

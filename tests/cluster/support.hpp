@@ -4,29 +4,53 @@
 
 /// \file Launches workers for a test case, and looks at how things fail.
 
+#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/sinks.hpp>
 #include <cohort/cluster/workers.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
+#include "cluster/scripts.hpp"
 #include "support/catch.hpp"
 #include "support/run.hpp"
 
 namespace cohort_test {
 
-using namespace std::chrono_literals;
+namespace cluster = cohort::cluster;
 using cohort::errc;
 using cohort::cluster::call_options;
 using cohort::cluster::launch_options;
 using cohort::cluster::worker_state;
 using cohort::cluster::workers;
+
+/// The variable COHORT_MPIEXEC is for the launches that should work.
+class own_launcher {
+ public:
+  own_launcher() {
+    if (const char* const text = std::getenv("COHORT_MPIEXEC")) {
+      before_ = text;
+      ::unsetenv("COHORT_MPIEXEC");
+    }
+  }
+  ~own_launcher() {
+    if (!before_.empty()) ::setenv("COHORT_MPIEXEC", before_.c_str(), 1);
+  }
+  own_launcher(const own_launcher&) = delete;
+  own_launcher& operator=(const own_launcher&) = delete;
+
+  [[nodiscard]] std::string name() const { return before_.empty() ? "mpiexec" : before_; }
+
+ private:
+  std::string before_;
+};
 
 /// Drops what the ranks print, which no test looks at that does not ask for it.
 inline launch_options quiet(int ranks) {
@@ -63,21 +87,9 @@ asio::awaitable<std::optional<E>> caught(asio::awaitable<T> work) {
   co_return std::nullopt;
 }
 
-/// Whether a process has ended; who has to reap it may not have done so yet.
-inline bool is_gone(int pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(status, text);
-  const std::size_t name_end = text.rfind(')');
-  return name_end == text.npos || text.compare(name_end, 3, ") Z") == 0;
-}
-inline bool ends(int pid, std::chrono::seconds within = 10s) {
-  const auto limit = std::chrono::steady_clock::now() + within;
-  while (!is_gone(pid)) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::sleep_for(10ms);
-  }
-  return true;
+/// Waits until a process has ended; who has to reap it may not have done so yet.
+inline bool ends(int pid) {
+  return eventually([pid] { return !runs(pid); });
 }
 
 inline bool has(std::string_view text, std::string_view part) {

@@ -65,7 +65,8 @@ struct launch_command {
                                                           const launch_options& options,
                                                           bool oversubscribed);
 
-/// The whole command. Pure: `here` are the slots of this machine.
+/// The whole command. Pure: `here` are the slots of this machine. Open MPI 5, which does not start
+/// without HOME, gets one that does not exist where there is none.
 [[nodiscard]] launch_command make_launch_command(const launch_options& options, launcher_kind kind,
                                                  int here, std::span<const std::string> ours);
 /// The same for this process and this machine.
@@ -106,6 +107,9 @@ inline bool set_by_launcher(std::string_view name) noexcept {
       "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_ARGV", "OMPI_COMMAND",
       "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS", "OMPI_NUM_APP_CTX", "OMPI_MCA_ess", "OMPI_MCA_pmix",
       "OMPI_MCA_initial_wdir", "OMPI_MCA_mpi_oversubscribe", "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
+      // From Open MPI 5.0.
+      "OMPI_LIBDIR_LOC", "OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs",
+      "OMPI_TOOL_NAME", "OMPI_VERSION", "OMPI_WORLD_LOCAL_SIZE", "OMPI_WORLD_SIZE",
       "MPI_LOCALNRANKS", "MPI_LOCALRANKID",
       // Of a step or of a task of it; what describes the allocation stays, for srun needs it.
       "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID",
@@ -131,6 +135,12 @@ namespace detail {
 
 inline void remove_variable(std::vector<std::string>& environment, std::string_view name) {
   std::erase_if(environment, [&](const std::string& one) { return name_in(one) == name; });
+}
+
+/// Open MPI 5 does not even tell its version without HOME, which a service may lack.
+inline void provide_home(std::vector<std::string>& environment) {
+  const auto is_home = [](const std::string& one) { return name_in(one) == "HOME"; };
+  if (std::ranges::none_of(environment, is_home)) environment.emplace_back("HOME=/nonexistent");
 }
 
 [[nodiscard]] inline std::string joined(std::span<const std::string> words) {
@@ -210,8 +220,8 @@ inline std::vector<std::string> launcher_arguments(launcher_kind kind,
     }
   }
   if (oversubscribed) {
-    if (kind == launcher_kind::open_mpi_4) add("--oversubscribe");
-    if (kind == launcher_kind::open_mpi_5) add("--map-by", ":OVERSUBSCRIBE");
+    // Not "--map-by :OVERSUBSCRIBE": Open MPI 5 takes one --map-by, and flags() may have it.
+    if (open_mpi) add("--oversubscribe");
     if (kind == launcher_kind::slurm) add("--overcommit");
   }
   if (options.on_loss() == loss_policy::proceed) {
@@ -240,6 +250,7 @@ inline launch_command make_launch_command(const launch_options& options, launche
   launch_command result;
   result.environment = launch_environment(ours, options.environment());
   result.directory = options.directory();
+  if (kind == launcher_kind::open_mpi_5) detail::provide_home(result.environment);
   if (options.ranks() == 0) return result;
 
   bool oversubscribed = options.oversubscribe() == oversubscription::always;

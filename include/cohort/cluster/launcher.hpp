@@ -29,6 +29,7 @@ inline constexpr std::chrono::seconds version_timeout{5};
   command.argv.emplace_back("--version");
   command.directory = options.directory();
   command.environment = launch_environment(current_environment(), options.environment());
+  detail::provide_home(command.environment);
   child_process child(co_await asio::this_coro::executor, command);
   child.kill_after(bound);
   co_await child.wait();

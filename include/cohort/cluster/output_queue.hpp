@@ -4,6 +4,7 @@
 
 /// \file `cohort::cluster::output_queue`: between the loop and sinks that may be slow.
 
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/output_line.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
@@ -264,7 +265,8 @@ inline output_queue::~output_queue() {
     std::unique_lock guard(state_->mutex);
     state_->stopping = true;
     state_->work.notify_one();
-    if (!state_->end.wait_for(guard, last_bound_, [&] { return state_->finished; })) {
+    const auto limit = from_now(last_bound_);
+    if (!state_->end.wait_until(guard, limit, [&] { return state_->finished; })) {
       state_->abandoned = true;
       left = state_->entries.size();
     }
@@ -293,8 +295,7 @@ inline asio::awaitable<void> output_queue::room() {
 }
 
 inline asio::awaitable<bool> output_queue::drained(duration bound) {
-  const auto end = clock::now() + std::chrono::duration_cast<clock::duration>(bound);
-  return waiting::until(state_, state::goal::idle, end);
+  return waiting::until(state_, state::goal::idle, from_now(bound));
 }
 
 inline std::uint64_t output_queue::dropped() const {
