@@ -4,14 +4,19 @@
 # How a test gets into the build and into ctest.
 #
 #   cohort_add_test(<layer>.<theme> SOURCES <file>... [LAYERS <layer>...] [RANKS <n>...]
-#     [TIMEOUT <s>] [LABELS <label>...] [NO_MAIN] [ARGS <arg>...])
+#     [TIMEOUT <s>] [LABELS <label>...] [NO_MAIN] [ARGS <arg>...] [ALONE <file>...])
 #
 # One Catch2 executable. Without RANKS it is a pure test, `<layer>.<theme>`, that runs without
 # mpiexec; with RANKS it gets the MPI main (tests/support/mpi_main.cpp) and one entry per number,
 # `<layer>.<theme>.np<n>`. NO_MAIN is for a program with a `main` of its own, the target
 # <layer>_<theme>_test; it gets its entries from cohort_add_run. LAYERS defaults to the layer in the
-# name. The layer is a label; two more labels have a meaning for .ci/run: `threads` (runs under TSan)
-# and `sample` (one per layer, runs under g++ with ASan).
+# name. The layer is a label; three more labels have a meaning for .ci/run: `threads` (runs under
+# TSan), `sample` (one per layer, runs under g++ with ASan) and `ranks` (runs with both MPIs). All
+# that has RANKS gets the label `ranks` by itself.
+#
+# Where COHORT_UNITY_BUILD is on, as in scripts/test.sh and .ci/run, the SOURCES are compiled as one
+# file, because most of the code of each is what they all instantiate. So two of them may not define
+# the same name, not even in unnamed namespaces, unless one of them is listed as ALONE too.
 #
 #   cohort_add_run(<name> PROGRAM <target> [RANKS <n>...] [ARGS <arg>...] [TIMEOUT <s>]
 #     [LABELS <label>...] [PRINTS <regex>] [FAILS_WITH <regex> [WITHIN <s>]])
@@ -24,7 +29,8 @@
 set(COHORT_TEST_COUNT_LIMIT 48)  # executables; more of them cost more in linking than they tell
 
 function(cohort_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_MAIN" "TIMEOUT" "SOURCES;LAYERS;RANKS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_MAIN" "TIMEOUT"
+    "SOURCES;LAYERS;RANKS;LABELS;ARGS;ALONE")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT name MATCHES "^([a-z0-9_]+)[.]([a-z0-9_]+)$")
     message(FATAL_ERROR "cohort_add_test(${name}): see the usage in cmake/cohort_add_test.cmake")
   endif()
@@ -38,6 +44,16 @@ function(cohort_add_test name)
   endif()
 
   add_executable(${target} ${arg_SOURCES})
+  set(files ${arg_SOURCES})
+  list(FILTER files INCLUDE REGEX "[.]cpp$")
+  list(LENGTH files count)
+  if(count GREATER 1)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ${COHORT_UNITY_BUILD})
+    set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+  if(arg_RANKS OR arg_NO_MAIN)
+    list(APPEND arg_LABELS ranks)
+  endif()
   set_property(GLOBAL APPEND PROPERTY COHORT_TEST_TARGETS ${target})
   cohort_link_layers(${target} ${arg_LAYERS})
   target_link_libraries(${target} PRIVATE cohort_own_flags)
@@ -82,6 +98,10 @@ function(cohort_add_run name)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
+  endif()
+  if(arg_RANKS)
+    list(APPEND arg_LABELS ranks)
+    list(REMOVE_DUPLICATES arg_LABELS)
   endif()
   math(EXPR timeout "${arg_TIMEOUT} * ${COHORT_TEST_TIMEOUT_FACTOR}")
 

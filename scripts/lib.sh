@@ -200,11 +200,11 @@ TEXT
 
 # --- building -----------------------------------------------------------------------------------
 
-# As many jobs as there are cores, with 1.5 GB of memory for each: coroutines are hungry.
+# As many jobs as there are cores, with 2.5 GB of memory for each: coroutines are hungry.
 build_jobs() {
   local cores memory
   cores=$(nproc)
-  memory=$(awk '/^MemAvailable:/ { print int($2 / 1500000) }' /proc/meminfo 2>/dev/null)
+  memory=$(awk '/^MemAvailable:/ { print int($2 / 2500000) }' /proc/meminfo 2>/dev/null)
   memory=${memory:-$cores}
   [ "$memory" -ge 1 ] || memory=1
   echo $((memory < cores ? memory : cores))

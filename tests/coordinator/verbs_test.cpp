@@ -23,7 +23,7 @@ using cohort_test::on_world;
 
 /// Runs `body(coord)` and shuts the coordinator down.
 template <class Body>
-void coordinated(Body body, const cohort::coordinator_options& options = {}) {
+void with_coordinator(Body body, const cohort::coordinator_options& options = {}) {
   on_world([&](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, options);
     co_await body(coord);
@@ -40,7 +40,7 @@ T sum_of_ranks(int size) {
 
 TEMPLATE_TEST_CASE("all_reduce sums every type", "[coordinator]", std::int8_t, std::uint16_t, int,
                    std::int64_t, float, double, std::complex<float>, cohort::f16, cohort::bf16) {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     using value = TestType;
     std::vector<value> data(7, value(static_cast<float>(coord.rank() + 1)));
     co_await coord.all_reduce("sum", data, cohort::op::sum);
@@ -51,7 +51,7 @@ TEMPLATE_TEST_CASE("all_reduce sums every type", "[coordinator]", std::int8_t, s
 }
 
 TEST_CASE("all_reduce by every reduction", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int me = coord.rank();
     const int n = coord.size();
     int value = me + 1;
@@ -94,7 +94,7 @@ TEST_CASE("all_reduce by every reduction", "[coordinator]") {
 }
 
 TEST_CASE("the average of integers truncates toward zero", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();
     std::vector<int> data{coord.rank() + 1, -(coord.rank() + 1)};
     co_await coord.all_reduce("average", data, cohort::op::average);
@@ -107,7 +107,7 @@ TEST_CASE("the average of integers truncates toward zero", "[coordinator]") {
 }
 
 TEST_CASE("scale factors before and after", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     cohort::call_options options;
     options.prescale = 0.5;
     options.postscale = 4;
@@ -135,7 +135,7 @@ TEST_CASE("scale factors before and after", "[coordinator]") {
 }
 
 TEST_CASE("out of place, and buffers that are handed back", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();
     const std::vector<int> in(4, coord.rank() + 1);
     std::vector<int> out(4);
@@ -157,7 +157,7 @@ TEST_CASE("tensors of all sizes at once", "[coordinator]") {
   options.fusion_threshold = 4096;
   options.fusion_buffer = 8192;
   options.piece = 10000;
-  coordinated(
+  with_coordinator(
       [](cohort::coordinator coord) -> asio::awaitable<void> {
         const int n = coord.size();
         std::vector<std::vector<float>> data;
@@ -184,7 +184,7 @@ TEST_CASE("tensors of all sizes at once", "[coordinator]") {
 }
 
 TEST_CASE("reduce leaves the result at the root", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     for (int root = 0; root < coord.size(); ++root) {
       std::vector<double> data(3, coord.rank() + 1.0);
       co_await coord.reduce("r", data, cohort::op::average, root);
@@ -196,7 +196,7 @@ TEST_CASE("reduce leaves the result at the root", "[coordinator]") {
 }
 
 TEST_CASE("broadcast, packed and in pieces", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int root = coord.size() - 1;
     const bool sends = coord.rank() == root;
     std::vector<int> one(5, sends ? 1 : 0);
@@ -217,7 +217,7 @@ TEST_CASE("broadcast, packed and in pieces", "[coordinator]") {
 }
 
 TEST_CASE("all_gather with sizes that change", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();
     for (int round = 0; round < 6; ++round) {
       const int grows = round / 2;  // every second time the sizes are known
@@ -234,7 +234,7 @@ TEST_CASE("all_gather with sizes that change", "[coordinator]") {
 }
 
 TEST_CASE("all_to_all with splits", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();
     const int me = coord.rank();
     for (int round = 0; round < 3; ++round) {
@@ -263,7 +263,7 @@ TEST_CASE("all_to_all with splits", "[coordinator]") {
 }
 
 TEST_CASE("reduce_scatter with uneven rows", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();
     for (int rows = 0; rows < 11; ++rows) {
       std::vector<double> data(static_cast<std::size_t>(rows));
@@ -280,7 +280,7 @@ TEST_CASE("reduce_scatter with uneven rows", "[coordinator]") {
 }
 
 TEST_CASE("gather and scatter", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();
     const int root = n / 2;
     const std::vector<int> mine(2, coord.rank());
@@ -295,7 +295,7 @@ TEST_CASE("gather and scatter", "[coordinator]") {
 }
 
 TEST_CASE("bundles", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const int n = coord.size();
     std::vector<float> a(3, 1.0F);
     std::vector<float> b(300000, 2.0F);
@@ -316,7 +316,7 @@ TEST_CASE("bundles", "[coordinator]") {
 }
 
 TEST_CASE("objects of any size", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     const std::vector<std::string> words(static_cast<std::size_t>(coord.rank() + 1), "word");
     const auto all = co_await coord.all_gather_object("words", words);
     REQUIRE(all.size() == static_cast<std::size_t>(coord.size()));
@@ -328,7 +328,7 @@ TEST_CASE("objects of any size", "[coordinator]") {
 }
 
 TEST_CASE("barriers and operations without a name", "[coordinator]") {
-  coordinated([](cohort::coordinator coord) -> asio::awaitable<void> {
+  with_coordinator([](cohort::coordinator coord) -> asio::awaitable<void> {
     for (int i = 0; i < 3; ++i) {
       int value = i;
       co_await coord.all_reduce(value, cohort::op::sum);

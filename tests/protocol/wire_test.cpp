@@ -93,8 +93,8 @@ struct list {
   int value = 0;
   std::unique_ptr<list> next;
 };
-struct tree {
-  std::vector<tree> next;
+struct nested {
+  std::vector<nested> next;
 };
 
 class own_category final : public std::error_category {
@@ -238,7 +238,7 @@ TEST_CASE("objects without bytes travel in containers, in a bounded number") {
 }
 
 TEST_CASE("aggregates within aggregates end at the limit of the depth") {
-  CHECK(error_of<tree>(bytes(1000, std::byte{1})) == cohort::wire_errc::too_deep);
+  CHECK(error_of<nested>(bytes(1000, std::byte{1})) == cohort::wire_errc::too_deep);
   list deep;
   for (int i = 0; i < 100; ++i) {
     auto next = std::make_unique<list>();
