@@ -25,15 +25,23 @@ template <auto Function>
 asio::awaitable<std::vector<double>> empty_calls(workers all, int rounds) {
   std::vector<double> times;
   times.reserve(static_cast<std::size_t>(rounds));
+  const int id = all.ids().front();
   for (int i = 0; i < rounds; ++i) {
     const auto start = bench::clock::now();
-    co_await all.call<Function>(0);
+    co_await all.call<Function>(id);
     times.push_back(bench::nanoseconds_since(start));
   }
   co_return times;
 }
 
+void start_ping_pong(int rounds) { raw_mpi::answer(rounds); }
+
 }  // namespace
+
+asio::awaitable<std::vector<double>> raw_ping_pong(workers all, int rounds) {
+  all.notify<&start_ping_pong>(all.ids().front(), rounds);
+  co_return raw_mpi::ask(rounds);
+}
 
 asio::awaitable<asio::ip::tcp::socket> connect_raw(workers all, std::size_t size) {
   const std::uint16_t port = co_await all.call<&start_raw>(0, size);
@@ -52,7 +60,7 @@ asio::awaitable<std::vector<double>> echoes(workers all, const std::vector<std::
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) {
     const auto start = bench::clock::now();
-    const auto back = co_await all.call<&echo>(0, message);
+    const auto back = co_await all.call<&echo>(all.ids().front(), message);
     times.push_back(bench::nanoseconds_since(start));
     if (back.size() != message.size()) throw std::runtime_error("an echo of another size");
   }

@@ -24,6 +24,14 @@ asio::awaitable<std::vector<double>> round_trips(asio::ip::tcp::socket& socket,
 
 }  // namespace raw_asio
 
+namespace raw_mpi {
+
+/// Blocking MPI_Send and MPI_Recv of 8 B between ranks 0 and 1 of MPI_COMM_WORLD.
+std::vector<double> ask(int rounds);
+void answer(int rounds);
+
+}  // namespace raw_mpi
+
 namespace with_cohort {
 
 using cohort::cluster::workers;
@@ -41,5 +49,8 @@ asio::awaitable<std::vector<double>> coroutine_calls(workers all, int rounds);
 /// A vector as argument, and a copy of it as result.
 asio::awaitable<std::vector<double>> echoes(workers all, const std::vector<std::byte>& message,
                                             int rounds);
+
+/// raw_mpi, whose other side the worker runs.
+asio::awaitable<std::vector<double>> raw_ping_pong(workers all, int rounds);
 
 }  // namespace with_cohort

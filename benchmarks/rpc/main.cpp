@@ -5,13 +5,15 @@
 // of an empty call over an echo by two coroutines of plain Asio whose server runs in the same
 // worker, with messages of the same size; vectors there and back over the same echo. Competitors
 // take turns, in chunks; the order rotates. Ratios are taken chunk by chunk and their medians
-// reported. Then the launch over the bare launcher with a program that starts MPI and ends.
+// reported. With --adopted, under mpirun with two ranks: the call over MPI, over a blocking
+// ping-pong of 8 B. Then the launch over the bare launcher with a program that starts MPI and ends.
 
 #include "competitors.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
 
-#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/serve.hpp>
+#include <cohort/progress/rethrow.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -97,6 +99,25 @@ asio::awaitable<void> measure_calls(asio::io_context& io, int chunks,
                   mebibytes < 8 ? 5 : 1, std::max(chunks / (mebibytes < 8 ? 4 : 16), 1));
   }
   co_await all.shutdown();
+}
+
+/// In a job of two ranks that mpirun has started.
+asio::awaitable<void> measure_adopted(cohort::communicator world, int chunks) {
+  for (const auto how : {cohort::cluster::transport::mpi, cohort::cluster::transport::tcp}) {
+    const bool over_mpi = how == cohort::cluster::transport::mpi;
+    auto adopting = cohort::cluster::adopt(world, cohort::cluster::adopt_options().transport(how));
+    const workers all = co_await std::move(adopting);
+    std::vector<competitor> empty;
+    empty.push_back(
+        {"raw MPI, 8 B, blocking", [&](int n) { return with_cohort::raw_ping_pong(all, n); }, 0});
+    empty.push_back({"co_await workers.call<&nothing>(1)",
+                     [&](int n) { return with_cohort::calls(all, n); }, over_mpi ? 6.0 : 0});
+    empty.push_back({"the same, the callee is a coroutine",
+                     [&](int n) { return with_cohort::coroutine_calls(all, n); }, 0});
+    co_await race(over_mpi ? "empty call over MPI" : "empty call over TCP, in an adopted job",
+                  std::move(empty), 200, chunks);
+    co_await all.shutdown();
+  }
 }
 
 // ---- launch ------------------------------------------------------------------------------------
@@ -204,7 +225,24 @@ int main(int argc, char** argv) try {
   app.add_option("--chunks", chunks, "chunks of empty calls; fewer for large ones");
   app.add_option("--launches", launches, "launches of each kind; 0: none");
   app.add_option("--large", large, "sizes of large messages in MiB")->expected(0, -1);
+  bool adopted = false;
+  app.add_flag("--adopted", adopted, "this is one of two ranks under mpirun: calls over MPI");
   CLI11_PARSE(app, argc, argv);
+  if (adopted) {
+    const cohort::environment mpi(argc, argv);
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.size() != 2) throw std::runtime_error("--adopted needs two ranks");
+    if (world.rank() != 0) {
+      cohort::cluster::serve(world);
+      cohort::cluster::serve(world);
+      return EXIT_SUCCESS;
+    }
+    bench::print_machine(2);
+    asio::co_spawn(io, measure_adopted(world, chunks), cohort::rethrow);
+    io.run();
+    return EXIT_SUCCESS;
+  }
 
   bench::print_machine(1);
   asio::io_context io;

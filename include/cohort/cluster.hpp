@@ -4,12 +4,14 @@
 
 /// \file Gate of the layer cluster: workers that are launched, and functions called on them.
 
+#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/call_options.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/output.hpp>
-#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/peers.hpp>
+#include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/progress/rethrow.hpp>

@@ -7,6 +7,7 @@
 #include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/tcp_link.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <cstddef>
@@ -90,7 +91,7 @@ class actor {
   asio::awaitable<void> connect() {
     auto connecting = cluster::connect(io_, {facts_.where}, facts_.token, hello);
     auto socket = co_await std::move(connecting);
-    line = std::make_shared<cluster::link>(std::move(socket), std::size_t{1} << 30U);
+    line = std::make_shared<cluster::tcp_link>(std::move(socket), std::size_t{1} << 30U);
     line->start(
         [this](message&& each) {
           got.push_back(std::move(each));

@@ -220,7 +220,8 @@ TEST_CASE("heads that no frame has are refused") {
     return fine;
   };
   for (unsigned kind = 0; kind < 256; ++kind) {
-    CHECK(with(4, kind) == (kind >= 1 && kind <= static_cast<unsigned>(message_kind::heartbeat)));
+    CHECK(with(4, kind) ==
+          (kind >= 1 && kind <= static_cast<unsigned>(cohort::cluster::last_message_kind)));
   }
   for (unsigned last = 0; last < 256; ++last) CHECK(with(5, last) == (last <= 1));
   for (unsigned zero = 0; zero < 256; ++zero) {

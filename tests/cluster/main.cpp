@@ -3,7 +3,7 @@
 
 // The tests are the manager; the workers they launch are this program again.
 
-#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/serve.hpp>
 
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ int misbehave(const std::string& how) {
   }
   asio::io_context io;
   cohort::cluster::worker self(io, *std::move(start));
-  self.join();
+  cohort::cluster::detail::run_until_done(io, self.join());
   std::cout << "joined, and leaves" << std::endl;
   std::_Exit(3);
 }
@@ -48,6 +48,12 @@ int main(int argc, char** argv) {
   try {
     const char* const how = std::getenv("COHORT_TEST_WORKER");
     if (how != nullptr && std::getenv("COHORT_CLUSTER_TOKEN") != nullptr) return misbehave(how);
+    if (const char* const text = std::getenv("COHORT_TEST_BY_HAND")) {
+      const std::string both = text;
+      const std::size_t space = both.find(' ');
+      cohort::cluster::serve(both.substr(0, space), both.substr(space + 1));
+      return 0;
+    }
     if (cohort::cluster::serve(argc, argv)) return 0;
   } catch (const std::exception& failed) {
     std::cerr << failed.what() << std::endl;

@@ -220,6 +220,24 @@ TEST_CASE("messages that no worker sends at that moment fail the launch", "[clus
   said(message_kind::finished, true, actor::finished(1));
 }
 
+TEST_CASE("a manager that serves no calls says so to a worker that makes one") {
+  with_actors(1, [](workers, actors& cast) -> asio::awaitable<void> {
+    cast[0].line->send(message_kind::call, 7, bytes(30));
+    auto answering = cast[0].next(message_kind::failure);
+    const message answer = co_await std::move(answering);
+    CHECK(answer.id == 7);
+    cohort::wire::reader in(answer.bytes);
+    std::string text;
+    try {
+      std::rethrow_exception(cohort::cluster::decode_exception(in));
+    } catch (const cohort::error& failed) {
+      CHECK(failed.code() == errc::refused);
+      text = failed.what();
+    }
+    CHECK(has(text, "serve_calls"));
+  });
+}
+
 TEST_CASE("a worker that breaks the protocol is lost, and its calls with it",
           "[cluster][protocol]") {
   for (const int how : {0, 1, 2, 3}) {
@@ -232,7 +250,7 @@ TEST_CASE("a worker that breaks the protocol is lost, and its calls with it",
       auto too = cast[1].next(message_kind::call);
       const message other = co_await std::move(too);
       if (how == 0) cast[1].line->send(message_kind::result, call.id, cohort::wire::encode(1));
-      if (how == 1) cast[1].line->send(message_kind::call, 1, bytes(30));
+      if (how == 1) cast[1].line->send(message_kind::ready, 1, bytes(30));
       if (how == 2) cast[1].line->send(static_cast<message_kind>(99), 1);
       if (how == 3) cast[1].line->send(message_kind::finished, 1, actor::finished(2));
       auto failing = caught<cohort::peer_lost_error>(std::move(others));

@@ -6,12 +6,25 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/core/error.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
+#include <utility>
 
 namespace cohort::cluster {
+
+class peers;
+
+/// Where calls are run.
+struct call_place {
+  int id = -1;            ///< as the manager calls this process
+  communicator world;     ///< the workers
+  communicator everyone;  ///< the workers and, in an adopted job, the manager
+  std::shared_ptr<const cluster::peers> peers;
+};
 
 /// Taken by reference as first parameter by functions that want it; it is no argument of the call.
 /// Valid until the function, or the coroutine it returned, has ended.
@@ -19,16 +32,27 @@ class call_context {
  public:
   using clock = std::chrono::steady_clock;
 
-  call_context(asio::io_context& io, const communicator& world, int rank, int size,
-               std::optional<clock::time_point> deadline)
-      : io_(&io), world_(world), rank_(rank), size_(size), deadline_(deadline) {}
+  call_context(asio::io_context& io, std::shared_ptr<const call_place> where,
+               const communicator& world, std::optional<clock::time_point> deadline)
+      : io_(&io), where_(std::move(where)), world_(world), deadline_(deadline) {}
   call_context(const call_context&) = delete;
   call_context& operator=(const call_context&) = delete;
 
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return size_; }
-  /// The workers, for collectives and messages among them. A duplicate of their MPI_COMM_WORLD.
+  /// By what the manager and other workers call this process: its rank in the job.
+  [[nodiscard]] int id() const noexcept { return where_->id; }
+  /// Of `world()`; a process without MPI is rank 0 of 1.
+  [[nodiscard]] int rank() const noexcept { return world_ ? world_.rank() : 0; }
+  [[nodiscard]] int size() const noexcept { return world_ ? world_.size() : 1; }
+  /// The processes that run a call_all, for collectives and messages among them: the workers, and
+  /// the manager if it is included. In an adopted job rank 0 is the manager, so worker `id` has
+  /// rank id - 1 here if it is not included.
   [[nodiscard]] const communicator& world() const noexcept { return world_; }
+  /// For calls to other workers, and to the manager. Throws errc::not_supported where there are
+  /// none.
+  [[nodiscard]] const cluster::peers& peers() const {
+    if (!where_->peers) throw error(errc::not_supported, "calls from this process to others");
+    return *where_->peers;
+  }
   [[nodiscard]] asio::io_context& context() const noexcept { return *io_; }
   /// When the caller stops waiting, if it ever does.
   [[nodiscard]] std::optional<clock::time_point> deadline() const noexcept { return deadline_; }
@@ -41,9 +65,8 @@ class call_context {
 
  private:
   asio::io_context* io_;
+  std::shared_ptr<const call_place> where_;
   communicator world_;
-  int rank_;
-  int size_;
   std::optional<clock::time_point> deadline_;
   std::atomic<bool> cancelled_{false};
 };

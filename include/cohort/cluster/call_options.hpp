@@ -38,6 +38,11 @@ class call_options {
   call_options& per_worker(int items) { return put(per_worker_, items); }
   [[nodiscard]] int per_worker() const noexcept { return per_worker_; }
 
+  /// For call_all in an adopted job: the manager, rank 0, runs it as well, after the call has been
+  /// sent to the workers, and its outcome is the first. `call_context::world()` has all ranks then.
+  call_options& include_manager(bool wanted) { return put(include_manager_, wanted); }
+  [[nodiscard]] bool include_manager() const noexcept { return include_manager_; }
+
   /// For call_all: how long the others may take to end after the first has failed.
   call_options& grace(std::chrono::nanoseconds time) { return put(grace_, time); }
   [[nodiscard]] std::chrono::nanoseconds grace() const noexcept { return grace_; }
@@ -57,6 +62,7 @@ class call_options {
   int per_worker_ = 2;
   bool on_thread_ = false;
   bool idempotent_ = false;
+  bool include_manager_ = false;
   stall_action on_stall_ = stall_action::report;
 };
 

@@ -2,104 +2,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Who waits for remote calls: one handler for one call, for all ranks, or for a range.
+/// \file Who waits for many remote calls: for all ranks, or for a range.
 
+#include <cohort/cluster/call_verbs.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/manager.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/outcome.hpp>
-
-#include <asio/executor_work_guard.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace cohort::cluster::detail {
-
-/// The signature with which a call of result R completes.
-template <class R>
-struct completion_of {
-  using type = void(std::exception_ptr, R);
-};
-template <>
-struct completion_of<void> {
-  using type = void(std::exception_ptr);
-};
-template <class R>
-using completion = typename completion_of<R>::type;
-
-/// Runs a completion handler on its executor, never inside the caller. Its cancellation slot is let
-/// go of.
-template <class Handler>
-class posted_handler {
- public:
-  posted_handler(Handler handler, asio::io_context& io)
-      : work_(asio::get_associated_executor(handler, io.get_executor())),
-        handler_(std::move(handler)) {}
-
-  [[nodiscard]] auto slot() { return asio::get_associated_cancellation_slot(handler_); }
-
-  template <class... Arguments>
-  void post(Arguments&&... arguments) {
-    if (auto mine = slot(); mine.is_connected()) mine.clear();
-    const auto where = work_.get_executor();
-    asio::post(where, [handler = std::move(handler_), work = std::move(work_),
-                       all = std::make_tuple(std::forward<Arguments>(arguments)...)]() mutable {
-      std::apply(std::move(handler), std::move(all));
-    });
-  }
-
- private:
-  using executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
-  asio::executor_work_guard<executor> work_;
-  Handler handler_;
-};
-
-/// One call, one handler.
-template <class R, class Handler>
-class single_call final : public waiting_call {
- public:
-  single_call(Handler handler, asio::io_context& io) : handler_(std::move(handler), io) {}
-
-  void cancel_with(const std::shared_ptr<manager>& over, std::uint64_t id) {
-    auto slot = handler_.slot();
-    if (!slot.is_connected()) return;
-    slot.assign([over = std::weak_ptr(over), id](asio::cancellation_type) {
-      const auto here = over.lock();
-      const auto which = id;  // this function object dies with the call
-      if (here) {
-        here->give_up(which,
-                      std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
-      }
-    });
-  }
-
-  void complete(std::exception_ptr failed, std::vector<std::byte>&& result) override {
-    if constexpr (std::is_void_v<R>) {
-      handler_.post(std::move(failed));
-    } else {
-      R value{};
-      if (!failed) {
-        try {
-          value = decode_result<R>(result);
-        } catch (...) {
-          failed = std::current_exception();
-        }
-      }
-      handler_.post(std::move(failed), std::move(value));
-    }
-  }
-
- private:
-  posted_handler<Handler> handler_;
-};
 
 template <class R>
 [[nodiscard]] outcome<R> outcome_of_answer(std::exception_ptr failed,
@@ -140,6 +60,8 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   }
 
  protected:
+  [[nodiscard]] call_client& calls() const noexcept { return over_->calls(); }
+
   struct part final : waiting_call {
     part(std::shared_ptr<many_calls> all_, std::size_t index_, int rank_)
         : all(std::move(all_)), index(index_), rank(rank_) {}
@@ -157,7 +79,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
 
   void make(std::size_t index, int rank, std::size_t function, std::string_view name,
             std::vector<std::byte> arguments, std::uint32_t flags) {
-    const std::uint64_t id = over_->next_id();
+    const std::uint64_t id = calls().next_id();
     ids_.emplace_back(index, id);
     call_request request;
     request.rank = rank;
@@ -166,8 +88,8 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     request.arguments = std::move(arguments);
     request.flags = flags | (options_.on_thread() ? call_tail::on_thread : 0);
     request.deadline = options_.deadline();
-    over_->start(id, std::move(request),
-                 std::make_shared<part>(this->shared_from_this(), index, rank));
+    calls().start(id, std::move(request),
+                  std::make_shared<part>(this->shared_from_this(), index, rank));
   }
   void set(std::size_t index, outcome<R> result) {
     if (outcomes_[index]) return;
@@ -178,14 +100,14 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   [[nodiscard]] std::size_t left() const noexcept { return left_; }
 
   void cancel_callees() {
-    for (const auto& each : ids_) over_->cancel_callee(each.second);
+    for (const auto& each : ids_) calls().cancel_callee(each.second);
   }
   void give_up_all(const std::exception_ptr& why) {
     const auto self = this->shared_from_this();
     stopped_ = why;
     const auto ids = ids_;
     for (const auto& [index, id] : ids) {
-      if (open(index)) over_->give_up(id, why);
+      if (open(index)) calls().give_up(id, why);
     }
     for (std::size_t i = 0; i < outcomes_.size(); ++i) {
       if (open(i)) set(i, outcome<R>(why));
@@ -231,7 +153,8 @@ class call_on_all final : public many_calls<R> {
  public:
   call_on_all(std::shared_ptr<manager> over, call_options options, std::size_t function,
               std::string_view name, std::vector<std::byte> arguments)
-      : many_calls<R>(over, options, static_cast<std::size_t>(over->size())),
+      : many_calls<R>(over, options,
+                      static_cast<std::size_t>(over->size() + (options.include_manager() ? 1 : 0))),
         function_(function),
         name_(name),
         arguments_(std::move(arguments)),
@@ -239,11 +162,18 @@ class call_on_all final : public many_calls<R> {
 
  private:
   void start() override {
+    const bool here = this->options_.include_manager();
+    const int first = this->over_->first();
     const int size = this->over_->size();
-    for (int rank = 0; rank < size; ++rank) {
-      this->make(static_cast<std::size_t>(rank), rank, function_, name_, arguments_,
-                 call_tail::ordered);
+    std::uint32_t flags = call_tail::ordered;
+    if (here) flags |= call_tail::with_manager;
+    for (int i = 0; i < size; ++i) {
+      this->make(static_cast<std::size_t>(here ? i + 1 : i), first + i, function_, name_,
+                 arguments_, flags);
     }
+    if (here) this->make(0, 0, function_, name_, arguments_, flags);
+    made_ = true;
+    if (first_failed_ >= 0 && this->left() > 0) give_grace();
   }
   void ended(std::size_t, int rank, const std::exception_ptr& failed) override {
     if (this->left() == 0) {
@@ -252,6 +182,9 @@ class call_on_all final : public many_calls<R> {
     }
     if (!failed || first_failed_ >= 0) return;
     first_failed_ = rank;
+    if (made_) give_grace();
+  }
+  void give_grace() {
     auto self = std::static_pointer_cast<call_on_all>(this->shared_from_this());
     // Their callees may wait in a collective for the one that has failed.
     this->cancel_callees();
@@ -275,6 +208,7 @@ class call_on_all final : public many_calls<R> {
   std::vector<std::byte> arguments_;
   asio::steady_timer grace_;
   int first_failed_ = -1;
+  bool made_ = false;  // all calls have been
 };
 
 /// One call for every item of a range, on whichever rank has room.
@@ -287,13 +221,14 @@ class map_calls final : public many_calls<R> {
         function_(function),
         name_(name),
         items_(std::move(items)),
-        load_(static_cast<std::size_t>(over->size())) {}
+        load_(static_cast<std::size_t>(over->size())),
+        interrupts_(over->calls().interrupts()) {}
 
  private:
   void start() override { fill(); }
 
   void ended(std::size_t, int rank, const std::exception_ptr&) override {
-    --load_[static_cast<std::size_t>(rank)];
+    --load_[place(rank)];
     fill();
   }
   bool retry(std::size_t index, int rank, const std::exception_ptr& failed) override {
@@ -303,14 +238,15 @@ class map_calls final : public many_calls<R> {
     return true;
   }
 
+  [[nodiscard]] std::size_t place(int rank) const {
+    return static_cast<std::size_t>(rank - this->over_->first());
+  }
   [[nodiscard]] int free_rank() const {
     int best = -1;
-    for (int rank = 0; rank < static_cast<int>(load_.size()); ++rank) {
+    for (int i = 0; i < static_cast<int>(load_.size()); ++i) {
+      const int rank = this->over_->first() + i;
       if (this->over_->state(rank) != worker_state::ready) continue;
-      if (best < 0 ||
-          load_[static_cast<std::size_t>(rank)] < load_[static_cast<std::size_t>(best)]) {
-        best = rank;
-      }
+      if (best < 0 || load_[place(rank)] < load_[place(best)]) best = rank;
     }
     return best;
   }
@@ -319,9 +255,10 @@ class map_calls final : public many_calls<R> {
     if (filling_) return;  // a call that fails at once comes back here
     filling_ = true;
     const auto self = this->shared_from_this();
+    if (this->calls().interrupts() != interrupts_ && !this->stopped_) this->cancel();
     while (!this->stopped_ && (next_ < items_.size() || !again_.empty())) {
       const int rank = free_rank();
-      if (rank >= 0 && load_[static_cast<std::size_t>(rank)] >= this->options_.per_worker()) break;
+      if (rank >= 0 && load_[place(rank)] >= this->options_.per_worker()) break;
       std::size_t index = 0;
       if (again_.empty()) {
         index = next_++;
@@ -335,7 +272,7 @@ class map_calls final : public many_calls<R> {
                                                   std::to_string(index) + ": no worker is left"))));
         continue;
       }
-      ++load_[static_cast<std::size_t>(rank)];
+      ++load_[place(rank)];
       const bool kept = this->options_.idempotent();
       this->make(index, rank, function_, name_, kept ? items_[index] : std::move(items_[index]), 0);
     }
@@ -348,21 +285,8 @@ class map_calls final : public many_calls<R> {
   std::vector<int> load_;
   std::vector<std::size_t> again_;
   std::size_t next_ = 0;
+  std::uint64_t interrupts_;  // before it began
   bool filling_ = false;
-};
-
-/// Starts what a verb has encoded, when its token says so.
-template <class R>
-struct start_single {
-  template <class Handler>
-  void operator()(Handler&& handler, const std::shared_ptr<manager>& over,
-                  call_request request) const {
-    using waiting = single_call<R, std::decay_t<Handler>>;
-    const std::uint64_t id = over->next_id();
-    const auto made = std::make_shared<waiting>(std::forward<Handler>(handler), over->context());
-    made->cancel_with(over, id);
-    over->start(id, std::move(request), made);
-  }
 };
 
 template <class R>

@@ -5,7 +5,7 @@
 /// \file Opens a connection to another process of the launch, with mutual proof of the token.
 
 #include <cohort/cluster/handshake.hpp>
-#include <cohort/cluster/link.hpp>
+#include <cohort/cluster/tcp_link.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 
@@ -13,6 +13,7 @@
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -31,6 +32,8 @@ inline constexpr std::chrono::seconds handshake_timeout{5};
 /// "10.0.0.1:4711", "[::1]:4711".
 [[nodiscard]] std::string to_text(const asio::ip::tcp::endpoint& where);
 [[nodiscard]] std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text);
+/// Those of a list with commas that are addresses.
+[[nodiscard]] std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list);
 
 /// Closes the socket unless it is destroyed within the time. The socket must be shared because the
 /// timer's handler may already be on its way when this is destroyed.
@@ -76,6 +79,16 @@ inline std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view te
   const auto address = asio::ip::make_address(std::string(host), wrong);
   if (wrong) return std::nullopt;
   return asio::ip::tcp::endpoint(address, port);
+}
+
+inline std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list) {
+  std::vector<asio::ip::tcp::endpoint> all;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    if (const auto where = parse_endpoint(list.substr(0, comma))) all.push_back(*where);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return all;
 }
 
 namespace detail {

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -95,6 +96,13 @@ class launch_options {
   launch_options& oversubscribe(oversubscription when) { return put(oversubscribe_, when); }
   [[nodiscard]] oversubscription oversubscribe() const noexcept { return oversubscribe_; }
 
+  /// Nothing is started: the function is called with the manager's addresses and the token, as
+  /// texts, once it listens there. Somebody starts the ranks (`ranks` of them, one MPI job), and
+  /// they call `serve(addresses, token)`. Who knows the token can give the ranks orders.
+  using told_function = std::function<void(const std::string& addresses, const std::string& token)>;
+  launch_options& by_hand(told_function function) { return put(by_hand_, std::move(function)); }
+  [[nodiscard]] const told_function& by_hand() const noexcept { return by_hand_; }
+
   // ---- how the manager reaches it
 
   launch_options& transport(cluster::transport which) { return put(transport_, which); }
@@ -117,6 +125,10 @@ class launch_options {
   /// How often a rank must be heard of; zero, the default: never, the connection says enough.
   launch_options& heartbeat(duration period) { return put(heartbeat_, period); }
   [[nodiscard]] duration heartbeat() const noexcept { return heartbeat_; }
+  /// Whether workers may call functions here, by `call_context::peers()` and `manager_id`. Off by
+  /// default; then such a call fails with errc::refused.
+  launch_options& serve_calls(bool wanted) { return put(serve_calls_, wanted); }
+  [[nodiscard]] bool serve_calls() const noexcept { return serve_calls_; }
   launch_options& on_loss(loss_policy policy) { return put(on_loss_, policy); }
   [[nodiscard]] loss_policy on_loss() const noexcept { return on_loss_; }
   /// Ctrl-C: once cancels the calls in flight, twice ends the job. Off by default.
@@ -156,6 +168,7 @@ class launch_options {
   strings hosts_;
   std::vector<variable> environment_;
   oversubscription oversubscribe_ = oversubscription::automatic;
+  told_function by_hand_;
   cluster::transport transport_ = cluster::transport::tcp;
   std::string interface_;
   std::size_t max_message_ = std::size_t{1} << 30;
@@ -164,6 +177,7 @@ class launch_options {
   duration heartbeat_ = duration::zero();
   loss_policy on_loss_ = loss_policy::fail;
   bool interrupt_ = false;
+  bool serve_calls_ = false;
   std::vector<output_sink> sinks_;
   overflow_policy overflow_ = overflow_policy::drop_oldest;
   std::size_t output_bound_ = 4 * 1024 * 1024;

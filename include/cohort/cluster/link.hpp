@@ -2,16 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file A connection that carries messages both ways over TCP.
+/// \file A connection that carries messages both ways, over whatever carries bytes.
 
 #include <cohort/cluster/frame.hpp>
 #include <cohort/core/asio.hpp>
 
 #include <asio/buffer.hpp>
-#include <asio/ip/tcp.hpp>
-#include <asio/write.hpp>
-
-#include <fcntl.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -19,19 +15,16 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 namespace cohort::cluster {
 
-using tcp_socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
-
-/// A process that is started here must not hold the connection: the other side waits for its end.
-inline void close_on_exec(int descriptor) noexcept { ::fcntl(descriptor, F_SETFD, FD_CLOEXEC); }
-
-/// Sends and receives messages over a socket that has proved itself. Used by the thread that runs
-/// the socket's context only. It keeps itself alive until it has ended.
+/// Sends and receives messages over a stream of bytes that the derived class has: a socket that has
+/// proved itself, or messages of MPI. Used by the thread that runs the context only. It keeps
+/// itself alive until it has ended.
 class link : public std::enable_shared_from_this<link> {
  public:
   using message_handler = std::function<void(message&&)>;
@@ -39,18 +32,15 @@ class link : public std::enable_shared_from_this<link> {
   /// for bytes that are no messages. Called once, and nothing after it; not after `close`.
   using end_handler = std::function<void(std::error_code)>;
 
-  link(tcp_socket socket, std::size_t max_message)
-      : socket_(std::move(socket)), reader_(max_message), buffer_(buffer_size) {
-    std::error_code ignored;
-    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-    socket_.set_option(asio::socket_base::keep_alive(true), ignored);
-  }
+  link(const link&) = delete;
+  link& operator=(const link&) = delete;
+  virtual ~link() = default;
 
   /// Begins to receive.
   void start(message_handler on_message, end_handler on_end) {
     on_message_ = std::move(on_message);
     on_end_ = std::move(on_end);
-    receive();
+    read();
   }
 
   /// Never waits: the message is queued. Small ones pass large ones, but none of its own id: what
@@ -71,14 +61,13 @@ class link : public std::enable_shared_from_this<link> {
       }
     }
     (each.bytes.size() <= frame_limit ? small_ : large_).push_back(std::move(each));
-    if (!writing_) write();
+    if (!writing_) write_next();
   }
 
   /// Closes at once; what is queued is lost.
   void close() noexcept {
     ended_ = true;
-    std::error_code ignored;
-    socket_.close(ignored);
+    close_stream();
     on_flushed_ = nullptr;
     drop_queue();
   }
@@ -93,38 +82,32 @@ class link : public std::enable_shared_from_this<link> {
   /// Messages so far but heartbeats. The side that receives counts them after its handler.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
-  [[nodiscard]] int native_handle() { return socket_.native_handle(); }
 
- private:
+ protected:
+  explicit link(std::size_t max_message) : reader_(max_message) {}
+
+  /// Of what is read at once, in bytes.
   static constexpr std::size_t buffer_size = std::size_t{64} * 1024;
-  static constexpr std::size_t batch_limit = 32;  // messages written at once
 
-  struct outgoing {
-    frame_head head;
-    frame_head_bytes head_bytes{};
-    std::vector<std::byte> bytes;
-    std::size_t begin = 0;   // of what has not been written
-    bool cancelled = false;  // that message is sent when this one is out
+  /// Begins to wait for bytes, and calls `arrived` for them.
+  virtual void read() = 0;
+  /// Begins to write all of it, which stays where it is, and calls `written`.
+  virtual void write(const std::vector<asio::const_buffer>& what) = 0;
+  virtual void close_stream() noexcept = 0;
 
-    void next_frame() {
-      head.size = static_cast<std::uint32_t>(std::min(frame_limit, bytes.size() - begin));
-      head.last = begin + head.size == bytes.size();
-      head_bytes = encode_frame_head(head);
+  /// Bytes have come, or the stream has ended. True if more are wanted.
+  bool arrived(std::error_code failed, std::span<const std::byte> bytes) {
+    if (ended_) {
+      forget();
+      return false;
     }
-  };
-
-  void receive() {
-    socket_.async_read_some(asio::buffer(buffer_),
-                            [self = shared_from_this()](std::error_code failed, std::size_t size) {
-                              self->received(failed, size);
-                            });
-  }
-  void received(std::error_code failed, std::size_t size) {
-    if (ended_) return forget();
-    if (failed) return end(failed);
+    if (failed) {
+      end(failed);
+      return false;
+    }
     bool fine = false;
     try {
-      fine = reader_.feed(std::span(buffer_).first(size), [this](message&& each) {
+      fine = reader_.feed(bytes, [this](message&& each) {
         const bool counts = each.kind != message_kind::heartbeat;
         on_message_(std::move(each));
         if (counts) ++received_;
@@ -134,40 +117,14 @@ class link : public std::enable_shared_from_this<link> {
       if (!ended_) end(std::make_error_code(std::errc::not_enough_memory));
       throw;
     }
-    if (ended_) return forget();
-    if (!fine) return end(errc::invalid_argument);
-    receive();
+    if (ended_) {
+      forget();
+    } else if (!fine) {
+      end(errc::invalid_argument);
+    }
+    return !ended_;
   }
 
-  void write() {
-    batch_.clear();
-    gather_.clear();
-    for (; !small_.empty() && batch_.size() < batch_limit; small_.pop_front()) {
-      batch_.push_back(std::move(small_.front()));
-    }
-    // The first few large ones take turns.
-    large_in_batch_ = !large_.empty();
-    if (large_in_batch_) {
-      if (turn_ >= std::min(large_.size(), interleaved_limit)) turn_ = 0;
-      batch_.push_back(std::move(large_[turn_]));
-    }
-    if (batch_.empty()) {
-      if (on_flushed_) std::exchange(on_flushed_, nullptr)();
-      return;
-    }
-    for (outgoing& each : batch_) {
-      each.next_frame();
-      gather_.push_back(asio::buffer(each.head_bytes));
-      if (each.head.size != 0) {
-        gather_.push_back(asio::buffer(each.bytes.data() + each.begin, each.head.size));
-      }
-    }
-    writing_ = true;
-    asio::async_write(socket_, gather_,
-                      [self = shared_from_this()](std::error_code failed, std::size_t) {
-                        self->written(failed);
-                      });
-  }
   void written(std::error_code failed) {
     writing_ = false;
     if (ended_) return;
@@ -193,13 +150,56 @@ class link : public std::enable_shared_from_this<link> {
         ++turn_;
       }
     }
-    write();
+    write_next();
+  }
+
+ private:
+  static constexpr std::size_t batch_limit = 32;  // messages written at once
+
+  struct outgoing {
+    frame_head head;
+    frame_head_bytes head_bytes{};
+    std::vector<std::byte> bytes;
+    std::size_t begin = 0;   // of what has not been written
+    bool cancelled = false;  // that message is sent when this one is out
+
+    void next_frame() {
+      head.size = static_cast<std::uint32_t>(std::min(frame_limit, bytes.size() - begin));
+      head.last = begin + head.size == bytes.size();
+      head_bytes = encode_frame_head(head);
+    }
+  };
+
+  void write_next() {
+    batch_.clear();
+    gather_.clear();
+    for (; !small_.empty() && batch_.size() < batch_limit; small_.pop_front()) {
+      batch_.push_back(std::move(small_.front()));
+    }
+    // The first few large ones take turns.
+    large_in_batch_ = !large_.empty();
+    if (large_in_batch_) {
+      if (turn_ >= std::min(large_.size(), interleaved_limit)) turn_ = 0;
+      batch_.push_back(std::move(large_[turn_]));
+    }
+    if (batch_.empty()) {
+      if (on_flushed_) std::exchange(on_flushed_, nullptr)();
+      return;
+    }
+    for (outgoing& each : batch_) {
+      each.next_frame();
+      gather_.push_back(asio::buffer(each.head_bytes));
+      if (each.head.size != 0) {
+        gather_.push_back(asio::buffer(each.bytes.data() + each.begin, each.head.size));
+      }
+    }
+    writing_ = true;
+    write(gather_);
   }
 
   void end(std::error_code why) {
     ended_ = true;
-    std::error_code ignored;
-    socket_.close(ignored);
+    close_stream();
     drop_queue();
     if (on_flushed_) std::exchange(on_flushed_, nullptr)();
     const auto on_end = std::move(on_end_);
@@ -216,9 +216,7 @@ class link : public std::enable_shared_from_this<link> {
     on_end_ = nullptr;
   }
 
-  tcp_socket socket_;
   frame_reader reader_;
-  std::vector<std::byte> buffer_;
   message_handler on_message_;
   end_handler on_end_;
   std::function<void()> on_flushed_;

@@ -2,14 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The manager of one launch: starts the workers, knows how they are, carries calls to them.
+/// \file The manager of one job: starts or adopts the workers, knows how they are, ends them.
 
+#include <cohort/cluster/call_client.hpp>
 #include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/call_server.hpp>
 #include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launcher.hpp>
 #include <cohort/cluster/message.hpp>
+#include <cohort/cluster/mpi_transport.hpp>
 #include <cohort/cluster/output.hpp>
 
 #include <asio/signal_set.hpp>
@@ -23,7 +26,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -48,67 +50,44 @@ struct worker_event {
   std::string cause;  ///< of a loss
 };
 
-/// Somebody who waits for the answer to a call. Completed exactly once.
-class waiting_call {
- public:
-  waiting_call() = default;
-  waiting_call(const waiting_call&) = delete;
-  waiting_call& operator=(const waiting_call&) = delete;
-  virtual ~waiting_call() = default;
-
-  /// Either an error, or the bytes of the result. Runs no code of the user's before it returns.
-  virtual void complete(std::exception_ptr failed, std::vector<std::byte>&& result) = 0;
-};
-
-/// One call as it is given to the manager.
-struct call_request {
-  int rank = -1;
-  std::size_t function = 0;  ///< index in the function table
-  std::string_view name;     ///< of the function; for errors
-  std::vector<std::byte> arguments;
-  std::uint32_t flags = 0;  ///< of call_tail
-  std::optional<std::chrono::nanoseconds> deadline;
-};
-
 /// Used by the thread that runs the context. Must be owned by a shared_ptr.
 class manager : public std::enable_shared_from_this<manager> {
  public:
   using clock = std::chrono::steady_clock;
-  using notify_error_handler = std::function<void(int rank, std::exception_ptr)>;
 
-  manager(asio::io_context& io, launch_options options)
-      : io_(io), options_(std::move(options)), changed_(io), events_changed_(io) {}
+  manager(asio::io_context& io, launch_options options);
+  manager(const manager&) = delete;
+  manager& operator=(const manager&) = delete;
+  ~manager() { calls_->retire(); }
 
   /// Starts the workers and waits for them. Once.
   asio::awaitable<void> launch();
+  /// Makes the other ranks of a running job its workers. Once, instead of `launch`.
+  asio::awaitable<void> adopt(communicator world);
   /// See workers::shutdown.
   asio::awaitable<void> shutdown(std::chrono::nanoseconds limit);
-  /// Ends all workers: SIGTERM, then SIGKILL to the launcher's process group. Does not wait.
+  /// Throws errc::not_supported if this process is no rank of the job.
+  void check_can_run_here() const;
+  /// Ends all workers: SIGTERM, then SIGKILL to the launcher's process group; in an adopted job the
+  /// job. Does not wait.
   void terminate(const std::string& why);
   /// Nobody has a handle any more.
   void abandon();
 
-  /// A number for a call, by which it can be given up.
-  [[nodiscard]] std::uint64_t next_id() noexcept { return ++last_id_; }
-  /// Sends a call. Every problem reaches `waiting`, which is null for a call without answer; then
-  /// problems found here are thrown.
-  void start(std::uint64_t id, call_request request, std::shared_ptr<waiting_call> waiting);
-  /// Asks the callee to end; the call still waits for its answer.
-  void cancel_callee(std::uint64_t id);
-  /// Completes the call with this error and has its callee cancelled. Nothing if it has ended.
-  void give_up(std::uint64_t id, std::exception_ptr why);
+  /// For calls of its workers.
+  [[nodiscard]] call_client& calls() const noexcept { return *calls_; }
 
   /// Throws errc::closed when all workers have left and have been told of.
   asio::awaitable<worker_event> next_event();
-  void on_notify_error(notify_error_handler handler) { notify_error_ = std::move(handler); }
 
   [[nodiscard]] asio::io_context& context() const noexcept { return io_; }
   [[nodiscard]] int size() const noexcept { return options_.ranks(); }
+  /// The id of the first worker; the others follow. 1 in an adopted job, whose rank 0 is this.
+  [[nodiscard]] int first() const noexcept { return first_; }
   [[nodiscard]] worker_state state(int rank) const;
   [[nodiscard]] const std::string& cause(int rank) const;
   [[nodiscard]] const std::string& host(int rank) const;
   [[nodiscard]] std::int64_t pid(int rank) const;
-  [[nodiscard]] std::size_t pending() const noexcept { return pending_.size(); }
   [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
   [[nodiscard]] std::uint64_t dropped_lines() const noexcept;
 
@@ -116,6 +95,7 @@ class manager : public std::enable_shared_from_this<manager> {
   struct member {
     std::array<std::byte, session_size> session{};
     std::shared_ptr<link> control;
+    std::shared_ptr<link> far;  // the other end, if it is this process
     identity who;
     int rank = -1;
     worker_state state = worker_state::starting;
@@ -126,6 +106,9 @@ class manager : public std::enable_shared_from_this<manager> {
     bool welcome = false;                    // it is the same program
     std::optional<std::uint64_t> announced;  // at the end: how many messages it has sent
     bool finished = false;                   // and all of them are there
+    bool over_tcp = true;
+    bool peers = false;                   // it exchanges messages with other workers
+    std::optional<peer_traffic> traffic;  // the answer to the last question
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
   };
   using member_ptr = std::shared_ptr<member>;
@@ -137,7 +120,7 @@ class manager : public std::enable_shared_from_this<manager> {
     loop_guard(const loop_guard&) = delete;
     loop_guard& operator=(const loop_guard&) = delete;
     ~loop_guard() {
-      if (of_) std::exchange(of_->pending_, {}).clear();
+      if (of_) of_->calls_->drop();
     }
     void release() noexcept { of_ = nullptr; }
 
@@ -145,14 +128,16 @@ class manager : public std::enable_shared_from_this<manager> {
     std::shared_ptr<manager> of_;
   };
 
-  struct pending_call {
-    int rank;
-    std::string_view name;
-    std::shared_ptr<waiting_call> waiting;
-    std::unique_ptr<asio::steady_timer> deadline;
-  };
-
   // Launch.
+  void begin();
+  asio::awaitable<void> wait_until_ready(clock::time_point limit);
+  asio::awaitable<void> keep_until_end();
+  asio::awaitable<void> start_launcher();
+  void check_not_written() const;
+  void run_calls_here();
+  void called(const std::shared_ptr<link>& from, message&& each);
+  void let_go(const std::string& why);
+  static asio::awaitable<void> leave(std::shared_ptr<link> control, bool over_tcp);
   void listen();
   void stop_listening();
   [[nodiscard]] std::string addresses() const;
@@ -160,10 +145,11 @@ class manager : public std::enable_shared_from_this<manager> {
   asio::awaitable<void> receive_visitor(std::shared_ptr<tcp_socket> socket);
   asio::awaitable<std::string> shake_hands(std::shared_ptr<tcp_socket> socket);
   void refuse(const std::string& whom, const std::string& why);
-  void adopt_control(tcp_socket socket, const greeting& hello);
+  member_ptr join(std::shared_ptr<link> control);
   void adopt_output(tcp_socket socket, const member_ptr& owner, output_stream stream);
   void read(tcp_socket socket, int rank, output_stream stream);
   asio::awaitable<void> watch_child();
+  asio::awaitable<void> read_to_the_end(clock::time_point limit);
   void fail_launch(errc code, const std::string& text);
   [[nodiscard]] std::string missing() const;
   asio::awaitable<void> clean_up_launch();
@@ -179,16 +165,20 @@ class manager : public std::enable_shared_from_this<manager> {
   void refuse_member(const member_ptr& whom, errc code, const std::string& text);
   [[nodiscard]] bool handle(const member_ptr& from, message&& each);
   [[nodiscard]] member& at(int rank) const;
+  [[nodiscard]] callee_process route(int rank, const std::string& text) const;
   [[nodiscard]] std::string label(const member& whom) const;
 
-  void complete(std::uint64_t id, std::exception_ptr failed, std::vector<std::byte>&& result);
   void event_happened(worker_event each);
   void wait_for_interrupt();
-  void give_up_all(const std::exception_ptr& why);
+  asio::awaitable<void> settle(clock::time_point limit);
   asio::awaitable<void> reap(std::chrono::nanoseconds limit);
 
   asio::io_context& io_;
   launch_options options_;
+  std::shared_ptr<call_client> calls_;
+  std::shared_ptr<call_server> server_;  // where something may be called here
+  member_ptr here_;                      // this process, as one that functions are called in
+  std::shared_ptr<mpi_transport> transport_;
   launch_token token_{};
   event changed_;
   event events_changed_;
@@ -206,13 +196,12 @@ class manager : public std::enable_shared_from_this<manager> {
   std::optional<exit_status> exited_;
   std::string problem_;
   errc problem_code_ = errc::launch_failed;
-  std::unordered_map<std::uint64_t, pending_call> pending_;
   std::deque<worker_event> events_;
-  notify_error_handler notify_error_;
   std::optional<asio::signal_set> signals_;
   int interrupts_ = 0;
-  std::uint64_t last_id_ = 0;
   std::size_t refused_ = 0;
+  int first_ = 0;
+  bool adopted_ = false;
   bool launched_ = false;
   bool ready_ = false;
   bool closing_ = false;  // no new calls

@@ -5,9 +5,11 @@
 /// \file What the messages between manager and workers say.
 
 #include <cohort/cluster/frame.hpp>
+#include <cohort/cluster/handshake.hpp>
 #include <cohort/core/hmac.hpp>
 #include <cohort/core/wire.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,15 +21,16 @@ namespace cohort::cluster {
 
 /// Which program a worker is. Must be the manager's own.
 struct identity {
-  std::string program;    ///< program_id() there
-  sha256_digest table{};  ///< digest of its function table
+  std::string program;                            ///< program_id() there
+  std::array<std::byte, session_size> session{};  ///< of its connections
+  sha256_digest table{};                          ///< digest of its function table
   std::string host;
   std::int64_t pid = 0;
   std::int32_t rank = -1;  ///< as the launcher's environment has it; -1: it does not say
 
   template <class Archive>
   friend void wire_fields(Archive& archive, identity& all) {
-    archive(all.program, all.table, all.host, all.pid, all.rank);
+    archive(all.program, all.session, all.table, all.host, all.pid, all.rank);
   }
 };
 
@@ -35,21 +38,39 @@ struct identity {
 struct started {
   std::int32_t rank = 0;
   std::int32_t size = 0;
+  bool peers = false;  ///< it takes part in calls between workers
 
   template <class Archive>
   friend void wire_fields(Archive& archive, started& all) {
-    archive(all.rank, all.size);
+    archive(all.rank, all.size, all.peers);
   }
 };
+
+/// What a worker without work says when it is asked: how many messages it has exchanged with its
+/// peers.
+struct peer_traffic {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, peer_traffic& all) {
+    archive(all.sent, all.received);
+  }
+  friend bool operator==(const peer_traffic&, const peer_traffic&) = default;
+};
+
+/// Of the manager, for calls to it. Where it is a rank of an adopted job, that is 0 as well.
+inline constexpr int manager_id = -1;
 
 /// What stands behind the arguments of a call. Of a fixed size, so that the arguments are a prefix
 /// of the message.
 struct call_tail {
   static constexpr std::size_t size = 24;
-  static constexpr std::uint32_t one_way = 1;    ///< no answer, unless it fails
-  static constexpr std::uint32_t ordered = 2;    ///< one of call_all: after the one before
-  static constexpr std::uint32_t on_thread = 4;  ///< not on the loop
-  static constexpr std::uint32_t limited = 8;    ///< it has a deadline
+  static constexpr std::uint32_t one_way = 1;        ///< no answer, unless it fails
+  static constexpr std::uint32_t ordered = 2;        ///< one of call_all: after the one before
+  static constexpr std::uint32_t on_thread = 4;      ///< not on the loop
+  static constexpr std::uint32_t limited = 8;        ///< it has a deadline
+  static constexpr std::uint32_t with_manager = 16;  ///< of call_all: the manager runs it as well
 
   std::uint32_t function = 0;  ///< index in the table
   std::uint32_t flags = 0;

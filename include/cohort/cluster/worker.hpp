@@ -2,124 +2,101 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file `cohort::cluster::serve`: what a process does that a manager has started.
+/// \file One worker: shows its manager which program it is, and runs what is called.
 
-#include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/call_client.hpp>
+#include <cohort/cluster/call_server.hpp>
 #include <cohort/cluster/connect.hpp>
-#include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/function.hpp>
 #include <cohort/cluster/message.hpp>
+#include <cohort/cluster/mpi_transport.hpp>
+#include <cohort/cluster/peers.hpp>
 #include <cohort/cluster/watch.hpp>
+#include <cohort/cluster/worker_start.hpp>
+#include <cohort/core/function_table.hpp>
 #include <cohort/core/host.hpp>
-#include <cohort/core/log.hpp>
-#include <cohort/mpi/environment.hpp>
-
-#include <asio/thread_pool.hpp>
+#include <cohort/core/process.hpp>
 
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace cohort::cluster {
 
-/// The first line of main. In a process that `cluster::launch` has started: connects to the
-/// manager, starts MPI, serves calls until the manager shuts down, finalizes MPI if it started it,
-/// and returns true; main can go on with something of its own or return. In any other process: does
-/// nothing and returns false.
-///
-/// The process leaves (status 1) when the manager is lost, also in the middle of a call.
-/// *Errors*: throws cohort::error(errc::refused) if no manager can be reached or the manager does
-/// not take this worker, with the reason; errors of MPI.
-bool serve(int& argc, char**& argv);
-
-/// What `launch` has put into a worker's environment.
-struct worker_start {
-  launch_token token{};
-  std::vector<asio::ip::tcp::endpoint> managers;
-
-  /// Takes it out of the environment, so that no child of this process has it. Nothing if it is
-  /// not there; throws errc::invalid_argument if it makes no sense.
-  [[nodiscard]] static std::optional<worker_start> take_from_environment();
+/// Where a worker is, once MPI has begun.
+struct worker_place {
+  int id = -1;                               ///< its rank in the job
+  int ids = 0;                               ///< the manager's included where it has one
+  communicator world;                        ///< the workers
+  communicator everyone;                     ///< with the manager, in an adopted job
+  std::shared_ptr<mpi_transport> transport;  ///< its ranks are ids
 };
 
-/// One worker. Used by the thread that runs the context.
+/// Used by the thread that runs the context.
 class worker {
  public:
-  worker(asio::io_context& io, worker_start start)
-      : io_(io), start_(std::move(start)), changed_(io) {}
+  worker(asio::io_context& io, worker_start start);
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
+  ~worker();
 
-  /// Connects, shows which program this is, and redirects stdout and stderr. Blocks.
-  void join();
-  /// Serves calls until the manager says that no more come. Blocks.
-  void serve(const communicator& world);
-  /// The connection that tells the manager, by its end, that this process is done.
+  /// Shows the manager which program this is, and redirects stdout and stderr. Throws
+  /// error(errc::refused) with the manager's reason.
+  asio::awaitable<void> join();
+  /// From here on messages come over MPI. Before `join` if those of the manager do, else after it.
+  void listen(worker_place where);
+  /// Serves calls until the manager says that no more come. Throws error(errc::peer_lost) if an
+  /// adopted worker loses the manager or is let go by it; one that was launched leaves the process
+  /// then.
+  asio::awaitable<void> serve();
+  /// The TCP connection that tells the manager, by its end, that this process is done.
   [[nodiscard]] int last_sign();
 
  private:
-  struct running {
-    running(asio::io_context& io, const communicator& world, int rank, int size,
-            std::optional<call_context::clock::time_point> deadline)
-        : context(io, world, rank, size, deadline) {}
-
-    call_context context;
-    asio::cancellation_signal cancel;
-    runner* function = nullptr;
-    std::vector<std::byte> arguments;
-    std::uint64_t id = 0;
-    call_tail tail;
-    bool begun = false;
-  };
-  using running_ptr = std::shared_ptr<running>;
-
-  asio::awaitable<void> introduce();
   asio::awaitable<void> redirect(int descriptor, purpose what);
+  void restore_output() noexcept;
   void received(message&& each);
   void handle(message&& each);
-  void called(message&& each);
-  void begin(const running_ptr& call);
-  void begin_ordered();
-  void ended(const running_ptr& call, std::exception_ptr failed, std::vector<std::byte>&& result);
-  void cancel(std::uint64_t id);
-  void answer(std::uint64_t id, std::vector<std::byte>&& result);
-  void answer_error(std::uint64_t id, const std::exception_ptr& failed);
-  void leave_if_idle();
+  void on_refused(const message& each);
+  void on_lost(const message& each);
+  void ended();
+  void contact(int rank, const std::shared_ptr<link>& with);
+  void from_peer(int rank, const std::shared_ptr<link>& with, message&& each);
+  [[nodiscard]] callee_process route(int rank, const std::string& text);
+  void answer_if_idle();
   [[noreturn]] static void manager_lost();
-  static asio::awaitable<std::vector<std::byte>> execute(running_ptr call);
 
   asio::io_context& io_;
   worker_start start_;
   event changed_;
   greeting hello_;
   std::shared_ptr<link> control_;
+  std::shared_ptr<tcp_link> tcp_;
   std::optional<manager_watch> watch_;
-  communicator world_;
-  int rank_ = -1;
-  int size_ = 0;
+  int before_[2] = {-1, -1};  // stdout and stderr, if they are to be as they were
+  worker_place place_;
+  std::shared_ptr<call_server> server_;
+  std::shared_ptr<call_client> calls_;  // to peers
+  std::map<int, std::shared_ptr<link>> peers_;
+  std::map<int, std::string> lost_;
   bool welcome_ = false;
-  std::string refused_;
-  std::unordered_map<std::uint64_t, running_ptr> running_;
-  std::map<std::uint64_t, running_ptr> ordered_;  // by place; null: it has been cancelled
-  std::uint64_t next_ordered_ = 0;
-  bool ordered_runs_ = false;
-  std::optional<asio::thread_pool> threads_;
-  std::optional<std::uint64_t> announced_;  // messages that the manager has sent before the last
-  bool seen_all_ = false;
+  std::exception_ptr failed_;
+  std::optional<std::uint64_t> announced_;  // messages that the manager has sent before `finish`
+  std::optional<std::uint64_t> asked_;      // before `ask_quiet`, until that is answered
+  bool seen_announced_ = false;
+  bool seen_asked_ = false;
   bool done_ = false;
+  bool flushed_ = false;
 };
 
 // ---- implementation --------------------------------------------------------------------------
@@ -135,72 +112,47 @@ namespace detail {
   return bytes;
 }
 
-/// The rank that the launcher has put into the environment; -1 if it is not known.
-inline int rank_in_environment() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    const char* const text = std::getenv(name);
-    if (text != nullptr) return std::atoi(text);
-  }
-  return -1;
-}
-
 }  // namespace detail
 
-inline std::optional<worker_start> worker_start::take_from_environment() {
-  const char* const token = std::getenv(token_variable);
-  const char* const managers = std::getenv(manager_variable);
-  if (token == nullptr || managers == nullptr) return std::nullopt;
-  worker_start start;
-  const bool fine = parse_token(token, start.token);
-  std::string_view rest = managers;
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    if (const auto where = parse_endpoint(rest.substr(0, comma))) start.managers.push_back(*where);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
-  const std::string addresses = managers;
-  ::unsetenv(token_variable);
-  ::unsetenv(manager_variable);
-  if (!fine) throw error(errc::invalid_argument, std::string(token_variable) + " is no token");
-  if (start.managers.empty()) {
-    throw error(errc::invalid_argument,
-                std::string(manager_variable) + "=" + addresses + " has no address");
-  }
-  return start;
+inline worker::worker(asio::io_context& io, worker_start start)
+    : io_(io), start_(std::move(start)), changed_(io), server_(std::make_shared<call_server>(io)) {
+  server_->on_idle([this] { answer_if_idle(); });
 }
 
-inline void worker::join() {
+inline worker::~worker() {
+  restore_output();
+  server_->on_idle(nullptr);
+  if (calls_) calls_->retire();
+  if (place_.transport) place_.transport->quit();
+  if (control_) control_->close();
+}
+
+inline asio::awaitable<void> worker::join() {
   hello_.session = random_bytes<session_size>();
-  std::exception_ptr failed;
-  asio::co_spawn(io_, introduce(), [&](std::exception_ptr problem) {
-    failed = std::move(problem);
-    io_.stop();
-  });
-  io_.run();
-  io_.restart();
-  if (failed) std::rethrow_exception(failed);
-}
-
-inline asio::awaitable<void> worker::introduce() {
-  hello_.purpose = purpose::control;
-  auto connecting = connect(io_, start_.managers, start_.token, hello_);
-  tcp_socket socket = co_await std::move(connecting);
-  // The manager has looked at the size of what it sends.
-  control_ = std::make_shared<link>(std::move(socket), std::numeric_limits<std::size_t>::max());
-  watch_.emplace(control_->native_handle(), [] { manager_lost(); });
+  if (start_.control) {
+    control_ = start_.control;
+  } else {
+    hello_.purpose = purpose::control;
+    auto connecting = connect(io_, start_.managers, start_.token, hello_);
+    tcp_socket socket = co_await std::move(connecting);
+    // The manager has looked at the size of what it sends.
+    tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
+    if (!start_.adopted) watch_.emplace(tcp_->native_handle(), [] { manager_lost(); });
+    control_ = tcp_;
+  }
   control_->start([this](message&& each) { received(std::move(each)); },
-                  [this](std::error_code) {
-                    if (!done_) manager_lost();
-                  });
+                  [this](std::error_code) { ended(); });
   identity self;
   self.program = program_id();
   self.table = function_table::instance().digest();
+  self.session = hello_.session;
   self.host = process::host_name();
   self.pid = ::getpid();
-  self.rank = detail::rank_in_environment();
+  self.rank = place_.id >= 0 ? place_.id : detail::rank_in_environment();
   control_->send(message_kind::identity, 0, wire::encode(self));
-  while (!welcome_ && refused_.empty()) co_await changed_.wait();
-  if (!refused_.empty()) throw error(errc::refused, refused_);
+  while (!welcome_ && !failed_) co_await changed_.wait();
+  if (failed_) std::rethrow_exception(failed_);
+  if (!start_.capture) co_return;
   co_await redirect(STDOUT_FILENO, purpose::standard_output);
   co_await redirect(STDERR_FILENO, purpose::standard_error);
 }
@@ -216,42 +168,66 @@ inline asio::awaitable<void> worker::redirect(int descriptor, purpose what) {
   ::fcntl(native, F_SETFL, ::fcntl(native, F_GETFL) & ~O_NONBLOCK);
   std::FILE* const stream = descriptor == STDOUT_FILENO ? stdout : stderr;
   std::fflush(stream);
+  if (start_.adopted) {
+    before_[descriptor == STDOUT_FILENO ? 0 : 1] = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+  }
   if (::dup2(native, descriptor) < 0) {
     throw std::system_error(errno, std::generic_category(), "dup2");
   }
   if (stream == stdout) std::setvbuf(stream, nullptr, _IOLBF, 0);
 }
 
+/// Who was adopted goes on with the stdout and stderr that it had.
+inline void worker::restore_output() noexcept {
+  for (const int i : {0, 1}) {
+    if (before_[i] < 0) continue;
+    std::fflush(i == 0 ? stdout : stderr);
+    ::dup2(before_[i], i == 0 ? STDOUT_FILENO : STDERR_FILENO);
+    ::close(std::exchange(before_[i], -1));
+  }
+}
+
 inline void worker::received(message&& each) {
   const bool counts = each.kind != message_kind::heartbeat;
   handle(std::move(each));
   // Large messages may come after the number; this message is counted when this function returns.
-  if (!announced_ || !counts) return;
-  seen_all_ = control_->received() >= *announced_;
-  leave_if_idle();
+  if (!counts || (!announced_ && !asked_)) return;
+  const std::uint64_t others = control_->received();
+  seen_announced_ = announced_ && others >= *announced_;
+  seen_asked_ = asked_ && others >= *asked_;
+  answer_if_idle();
 }
 
 inline void worker::handle(message&& each) {
   switch (each.kind) {
     case message_kind::welcome:
       welcome_ = true;
-      changed_.notify();
-      return;
-    case message_kind::refused: {
+      return changed_.notify();
+    case message_kind::refused:
+      return on_refused(each);
+    case message_kind::ask_table:
+      return control_->send(message_kind::table, 0, detail::encoded_table());
+    case message_kind::ready: {
       wire::reader in(each.bytes);
-      refused_ = "the manager refuses this worker: " + std::string(in.text());
-      changed_.notify();
+      const std::uint64_t most = in.varint();
+      if (in.ok() && calls_) calls_->max_message(static_cast<std::size_t>(most));
       return;
     }
-    case message_kind::ask_table:
-      control_->send(message_kind::table, 0, detail::encoded_table());
-      return;
     case message_kind::call:
-      called(std::move(each));
-      return;
+      return server_->called(control_, std::move(each));
     case message_kind::cancel:
-      cancel(each.id);
+      return server_->cancel(control_, each.id);
+    case message_kind::result:
+    case message_kind::failure:
+      if (calls_) static_cast<void>(calls_->answered(manager_id, std::move(each)));
       return;
+    case message_kind::lost:
+      return on_lost(each);
+    case message_kind::ask_quiet: {
+      wire::reader in(each.bytes);
+      asked_ = in.varint();
+      return;
+    }
     case message_kind::finish: {
       wire::reader in(each.bytes);
       announced_ = in.varint();
@@ -262,138 +238,142 @@ inline void worker::handle(message&& each) {
   }
 }
 
-inline void worker::serve(const communicator& world) {
-  world_ = world;
-  rank_ = world.rank();
-  size_ = world.size();
-  control_->send(message_kind::started, 0, wire::encode(started{rank_, size_}));
-  io_.run();
-  world_ = communicator();
-  threads_.reset();
+inline void worker::on_refused(const message& each) {
+  wire::reader in(each.bytes);
+  const std::string text(in.text());
+  failed_ = std::make_exception_ptr(
+      welcome_ ? error(errc::peer_lost, "the manager lets this worker go: " + text)
+               : error(errc::refused, "the manager refuses this worker: " + text));
+  changed_.notify();
+}
+
+inline void worker::on_lost(const message& each) {
+  wire::reader in(each.bytes);
+  const auto rank = in.get<std::int32_t>();
+  const std::string cause(in.text());
+  if (!in.ok()) return;
+  lost_[rank] = cause;
+  const auto at = peers_.find(rank);
+  if (at != peers_.end()) server_->lose(at->second);
+  if (calls_) calls_->lose(rank, "rank " + std::to_string(rank), cause);
+}
+
+/// The manager's connection has ended.
+inline void worker::ended() {
+  if (done_) return;
+  if (!start_.adopted) manager_lost();
+  if (!failed_) {
+    failed_ = std::make_exception_ptr(
+        error(errc::peer_lost, "the manager is gone, or has let this worker go"));
+  }
+  changed_.notify();
+}
+
+inline void worker::listen(worker_place where) {
+  place_ = std::move(where);
+  // Another worker may know before this one that all are there, and call.
+  calls_ = std::make_shared<call_client>(
+      io_, std::numeric_limits<std::uint32_t>::max(),
+      [this](int rank, const std::string& text) { return route(rank, text); });
+  call_place known;
+  known.id = place_.id;
+  known.world = place_.world;
+  known.everyone = place_.everyone;
+  known.peers = std::make_shared<const peers>(calls_);
+  server_->place(std::move(known));
+  place_.transport->start(
+      [this](int rank, const std::shared_ptr<link>& with) { contact(rank, with); });
+}
+
+inline asio::awaitable<void> worker::serve() {
+  control_->send(message_kind::started, 0, wire::encode(started{place_.id, place_.ids, true}));
+  while (!flushed_ && !failed_) co_await changed_.wait();
+  restore_output();
+  if (failed_) {
+    server_->lose(control_);
+    for (const auto& each : peers_) server_->lose(each.second);
+  }
+  calls_->give_up_all([](std::string_view name, int rank) {
+    return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) + ": rank " +
+                                                           std::to_string(rank) +
+                                                           ": this worker leaves"));
+  });
+  if (start_.control) control_->close();
+  auto stopping = place_.transport->stop();
+  co_await std::move(stopping);
+  server_->end();
   watch_.reset();
+  place_ = worker_place();
+  if (failed_) std::rethrow_exception(failed_);
 }
 
-inline int worker::last_sign() { return ::fcntl(control_->native_handle(), F_DUPFD_CLOEXEC, 0); }
-
-inline void worker::called(message&& each) {
-  if (each.oversize) {
-    return answer_error(each.id, std::make_exception_ptr(
-                                     error(errc::message_too_long, "arguments above max_message")));
+inline callee_process worker::route(int rank, const std::string& text) {
+  if (done_ || failed_) throw error(errc::closed, text + "this worker leaves");
+  if (rank == manager_id || (rank == 0 && start_.adopted)) return {control_, nullptr};
+  if (rank < 0 || rank >= place_.ids) {
+    throw error(errc::bad_rank,
+                text + "rank " + std::to_string(rank) + " of " + std::to_string(place_.ids));
   }
-  const auto tail = call_tail::take_from(each.bytes);
-  const auto& table = function_table::instance();
-  if (!tail || tail->function >= table.size()) {
-    return answer_error(each.id, std::make_exception_ptr(
-                                     error(errc::unknown_function,
-                                           tail ? "no function " + std::to_string(tail->function) +
-                                                      " of " + std::to_string(table.size())
-                                                : std::string("a call without a function"))));
+  if (const auto at = lost_.find(rank); at != lost_.end()) {
+    throw peer_lost_error({rank},
+                          text + "rank " + std::to_string(rank) + " is lost: " + at->second);
   }
-  std::optional<call_context::clock::time_point> deadline;
-  if ((tail->flags & call_tail::limited) != 0) {
-    constexpr std::uint64_t most = std::uint64_t{1} << 61U;
-    deadline =
-        call_context::clock::now() + std::chrono::nanoseconds(std::min(tail->remaining, most));
-  }
-  auto call = std::make_shared<running>(io_, world_, rank_, size_, deadline);
-  call->function = table.at<runner>(tail->function);
-  call->arguments = std::move(each.bytes);
-  call->id = each.id;
-  call->tail = *tail;
-  if (!running_.emplace(each.id, call).second) {
-    return answer_error(each.id, std::make_exception_ptr(
-                                     error(errc::invalid_argument, "the id of a running call")));
-  }
-  if ((tail->flags & call_tail::ordered) == 0) return begin(call);
-  ordered_.emplace(call->tail.order, call);
-  begin_ordered();
+  const bool known = place_.transport->knows(rank);
+  const auto with = place_.transport->to(rank);
+  if (!known) contact(rank, with);
+  return {with, nullptr};
 }
 
-// Large calls may arrive after small ones that were made later.
-inline void worker::begin_ordered() {
-  for (auto next = ordered_.find(next_ordered_); !ordered_runs_ && next != ordered_.end();
-       next = ordered_.find(next_ordered_)) {
-    const running_ptr call = std::move(next->second);
-    ordered_.erase(next);
-    ++next_ordered_;
-    if (!call) continue;
-    ordered_runs_ = true;
-    begin(call);
+inline void worker::contact(int rank, const std::shared_ptr<link>& with) {
+  peers_[rank] = with;
+  with->start(
+      [this, rank, weak = std::weak_ptr(with)](message&& each) {
+        if (const auto here = weak.lock()) from_peer(rank, here, std::move(each));
+      },
+      [](std::error_code) {});
+}
+
+inline void worker::from_peer(int rank, const std::shared_ptr<link>& with, message&& each) {
+  switch (each.kind) {
+    case message_kind::call:
+      return server_->called(with, std::move(each));
+    case message_kind::cancel:
+      return server_->cancel(with, each.id);
+    case message_kind::result:
+    case message_kind::failure:
+      if (calls_) static_cast<void>(calls_->answered(rank, std::move(each)));
+      return;
+    default:
+      return;
   }
 }
 
-inline asio::awaitable<std::vector<std::byte>> worker::execute(running_ptr call) {
-  co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
-  auto body = call->function(call->context, std::move(call->arguments));
-  co_return co_await std::move(body);
+inline int worker::last_sign() {
+  return tcp_ ? ::fcntl(tcp_->native_handle(), F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-inline void worker::begin(const running_ptr& call) {
-  call->begun = true;
-  auto done = [this, call](std::exception_ptr failed, std::vector<std::byte> result) {
-    ended(call, std::move(failed), std::move(result));
-  };
-  if ((call->tail.flags & call_tail::on_thread) != 0) {
-    if (!threads_) threads_.emplace(4);
-    asio::co_spawn(threads_->get_executor(), execute(call),
-                   asio::bind_executor(io_.get_executor(), std::move(done)));
-  } else {
-    asio::co_spawn(io_, execute(call),
-                   asio::bind_cancellation_slot(call->cancel.slot(), std::move(done)));
+inline void worker::answer_if_idle() {
+  if (!server_->idle() || done_) return;
+  if (asked_ && seen_asked_) {
+    peer_traffic all;
+    for (const auto& each : peers_) {
+      all.sent += each.second->sent();
+      all.received += each.second->received();
+    }
+    asked_.reset();
+    control_->send(message_kind::quiet, 0, wire::encode(all));
   }
-}
-
-inline void worker::ended(const running_ptr& call, std::exception_ptr failed,
-                          std::vector<std::byte>&& result) {
-  running_.erase(call->id);
-  if (failed) {
-    answer_error(call->id, failed);
-  } else if ((call->tail.flags & call_tail::one_way) == 0) {
-    answer(call->id, std::move(result));
-  }
-  if ((call->tail.flags & call_tail::ordered) != 0) {
-    ordered_runs_ = false;
-    begin_ordered();
-  }
-  leave_if_idle();
-}
-
-inline void worker::cancel(std::uint64_t id) {
-  const auto at = running_.find(id);
-  if (at == running_.end()) return;
-  const running_ptr call = at->second;
-  call->context.cancel();
-  if (call->begun) {
-    call->cancel.emit(asio::cancellation_type::total);
-    return;
-  }
-  running_.erase(at);
-  ordered_[call->tail.order] = nullptr;
-  begin_ordered();
-  answer_error(id, std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
-  leave_if_idle();
-}
-
-inline void worker::answer(std::uint64_t id, std::vector<std::byte>&& result) {
-  control_->send(message_kind::result, id, std::move(result));
-}
-
-inline void worker::answer_error(std::uint64_t id, const std::exception_ptr& failed) {
-  std::vector<std::byte> bytes;
-  wire::writer out(bytes);
-  encode_exception(out, failed, rank_, process::host_name());
-  control_->send(message_kind::failure, id, std::move(bytes));
-}
-
-inline void worker::leave_if_idle() {
-  if (!seen_all_ || !running_.empty() || done_) return;
+  if (!announced_ || !seen_announced_) return;
   std::vector<std::byte> bytes;
   wire::writer out(bytes);
   out.put(control_->received() >= *announced_);
   out.varint(control_->sent());
   done_ = true;
   control_->send(message_kind::finished, 0, std::move(bytes));
-  control_->when_flushed([this] { io_.stop(); });
+  control_->when_flushed([this] {
+    flushed_ = true;
+    changed_.notify();
+  });
 }
 
 inline void worker::manager_lost() {
@@ -407,28 +387,6 @@ inline void worker::manager_lost() {
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
   }
   ::_exit(1);
-}
-
-inline bool serve(int& argc, char**& argv) {
-  auto start = worker_start::take_from_environment();
-  if (!start) return false;
-  std::optional<environment> mpi;
-  int last_sign = -1;
-  {
-    asio::io_context io;
-    worker self(io, *std::move(start));
-    self.join();
-    mpi.emplace(argc, argv);
-    {
-      const communicator world(io);
-      self.serve(world);
-    }
-    last_sign = self.last_sign();
-  }
-  mpi.reset();
-  std::fflush(stdout);
-  if (last_sign >= 0) ::close(last_sign);
-  return true;
 }
 
 }  // namespace cohort::cluster

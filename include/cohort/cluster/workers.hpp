@@ -4,6 +4,8 @@
 
 /// \file `cohort::cluster::launch` and `workers`: start workers, call functions on them, end them.
 
+#include <cohort/cluster/adopt_options.hpp>
+#include <cohort/cluster/call_verbs.hpp>
 #include <cohort/cluster/calls.hpp>
 #include <cohort/cluster/manager.hpp>
 
@@ -34,7 +36,7 @@ namespace cohort::cluster {
 /// standard library's, the library's or a registered one, else as `remote_error`. A worker that is
 /// lost ends its calls with `peer_lost_error`. Every call can be cancelled: it ends at once with
 /// `operation_aborted`, and its callee is cancelled too.
-class workers {
+class workers : public call_verbs<workers> {
  public:
   workers() noexcept {}
   /// For `launch`.
@@ -43,10 +45,10 @@ class workers {
 
   /// How many there are, lost ones included.
   [[nodiscard]] int size() const { return over().size(); }
-  /// 0, 1, … size() - 1: their ranks in their MPI_COMM_WORLD.
+  /// Their ranks in the job: 0, 1, … of launched workers; 1, 2, … in an adopted job.
   [[nodiscard]] std::vector<int> ids() const {
     std::vector<int> all(static_cast<std::size_t>(size()));
-    std::iota(all.begin(), all.end(), 0);
+    std::iota(all.begin(), all.end(), over().first());
     return all;
   }
   [[nodiscard]] worker_state state(int rank) const { return over().state(rank); }
@@ -64,31 +66,8 @@ class workers {
     return event_of(handle_);
   }
   /// Gets what functions throw that were called by `notify`, on the loop; the default logs it.
-  void on_notify_error(manager::notify_error_handler handler) const {
-    over().on_notify_error(std::move(handler));
-  }
-
-  /// The same workers, called in another way.
-  [[nodiscard]] workers with(const call_options& options) const {
-    workers other(*this);
-    other.options_ = options;
-    return other;
-  }
-
-  /// Calls `Function` on one worker. *Completion*: `void(std::exception_ptr, R)`; a token may
-  /// follow the arguments. *Cost*: one message there and one back. *Example*: `double e = co_await
-  /// workers.call<&energy>(2, x, 0.1);`
-  template <auto Function, class... Arguments>
-  auto call(int rank, Arguments&&... arguments) const {
-    return with_token<Function, 0>(
-        [&](auto&& token, auto&&... rest) {
-          using result = typename callee<Function>::result;
-          using token_type = std::remove_cvref_t<decltype(token)>;
-          return asio::async_initiate<token_type, detail::completion<result>>(
-              detail::start_single<result>(), token, handle_->over,
-              request<Function>(rank, std::forward<decltype(rest)>(rest)...));
-        },
-        std::forward<Arguments>(arguments)...);
+  void on_notify_error(call_client::notify_error_handler handler) const {
+    over().calls().on_notify_error(std::move(handler));
   }
 
   /// Calls it on every worker. What they call may use collectives on `call_context::world()`: calls
@@ -101,10 +80,11 @@ class workers {
     return with_token<Function, 0>(
         [&](auto&& token, auto&&... rest) {
           using result = typename callee<Function>::result;
+          if (options().include_manager()) over().check_can_run_here();
           return start<result>(
               token,
               std::make_shared<detail::call_on_all<result>>(
-                  handle_->over, options_, remote<Function>::index(), callee<Function>::name(),
+                  handle_->over, options(), remote<Function>::index(), callee<Function>::name(),
                   encode_arguments<Function>(std::forward<decltype(rest)>(rest)...)));
         },
         std::forward<Arguments>(arguments)...);
@@ -125,19 +105,10 @@ class workers {
                 encode_arguments<Function>(std::forward<decltype(item)>(item), rest...));
           }
           return start<result>(token, std::make_shared<detail::map_calls<result>>(
-                                          handle_->over, options_, remote<Function>::index(),
+                                          handle_->over, options(), remote<Function>::index(),
                                           callee<Function>::name(), std::move(items)));
         },
         std::forward<Arguments>(arguments)...);
-  }
-
-  /// Calls it on one worker and waits for nothing. Throws if the call cannot be sent; what the
-  /// function throws goes to `on_notify_error`.
-  template <auto Function, class... Arguments>
-  void notify(int rank, Arguments&&... arguments) const {
-    call_request made = request<Function>(rank, std::forward<Arguments>(arguments)...);
-    made.flags |= call_tail::one_way;
-    over().start(over().next_id() | one_way_bit, std::move(made), nullptr);
   }
 
   /// Ends the workers: refuses new calls (errc::closed), waits for those that were made, tells
@@ -164,6 +135,12 @@ class workers {
   }
 
  private:
+  friend call_verbs<workers>;
+  [[nodiscard]] std::shared_ptr<call_client> client() const {
+    call_client& calls = over().calls();
+    return {handle_->over, &calls};
+  }
+
   struct handle {
     explicit handle(std::shared_ptr<manager> over_) : over(std::move(over_)) {}
     handle(const handle&) = delete;
@@ -189,18 +166,6 @@ class workers {
     return *handle_->over;
   }
 
-  template <auto Function, class... Arguments>
-  [[nodiscard]] call_request request(int rank, Arguments&&... arguments) const {
-    call_request made;
-    made.rank = rank;
-    made.function = remote<Function>::index();
-    made.name = callee<Function>::name();
-    made.arguments = encode_arguments<Function>(std::forward<Arguments>(arguments)...);
-    made.deadline = options_.deadline();
-    if (options_.on_thread()) made.flags |= call_tail::on_thread;
-    return made;
-  }
-
   template <class R, class Token, class Calls>
   auto start(Token&& token, std::shared_ptr<Calls> calls) const {
     return asio::async_initiate<std::remove_cvref_t<Token>,
@@ -209,28 +174,7 @@ class workers {
         std::ref(over().context()));
   }
 
-  /// Calls `body(token, arguments...)`: the last argument is the token if there is one more than
-  /// the function takes.
-  template <auto Function, std::size_t Given, class Body, class... Arguments>
-  static auto with_token(Body&& body, Arguments&&... arguments) {
-    constexpr std::size_t arity = callee<Function>::arity - Given;
-    static_assert(sizeof...(Arguments) == arity || sizeof...(Arguments) == arity + 1,
-                  "the call has not as many arguments as the function has parameters");
-    if constexpr (sizeof...(Arguments) == arity) {
-      default_token token;
-      return body(token, std::forward<Arguments>(arguments)...);
-    } else {
-      auto all = std::forward_as_tuple(std::forward<Arguments>(arguments)...);
-      return [&]<std::size_t... I>(std::index_sequence<I...>) {
-        auto token = std::get<arity>(std::move(all));
-        return body(token, std::get<I>(std::move(all))...);
-      }
-      (std::make_index_sequence<arity>());
-    }
-  }
-
   std::shared_ptr<const handle> handle_;
-  call_options options_;
 };
 
 /// Starts workers: runs a launcher such as mpiexec, whose ranks run this program (or another copy
@@ -249,6 +193,25 @@ inline asio::awaitable<workers> launch(asio::io_context& io,
   workers made(over);
   auto starting = over->launch();
   co_await std::move(starting);
+  co_return made;
+}
+
+/// In a job that mpirun has started, on rank 0 of `world`: makes the other ranks its workers, which
+/// have called `serve(world)` or will do so; completes when all have. Their ids are 1, 2, …, their
+/// ranks. The messages travel over MPI, on communicators of their own, or over TCP.
+///
+/// *Errors*: errc::deadline_exceeded names the ranks that do not serve; errc::binary_mismatch,
+/// errc::launch_failed, errc::invalid_argument as for `launch`. The ranks that do serve go on
+/// behind it then, with errc::refused. Collective in that every other rank has to call `serve` once
+/// for each adoption. One at a time. *Example*: `if (world.rank() != 0) return
+/// cluster::serve(world);` and, in a coroutine of rank 0, `auto workers = co_await
+/// cluster::adopt(world);`
+inline asio::awaitable<workers> adopt(communicator world, adopt_options options = adopt_options()) {
+  const auto over = std::make_shared<manager>(world.get_executor().context(),
+                                              options.for_ranks(world.size() - 1));
+  workers made(over);
+  auto adopting = over->adopt(std::move(world));
+  co_await std::move(adopting);
   co_return made;
 }
 

@@ -29,11 +29,22 @@ auto control_recv(const communicator& comm, std::span<std::byte> buffer, int sou
 /// Sends a message that the other side receives with \ref control_recv. When the message has left
 /// and the receiver sleeps, its doorbell is rung.
 ///
+/// A message that is too long to leave at once needs a receiver that is awake: \ref wake_receiver.
+///
 /// *Completion*: `void(std::error_code)`. *Cost*: a message, and a system call for a rank that is
 /// parked or on another node. *Source*: `MPI_Isend`.
 template <class Token>
 auto control_send(const communicator& comm, std::span<const std::byte> buffer, int destination,
                   int tag, Token&& token);
+
+/// Rings the doorbell of that rank if it sleeps, or might. For messages on their way that MPI can
+/// only deliver with the receiver's help; it may fall asleep again before it has helped, so ring
+/// again until they have left. *Cost*: a load, and a system call for a rank that is parked or on
+/// another node.
+inline void wake_receiver(const communicator& comm, int rank) {
+  const communicator_state* const state = comm.state();
+  if (state != nullptr && state->bells) state->bells->announce(state->bell_rank(rank));
+}
 
 // ---- implementation ------------------------------------------------------------------------
 

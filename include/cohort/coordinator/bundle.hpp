@@ -165,12 +165,6 @@ struct bundle_access {
   }
 };
 
-/// Of `count` elements, how many a rank gets: the first ranks one more.
-[[nodiscard]] inline std::size_t part_of(std::size_t count, int rank, int ranks) noexcept {
-  const auto n = static_cast<std::size_t>(ranks);
-  return count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0);
-}
-
 /// A member of a bundle as it stands in a signature: "1:a float32 x12".
 struct bundle_member {
   std::string_view name;

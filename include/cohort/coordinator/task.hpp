@@ -24,6 +24,12 @@ namespace cohort::coordination {
 using protocol::op_kind;
 using clock = std::chrono::steady_clock;
 
+/// Of `count` elements, how many a rank gets: the first ranks one more.
+[[nodiscard]] inline std::size_t part_of(std::size_t count, int rank, int ranks) noexcept {
+  const auto n = static_cast<std::size_t>(ranks);
+  return count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0);
+}
+
 /// A tensor of an operation: contiguous, `count` elements. In place where in and out are equal;
 /// null where this rank has no such side.
 struct tensor {

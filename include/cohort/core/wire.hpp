@@ -88,7 +88,13 @@ class writer {
   }
   /// Bytes as they are, without their length.
   void raw(std::span<const std::byte> bytes) {
-    out_->insert(out_->end(), bytes.begin(), bytes.end());
+    if (bytes.size() > 64) {
+      out_->insert(out_->end(), bytes.begin(), bytes.end());
+    } else if (!bytes.empty()) {  // g++ 12 warns of inserting a few bytes
+      const std::size_t end = out_->size();
+      out_->resize(end + bytes.size());
+      std::memcpy(out_->data() + end, bytes.data(), bytes.size());
+    }
   }
   void byte(std::uint8_t value) { out_->push_back(static_cast<std::byte>(value)); }
   /// A text with its length.

@@ -4,9 +4,12 @@
 
 /// \file Bodies of manager.hpp: launch, messages, the end.
 
+#include <cohort/cluster/invitation.hpp>
+#include <cohort/cluster/local_link.hpp>
 #include <cohort/cluster/manager.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
 #include <cohort/core/wire.hpp>
 
 #include <ifaddrs.h>
@@ -67,6 +70,16 @@ namespace detail {
 
 // ---- launch ----------------------------------------------------------------------------------
 
+inline manager::manager(asio::io_context& io, launch_options options)
+    : io_(io), options_(std::move(options)), changed_(io), events_changed_(io) {
+  calls_ = std::make_shared<call_client>(
+      io, options_.max_message(),
+      [this](int rank, const std::string& text) { return route(rank, text); });
+  calls_->on_idle([this] {
+    if (closing_) changed_.notify();
+  });
+}
+
 inline asio::awaitable<void> manager::launch() {
   if (launched_) throw error(errc::manager_reused, "launch: this manager has been used before");
   launched_ = true;
@@ -76,12 +89,7 @@ inline asio::awaitable<void> manager::launch() {
                 "launch: the control messages of workers that are launched "
                 "travel over TCP; MPI is for jobs that mpirun has started");
   }
-  if (options_.on_loss() == loss_policy::respawn) {
-    throw error(errc::not_supported, "launch_options: on_loss: respawn is not written yet");
-  }
-  if (options_.heartbeat() != launch_options::duration::zero()) {
-    throw error(errc::not_supported, "launch_options: heartbeat is not written yet");
-  }
+  check_not_written();
   const auto limit = from_now(options_.timeout());
   if (options_.ranks() == 0) {
     ready_ = true;
@@ -89,30 +97,23 @@ inline asio::awaitable<void> manager::launch() {
     co_return;
   }
   const auto self = shared_from_this();
-  ranks_.resize(static_cast<std::size_t>(options_.ranks()));
-  token_ = random_bytes<std::tuple_size_v<launch_token>>();
+  begin();
   output_ = std::make_shared<output_queue>(
       options_.sinks().empty() ? std::vector<output_sink>{console()} : options_.sinks(),
       options_.output_bound(), options_.overflow());
   listen();
-  launch_options started_with = options_;
-  started_with.environment(token_variable, to_text(token_));
-  started_with.environment(manager_variable, addresses());
-  auto preparing = prepare_launch(std::move(started_with));
-  const launch_command command = co_await std::move(preparing);
-  child_options how;
-  how.grace = options_.grace();
-  how.longest_line = options_.longest_line();
-  how.on_line = [output = output_](const output_line& line) { output->push(line); };
-  child_ = std::make_shared<child_process>(io_.get_executor(), command, how);
-  asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
-  asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
+  if (options_.by_hand()) {
+    asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+    asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
+    options_.by_hand()(addresses(), to_text(token_));
+  } else {
+    auto starting = start_launcher();
+    co_await std::move(starting);
+  }
   std::exception_ptr interrupted;
   try {
-    while (!ready_ && problem_.empty()) {
-      const bool in_time = co_await changed_.wait_until(limit);
-      if (!in_time) fail_launch(errc::deadline_exceeded, "the time is over; " + missing());
-    }
+    auto waiting = wait_until_ready(limit);
+    co_await std::move(waiting);
   } catch (...) {
     interrupted = std::current_exception();
   }
@@ -126,9 +127,194 @@ inline asio::awaitable<void> manager::launch() {
   auto cleaning = clean_up_launch();
   co_await std::move(cleaning);
   std::string text = "launch of " + std::to_string(options_.ranks()) + " ranks: " + problem_;
-  const std::string printed = child_->output();
+  const std::string printed = child_ ? child_->output() : std::string();
   if (!printed.empty()) text += "\nthe launcher printed:\n" + printed;
   throw error(problem_code_, text);
+}
+
+inline asio::awaitable<void> manager::start_launcher() {
+  const auto self = shared_from_this();
+  launch_options started_with = options_;
+  started_with.environment(token_variable, to_text(token_));
+  started_with.environment(manager_variable, addresses());
+  auto preparing = prepare_launch(std::move(started_with));
+  const launch_command command = co_await std::move(preparing);
+  child_options how;
+  how.grace = options_.grace();
+  how.longest_line = options_.longest_line();
+  how.on_line = [output = output_](const output_line& line) { output->push(line); };
+  child_ = std::make_shared<child_process>(io_.get_executor(), command, how);
+  asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+  asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
+}
+
+inline void manager::check_not_written() const {
+  if (options_.on_loss() == loss_policy::respawn) {
+    throw error(errc::not_supported, "on_loss: respawn is not written yet");
+  }
+  if (options_.heartbeat() != launch_options::duration::zero()) {
+    throw error(errc::not_supported, "heartbeat is not written yet");
+  }
+}
+
+inline void manager::begin() {
+  ranks_.resize(static_cast<std::size_t>(options_.ranks()));
+  token_ = random_bytes<std::tuple_size_v<launch_token>>();
+  if (options_.serve_calls()) run_calls_here();
+}
+
+inline asio::awaitable<void> manager::wait_until_ready(clock::time_point limit) {
+  while (!ready_ && problem_.empty()) {
+    const bool in_time = co_await changed_.wait_until(limit);
+    if (!in_time) fail_launch(errc::deadline_exceeded, "the time is over; " + missing());
+  }
+}
+
+inline asio::awaitable<void> manager::adopt(communicator world) {
+  if (launched_) throw error(errc::manager_reused, "adopt: this manager has been used before");
+  if (world.rank() != 0) {
+    throw error(errc::invalid_argument, "adopt: rank " + std::to_string(world.rank()) +
+                                            " is a worker, it calls serve; rank 0 adopts");
+  }
+  launched_ = true;
+  adopted_ = true;
+  first_ = 1;
+  validate(options_);
+  check_not_written();
+  const auto limit = from_now(options_.timeout());
+  const auto self = shared_from_this();
+  if (options_.ranks() == 0) {
+    ready_ = true;
+    ended_ = false;
+    co_return;
+  }
+  begin();
+  invitation what;
+  what.over_mpi = options_.transport() == transport::mpi;
+  what.capture = !options_.sinks().empty();
+  what.token = token_;
+  if (what.capture) {
+    output_ = std::make_shared<output_queue>(options_.sinks(), options_.output_bound(),
+                                             options_.overflow());
+  }
+  if (what.capture || !what.over_mpi) {
+    listen();
+    what.addresses = addresses();
+    asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+  }
+  std::exception_ptr failed;
+  try {
+    auto gathering = gather_workers(world, what, limit);
+    co_await std::move(gathering);
+    auto making = make_communicators(world);
+    const adopted_communicators made = co_await std::move(making);
+    run_calls_here();
+    call_place place;
+    place.id = 0;
+    place.everyone = made.everyone;
+    server_->place(std::move(place));
+    if (what.over_mpi) {
+      transport_ = std::make_shared<mpi_transport>(made.control, options_.max_message());
+      for (int rank = first_; rank < first_ + size(); ++rank) {
+        join(transport_->to(rank))->over_tcp = false;
+      }
+      transport_->start(nullptr);
+    }
+    auto waiting = wait_until_ready(limit);
+    co_await std::move(waiting);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  if (ready_ && !failed) {
+    asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
+    co_return;
+  }
+  stop_listening();
+  if (!failed) {
+    failed = std::make_exception_ptr(error(
+        problem_code_, "adoption of " + std::to_string(options_.ranks()) + " ranks: " + problem_));
+  }
+  if (problem_.empty()) problem_ = "cancelled";
+  let_go("the adoption has failed: " + problem_);
+  std::rethrow_exception(failed);
+}
+
+/// As long as there are workers the loop has something to do; when it is destroyed, who waits for
+/// calls is let go of.
+inline asio::awaitable<void> manager::keep_until_end() {
+  loop_guard guard(shared_from_this());
+  while (!ended_ || (!ready_ && problem_.empty())) co_await changed_.wait();
+  guard.release();
+}
+
+/// The workers of an adopted job go on in their own code.
+inline void manager::let_go(const std::string& why) {
+  std::vector<std::byte> bytes;
+  wire::writer(bytes).text(why);
+  for (const member_ptr& each : joined_) {
+    if (each->state == worker_state::lost || each->state == worker_state::gone) continue;
+    each->control->send(message_kind::refused, 0, bytes);
+    each->state = worker_state::gone;
+    asio::co_spawn(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
+  }
+  calls_->give_up_all([&](std::string_view name, int rank) {
+    return std::make_exception_ptr(peer_lost_error(
+        {rank}, "call of " + std::string(name) + ": rank " + std::to_string(rank) + ": " + why));
+  });
+  if (transport_) transport_->quit();
+  changed_.notify();
+  events_changed_.notify();
+}
+
+/// Closes a connection after what has been sent. The other side closes it as soon as it has read
+/// that; whoever closed first while something is unread would destroy it.
+inline asio::awaitable<void> manager::leave(std::shared_ptr<link> control, bool over_tcp) {
+  if (over_tcp) {
+    const auto limit = from_now(std::chrono::seconds(1));
+    while (!control->ended() && clock::now() < limit) {
+      asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(5));
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    control->close();
+  } else {
+    control->when_flushed([control] { control->close(); });
+  }
+}
+
+/// Functions can be called in this process: by workers, and by itself.
+inline void manager::run_calls_here() {
+  if (server_) return;
+  server_ = std::make_shared<call_server>(io_);
+  server_->on_idle([self = weak_from_this()] {
+    if (const auto here = self.lock()) here->changed_.notify();
+  });
+  call_place place;
+  place.id = manager_id;
+  server_->place(std::move(place));
+  const auto [near, far] = local_link::pair(io_, options_.max_message());
+  here_ = std::make_shared<member>();
+  here_->control = near;
+  here_->far = far;
+  here_->rank = 0;
+  here_->state = worker_state::ready;
+  near->start(
+      [self = weak_from_this()](message&& each) {
+        if (const auto here = self.lock()) {
+          static_cast<void>(here->calls_->answered(0, std::move(each)));
+        }
+      },
+      [](std::error_code) {});
+  far->start(
+      [self = weak_from_this()](message&& each) {
+        const auto here = self.lock();
+        if (here) here->called(here->here_->far, std::move(each));
+      },
+      [](std::error_code) {});
+}
+
+inline void manager::called(const std::shared_ptr<link>& from, message&& each) {
+  if (each.kind == message_kind::cancel) return server_->cancel(from, each.id);
+  server_->called(from, std::move(each));
 }
 
 inline void manager::listen() {
@@ -240,7 +426,8 @@ inline asio::awaitable<std::string> manager::shake_hands(std::shared_ptr<tcp_soc
     std::error_code broken;
     asio::write(*socket, asio::buffer(answer), broken);
     if (control) {
-      adopt_control(std::move(*socket), side.hello());
+      join(std::make_shared<tcp_link>(std::move(*socket), options_.max_message()))->session =
+          side.hello().session;
     } else {
       adopt_output(std::move(*socket), owner,
                    side.hello().purpose == purpose::standard_output ? output_stream::out
@@ -261,10 +448,9 @@ inline void manager::refuse(const std::string& whom, const std::string& why) {
                  (refused_ == told ? " (more of them are counted, not told)" : ""));
 }
 
-inline void manager::adopt_control(tcp_socket socket, const greeting& hello) {
+inline manager::member_ptr manager::join(std::shared_ptr<link> control) {
   const auto made = std::make_shared<member>();
-  made->session = hello.session;
-  made->control = std::make_shared<link>(std::move(socket), options_.max_message());
+  made->control = std::move(control);
   joined_.push_back(made);
   // Weak, since the member owns the link: if the loop is destroyed nothing else breaks the ring.
   const std::weak_ptr<manager> self = weak_from_this();
@@ -278,12 +464,13 @@ inline void manager::adopt_control(tcp_socket socket, const greeting& hello) {
         const auto here = self.lock();
         if (const auto from = weak.lock(); here && from) here->ended(from, why);
       });
+  return made;
 }
 
 inline void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
                                   output_stream stream) {
   const int rank = owner->rank >= 0 ? owner->rank : owner->who.rank;
-  if (rank < 0 || rank >= size()) {
+  if (rank < first_ || rank >= first_ + size()) {
     owner->unread.emplace_back(std::move(socket), stream);
   } else {
     read(std::move(socket), rank, stream);
@@ -323,13 +510,18 @@ inline asio::awaitable<void> manager::watch_child() {
       if (!each->control->ended()) lose(each, "the launcher " + exited_->text());
     }
   }
-  // So do the outputs, unless a process that a rank has started still has one.
+  auto reading = read_to_the_end(limit);
+  co_await std::move(reading);
+  guard.release();
+}
+
+/// Outputs end with their ranks, unless a process that a rank has started still has one.
+inline asio::awaitable<void> manager::read_to_the_end(clock::time_point limit) {
   for (bool in_time = true; in_time && open_outputs_ > 0;) {
     in_time = co_await changed_.wait_until(limit);
   }
   const auto left = outputs_;
   for (const auto& each : left) each->emit(asio::cancellation_type::terminal);
-  guard.release();
 }
 
 inline void manager::fail_launch(errc code, const std::string& text) {
@@ -342,7 +534,7 @@ inline void manager::fail_launch(errc code, const std::string& text) {
 inline std::string manager::missing() const {
   std::vector<int> absent;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i] == nullptr) absent.push_back(static_cast<int>(i));
+    if (ranks_[i] == nullptr) absent.push_back(first_ + static_cast<int>(i));
   }
   std::string text =
       absent.empty() ? "all ranks had begun" : "missing: " + detail::rank_list(absent);
@@ -356,6 +548,7 @@ inline std::string manager::missing() const {
 }
 
 inline void manager::stop_listening() {
+  if (!acceptor_) return;
   std::error_code ignored;
   acceptor_->close(ignored);
   for (const auto& each : visitors_) each->close(ignored);
@@ -363,8 +556,11 @@ inline void manager::stop_listening() {
 }
 
 inline asio::awaitable<void> manager::clean_up_launch() {
-  auto ending = child_->terminate(options_.grace());
-  co_await std::move(ending);
+  if (child_) {
+    auto ending = child_->terminate(options_.grace());
+    co_await std::move(ending);
+  }
+  ended_ = true;
   for (const member_ptr& each : joined_) {
     each->control->close();
     if (each->state != worker_state::lost) each->state = worker_state::gone;
@@ -409,11 +605,31 @@ inline bool manager::handle(const member_ptr& from, message&& each) {
     case message_kind::started:
       on_started(from, each);
       return true;
+    case message_kind::call:
+    case message_kind::cancel:
+      if (!draining && from->state != worker_state::ready) return false;
+      if (options_.serve_calls()) {
+        called(from->control, std::move(each));
+      } else if (each.kind == message_kind::call) {
+        std::vector<std::byte> bytes;
+        wire::writer out(bytes);
+        const auto why = std::make_exception_ptr(
+            error(errc::refused, "this manager serves no calls: set its option serve_calls"));
+        encode_exception(out, why, adopted_ ? 0 : manager_id, process::host_name());
+        from->control->send(message_kind::failure, each.id, std::move(bytes));
+      }
+      return true;
+    case message_kind::quiet: {
+      if (from->state != worker_state::ready) return false;
+      wire::reader in(each.bytes);
+      from->traffic = in.get<peer_traffic>();
+      changed_.notify();
+      return in.ok();
+    }
     case message_kind::result:
     case message_kind::failure:
       if (!draining && from->state != worker_state::ready) return false;
-      on_answer(from, std::move(each));
-      return true;
+      return calls_->answered(from->rank, std::move(each));
     case message_kind::finished: {
       if (!draining || from->announced) return false;
       wire::reader in(each.bytes);
@@ -441,6 +657,7 @@ inline void manager::on_identity(const member_ptr& from, const message& each) {
   if (!in.ok() || from->known) return lose(from, "it broke the protocol: identity");
   from->who = std::move(who);
   from->known = true;
+  if (!from->over_tcp) from->session = from->who.session;
   if (from->who.table != function_table::instance().digest()) {
     from->asked = true;
     from->control->send(message_kind::ask_table, 0);
@@ -478,20 +695,22 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
   if (!in.ok() || !from->welcome || from->rank >= 0 || said.rank < 0) {
     return lose(from, "it broke the protocol: started");
   }
-  if (said.size != size()) {
+  if (said.size != first_ + size()) {
     return refuse_member(from, errc::launch_failed,
                          label(*from) + " says that it is rank " + std::to_string(said.rank) +
                              " of " + std::to_string(said.size) + ", not of " +
-                             std::to_string(size()) +
+                             std::to_string(first_ + size()) +
                              ": this launcher belongs to another MPI than the program");
   }
-  if (said.rank >= size() || ranks_[static_cast<std::size_t>(said.rank)] != nullptr) {
+  const auto place = static_cast<std::size_t>(said.rank - first_);
+  if (said.rank < first_ || place >= ranks_.size() || ranks_[place] != nullptr) {
     return refuse_member(from, errc::launch_failed,
                          label(*from) + " says that it is rank " + std::to_string(said.rank) +
                              ", as another one has said before");
   }
   from->rank = said.rank;
-  ranks_[static_cast<std::size_t>(said.rank)] = from;
+  from->peers = said.peers;
+  ranks_[place] = from;
   for (auto& [socket, stream] : from->unread) read(std::move(socket), from->rank, stream);
   from->unread.clear();
   // One may have begun and be lost by now, which ends the launch a little later.
@@ -508,46 +727,12 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
   }
   for (const member_ptr& one : ranks_) {
     one->state = worker_state::ready;
-    one->control->send(message_kind::ready, 0);
+    std::vector<std::byte> bytes;
+    wire::writer(bytes).varint(options_.max_message());
+    one->control->send(message_kind::ready, 0, std::move(bytes));
     event_happened({worker_event::kind::registered, one->rank, {}});
   }
   changed_.notify();
-}
-
-inline void manager::on_answer(const member_ptr& from, message&& each) {
-  if ((each.id & one_way_bit) != 0 && each.kind == message_kind::failure) {
-    wire::reader in(each.bytes);
-    const std::exception_ptr failed = decode_exception(in);
-    if (notify_error_) {
-      return asio::post(
-          io_, [handler = notify_error_, rank = from->rank, failed] { handler(rank, failed); });
-    }
-    std::string text = "?";
-    try {
-      std::rethrow_exception(failed);
-    } catch (const std::exception& problem) {
-      text = problem.what();
-    } catch (...) {
-    }
-    return log::write(log::level::warning, "notify: " + text);
-  }
-  const auto at = pending_.find(each.id);
-  if (at == pending_.end()) return;  // given up before
-  if (at->second.rank != from->rank) {
-    return lose(from, "it broke the protocol: an answer to a call of rank " +
-                          std::to_string(at->second.rank));
-  }
-  if (each.oversize) {
-    return complete(each.id,
-                    std::make_exception_ptr(
-                        error(errc::message_too_long, "call of " + std::string(at->second.name) +
-                                                          ": rank " + std::to_string(from->rank) +
-                                                          ": the result is above max_message")),
-                    {});
-  }
-  if (each.kind == message_kind::result) return complete(each.id, nullptr, std::move(each.bytes));
-  wire::reader in(each.bytes);
-  complete(each.id, decode_exception(in), {});
 }
 
 inline void manager::ended(const member_ptr& from, std::error_code why) {
@@ -582,19 +767,16 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
         [](std::exception_ptr) {});
     return;
   }
-  std::vector<std::uint64_t> calls;
-  for (const auto& [id, call] : pending_) {
-    if (call.rank == whom->rank) calls.push_back(id);
-  }
-  std::sort(calls.begin(), calls.end());
-  for (const std::uint64_t id : calls) {
-    const auto at = pending_.find(id);
-    if (at == pending_.end()) continue;
-    const std::string name(at->second.name);
-    complete(id,
-             std::make_exception_ptr(peer_lost_error(
-                 {whom->rank}, "call of " + name + ": " + label(*whom) + " is lost: " + cause)),
-             {});
+  calls_->lose(whom->rank, label(*whom), cause);
+  if (server_) server_->lose(whom->control);
+  std::vector<std::byte> news;
+  wire::writer out(news);
+  out.put(static_cast<std::int32_t>(whom->rank));
+  out.text(cause);
+  for (const member_ptr& each : ranks_) {
+    if (each->state == worker_state::ready && each->peers) {
+      each->control->send(message_kind::lost, 0, news);
+    }
   }
   event_happened({worker_event::kind::lost, whom->rank, cause});
   changed_.notify();
@@ -606,86 +788,23 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
 // ---- calls -----------------------------------------------------------------------------------
 
 inline manager::member& manager::at(int rank) const {
-  if (rank < 0 || rank >= size()) {
-    throw error(errc::bad_rank, "rank " + std::to_string(rank) + " of " + std::to_string(size()));
+  if (rank < first_ || rank >= first_ + size()) {
+    throw error(errc::bad_rank, "rank " + std::to_string(rank) + " of " + std::to_string(size()) +
+                                    (first_ == 0 ? "" : ", which begin with 1"));
   }
-  return *ranks_[static_cast<std::size_t>(rank)];
+  return *ranks_[static_cast<std::size_t>(rank - first_)];
 }
 
-inline void manager::start(std::uint64_t id, call_request request,
-                           std::shared_ptr<waiting_call> waiting) {
-  const auto check = [&] {
-    const std::string text = "call of " + std::string(request.name) + ": ";
-    if (closing_) throw error(errc::closed, text + "the workers are shut down");
-    if (ended_ || !ready_) throw error(errc::manager_reused, text + "no launched workers");
-    member& callee = at(request.rank);
-    if (callee.state != worker_state::ready) {
-      throw peer_lost_error(
-          {request.rank},
-          text + label(callee) + " is " + std::string(to_text(callee.state)) + ": " + callee.cause);
-    }
-    if (request.arguments.size() + call_tail::size > options_.max_message()) {
-      throw error(errc::message_too_long,
-                  text + std::to_string(request.arguments.size()) +
-                      " bytes of arguments are more than max_message allows");
-    }
-    return &callee;
-  };
-  member* callee = nullptr;
-  try {
-    callee = check();
-  } catch (...) {
-    if (!waiting) throw;
-    return waiting->complete(std::current_exception(), {});
+inline callee_process manager::route(int rank, const std::string& text) const {
+  if (closing_) throw error(errc::closed, text + "the workers are shut down");
+  if (ended_ || !ready_) throw error(errc::manager_reused, text + "no launched workers");
+  if (adopted_ && rank == 0) return {here_->control, &here_->ordered};
+  member& callee = at(rank);
+  if (callee.state != worker_state::ready) {
+    throw peer_lost_error({rank}, text + label(callee) + " is " +
+                                      std::string(to_text(callee.state)) + ": " + callee.cause);
   }
-  call_tail tail;
-  tail.function = static_cast<std::uint32_t>(request.function);
-  tail.flags = request.flags;
-  if ((tail.flags & call_tail::ordered) != 0) tail.order = callee->ordered++;
-  if (request.deadline) {
-    tail.flags |= call_tail::limited;
-    tail.remaining =
-        static_cast<std::uint64_t>(std::max<std::int64_t>(request.deadline->count(), 0));
-  }
-  tail.append_to(request.arguments);
-  if (waiting) {
-    pending_call& made =
-        pending_.emplace(id, pending_call{request.rank, request.name, std::move(waiting), nullptr})
-            .first->second;
-    if (request.deadline) {
-      made.deadline = std::make_unique<asio::steady_timer>(io_, from_now(*request.deadline));
-      made.deadline->async_wait([self = weak_from_this(), id](std::error_code stopped) {
-        const auto here = self.lock();
-        if (stopped || !here) return;
-        const auto at = here->pending_.find(id);
-        if (at == here->pending_.end()) return;
-        here->give_up(id, std::make_exception_ptr(deadline_error(
-                              "call of " + std::string(at->second.name) + ": rank " +
-                              std::to_string(at->second.rank) + " has not answered in time")));
-      });
-    }
-  }
-  callee->control->send(message_kind::call, id, std::move(request.arguments));
-}
-
-inline void manager::cancel_callee(std::uint64_t id) {
-  const auto found = pending_.find(id);
-  if (found != pending_.end()) at(found->second.rank).control->send(message_kind::cancel, id);
-}
-
-inline void manager::give_up(std::uint64_t id, std::exception_ptr why) {
-  const auto found = pending_.find(id);
-  if (found == pending_.end()) return;
-  at(found->second.rank).control->send(message_kind::cancel, id);
-  complete(id, std::move(why), {});
-}
-
-inline void manager::complete(std::uint64_t id, std::exception_ptr failed,
-                              std::vector<std::byte>&& result) {
-  auto node = pending_.extract(id);
-  if (node.empty()) return;
-  node.mapped().waiting->complete(std::move(failed), std::move(result));
-  if (closing_ && pending_.empty()) changed_.notify();
+  return {callee.control, &callee.ordered};
 }
 
 // ---- the end ---------------------------------------------------------------------------------
@@ -699,19 +818,16 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
     ended_ = true;
     co_return;
   }
-  for (bool in_time = true; in_time && !pending_.empty();) {
+  for (bool in_time = true; in_time && calls_->pending() > 0;) {
     in_time = co_await changed_.wait_until(limit);
   }
-  std::vector<std::uint64_t> left;
-  for (const auto& each : pending_) left.push_back(each.first);
-  for (const std::uint64_t id : left) {
-    const auto at = pending_.find(id);
-    if (at == pending_.end()) continue;
-    give_up(id, std::make_exception_ptr(
-                    error(errc::closed, "call of " + std::string(at->second.name) + ": rank " +
-                                            std::to_string(at->second.rank) +
-                                            " has not answered before the shutdown's deadline")));
-  }
+  calls_->give_up_all([](std::string_view name, int rank) {
+    return std::make_exception_ptr(
+        error(errc::closed, "call of " + std::string(name) + ": rank " + std::to_string(rank) +
+                                " has not answered before the shutdown's deadline"));
+  });
+  auto settling = settle(limit);
+  co_await std::move(settling);
   for (const member_ptr& each : ranks_) {
     if (each->state != worker_state::ready) continue;
     each->state = worker_state::draining;
@@ -733,13 +849,75 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
   const std::vector<int> laggards = draining();
   ended_ = true;
   if (!laggards.empty()) {
-    const std::string text =
-        "shutdown: not done in time and ended by force: " + detail::rank_list(laggards);
-    terminate(text);
+    std::string text = "shutdown: not done in time";
+    text += adopted_ ? ": " : " and ended by force: ";
+    text += detail::rank_list(laggards);
+    if (adopted_) {
+      let_go(text);
+    } else {
+      terminate(text);
+    }
     throw rank_error(errc::stalled, laggards, text);
   }
+  while (server_ && !server_->idle()) {
+    const bool in_time = co_await changed_.wait_until(last);
+    if (!in_time) break;
+  }
+  if (transport_) {
+    auto stopping = transport_->stop();
+    co_await std::move(stopping);
+  }
+  changed_.notify();
+  if (adopted_) {
+    auto reading = read_to_the_end(last);
+    co_await std::move(reading);
+    co_return;
+  }
   if (signals_) signals_->cancel();
+  if (!child_) co_return;
   asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
+}
+
+/// Waits until no worker runs anything and no message is under way between them. Each says, when
+/// nothing runs, how many messages it has exchanged with the others; if the sums of all are equal,
+/// and the same twice in succession, none can come any more.
+inline asio::awaitable<void> manager::settle(clock::time_point limit) {
+  peer_traffic before;
+  for (bool first = true;; first = false) {
+    std::vector<member_ptr> asked;
+    for (const member_ptr& each : ranks_) {
+      if (each->state != worker_state::ready || !each->peers) continue;
+      each->traffic.reset();
+      std::vector<std::byte> bytes;
+      wire::writer(bytes).varint(each->control->sent());
+      each->control->send(message_kind::ask_quiet, 0, std::move(bytes));
+      asked.push_back(each);
+    }
+    const auto waits = [](const member_ptr& each) {
+      return each->state == worker_state::ready && !each->traffic;
+    };
+    while (std::any_of(asked.begin(), asked.end(), waits)) {
+      const bool in_time = co_await changed_.wait_until(limit);
+      if (!in_time) co_return;  // who is late is named afterwards
+    }
+    peer_traffic sum;
+    bool one_is_lost = false;
+    for (const member_ptr& each : ranks_) {
+      one_is_lost |= each->state == worker_state::lost;
+      if (!each->traffic || each->state != worker_state::ready) continue;
+      sum.sent += each->traffic->sent;
+      sum.received += each->traffic->received;
+    }
+    if (sum == peer_traffic()) co_return;
+    // What was sent to a lost one, or by it, is in one of the sums only.
+    const bool equal = sum.sent == sum.received || one_is_lost;
+    if (!first && equal && sum == before) co_return;
+    before = sum;
+    if (!equal) {
+      asio::steady_timer pause(io_, std::chrono::milliseconds(1));
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+  }
 }
 
 /// The launcher ends after its ranks; nobody needs to wait for that.
@@ -757,23 +935,29 @@ inline void manager::wait_for_interrupt() {
     const auto here = self.lock();
     if (stopped || !here) return;
     if (++here->interrupts_ > 1) return here->terminate("interrupted twice");
-    here->give_up_all(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+    here->calls_->interrupt();
     here->wait_for_interrupt();
   });
 }
 
-inline void manager::give_up_all(const std::exception_ptr& why) {
-  std::vector<std::uint64_t> ids;
-  for (const auto& each : pending_) ids.push_back(each.first);
-  for (const std::uint64_t id : ids) give_up(id, why);
+inline void manager::check_can_run_here() const {
+  if (!adopted_) {
+    throw error(errc::not_supported,
+                "call_options: include_manager: the manager is a rank of adopted jobs only");
+  }
 }
 
 inline void manager::terminate(const std::string& why) {
   if (terminating_) return;
   terminating_ = true;
   if (signals_) signals_->cancel();
+  if (adopted_) process::end_job("workers are ended, and the job with them: " + why);
   log::write(log::level::info, "workers are ended: " + why);
-  if (!child_) return;
+  if (!child_) {  // ranks that somebody else has started leave by themselves
+    for (const member_ptr& each : joined_) each->control->close();
+    ended_ = true;
+    return changed_.notify();
+  }
   asio::co_spawn(
       io_,
       [](std::shared_ptr<manager> self) -> asio::awaitable<void> {
@@ -788,6 +972,7 @@ inline void manager::abandon() {
   closing_ = true;
   ended_ = true;
   log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+  if (adopted_) return let_go("the last handle was dropped without shutdown");
   terminate("the last handle was dropped");
 }
 

@@ -1,0 +1,251 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Runs the functions that other processes call, and answers them.
+
+#include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/error.hpp>
+#include <cohort/cluster/function.hpp>
+#include <cohort/cluster/link.hpp>
+#include <cohort/cluster/message.hpp>
+#include <cohort/core/function_table.hpp>
+#include <cohort/core/host.hpp>
+
+#include <asio/thread_pool.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// Calls of one kind are begun one after the other for each caller (`call_tail::ordered`); all
+/// others run beside each other on the loop, or on threads. Used by the thread that runs the
+/// context. Must be owned by a shared_ptr: what runs keeps it.
+class call_server : public std::enable_shared_from_this<call_server> {
+ public:
+  explicit call_server(asio::io_context& io) : io_(io) {}
+  call_server(const call_server&) = delete;
+  call_server& operator=(const call_server&) = delete;
+
+  /// What callees can know of their place. Before the first call.
+  void place(call_place where) { place_ = std::make_shared<const call_place>(std::move(where)); }
+  /// Called whenever the last callee has ended.
+  void on_idle(std::function<void()> function) { idle_ = std::move(function); }
+  [[nodiscard]] bool idle() const noexcept { return running_ == 0; }
+
+  /// A call has come over this link.
+  void called(const std::shared_ptr<link>& from, message&& each);
+  /// Its caller gives it up.
+  void cancel(const std::shared_ptr<link>& from, std::uint64_t id);
+  /// That process is gone: what it has called is cancelled.
+  void lose(const std::shared_ptr<link>& from);
+  /// Waits for the threads of callees, and forgets the place. With nothing that runs.
+  void end();
+
+ private:
+  struct caller;
+  struct running {
+    running(asio::io_context& io, const std::shared_ptr<const call_place>& where,
+            const communicator& world, std::optional<call_context::clock::time_point> deadline)
+        : context(io, where, world, deadline) {}
+
+    call_context context;
+    asio::cancellation_signal cancel;
+    runner* function = nullptr;
+    std::vector<std::byte> arguments;
+    std::uint64_t id = 0;
+    call_tail tail;
+    bool begun = false;
+    std::weak_ptr<caller> from;  // which has it
+  };
+  using running_ptr = std::shared_ptr<running>;
+  struct caller {
+    std::shared_ptr<link> back;
+    std::unordered_map<std::uint64_t, running_ptr> calls;
+    std::map<std::uint64_t, running_ptr> ordered;  // by place; null: it has been cancelled
+    std::uint64_t next_ordered = 0;
+    bool ordered_runs = false;
+  };
+  using caller_ptr = std::shared_ptr<caller>;
+
+  [[nodiscard]] caller_ptr caller_behind(const std::shared_ptr<link>& from);
+  void begin(const running_ptr& call);
+  void begin_ordered(const caller_ptr& from);
+  void ended(const running_ptr& call, const std::exception_ptr& failed,
+             std::vector<std::byte>&& result);
+  void forget(const caller_ptr& from, const running_ptr& call);
+  void answer_error(link& to, std::uint64_t id, const std::exception_ptr& failed) const;
+  static asio::awaitable<std::vector<std::byte>> execute(running_ptr call);
+
+  asio::io_context& io_;
+  std::shared_ptr<const call_place> place_ = std::make_shared<const call_place>();
+  std::unordered_map<link*, caller_ptr> callers_;
+  std::size_t running_ = 0;
+  std::optional<asio::thread_pool> threads_;
+  std::function<void()> idle_;
+};
+
+// ---- implementation --------------------------------------------------------------------------
+
+inline call_server::caller_ptr call_server::caller_behind(const std::shared_ptr<link>& from) {
+  caller_ptr& at = callers_[from.get()];
+  if (!at) {
+    at = std::make_shared<caller>();
+    at->back = from;
+  }
+  return at;
+}
+
+inline void call_server::called(const std::shared_ptr<link>& from, message&& each) {
+  const auto refuse = [&](errc code, const std::string& text) {
+    answer_error(*from, each.id, std::make_exception_ptr(error(code, text)));
+  };
+  if (each.oversize) return refuse(errc::message_too_long, "arguments above max_message");
+  const auto tail = call_tail::take_from(each.bytes);
+  if (!tail) return refuse(errc::unknown_function, "a call without a function");
+  const auto& table = function_table::instance();
+  if (tail->function >= table.size()) {
+    return refuse(errc::unknown_function, "no function " + std::to_string(tail->function) + " of " +
+                                              std::to_string(table.size()));
+  }
+  std::optional<call_context::clock::time_point> deadline;
+  if ((tail->flags & call_tail::limited) != 0) {
+    constexpr std::uint64_t most = std::uint64_t{1} << 61U;
+    deadline =
+        call_context::clock::now() + std::chrono::nanoseconds(std::min(tail->remaining, most));
+  }
+  const caller_ptr behind = caller_behind(from);
+  const bool everyone = (tail->flags & call_tail::with_manager) != 0;
+  auto call =
+      std::make_shared<running>(io_, place_, everyone ? place_->everyone : place_->world, deadline);
+  call->function = table.at<runner>(tail->function);
+  call->arguments = std::move(each.bytes);
+  call->id = each.id;
+  call->tail = *tail;
+  call->from = behind;
+  if (!behind->calls.emplace(each.id, call).second) {
+    return refuse(errc::invalid_argument, "the id of a running call");
+  }
+  ++running_;
+  if ((tail->flags & call_tail::ordered) == 0) return begin(call);
+  behind->ordered.emplace(call->tail.order, call);
+  begin_ordered(behind);
+}
+
+// Large calls may arrive after small ones that were made later.
+inline void call_server::begin_ordered(const caller_ptr& from) {
+  for (auto next = from->ordered.find(from->next_ordered);
+       !from->ordered_runs && next != from->ordered.end();
+       next = from->ordered.find(from->next_ordered)) {
+    const running_ptr call = std::move(next->second);
+    from->ordered.erase(next);
+    ++from->next_ordered;
+    if (!call) continue;
+    from->ordered_runs = true;
+    begin(call);
+  }
+}
+
+inline asio::awaitable<std::vector<std::byte>> call_server::execute(running_ptr call) {
+  co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
+  auto body = call->function(call->context, std::move(call->arguments));
+  co_return co_await std::move(body);
+}
+
+inline void call_server::begin(const running_ptr& call) {
+  call->begun = true;
+  auto done = [self = shared_from_this(), call](std::exception_ptr failed,
+                                                std::vector<std::byte> result) {
+    self->ended(call, failed, std::move(result));
+  };
+  if ((call->tail.flags & call_tail::on_thread) != 0) {
+    if (!threads_) threads_.emplace(4);
+    asio::co_spawn(threads_->get_executor(), execute(call),
+                   asio::bind_executor(io_.get_executor(), std::move(done)));
+  } else {
+    asio::co_spawn(io_, execute(call),
+                   asio::bind_cancellation_slot(call->cancel.slot(), std::move(done)));
+  }
+}
+
+inline void call_server::forget(const caller_ptr& from, const running_ptr& call) {
+  if (from) from->calls.erase(call->id);
+  --running_;
+}
+
+inline void call_server::ended(const running_ptr& call, const std::exception_ptr& failed,
+                               std::vector<std::byte>&& result) {
+  const caller_ptr from = call->from.lock();
+  forget(from, call);
+  if (!from) {
+    // Lost in the meantime: nobody to answer.
+  } else if (failed) {
+    answer_error(*from->back, call->id, failed);
+  } else if ((call->tail.flags & call_tail::one_way) == 0) {
+    from->back->send(message_kind::result, call->id, std::move(result));
+  }
+  if (from && (call->tail.flags & call_tail::ordered) != 0) {
+    from->ordered_runs = false;
+    begin_ordered(from);
+  }
+  if (idle_ && idle()) idle_();
+}
+
+inline void call_server::cancel(const std::shared_ptr<link>& from, std::uint64_t id) {
+  const caller_ptr behind = caller_behind(from);
+  const auto at = behind->calls.find(id);
+  if (at == behind->calls.end()) return;
+  const running_ptr call = at->second;
+  call->context.cancel();
+  if (call->begun) {
+    call->cancel.emit(asio::cancellation_type::total);
+    return;
+  }
+  forget(behind, call);
+  behind->ordered[call->tail.order] = nullptr;
+  begin_ordered(behind);
+  answer_error(*from, id,
+               std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+  if (idle_ && idle()) idle_();
+}
+
+inline void call_server::lose(const std::shared_ptr<link>& from) {
+  const auto at = callers_.find(from.get());
+  if (at == callers_.end()) return;
+  const caller_ptr behind = std::move(at->second);
+  callers_.erase(at);
+  std::vector<running_ptr> begun;
+  for (const auto& [id, call] : behind->calls) {
+    if (call->begun) begun.push_back(call);
+  }
+  running_ -= behind->calls.size() - begun.size();
+  for (const running_ptr& call : begun) {
+    call->context.cancel();
+    call->cancel.emit(asio::cancellation_type::total);
+  }
+}
+
+inline void call_server::answer_error(link& to, std::uint64_t id,
+                                      const std::exception_ptr& failed) const {
+  std::vector<std::byte> bytes;
+  wire::writer out(bytes);
+  encode_exception(out, failed, place_->id, process::host_name());
+  to.send(message_kind::failure, id, std::move(bytes));
+}
+
+inline void call_server::end() {
+  threads_.reset();
+  callers_.clear();
+  place_ = std::make_shared<const call_place>();
+}
+
+}  // namespace cohort::cluster

@@ -1,0 +1,202 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file `call`, `notify` and `with`, which all who can call functions elsewhere have.
+
+#include <cohort/cluster/call_client.hpp>
+#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/function.hpp>
+#include <cohort/core/asio.hpp>
+
+#include <asio/executor_work_guard.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+namespace detail {
+
+/// The signature with which a call of result R completes.
+template <class R>
+struct completion_of {
+  using type = void(std::exception_ptr, R);
+};
+template <>
+struct completion_of<void> {
+  using type = void(std::exception_ptr);
+};
+template <class R>
+using completion = typename completion_of<R>::type;
+
+/// Runs a completion handler on its executor, never inside the caller. Its cancellation slot is let
+/// go of.
+template <class Handler>
+class posted_handler {
+ public:
+  posted_handler(Handler handler, asio::io_context& io)
+      : work_(asio::get_associated_executor(handler, io.get_executor())),
+        handler_(std::move(handler)) {}
+
+  [[nodiscard]] auto slot() { return asio::get_associated_cancellation_slot(handler_); }
+
+  template <class... Arguments>
+  void post(Arguments&&... arguments) {
+    if (auto mine = slot(); mine.is_connected()) mine.clear();
+    const auto where = work_.get_executor();
+    asio::post(where, [handler = std::move(handler_), work = std::move(work_),
+                       all = std::make_tuple(std::forward<Arguments>(arguments)...)]() mutable {
+      std::apply(std::move(handler), std::move(all));
+    });
+  }
+
+ private:
+  using executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
+  asio::executor_work_guard<executor> work_;
+  Handler handler_;
+};
+
+/// One call, one handler.
+template <class R, class Handler>
+class single_call final : public waiting_call {
+ public:
+  single_call(Handler handler, asio::io_context& io) : handler_(std::move(handler), io) {}
+
+  void cancel_with(const std::shared_ptr<call_client>& over, std::uint64_t id) {
+    auto slot = handler_.slot();
+    if (!slot.is_connected()) return;
+    slot.assign([over = std::weak_ptr(over), id](asio::cancellation_type) {
+      const auto here = over.lock();
+      const auto which = id;  // this function object dies with the call
+      if (here) {
+        here->give_up(which,
+                      std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+      }
+    });
+  }
+
+  void complete(std::exception_ptr failed, std::vector<std::byte>&& result) override {
+    if constexpr (std::is_void_v<R>) {
+      handler_.post(std::move(failed));
+    } else {
+      R value{};
+      if (!failed) {
+        try {
+          value = decode_result<R>(result);
+        } catch (...) {
+          failed = std::current_exception();
+        }
+      }
+      handler_.post(std::move(failed), std::move(value));
+    }
+  }
+
+ private:
+  posted_handler<Handler> handler_;
+};
+
+/// Starts what a verb has encoded, when its token says so.
+template <class R>
+struct start_single {
+  template <class Handler>
+  void operator()(Handler&& handler, const std::shared_ptr<call_client>& over,
+                  call_request request) const {
+    using waiting = single_call<R, std::decay_t<Handler>>;
+    const std::uint64_t id = over->next_id();
+    const auto made = std::make_shared<waiting>(std::forward<Handler>(handler), over->context());
+    made->cancel_with(over, id);
+    over->start(id, std::move(request), made);
+  }
+};
+
+}  // namespace detail
+
+/// The verbs of `Caller`, which has `client()`: the call_client that carries the calls. Throws if
+/// there is none.
+template <class Caller>
+class call_verbs {
+ public:
+  /// The same processes, called in another way.
+  [[nodiscard]] Caller with(const call_options& options) const {
+    Caller other(self());
+    static_cast<call_verbs&>(other).options_ = options;
+    return other;
+  }
+
+  /// Calls `Function` on one worker. *Completion*: `void(std::exception_ptr, R)`; a token may
+  /// follow the arguments. *Cost*: one message there and one back. *Example*: `double e = co_await
+  /// workers.call<&energy>(2, x, 0.1);`
+  template <auto Function, class... Arguments>
+  auto call(int rank, Arguments&&... arguments) const {
+    return with_token<Function, 0>(
+        [&](auto&& token, auto&&... rest) {
+          using result = typename callee<Function>::result;
+          using token_type = std::remove_cvref_t<decltype(token)>;
+          return asio::async_initiate<token_type, detail::completion<result>>(
+              detail::start_single<result>(), token, self().client(),
+              request<Function>(rank, std::forward<decltype(rest)>(rest)...));
+        },
+        std::forward<Arguments>(arguments)...);
+  }
+
+  /// Calls it on one worker and waits for nothing. Throws if the call cannot be sent; what the
+  /// function throws goes to `on_notify_error`.
+  template <auto Function, class... Arguments>
+  void notify(int rank, Arguments&&... arguments) const {
+    call_request made = request<Function>(rank, std::forward<Arguments>(arguments)...);
+    made.flags |= call_tail::one_way;
+    const auto calls = self().client();
+    calls->start(calls->next_id() | one_way_bit, std::move(made), nullptr);
+  }
+
+ protected:
+  [[nodiscard]] const call_options& options() const noexcept { return options_; }
+
+  /// Calls `body(token, arguments...)`: the last argument is the token if there is one more than
+  /// the function takes.
+  template <auto Function, std::size_t Given, class Body, class... Arguments>
+  static auto with_token(Body&& body, Arguments&&... arguments) {
+    constexpr std::size_t arity = callee<Function>::arity - Given;
+    static_assert(sizeof...(Arguments) == arity || sizeof...(Arguments) == arity + 1,
+                  "the call has not as many arguments as the function has parameters");
+    if constexpr (sizeof...(Arguments) == arity) {
+      default_token token;
+      return body(token, std::forward<Arguments>(arguments)...);
+    } else {
+      auto all = std::forward_as_tuple(std::forward<Arguments>(arguments)...);
+      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        auto token = std::get<arity>(std::move(all));
+        return body(token, std::get<I>(std::move(all))...);
+      }
+      (std::make_index_sequence<arity>());
+    }
+  }
+
+ private:
+  call_verbs() = default;
+  friend Caller;
+
+  [[nodiscard]] const Caller& self() const noexcept { return static_cast<const Caller&>(*this); }
+
+  template <auto Function, class... Arguments>
+  [[nodiscard]] call_request request(int rank, Arguments&&... arguments) const {
+    call_request made;
+    made.rank = rank;
+    made.function = remote<Function>::index();
+    made.name = callee<Function>::name();
+    made.arguments = encode_arguments<Function>(std::forward<Arguments>(arguments)...);
+    made.deadline = options_.deadline();
+    if (options_.on_thread()) made.flags |= call_tail::on_thread;
+    return made;
+  }
+
+  call_options options_;
+};
+
+}  // namespace cohort::cluster

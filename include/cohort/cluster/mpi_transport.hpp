@@ -1,0 +1,210 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Messages over MPI, between the ranks of a communicator.
+
+#include <cohort/cluster/event.hpp>
+#include <cohort/cluster/link.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/control.hpp>
+#include <cohort/core/asio.hpp>
+
+#include <asio/buffer.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// One receive from any rank, and a link to each rank that is talked to. Each MPI message is a
+/// piece of that rank's stream of bytes; an empty one is its end. With nothing to receive the
+/// engine sleeps. Must be owned by a shared_ptr.
+class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
+ public:
+  /// Gets a link that the other side has used first, to start it.
+  using contact_handler = std::function<void(int rank, const std::shared_ptr<link>& with)>;
+
+  mpi_transport(communicator over, std::size_t max_message)
+      : over_(std::move(over)),
+        max_message_(max_message),
+        buffer_(piece_size),
+        changed_(context()),
+        ring_(context()) {}
+  mpi_transport(const mpi_transport&) = delete;
+  mpi_transport& operator=(const mpi_transport&) = delete;
+
+  /// Begins to receive.
+  void start(contact_handler on_contact) {
+    on_contact_ = std::move(on_contact);
+    receiving_ = true;
+    receive();
+  }
+
+  /// The link to that rank, made when it is first asked for; then the caller has to start it.
+  [[nodiscard]] std::shared_ptr<link> to(int rank) {
+    auto& at = links_[rank];
+    if (!at) at = std::make_shared<rank_link>(weak_from_this(), rank, max_message_);
+    return at;
+  }
+  [[nodiscard]] bool knows(int rank) const { return links_.count(rank) != 0; }
+
+  /// Receives no more, and completes when what was being sent has left. Links that are open stay
+  /// silent after it.
+  asio::awaitable<void> stop() {
+    const auto self = shared_from_this();
+    quit();
+    while (receiving_ || sending_ > 0) co_await changed_.wait();
+    links_.clear();
+  }
+  /// The same without waiting.
+  void quit() {
+    stopping_ = true;
+    on_contact_ = nullptr;
+    if (receiving_) cancel_.emit(asio::cancellation_type::total);
+  }
+
+ private:
+  static constexpr std::size_t piece_size = std::size_t{64} * 1024;
+  /// Longer ones may need the receiver's help on their way, in any MPI.
+  static constexpr std::size_t leaves_at_once = 3500;
+  static constexpr int tag = 0;
+
+  class rank_link final : public link {
+   public:
+    rank_link(std::weak_ptr<mpi_transport> over, int rank, std::size_t max_message)
+        : link(max_message), over_(std::move(over)), rank_(rank) {}
+
+    void deliver(std::error_code failed, std::span<const std::byte> bytes) {
+      if (failed) ended_said_ = true;  // nobody listens to ours
+      static_cast<void>(arrived(failed, bytes));
+    }
+
+   private:
+    void read() override {}  // the transport delivers
+    void write(const std::vector<asio::const_buffer>& what) override {
+      left_ = what;
+      next_piece();
+    }
+    void close_stream() noexcept override {
+      closed_ = true;
+      if (!busy_) next_piece();
+    }
+
+    void next_piece() {
+      const auto over = over_.lock();
+      if (!over || ended_said_) return;
+      out_.clear();
+      if (closed_) {
+        left_.clear();
+        ended_said_ = true;
+      }
+      std::size_t whole = 0;
+      for (asio::const_buffer& each : left_) {
+        const std::size_t size = std::min(each.size(), piece_size - out_.size());
+        const auto* const begin = static_cast<const std::byte*>(each.data());
+        out_.insert(out_.end(), begin, begin + size);
+        each += size;
+        if (each.size() != 0) break;
+        ++whole;
+      }
+      left_.erase(left_.begin(), left_.begin() + static_cast<std::ptrdiff_t>(whole));
+      busy_ = true;
+      ++over->sending_;
+      const bool large = out_.size() > leaves_at_once;
+      if (large) over->large_.push_back(rank_);
+      comm::control_send(over->over_, out_, rank_, tag,
+                         [self = shared_from_this(), this, over, large](std::error_code failed) {
+                           if (large) std::erase(over->large_, rank_);
+                           over->sent();
+                           busy_ = false;
+                           if (!closed_ && (failed || left_.empty())) return written(failed);
+                           if (!failed) next_piece();
+                         });
+      if (large) over->keep_awake();
+    }
+
+    std::weak_ptr<mpi_transport> over_;
+    int rank_;
+    std::vector<asio::const_buffer> left_;  // of what is to be written
+    std::vector<std::byte> out_;            // under way
+    bool busy_ = false;
+    bool closed_ = false;
+    bool ended_said_ = false;  // the empty message
+  };
+
+  [[nodiscard]] asio::io_context& context() const { return over_.get_executor().context(); }
+
+  void receive() {
+    comm::control_recv(over_, buffer_, any_source, tag,
+                       asio::bind_cancellation_slot(
+                           cancel_.slot(),
+                           [self = shared_from_this()](std::error_code failed, const status& what) {
+                             self->received(failed, what);
+                           }));
+  }
+  void received(std::error_code failed, const status& what) {
+    if (failed) {
+      receiving_ = false;
+      if (!stopping_) {
+        const auto links = links_;
+        for (const auto& each : links) each.second->deliver(failed, {});
+      }
+      return changed_.notify();
+    }
+    const int rank = what.source();
+    const std::size_t size = what.bytes();
+    const bool known = knows(rank);
+    if (!stopping_ && (known || on_contact_)) {
+      const std::shared_ptr<link> from = to(rank);
+      if (!known) on_contact_(rank, from);
+      static_cast<rank_link&>(*from).deliver(
+          size == 0 ? make_error_code(asio::error::eof) : std::error_code(),
+          std::span(buffer_).first(size));
+    }
+    if (stopping_) {
+      receiving_ = false;
+      return changed_.notify();
+    }
+    receive();
+  }
+  /// Rings at who receives large pieces, until these have left.
+  void keep_awake() {
+    for (const int rank : large_) comm::wake_receiver(over_, rank);
+    if (std::exchange(ringing_, !large_.empty()) || large_.empty()) return;
+    ring_.expires_after(std::chrono::milliseconds(1));
+    ring_.async_wait([weak = weak_from_this()](std::error_code stopped) {
+      const auto here = weak.lock();
+      if (stopped || !here) return;
+      here->ringing_ = false;
+      here->keep_awake();
+    });
+  }
+  void sent() {
+    if (--sending_ == 0 && stopping_) changed_.notify();
+  }
+
+  communicator over_;
+  std::size_t max_message_;
+  std::vector<std::byte> buffer_;
+  event changed_;
+  asio::cancellation_signal cancel_;
+  contact_handler on_contact_;
+  std::unordered_map<int, std::shared_ptr<rank_link>> links_;
+  asio::steady_timer ring_;
+  std::vector<int> large_;  // ranks to which a large piece is under way
+  std::size_t sending_ = 0;
+  bool ringing_ = false;
+  bool receiving_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace cohort::cluster

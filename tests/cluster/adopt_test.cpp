@@ -1,0 +1,286 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Jobs that mpirun has started, whose rank 0 becomes the manager. Every test runs with messages
+// over MPI and over TCP.
+
+#include <cohort/cluster/adopt_options.hpp>
+#include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/invitation.hpp>
+#include <cohort/cluster/mpi_transport.hpp>
+#include <cohort/cluster/peers.hpp>
+#include <cohort/cluster/serve.hpp>
+#include <cohort/cluster/workers.hpp>
+#include <cohort/collectives/all_reduce.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/peer_calls.hpp"
+#include "cluster/support.hpp"
+#include "support/catch.hpp"
+#include "support/world.hpp"
+
+using namespace cohort_test;
+using cohort::cluster::adopt_options;
+using cohort::cluster::call_context;
+using cohort::cluster::transport;
+
+namespace {
+
+const char* name_of(transport how) { return how == transport::mpi ? "mpi" : "tcp"; }
+
+/// On rank 0 adopts, runs the body and shuts down; on the others serves. Twice: over MPI, over TCP.
+void with_adopted(const adopt_options& options, const test_body& body) {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    INFO("messages over " << name_of(how));
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.rank() != 0) {
+      cohort::cluster::serve(world);
+      continue;
+    }
+    run(io, [&]() -> asio::awaitable<void> {
+      adopt_options mine = options;
+      mine.transport(how);
+      auto adopting = cohort::cluster::adopt(world, mine);
+      const workers all = co_await std::move(adopting);
+      auto working = body(all);
+      co_await std::move(working);
+      co_await all.shutdown();
+      for (const int id : all.ids()) CHECK(all.state(id) == worker_state::gone);
+    }());
+  }
+}
+
+std::vector<int> place_of(call_context& call) {
+  return {call.id(), call.rank(), call.size(), call.world().rank(), call.world().size()};
+}
+asio::awaitable<int> sum_of_ids(call_context& call) {
+  int sum = call.id();
+  co_await cohort::all_reduce(call.world(), sum, cohort::op::sum);
+  co_return sum;
+}
+void prints(call_context& call) {
+  std::printf("out of %d\n", call.id());
+  std::fprintf(stderr, "err of %d\n", call.id());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+TEST_CASE("the other ranks of a job become workers, by their ranks") {
+  with_adopted({}, [](workers all) -> asio::awaitable<void> {
+    const std::vector<int> ids = all.ids();
+    REQUIRE(static_cast<int>(ids.size()) == all.size());
+    for (int i = 0; i < all.size(); ++i) {
+      const int id = ids[static_cast<std::size_t>(i)];
+      CHECK(id == i + 1);
+      CHECK(all.state(id) == worker_state::ready);
+      CHECK(all.pid(id) > 0);
+      CHECK_FALSE(all.host(id).empty());
+      const std::vector<int> place = co_await all.call<&place_of>(id);
+      CHECK(place == std::vector<int>{id, i, all.size(), i, all.size()});
+    }
+    auto wrong = all.call<&square>(all.size() + 1, 2);
+    auto failing = caught<cohort::error>(std::move(wrong));
+    const auto failed = co_await std::move(failing);
+    REQUIRE(failed);
+    CHECK(failed->code() == errc::bad_rank);
+  });
+}
+
+TEST_CASE("functions called on all adopted workers use collectives, with the manager if asked") {
+  with_adopted({}, [](workers all) -> asio::awaitable<void> {
+    const int sum = all.size() * (all.size() + 1) / 2;
+    for (int round = 0; round < 3; ++round) {
+      auto each = co_await all.call_all<&sum_of_ids>();
+      REQUIRE(static_cast<int>(each.size()) == all.size());
+      for (auto& one : each) CHECK(one.value() == sum);
+      if (all.size() == 0) continue;
+      auto with_manager = all.with(call_options{}.include_manager(true));
+      auto every = co_await with_manager.call_all<&sum_of_ids>();
+      REQUIRE(static_cast<int>(every.size()) == all.size() + 1);
+      for (auto& one : every) CHECK(one.value() == sum);
+      auto places = co_await with_manager.call_all<&place_of>();
+      for (int rank = 0; rank <= all.size(); ++rank) {
+        const std::vector<int> expected{rank, rank, all.size() + 1, rank, all.size() + 1};
+        CHECK(places[static_cast<std::size_t>(rank)].value() == expected);
+      }
+    }
+  });
+}
+
+TEST_CASE("adopted workers take what launched ones take") {
+  with_adopted({}, [](workers all) -> asio::awaitable<void> {
+    for (const int id : all.ids()) {
+      for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{65'536 - 40},
+                                     std::size_t{65'537}, std::size_t{5'000'001}}) {
+        std::vector<std::byte> bytes(size);
+        for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251);
+        const std::vector<std::byte> back = co_await all.call<&echo_bytes>(id, bytes);
+        CHECK(back == bytes);
+      }
+      auto wrong = caught<std::range_error>(all.call<&fails>(id));
+      const auto failed = co_await std::move(wrong);
+      REQUIRE(failed);
+      CHECK(has(failed->what(), "from " + std::to_string(id)));
+      auto late = caught<cohort::deadline_error>(
+          all.with(call_options{}.deadline(20ms)).call<&waits_long>(id));
+      const auto gave_up = co_await std::move(late);
+      CHECK(gave_up.has_value());
+    }
+    if (all.size() == 0) co_return;
+    std::vector<int> items(300);
+    for (int i = 0; i < 300; ++i) items[static_cast<std::size_t>(i)] = i;
+    auto squares = co_await all.map<&square>(items);
+    for (int i = 0; i < 300; ++i) {
+      CHECK(squares[static_cast<std::size_t>(i)].value() == i * i);
+    }
+  });
+}
+
+TEST_CASE("workers call each other, and the manager where it serves") {
+  with_adopted(adopt_options().serve_calls(true), [](workers all) -> asio::awaitable<void> {
+    auto checking = check_calls_between(all);
+    co_await std::move(checking);
+  });
+}
+
+TEST_CASE("a manager that does not serve refuses the calls of its workers") {
+  with_adopted({}, [](workers all) -> asio::awaitable<void> {
+    for (const int id : all.ids()) {
+      const std::string answer = co_await all.call<&asks_the_manager>(id, 12);
+      CHECK(has(answer, "serve_calls"));
+    }
+  });
+}
+
+TEST_CASE("what workers have sent each other when they are shut down is not lost") {
+  constexpr int count = 2500;
+  constexpr int hops = 20;
+  notes = 0;
+  with_adopted({}, [&](workers all) -> asio::awaitable<void> {
+    for (const int id : all.ids()) all.notify<&send_notes>(id, count, all.ids());
+    for (const int id : all.ids()) all.notify<&send_relays>(id, 20, hops, all.ids());
+    co_return;
+  });
+  asio::io_context io;
+  const cohort::communicator world(io);
+  int all_notes = notes;
+  run(io, [](cohort::communicator on, int& sum) -> asio::awaitable<void> {
+    co_await cohort::all_reduce(on, sum, cohort::op::sum);
+  }(world, all_notes));
+  // Twice: over MPI and over TCP.
+  CHECK(all_notes == 2 * (world.size() - 1) * (count + 20 * (hops + 1)));
+}
+
+TEST_CASE("what adopted workers print comes by rank and stream") {
+  std::mutex guard;
+  std::set<std::string> lines;
+  adopt_options options;
+  options.sink([&](const cohort::cluster::output_line& line) {
+    const std::lock_guard hold(guard);
+    lines.insert(std::to_string(line.rank) + " " + std::string(line.text));
+  });
+  with_adopted(options, [](workers all) -> asio::awaitable<void> {
+    auto each = co_await all.call_all<&prints>();
+    for (auto& one : each) CHECK_FALSE(one.error());
+  });
+  asio::io_context io;
+  const cohort::communicator world(io);
+  if (world.rank() != 0) return;
+  for (int id = 1; id < world.size(); ++id) {
+    const std::string number = std::to_string(id);
+    CHECK(lines.count(number + " out of " + number) == 1);
+    CHECK(lines.count(number + " err of " + number) == 1);
+  }
+}
+
+TEST_CASE("ranks that do not serve are named, and the job can be adopted later") {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    INFO("messages over " << name_of(how));
+    asio::io_context io;
+    const cohort::communicator world(io);
+    const int last = world.size() - 1;
+    if (last == 0) return;
+    if (world.rank() == 0) {
+      run(io, [&]() -> asio::awaitable<void> {
+        auto late = caught<cohort::error>(
+            cohort::cluster::adopt(world, adopt_options().transport(how).timeout(300ms)));
+        const auto failed = co_await std::move(late);
+        REQUIRE(failed);
+        CHECK(failed->code() == errc::deadline_exceeded);
+        CHECK(has(failed->what(), "serve: " + std::to_string(last)));
+        co_await meet(world);
+        auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
+        const workers all = co_await std::move(adopting);
+        const int four = co_await all.call<&square>(last, 2);
+        CHECK(four == 4);
+        co_await all.shutdown();
+      }());
+      continue;
+    }
+    std::string text;
+    if (world.rank() == last) run(io, meet(world));
+    try {
+      cohort::cluster::serve(world);
+    } catch (const cohort::error& failed) {
+      CHECK(failed.code() == errc::refused);
+      text = failed.what();
+    }
+    CHECK(has(text, "withdrawn"));
+    if (world.rank() != last) run(io, meet(world));
+    cohort::cluster::serve(world);
+  }
+}
+
+TEST_CASE("workers that are dropped without a shutdown go on behind serve") {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    INFO("messages over " << name_of(how));
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.rank() == 0) {
+      run(io, [&]() -> asio::awaitable<void> {
+        auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
+        const workers all = co_await std::move(adopting);
+        for (const int id : all.ids()) all.notify<&waits_long>(id);
+      }());
+      continue;
+    }
+    bool thrown = false;
+    try {
+      cohort::cluster::serve(world);
+    } catch (const cohort::error& failed) {
+      thrown = true;
+      CHECK(failed.code() == errc::peer_lost);
+      CHECK(has(failed.what(), "without shutdown"));
+    }
+    CHECK(thrown);
+  }
+}
+
+TEST_CASE("adopt and serve each say which rank they are for") {
+  asio::io_context io;
+  const cohort::communicator world(io);
+  if (world.rank() == 0) {
+    CHECK_THROWS_AS(cohort::cluster::serve(world), cohort::error);
+  } else {
+    run(io, [&]() -> asio::awaitable<void> {
+      CHECK_THROWS_AS(cohort::cluster::serve(world), cohort::error);  // inside the loop
+      auto wrong = caught<cohort::error>(cohort::cluster::adopt(world));
+      const auto failed = co_await std::move(wrong);
+      REQUIRE(failed);
+      CHECK(failed->code() == errc::invalid_argument);
+    }());
+  }
+}

@@ -1,0 +1,132 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Calls between launched workers, and from them to the manager.
+
+#include <cohort/cluster/child_process.hpp>
+#include <cohort/cluster/launch_command.hpp>
+#include <cohort/cluster/serve.hpp>
+#include <cohort/progress/rethrow.hpp>
+
+#include <signal.h>
+
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/peer_calls.hpp"
+#include "cluster/support.hpp"
+
+using namespace cohort_test;
+
+namespace {
+
+asio::awaitable<int> slow_square(call_context& call, int x) {
+  asio::steady_timer timer(call.context(), 5ms);
+  co_await timer.async_wait(asio::use_awaitable);
+  co_return x* x;
+}
+
+}  // namespace
+
+TEST_CASE("launched workers call each other, and the manager where it serves", "[cluster]") {
+  for (const int ranks : {1, 2, 4}) {
+    INFO(ranks);
+    with_workers(quiet(ranks).serve_calls(true), [](workers all) -> asio::awaitable<void> {
+      auto checking = check_calls_between(all);
+      co_await std::move(checking);
+    });
+  }
+}
+
+TEST_CASE("a call to a worker that is lost ends with its name, on the other workers", "[cluster]") {
+  asio::io_context io;
+  run(io, [&]() -> asio::awaitable<void> {
+    auto launching =
+        cohort::cluster::launch(io, quiet(3).on_loss(cohort::cluster::loss_policy::proceed));
+    const workers all = co_await std::move(launching);
+    auto before = all.call<&depends_on>(0, 2, cohort::as_future);
+    const std::string up = co_await all.call<&hears_from>(1, 2);  // it is well until then
+    CHECK(has(up, "from 2"));
+    ::kill(static_cast<int>(all.pid(2)), SIGKILL);
+    const std::string told = co_await std::move(before);
+    CHECK(told == "lost 2");
+    const std::string after = co_await all.call<&depends_on>(1, 2);
+    CHECK(after == "lost 2");
+    co_await all.shutdown();
+    CHECK(all.state(0) == worker_state::gone);
+    CHECK(all.state(1) == worker_state::gone);
+    CHECK(all.state(2) == worker_state::lost);
+  }());
+}
+
+TEST_CASE("an interrupt ends a map as a whole", "[cluster]") {
+  with_workers(quiet(2).interrupt(true), [](workers all) -> asio::awaitable<void> {
+    std::vector<int> items(1000);
+    std::iota(items.begin(), items.end(), 0);
+    auto mapping = all.map<&slow_square>(items, cohort::as_future);
+    asio::steady_timer timer(all.context(), 50ms);
+    co_await timer.async_wait(asio::use_awaitable);
+    ::raise(SIGINT);
+    auto outcomes = co_await std::move(mapping);
+    std::size_t cancelled = 0;
+    for (auto& each : outcomes) cancelled += each.has_value() ? 0U : 1U;
+    CHECK(outcomes.size() == 1000);
+    CHECK(cancelled > 900);
+    const int four = co_await all.call<&square>(0, 2);
+    CHECK(four == 4);
+  });
+}
+
+TEST_CASE("ranks that somebody else starts join by addresses and token", "[cluster]") {
+  namespace cluster = cohort::cluster;
+  asio::io_context io;
+  std::optional<cluster::exit_status> status;
+  auto start = [&](std::string addresses, std::string token) -> asio::awaitable<void> {
+    launch_options how;
+    how.ranks(2).environment("COHORT_TEST_BY_HAND", addresses + " " + token);
+    auto preparing = cluster::prepare_launch(how);
+    const cluster::launch_command command = co_await std::move(preparing);
+    cluster::child_process job(io.get_executor(), command, cluster::child_options());
+    auto waiting = job.wait();
+    status = co_await std::move(waiting);
+  };
+  auto by_hand = [&](const std::string& addresses, const std::string& token) {
+    asio::co_spawn(io, start(addresses, token), cohort::rethrow);
+  };
+  run(io, [&]() -> asio::awaitable<void> {
+    auto launching = cluster::launch(io, quiet(2).by_hand(by_hand));
+    const workers all = co_await std::move(launching);
+    for (const int id : all.ids()) {
+      const int nine = co_await all.call<&square>(id, 3);
+      CHECK(nine == 9);
+    }
+    co_await all.shutdown();
+    for (const int id : all.ids()) CHECK(all.state(id) == worker_state::gone);
+  }());
+  REQUIRE(status);
+  CHECK(status->success());
+}
+
+TEST_CASE("what are no addresses or no token is refused where it is given", "[cluster]") {
+  const std::string token(32, 'a');
+  CHECK_THROWS_WITH(cohort::cluster::serve("nowhere", token),
+                    Catch::Matchers::ContainsSubstring("nowhere"));
+  CHECK_THROWS_WITH(cohort::cluster::serve("127.0.0.1:1", "short"),
+                    Catch::Matchers::ContainsSubstring("token"));
+}
+
+TEST_CASE("the manager is no rank of a launch", "[cluster]") {
+  with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
+    errc code{};
+    try {
+      const auto each = co_await all.with(call_options{}.include_manager(true)).call_all<&note>();
+    } catch (const cohort::error& failed) {
+      code = static_cast<errc>(failed.code().value());
+    }
+    CHECK(code == errc::not_supported);
+  });
+}
