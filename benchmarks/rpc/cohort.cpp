@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/call_context.hpp>
 
+#include <chrono>
 #include <stdexcept>
 
 namespace with_cohort {
@@ -40,6 +41,8 @@ void start_ping_pong(int rounds) { raw_mpi::answer(rounds); }
 
 asio::awaitable<std::vector<double>> raw_ping_pong(workers all, int rounds) {
   all.notify<&start_ping_pong>(all.ids().front(), rounds);
+  asio::steady_timer until_it_is_there(all.context(), std::chrono::milliseconds(1));
+  co_await until_it_is_there.async_wait(asio::use_awaitable);
   co_return raw_mpi::ask(rounds);
 }
 

@@ -7,6 +7,7 @@
 #include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/tcp_link.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 // real ones hardly ever choose, or never.
 
 #include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/output_line.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
@@ -298,6 +299,48 @@ TEST_CASE("a worker that leaves before all its messages are there is lost", "[cl
     CHECK(all.state(0) == worker_state::lost);
     CHECK(has(all.cause(0), "messages were lost"));
   });
+}
+
+TEST_CASE("what a rank has printed before its MPI began is not lost with it",
+          "[cluster][protocol]") {
+  for (const int how : {0, 1}) {
+    INFO(how);
+    asio::io_context io;
+    actors cast;
+    const stage here(1);
+    const auto lines = std::make_shared<std::string>();
+    const auto sink = [lines](const cluster::output_line& line) {
+      *lines += cluster::rank_name(line.rank) + ": " + std::string(line.text) + "\n";
+    };
+    auto work = [&]() -> asio::awaitable<void> {
+      auto options = here.options().sink(sink);
+      if (how == 1) options.timeout(1s);
+      auto launching = asio::co_spawn(io, cluster::launch(io, options), cohort::as_future);
+      auto looking = here.facts(io);
+      const told facts = co_await std::move(looking);
+      cast.emplace_back(io, facts);
+      auto connecting = cast[0].connect();
+      co_await std::move(connecting);
+      cast[0].identify(-1);  // its launcher does not say which rank it is
+      auto welcome = cast[0].next(message_kind::welcome);
+      co_await std::move(welcome);
+      auto hello = cast[0].hello;
+      hello.purpose = cluster::purpose::standard_error;
+      auto redirecting = cluster::connect(io, {facts.where}, facts.token, hello);
+      auto output = co_await std::move(redirecting);
+      const std::string text("MPI cannot begin\nbecause");
+      co_await asio::async_write(output, asio::buffer(text), asio::use_awaitable);
+      if (how == 0) {
+        output.close();
+        cast[0].line->close();
+      }
+      auto failing = caught<cohort::error>(std::move(launching));
+      const auto problem = co_await std::move(failing);
+      REQUIRE(problem);
+    };
+    run(io, work());
+    CHECK(*lines == "launcher: MPI cannot begin\nlauncher: because\n");
+  }
 }
 
 TEST_CASE("two shutdowns at once end together", "[cluster][protocol]") {

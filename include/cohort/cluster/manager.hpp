@@ -89,7 +89,6 @@ class manager : public std::enable_shared_from_this<manager> {
   [[nodiscard]] const std::string& host(int rank) const;
   [[nodiscard]] std::int64_t pid(int rank) const;
   [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
-  [[nodiscard]] std::uint64_t dropped_lines() const noexcept;
 
  private:
   struct member {
@@ -148,6 +147,7 @@ class manager : public std::enable_shared_from_this<manager> {
   member_ptr join(std::shared_ptr<link> control);
   void adopt_output(tcp_socket socket, const member_ptr& owner, output_stream stream);
   void read(tcp_socket socket, int rank, output_stream stream);
+  void read_unread(const member_ptr& from);
   asio::awaitable<void> watch_child();
   asio::awaitable<void> read_to_the_end(clock::time_point limit);
   void fail_launch(errc code, const std::string& text);

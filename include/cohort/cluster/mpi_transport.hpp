@@ -9,10 +9,13 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/control.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/source.hpp>
 
 #include <asio/buffer.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -24,6 +27,45 @@
 #include <vector>
 
 namespace cohort::cluster {
+
+/// Keeps a context's engine looking for as long as it spins after each message, before it sleeps
+/// until a doorbell rings: the answer, or the next call, often comes at once, and to be woken takes
+/// many times longer.
+class attention final : public asio::execution_context::service {
+ public:
+  using key_type = attention;
+  static inline asio::execution_context::id id;
+  explicit attention(asio::io_context& context)
+      : service(context), engine_(asio::use_service<progress::engine>(context)) {
+    engine_.attach(*this);
+  }
+
+  void pay() {
+    if (wanted_.exchange(true, std::memory_order_relaxed)) return;
+    engine_.started();
+  }
+
+  // As a source of the engine.
+  bool begin_lap(progress::ready_queue&) noexcept { return true; }
+  std::size_t test(progress::ready_queue&) noexcept { return 0; }
+  void end_lap() noexcept {}
+  [[nodiscard]] std::size_t pending() const noexcept {
+    return wanted_.load(std::memory_order_relaxed) ? 1 : 0;
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  [[nodiscard]] bool only_announced() const noexcept { return true; }
+  progress::park_result park(progress::ready_queue&) noexcept {
+    wanted_.store(false, std::memory_order_relaxed);
+    return progress::park_result::nothing;
+  }
+  void unpark() noexcept {}
+
+ private:
+  void shutdown() override { engine_.detach(this); }
+
+  progress::engine& engine_;
+  std::atomic<bool> wanted_{false};
+};
 
 /// One receive from any rank, and a link to each rank that is talked to. Each MPI message is a
 /// piece of that rank's stream of bytes; an empty one is its end. With nothing to receive the
@@ -38,6 +80,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
         max_message_(max_message),
         buffer_(piece_size),
         changed_(context()),
+        attention_(asio::use_service<attention>(context())),
         ring_(context()) {}
   mpi_transport(const mpi_transport&) = delete;
   mpi_transport& operator=(const mpi_transport&) = delete;
@@ -119,6 +162,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
       left_.erase(left_.begin(), left_.begin() + static_cast<std::ptrdiff_t>(whole));
       busy_ = true;
       ++over->sending_;
+      over->attention_.pay();
       const bool large = out_.size() > leaves_at_once;
       if (large) over->large_.push_back(rank_);
       comm::control_send(over->over_, out_, rank_, tag,
@@ -160,6 +204,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
       }
       return changed_.notify();
     }
+    attention_.pay();
     const int rank = what.source();
     const std::size_t size = what.bytes();
     const bool known = knows(rank);
@@ -196,6 +241,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   std::size_t max_message_;
   std::vector<std::byte> buffer_;
   event changed_;
+  attention& attention_;
   asio::cancellation_signal cancel_;
   contact_handler on_contact_;
   std::unordered_map<int, std::shared_ptr<rank_link>> links_;

@@ -26,7 +26,8 @@ namespace cohort::cluster {
 /// The first line of main. In a process that `cluster::launch` has started: connects to the
 /// manager, starts MPI, serves calls until the manager shuts down, finalizes MPI if it started it,
 /// and returns true; main can go on with something of its own or return. In any other process: does
-/// nothing and returns false.
+/// nothing and returns false. If another worker has been lost MPI stays as it is, because
+/// MPI_Finalize may wait for that one.
 ///
 /// The process leaves (status 1) when the manager is lost, also in the middle of a call.
 /// *Errors*: throws cohort::error(errc::refused) if no manager can be reached or the manager does
@@ -70,13 +71,14 @@ inline void run_until_done(asio::io_context& io, asio::awaitable<void> work) {
 
 /// A launched worker, until the manager says that no more calls come.
 inline void serve_launched(worker_start start, int& argc, char**& argv) {
-  std::optional<environment> mpi;
+  std::unique_ptr<environment> mpi;
   int last_sign = -1;
+  bool alone = false;
   {
     asio::io_context io;
     worker self(io, std::move(start));
     run_until_done(io, self.join());
-    mpi.emplace(argc, argv);
+    mpi = std::make_unique<environment>(argc, argv);
     {
       worker_place where;
       where.world = communicator(io);
@@ -89,8 +91,13 @@ inline void serve_launched(worker_start start, int& argc, char**& argv) {
       run_until_done(io, self.serve());
     }
     last_sign = self.last_sign();
+    alone = self.knows_of_loss();
   }
-  mpi.reset();
+  if (alone) {
+    static_cast<void>(mpi.release());  // MPI_Finalize would wait for who is lost
+  } else {
+    mpi.reset();
+  }
   std::fflush(stdout);
   if (last_sign >= 0) ::close(last_sign);
 }

@@ -59,6 +59,8 @@ class worker {
   /// adopted worker loses the manager or is let go by it; one that was launched leaves the process
   /// then.
   asio::awaitable<void> serve();
+  /// Whether the manager has told that another worker is lost.
+  [[nodiscard]] bool knows_of_loss() const noexcept { return !lost_.empty(); }
   /// The TCP connection that tells the manager, by its end, that this process is done.
   [[nodiscard]] int last_sign();
 

@@ -492,6 +492,12 @@ inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
                  asio::bind_cancellation_slot(stop->slot(), std::move(ended)));
 }
 
+/// What a process has printed whose rank will never be known.
+inline void manager::read_unread(const member_ptr& from) {
+  for (auto& [socket, stream] : from->unread) read(std::move(socket), launcher_rank, stream);
+  from->unread.clear();
+}
+
 inline asio::awaitable<void> manager::watch_child() {
   loop_guard guard(shared_from_this());
   auto waiting = child_->wait();
@@ -563,6 +569,7 @@ inline asio::awaitable<void> manager::clean_up_launch() {
   ended_ = true;
   for (const member_ptr& each : joined_) {
     each->control->close();
+    read_unread(each);
     if (each->state != worker_state::lost) each->state = worker_state::gone;
   }
 }
@@ -756,6 +763,7 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
   whom->cause = cause;
   whom->control->close();
   if (!ready_) {
+    read_unread(whom);
     // The launcher's own words say more, if they come soon.
     asio::co_spawn(
         io_,
