@@ -120,7 +120,7 @@ class fake_job {
     if (key.source == key.destination) {
       here.local.send(key, std::move(value));
     } else {
-      (*this)[key.source].send(here, key, std::move(value));
+      (*this)[key.source].send(here, key, value);
     }
   }
   void receive(cohort::step_id id, const rendezvous_key& key, meeting::receiver& one) {

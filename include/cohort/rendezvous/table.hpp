@@ -176,7 +176,7 @@ class basic_table {
 
   /// Gives the value to the receive that has waited longest, or keeps it. Throws the step's error,
   /// or errc::duplicate_key under single use.
-  receipt send(const rendezvous_key& key, packet_ptr value);
+  receipt send(const rendezvous_key& key, packet_ptr&& value);
 
   /// Takes the oldest value, or waits. Always ends through the receiver, at once or later. `waits`:
   /// how many receives wait for the key then, 0 if this one does not.
@@ -197,8 +197,10 @@ class basic_table {
 
   /// Ends all that wait with `why`, and all that comes later. Values are dropped unless
   /// `keep_values`. The first error stays, but a derived one gives way to one that is not. The
-  /// receipts are of values that came from other ranks.
-  std::vector<receipt> end(const std::exception_ptr& why, bool derived, bool keep_values = false);
+  /// receipts are of values that came from other ranks. Dropped values go to `dropped`, if that is
+  /// given; else they are destroyed here, outside the lock.
+  std::vector<receipt> end(const std::exception_ptr& why, bool derived, bool keep_values = false,
+                           packet_list* dropped = nullptr);
   /// Ends those for which `which(key, receiver)` is true.
   template <class Predicate>
   void fail_waiting(Predicate which, const std::exception_ptr& why);
@@ -215,11 +217,7 @@ class basic_table {
   struct channel {
     channel() noexcept {}
     channel(const channel&) = delete;
-    ~channel() {
-      while (first) first = packet_ptr(std::move(first->next));  // not one inside the other
-    }
-    packet_ptr first;  // values, or
-    packet* last = nullptr;
+    packet_list values;  // or
     receiver_list receivers;
     bool sent = false;  // single use
     bool received = false;
@@ -229,7 +227,7 @@ class basic_table {
   using lock = std::unique_lock<std::mutex>;
 
   void drop_if_idle(iterator at) {
-    if (!single_use_ && !at->second.first && at->second.receivers.empty()) channels_.erase(at);
+    if (!single_use_ && at->second.values.empty() && at->second.receivers.empty()) channels_.erase(at);
   }
   [[nodiscard]] static std::exception_ptr why_not(const rendezvous_key& key, const receiver& one,
                                                   std::uint64_t type, std::size_t bytes);

@@ -24,7 +24,7 @@ std::exception_ptr basic_table<Hash>::why_not(const rendezvous_key& key, const r
 }
 
 template <class Hash>
-receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr value) {
+receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr&& value) {
   receiver_list ended;
   receipt got;
   {
@@ -48,9 +48,7 @@ receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr value) {
     got.waits = to.receivers.size();
     if (value) {
       if (value->origin < 0) ++own_values_;
-      packet* const last = value.get();
-      (to.first ? to.last->next : to.first) = std::move(value);
-      to.last = last;
+      to.values.push(std::move(value));
     } else {
       drop_if_idle(at);
     }
@@ -73,18 +71,18 @@ typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_
       if (single_use_ && from.received) {
         one.error = std::make_exception_ptr(cohort::error(
             errc::duplicate_key, "'" + to_string(key) + "' has been received before"));
-      } else if (!from.first) {
+      } else if (from.values.empty()) {
         from.received = true;
         one.channel_ = &*at;
         from.receivers.push(one);
         result.waits = from.receivers.size();
         return result;
       } else {
-        one.error = why_not(key, one, from.first->type, from.first->bytes().size());
+        const packet& first = from.values.front();
+        one.error = why_not(key, one, first.type, first.bytes().size());
         if (!one.error) {
           from.received = true;
-          one.value = std::move(from.first);
-          from.first = std::move(one.value->next);
+          one.value = from.values.pop();
           result.got.origin = one.value->origin;
           result.got.credit = one.value->credit;
           if (one.value->origin < 0) --own_values_;
@@ -148,10 +146,11 @@ std::size_t basic_table<Hash>::waiting(const rendezvous_key& key) const {
 
 template <class Hash>
 std::vector<receipt> basic_table<Hash>::end(const std::exception_ptr& why, bool derived,
-                                            bool keep_values) {
+                                            bool keep_values, packet_list* dropped) {
   std::vector<receipt> receipts;
   receiver_list ended;
-  std::vector<packet_ptr> dropped;  // values are destroyed outside the lock
+  packet_list own;
+  packet_list& to = dropped == nullptr ? own : *dropped;
   {
     const lock hold(mutex_);
     if (error_ == nullptr || (derived_ && !derived)) {
@@ -166,14 +165,14 @@ std::vector<receipt> basic_table<Hash>::end(const std::exception_ptr& why, bool 
         waits.fail(error_);
         ended.push(waits);
       }
-      if (keep_values && one.first) {
+      if (keep_values && !one.values.empty()) {
         ++at;
         continue;
       }
-      while (one.first) {
-        receipts.push_back({one.first->origin, one.first->credit, 0});
-        packet_ptr after = std::move(one.first->next);
-        dropped.push_back(std::exchange(one.first, std::move(after)));
+      while (!one.values.empty()) {
+        packet_ptr value = one.values.pop();
+        receipts.push_back({value->origin, value->credit, 0});
+        to.push(std::move(value));
       }
       at = channels_.erase(at);
     }
@@ -226,14 +225,14 @@ std::vector<waiting_key> basic_table<Hash>::list() const {
   std::vector<waiting_key> all;
   const lock hold(mutex_);
   for (const auto& [key, one] : channels_) {
-    if (!one.first && one.receivers.empty()) continue;
+    if (one.values.empty() && one.receivers.empty()) continue;
     waiting_key& entry = all.emplace_back();
     entry.key = owned_key(key.view().key);
     entry.receives = one.receivers.size();
-    for (const packet* each = one.first.get(); each != nullptr; each = each->next.get()) {
+    one.values.for_each([&](const packet& each) {
       ++entry.values;
-      entry.bytes += each->bytes().size();
-    }
+      entry.bytes += each.bytes().size();
+    });
   }
   return all;
 }
