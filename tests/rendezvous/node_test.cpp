@@ -762,8 +762,7 @@ TEST_CASE("drained after a rank was lost says so", "[rendezvous][node]") {
   CHECK(late.code() == errc::peer_lost);
 }
 
-TEST_CASE("who sends bytes that are no message is told, and both sides end",
-          "[rendezvous][node]") {
+TEST_CASE("who sends bytes that are no message is told, and both sides end", "[rendezvous][node]") {
   fake_job job(3);
   probe<numbers> from_it, from_other, at_it;
   job.receive(1, key_of(0, 1, "x"), from_it);

@@ -81,7 +81,11 @@ class exchange final : public endpoint,
   void stop_waiting(receiver& one, const std::exception_ptr& why) override;
   [[nodiscard]] std::vector<leaked_value> leaks() override;
   void leave_in_place() noexcept override;
-  [[nodiscard]] bool closed() const noexcept override { return closed_.load(); }
+  /// And no look is inside it any more.
+  [[nodiscard]] bool closed() const noexcept override {
+    const lock hold(mutex_);
+    return closed_.load();
+  }
   void abandon() override;
   void drive() override;
 
@@ -159,7 +163,7 @@ class exchange final : public endpoint,
   std::atomic<comm::request_source*> source_{nullptr};
   std::atomic<bool> look_wanted_{false};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   node node_;
   std::vector<edge> edges_;
   std::vector<std::uint64_t> messages_sent_;  // to each rank, for the last round
@@ -167,7 +171,7 @@ class exchange final : public endpoint,
   std::uint64_t messages_expected_ = 0;
   std::vector<std::byte> in_;
   control_operation* receive_ = nullptr;
-  std::size_t operations_ = 0;  // of this class, inside MPI
+  std::size_t operations_ = 0;                  // of this class, inside MPI
   std::vector<transfer_operation*> transfers_;  // of these
   closing* closing_ = nullptr;
   int round_ = 0;  // of closing

@@ -274,9 +274,9 @@ template <class Field = ignore_fields>
 
 /// What is wrong with bytes that `get_record` refuses: the record and the field, for errors.
 [[nodiscard]] inline std::string explain_record(std::span<const std::byte> bytes) {
-  static constexpr const char* kinds[] = {"",        "push",    "request", "withdraw", "value",
-                                          "offer",   "pushed",  "refusal", "grant",    "decline",
-                                          "taken",   "watch",   "over",    "broken"};
+  static constexpr const char* kinds[] = {"",      "push",   "request", "withdraw", "value",
+                                          "offer", "pushed", "refusal", "grant",    "decline",
+                                          "taken", "watch",  "over",    "broken"};
   wire::reader in(bytes);
   const char* field = "";
   const record one = get_record(in, [&](const char* name) {

@@ -227,7 +227,8 @@ class basic_table {
   using lock = std::unique_lock<std::mutex>;
 
   void drop_if_idle(iterator at) {
-    if (!single_use_ && at->second.values.empty() && at->second.receivers.empty()) channels_.erase(at);
+    if (!single_use_ && at->second.values.empty() && at->second.receivers.empty())
+      channels_.erase(at);
   }
   [[nodiscard]] static std::exception_ptr why_not(const rendezvous_key& key, const receiver& one,
                                                   std::uint64_t type, std::size_t bytes);

@@ -581,6 +581,7 @@ void exchange<Any>::touch() {
   if (look_wanted_.exchange(true, std::memory_order_relaxed)) return;
   {
     const comm::request_source::guard hold(*source);
+    if (closed_.load()) return;  // since then; the source has forgotten this hook
     source->at_next_look(*this);
   }
   engine_.started();
@@ -603,7 +604,8 @@ std::size_t exchange<Any>::at_look() {
 template <class Any>
 void exchange<Any>::stay_awake() {
   if (receive_ == nullptr) return;
-  const bool waits = node_.waits() || node_.busy() || !transfers_.empty() || (left_ && !leave_expired_);
+  const bool waits =
+      node_.waits() || node_.busy() || !transfers_.empty() || (left_ && !leave_expired_);
   source_.load()->set_idle(*receive_, !waits);
 }
 
