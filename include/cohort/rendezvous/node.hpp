@@ -293,7 +293,7 @@ class basic_node {
   std::uint64_t incarnation_ = 0;
   std::vector<std::uint64_t> incarnations_;
   std::vector<peer_state> peers_;
-  std::unordered_map<step_id, step_ptr> steps_;
+  pooled_map<step_id, step_ptr> steps_;
   interval_set<step_id> cleaned_;
   pooled_map<std::uint64_t, asked> asked_;    // of this rank
   short_map<request_ref, outgoing*> parked_;  // of others, without a value

@@ -304,7 +304,7 @@ inline constexpr bool is_shared<std::shared_ptr<const T>> = true;
 template <class T>
 concept receivable = std::same_as<T, std::remove_cvref_t<T>> && std::movable<T> &&
                      std::default_initializable<T> && !is_view<T>::value &&
-                     !is_shared<T> && (raw_value<T> || wire::value<T>);
+                     !std::is_pointer_v<T> && !is_shared<T> && (raw_value<T> || wire::value<T>);
 
 /// Something that can be sent.
 template <class T>

@@ -159,7 +159,10 @@ step_ptr basic_node<Any>::step(step_id id) {
   }
   if (closing_) throw error(errc::closed, "step " + std::to_string(id));
   step_ptr& one = steps_[id];
-  if (!one) one = std::make_shared<step_state>(id, options_.single_use);
+  if (!one) {
+    one = std::allocate_shared<step_state>(progress::pool_allocator<step_state>(), id,
+                                           options_.single_use);
+  }
   return one;
 }
 
