@@ -655,6 +655,84 @@ TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
   }
 }
 
+TEST_CASE("a rank that dies at any moment leaves nobody waiting", "[rendezvous][node]") {
+  for (unsigned seed = 1; seed <= 1500; ++seed) {
+    std::mt19937 random(seed);
+    meeting::node_options options;
+    options.push_limit = random() % 2 == 0 ? 0 : 4096;
+    options.inline_limit = random() % 2 == 0 ? 16 : 8192;
+    options.tags = 1 + static_cast<int>(random() % 3);
+    cohort::testing::network_options network;
+    network.seed = seed;
+    constexpr int ranks = 4;
+    constexpr int dies = 3;
+    fake_job job(ranks, options, network);
+    struct one_receive {
+      int source;
+      int destination;
+      std::unique_ptr<probe<numbers>> what = std::make_unique<probe<numbers>>();
+    };
+    std::vector<one_receive> all;
+    std::vector<std::pair<int, std::unique_ptr<probe<numbers>>>> drains;
+    std::map<std::pair<int, int>, int> missing;  // receives without a value
+    const int when = static_cast<int>(random() % 80);
+    for (int i = 0; i < 80; ++i) {
+      if (i == when) job.kill(dies);
+      const bool dead = i >= when;
+      const int here = static_cast<int>(random() % (dead ? ranks - 1 : ranks));
+      const int there = static_cast<int>(random() % ranks);
+      switch (random() % 7) {
+        case 0:
+        case 1:
+        case 2:
+          if (dead && there == dies) {
+            CHECK(code_of([&] { job.send(1, key_of(here, there, "k"), 1); }) == errc::peer_lost);
+          } else {
+            job.send(1, key_of(here, there, "k"), numbers(1 + random() % 9, i));
+            --missing[{here, there}];
+          }
+          break;
+        case 3:
+          drains.emplace_back(here, std::make_unique<probe<numbers>>());
+          job[here].drain(job.step(here, 1), *drains.back().second);
+          break;
+        default:
+          all.push_back({there, here});
+          job.receive(1, key_of(there, here, "k"), *all.back().what);
+          ++missing[{there, here}];
+      }
+      for (unsigned n = random() % 3; n != 0; --n) job.one();
+    }
+    for (auto& [ends, count] : missing) {  // the living get what they wait for, and take all
+      if (ends.first == dies || ends.second == dies) continue;
+      for (; count > 0; --count) job.send(1, key_of(ends.first, ends.second, "k"), numbers(2, 1));
+      for (; count < 0; ++count) {
+        all.push_back({ends.first, ends.second});
+        job.receive(1, key_of(ends.first, ends.second, "k"), *all.back().what);
+      }
+    }
+    job.settle();
+    INFO("seed " << seed);
+    for (const one_receive& one : all) {
+      if (one.destination == dies) continue;
+      REQUIRE(one.what->ends == 1);
+      if (one.source == dies) {
+        const bool allowed = !one.what->error || one.what->code() == errc::peer_lost;
+        REQUIRE(allowed);
+      } else {
+        REQUIRE_FALSE(one.what->error);
+      }
+    }
+    for (const auto& [rank, one] : drains) {
+      if (rank == dies) continue;
+      REQUIRE(one->ends == 1);
+      const bool allowed = !one->error || one->code() == errc::peer_lost;
+      REQUIRE(allowed);
+    }
+    for (int rank = 0; rank < dies; ++rank) REQUIRE_FALSE(job[rank].busy());
+  }
+}
+
 TEST_CASE("drained ends when a destination ends its step", "[rendezvous][node]") {
   for (const bool cleans : {false, true}) {
     for (const bool watched : {false, true}) {  // the end comes after the question

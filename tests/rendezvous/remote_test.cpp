@@ -105,6 +105,53 @@ TEST_CASE("values of one key arrive in order, whichever way they travel", "[rend
       options().push_limit(64).credit(1000));
 }
 
+TEST_CASE("two keys of one hash are two keys between ranks as well", "[rendezvous][remote]") {
+  for (const std::size_t push : {std::size_t{4096}, std::size_t{0}}) {
+    with_rendezvous(
+        [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+          auto step = exchange.step(1);
+          for (const bool local : {true, false}) {
+            const auto key = [&](bool out, std::uint64_t frame, std::uint64_t iteration) {
+              rendezvous_key one = local ? own(world, "x")
+                                   : out ? to_right(world, "x")
+                                         : from_left(world, "x");
+              one.frame = frame;
+              one.iteration = iteration;
+              return one;
+            };
+            constexpr std::uint64_t factor = 0xbf58476d1ce4e5b9U;  // of the frame, in key_hash
+            REQUIRE(cohort::key_hash()(key(true, 1, 0)) ==
+                    cohort::key_hash()(key(true, 0, factor)));
+            auto early = step.recv<std::string>(key(false, 1, 0), as_future);
+            step.send(key(true, 0, factor), std::string("second"));
+            step.send(key(true, 1, 0), std::string("first"));
+            const auto first = co_await std::move(early);
+            CHECK(first.value == "first");
+            const auto second = co_await step.recv<std::string>(key(false, 0, factor));
+            CHECK(second.value == "second");
+          }
+        },
+        options().push_limit(push));
+  }
+}
+
+TEST_CASE("duplicates are reported on both sides under single use", "[rendezvous][remote]") {
+  with_rendezvous(
+      [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+        auto step = exchange.step(1);
+        auto waits = step.recv<int>(from_left(world, "once"), as_future);
+        const auto waiter = co_await cohort_test::code_of(step.recv<int>(from_left(world, "once")));
+        CHECK(waiter == errc::duplicate_key);
+        step.send(to_right(world, "once"), 1);
+        CHECK(code_of_call([&] { step.send(to_right(world, "once"), 2); }) == errc::duplicate_key);
+        const auto got = co_await std::move(waits);
+        CHECK(got.value == 1);
+        const auto late = co_await cohort_test::code_of(step.recv<int>(from_left(world, "once")));
+        CHECK(late == errc::duplicate_key);
+      },
+      options().single_use());
+}
+
 TEST_CASE("ten thousand receives of one key wait at once", "[rendezvous][remote]") {
   with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
     auto step = exchange.step(1);
