@@ -118,8 +118,10 @@ class rendezvous_step {
     return {};
   }
 
-  /// Completes when all that this rank has sent in this step has been received. Clean the step up
-  /// after it, not before. *Completion*: `void(std::exception_ptr)`.
+  /// Completes when all that this rank has sent in this step has been received, or never will be,
+  /// because its destination has aborted or cleaned up the step or has closed. Clean the step up
+  /// after it, not before. peer_lost_error if the destination is lost.
+  /// *Completion*: `void(std::exception_ptr)`.
   template <class Token = default_token>
   auto drained(Token&& token = Token()) const {
     return meeting::initiate(handle(), meeting::drain_body{state_or_null()}, token);
