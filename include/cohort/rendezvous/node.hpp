@@ -256,8 +256,9 @@ class basic_node {
   void watch(step_state& step, int to, link& one);
   void say_over(step_state& step, reason why);
   [[nodiscard]] std::exception_ptr lost_error(const step_state& step, int lost) const;
-  outgoing& out_of(step_state& step, const rendezvous_key& key);
-  incoming& in_of(step_state& step, const rendezvous_key& key);
+  outgoing& out_of(step_state& step, const hashed_key& key);
+  static hashed_key hashed(const rendezvous_key& key) { return {key, key_hash()(key)}; }
+  incoming& in_of(step_state& step, const hashed_key& key);
   void answer(step_state& step, outgoing& channel, int to, std::uint64_t id, std::uint64_t number,
               packet_ptr& value);
   void refuse(int to, std::uint64_t id, reason why, const step_state* step = nullptr);

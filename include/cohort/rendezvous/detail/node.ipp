@@ -109,7 +109,7 @@ void basic_node<Any>::open(int rank, int size, std::uint64_t incarnation) {
                                           "between ranks of this communicator to rank " +
                                           std::to_string(rank_))));
     for (const waiting_key& one : step->local.list()) {
-      if (one.key.view().source != rank_) balance(in_of(*step, one.key));
+      if (one.key.view().source != rank_) balance(in_of(*step, hashed(one.key)));
     }
     for (auto& [key, value] : std::exchange(step->deferred, {})) {
       if (step->ended) break;
@@ -181,20 +181,20 @@ std::string basic_node<Any>::text_of(const step_state& step, const rendezvous_ke
 
 template <class Any>
 typename basic_node<Any>::outgoing& basic_node<Any>::out_of(step_state& step,
-                                                            const rendezvous_key& key) {
-  const auto at = find_or_make(step.out, key, key_hash());
+                                                            const hashed_key& key) {
+  const auto at = find_or_make(step.out, key);
   if (at->second.step == nullptr) {
     at->second.step = &step;
     at->second.key = &at->first;
-    at->second.to = &step.links[key.destination];
+    at->second.to = &step.links[key.key.destination];
   }
   return at->second;
 }
 
 template <class Any>
 typename basic_node<Any>::incoming& basic_node<Any>::in_of(step_state& step,
-                                                           const rendezvous_key& key) {
-  const auto at = find_or_make(step.in, key, key_hash());
+                                                           const hashed_key& key) {
+  const auto at = find_or_make(step.in, key);
   at->second.step = &step;
   at->second.key = &at->first;
   return at->second;
@@ -208,7 +208,7 @@ void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_p
   if (key.source != rank_ || key.destination < 0 || key.destination >= size_) {
     throw error(errc::not_local, text_of(step, key) + ": send");
   }
-  outgoing& channel = out_of(step, key);
+  outgoing& channel = out_of(step, hashed(key));
   if (options_.single_use && channel.next != 0) {
     throw error(errc::duplicate_key, "'" + to_string(key) + "' has been sent before");
   }
@@ -285,7 +285,7 @@ void basic_node<Any>::on_request(int from, const record& one) {
   key.name = one.name;
   key.frame = one.frame;
   key.iteration = one.iteration;
-  outgoing& channel = out_of(*step, key);
+  outgoing& channel = out_of(*step, hashed(key));
   if (one.number >= channel.next) {
     if (closing_) return refuse(from, one.id, reason::closed);
     channel.requests.push_back({from, one.id, one.number});
@@ -373,19 +373,20 @@ void basic_node<Any>::receive(step_state& step, const rendezvous_key& key, recei
     }
   }
   one.incarnation = key.source_incarnation;
-  const auto result = step.local.receive(key, one);
+  const hashed_key whole = hashed(key);
+  const auto result = step.local.receive(whole, one);
   if (!is_open() || key.source == rank_) return;
   if (result.got.origin >= 0) took(step, result.got.origin, result.got.credit);
   if (result.waits == 0) return;
   if (peer(key.source).lost) return forget_lost(step, key.source, lost_error(step, key.source));
-  deliver(in_of(step, key), result.waits);
+  deliver(in_of(step, whole), result.waits);
 }
 
 template <class Any>
 bool basic_node<Any>::cancel(step_state& step, receiver& one, const std::exception_ptr& why) {
   owned_key key;
   if (!step.local.cancel(one, why, &key)) return false;
-  if (is_open() && key.view().source != rank_) balance(in_of(step, key));
+  if (is_open() && key.view().source != rank_) balance(in_of(step, hashed(key)));
   return true;
 }
 
@@ -393,7 +394,7 @@ bool basic_node<Any>::cancel(step_state& step, receiver& one, const std::excepti
 template <class Any>
 void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
   step_state& step = *channel.step;
-  const rendezvous_key key = channel.key->view().key;
+  const hashed_key key = channel.key->view();
   while (!closing_ && !step.ended) {
     const auto at = channel.slots.find(channel.next);
     if (at == channel.slots.end()) break;
@@ -415,7 +416,8 @@ void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
       waits = unknown;
       channel.slots.erase(at);
       step.local.fail_waiting(
-          [&](const rendezvous_key& each, const receiver&) { return each.finds_same(key); }, why);
+          [&](const rendezvous_key& each, const receiver&) { return each.finds_same(key.key); },
+          why);
       break;
     } else {
       break;
@@ -427,7 +429,7 @@ void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
 /// Tells the source where an offered value shall go: to the next receive. False if nobody waits.
 template <class Any>
 bool basic_node<Any>::grant(incoming& channel, step_state::slot& offer) {
-  const rendezvous_key key = channel.key->view().key;
+  const hashed_key key = channel.key->view();
   if (free_tags_.empty() && next_tag_ > options_.tags) {
     without_tag_.emplace_back(channel.step->shared_from_this(), &channel);
     return false;
@@ -500,7 +502,7 @@ void basic_node<Any>::transferred(const transfer& what, std::error_code failed) 
 template <class Any>
 void basic_node<Any>::balance(incoming& channel, std::size_t waits) {
   if (channel.step->ended || closing_) return;
-  if (waits == unknown) waits = channel.step->local.waiting(channel.key->view().key);
+  if (waits == unknown) waits = channel.step->local.waiting(channel.key->view());
   const std::uint64_t bound = channel.next + waits;
   for (std::uint64_t n = std::max(channel.needed_until, channel.next); n < bound; ++n) {
     if (!channel.slots.contains(n)) ask(channel, n);
@@ -555,7 +557,7 @@ void basic_node<Any>::on_push(int from, const record& one) {
     if (closing_) return owe(from, one.step, 1, credit);
     step = this->step(one.step);
   }
-  incoming& channel = in_of(*step, key_at_destination(from, one));
+  incoming& channel = in_of(*step, hashed(key_at_destination(from, one)));
   if (one.number < channel.next) return;  // it came twice
   step_state::slot& place = channel.slots[one.number];
   if (place.kind == slot_kind::here) {

@@ -24,22 +24,22 @@ std::exception_ptr basic_table<Hash>::why_not(const rendezvous_key& key, const r
 }
 
 template <class Hash>
-receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr&& value) {
+receipt basic_table<Hash>::send(const hashed_key& key, packet_ptr&& value) {
   receiver_list ended;
   receipt got;
   {
     const lock hold(mutex_);
     if (error_) std::rethrow_exception(error_);
-    const iterator at = find_or_make(channels_, key, hash_);
+    const iterator at = find_or_make(channels_, key);
     channel& to = at->second;
     if (single_use_ && std::exchange(to.sent, true)) {
-      throw cohort::error(errc::duplicate_key, "'" + to_string(key) + "' has been sent before");
+      throw cohort::error(errc::duplicate_key, "'" + to_string(key.key) + "' has been sent before");
     }
     while (!to.receivers.empty() && value) {
       receiver& one = to.receivers.pop();
       one.channel_ = nullptr;
       ended.push(one);
-      one.error = why_not(key, one, value->type, value->bytes().size());
+      one.error = why_not(key.key, one, value->type, value->bytes().size());
       if (one.error) continue;
       got.origin = value->origin;
       got.credit = value->credit;
@@ -58,7 +58,7 @@ receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr&& value) {
 }
 
 template <class Hash>
-typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_key& key,
+typename basic_table<Hash>::started basic_table<Hash>::receive(const hashed_key& key,
                                                                receiver& one) {
   started result;
   {
@@ -66,11 +66,11 @@ typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_
     if (error_) {
       one.error = error_;
     } else {
-      const iterator at = find_or_make(channels_, key, hash_);
+      const iterator at = find_or_make(channels_, key);
       channel& from = at->second;
       if (single_use_ && from.received) {
         one.error = std::make_exception_ptr(cohort::error(
-            errc::duplicate_key, "'" + to_string(key) + "' has been received before"));
+            errc::duplicate_key, "'" + to_string(key.key) + "' has been received before"));
       } else if (from.values.empty()) {
         from.received = true;
         one.channel_ = &*at;
@@ -79,7 +79,7 @@ typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_
         return result;
       } else {
         const packet& first = from.values.front();
-        one.error = why_not(key, one, first.type, first.bytes().size());
+        one.error = why_not(key.key, one, first.type, first.bytes().size());
         if (!one.error) {
           from.received = true;
           one.value = from.values.pop();
@@ -113,18 +113,17 @@ bool basic_table<Hash>::cancel(receiver& one, const std::exception_ptr& why, own
 }
 
 template <class Hash>
-receiver* basic_table<Hash>::claim(const rendezvous_key& key, std::uint64_t type,
-                                   std::size_t bytes) {
+receiver* basic_table<Hash>::claim(const hashed_key& key, std::uint64_t type, std::size_t bytes) {
   receiver_list ended;
   receiver* found = nullptr;
   {
     const lock hold(mutex_);
-    const iterator at = channels_.find(hashed_key{key, hash_(key)});
+    const iterator at = channels_.find(key);
     if (at == channels_.end()) return nullptr;
     while (!at->second.receivers.empty() && found == nullptr) {
       receiver& one = at->second.receivers.pop();
       one.channel_ = nullptr;
-      one.error = why_not(key, one, type, bytes);
+      one.error = why_not(key.key, one, type, bytes);
       if (one.error) {
         ended.push(one);
       } else {
@@ -138,9 +137,9 @@ receiver* basic_table<Hash>::claim(const rendezvous_key& key, std::uint64_t type
 }
 
 template <class Hash>
-std::size_t basic_table<Hash>::waiting(const rendezvous_key& key) const {
+std::size_t basic_table<Hash>::waiting(const hashed_key& key) const {
   const lock hold(mutex_);
-  const auto at = channels_.find(hashed_key{key, hash_(key)});
+  const auto at = channels_.find(key);
   return at == channels_.end() ? 0 : at->second.receivers.size();
 }
 
