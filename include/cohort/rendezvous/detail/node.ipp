@@ -195,8 +195,11 @@ template <class Any>
 typename basic_node<Any>::incoming& basic_node<Any>::in_of(step_state& step,
                                                            const hashed_key& key) {
   const auto at = find_or_make(step.in, key);
-  at->second.step = &step;
-  at->second.key = &at->first;
+  if (at->second.step == nullptr) {
+    at->second.step = &step;
+    at->second.key = &at->first;
+    at->second.from = &step.links[key.key.source];
+  }
   return at->second;
 }
 
@@ -405,7 +408,10 @@ void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
       ++channel.next;
       const receipt got = step.local.send(key, std::move(value));
       waits = got.waits;
-      if (got.origin >= 0) took(step, got.origin, got.credit);
+      if (got.origin >= 0) {
+        ++channel.from->taken;
+        owe(got.origin, step.id, 1, got.credit);
+      }
     } else if (one.kind == slot_kind::offered) {
       waits = unknown;
       if (!grant(channel, one)) break;
