@@ -127,7 +127,7 @@ class exchange final : public endpoint,
     {
       const lock hold(mutex_);
       what();
-      dropped = std::move(node_.dropped());
+      if (!node_.dropped().empty()) dropped = std::move(node_.dropped());
     }
     touch();
   }

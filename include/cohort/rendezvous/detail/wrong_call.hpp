@@ -9,8 +9,7 @@
 #include <cohort/rendezvous/value.hpp>
 
 #include <concepts>
-#include <exception>
-#include <optional>
+#include <cstddef>
 #include <span>
 #include <tuple>
 #include <type_traits>
