@@ -11,12 +11,12 @@
 // With --corpus FOLDER it writes messages of a real job there, to begin with.
 
 #include "rendezvous/support.hpp"
+#include "support/fuzz_corpus.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <span>
 
@@ -77,12 +77,8 @@ struct scene {
 };
 
 void write_corpus(const std::string& folder) {
-  int number = 0;
-  const auto write = [&](const bytes& message) {
-    std::ofstream file(folder + "/message" + std::to_string(number++), std::ios::binary);
-    file.write(reinterpret_cast<const char*>(message.data()),
-               static_cast<std::streamsize>(message.size()));
-  };
+  cohort_test::corpus_writer files(folder + "/message");
+  const auto write = [&](const bytes& message) { files({}, message); };
   scene one;
   // What the others say to rank 1, and what it says, in the course of a job.
   probe<std::vector<int>> large, held, late;
@@ -124,11 +120,7 @@ void write_corpus(const std::string& folder) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::string((*argv)[1]) == "--corpus") {
-    write_corpus((*argv)[2]);
-    std::exit(0);
-  }
-  return 0;
+  return cohort_test::write_corpus_if_asked(*argc, *argv, write_corpus);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
