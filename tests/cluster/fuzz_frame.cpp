@@ -20,11 +20,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "support/fuzz_corpus.hpp"
 
 namespace {
 
@@ -182,13 +183,7 @@ void one_input(view in) {
 }
 
 void write_corpus(const std::string& folder) {
-  int number = 0;
-  const auto write = [&](std::initializer_list<int> before, const bytes& content) {
-    std::ofstream file(folder + "/frame" + std::to_string(number++), std::ios::binary);
-    for (const int each : before) file.put(static_cast<char>(each));
-    file.write(reinterpret_cast<const char*>(content.data()),
-               static_cast<std::streamsize>(content.size()));
-  };
+  cohort_test::corpus_writer write(folder + "/frame");
   bytes stream;
   const auto add = [&](cluster::message_kind kind, std::uint64_t id, std::uint32_t size,
                        bool last) {
@@ -246,11 +241,7 @@ void write_corpus(const std::string& folder) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::string((*argv)[1]) == "--corpus") {
-    write_corpus((*argv)[2]);
-    std::exit(0);
-  }
-  return 0;
+  return cohort_test::write_corpus_if_asked(*argc, *argv, write_corpus);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

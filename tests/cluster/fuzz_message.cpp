@@ -21,7 +21,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +32,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "support/fuzz_corpus.hpp"
 
 // Stands for the real one, which is not needed here.
 class cohort::cluster::call_context {};
@@ -140,13 +141,8 @@ void exception(const bytes& message) {
 }
 
 void write_corpus(const std::string& folder) {
-  int number = 0;
-  const auto write = [&](char kind, const bytes& message) {
-    std::ofstream file(folder + "/message" + std::to_string(number++), std::ios::binary);
-    file.put(kind);
-    file.write(reinterpret_cast<const char*>(message.data()),
-               static_cast<std::streamsize>(message.size()));
-  };
+  cohort_test::corpus_writer files(folder + "/message");
+  const auto write = [&](int kind, const bytes& message) { files({kind}, message); };
   const auto write_exception = [&](const std::exception_ptr& thrown) {
     bytes message;
     cohort::wire::writer out(message);
@@ -189,11 +185,7 @@ void write_corpus(const std::string& folder) {
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   cluster::register_exception<fuzz::picky>();
-  if (*argc == 3 && std::string((*argv)[1]) == "--corpus") {
-    write_corpus((*argv)[2]);
-    std::exit(0);
-  }
-  return 0;
+  return cohort_test::write_corpus_if_asked(*argc, *argv, write_corpus);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -20,6 +20,7 @@
 
 #include "cluster/scripts.hpp"
 #include "support/catch.hpp"
+#include "support/caught.hpp"
 #include "support/run.hpp"
 
 namespace cohort_test {
@@ -71,20 +72,6 @@ inline void with_workers(const launch_options& options, const test_body& body) {
     for (const int rank : launched.ids()) CHECK(launched.state(rank) == worker_state::gone);
   };
   run(io, all());
-}
-
-/// The error that an awaitable fails with; the test fails if it does not, or with another one.
-template <class E, class T>
-asio::awaitable<std::optional<E>> caught(asio::awaitable<T> work) {
-  try {
-    co_await std::move(work);
-    FAIL_CHECK("completed, but must fail");
-  } catch (const E& problem) {
-    co_return problem;
-  } catch (const std::exception& problem) {
-    FAIL_CHECK("another error: " << problem.what());
-  }
-  co_return std::nullopt;
 }
 
 /// Waits until a process has ended; who has to reap it may not have done so yet.

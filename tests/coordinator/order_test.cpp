@@ -433,13 +433,30 @@ class player {
     co_return data;
   }
 
+  /// Three tensors, of floats, of ints that are the rank plus `offset`, and of C.
+  template <class C>
+  asio::awaitable<void> reduce_bundle(std::string name, const planned& one,
+                                      cohort::call_options options, int offset, int index) {
+    std::vector<float> a = input<float>(one, me());
+    std::vector<int> b(3, me() + offset);
+    std::vector<C> c = input<C>(one, me());
+    co_await finish(
+        coord_.grouped_all_reduce(cohort::bundle(name).add("a", a).add("b", b).add("c", c),
+                                  cohort::op::sum, options, cohort::as_future),
+        one);
+    expect(a, sum<float>(one), index);
+    int total = 0;
+    for (const int rank : one.bringing) total += rank + offset;
+    expect(b, std::vector<int>(3, total), index);
+    expect(c, sum<C>(one), index);
+  }
+
   asio::awaitable<void> submit(const planned& one, int index) {
     using cohort::as_future;
     namespace op = cohort::op;
     const std::string name = one.name < 0 ? std::string() : "n" + std::to_string(one.name);
     cohort::call_options options;
     options.priority = one.priority;
-    const auto add = [](auto a, auto b) { return static_cast<decltype(a)>(a + b); };
     const auto count = static_cast<std::size_t>(one.count);
     switch (one.what) {
       case verb::sum_float:
@@ -580,22 +597,10 @@ class player {
                                one),
                own_part(sum<double>(one)), index);
         break;
-      case verb::compressed_bundle: {
+      case verb::compressed_bundle:
         options.compression = cohort::compression::bf16;
-        std::vector<float> a = input<float>(one, me());
-        std::vector<int> b(3, me() + 1000);  // bf16 does not hold it
-        std::vector<double> c = input<double>(one, me());
-        co_await finish(
-            coord_.grouped_all_reduce(cohort::bundle(name).add("a", a).add("b", b).add("c", c),
-                                      op::sum, options, as_future),
-            one);
-        expect(a, sum<float>(one), index);
-        int total = 0;
-        for (const int rank : one.bringing) total += rank + 1000;
-        expect(b, std::vector<int>(3, total), index);
-        expect(c, sum<double>(one), index);
+        co_await reduce_bundle<double>(name, one, options, 1000, index);  // bf16 does not hold it
         break;
-      }
       case verb::gather: {
         const std::vector<int> in = input<int>(one, me());
         const auto all =
@@ -626,21 +631,9 @@ class player {
       case verb::barrier:
         co_await finish(coord_.barrier(cohort::operation_name(name), as_future), one);
         break;
-      case verb::bundle: {
-        std::vector<float> a = input<float>(one, me());
-        std::vector<int> b(3, me() + 1);
-        std::vector<int> c = input<int>(one, me());
-        co_await finish(
-            coord_.grouped_all_reduce(cohort::bundle(name).add("a", a).add("b", b).add("c", c),
-                                      op::sum, options, as_future),
-            one);
-        expect(a, sum<float>(one), index);
-        int total = 0;
-        for (const int rank : one.bringing) total += rank + 1;
-        expect(b, std::vector<int>(3, total), index);
-        expect(c, reduced<int>(one, add), index);
+      case verb::bundle:
+        co_await reduce_bundle<int>(name, one, options, 1, index);
         break;
-      }
       case verb::bundle_broadcast: {
         std::vector<float> a = input<float>(one, me());
         co_await finish(

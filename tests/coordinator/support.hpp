@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "support/catch.hpp"
+#include "support/caught.hpp"
 #include "support/world.hpp"
 
 namespace cohort_test {
@@ -30,32 +30,6 @@ void coordinated(Body body, const cohort::coordinator_options& options = {}) {
     co_await body(world, coord);
     co_await coord.shutdown();
   });
-}
-
-/// The error of class E that an awaitable fails with. Anything else fails the test.
-template <class E, class T>
-asio::awaitable<std::optional<E>> caught(asio::awaitable<T> work) {
-  try {
-    static_cast<void>(co_await std::move(work));
-    FAIL_CHECK("completed, but must fail");
-  } catch (const E& problem) {
-    co_return problem;
-  } catch (const std::exception& problem) {
-    FAIL_CHECK("another error: " << problem.what());
-  }
-  co_return std::nullopt;
-}
-template <class E>
-asio::awaitable<std::optional<E>> caught(asio::awaitable<void> work) {
-  try {
-    co_await std::move(work);
-    FAIL_CHECK("completed, but must fail");
-  } catch (const E& problem) {
-    co_return problem;
-  } catch (const std::exception& problem) {
-    FAIL_CHECK("another error: " << problem.what());
-  }
-  co_return std::nullopt;
 }
 
 inline bool has(std::string_view text, std::string_view part) {

@@ -74,6 +74,25 @@ TEST_CASE("two coroutines play ping-pong", "[rendezvous][local]") {
   });
 }
 
+TEST_CASE("a hundred values of one key are received in order", "[rendezvous][local]") {
+  with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
+    auto step = exchange.step(1);
+    const auto key = own(world, "many");
+    auto sending = [](cohort::rendezvous_step in, rendezvous_key to) -> task {
+      for (int i = 0; i < 100; ++i) {
+        in.send(to, i);
+        if (i % 7 == 0) co_await asio::post(asio::use_awaitable);
+      }
+    };
+    auto sent = asio::co_spawn(co_await asio::this_coro::executor, sending(step, key), as_future);
+    for (int i = 0; i < 100; ++i) {
+      const auto got = co_await step.recv<int>(key);
+      CHECK(got.value == i);
+    }
+    co_await std::move(sent);
+  });
+}
+
 TEST_CASE("cancelling a receive before and after it has its value", "[rendezvous][local]") {
   with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
     auto step = exchange.step(1);

@@ -594,6 +594,7 @@ TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
     constexpr int ranks = 3;
     fake_job job(ranks, options, network);
     std::vector<std::unique_ptr<probe<numbers>>> all;
+    std::vector<std::unique_ptr<probe<numbers>>> drains;
     std::vector<bool> closed(ranks);
     for (int i = 0; i < 80; ++i) {
       const int here = static_cast<int>(random() % ranks);
@@ -605,7 +606,14 @@ TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
         } catch (const std::system_error&) {
         }
       };
-      switch (random() % 12) {
+      switch (random() % 13) {
+        case 12:
+          unless_over([&] {
+            auto& at = job.step(here, step);
+            drains.push_back(std::make_unique<probe<numbers>>());
+            job[here].drain(at, *drains.back());
+          });
+          break;
         case 0:
           unless_over([&] { job[here].abort(job.step(here, step), failure(errc::stalled)); });
           break;
@@ -638,10 +646,269 @@ TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
     job.settle();
     INFO("seed " << seed);
     for (const auto& one : all) REQUIRE(one->ends == 1);
+    for (const auto& one : drains) REQUIRE(one->ends == 1);
     for (int rank = 0; rank < ranks; ++rank) {
       REQUIRE_FALSE(job[rank].busy());
+      REQUIRE_FALSE(job[rank].waits());
       static_cast<void>(job[rank].finish());
     }
+  }
+}
+
+TEST_CASE("a rank that dies at any moment leaves nobody waiting", "[rendezvous][node]") {
+  for (unsigned seed = 1; seed <= 1500; ++seed) {
+    std::mt19937 random(seed);
+    meeting::node_options options;
+    options.push_limit = random() % 2 == 0 ? 0 : 4096;
+    options.inline_limit = random() % 2 == 0 ? 16 : 8192;
+    options.tags = 1 + static_cast<int>(random() % 3);
+    cohort::testing::network_options network;
+    network.seed = seed;
+    constexpr int ranks = 4;
+    constexpr int dies = 3;
+    fake_job job(ranks, options, network);
+    struct one_receive {
+      int source;
+      int destination;
+      std::unique_ptr<probe<numbers>> what = std::make_unique<probe<numbers>>();
+    };
+    std::vector<one_receive> all;
+    std::vector<std::pair<int, std::unique_ptr<probe<numbers>>>> drains;
+    std::map<std::pair<int, int>, int> missing;  // receives without a value
+    const int when = static_cast<int>(random() % 80);
+    for (int i = 0; i < 80; ++i) {
+      if (i == when) job.kill(dies);
+      const bool dead = i >= when;
+      const int here = static_cast<int>(random() % (dead ? ranks - 1 : ranks));
+      const int there = static_cast<int>(random() % ranks);
+      switch (random() % 7) {
+        case 0:
+        case 1:
+        case 2:
+          if (dead && there == dies) {
+            CHECK(code_of([&] { job.send(1, key_of(here, there, "k"), 1); }) == errc::peer_lost);
+          } else {
+            job.send(1, key_of(here, there, "k"), numbers(1 + random() % 9, i));
+            --missing[{here, there}];
+          }
+          break;
+        case 3:
+          drains.emplace_back(here, std::make_unique<probe<numbers>>());
+          job[here].drain(job.step(here, 1), *drains.back().second);
+          break;
+        default:
+          all.push_back({there, here});
+          job.receive(1, key_of(there, here, "k"), *all.back().what);
+          ++missing[{there, here}];
+      }
+      for (unsigned n = random() % 3; n != 0; --n) job.one();
+    }
+    for (auto& [ends, count] : missing) {  // the living get what they wait for, and take all
+      if (ends.first == dies || ends.second == dies) continue;
+      for (; count > 0; --count) job.send(1, key_of(ends.first, ends.second, "k"), numbers(2, 1));
+      for (; count < 0; ++count) {
+        all.push_back({ends.first, ends.second});
+        job.receive(1, key_of(ends.first, ends.second, "k"), *all.back().what);
+      }
+    }
+    job.settle();
+    INFO("seed " << seed);
+    for (const one_receive& one : all) {
+      if (one.destination == dies) continue;
+      REQUIRE(one.what->ends == 1);
+      if (one.source == dies) {
+        const bool allowed = !one.what->error || one.what->code() == errc::peer_lost;
+        REQUIRE(allowed);
+      } else {
+        REQUIRE_FALSE(one.what->error);
+      }
+    }
+    for (const auto& [rank, one] : drains) {
+      if (rank == dies) continue;
+      REQUIRE(one->ends == 1);
+      const bool allowed = !one->error || one->code() == errc::peer_lost;
+      REQUIRE(allowed);
+    }
+    for (int rank = 0; rank < dies; ++rank) REQUIRE_FALSE(job[rank].busy());
+  }
+}
+
+TEST_CASE("drained ends when a destination ends its step", "[rendezvous][node]") {
+  for (const bool cleans : {false, true}) {
+    for (const bool watched : {false, true}) {  // the end comes after the question
+      INFO(cleans << watched);
+      meeting::node_options options;
+      options.push_limit = 16;
+      fake_job job(3, options);
+      job.send(1, key_of(0, 1, "held"), numbers(100, 1));
+      job.send(1, key_of(0, 1, "large"), numbers(100000, 1));
+      job.send(1, key_of(0, 1, "pushed"), 1);
+      job.send(1, key_of(0, 2, "other"), numbers(100, 2));
+      probe<int> drained;
+      const auto end = [&] {
+        if (cleans) {
+          job.step(1, 1);
+          job[1].cleanup(1);
+        } else {
+          job[1].abort(job.step(1, 1), failure(errc::stalled));
+        }
+      };
+      if (!watched) end();
+      job[0].drain(job.step(0, 1), drained);
+      job.settle();
+      if (watched) end();
+      job.settle();
+      CHECK(drained.waits());  // for rank 2
+      probe<numbers> got;
+      job.receive(1, key_of(0, 2, "other"), got);
+      job.settle();
+      CHECK(got.take() == numbers(100, 2));
+      CHECK(drained.ends == 1);
+      CHECK_FALSE(drained.error);
+      // What is sent to it later is dropped.
+      job.send(1, key_of(0, 1, "held"), numbers(100, 3));
+      CHECK(job.step(0, 1).unreceived == 0);
+      CHECK(meeting::node::leaks_of(job.step(0, 1)).empty());
+      probe<int> again;
+      job[0].drain(job.step(0, 1), again);
+      CHECK(again.ends == 1);
+    }
+  }
+}
+
+TEST_CASE("drained waits for what is sent after it was called", "[rendezvous][node]") {
+  fake_job job(2, pulled());
+  probe<int> first, drained;
+  job.send(1, key_of(0, 1, "x"), 1);
+  job[0].drain(job.step(0, 1), drained);
+  job.send(1, key_of(0, 1, "x"), 2);
+  job.receive(1, key_of(0, 1, "x"), first);
+  job.settle();
+  CHECK(first.take() == 1);
+  CHECK(drained.waits());
+  job[1].cleanup(1);
+  job.settle();
+  CHECK(drained.ends == 1);
+  CHECK_FALSE(drained.error);
+}
+
+TEST_CASE("drained does not wait for a rank that has closed, whose values are leaks",
+          "[rendezvous][node]") {
+  for (const bool watched : {false, true}) {
+    fake_job job(2, pulled());
+    probe<int> drained;
+    job.send(1, key_of(0, 1, "x"), 1);
+    job.send(1, key_of(0, 0, "own"), 2);
+    if (watched) job[0].drain(job.step(0, 1), drained);
+    job.settle();
+    job[1].close();
+    if (!watched) job[0].drain(job.step(0, 1), drained);
+    job.settle();
+    CHECK(drained.waits());
+    job[0].close();
+    CHECK(drained.ends == 1);
+    CHECK_FALSE(drained.error);
+    CHECK(job[0].finish().size() == 2);
+  }
+}
+
+TEST_CASE("a step whose values have all come needs no message when it ends", "[rendezvous][node]") {
+  fake_job job(2, pulled());
+  for (cohort::step_id step = 0; step < 10; ++step) {
+    probe<int> drained, got;
+    job.send(step, key_of(0, 1, "x"), 1);
+    job[0].drain(job.step(0, step), drained);
+    job.receive(step, key_of(0, 1, "x"), got);
+    job.settle();
+    CHECK(drained.ends == 1);
+    const auto before = job.messages;
+    job[1].cleanup(step);
+    job[0].cleanup(step);
+    job.settle();
+    CHECK(job.messages == before);
+  }
+}
+
+TEST_CASE("drained after a rank was lost says so", "[rendezvous][node]") {
+  fake_job job(3, pulled());
+  job.send(1, key_of(0, 1, "x"), 1);
+  job.settle();
+  job.net.isolate(1);
+  job[0].lose(1);
+  probe<int> late;
+  job[0].drain(job.step(0, 1), late);
+  CHECK(late.code() == errc::peer_lost);
+}
+
+TEST_CASE("who sends bytes that are no message is told, and both sides end", "[rendezvous][node]") {
+  fake_job job(3);
+  probe<numbers> from_it, from_other, at_it;
+  job.receive(1, key_of(0, 1, "x"), from_it);
+  job.receive(1, key_of(2, 1, "x"), from_other);
+  job.receive(1, key_of(1, 0, "y"), at_it);
+  probe<int> drained;
+  job.send(1, key_of(0, 1, "z"), numbers(10000, 1));
+  job[0].drain(job.step(0, 1), drained);
+  job.settle();
+  // A push whose name is longer than the message.
+  job[1].receive(0, std::vector<std::byte>{std::byte{1}, std::byte{2}, std::byte{99}});
+  const std::string why = "field 'name' of a record 'push'";
+  CHECK(job[1].is_lost(0));
+  CHECK(from_it.code() == errc::peer_lost);
+  CHECK_THAT(from_it.what(), Catch::Matchers::ContainsSubstring("rank 0 is lost") &&
+                                 Catch::Matchers::ContainsSubstring(why));
+  CHECK(from_other.waits());
+  CHECK_FALSE(job[0].is_lost(1));
+  job.settle();
+  CHECK(job[0].is_lost(1));
+  CHECK(at_it.code() == errc::peer_lost);
+  CHECK_THAT(at_it.what(), Catch::Matchers::ContainsSubstring("rank 1 is lost") &&
+                               Catch::Matchers::ContainsSubstring("from this rank") &&
+                               Catch::Matchers::ContainsSubstring(why));
+  CHECK(drained.code() == errc::peer_lost);
+  // Both go on with the third.
+  job.send(1, key_of(2, 1, "x"), numbers(3, 2));
+  probe<numbers> later;
+  job.send(1, key_of(2, 0, "x"), numbers(3, 4));
+  job.receive(1, key_of(2, 0, "x"), later);
+  job.settle();
+  CHECK(from_other.take() == numbers(3, 2));
+  CHECK(later.take() == numbers(3, 4));
+  CHECK_FALSE(job[0].busy());
+  CHECK_FALSE(job[1].busy());
+}
+
+TEST_CASE("a transfer that nobody will send is named, one that is on its way is not",
+          "[rendezvous][node]") {
+  for (const bool granted : {false, true}) {  // the grant arrives before the bytes that are none
+    fake_job job(2);
+    probe<numbers> one;
+    job.receive(1, key_of(0, 1, "large"), one);
+    job.settle();
+    job.send(1, key_of(0, 1, "large"), numbers(100000, 1));
+    job.flush();
+    job[1].receive(0, job.net.deliver(0, 1)->message);  // the offer
+    std::vector<std::byte> grant;
+    REQUIRE(job[1].take_message(0, grant));
+    const auto in = job[1].take_transfers();
+    REQUIRE(in.size() == 1);
+    if (granted) job[0].receive(1, grant);
+    job[0].refuse_message(1, "by the test");
+    std::vector<std::byte> said;
+    REQUIRE(job[0].take_message(1, said));
+    job[1].receive(0, said);
+    CHECK(one.waits());  // MPI has its memory
+    CHECK(job[1].take_given_up().size() == (granted ? 0 : 1));
+    CHECK(job[0].take_transfers().size() == (granted ? 1 : 0));
+    job[1].transferred(in[0], granted ? std::error_code() : make_error_code(errc::closed));
+    CHECK(one.ends == 1);
+    if (granted) {
+      CHECK_FALSE(one.error);
+    } else {
+      CHECK(one.code() == errc::peer_lost);
+      CHECK_THAT(one.what(), Catch::Matchers::ContainsSubstring("by the test"));
+    }
+    CHECK_FALSE(job[1].busy());
   }
 }
 
@@ -668,14 +935,53 @@ TEST_CASE("bytes that are no message are refused and break nothing", "[rendezvou
       }
     }
     for (const int to : {0, 1}) {
-      try {
-        job[to].receive(1 - to, message);
-      } catch (const std::system_error& problem) {
-        CHECK(problem.code().category() == cohort::wire_category());
-        ++refused;
-      }
+      job[to].receive(1 - to, message);
+      refused += job[to].is_lost(1 - to) ? 1 : 0;
     }
+    CHECK(waits.waits() != job[1].is_lost(0));
     job[1].break_down(failure(errc::peer_lost));
+    CHECK(waits.ends == 1);
   }
   CHECK(refused > 1000);
+}
+
+TEST_CASE("a value whose destructor may call anything is not destroyed inside",
+          "[rendezvous][node]") {
+  fake_job job(2);
+  int alive = 0;
+  const auto counted = [&](std::size_t size) {
+    ++alive;
+    return std::shared_ptr<const numbers>(new numbers(size, 1), [&](const numbers* one) {
+      delete one;
+      --alive;
+    });
+  };
+  const auto put = [&](const char* name, std::size_t size) {
+    job.put(1, key_of(0, 1, name), packet_of(counted(size)));
+  };
+  put("pushed", 1);
+  CHECK(alive == 0);  // destroyed by who has called
+  put("held", 5000);
+  put("offered", 100000);
+  put("moved", 100000);
+  probe<numbers> held, offered, moved;
+  job.receive(1, key_of(0, 1, "held"), held);
+  job.receive(1, key_of(0, 1, "moved"), moved);
+  job.settle();
+  CHECK(moved.ends == 1);
+  CHECK(alive == 3);
+  job[0].dropped().clear();
+  CHECK(alive == 1);
+  put("left", 100000);
+  job.step(0, 1).local.send(key_of(0, 0, "own"), packet_of(counted(3)));
+  const bool by_loss = GENERATE(false, true);
+  if (by_loss) {
+    job[0].lose(1);
+    job[0].break_down(failure(errc::stalled));
+  } else {
+    job[0].abort(job.step(0, 1), failure(errc::stalled));
+  }
+  CHECK(alive == 3);
+  job[0].dropped().clear();
+  CHECK(alive == 0);
 }

@@ -426,8 +426,8 @@ TEST_CASE("sends, receives, cancellations and the end race and nothing is lost o
 
 TEST_CASE("records come back as they were written", "[rendezvous][message]") {
   using meeting::record_kind;
-  const std::vector<std::byte> content(5, std::byte{9});
-  for (int kind = 1; kind <= 10; ++kind) {
+  const std::vector<std::byte> content(8, std::byte{9});
+  for (int kind = 1; kind <= static_cast<int>(meeting::last_record_kind); ++kind) {
     meeting::record one;
     one.kind = static_cast<record_kind>(kind);
     one.step = -5;
@@ -461,9 +461,11 @@ TEST_CASE("records come back as they were written", "[rendezvous][message]") {
       cohort::wire::reader part(std::span<const std::byte>(message).first(length));
       static_cast<void>(meeting::get_record(part));
       CHECK_FALSE(part.ok());
+      CHECK_THAT(meeting::explain_record(std::span<const std::byte>(message).first(length)),
+                 Catch::Matchers::StartsWith("field '"));
     }
   }
-  for (const int bad : {0, 11, 255}) {
+  for (const int bad : {0, static_cast<int>(meeting::last_record_kind) + 1, 255}) {
     const std::vector<std::byte> message(40, static_cast<std::byte>(bad));
     cohort::wire::reader in(message);
     static_cast<void>(meeting::get_record(in));

@@ -105,6 +105,53 @@ TEST_CASE("values of one key arrive in order, whichever way they travel", "[rend
       options().push_limit(64).credit(1000));
 }
 
+TEST_CASE("two keys of one hash are two keys between ranks as well", "[rendezvous][remote]") {
+  for (const std::size_t push : {std::size_t{4096}, std::size_t{0}}) {
+    with_rendezvous(
+        [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+          auto step = exchange.step(1);
+          for (const bool local : {true, false}) {
+            const auto key = [&](bool out, std::uint64_t frame, std::uint64_t iteration) {
+              rendezvous_key one = local ? own(world, "x")
+                                   : out ? to_right(world, "x")
+                                         : from_left(world, "x");
+              one.frame = frame;
+              one.iteration = iteration;
+              return one;
+            };
+            constexpr std::uint64_t factor = 0xbf58476d1ce4e5b9U;  // of the frame, in key_hash
+            REQUIRE(cohort::key_hash()(key(true, 1, 0)) ==
+                    cohort::key_hash()(key(true, 0, factor)));
+            auto early = step.recv<std::string>(key(false, 1, 0), as_future);
+            step.send(key(true, 0, factor), std::string("second"));
+            step.send(key(true, 1, 0), std::string("first"));
+            const auto first = co_await std::move(early);
+            CHECK(first.value == "first");
+            const auto second = co_await step.recv<std::string>(key(false, 0, factor));
+            CHECK(second.value == "second");
+          }
+        },
+        options().push_limit(push));
+  }
+}
+
+TEST_CASE("duplicates are reported on both sides under single use", "[rendezvous][remote]") {
+  with_rendezvous(
+      [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+        auto step = exchange.step(1);
+        auto waits = step.recv<int>(from_left(world, "once"), as_future);
+        const auto waiter = co_await cohort_test::code_of(step.recv<int>(from_left(world, "once")));
+        CHECK(waiter == errc::duplicate_key);
+        step.send(to_right(world, "once"), 1);
+        CHECK(code_of_call([&] { step.send(to_right(world, "once"), 2); }) == errc::duplicate_key);
+        const auto got = co_await std::move(waits);
+        CHECK(got.value == 1);
+        const auto late = co_await cohort_test::code_of(step.recv<int>(from_left(world, "once")));
+        CHECK(late == errc::duplicate_key);
+      },
+      options().single_use());
+}
+
 TEST_CASE("ten thousand receives of one key wait at once", "[rendezvous][remote]") {
   with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
     auto step = exchange.step(1);
@@ -272,6 +319,94 @@ TEST_CASE("a rank that drains before it cleans up loses nothing", "[rendezvous][
         },
         options().push_limit(push));
   }
+}
+
+TEST_CASE("drained ends when a destination aborts, cleans up or closes", "[rendezvous][remote]") {
+  for (const int how : {0, 1, 2}) {
+    for (const bool early : {false, true}) {  // before the values are sent
+      cohort_test::on_world([&](cohort::communicator world) -> task {
+        if (world.size() < 2) co_return;
+        cohort::rendezvous exchange(world, options().push_limit(16));
+        auto step = exchange.step(1);
+        std::optional<cohort::future<std::vector<cohort::leaked_value>>> closing;
+        const cohort::log::capture log;  // of the close
+        const auto end = [&] {
+          if (how == 0) step.abort(make_error_code(errc::stalled));
+          if (how == 1) exchange.cleanup(1);
+          if (how == 2) closing = exchange.close(as_future);
+        };
+        const int last = world.size() - 1;
+        if (world.rank() == last && early) end();
+        co_await meet(world);
+        if (world.rank() == 0) {
+          step.send(key_of(0, last, "held"), std::vector<int>(100, 1));
+          step.send(key_of(0, last, "large"), std::vector<int>(10000, 1));
+          step.send(key_of(0, last, "pushed"), 1);
+          auto drained = step.drained(as_future);
+          co_await meet(world);
+          co_await std::move(drained);
+        } else {
+          co_await meet(world);
+          if (world.rank() == last && !early) end();
+        }
+        if (!closing) closing = exchange.close(as_future);
+        const auto leaks = co_await *std::move(closing);
+        if (world.rank() == 0) CHECK(leaks.size() == (how == 2 ? 2 : 0));
+      });
+    }
+  }
+}
+
+TEST_CASE("a value's destructor may call the rendezvous", "[rendezvous][remote]") {
+  asio::io_context io;
+  cohort::communicator world(io);
+  const auto body = [&]() -> task {
+    cohort::rendezvous exchange(world);
+    cohort::rendezvous later(io, options().deferred());
+    int destroyed = 0;
+    const auto value = [&](cohort::rendezvous& where, std::size_t size) {
+      return std::shared_ptr<const std::vector<int>>(
+          new std::vector<int>(size, 1), [&](const std::vector<int>* one) {
+            delete one;
+            ++destroyed;
+            static_cast<void>(where.steps());  // takes the lock
+            try {
+              where.step(99).send(own(world, "from a destructor"), 1);
+            } catch (const std::system_error&) {  // closed
+            }
+          });
+    };
+    auto step = exchange.step(1);
+    const auto wait_for = [&](int count) -> task {
+      while (destroyed != count) co_await pause(100us);
+    };
+    step.send(to_right(world, "pushed"), value(exchange, 3));
+    step.send(to_right(world, "held"), value(exchange, 1500));
+    step.send(to_right(world, "large"), value(exchange, 20000));
+    for (const char* name : {"pushed", "held", "large"}) {
+      co_await step.recv<std::vector<int>>(from_left(world, name));
+    }
+    co_await wait_for(3);
+    co_await meet(world);
+    step.send(own(world, "local"), value(exchange, 3));
+    step.send(to_right(world, "aborted"), value(exchange, 20000));
+    auto refused = exchange.step(2);
+    refused.abort(make_error_code(errc::stalled));
+    CHECK(code_of_call([&] { refused.send(to_right(world, "x"), value(exchange, 3)); }) ==
+          errc::stalled);
+    co_await wait_for(4);
+    step.abort(make_error_code(errc::stalled));
+    co_await wait_for(6);
+    exchange.step(3).send(to_right(world, "cleaned"), value(exchange, 20000));
+    exchange.cleanup(3);
+    co_await wait_for(7);
+    later.step(1).send(to_right(world, "never"), value(later, 3));
+    co_await later.close();
+    co_await wait_for(8);
+    const cohort::log::capture log;
+    co_await exchange.close();
+  };
+  cohort_test::run(io, body());
 }
 
 TEST_CASE("a late request for a step that was cleaned up is refused", "[rendezvous][remote]") {

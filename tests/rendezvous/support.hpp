@@ -120,11 +120,13 @@ class fake_job {
     if (key.source == key.destination) {
       here.local.send(key, std::move(value));
     } else {
-      (*this)[key.source].send(here, key, std::move(value));
+      (*this)[key.source].send(here, key, value);
     }
   }
   void receive(cohort::step_id id, const rendezvous_key& key, meeting::receiver& one) {
-    (*this)[key.destination].receive(step(key.destination, id), key, one);
+    auto& here = step(key.destination, id);
+    (*this)[key.destination].receive(here, key, one);
+    if (key.source == key.destination) (*this)[key.source].check_drained(here);
   }
 
   /// Gives what the nodes have to say to the network.
@@ -139,6 +141,22 @@ class fake_job {
       }
     }
     while (move_one()) continue;
+  }
+  /// A rank dies: nobody hears of it any more, the others are told, and MPI ends their transfers.
+  void kill(int rank) {
+    flush();
+    net.isolate(rank);
+    for (int other = 0; other < ranks(); ++other) {
+      if (other != rank) (*this)[other].lose(rank);
+    }
+    for (const half& one : std::exchange(transfers, {})) {
+      if (one.rank == rank) continue;
+      if (one.what.peer == rank) {
+        (*this)[one.rank].transferred(one.what, make_error_code(errc::peer_lost));
+      } else {
+        transfers.push_back(one);
+      }
+    }
   }
   /// One message arrives. False if none is on its way.
   bool one() {

@@ -43,19 +43,32 @@ struct refusing {
   bool forget(const cohort::comm::request_operation& op) const noexcept { return by.forget(op); }
 };
 
-}  // namespace
+using task = asio::awaitable<void>;
 
-TEST_CASE("named operations in random order through shared memory", "[shm][coordinator]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+/// Runs `body(world, coord)` with a coordinator whose collectives go through shared memory, in
+/// chunks of so many bytes.
+template <class Body>
+void through_memory(std::size_t chunk, Body body) {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
     cohort::coordinator_options options;
     options.fusion_threshold = 4096;
     options.fusion_buffer = 16384;
     options.piece = 65536;
     options.pieces_in_flight = 3;
-    const auto by = co_await cohort::shm::make_backend(world, {.chunk = 8192, .whole_up_to = 1024});
+    const auto by =
+        co_await cohort::shm::make_backend(world, {.chunk = chunk, .whole_up_to = 1024});
     REQUIRE(by.active());
     cohort::coordinator coord(world, by, options);
     co_await coord.barrier();
+    co_await body(world, coord);
+    co_await coord.shutdown();
+  });
+}
+
+}  // namespace
+
+TEST_CASE("named operations in random order through shared memory", "[shm][coordinator]") {
+  through_memory(8192, [](cohort::communicator world, cohort::coordinator coord) -> task {
     const auto ranks = static_cast<float>(world.size());
     std::mt19937_64 own(static_cast<std::uint64_t>(world.rank()) + 11);
     constexpr std::size_t tensors = 40;
@@ -102,21 +115,11 @@ TEST_CASE("named operations in random order through shared memory", "[shm][coord
         CHECK(right);
       }
     }
-    co_await coord.shutdown();
   });
 }
 
 TEST_CASE("compressed operations through shared memory", "[shm][coordinator]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator_options options;
-    options.fusion_threshold = 4096;
-    options.fusion_buffer = 16384;
-    options.piece = 65536;
-    options.pieces_in_flight = 3;
-    const auto by = co_await cohort::shm::make_backend(world, {.chunk = 4096, .whole_up_to = 1024});
-    REQUIRE(by.active());
-    cohort::coordinator coord(world, by, options);
-    co_await coord.barrier();
+  through_memory(4096, [](cohort::communicator world, cohort::coordinator coord) -> task {
     const auto ranks = static_cast<double>(world.size());
     const auto mine = static_cast<float>(world.rank() + 1);
     for (const auto how : {cohort::compression::f16, cohort::compression::bf16}) {
@@ -165,7 +168,6 @@ TEST_CASE("compressed operations through shared memory", "[shm][coordinator]") {
       }
     }
     co_await coord.join();
-    co_await coord.shutdown();
   });
 }
 

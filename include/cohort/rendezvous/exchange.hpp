@@ -48,6 +48,7 @@ class registry final : public asio::execution_context::service {
 ///
 /// Two locks. The request source's guards all that touches MPI; `mutex_` guards the node, and is
 /// taken inside it, never around it. What a call of the user has to say leaves at the next look.
+/// Neither is held while a value is destroyed whose destructor may be the program's.
 ///
 /// Messages go over one communicator, with tag 0 and into one receive from any source; large values
 /// over a second one, under the tag that the receiver has chosen.
@@ -80,7 +81,11 @@ class exchange final : public endpoint,
   void stop_waiting(receiver& one, const std::exception_ptr& why) override;
   [[nodiscard]] std::vector<leaked_value> leaks() override;
   void leave_in_place() noexcept override;
-  [[nodiscard]] bool closed() const noexcept override { return closed_.load(); }
+  /// And no look is inside it any more.
+  [[nodiscard]] bool closed() const noexcept override {
+    const lock hold(mutex_);
+    return closed_.load();
+  }
   void abandon() override;
   void drive() override;
 
@@ -92,6 +97,8 @@ class exchange final : public endpoint,
   class control_operation;
   class transfer_operation;
   class closing;
+  class dropped_values;
+  class look_lock;
   struct edge {
     bool sending = false;
     std::vector<std::byte> out;
@@ -116,9 +123,11 @@ class exchange final : public endpoint,
   void touch();
   template <class Call>
   void call(Call what) {
+    packet_list dropped;  // destroyed last
     {
       const lock hold(mutex_);
       what();
+      if (!node_.dropped().empty()) dropped = std::move(node_.dropped());
     }
     touch();
   }
@@ -129,6 +138,7 @@ class exchange final : public endpoint,
   int repost_receive(control_operation& op);
   bool received(control_operation& op);
   void take(int from, std::span<const std::byte> fragment);
+  void take_message(int from, std::span<const std::byte> message);
   void flush(bool all);
   void send(int to);
   void post_out(int to);
@@ -153,7 +163,7 @@ class exchange final : public endpoint,
   std::atomic<comm::request_source*> source_{nullptr};
   std::atomic<bool> look_wanted_{false};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   node node_;
   std::vector<edge> edges_;
   std::vector<std::uint64_t> messages_sent_;  // to each rank, for the last round
@@ -161,8 +171,8 @@ class exchange final : public endpoint,
   std::uint64_t messages_expected_ = 0;
   std::vector<std::byte> in_;
   control_operation* receive_ = nullptr;
-  std::size_t operations_ = 0;  // of this class, inside MPI
-  std::size_t transfers_ = 0;   // of these
+  std::size_t operations_ = 0;                  // of this class, inside MPI
+  std::vector<transfer_operation*> transfers_;  // of these
   closing* closing_ = nullptr;
   int round_ = 0;  // of closing
   bool round_runs_ = false;

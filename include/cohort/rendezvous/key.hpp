@@ -5,6 +5,7 @@
 /// \file The key under which a value is sent and received, and its text form.
 
 #include <cohort/core/error.hpp>
+#include <cohort/progress/pool.hpp>
 
 #include <array>
 #include <charconv>
@@ -52,8 +53,10 @@ class owned_key {
   operator rendezvous_key() const noexcept { return view(); }  // NOLINT: it is one
 
  private:
+  using text = std::basic_string<char, std::char_traits<char>, progress::pool_allocator<char>>;
+
   rendezvous_key key_;  // but for the name
-  std::string name_;
+  text name_;
 };
 
 /// What \ref parse_key has found: a key, or what is wrong.

@@ -54,11 +54,22 @@ struct step_state : std::enable_shared_from_this<step_state> {
     std::uint64_t id;
     std::uint64_t number;
   };
+  /// What this rank and another one have sent each other in the step.
+  struct link {
+    std::uint64_t sent = 0;      // values, to there
+    std::uint64_t received = 0;  // of these
+    std::uint64_t watched = 0;   // of these, as it has been told
+    std::uint64_t taken = 0;     // values from there that count as received here
+    std::uint64_t expected = 0;  // from there, as this rank has been told: it waits for them
+    bool over = false;           // it takes no more
+    bool drops = false;          // and will not ask
+  };
   struct outgoing {
     step_state* step = nullptr;
     const stored_key* key = nullptr;
+    link* to = nullptr;
     std::uint64_t next = 0;  // number of the value sent next
-    std::deque<held> values;
+    std::deque<held, progress::pool_allocator<held>> values;
     std::vector<parked> requests;
   };
   enum class slot_kind : std::uint8_t { asked, withdrawing, coming, here, offered, refused };
@@ -74,6 +85,7 @@ struct step_state : std::enable_shared_from_this<step_state> {
   struct incoming {
     step_state* step = nullptr;
     const stored_key* key = nullptr;
+    link* from = nullptr;
     std::uint64_t next = 0;          // number of the value delivered next
     std::uint64_t needed_until = 0;  // receives wait for the numbers from `next` to here
     short_map<std::uint64_t, slot> slots;
@@ -87,7 +99,8 @@ struct step_state : std::enable_shared_from_this<step_state> {
   // For the node.
   channel_map<outgoing> out;
   channel_map<incoming> in;
-  std::uint64_t unreceived = 0;  // values sent to other ranks
+  short_map<int, link> links;
+  std::uint64_t unreceived = 0;  // values sent to other ranks that take some
   receiver_list drains;
   std::atomic<bool> drain_waits{false};  ///< who empties the local table looks whether that was it
   bool ended = false;
@@ -138,7 +151,8 @@ class basic_node {
   step_ptr step(step_id id);
   [[nodiscard]] step_ptr find(step_id id) const;
   /// Keys of other destinations. Throws the step's error, errc::duplicate_key, errc::not_local.
-  void send(step_state& step, const rendezvous_key& key, packet_ptr value);
+  /// What it need not keep stays where it is.
+  void send(step_state& step, const rendezvous_key& key, packet_ptr& value);
   /// A receive of any source. It ends through the receiver.
   void receive(step_state& step, const rendezvous_key& key, receiver& one);
   bool cancel(step_state& step, receiver& one, const std::exception_ptr& why);
@@ -158,8 +172,16 @@ class basic_node {
   [[nodiscard]] static std::vector<leaked_value> leaks_of(const step_state& step);
   /// All have closed and been answered: nothing more needs to be said.
   void fall_silent() noexcept { silent_ = true; }
-  /// That rank sends and answers no more.
-  void lose(int peer);
+  /// That rank sends and answers no more; why, for errors.
+  void lose(int peer, std::string why = {});
+  /// What it has sent was no message: it is told so, and lost.
+  void refuse_message(int from, const std::string& why);
+  [[nodiscard]] bool is_lost(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].lost;
+  }
+  [[nodiscard]] const std::string& why_lost(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].why_lost;
+  }
   /// Everything ends with `why`.
   void break_down(const std::exception_ptr& why);
   /// Requests without an answer and transfers under way.
@@ -168,7 +190,6 @@ class basic_node {
   [[nodiscard]] bool waits() const noexcept { return !asked_.empty() || draining_ != 0; }
 
   // Messages and transfers.
-  /// Throws std::system_error with a wire_errc for bytes that are no message.
   void receive(int from, std::span<const std::byte> message);
   [[nodiscard]] bool has_message(int to) const noexcept;
   /// Whether it has more than acknowledgements to say.
@@ -178,17 +199,27 @@ class basic_node {
   /// Appends the message to `out`; false if there is none.
   bool take_message(int to, std::vector<std::byte>& out);
   [[nodiscard]] std::vector<transfer> take_transfers() { return std::exchange(transfers_, {}); }
+  /// Requests whose transfers to here nobody will send: the rank, the request.
+  [[nodiscard]] std::vector<std::pair<int, std::uint64_t>> take_given_up() {
+    return std::exchange(given_up_, {});
+  }
+  /// Values that are needed no more, and whose destructors may call anything: to be destroyed
+  /// without locks.
+  [[nodiscard]] packet_list& dropped() noexcept { return dropped_; }
   void transferred(const transfer& what, std::error_code failed);
   /// Ranks with something to be told, in no order; some may have been told meanwhile.
   [[nodiscard]] std::vector<int>& speaking() noexcept { return speaking_; }
 
  private:
+  using link = step_state::link;
   using outgoing = step_state::outgoing;
   using incoming = step_state::incoming;
   using slot_kind = step_state::slot_kind;
   struct debt {
     std::uint64_t values = 0;
     std::uint64_t credit = 0;
+    bool over = false;  // and no more will be
+    reason why = reason::closed;
   };
   struct peer_state {
     std::vector<std::byte> out;
@@ -197,6 +228,7 @@ class basic_node {
     interval_set<std::uint64_t> seen;
     bool speaks = false;
     bool lost = false;
+    std::string why_lost;
   };
   struct asked {
     int peer;
@@ -219,10 +251,17 @@ class basic_node {
   void say(int to, const record& what);
   void speaks(int to);
   void owe(int to, step_id step, std::uint64_t values, std::uint64_t credit);
-  outgoing& out_of(step_state& step, const rendezvous_key& key);
-  incoming& in_of(step_state& step, const rendezvous_key& key);
+  /// A value of another rank counts as received.
+  void took(step_state& step, int from, std::uint64_t credit);
+  void drop(packet_ptr value);
+  void watch(step_state& step, int to, link& one);
+  void say_over(step_state& step, reason why);
+  [[nodiscard]] std::exception_ptr lost_error(const step_state& step, int lost) const;
+  outgoing& out_of(step_state& step, const hashed_key& key);
+  static hashed_key hashed(const rendezvous_key& key) { return {key, key_hash()(key)}; }
+  incoming& in_of(step_state& step, const hashed_key& key);
   void answer(step_state& step, outgoing& channel, int to, std::uint64_t id, std::uint64_t number,
-              packet_ptr value);
+              packet_ptr& value);
   void refuse(int to, std::uint64_t id, reason why, const step_state* step = nullptr);
   static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
   /// `waits`: receives that wait for the key, if that is known.
@@ -238,6 +277,7 @@ class basic_node {
   [[nodiscard]] std::string text_of(const step_state& step, const rendezvous_key& key) const;
   [[nodiscard]] rendezvous_key key_at_destination(int from, const record& one) const noexcept;
   void forget_lost(step_state& step, int lost, const std::exception_ptr& why);
+  void forget_values(step_state& step, int destination);
 
   void on_push(int from, const record& one);
   void on_request(int from, const record& one);
@@ -245,6 +285,9 @@ class basic_node {
   void on_answer(int from, const record& one);
   void on_reply(int from, const record& one);
   void on_taken(int from, const record& one);
+  void on_watch(int from, const record& one);
+  void on_over(int from, const record& one);
+  void on_broken(int from, const record& one);
 
   node_options options_;
   int rank_ = -1;
@@ -252,13 +295,15 @@ class basic_node {
   std::uint64_t incarnation_ = 0;
   std::vector<std::uint64_t> incarnations_;
   std::vector<peer_state> peers_;
-  std::unordered_map<step_id, step_ptr> steps_;
+  pooled_map<step_id, step_ptr> steps_;
   interval_set<step_id> cleaned_;
   pooled_map<std::uint64_t, asked> asked_;    // of this rank
   short_map<request_ref, outgoing*> parked_;  // of others, without a value
   short_map<request_ref, offered> offers_;
   short_map<request_ref, packet_ptr> sending_;
   std::vector<transfer> transfers_;
+  std::vector<std::pair<int, std::uint64_t>> given_up_;
+  packet_list dropped_;
   std::vector<int> speaking_;
   std::vector<int> free_tags_;
   int next_tag_ = 1;

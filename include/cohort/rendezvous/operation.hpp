@@ -196,20 +196,21 @@ auto initiate(const handle_ptr& where, Body&& body, Token& token) {
                                                 std::forward<Body>(body));
 }
 
-/// What the bodies of receives share. The key's name is copied, for a lazy token starts later.
+/// What the bodies of receives share. The key's name is copied, for a lazy token starts later; it
+/// is needed until the start only.
 struct receive_body {
   receive_body(step_ptr in, const rendezvous_key& key_) : step(std::move(in)), key(key_) {}
 
-  void begin(receiver& one, endpoint& where) const {
-    const rendezvous_key whole = key;
-    if (!step) throw cohort::error(errc::invalid_argument, "no step");
+  void begin(receiver& one, endpoint& where) {
+    // After this the operation may be gone, and this body with it.
+    const step_ptr keep = step;
+    const owned_key kept_key = std::move(key);
+    const rendezvous_key whole = kept_key;
+    if (!keep) throw cohort::error(errc::invalid_argument, "no step");
     if (whole.name.empty() || whole.name.size() > longest_key_name) {
       throw cohort::error(errc::invalid_argument, "the name of a key has 1 to 65535 bytes");
     }
-    // After this the operation may be gone, and this body with it.
-    const step_ptr keep = step;
-    const owned_key kept_key = key;
-    where.receive(*keep, kept_key, one);
+    where.receive(*keep, whole, one);
   }
   void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) const {
     const step_ptr keep = step;
@@ -225,7 +226,7 @@ struct recv_body : receive_body {
   using signature = void(std::exception_ptr, received<T>);
   using receive_body::receive_body;
 
-  void start(receiver& one, endpoint& where) const {
+  void start(receiver& one, endpoint& where) {
     one.type = type_id<T>();
     begin(one, where);
   }
@@ -316,7 +317,7 @@ struct into_body : receive_body {
   into_body(step_ptr in, const rendezvous_key& key_, std::span<E> to)
       : receive_body(std::move(in), key_), into(to) {}
 
-  void start(receiver& one, endpoint& where) const {
+  void start(receiver& one, endpoint& where) {
     one.type = type_id<std::vector<E>>();
     one.room = into.size_bytes();
     begin(one, where);

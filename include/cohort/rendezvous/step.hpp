@@ -4,6 +4,7 @@
 
 /// \file `cohort::rendezvous_step`: sends and receives of one step.
 
+#include <cohort/rendezvous/detail/wrong_call.hpp>
 #include <cohort/rendezvous/operation.hpp>
 
 #include <concepts>
@@ -34,7 +35,9 @@ class rendezvous_step {
   /// No step. Every verb on it fails with errc::invalid_argument.
   rendezvous_step() noexcept {}
   rendezvous_step(meeting::handle_ptr where, meeting::step_ptr state, step_id id)
-      : lease_(std::make_shared<lease>(std::move(where), std::move(state))), id_(id) {}
+      : lease_(std::allocate_shared<lease>(progress::pool_allocator<lease>(), std::move(where),
+                                           std::move(state))),
+        id_(id) {}
 
   [[nodiscard]] step_id id() const noexcept { return id_; }
   /// Whether this rank is the one that receives it.
@@ -53,6 +56,11 @@ class rendezvous_step {
   void send(const rendezvous_key& key, T&& value, bool dead = false) const {
     put(key, meeting::make_packet(std::forward<T>(value), dead, is_remote(key)));
   }
+  /// Chosen, as are its sisters below, when a call fits no other form: says what is wrong with it.
+  template <class... Arguments>
+  requires(!meeting::send_fits<Arguments...>) void send(Arguments&&...) const {
+    meeting::explain_send<Arguments...>();
+  }
   /// Tells the receiver that there will be no value: the sender is on a branch that is not taken.
   void send_dead(const rendezvous_key& key) const { put(key, meeting::dead_packet()); }
 
@@ -61,9 +69,18 @@ class rendezvous_step {
   /// type_mismatch, and stays. *Cost*: local, a lookup; else a request, unless the value is here.
   /// *Source*: `RendezvousInterface::RecvAsync` of TensorFlow.
   /// *Example*: `auto [value, dead] = co_await step.recv<std::vector<float>>(key);`
-  template <meeting::receivable T, class Token = default_token>
+  template <meeting::receivable T,
+            completion_token_for<void(std::exception_ptr, received<T>)> Token = default_token>
   auto recv(const rendezvous_key& key, Token&& token = Token()) const {
     return meeting::initiate(handle(), meeting::recv_body<T>(state_or_null(), key), token);
+  }
+
+  template <class T = meeting::no_type, class... Arguments>
+  requires(!meeting::receive_fits<T, void(std::exception_ptr, received<T>), Arguments...>)
+      asio::awaitable<void> recv(Arguments&&...)
+  const {
+    meeting::explain_receive<T, Arguments...>();
+    return {};
   }
 
   /// The same into memory of the caller's, which must live until the receive has ended: for values
@@ -77,16 +94,34 @@ class rendezvous_step {
         handle(), meeting::into_body<E>(state_or_null(), key, std::span<E>(into)), token);
   }
 
+  template <class... Arguments>
+  requires(!meeting::receive_into_fits<Arguments...>) asio::awaitable<void> recv_into(
+      Arguments&&...)
+  const {
+    meeting::explain_receive_into<Arguments...>();
+    return {};
+  }
+
   /// The next value of a stream; nothing after \ref send_dead, or when the sender has closed:
   /// `while (auto value = co_await step.next<int>(key))`.
   /// *Completion*: `void(std::exception_ptr, std::optional<T>)`.
-  template <meeting::receivable T, class Token = default_token>
+  template <meeting::receivable T,
+            completion_token_for<void(std::exception_ptr, std::optional<T>)> Token = default_token>
   auto next(const rendezvous_key& key, Token&& token = Token()) const {
     return meeting::initiate(handle(), meeting::next_body<T>(state_or_null(), key), token);
   }
+  template <class T = meeting::no_type, class... Arguments>
+  requires(!meeting::receive_fits<T, void(std::exception_ptr, std::optional<T>), Arguments...>)
+      asio::awaitable<void> next(Arguments&&...)
+  const {
+    meeting::explain_receive<T, Arguments...>();
+    return {};
+  }
 
-  /// Completes when all that this rank has sent in this step has been received. Clean the step up
-  /// after it, not before. *Completion*: `void(std::exception_ptr)`.
+  /// Completes when all that this rank has sent in this step has been received, or never will be,
+  /// because its destination has aborted or cleaned up the step or has closed. Clean the step up
+  /// after it, not before. peer_lost_error if the destination is lost.
+  /// *Completion*: `void(std::exception_ptr)`.
   template <class Token = default_token>
   auto drained(Token&& token = Token()) const {
     return meeting::initiate(handle(), meeting::drain_body{state_or_null()}, token);

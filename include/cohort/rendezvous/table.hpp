@@ -144,12 +144,11 @@ using channel_map =
     std::unordered_map<stored_key, Channel, stored_hash, stored_equal,
                        progress::pool_allocator<std::pair<const stored_key, Channel>>>;
 
-template <class Map, class Hash>
-[[nodiscard]] auto find_or_make(Map& map, const rendezvous_key& key, const Hash& hash) {
-  const hashed_key looked_for{key, hash(key)};
-  const auto found = map.find(looked_for);
+template <class Map>
+[[nodiscard]] auto find_or_make(Map& map, const hashed_key& key) {
+  const auto found = map.find(key);
   if (found != map.end()) return found;
-  return map.try_emplace(stored_key(looked_for)).first;
+  return map.try_emplace(stored_key(key)).first;
 }
 
 /// What was handed to a receiver by a call, if it had come from another rank: that rank is told.
@@ -176,7 +175,9 @@ class basic_table {
 
   /// Gives the value to the receive that has waited longest, or keeps it. Throws the step's error,
   /// or errc::duplicate_key under single use.
-  receipt send(const rendezvous_key& key, packet_ptr value);
+  receipt send(const rendezvous_key& key, packet_ptr&& value) {
+    return send(hashed(key), std::move(value));
+  }
 
   /// Takes the oldest value, or waits. Always ends through the receiver, at once or later. `waits`:
   /// how many receives wait for the key then, 0 if this one does not.
@@ -184,7 +185,7 @@ class basic_table {
     receipt got;
     std::size_t waits = 0;
   };
-  started receive(const rendezvous_key& key, receiver& one);
+  started receive(const rendezvous_key& key, receiver& one) { return receive(hashed(key), one); }
 
   /// Ends a receive that waits with `why`; false, and nothing, if it waits no more. The key, if it
   /// is asked for, is copied to `of`.
@@ -192,13 +193,25 @@ class basic_table {
 
   /// Takes out the first receiver that waits for the key and can take such a value; those before
   /// it that cannot, end. Null if there is none.
-  [[nodiscard]] receiver* claim(const rendezvous_key& key, std::uint64_t type, std::size_t bytes);
-  [[nodiscard]] std::size_t waiting(const rendezvous_key& key) const;
+  [[nodiscard]] receiver* claim(const rendezvous_key& key, std::uint64_t type, std::size_t bytes) {
+    return claim(hashed(key), type, bytes);
+  }
+  [[nodiscard]] std::size_t waiting(const rendezvous_key& key) const {
+    return waiting(hashed(key));
+  }
+
+  // The same for who has the hash.
+  receipt send(const hashed_key& key, packet_ptr&& value);
+  started receive(const hashed_key& key, receiver& one);
+  [[nodiscard]] receiver* claim(const hashed_key& key, std::uint64_t type, std::size_t bytes);
+  [[nodiscard]] std::size_t waiting(const hashed_key& key) const;
 
   /// Ends all that wait with `why`, and all that comes later. Values are dropped unless
   /// `keep_values`. The first error stays, but a derived one gives way to one that is not. The
-  /// receipts are of values that came from other ranks.
-  std::vector<receipt> end(const std::exception_ptr& why, bool derived, bool keep_values = false);
+  /// receipts are of values that came from other ranks. Dropped values go to `dropped`, if that is
+  /// given; else they are destroyed here, outside the lock.
+  std::vector<receipt> end(const std::exception_ptr& why, bool derived, bool keep_values = false,
+                           packet_list* dropped = nullptr);
   /// Ends those for which `which(key, receiver)` is true.
   template <class Predicate>
   void fail_waiting(Predicate which, const std::exception_ptr& why);
@@ -215,11 +228,7 @@ class basic_table {
   struct channel {
     channel() noexcept {}
     channel(const channel&) = delete;
-    ~channel() {
-      while (first) first = packet_ptr(std::move(first->next));  // not one inside the other
-    }
-    packet_ptr first;  // values, or
-    packet* last = nullptr;
+    packet_list values;  // or
     receiver_list receivers;
     bool sent = false;  // single use
     bool received = false;
@@ -228,8 +237,10 @@ class basic_table {
   using iterator = typename map::iterator;
   using lock = std::unique_lock<std::mutex>;
 
+  [[nodiscard]] hashed_key hashed(const rendezvous_key& key) const { return {key, hash_(key)}; }
   void drop_if_idle(iterator at) {
-    if (!single_use_ && !at->second.first && at->second.receivers.empty()) channels_.erase(at);
+    if (!single_use_ && at->second.values.empty() && at->second.receivers.empty())
+      channels_.erase(at);
   }
   [[nodiscard]] static std::exception_ptr why_not(const rendezvous_key& key, const receiver& one,
                                                   std::uint64_t type, std::size_t bytes);

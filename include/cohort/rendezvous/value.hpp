@@ -148,9 +148,50 @@ class packet {
 
   std::uint64_t type = 0;  ///< 0: no value
   bool dead = false;
+  bool foreign = false;      ///< its destructor may run code of the program's
   int origin = -1;           ///< the rank whose message brought it; -1: this process
   std::uint64_t credit = 0;  ///< bytes of the origin's credit that it holds
   packet_ptr next;           ///< in its queue
+};
+
+/// Packets in order. Not synchronised.
+class packet_list {
+ public:
+  packet_list() noexcept {}
+  packet_list(packet_list&& other) noexcept
+      : first_(std::move(other.first_)), last_(std::exchange(other.last_, nullptr)) {}
+  packet_list& operator=(packet_list&& other) noexcept {
+    clear();
+    first_ = std::move(other.first_);
+    last_ = std::exchange(other.last_, nullptr);
+    return *this;
+  }
+  ~packet_list() { clear(); }
+
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  [[nodiscard]] packet& front() const noexcept { return *first_; }
+  void push(packet_ptr one) noexcept {
+    packet* const last = one.get();
+    (first_ ? last_->next : first_) = std::move(one);
+    last_ = last;
+  }
+  packet_ptr pop() noexcept {
+    packet_ptr one = std::move(first_);
+    first_ = std::move(one->next);
+    return one;
+  }
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const packet* each = first_.get(); each != nullptr; each = each->next.get()) visit(*each);
+  }
+  /// One after the other, not one inside the other.
+  void clear() noexcept {
+    while (first_) pop();
+  }
+
+ private:
+  packet_ptr first_;
+  packet* last_ = nullptr;  // meaningful only while first_ is not null
 };
 
 /// Bytes that came in a message, or that a value was encoded to.
@@ -191,6 +232,7 @@ class object_packet final : public packet {
   explicit object_packet(bool dead_, Args&&... args) : value_(std::forward<Args>(args)...) {
     type = type_id<T>();
     dead = dead_;
+    foreign = !raw_value<T>;
   }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept override {
     if constexpr (raw_value<T>) return bytes_of(value_);
@@ -215,6 +257,7 @@ class shared_packet final : public packet {
   shared_packet(bool dead_, std::shared_ptr<const T> value) noexcept : value_(std::move(value)) {
     type = type_id<T>();
     dead = dead_;
+    foreign = true;  // the pointer may have a deleter
   }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept override {
     return bytes_of(*value_);
@@ -261,7 +304,7 @@ inline constexpr bool is_shared<std::shared_ptr<const T>> = true;
 template <class T>
 concept receivable = std::same_as<T, std::remove_cvref_t<T>> && std::movable<T> &&
                      std::default_initializable<T> && !is_view<T>::value &&
-                     !is_shared<T> && (raw_value<T> || wire::value<T>);
+                     !std::is_pointer_v<T> && !is_shared<T> && (raw_value<T> || wire::value<T>);
 
 /// Something that can be sent.
 template <class T>

@@ -29,6 +29,41 @@ namespace cohort::meeting {
   return instance;
 }
 
+// ---- values that are needed no more ------------------------------------------------------------
+
+/// Values that the loop destroys, for who holds locks cannot.
+template <class Any>
+class exchange<Any>::dropped_values final : public progress::operation {
+ public:
+  explicit dropped_values(packet_list&& values) noexcept
+      : operation(&run), values_(std::move(values)) {}
+
+ private:
+  static void run(operation* base, action) { delete static_cast<dropped_values*>(base); }
+  packet_list values_;
+};
+
+/// The node's lock, taken inside a look.
+template <class Any>
+class exchange<Any>::look_lock {
+ public:
+  explicit look_lock(exchange& owner) : owner_(owner), hold_(owner.mutex_) {}
+  look_lock(const look_lock&) = delete;
+  look_lock& operator=(const look_lock&) = delete;
+  ~look_lock() {
+    if (owner_.node_.dropped().empty()) return;
+    try {
+      owner_.engine_.complete(new dropped_values(std::move(owner_.node_.dropped())));
+    } catch (const std::bad_alloc&) {
+      return;  // the next call destroys them
+    }
+  }
+
+ private:
+  exchange& owner_;
+  const lock hold_;
+};
+
 // ---- operations inside MPI ---------------------------------------------------------------------
 
 /// A message on its way, or the receive for the next one. It frees itself when the engine delivers
@@ -55,7 +90,7 @@ class exchange<Any>::control_operation final : public comm::request_operation {
   static bool advanced(request_operation* base) {
     auto* self = static_cast<control_operation*>(base);
     exchange& owner = *self->owner_;
-    const lock hold(owner.mutex_);
+    const look_lock hold(owner);
     bool goes_on = false;
     if (self->failed()) {
       owner.control_failed(*self);
@@ -87,6 +122,9 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
     peer = what.peer;
     bytes = what.size;
   }
+  [[nodiscard]] bool is_receive(int from, std::uint64_t request) const noexcept {
+    return what_.incoming && what_.peer == from && what_.id == request;
+  }
   static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
   static void operator delete(void* block) noexcept {
     progress::pool::deallocate(block, sizeof(transfer_operation));
@@ -111,8 +149,8 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
   static bool advanced(request_operation* base) {
     auto* self = static_cast<transfer_operation*>(base);
     exchange& owner = self->owner_;
-    const lock hold(owner.mutex_);
-    --owner.transfers_;
+    const look_lock hold(owner);
+    std::erase(owner.transfers_, self);
     --owner.operations_;
     owner.node_.transferred(self->what_, self->error());
     owner.flush(false);
@@ -149,7 +187,7 @@ class exchange<Any>::opening final : public comm::request_operation {
   static bool advanced(request_operation* base) {
     auto* self = static_cast<opening*>(base);
     exchange& owner = self->owner_;
-    const lock hold(owner.mutex_);
+    const look_lock hold(owner);
     bool goes_on = false;
     try {
       if (self->failed()) throw std::system_error(self->error(), "rendezvous");
@@ -223,7 +261,7 @@ class exchange<Any>::closing final : public comm::request_operation {
   static bool advanced(request_operation* base) {
     auto* self = static_cast<closing*>(base);
     exchange& owner = self->owner_;
-    const lock hold(owner.mutex_);
+    const look_lock hold(owner);
     --owner.operations_;
     owner.closing_ = nullptr;
     owner.round_runs_ = false;
@@ -278,7 +316,7 @@ void exchange<Any>::initialize(const communicator& world) {
   if (const errc bad = source.usable(); bad != errc{}) throw error(bad, "rendezvous");
   {
     const comm::request_source::guard guarded(source);
-    const lock hold(mutex_);
+    const look_lock hold(*this);
     if (node_.closing()) throw error(errc::closed, "rendezvous");
     if (node_.is_open()) {
       int relation = MPI_UNEQUAL;
@@ -383,17 +421,31 @@ bool exchange<Any>::received(control_operation& op) {
 template <class Any>
 void exchange<Any>::take(int from, std::span<const std::byte> fragment) {
   if (fragment.empty()) {
-    throw std::system_error(make_error_code(wire_errc::truncated),
-                            "rendezvous: an empty message from rank " + std::to_string(from));
+    node_.refuse_message(from, "a fragment without a byte");
+    return;
   }
   edge& one = edges_[static_cast<std::size_t>(from)];
   const auto part = fragment.subspan(1);
   const bool goes_on = fragment[0] != std::byte{0};
-  if (!goes_on && one.assembly.empty()) return node_.receive(from, part);
+  if (!goes_on && one.assembly.empty()) return take_message(from, part);
   one.assembly.insert(one.assembly.end(), part.begin(), part.end());
   if (goes_on) return;
   const std::vector<std::byte> whole = std::exchange(one.assembly, {});
-  node_.receive(from, whole);
+  take_message(from, whole);
+}
+
+template <class Any>
+void exchange<Any>::take_message(int from, std::span<const std::byte> message) {
+  if (node_.is_lost(from)) return;
+  node_.receive(from, message);
+  if (!node_.is_lost(from)) return;
+  log::write(log::level::error, "rank " + std::to_string(rank()) + ": rendezvous: rank " +
+                                    std::to_string(from) + " is lost: " + node_.why_lost(from));
+  for (const auto& [peer, request] : node_.take_given_up()) {
+    for (transfer_operation* const one : transfers_) {
+      if (one->is_receive(peer, request)) source_.load()->cancel(*one);
+    }
+  }
 }
 
 /// Sends what is to be said; inside a look acknowledgements alone wait for the next one, to travel
@@ -436,7 +488,7 @@ void exchange<Any>::post_out(int to) {
       log::write(log::level::error, "rank " + std::to_string(rank()) + ": rendezvous: rank " +
                                         std::to_string(to) +
                                         " is lost: " + mpi::make_error(rc).message());
-      return node_.lose(to);
+      return node_.lose(to, mpi::make_error(rc).message());
     }
     // Short messages have left when MPI returns: they need not wait for a look.
     if (!comm::request_source::complete_already(request)) {
@@ -495,7 +547,7 @@ template <class Any>
 void exchange<Any>::control_failed(control_operation& op) {
   if (op.to_ >= 0) {
     edges_[static_cast<std::size_t>(op.to_)].sending = false;
-    node_.lose(op.to_);
+    node_.lose(op.to_, op.error().message());
     return;
   }
   if (releasing_ || closed_.load()) return;
@@ -507,13 +559,13 @@ void exchange<Any>::start_transfers() {
   for (const transfer& one : node_.take_transfers()) {
     auto* op = new transfer_operation(*this, one);
     ++operations_;
-    ++transfers_;
+    transfers_.push_back(op);
     const int rc = op->post(control_.state()->exchange.native());
     if (rc == MPI_SUCCESS) continue;
     op->fail(mpi::make_error(rc));
     if (comm::request_source::pending(*op)) continue;  // the chunks that were posted come first
     --operations_;
-    --transfers_;
+    std::erase(transfers_, op);
     node_.transferred(one, op->error());
     delete op;
   }
@@ -529,6 +581,7 @@ void exchange<Any>::touch() {
   if (look_wanted_.exchange(true, std::memory_order_relaxed)) return;
   {
     const comm::request_source::guard hold(*source);
+    if (closed_.load()) return;  // since then; the source has forgotten this hook
     source->at_next_look(*this);
   }
   engine_.started();
@@ -538,7 +591,7 @@ template <class Any>
 std::size_t exchange<Any>::at_look() {
   look_wanted_.store(false, std::memory_order_relaxed);
   const std::size_t before = ended_.load(std::memory_order_relaxed);
-  const lock hold(mutex_);
+  const look_lock hold(*this);
   if (closed_.load()) return 0;
   flush(true);
   stay_awake();
@@ -551,13 +604,14 @@ std::size_t exchange<Any>::at_look() {
 template <class Any>
 void exchange<Any>::stay_awake() {
   if (receive_ == nullptr) return;
-  const bool waits = node_.waits() || node_.busy() || transfers_ != 0 || (left_ && !leave_expired_);
+  const bool waits =
+      node_.waits() || node_.busy() || !transfers_.empty() || (left_ && !leave_expired_);
   source_.load()->set_idle(*receive_, !waits);
 }
 
 template <class Any>
 void exchange<Any>::at_tick(clock::time_point now) {
-  const lock hold(mutex_);
+  const look_lock hold(*this);
   if (closed_.load()) return;
   for (std::size_t to = 0; to < edges_.size(); ++to) {
     if (edges_[to].sending) wake_receiver(static_cast<int>(to));
@@ -608,7 +662,7 @@ void exchange<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr
         key.source_incarnation != incarnation_) {
       throw error(errc::stale_incarnation, "'" + to_string(key) + "': send");
     }
-    node_.send(step, key, std::move(value));
+    node_.send(step, key, value);
   });
 }
 
@@ -758,7 +812,7 @@ void exchange<Any>::advance_closing() {
   if (broken_) return check_released();
   if (!ready_ || round_runs_) return;
   const auto is_quiet = [&] {
-    if (node_.busy() || transfers_ != 0 || !node_.speaking().empty()) return false;
+    if (node_.busy() || !transfers_.empty() || !node_.speaking().empty()) return false;
     return std::none_of(edges_.begin(), edges_.end(), [](const edge& one) { return one.sending; });
   };
   if (round_ == 1 && !is_quiet()) return;

@@ -33,6 +33,17 @@ void basic_node<Any>::owe(int to, step_id step, std::uint64_t values, std::uint6
 }
 
 template <class Any>
+void basic_node<Any>::took(step_state& step, int from, std::uint64_t credit) {
+  ++step.links[from].taken;
+  owe(from, step.id, 1, credit);
+}
+
+template <class Any>
+void basic_node<Any>::drop(packet_ptr value) {
+  if (value && value->foreign) dropped_.push(std::move(value));
+}
+
+template <class Any>
 bool basic_node<Any>::has_message(int to) const noexcept {
   const peer_state& one = peers_[static_cast<std::size_t>(to)];
   return !one.out.empty() || !one.owed.empty();
@@ -43,13 +54,20 @@ bool basic_node<Any>::take_message(int to, std::vector<std::byte>& out) {
   peer_state& one = peer(to);
   one.speaks = false;
   for (const auto& [step, what] : one.owed) {
-    record taken;
-    taken.kind = record_kind::taken;
-    taken.step = step;
-    taken.size = what.values;
-    taken.credit = what.credit;
     wire::writer writer(one.out);
-    put(writer, taken);
+    record said;
+    said.step = step;
+    if (what.values != 0) {
+      said.kind = record_kind::taken;
+      said.size = what.values;
+      said.credit = what.credit;
+      put(writer, said);
+    }
+    if (what.over) {
+      said.kind = record_kind::over;
+      said.why = what.why;
+      put(writer, said);
+    }
   }
   one.owed.clear();
   if (one.out.empty()) return false;
@@ -91,7 +109,7 @@ void basic_node<Any>::open(int rank, int size, std::uint64_t incarnation) {
                                           "between ranks of this communicator to rank " +
                                           std::to_string(rank_))));
     for (const waiting_key& one : step->local.list()) {
-      if (one.key.view().source != rank_) balance(in_of(*step, one.key));
+      if (one.key.view().source != rank_) balance(in_of(*step, hashed(one.key)));
     }
     for (auto& [key, value] : std::exchange(step->deferred, {})) {
       if (step->ended) break;
@@ -100,11 +118,12 @@ void basic_node<Any>::open(int rank, int size, std::uint64_t incarnation) {
         if (whole.source == rank_ && whole.destination == rank_) {
           step->local.send(whole, std::move(value));
         } else {
-          send(*step, whole, std::move(value));
+          send(*step, whole, value);
         }
       } catch (...) {
         abort(*step, std::current_exception());
       }
+      drop(std::move(value));
     }
     check_drained(*step);
   }
@@ -140,7 +159,10 @@ step_ptr basic_node<Any>::step(step_id id) {
   }
   if (closing_) throw error(errc::closed, "step " + std::to_string(id));
   step_ptr& one = steps_[id];
-  if (!one) one = std::make_shared<step_state>(id, options_.single_use);
+  if (!one) {
+    one = std::allocate_shared<step_state>(progress::pool_allocator<step_state>(), id,
+                                           options_.single_use);
+  }
   return one;
 }
 
@@ -159,47 +181,57 @@ std::string basic_node<Any>::text_of(const step_state& step, const rendezvous_ke
 
 template <class Any>
 typename basic_node<Any>::outgoing& basic_node<Any>::out_of(step_state& step,
-                                                            const rendezvous_key& key) {
-  const auto at = find_or_make(step.out, key, key_hash());
-  at->second.step = &step;
-  at->second.key = &at->first;
+                                                            const hashed_key& key) {
+  const auto at = find_or_make(step.out, key);
+  if (at->second.step == nullptr) {
+    at->second.step = &step;
+    at->second.key = &at->first;
+    at->second.to = &step.links[key.key.destination];
+  }
   return at->second;
 }
 
 template <class Any>
 typename basic_node<Any>::incoming& basic_node<Any>::in_of(step_state& step,
-                                                           const rendezvous_key& key) {
-  const auto at = find_or_make(step.in, key, key_hash());
-  at->second.step = &step;
-  at->second.key = &at->first;
+                                                           const hashed_key& key) {
+  const auto at = find_or_make(step.in, key);
+  if (at->second.step == nullptr) {
+    at->second.step = &step;
+    at->second.key = &at->first;
+    at->second.from = &step.links[key.key.source];
+  }
   return at->second;
 }
 
 // ---- sending -----------------------------------------------------------------------------------
 
 template <class Any>
-void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr value) {
+void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr& value) {
   if (const auto why = step.local.ended()) std::rethrow_exception(why);
   if (key.source != rank_ || key.destination < 0 || key.destination >= size_) {
     throw error(errc::not_local, text_of(step, key) + ": send");
   }
-  outgoing& channel = out_of(step, key);
+  outgoing& channel = out_of(step, hashed(key));
   if (options_.single_use && channel.next != 0) {
     throw error(errc::duplicate_key, "'" + to_string(key) + "' has been sent before");
   }
   peer_state& to = peer(key.destination);
-  if (to.lost) {
-    throw peer_lost_error({key.destination}, text_of(step, key) + ": that rank is lost");
+  if (to.lost) std::rethrow_exception(lost_error(step, key.destination));
+  if (packet_ptr encoded = value->encode()) {
+    drop(std::move(value));
+    value = std::move(encoded);
   }
-  if (packet_ptr encoded = value->encode()) value = std::move(encoded);
   const std::uint64_t number = channel.next++;
-  ++step.unreceived;
+  if (channel.to->drops) return;
+  ++channel.to->sent;
+  if (!channel.to->over) ++step.unreceived;
+  if (!step.drains.empty()) watch(step, key.destination, *channel.to);
   for (auto at = channel.requests.begin(); at != channel.requests.end(); ++at) {
     if (at->number != number) continue;
     const std::uint64_t id = at->id;
     channel.requests.erase(at);
     parked_.erase({key.destination, id});
-    return answer(step, channel, key.destination, id, number, std::move(value));
+    return answer(step, channel, key.destination, id, number, value);
   }
   const std::size_t size = value->bytes().size();
   const std::uint64_t cost = size + overhead_of_value;
@@ -222,7 +254,7 @@ void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_p
 
 template <class Any>
 void basic_node<Any>::answer(step_state& step, outgoing& channel, int to, std::uint64_t id,
-                             std::uint64_t number, packet_ptr value) {
+                             std::uint64_t number, packet_ptr& value) {
   record one;
   one.id = id;
   one.type = value->type;
@@ -256,7 +288,7 @@ void basic_node<Any>::on_request(int from, const record& one) {
   key.name = one.name;
   key.frame = one.frame;
   key.iteration = one.iteration;
-  outgoing& channel = out_of(*step, key);
+  outgoing& channel = out_of(*step, hashed(key));
   if (one.number >= channel.next) {
     if (closing_) return refuse(from, one.id, reason::closed);
     channel.requests.push_back({from, one.id, one.number});
@@ -274,7 +306,8 @@ void basic_node<Any>::on_request(int from, const record& one) {
   }
   packet_ptr value = std::move(at->value);
   channel.values.erase(at);
-  answer(*step, channel, from, one.id, one.number, std::move(value));
+  answer(*step, channel, from, one.id, one.number, value);
+  drop(std::move(value));
 }
 
 template <class Any>
@@ -302,7 +335,7 @@ void basic_node<Any>::on_reply(int from, const record& one) {
     sending_[{from, one.id}] = std::move(what.value);
     return;
   }
-  if (what.channel == nullptr) return;
+  if (what.channel == nullptr || what.channel->to->drops) return drop(std::move(what.value));
   auto& values = what.channel->values;
   const auto at = std::lower_bound(
       values.begin(), values.end(), what.number,
@@ -316,7 +349,13 @@ void basic_node<Any>::on_taken(int from, const record& one) {
       std::min(one.credit, options_.credit - std::min(options_.credit, peer(from).credit));
   const step_ptr step = find(one.step);
   if (!step) return;
-  step->unreceived -= std::min(step->unreceived, one.size);
+  const auto found = step->links.find(from);
+  if (found == step->links.end()) return;
+  link& there = found->second;
+  const std::uint64_t values = std::min(one.size, there.sent - there.received);
+  there.received += values;
+  if (there.over) return;
+  step->unreceived -= values;
   check_drained(*step);
 }
 
@@ -337,19 +376,20 @@ void basic_node<Any>::receive(step_state& step, const rendezvous_key& key, recei
     }
   }
   one.incarnation = key.source_incarnation;
-  const auto result = step.local.receive(key, one);
+  const hashed_key whole = hashed(key);
+  const auto result = step.local.receive(whole, one);
   if (!is_open() || key.source == rank_) return;
-  if (result.got.origin >= 0) owe(result.got.origin, step.id, 1, result.got.credit);
+  if (result.got.origin >= 0) took(step, result.got.origin, result.got.credit);
   if (result.waits == 0) return;
-  if (peer(key.source).lost) return forget_lost(step, key.source, nullptr);
-  deliver(in_of(step, key), result.waits);
+  if (peer(key.source).lost) return forget_lost(step, key.source, lost_error(step, key.source));
+  deliver(in_of(step, whole), result.waits);
 }
 
 template <class Any>
 bool basic_node<Any>::cancel(step_state& step, receiver& one, const std::exception_ptr& why) {
   owned_key key;
   if (!step.local.cancel(one, why, &key)) return false;
-  if (is_open() && key.view().source != rank_) balance(in_of(step, key));
+  if (is_open() && key.view().source != rank_) balance(in_of(step, hashed(key)));
   return true;
 }
 
@@ -357,7 +397,7 @@ bool basic_node<Any>::cancel(step_state& step, receiver& one, const std::excepti
 template <class Any>
 void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
   step_state& step = *channel.step;
-  const rendezvous_key key = channel.key->view().key;
+  const hashed_key key = channel.key->view();
   while (!closing_ && !step.ended) {
     const auto at = channel.slots.find(channel.next);
     if (at == channel.slots.end()) break;
@@ -368,7 +408,10 @@ void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
       ++channel.next;
       const receipt got = step.local.send(key, std::move(value));
       waits = got.waits;
-      if (got.origin >= 0) owe(got.origin, step.id, 1, got.credit);
+      if (got.origin >= 0) {
+        ++channel.from->taken;
+        owe(got.origin, step.id, 1, got.credit);
+      }
     } else if (one.kind == slot_kind::offered) {
       waits = unknown;
       if (!grant(channel, one)) break;
@@ -379,7 +422,8 @@ void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
       waits = unknown;
       channel.slots.erase(at);
       step.local.fail_waiting(
-          [&](const rendezvous_key& each, const receiver&) { return each.finds_same(key); }, why);
+          [&](const rendezvous_key& each, const receiver&) { return each.finds_same(key.key); },
+          why);
       break;
     } else {
       break;
@@ -391,7 +435,7 @@ void basic_node<Any>::deliver(incoming& channel, std::size_t waits) {
 /// Tells the source where an offered value shall go: to the next receive. False if nobody waits.
 template <class Any>
 bool basic_node<Any>::grant(incoming& channel, step_state::slot& offer) {
-  const rendezvous_key key = channel.key->view().key;
+  const hashed_key key = channel.key->view();
   if (free_tags_.empty() && next_tag_ > options_.tags) {
     without_tag_.emplace_back(channel.step->shared_from_this(), &channel);
     return false;
@@ -431,7 +475,10 @@ bool basic_node<Any>::grant(incoming& channel, step_state::slot& offer) {
 template <class Any>
 void basic_node<Any>::transferred(const transfer& what, std::error_code failed) {
   if (!what.incoming) {
-    sending_.erase({what.peer, what.id});
+    const auto sent = sending_.find({what.peer, what.id});
+    if (sent == sending_.end()) return;
+    drop(std::move(sent->second));
+    sending_.erase(sent);
     return;
   }
   const auto found = asked_.find(what.id);
@@ -440,8 +487,10 @@ void basic_node<Any>::transferred(const transfer& what, std::error_code failed) 
   asked_.erase(found);
   free_tags_.push_back(request.tag);
   receiver& one = *request.granted;
-  owe(what.peer, request.step->id, 1, 0);
-  if (failed) {
+  took(*request.step, what.peer, 0);
+  if (failed && peer(what.peer).lost) {
+    one.fail(lost_error(*request.step, what.peer));
+  } else if (failed) {
     one.fail(std::make_exception_ptr(std::system_error(failed, "rendezvous")));
   } else if (const auto why = request.step->local.ended()) {
     one.fail(why);
@@ -459,7 +508,7 @@ void basic_node<Any>::transferred(const transfer& what, std::error_code failed) 
 template <class Any>
 void basic_node<Any>::balance(incoming& channel, std::size_t waits) {
   if (channel.step->ended || closing_) return;
-  if (waits == unknown) waits = channel.step->local.waiting(channel.key->view().key);
+  if (waits == unknown) waits = channel.step->local.waiting(channel.key->view());
   const std::uint64_t bound = channel.next + waits;
   for (std::uint64_t n = std::max(channel.needed_until, channel.next); n < bound; ++n) {
     if (!channel.slots.contains(n)) ask(channel, n);
@@ -508,12 +557,13 @@ template <class Any>
 void basic_node<Any>::on_push(int from, const record& one) {
   const std::uint64_t credit = one.bytes.size() + overhead_of_value;
   step_ptr step = find(one.step);
-  if (cleaned_.contains(one.step) || (step && step->ended)) return owe(from, one.step, 1, credit);
+  if (step && step->ended) return took(*step, from, credit);
+  if (cleaned_.contains(one.step)) return owe(from, one.step, 1, credit);
   if (!step) {
     if (closing_) return owe(from, one.step, 1, credit);
     step = this->step(one.step);
   }
-  incoming& channel = in_of(*step, key_at_destination(from, one));
+  incoming& channel = in_of(*step, hashed(key_at_destination(from, one)));
   if (one.number < channel.next) return;  // it came twice
   step_state::slot& place = channel.slots[one.number];
   if (place.kind == slot_kind::here) {
@@ -593,7 +643,7 @@ void basic_node<Any>::on_answer(int from, const record& one) {
     return deliver(*channel);
   }
   if (channel == nullptr) {  // the value has nobody to go to
-    if (one.kind == record_kind::value) owe(from, request.step->id, 1, 0);
+    if (one.kind == record_kind::value) took(*request.step, from, 0);
     return;
   }
   if (one.kind == record_kind::pushed) {
@@ -623,10 +673,10 @@ void basic_node<Any>::on_answer(int from, const record& one) {
 template <class Any>
 void basic_node<Any>::receive(int from, std::span<const std::byte> message) {
   wire::reader in(message);
-  while (in.left() != 0) {
+  while (in.left() != 0 && !peer(from).lost && !broken_) {
+    const auto rest = message.last(in.left());
     const record one = get_record(in);
-    if (!in.ok()) break;
-    if (peer(from).lost || broken_) return;
+    if (!in.ok()) return refuse_message(from, explain_record(rest));
     switch (one.kind) {
       case record_kind::push:
         on_push(from, one);
@@ -650,10 +700,16 @@ void basic_node<Any>::receive(int from, std::span<const std::byte> message) {
       case record_kind::taken:
         on_taken(from, one);
         break;
+      case record_kind::watch:
+        on_watch(from, one);
+        break;
+      case record_kind::over:
+        on_over(from, one);
+        break;
+      case record_kind::broken:
+        on_broken(from, one);
+        break;
     }
-  }
-  if (!in.ok()) {
-    throw std::system_error(in.error(), "rendezvous: a message from rank " + std::to_string(from));
   }
 }
 
@@ -665,10 +721,82 @@ void basic_node<Any>::drain(step_state& step, receiver& one) {
     one.fail(why);
     return one.end();
   }
+  for (auto& [other, there] : step.links) {
+    if (there.over || there.sent == there.received) continue;
+    if (peer(other).lost) {
+      one.fail(lost_error(step, other));
+      return one.end();
+    }
+    watch(step, other, there);
+  }
   step.drains.push(one);
   step.drain_waits.store(true);  // before the look at the table, which has a lock
   ++draining_;
   check_drained(step);
+}
+
+/// Asks to be told if the rank stops to take values of the step before it has all.
+template <class Any>
+void basic_node<Any>::watch(step_state& step, int to, link& one) {
+  if (one.over || one.watched == one.sent) return;
+  one.watched = one.sent;
+  record said;
+  said.kind = record_kind::watch;
+  said.step = step.id;
+  said.size = one.sent;
+  say(to, said);
+}
+
+template <class Any>
+void basic_node<Any>::on_watch(int from, const record& one) {
+  const auto refuse_at_once = [&](reason why) {
+    if (silent_) return;
+    debt& said = peer(from).owed[one.step];
+    said.over = true;
+    said.why = why;
+    speaks(from);
+  };
+  if (cleaned_.contains(one.step)) return refuse_at_once(reason::cleaned);
+  step_ptr step = find(one.step);
+  if (step && step->ended) return refuse_at_once(reason::aborted);
+  if (closing_) return refuse_at_once(reason::closed);
+  if (!step) step = this->step(one.step);
+  link& there = step->links[from];
+  there.expected = std::max(there.expected, one.size);
+}
+
+/// Tells those who wait for it that this rank takes no more values of the step.
+template <class Any>
+void basic_node<Any>::say_over(step_state& step, reason why) {
+  for (auto& [other, there] : step.links) {
+    if (there.expected <= there.taken || peer(other).lost || silent_) continue;
+    debt& said = peer(other).owed[step.id];
+    said.over = true;
+    said.why = why;
+    speaks(other);
+  }
+}
+
+/// Nobody there will ask for values of the step any more. What a rank that has closed has not
+/// received is kept, for it is reported.
+template <class Any>
+void basic_node<Any>::on_over(int from, const record& one) {
+  const step_ptr step = find(one.step);
+  if (!step || step->ended) return;
+  link& there = step->links[from];
+  if (one.why != reason::closed && !std::exchange(there.drops, true)) forget_values(*step, from);
+  if (std::exchange(there.over, true)) return;
+  step->unreceived -= there.sent - there.received;
+  check_drained(*step);
+}
+
+template <class Any>
+void basic_node<Any>::forget_values(step_state& step, int destination) {
+  for (auto& [key, channel] : step.out) {
+    if (key.view().key.destination != destination) continue;
+    for (step_state::held& one : channel.values) drop(std::move(one.value));
+    channel.values.clear();
+  }
 }
 
 template <class Any>
@@ -684,10 +812,8 @@ bool basic_node<Any>::stop_draining(step_state& step, receiver& one,
 
 template <class Any>
 void basic_node<Any>::check_drained(step_state& step) {
-  if (step.drains.empty() || step.unreceived != 0 || !step.deferred.empty() ||
-      step.local.own_values() != 0) {
-    return;
-  }
+  if (step.drains.empty() || step.unreceived != 0 || !step.deferred.empty()) return;
+  if (!closing_ && step.local.own_values() != 0) return;
   draining_ -= step.drains.size();
   step.drains.end_all();
 }
@@ -710,7 +836,7 @@ void basic_node<Any>::forget_incoming(step_state& step, bool keep_values) {
           ++at;
           continue;
         }
-        owe(from, step.id, 1, one.value->credit);
+        took(step, from, one.value->credit);
       } else if (one.kind == slot_kind::offered) {
         say_it.kind = record_kind::decline;
         say(from, say_it);
@@ -735,7 +861,9 @@ void basic_node<Any>::forget_outgoing(step_state& step, bool keep_values) {
       refuse(one.peer, one.id, step.ended ? step.refusal : reason::closed, &step);
     }
     channel.requests.clear();
-    if (!keep_values) channel.values.clear();
+    if (keep_values) continue;
+    for (step_state::held& held : channel.values) drop(std::move(held.value));
+    channel.values.clear();
   }
   if (keep_values) return;
   for (auto& [ref, one] : offers_) {
@@ -745,18 +873,21 @@ void basic_node<Any>::forget_outgoing(step_state& step, bool keep_values) {
 
 template <class Any>
 void basic_node<Any>::end(step_state& step, const std::exception_ptr& why, bool derived) {
-  const std::vector<receipt> receipts = step.local.end(why, derived);
+  const std::vector<receipt> receipts = step.local.end(why, derived, false, &dropped_);
   for (const receipt& one : receipts) {
-    if (one.origin >= 0) owe(one.origin, step.id, 1, one.credit);
+    if (one.origin >= 0) took(step, one.origin, one.credit);
   }
   draining_ -= step.drains.size();
   step.drains.end_all(step.local.ended());
+  for (auto& [key, value] : step.deferred) drop(std::move(value));
   step.deferred.clear();
   step.ended = true;
   if (!is_open()) return;
   forget_incoming(step, false);
   forget_outgoing(step, false);
+  say_over(step, step.refusal);
   step.unreceived = 0;
+  for (auto& [other, there] : step.links) there.received = there.sent;
 }
 
 template <class Any>
@@ -814,6 +945,8 @@ void basic_node<Any>::close() {
     step->local.end(why, true, true);
     forget_incoming(*step, true);
     forget_outgoing(*step, true);
+    say_over(*step, reason::closed);
+    check_drained(*step);
   }
 }
 
@@ -865,20 +998,54 @@ std::vector<leaked_value> basic_node<Any>::finish() {
 // ---- failures ----------------------------------------------------------------------------------
 
 template <class Any>
-void basic_node<Any>::forget_lost(step_state& step, int lost, const std::exception_ptr& given) {
-  const auto why =
-      given ? given
-            : std::make_exception_ptr(peer_lost_error(
-                  {lost}, "rank " + std::to_string(rank_) + ", step " + std::to_string(step.id) +
-                              ": rank " + std::to_string(lost) + " is lost"));
+std::exception_ptr basic_node<Any>::lost_error(const step_state& step, int lost) const {
+  std::string text = "rank " + std::to_string(rank_) + ", step " + std::to_string(step.id);
+  text += ": rank " + std::to_string(lost) + " is lost";
+  if (const std::string& why = why_lost(lost); !why.empty()) text += ": " + why;
+  return std::make_exception_ptr(peer_lost_error({lost}, text));
+}
+
+template <class Any>
+void basic_node<Any>::refuse_message(int from, const std::string& why) {
+  if (is_lost(from) || broken_) return;
+  std::vector<std::byte> on_their_way;
+  wire::writer ids(on_their_way);
+  for (const auto& [ref, value] : sending_) {
+    if (ref.first == from) ids.put(ref.second);
+  }
+  lose(from, "it has sent bytes that are no message: " + why);
+  record one;
+  one.kind = record_kind::broken;
+  one.cause.text = why;
+  one.bytes = on_their_way;
+  wire::writer out(peer(from).out);  // the last that it hears
+  put(out, one);
+  speaks(from);
+}
+
+template <class Any>
+void basic_node<Any>::on_broken(int from, const record& one) {
+  const std::vector<std::uint64_t> coming = identifiers_of(one);
+  for (const auto& [id, request] : asked_) {
+    if (request.peer != from || request.granted == nullptr) continue;
+    if (std::find(coming.begin(), coming.end(), id) == coming.end()) {
+      given_up_.emplace_back(from, id);
+    }
+  }
+  lose(from, "it has got bytes from this rank that are no message: " + std::string(one.cause.text));
+}
+
+template <class Any>
+void basic_node<Any>::forget_lost(step_state& step, int lost, const std::exception_ptr& why) {
   step.local.fail_waiting(
       [&](const rendezvous_key& key, const receiver&) { return key.source == lost; }, why);
 }
 
 template <class Any>
-void basic_node<Any>::lose(int lost) {
+void basic_node<Any>::lose(int lost, std::string why_) {
   peer_state& gone = peer(lost);
   if (std::exchange(gone.lost, true)) return;
+  gone.why_lost = std::move(why_);
   gone.out.clear();
   gone.owed.clear();
   for (auto at = asked_.begin(); at != asked_.end();) {
@@ -886,7 +1053,14 @@ void basic_node<Any>::lose(int lost) {
     at = at->second.peer == lost && at->second.granted == nullptr ? asked_.erase(at) : ++at;
   }
   std::erase_if(parked_, [&](const auto& each) { return each.first.first == lost; });
-  std::erase_if(offers_, [&](const auto& each) { return each.first.first == lost; });
+  for (auto at = offers_.begin(); at != offers_.end();) {
+    if (at->first.first != lost) {
+      ++at;
+      continue;
+    }
+    drop(std::move(at->second.value));
+    at = offers_.erase(at);
+  }
   for (const auto& [id, step] : steps_) {
     for (auto& [key, channel] : step->in) {
       if (key.view().key.source != lost) continue;
@@ -894,19 +1068,16 @@ void basic_node<Any>::lose(int lost) {
                     [](const auto& each) { return each.second.kind != slot_kind::here; });
       channel.needed_until = channel.next;
     }
-    const auto why = std::make_exception_ptr(peer_lost_error(
-        {lost}, "rank " + std::to_string(rank_) + ", step " + std::to_string(step->id) + ": rank " +
-                    std::to_string(lost) + " is lost"));
-    bool was_sent_to = false;
+    const std::exception_ptr why = lost_error(*step, lost);
     for (auto& [key, channel] : step->out) {
-      if (key.view().key.destination != lost) continue;
-      was_sent_to = was_sent_to || channel.next != 0;
-      channel.requests.clear();
-      channel.values.clear();
+      if (key.view().key.destination == lost) channel.requests.clear();
     }
-    if (was_sent_to && step->unreceived != 0) {
-      draining_ -= step->drains.size();
-      step->drains.end_all(why);
+    forget_values(*step, lost);
+    if (const auto there = step->links.find(lost); there != step->links.end()) {
+      if (!there->second.over && there->second.sent != there->second.received) {
+        draining_ -= step->drains.size();
+        step->drains.end_all(why);
+      }
     }
     forget_lost(*step, lost, why);
   }
@@ -918,7 +1089,7 @@ void basic_node<Any>::break_down(const std::exception_ptr& why) {
   broken_ = why;
   closing_ = true;
   for (const auto& [id, step] : steps_) {
-    step->local.end(why, false);
+    step->local.end(why, false, false, &dropped_);
     draining_ -= step->drains.size();
     step->drains.end_all(why);
     step->ended = true;
@@ -931,6 +1102,7 @@ void basic_node<Any>::break_down(const std::exception_ptr& why) {
     one.owed.clear();
   }
   parked_.clear();
+  for (auto& [ref, one] : offers_) drop(std::move(one.value));
   offers_.clear();
 }
 

@@ -24,22 +24,22 @@ std::exception_ptr basic_table<Hash>::why_not(const rendezvous_key& key, const r
 }
 
 template <class Hash>
-receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr value) {
+receipt basic_table<Hash>::send(const hashed_key& key, packet_ptr&& value) {
   receiver_list ended;
   receipt got;
   {
     const lock hold(mutex_);
     if (error_) std::rethrow_exception(error_);
-    const iterator at = find_or_make(channels_, key, hash_);
+    const iterator at = find_or_make(channels_, key);
     channel& to = at->second;
     if (single_use_ && std::exchange(to.sent, true)) {
-      throw cohort::error(errc::duplicate_key, "'" + to_string(key) + "' has been sent before");
+      throw cohort::error(errc::duplicate_key, "'" + to_string(key.key) + "' has been sent before");
     }
     while (!to.receivers.empty() && value) {
       receiver& one = to.receivers.pop();
       one.channel_ = nullptr;
       ended.push(one);
-      one.error = why_not(key, one, value->type, value->bytes().size());
+      one.error = why_not(key.key, one, value->type, value->bytes().size());
       if (one.error) continue;
       got.origin = value->origin;
       got.credit = value->credit;
@@ -48,9 +48,7 @@ receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr value) {
     got.waits = to.receivers.size();
     if (value) {
       if (value->origin < 0) ++own_values_;
-      packet* const last = value.get();
-      (to.first ? to.last->next : to.first) = std::move(value);
-      to.last = last;
+      to.values.push(std::move(value));
     } else {
       drop_if_idle(at);
     }
@@ -60,7 +58,7 @@ receipt basic_table<Hash>::send(const rendezvous_key& key, packet_ptr value) {
 }
 
 template <class Hash>
-typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_key& key,
+typename basic_table<Hash>::started basic_table<Hash>::receive(const hashed_key& key,
                                                                receiver& one) {
   started result;
   {
@@ -68,23 +66,23 @@ typename basic_table<Hash>::started basic_table<Hash>::receive(const rendezvous_
     if (error_) {
       one.error = error_;
     } else {
-      const iterator at = find_or_make(channels_, key, hash_);
+      const iterator at = find_or_make(channels_, key);
       channel& from = at->second;
       if (single_use_ && from.received) {
         one.error = std::make_exception_ptr(cohort::error(
-            errc::duplicate_key, "'" + to_string(key) + "' has been received before"));
-      } else if (!from.first) {
+            errc::duplicate_key, "'" + to_string(key.key) + "' has been received before"));
+      } else if (from.values.empty()) {
         from.received = true;
         one.channel_ = &*at;
         from.receivers.push(one);
         result.waits = from.receivers.size();
         return result;
       } else {
-        one.error = why_not(key, one, from.first->type, from.first->bytes().size());
+        const packet& first = from.values.front();
+        one.error = why_not(key.key, one, first.type, first.bytes().size());
         if (!one.error) {
           from.received = true;
-          one.value = std::move(from.first);
-          from.first = std::move(one.value->next);
+          one.value = from.values.pop();
           result.got.origin = one.value->origin;
           result.got.credit = one.value->credit;
           if (one.value->origin < 0) --own_values_;
@@ -115,18 +113,17 @@ bool basic_table<Hash>::cancel(receiver& one, const std::exception_ptr& why, own
 }
 
 template <class Hash>
-receiver* basic_table<Hash>::claim(const rendezvous_key& key, std::uint64_t type,
-                                   std::size_t bytes) {
+receiver* basic_table<Hash>::claim(const hashed_key& key, std::uint64_t type, std::size_t bytes) {
   receiver_list ended;
   receiver* found = nullptr;
   {
     const lock hold(mutex_);
-    const iterator at = channels_.find(hashed_key{key, hash_(key)});
+    const iterator at = channels_.find(key);
     if (at == channels_.end()) return nullptr;
     while (!at->second.receivers.empty() && found == nullptr) {
       receiver& one = at->second.receivers.pop();
       one.channel_ = nullptr;
-      one.error = why_not(key, one, type, bytes);
+      one.error = why_not(key.key, one, type, bytes);
       if (one.error) {
         ended.push(one);
       } else {
@@ -140,18 +137,19 @@ receiver* basic_table<Hash>::claim(const rendezvous_key& key, std::uint64_t type
 }
 
 template <class Hash>
-std::size_t basic_table<Hash>::waiting(const rendezvous_key& key) const {
+std::size_t basic_table<Hash>::waiting(const hashed_key& key) const {
   const lock hold(mutex_);
-  const auto at = channels_.find(hashed_key{key, hash_(key)});
+  const auto at = channels_.find(key);
   return at == channels_.end() ? 0 : at->second.receivers.size();
 }
 
 template <class Hash>
 std::vector<receipt> basic_table<Hash>::end(const std::exception_ptr& why, bool derived,
-                                            bool keep_values) {
+                                            bool keep_values, packet_list* dropped) {
   std::vector<receipt> receipts;
   receiver_list ended;
-  std::vector<packet_ptr> dropped;  // values are destroyed outside the lock
+  packet_list own;
+  packet_list& to = dropped == nullptr ? own : *dropped;
   {
     const lock hold(mutex_);
     if (error_ == nullptr || (derived_ && !derived)) {
@@ -166,14 +164,14 @@ std::vector<receipt> basic_table<Hash>::end(const std::exception_ptr& why, bool 
         waits.fail(error_);
         ended.push(waits);
       }
-      if (keep_values && one.first) {
+      if (keep_values && !one.values.empty()) {
         ++at;
         continue;
       }
-      while (one.first) {
-        receipts.push_back({one.first->origin, one.first->credit, 0});
-        packet_ptr after = std::move(one.first->next);
-        dropped.push_back(std::exchange(one.first, std::move(after)));
+      while (!one.values.empty()) {
+        packet_ptr value = one.values.pop();
+        receipts.push_back({value->origin, value->credit, 0});
+        to.push(std::move(value));
       }
       at = channels_.erase(at);
     }
@@ -226,14 +224,14 @@ std::vector<waiting_key> basic_table<Hash>::list() const {
   std::vector<waiting_key> all;
   const lock hold(mutex_);
   for (const auto& [key, one] : channels_) {
-    if (!one.first && one.receivers.empty()) continue;
+    if (one.values.empty() && one.receivers.empty()) continue;
     waiting_key& entry = all.emplace_back();
     entry.key = owned_key(key.view().key);
     entry.receives = one.receivers.size();
-    for (const packet* each = one.first.get(); each != nullptr; each = each->next.get()) {
+    one.values.for_each([&](const packet& each) {
       ++entry.values;
-      entry.bytes += each->bytes().size();
-    }
+      entry.bytes += each.bytes().size();
+    });
   }
   return all;
 }

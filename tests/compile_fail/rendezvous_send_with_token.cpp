@@ -1,0 +1,11 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+// expect: it is send(key, value[, dead])
+#include <cohort/rendezvous.hpp>
+#include <vector>
+
+asio::awaitable<void> wrong(cohort::rendezvous_step step, cohort::rendezvous_key key) {
+  std::vector<int> data(2);
+  step.send(key, data, asio::use_awaitable);
+  co_return;
+}
