@@ -7,6 +7,7 @@
 #include <cohort/cluster/call_context.hpp>
 
 #include <chrono>
+#include <ctime>
 #include <stdexcept>
 
 namespace with_cohort {
@@ -35,9 +36,30 @@ asio::awaitable<std::vector<double>> empty_calls(workers all, int rounds) {
   co_return times;
 }
 
+double processor_time() {
+  timespec spent{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
+}
 void start_ping_pong(int rounds) { raw_mpi::answer(rounds); }
 
 }  // namespace
+
+asio::awaitable<std::vector<double>> idle(workers all, std::chrono::seconds time) {
+  std::vector<double> shares;
+  std::vector<double> before{processor_time()};
+  for (const int id : all.ids()) before.push_back(co_await all.call<&processor_time>(id));
+  const auto start = bench::clock::now();
+  asio::steady_timer timer(all.context(), time);
+  co_await timer.async_wait(asio::use_awaitable);
+  const double seconds = bench::nanoseconds_since(start) * 1e-9;
+  shares.push_back((processor_time() - before[0]) / seconds);
+  for (const int id : all.ids()) {
+    const double after = co_await all.call<&processor_time>(id);
+    shares.push_back((after - before[shares.size()]) / seconds);
+  }
+  co_return shares;
+}
 
 asio::awaitable<std::vector<double>> raw_ping_pong(workers all, int rounds) {
   all.notify<&start_ping_pong>(all.ids().front(), rounds);

@@ -9,6 +9,7 @@
 
 #include <asio/ip/tcp.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -52,5 +53,8 @@ asio::awaitable<std::vector<double>> echoes(workers all, const std::vector<std::
 
 /// raw_mpi, whose other side the worker runs.
 asio::awaitable<std::vector<double>> raw_ping_pong(workers all, int rounds);
+
+/// The share of a core that the manager and then each worker take while nothing happens.
+asio::awaitable<std::vector<double>> idle(workers all, std::chrono::seconds time);
 
 }  // namespace with_cohort

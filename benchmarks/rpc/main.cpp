@@ -72,7 +72,16 @@ asio::awaitable<void> race(std::string title, std::vector<competitor> competitor
   std::printf("\n");
 }
 
-asio::awaitable<void> measure_calls(asio::io_context& io, int chunks,
+asio::awaitable<void> measure_idle(workers all, int seconds) {
+  const times shares = co_await with_cohort::idle(all, std::chrono::seconds(seconds));
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const std::string whom = i == 0 ? "manager" : "worker " + std::to_string(all.ids()[i - 1]);
+    bench::print_row("  idle, " + whom, shares[i] * 100, "% of a core", 1.0);
+  }
+  std::printf("\n");
+}
+
+asio::awaitable<void> measure_calls(asio::io_context& io, int chunks, int seconds,
                                     const std::vector<std::size_t>& large) {
   const workers all = co_await cohort::cluster::launch(io, launch_options{}.ranks(1));
   {
@@ -98,11 +107,12 @@ asio::awaitable<void> measure_calls(asio::io_context& io, int chunks,
     co_await race(std::to_string(mebibytes) + " MiB there and back", std::move(bandwidth),
                   mebibytes < 8 ? 5 : 1, std::max(chunks / (mebibytes < 8 ? 4 : 16), 1));
   }
+  if (seconds > 0) co_await measure_idle(all, seconds);
   co_await all.shutdown();
 }
 
 /// In a job of two ranks that mpirun has started.
-asio::awaitable<void> measure_adopted(cohort::communicator world, int chunks) {
+asio::awaitable<void> measure_adopted(cohort::communicator world, int chunks, int seconds) {
   for (const auto how : {cohort::cluster::transport::mpi, cohort::cluster::transport::tcp}) {
     const bool over_mpi = how == cohort::cluster::transport::mpi;
     auto adopting = cohort::cluster::adopt(world, cohort::cluster::adopt_options().transport(how));
@@ -116,6 +126,7 @@ asio::awaitable<void> measure_adopted(cohort::communicator world, int chunks) {
                      [&](int n) { return with_cohort::coroutine_calls(all, n); }, 0});
     co_await race(over_mpi ? "empty call over MPI" : "empty call over TCP, in an adopted job",
                   std::move(empty), 200, chunks);
+    if (seconds > 0) co_await measure_idle(all, seconds);
     co_await all.shutdown();
   }
 }
@@ -225,6 +236,8 @@ int main(int argc, char** argv) try {
   app.add_option("--chunks", chunks, "chunks of empty calls; fewer for large ones");
   app.add_option("--launches", launches, "launches of each kind; 0: none");
   app.add_option("--large", large, "sizes of large messages in MiB")->expected(0, -1);
+  int seconds = 5;
+  app.add_option("--idle", seconds, "seconds in which nothing happens; 0: none");
   bool adopted = false;
   app.add_flag("--adopted", adopted, "this is one of two ranks under mpirun: calls over MPI");
   CLI11_PARSE(app, argc, argv);
@@ -239,14 +252,14 @@ int main(int argc, char** argv) try {
       return EXIT_SUCCESS;
     }
     bench::print_machine(2);
-    asio::co_spawn(io, measure_adopted(world, chunks), cohort::rethrow);
+    asio::co_spawn(io, measure_adopted(world, chunks, seconds), cohort::rethrow);
     io.run();
     return EXIT_SUCCESS;
   }
 
   bench::print_machine(1);
   asio::io_context io;
-  asio::co_spawn(io, measure_calls(io, chunks, large), [](std::exception_ptr failed) {
+  asio::co_spawn(io, measure_calls(io, chunks, seconds, large), [](std::exception_ptr failed) {
     if (failed) std::rethrow_exception(failed);
   });
   io.run();

@@ -14,6 +14,9 @@
 
 #include "support/catch_run.hpp"
 
+/// In peers_test.cpp.
+int run_adopted(int& argc, char**& argv, const std::string& what);
+
 namespace {
 
 /// What ctest knows, and what Open MPI asks of root; for the launchers of the tests only.
@@ -48,6 +51,9 @@ int main(int argc, char** argv) {
   try {
     const char* const how = std::getenv("COHORT_TEST_WORKER");
     if (how != nullptr && std::getenv("COHORT_CLUSTER_TOKEN") != nullptr) return misbehave(how);
+    if (const char* const what = std::getenv("COHORT_TEST_ADOPT")) {
+      return run_adopted(argc, argv, what);
+    }
     if (const char* const text = std::getenv("COHORT_TEST_BY_HAND")) {
       const std::string both = text;
       const std::size_t space = both.find(' ');

@@ -1,11 +1,16 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-// Calls between launched workers, and from them to the manager.
+// Calls between launched workers, and from them to the manager; jobs that are started by hand, and
+// adopted ones that end otherwise than ctest lets a test end.
 
+#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/child_process.hpp>
 #include <cohort/cluster/launch_command.hpp>
 #include <cohort/cluster/serve.hpp>
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/mpi/environment.hpp>
+#include <cohort/progress/deadline.hpp>
 #include <cohort/progress/rethrow.hpp>
 
 #include <signal.h>
@@ -13,6 +18,7 @@
 #include <chrono>
 #include <numeric>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +30,46 @@ using namespace cohort_test;
 
 namespace {
 
+namespace cluster = cohort::cluster;
+
+/// Runs this program under the launcher of the tests, with a variable that says what it is to do.
+asio::awaitable<cluster::exit_status> run_job(asio::io_context& io, int ranks, std::string variable,
+                                              std::string value) {
+  launch_options how;
+  how.ranks(ranks).environment(std::move(variable), std::move(value));
+  auto preparing = cluster::prepare_launch(how);
+  const cluster::launch_command command = co_await std::move(preparing);
+  cluster::child_process job(io.get_executor(), command, cluster::child_options());
+  auto waiting = cohort::with_deadline(job.wait(), 60s);
+  co_return co_await std::move(waiting);
+}
+
+asio::awaitable<int> sum_of_ids(call_context& call) {
+  int sum = call.id();
+  co_await cohort::all_reduce(call.world(), sum, cohort::op::sum);
+  co_return sum;
+}
+void dies() { ::raise(SIGKILL); }
+
+asio::awaitable<void> lead(cohort::communicator world, std::string what) {
+  cluster::adopt_options options;
+  options.transport(cohort_test::has(what, "tcp") ? cluster::transport::tcp
+                                                  : cluster::transport::mpi);
+  auto adopting = cluster::adopt(world, options);
+  const workers all = co_await std::move(adopting);
+  if (cohort_test::has(what, "dies")) {
+    all.notify<&dies>(1);
+    co_await all.call<&waits_long>(2);  // the job ends in the middle of it
+  }
+  int expected = 0;
+  for (const int id : all.ids()) expected += id;
+  auto each = co_await all.call_all<&sum_of_ids>();
+  for (auto& one : each) {
+    if (one.value() != expected) throw std::runtime_error("another sum");
+  }
+  co_await all.shutdown();
+}
+
 asio::awaitable<int> slow_square(call_context& call, int x) {
   asio::steady_timer timer(call.context(), 5ms);
   co_await timer.async_wait(asio::use_awaitable);
@@ -31,6 +77,19 @@ asio::awaitable<int> slow_square(call_context& call, int x) {
 }
 
 }  // namespace
+
+/// What a rank of run_job does: adopt or serve.
+int run_adopted(int& argc, char**& argv, const std::string& what) {
+  const cohort::environment mpi(argc, argv);
+  asio::io_context io;
+  const cohort::communicator world(io);
+  if (world.rank() != 0) {
+    cluster::serve(world);
+    return 0;
+  }
+  run(io, lead(world, what));
+  return 0;
+}
 
 TEST_CASE("launched workers call each other, and the manager where it serves", "[cluster]") {
   for (const int ranks : {1, 2, 4}) {
@@ -82,17 +141,11 @@ TEST_CASE("an interrupt ends a map as a whole", "[cluster]") {
 }
 
 TEST_CASE("ranks that somebody else starts join by addresses and token", "[cluster]") {
-  namespace cluster = cohort::cluster;
   asio::io_context io;
   std::optional<cluster::exit_status> status;
   auto start = [&](std::string addresses, std::string token) -> asio::awaitable<void> {
-    launch_options how;
-    how.ranks(2).environment("COHORT_TEST_BY_HAND", addresses + " " + token);
-    auto preparing = cluster::prepare_launch(how);
-    const cluster::launch_command command = co_await std::move(preparing);
-    cluster::child_process job(io.get_executor(), command, cluster::child_options());
-    auto waiting = job.wait();
-    status = co_await std::move(waiting);
+    auto running = run_job(io, 2, "COHORT_TEST_BY_HAND", addresses + " " + token);
+    status = co_await std::move(running);
   };
   auto by_hand = [&](const std::string& addresses, const std::string& token) {
     asio::co_spawn(io, start(addresses, token), cohort::rethrow);
@@ -109,6 +162,26 @@ TEST_CASE("ranks that somebody else starts join by addresses and token", "[clust
   }());
   REQUIRE(status);
   CHECK(status->success());
+}
+
+TEST_CASE("five ranks are a manager and four workers", "[cluster][adopt]") {
+  for (const char* const how : {"mpi", "tcp"}) {
+    INFO(how);
+    asio::io_context io;
+    const auto status = run(io, run_job(io, 5, "COHORT_TEST_ADOPT", how));
+    INFO(status.text());
+    CHECK(status.success());
+  }
+}
+
+TEST_CASE("an adopted job ends when one of its workers dies", "[cluster][adopt]") {
+  for (const char* const how : {"mpi, one dies", "tcp, one dies"}) {
+    INFO(how);
+    asio::io_context io;
+    const auto status = run(io, run_job(io, 3, "COHORT_TEST_ADOPT", how));
+    INFO(status.text());
+    CHECK_FALSE(status.success());
+  }
 }
 
 TEST_CASE("what are no addresses or no token is refused where it is given", "[cluster]") {
