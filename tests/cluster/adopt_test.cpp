@@ -22,6 +22,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,9 @@ asio::awaitable<int> sum_of_ids(call_context& call) {
   co_await cohort::all_reduce(call.world(), sum, cohort::op::sum);
   co_return sum;
 }
+void swallow(std::vector<std::byte>) {}
+std::vector<std::byte> produce(std::size_t size) { return std::vector<std::byte>(size); }
+void sleeps() { std::this_thread::sleep_for(2s); }
 void prints(call_context& call) {
   std::printf("out of %d\n", call.id());
   std::fprintf(stderr, "err of %d\n", call.id());
@@ -106,7 +110,6 @@ TEST_CASE("functions called on all adopted workers use collectives, with the man
       auto each = co_await all.call_all<&sum_of_ids>();
       REQUIRE(static_cast<int>(each.size()) == all.size());
       for (auto& one : each) CHECK(one.value() == sum);
-      if (all.size() == 0) continue;
       auto with_manager = all.with(call_options{}.include_manager(true));
       auto every = co_await with_manager.call_all<&sum_of_ids>();
       REQUIRE(static_cast<int>(every.size()) == all.size() + 1);
@@ -153,14 +156,20 @@ TEST_CASE("workers call each other, and the manager where it serves") {
   with_adopted(adopt_options().serve_calls(true), [](workers all) -> asio::awaitable<void> {
     auto checking = check_calls_between(all);
     co_await std::move(checking);
+    for (const int id : all.ids()) {  // it is a rank here
+      const std::string answer = co_await all.call<&asks_the_manager>(id, 0, 12);
+      CHECK(answer == "144");
+    }
   });
 }
 
 TEST_CASE("a manager that does not serve refuses the calls of its workers") {
   with_adopted({}, [](workers all) -> asio::awaitable<void> {
     for (const int id : all.ids()) {
-      const std::string answer = co_await all.call<&asks_the_manager>(id, 12);
-      CHECK(has(answer, "serve_calls"));
+      for (const int manager : {manager_id, 0}) {
+        const std::string answer = co_await all.call<&asks_the_manager>(id, manager, 12);
+        CHECK(has(answer, "serve_calls"));
+      }
     }
   });
 }
@@ -253,7 +262,14 @@ TEST_CASE("workers that are dropped without a shutdown go on behind serve") {
       run(io, [&]() -> asio::awaitable<void> {
         auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
         const workers all = co_await std::move(adopting);
-        for (const int id : all.ids()) all.notify<&waits_long>(id);
+        for (const int id : all.ids()) {
+          all.notify<&waits_long>(id);
+          // Much is under way in both directions when it is dropped.
+          all.notify<&swallow>(id, std::vector<std::byte>(5'000'000));
+          for (int i = 0; i < 3; ++i) all.call<&produce>(id, 3'000'000, [](auto&&...) {});
+        }
+        asio::steady_timer timer(io, 5ms);
+        co_await timer.async_wait(asio::use_awaitable);
       }());
       continue;
     }
@@ -266,6 +282,36 @@ TEST_CASE("workers that are dropped without a shutdown go on behind serve") {
       CHECK(has(failed.what(), "without shutdown"));
     }
     CHECK(thrown);
+  }
+}
+
+TEST_CASE("a shutdown names the adopted worker that is late, and lets the others go") {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    INFO("messages over " << name_of(how));
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.size() < 3) return;
+    if (world.rank() == 0) {
+      run(io, [&]() -> asio::awaitable<void> {
+        auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
+        const workers all = co_await std::move(adopting);
+        all.notify<&sleeps>(1);
+        auto ending = caught<cohort::rank_error>(all.shutdown(200ms));
+        const auto late = co_await std::move(ending);
+        REQUIRE(late);
+        CHECK(late->code() == errc::stalled);
+        CHECK(late->ranks() == std::vector<int>{1});
+        CHECK(all.state(2) == worker_state::gone);
+      }());
+      continue;
+    }
+    bool let_go = false;
+    try {
+      cohort::cluster::serve(world);
+    } catch (const cohort::error& failed) {
+      let_go = failed.code() == errc::peer_lost;
+    }
+    CHECK(let_go == (world.rank() == 1));
   }
 }
 

@@ -68,9 +68,9 @@ inline void send_relays(call_context& call, int count, int hops, ids all) {
   }
 }
 
-inline asio::awaitable<std::string> asks_the_manager(call_context& call, int value) {
+inline asio::awaitable<std::string> asks_the_manager(call_context& call, int manager, int value) {
   try {
-    const int squared = co_await call.peers().call<&square>(manager_id, value);
+    const int squared = co_await call.peers().call<&square>(manager, value);
     co_return std::to_string(squared);
   } catch (const cohort::error& failed) {
     co_return failed.what();
@@ -126,7 +126,7 @@ inline asio::awaitable<void> check_calls_between(workers all) {
   for (std::size_t i = 0; i < every.size(); ++i) {
     const int id = every[i];
     const int other = every[(i + 1) % every.size()];  // itself, if it is alone
-    const std::string answer = co_await all.call<&asks_the_manager>(id, 12);
+    const std::string answer = co_await all.call<&asks_the_manager>(id, manager_id, 12);
     CHECK(answer == "144");
     std::vector<std::byte> bytes(300'000, static_cast<std::byte>(id + 1));
     const std::vector<std::byte> back = co_await all.call<&fetch>(id, other, bytes);

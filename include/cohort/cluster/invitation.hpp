@@ -28,6 +28,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -82,7 +83,8 @@ inline asio::awaitable<std::pair<int, invitation>> receive_invitation(communicat
 }  // namespace detail
 
 /// Rank 0: invites all others and waits until they have accepted. Throws
-/// error(errc::deadline_exceeded), which names those that have not.
+/// error(errc::deadline_exceeded), which names those that have not. When it has completed, the
+/// coroutine is not cancelled until it says `throw_if_cancelled(true)`.
 inline asio::awaitable<void> gather_workers(communicator world, invitation what,
                                             std::chrono::steady_clock::time_point limit);
 
@@ -143,10 +145,18 @@ inline asio::awaitable<void> gather_workers(communicator world, invitation what,
     failed = std::current_exception();
     reason = "adopt was cancelled or has failed";
   }
+  // From here on all make communicators together: whoever is cancelled in between goes through with
+  // it.
+  const auto state = co_await asio::this_coro::cancellation_state;
+  if (!failed && state.cancelled() != asio::cancellation_type::none) {
+    reason = "adopt was cancelled";
+    failed = std::make_exception_ptr(std::system_error(asio::error::operation_aborted));
+  }
   if (failed) {
     tell_all(invitation::kind::withdraw, reason);
     std::rethrow_exception(failed);
   }
+  co_await asio::this_coro::throw_if_cancelled(false);  // the caller ends that
   tell_all(invitation::kind::begin, {});
 }
 

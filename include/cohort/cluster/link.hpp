@@ -53,15 +53,22 @@ class link : public std::enable_shared_from_this<link> {
     each.head.id = id;
     each.bytes = std::move(bytes);
     if (kind == message_kind::cancel) {
-      const auto before = std::find_if(large_.begin(), large_.end(),
-                                       [&](const outgoing& one) { return one.head.id == id; });
+      const auto before = std::find_if(large_.begin(), large_.end(), [&](const outgoing& one) {
+        return one.head.id == id && one.head.kind == message_kind::call;
+      });
       if (before != large_.end()) {
-        before->cancelled = true;
+        if (std::exchange(before->cancelled, true)) --sent_;  // one is sent for both
         return;
       }
     }
     (each.bytes.size() <= frame_limit ? small_ : large_).push_back(std::move(each));
     if (!writing_) write_next();
+  }
+
+  /// Sends this instead of all that waits to be sent, because nobody will read that.
+  void send_last(message_kind kind, std::vector<std::byte> bytes) {
+    drop_queue();
+    send(kind, 0, std::move(bytes));
   }
 
   /// Closes at once; what is queued is lost.
@@ -134,7 +141,7 @@ class link : public std::enable_shared_from_this<link> {
       if (on_flushed_) std::exchange(on_flushed_, nullptr)();
       return;
     }
-    if (large_in_batch_) {
+    if (large_in_batch_ && !large_.empty()) {
       outgoing& each = batch_.back();
       each.begin += each.head.size;
       each.cancelled = large_[turn_].cancelled;  // said in the meantime

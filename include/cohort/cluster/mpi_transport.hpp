@@ -41,13 +41,18 @@ class attention final : public asio::execution_context::service {
   }
 
   void pay() {
+    since_.store(now(), std::memory_order_relaxed);
     if (wanted_.exchange(true, std::memory_order_relaxed)) return;
     engine_.started();
   }
 
   // As a source of the engine.
   bool begin_lap(progress::ready_queue&) noexcept { return true; }
-  std::size_t test(progress::ready_queue&) noexcept { return 0; }
+  std::size_t test(progress::ready_queue&) noexcept {
+    // The end of spinning parks this source; where no doorbell lets the engine sleep, time does.
+    if (now() - since_.load(std::memory_order_relaxed) > longest) leave();
+    return 0;
+  }
   void end_lap() noexcept {}
   [[nodiscard]] std::size_t pending() const noexcept {
     return wanted_.load(std::memory_order_relaxed) ? 1 : 0;
@@ -59,12 +64,21 @@ class attention final : public asio::execution_context::service {
     return progress::park_result::nothing;
   }
   void unpark() noexcept {}
+  void leave() noexcept { wanted_.store(false, std::memory_order_relaxed); }
 
  private:
+  using ticks = progress::engine::clock::duration::rep;
+  static constexpr ticks longest =
+      progress::engine::clock::duration(std::chrono::milliseconds(1)).count();
+
   void shutdown() override { engine_.detach(this); }
+  [[nodiscard]] ticks now() const noexcept {
+    return engine_.coarse_now().time_since_epoch().count();
+  }
 
   progress::engine& engine_;
   std::atomic<bool> wanted_{false};
+  std::atomic<ticks> since_{0};
 };
 
 /// One receive from any rank, and a link to each rank that is talked to. Each MPI message is a
@@ -100,19 +114,34 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   }
   [[nodiscard]] bool knows(int rank) const { return links_.count(rank) != 0; }
 
-  /// Receives no more, and completes when what was being sent has left. Links that are open stay
-  /// silent after it.
-  asio::awaitable<void> stop() {
+  /// What comes from now on is thrown away, and links that are open stay silent. Completes when
+  /// what was being sent has left, or after the bound: somebody may never receive it. Then it
+  /// receives for as long as `linger` says, for others who are still sending, and no more.
+  asio::awaitable<void> stop(std::chrono::nanoseconds bound,
+                             std::chrono::nanoseconds linger = std::chrono::nanoseconds(0)) {
     const auto self = shared_from_this();
-    quit();
-    while (receiving_ || sending_ > 0) co_await changed_.wait();
-    links_.clear();
-  }
-  /// The same without waiting.
-  void quit() {
     stopping_ = true;
     on_contact_ = nullptr;
-    if (receiving_) cancel_.emit(asio::cancellation_type::total);
+    const auto limit = from_now(bound);
+    for (bool in_time = true; in_time && sending_ > 0;) {
+      in_time = co_await changed_.wait_until(limit);
+    }
+    if (linger != std::chrono::nanoseconds(0)) {
+      asio::steady_timer timer(context(), linger);
+      co_await timer.async_wait(asio::use_awaitable);
+    }
+    quit();
+    while (receiving_) co_await changed_.wait();
+    links_.clear();
+  }
+  /// Stops at once.
+  void quit() {
+    stopping_ = true;
+    cancelled_ = true;
+    on_contact_ = nullptr;
+    // At the end of the context the receive may be gone already, and its slot with it.
+    const bool over = asio::use_service<progress::engine>(context()).stopped();
+    if (receiving_ && !over) cancel_.emit(asio::cancellation_type::total);
   }
 
  private:
@@ -215,7 +244,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
           size == 0 ? make_error_code(asio::error::eof) : std::error_code(),
           std::span(buffer_).first(size));
     }
-    if (stopping_) {
+    if (cancelled_) {
       receiving_ = false;
       return changed_.notify();
     }
@@ -251,6 +280,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   bool ringing_ = false;
   bool receiving_ = false;
   bool stopping_ = false;
+  bool cancelled_ = false;
 };
 
 }  // namespace cohort::cluster

@@ -13,6 +13,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <limits>
@@ -121,8 +122,9 @@ inline asio::awaitable<void> serve_adopted(communicator world) {
   start.token = invited.token;
   start.managers = parse_endpoints(invited.addresses);
   if (invited.over_mpi) start.control = where.transport->to(0);
-  worker self(io, std::move(start));
   const auto transport = where.transport;
+  const auto control = start.control;
+  worker self(io, std::move(start));
   self.listen(std::move(where));
   std::exception_ptr failed;
   try {
@@ -133,7 +135,8 @@ inline asio::awaitable<void> serve_adopted(communicator world) {
   } catch (...) {
     failed = std::current_exception();
   }
-  auto stopping = transport->stop();
+  if (failed && control) control->close();
+  auto stopping = transport->stop(std::chrono::seconds(1));
   co_await std::move(stopping);
   if (failed) std::rethrow_exception(failed);
 }

@@ -76,6 +76,7 @@ class worker {
   void from_peer(int rank, const std::shared_ptr<link>& with, message&& each);
   [[nodiscard]] callee_process route(int rank, const std::string& text);
   void answer_if_idle();
+  void give_up_calls();
   [[noreturn]] static void manager_lost();
 
   asio::io_context& io_;
@@ -92,6 +93,7 @@ class worker {
   std::map<int, std::shared_ptr<link>> peers_;
   std::map<int, std::string> lost_;
   bool welcome_ = false;
+  bool ready_ = false;  // all workers are there
   std::exception_ptr failed_;
   std::optional<std::uint64_t> announced_;  // messages that the manager has sent before `finish`
   std::optional<std::uint64_t> asked_;      // before `ask_quiet`, until that is answered
@@ -124,7 +126,10 @@ inline worker::worker(asio::io_context& io, worker_start start)
 inline worker::~worker() {
   restore_output();
   server_->on_idle(nullptr);
-  if (calls_) calls_->retire();
+  if (calls_) {
+    calls_->retire();
+    calls_->drop();
+  }
   if (place_.transport) place_.transport->quit();
   if (control_) control_->close();
 }
@@ -212,6 +217,7 @@ inline void worker::handle(message&& each) {
     case message_kind::ready: {
       wire::reader in(each.bytes);
       const std::uint64_t most = in.varint();
+      ready_ = true;
       if (in.ok() && calls_) calls_->max_message(static_cast<std::size_t>(most));
       return;
     }
@@ -221,7 +227,11 @@ inline void worker::handle(message&& each) {
       return server_->cancel(control_, each.id);
     case message_kind::result:
     case message_kind::failure:
-      if (calls_) static_cast<void>(calls_->answered(manager_id, std::move(each)));
+      // A call to rank 0 of an adopted job is one to the manager; what returns false has taken
+      // nothing.
+      if (calls_ && !calls_->answered(manager_id, std::move(each)) && start_.adopted) {
+        static_cast<void>(calls_->answered(0, std::move(each)));
+      }
       return;
     case message_kind::lost:
       return on_lost(each);
@@ -244,8 +254,8 @@ inline void worker::on_refused(const message& each) {
   wire::reader in(each.bytes);
   const std::string text(in.text());
   failed_ = std::make_exception_ptr(
-      welcome_ ? error(errc::peer_lost, "the manager lets this worker go: " + text)
-               : error(errc::refused, "the manager refuses this worker: " + text));
+      ready_ ? error(errc::peer_lost, "the manager lets this worker go: " + text)
+             : error(errc::refused, "the manager refuses this worker: " + text));
   changed_.notify();
 }
 
@@ -295,13 +305,13 @@ inline asio::awaitable<void> worker::serve() {
     server_->lose(control_);
     for (const auto& each : peers_) server_->lose(each.second);
   }
-  calls_->give_up_all([](std::string_view name, int rank) {
-    return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) + ": rank " +
-                                                           std::to_string(rank) +
-                                                           ": this worker leaves"));
-  });
+  give_up_calls();
   if (start_.control) control_->close();
-  auto stopping = place_.transport->stop();
+  // Others may still be sending to this one, where not all is as it should be.
+  const bool well = !failed_ && lost_.empty();
+  auto stopping =
+      place_.transport->stop(well ? std::chrono::seconds(30) : std::chrono::seconds(1),
+                             well ? std::chrono::milliseconds(0) : std::chrono::milliseconds(200));
   co_await std::move(stopping);
   server_->end();
   watch_.reset();
@@ -350,6 +360,16 @@ inline void worker::from_peer(int rank, const std::shared_ptr<link>& with, messa
   }
 }
 
+/// Nobody reads answers any more.
+inline void worker::give_up_calls() {
+  if (!calls_) return;
+  calls_->give_up_all([](std::string_view name, int rank) {
+    return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) + ": rank " +
+                                                           std::to_string(rank) +
+                                                           ": this worker leaves"));
+  });
+}
+
 inline int worker::last_sign() {
   return tcp_ ? ::fcntl(tcp_->native_handle(), F_DUPFD_CLOEXEC, 0) : -1;
 }
@@ -366,11 +386,12 @@ inline void worker::answer_if_idle() {
     control_->send(message_kind::quiet, 0, wire::encode(all));
   }
   if (!announced_ || !seen_announced_) return;
+  done_ = true;
+  give_up_calls();  // their cancellations are counted below
   std::vector<std::byte> bytes;
   wire::writer out(bytes);
   out.put(control_->received() >= *announced_);
   out.varint(control_->sent());
-  done_ = true;
   control_->send(message_kind::finished, 0, std::move(bytes));
   control_->when_flushed([this] {
     flushed_ = true;

@@ -103,9 +103,9 @@ inline asio::awaitable<void> manager::launch() {
       options_.output_bound(), options_.overflow());
   listen();
   if (options_.by_hand()) {
+    options_.by_hand()(addresses(), to_text(token_));
     asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
     asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
-    options_.by_hand()(addresses(), to_text(token_));
   } else {
     auto starting = start_launcher();
     co_await std::move(starting);
@@ -184,6 +184,11 @@ inline asio::awaitable<void> manager::adopt(communicator world) {
   const auto limit = from_now(options_.timeout());
   const auto self = shared_from_this();
   if (options_.ranks() == 0) {
+    run_calls_here();
+    call_place alone;
+    alone.id = 0;
+    alone.everyone = co_await world.dup();
+    server_->place(std::move(alone));
     ready_ = true;
     ended_ = false;
     co_return;
@@ -208,6 +213,7 @@ inline asio::awaitable<void> manager::adopt(communicator world) {
     co_await std::move(gathering);
     auto making = make_communicators(world);
     const adopted_communicators made = co_await std::move(making);
+    co_await asio::this_coro::throw_if_cancelled(true);  // see gather_workers
     run_calls_here();
     call_place place;
     place.id = 0;
@@ -253,7 +259,7 @@ inline void manager::let_go(const std::string& why) {
   wire::writer(bytes).text(why);
   for (const member_ptr& each : joined_) {
     if (each->state == worker_state::lost || each->state == worker_state::gone) continue;
-    each->control->send(message_kind::refused, 0, bytes);
+    each->control->send_last(message_kind::refused, bytes);
     each->state = worker_state::gone;
     asio::co_spawn(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
   }
@@ -261,7 +267,11 @@ inline void manager::let_go(const std::string& why) {
     return std::make_exception_ptr(peer_lost_error(
         {rank}, "call of " + std::string(name) + ": rank " + std::to_string(rank) + ": " + why));
   });
-  if (transport_) transport_->quit();
+  if (transport_) {
+    // Workers may be sending something until they have read it.
+    asio::co_spawn(io_, transport_->stop(std::chrono::seconds(2), std::chrono::milliseconds(500)),
+                   [kept = transport_](std::exception_ptr) {});
+  }
   changed_.notify();
   events_changed_.notify();
 }
@@ -277,7 +287,9 @@ inline asio::awaitable<void> manager::leave(std::shared_ptr<link> control, bool 
     }
     control->close();
   } else {
-    control->when_flushed([control] { control->close(); });
+    control->when_flushed([weak = std::weak_ptr(control)] {
+      if (const auto here = weak.lock()) here->close();
+    });
   }
 }
 
@@ -627,7 +639,7 @@ inline bool manager::handle(const member_ptr& from, message&& each) {
       }
       return true;
     case message_kind::quiet: {
-      if (from->state != worker_state::ready) return false;
+      if (!draining && from->state != worker_state::ready) return false;
       wire::reader in(each.bytes);
       from->traffic = in.get<peer_traffic>();
       changed_.notify();
@@ -822,7 +834,7 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
   const auto limit = from_now(bound);
   closing_ = true;
   output_bound_ = bound;
-  if (ended_ || !ready_ || ranks_.empty()) {
+  if (ended_ || !ready_) {
     ended_ = true;
     co_return;
   }
@@ -872,17 +884,16 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
     if (!in_time) break;
   }
   if (transport_) {
-    auto stopping = transport_->stop();
+    auto stopping = transport_->stop(std::chrono::seconds(5));
     co_await std::move(stopping);
   }
   changed_.notify();
-  if (adopted_) {
+  if (signals_) signals_->cancel();
+  if (!child_) {
     auto reading = read_to_the_end(last);
     co_await std::move(reading);
     co_return;
   }
-  if (signals_) signals_->cancel();
-  if (!child_) co_return;
   asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
 }
 
