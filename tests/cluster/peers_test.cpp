@@ -110,12 +110,6 @@ TEST_CASE("launched workers call each other, and the manager where it serves", "
 }
 
 TEST_CASE("a call to a worker that is lost ends with its name, on the other workers", "[cluster]") {
-#ifdef MPICH_VERSION
-  // Told not to (-disable-auto-cleanup), Hydra 4.0 often kills the other ranks all the same.
-  constexpr bool others_live = false;
-#else
-  constexpr bool others_live = true;
-#endif
   asio::io_context io;
   run(io, [&]() -> asio::awaitable<void> {
     auto launching =

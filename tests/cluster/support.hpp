@@ -79,6 +79,14 @@ inline bool ends(int pid) {
   return eventually([pid] { return !runs(pid); });
 }
 
+/// Whether the other workers live on when one has been killed. With MPICH they often do not: told
+/// not to (-disable-auto-cleanup), Hydra 4.0 kills the other ranks all the same.
+#ifdef MPICH_VERSION
+inline constexpr bool others_live = false;
+#else
+inline constexpr bool others_live = true;
+#endif
+
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != text.npos;
 }
