@@ -67,6 +67,7 @@ inline void run_until_done(asio::io_context& io, asio::awaitable<void> work) {
   while (!end->done) {
     if (io.run_one() == 0) io.restart();
   }
+  if (io.stopped()) io.restart();  // out of work: whoever runs it next has some
   if (end->failed) std::rethrow_exception(end->failed);
 }
 
