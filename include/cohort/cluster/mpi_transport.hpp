@@ -95,7 +95,8 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
         buffer_(piece_size),
         changed_(context()),
         attention_(asio::use_service<attention>(context())),
-        ring_(context()) {}
+        ring_(context()),
+        later_(context()) {}
   mpi_transport(const mpi_transport&) = delete;
   mpi_transport& operator=(const mpi_transport&) = delete;
 
@@ -112,6 +113,8 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
     if (!at) at = std::make_shared<rank_link>(weak_from_this(), rank, max_message_);
     return at;
   }
+  /// Lets MPI work on what it has been given.
+  void look() { attention_.pay(); }
   [[nodiscard]] bool knows(int rank) const { return links_.count(rank) != 0; }
 
   /// What comes from now on is thrown away, and links that are open stay silent. Completes when
@@ -139,6 +142,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
     stopping_ = true;
     cancelled_ = true;
     on_contact_ = nullptr;
+    later_.cancel();
     // At the end of the context the receive may be gone already, and its slot with it.
     const bool over = asio::use_service<progress::engine>(context()).stopped();
     if (receiving_ && !over) cancel_.emit(asio::cancellation_type::total);
@@ -192,6 +196,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
       busy_ = true;
       ++over->sending_;
       over->attention_.pay();
+      over->look_later();
       const bool large = out_.size() > leaves_at_once;
       if (large) over->large_.push_back(rank_);
       comm::control_send(over->over_, out_, rank_, tag,
@@ -262,6 +267,27 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
       here->keep_awake();
     });
   }
+  /// A message that has been sent may still be on this side: Open MPI calls it complete when the
+  /// receiver's queue is full and it waits here for room. So the engine does not sleep for good at
+  /// once, but looks again after 1, 10, 100 and 1000 ms.
+  void look_later() {
+    pause_ = std::chrono::milliseconds(1);
+    if (!std::exchange(looks_later_, true)) look_after_pause();
+  }
+  void look_after_pause() {
+    later_.expires_after(pause_);
+    later_.async_wait([weak = weak_from_this()](std::error_code stopped) {
+      const auto here = weak.lock();
+      if (!here) return;
+      here->looks_later_ = false;
+      if (stopped || here->cancelled_) return;
+      here->look();
+      if (here->pause_ >= std::chrono::seconds(1)) return;
+      here->pause_ *= 10;
+      here->looks_later_ = true;
+      here->look_after_pause();
+    });
+  }
   void sent() {
     if (--sending_ == 0 && stopping_) changed_.notify();
   }
@@ -275,6 +301,9 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   contact_handler on_contact_;
   std::unordered_map<int, std::shared_ptr<rank_link>> links_;
   asio::steady_timer ring_;
+  asio::steady_timer later_;
+  std::chrono::milliseconds pause_{1};
+  bool looks_later_ = false;
   std::vector<int> large_;  // ranks to which a large piece is under way
   std::size_t sending_ = 0;
   bool ringing_ = false;
