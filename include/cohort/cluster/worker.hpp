@@ -238,7 +238,7 @@ inline void worker::handle(message&& each) {
     case message_kind::ask_quiet: {
       wire::reader in(each.bytes);
       asked_ = in.varint();
-      place_.transport->look();  // something may be stuck on this side
+      if (place_.transport) place_.transport->look();  // something may be stuck on this side
       return;
     }
     case message_kind::finish: {
