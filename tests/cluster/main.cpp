@@ -4,6 +4,9 @@
 // The tests are the manager; the workers they launch are this program again.
 
 #include <cohort/cluster/serve.hpp>
+#include <cohort/cluster/watch.hpp>
+#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/worker_start.hpp>
 
 #include <unistd.h>
 

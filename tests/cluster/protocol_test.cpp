@@ -5,6 +5,7 @@
 // real ones hardly ever choose, or never.
 
 #include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/manager.hpp>
 #include <cohort/cluster/output_line.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
