@@ -153,6 +153,9 @@ TEST_CASE("a number from outside is checked, also for the type of the function")
         errc::unknown_function);
   const std::size_t index = registered<&other_type>::index();
   CHECK(error_of([&] { return table.at<int(int)>(index); }) == errc::unknown_function);
+  CHECK(table.find<int(int)>(index) == nullptr);
+  CHECK(table.find<int(int)>(table.size()) == nullptr);
+  CHECK(table.find<double(double)>(registered<&other_type>::index()) == &other_type);
 }
 
 TEST_CASE("entries have the function's name") {

@@ -5,8 +5,11 @@
 
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
+#include <cohort/core/short_lock.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -157,4 +160,31 @@ TEST_CASE("leaving tells every engine") {
   process::leave_all();
   CHECK(first.left_);
   CHECK(second.left_);
+}
+
+TEST_CASE("a short lock lets one in at a time, also when threads outnumber cores") {
+  constexpr int threads = 8;
+  constexpr int rounds = 20'000;
+  cohort::short_lock lock;
+  int inside = 0;
+  int most = 0;
+  long entered = 0;
+  {
+    std::vector<std::jthread> all;
+    for (int i = 0; i < threads; ++i) {
+      all.emplace_back([&] {
+        for (int round = 0; round < rounds; ++round) {
+          const std::unique_lock hold(lock);
+          most = std::max(most, ++inside);
+          ++entered;
+          --inside;
+        }
+      });
+    }
+  }
+  CHECK(most == 1);
+  CHECK(entered == long{threads} * rounds);
+  CHECK(lock.try_lock());
+  CHECK_FALSE(lock.try_lock());
+  lock.unlock();
 }

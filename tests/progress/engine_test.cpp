@@ -5,16 +5,19 @@
 
 #include <cohort/progress.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/posted_handler.hpp>
 #include <cohort/progress/source.hpp>
 #include <cohort/testing.hpp>
 
 #include <asio/local/connect_pair.hpp>
 #include <asio/local/stream_protocol.hpp>
 #include <asio/read.hpp>
+#include <asio/strand.hpp>
 #include <asio/write.hpp>
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -133,6 +136,48 @@ TEST_CASE("a source that may not be looked at does not keep the others from bein
   second.complete(2);
   io.run_for(2s);
   CHECK(log == std::vector<int>{1, 2});
+}
+
+TEST_CASE("a coroutine on a strand goes on there after an await") {
+  asio::io_context io;
+  manual_source source(io);
+  const auto strand = asio::make_strand(io);
+  bool before = false;
+  bool after = false;
+  asio::co_spawn(
+      strand,
+      [&]() -> asio::awaitable<void> {
+        before = strand.running_in_this_thread();
+        co_await source.start(1);
+        after = strand.running_in_this_thread();
+      },
+      asio::detached);
+  asio::post(io, [&] { source.complete(1); });
+  io.run();
+  CHECK(before);
+  CHECK(after);
+}
+
+TEST_CASE("no nap is longer than what a source with something pending asks for") {
+  struct impatient {
+    int laps = 0;
+    bool begin_lap(cohort::progress::ready_queue&) { return ++laps != 0; }
+    std::size_t test(cohort::progress::ready_queue&) { return 0; }
+    void end_lap() {}
+    [[nodiscard]] std::size_t pending() const { return laps < 50 ? 1 : 0; }
+    [[nodiscard]] std::size_t bytes() const { return 0; }
+    [[nodiscard]] std::chrono::nanoseconds longest_nap() const { return 100us; }
+  };
+  impatient source;
+  asio::io_context io;
+  engine_options options;
+  options.spin = options.long_nap_after = options.longest_nap_after = 0us;
+  options.first_nap = options.nap = options.long_nap = options.longest_nap = 1h;
+  auto& engine = cohort::use_engine(io, options);
+  engine.attach(source);
+  engine.started();
+  io.run_for(20s);  // it would sleep through this
+  CHECK(source.laps >= 50);
 }
 
 TEST_CASE("a handler that throws leaves the rest queued and the engine usable") {
@@ -461,6 +506,51 @@ TEST_CASE("destroying the context destroys coroutines that wait, calling nothing
   io.reset();
   CHECK(watched.use_count() == 1);
   CHECK(*watched == 0);
+}
+
+TEST_CASE("what is posted while the context is destroyed is destroyed with it") {
+  const auto kept = std::make_shared<int>(0);
+  bool called = false;
+  {
+    asio::io_context io;
+    asio::steady_timer timer(io, 1h);  // its service is older than the engine, so it ends later
+    auto& engine = asio::use_service<cohort::progress::engine>(io);
+    struct posts_at_its_end {
+      std::function<void()> handler;
+      cohort::progress::engine& by;
+      ~posts_at_its_end() {
+        cohort::progress::posted_handler<std::function<void()>>(std::move(handler), by).post();
+      }
+    };
+    const std::shared_ptr<posts_at_its_end> last(
+        new posts_at_its_end{[kept, &called] { called = true; }, engine});
+    timer.async_wait([last](std::error_code) {});
+    CHECK(kept.use_count() == 2);
+  }
+  CHECK_FALSE(called);
+  CHECK(kept.use_count() == 1);
+}
+
+TEST_CASE("deliveries of a lap stop soon when the context is stopped") {
+  asio::io_context io;
+  cohort::use_engine(io, {.long_lap_time = 1s});
+  auto& engine = asio::use_service<cohort::progress::engine>(io);
+  manual_source source(io);
+  int delivered = 0;
+  std::function<void()> count = [&] {
+    if (++delivered == 1) io.stop();
+    if (delivered < 1000) {
+      cohort::progress::posted_handler<std::function<void()>>(count, engine).post();
+    }
+  };
+  source.start(1, [&](std::error_code) { count(); });  // called by a lap
+  source.complete(1);
+  io.run();
+  CHECK(delivered > 1);
+  CHECK(delivered <= 17);
+  io.restart();
+  io.run();
+  CHECK(delivered == 1000);
 }
 
 TEST_CASE("what cannot be cancelled is waited for, bounded, and then named") {

@@ -8,30 +8,39 @@
 
 #include <exception>
 #include <optional>
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
 namespace cohort_test {
 
 /// Runs the loop until `work` is done and the loop has nothing else to do; returns its result or
-/// throws its exception.
+/// throws its exception. Throws std::logic_error if the loop ends before that.
 template <class T>
 T run(asio::io_context& io, asio::awaitable<T> work) {
   std::exception_ptr error;
-  if constexpr (std::is_void_v<T>) {
-    asio::co_spawn(io, std::move(work), [&](std::exception_ptr failed) { error = failed; });
+  bool done = false;
+  const auto run_loop = [&] {
+    if (io.stopped()) io.restart();
     io.run();
     io.restart();
+    if (!done) throw std::logic_error("the loop has ended before the coroutine");
     if (error) std::rethrow_exception(error);
+  };
+  if constexpr (std::is_void_v<T>) {
+    asio::co_spawn(io, std::move(work), [&](std::exception_ptr failed) {
+      error = failed;
+      done = true;
+    });
+    run_loop();
   } else {
     std::optional<T> result;
     asio::co_spawn(io, std::move(work), [&](std::exception_ptr failed, T value) {
       error = failed;
+      done = true;
       if (!failed) result.emplace(std::move(value));
     });
-    io.run();
-    io.restart();
-    if (error) std::rethrow_exception(error);
+    run_loop();
     return std::move(*result);
   }
 }

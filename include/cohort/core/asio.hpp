@@ -59,6 +59,7 @@ this Asio does not see Clang's C++20 coroutines by itself"
 #endif
 
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 namespace cohort {
@@ -94,6 +95,16 @@ inline constexpr as_tuple_token as_tuple{};
 /// Satisfied by completion tokens that can take completions of signature `Signature`.
 template <class Token, class Signature>
 concept completion_token_for = asio::completion_token_for<std::remove_cvref_t<Token>, Signature>;
+
+/// What is inside a type-erased executor if that is a `Wanted`, else null. Asio 1.22 itself answers
+/// `target<Wanted>()` with whatever is there: a strand would be taken for the loop that it is on.
+template <class Wanted, class Executor>
+[[nodiscard]] const Wanted* executor_inside(const Executor& executor) noexcept {
+#if !defined(ASIO_NO_TYPEID)
+  if (executor.target_type() != typeid(Wanted)) return nullptr;
+#endif
+  return executor.template target<Wanted>();
+}
 
 }  // namespace cohort
 

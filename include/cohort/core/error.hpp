@@ -52,6 +52,8 @@ enum class errc {
   binary_mismatch,          ///< another rank runs another program
   unknown_function,         ///< the call names a function that this program does not have
   refused,                  ///< the other side does not take this request
+  no_device,                ///< there is no GPU, or no driver for it
+  wrong_device,             ///< a stream and a buffer are on different devices
   not_initialised = not_initialized
 };
 
@@ -259,6 +261,10 @@ namespace detail {
       return "the call names a function that this program does not have";
     case errc::refused:
       return "the other side refuses the request";
+    case errc::no_device:
+      return "there is no device, or no driver for it";
+    case errc::wrong_device:
+      return "what is used together is on different devices";
   }
   return "unknown error of cohort";
 }

@@ -117,6 +117,13 @@ class function_table {
     return reinterpret_cast<Function*>(code_at(index, typeid(Function)));  // NOLINT
   }
 
+  /// The same, but null where `at` throws.
+  template <class Function>
+  [[nodiscard]] Function* find(std::size_t index) const noexcept {
+    const bool fits = index < known_.size() && *known_[index].type == typeid(Function);
+    return fits ? reinterpret_cast<Function*>(known_[index].code) : nullptr;  // NOLINT
+  }
+
   /// The number of a function; functions of one type that the linker folded into one share it.
   /// Throws error(errc::invalid_argument) if it is not in the table, because it was not registered
   /// or belongs to a library that was loaded after the table was made; `name` is for that text.

@@ -81,7 +81,10 @@ class writer {
   [[nodiscard]] std::size_t size() const noexcept { return out_->size(); }
 
   /// A number in seven bits a byte: small ones are short.
-  void varint(std::uint64_t value);
+  void varint(std::uint64_t value) {
+    if (value >= 0x80) return long_varint(value);
+    byte(static_cast<std::uint8_t>(value));
+  }
   /// The same for numbers that may be negative.
   void signed_varint(std::int64_t value) {
     varint((static_cast<std::uint64_t>(value) << 1U) ^ static_cast<std::uint64_t>(value >> 63));
@@ -111,6 +114,7 @@ class writer {
   }
 
  private:
+  void long_varint(std::uint64_t value);
   template <class T>
   void member(const T& value);
 

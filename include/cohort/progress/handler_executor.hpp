@@ -51,7 +51,7 @@ class handler_executor {
     if constexpr (std::is_same_v<executor, own_executor>) {
       return ex == own;
     } else if constexpr (requires { ex.template target<own_executor>(); }) {
-      const auto* inside = ex.template target<own_executor>();
+      const auto* inside = executor_inside<own_executor>(ex);
       return inside != nullptr && *inside == own;
     } else {
       return false;

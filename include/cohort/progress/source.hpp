@@ -50,6 +50,7 @@ enum class park_result : std::uint8_t {
 ///   undoes it.
 /// - `bool only_announced()`: whether all that is pending waits for control messages, so that the
 ///   source can be parked all the same.
+/// - `nanoseconds longest_nap()`: while something of it is pending, no nap is longer than that.
 /// - `void leave()`: cancel what can be cancelled, because the engine ends.
 /// - `void end()`: waiting has not helped: end what nothing outside the program works on.
 /// - `void abandon()`: what is still pending now will never be looked at again.
@@ -76,6 +77,7 @@ class source_ref {
   [[nodiscard]] park_result park(ready_queue& ready) const { return table_->park(self_, ready); }
   [[nodiscard]] bool only_announced() const { return table_->only_announced(self_); }
   void unpark() const { table_->unpark(self_); }
+  [[nodiscard]] std::chrono::nanoseconds longest_nap() const { return table_->longest_nap(self_); }
   void leave() const { table_->leave(self_); }
   void end() const { table_->end(self_); }
   void abandon() const { table_->abandon(self_); }
@@ -93,6 +95,7 @@ class source_ref {
     park_result (*park)(void*, ready_queue&);
     bool (*only_announced)(void*);
     void (*unpark)(void*);
+    std::chrono::nanoseconds (*longest_nap)(void*);
     void (*leave)(void*);
     void (*end)(void*);
     void (*abandon)(void*);
@@ -124,6 +127,12 @@ class source_ref {
       },
       [](void* self) {
         if constexpr (parking_source<Source>) as<Source>(self).unpark();
+      },
+      [](void* self) -> std::chrono::nanoseconds {
+        if constexpr (requires(Source & s) { s.longest_nap(); }) {
+          return as<Source>(self).longest_nap();
+        }
+        return std::chrono::nanoseconds::max();
       },
       [](void* self) {
         if constexpr (requires(Source & s) { s.leave(); }) as<Source>(self).leave();

@@ -441,6 +441,7 @@ inline void request_source::cancel(request_operation& op) {
 inline void request_source::leave() {
   if (usable() != errc{}) return;
   const guard hold(*this);
+  if (hooks_ != nullptr) run_hooks();  // what they post is cancelled with the rest
   // From now on somebody waits for control receives too: whoever makes the engine leave.
   for (request_operation* op : operations()) {
     if (!op->idle_) continue;

@@ -159,7 +159,7 @@ struct element_of<std::pair<const T, U>> {
 
 }  // namespace detail
 
-inline void writer::varint(std::uint64_t value) {
+inline void writer::long_varint(std::uint64_t value) {
   while (value >= 0x80) {
     byte(static_cast<std::uint8_t>(value | 0x80U));
     value >>= 7U;

@@ -252,7 +252,7 @@ inline bool engine::round(unsigned budget) {
       if (++deliveries % 16 == 0) {
         const auto before = coarse_now();
         tick();
-        if (coarse_now() - before > options_.long_lap_time) return true;
+        if (coarse_now() - before > options_.long_lap_time || io_.stopped()) return true;
       }
     }
     if (has_handed_in_.load(std::memory_order_relaxed)) continue;
@@ -377,7 +377,11 @@ inline bool engine::nap_until_rung() {
   return true;
 }
 
-inline void engine::nap(bool holds_work) { nap(holds_work, backoff_.nap(coarse_now(), options_)); }
+inline void engine::nap(bool holds_work) {
+  auto duration = backoff_.nap(coarse_now(), options_);
+  for (const source_ref& source : sources_) duration = std::min(duration, source.longest_nap());
+  nap(holds_work, duration);
+}
 
 inline void engine::nap(bool holds_work, std::chrono::nanoseconds duration) {
   after_nap_ = true;

@@ -17,22 +17,32 @@
 
 namespace cohort::progress::detail {
 
-/// Takes an operation to another executor; destroys it if that drops the function.
-class hop {
+/// Takes an operation to an executor, its own or the engine's; destroys it if that drops the
+/// function.
+template <operation::action How>
+class carrier {
  public:
   using allocator_type = pool_allocator<void>;
-  explicit hop(operation& op) noexcept : op_(&op) {}
-  hop(hop&& other) noexcept : op_(std::exchange(other.op_, nullptr)) {}
-  hop& operator=(hop&&) = delete;
-  ~hop() {
+  explicit carrier(operation& op) noexcept : op_(&op) {}
+  carrier(carrier&& other) noexcept : op_(std::exchange(other.op_, nullptr)) {}
+  carrier& operator=(carrier&&) = delete;
+  ~carrier() {
     if (op_ != nullptr) op_->destroy();
   }
-  void operator()() { std::exchange(op_, nullptr)->deliver_here(); }
+  void operator()() {
+    operation& op = *std::exchange(op_, nullptr);
+    if constexpr (How == operation::action::deliver) {
+      op.deliver();
+    } else {
+      op.deliver_here();
+    }
+  }
   [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
 
  private:
   operation* op_;
 };
+using hop = carrier<operation::action::deliver_here>;
 
 /// Behind this interface lies all that the engine uses of Asio's posting and timers: some 1 500
 /// functions. What implements it is a template that the engine's constructor instantiates, which is
@@ -44,6 +54,8 @@ class event_loop {
   virtual void post_lap() = 0;
   /// The same from inside a lap, behind whatever else the loop has to do.
   virtual void defer_lap() = 0;
+  /// Delivers `op` soon; from any thread.
+  virtual void post(operation& op) = 0;
   /// Delivers `op` on `where`, in place if that allows it.
   virtual void dispatch(asio::any_io_executor where, operation& op) = 0;
   /// Calls `engine::nap_over()` after `duration`. `holds_work`: keeps `io.run()` from returning.
@@ -98,6 +110,9 @@ class asio_loop final : public event_loop {
 
   void post_lap() override { asio::post(io_.get_executor(), lap_handler(owner_)); }
   void defer_lap() override { asio::defer(io_.get_executor(), lap_handler(owner_)); }
+  void post(operation& op) override {
+    asio::post(io_.get_executor(), carrier<operation::action::deliver>(op));
+  }
   void dispatch(asio::any_io_executor where, operation& op) override {
     asio::dispatch(where, hop(op));
   }

@@ -181,7 +181,9 @@ class future_state_base {
     const auto where = elsewhere();
     if (!where) return false;
     using loop_executor = asio::io_context::executor_type;
-    if (const auto* loop = where->target<loop_executor>()) return loop->running_in_this_thread();
+    if (const auto* loop = executor_inside<loop_executor>(*where)) {
+      return loop->running_in_this_thread();
+    }
     // A strand, say. Only an io_context has an engine.
     auto& context = asio::query(*where, asio::execution::context);
     return asio::has_service<engine>(context) &&
