@@ -94,8 +94,8 @@ class endpoint {
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
   /// -1 before the initialisation.
   [[nodiscard]] int rank() const noexcept { return rank_.load(std::memory_order_acquire); }
-  /// Counts receivers that have been handed to the engine.
-  void count_ended() noexcept { ended_.fetch_add(1, std::memory_order_relaxed); }
+  /// Counts receivers that have been handed to the engine by this thread.
+  static void count_ended() noexcept { ++ended_; }
 
   virtual void initialize(const communicator& world) = 0;
   [[nodiscard]] virtual std::uint64_t incarnation(int rank) = 0;
@@ -104,6 +104,7 @@ class endpoint {
   virtual void release(step_state& step) noexcept = 0;
   [[nodiscard]] virtual std::vector<waiting_key> waiting(const step_state& step) = 0;
   virtual void send(step_state& step, const rendezvous_key& key, packet_ptr value) = 0;
+  /// The step need not outlive the end of the receiver, which may come at once.
   virtual void receive(step_state& step, const rendezvous_key& key, receiver& one) = 0;
   virtual void cancel(step_state& step, receiver& one, const std::exception_ptr& why) = 0;
   virtual void drain(step_state& step, receiver& one) = 0;
@@ -130,7 +131,7 @@ class endpoint {
   progress::engine& engine_;
   std::atomic<int> rank_{-1};
   std::uint64_t incarnation_ = 0;
-  std::atomic<std::size_t> ended_{0};
+  static inline constinit thread_local std::size_t ended_ = 0;  // of all endpoints
 };
 
 /// What the handles share: with the last of them the rank leaves.

@@ -6,6 +6,7 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/control.hpp>
+#include <cohort/core/short_lock.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/node.hpp>
 
@@ -92,7 +93,7 @@ class exchange final : public endpoint,
  private:
   using clock = progress::engine::clock;
   using node = basic_node<>;
-  using lock = std::unique_lock<std::mutex>;
+  using lock = std::unique_lock<short_lock>;
   class opening;
   class control_operation;
   class transfer_operation;
@@ -135,11 +136,13 @@ class exchange final : public endpoint,
   // With both locks.
   void opened(communicator made, std::vector<std::uint64_t> incarnations);
   void post_receive();
-  int repost_receive(control_operation& op);
+  [[nodiscard]] bool repost_receive(control_operation& op);
+  void drop_receive();
   bool received(control_operation& op);
   void take(int from, std::span<const std::byte> fragment);
   void take_message(int from, std::span<const std::byte> message);
   void flush(bool all);
+  void look_soon();
   void send(int to);
   void post_out(int to);
   int post_fragment(int to, MPI_Request& request);
@@ -163,7 +166,7 @@ class exchange final : public endpoint,
   std::atomic<comm::request_source*> source_{nullptr};
   std::atomic<bool> look_wanted_{false};
 
-  mutable std::mutex mutex_;
+  mutable short_lock mutex_;
   node node_;
   std::vector<edge> edges_;
   std::vector<std::uint64_t> messages_sent_;  // to each rank, for the last round
@@ -171,6 +174,7 @@ class exchange final : public endpoint,
   std::uint64_t messages_expected_ = 0;
   std::vector<std::byte> in_;
   control_operation* receive_ = nullptr;
+  bool receive_waits_ = false;                  // for the next look, which posts it
   std::size_t operations_ = 0;                  // of this class, inside MPI
   std::vector<transfer_operation*> transfers_;  // of these
   closing* closing_ = nullptr;

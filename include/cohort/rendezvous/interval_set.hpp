@@ -23,6 +23,13 @@ class interval_set {
 
   /// False if it was there.
   bool insert(Number number) {
+    if (!last_by_first_.empty()) {  // the next number is the usual case
+      Number& last = std::prev(last_by_first_.end())->second;
+      if (number > last && number - 1 == last) {
+        last = number;
+        return true;
+      }
+    }
     auto after = last_by_first_.upper_bound(number);
     const bool has_before = after != last_by_first_.begin();
     const auto before = has_before ? std::prev(after) : after;

@@ -150,6 +150,8 @@ class basic_node {
   /// Throws errc::step_cleaned or errc::closed.
   step_ptr step(step_id id);
   [[nodiscard]] step_ptr find(step_id id) const;
+  /// The same without a reference to count.
+  [[nodiscard]] step_state* look_up(step_id id) const;
   /// Keys of other destinations. Throws the step's error, errc::duplicate_key, errc::not_local.
   /// What it need not keep stays where it is.
   void send(step_state& step, const rendezvous_key& key, packet_ptr& value);
@@ -198,6 +200,7 @@ class basic_node {
   }
   /// Appends the message to `out`; false if there is none.
   bool take_message(int to, std::vector<std::byte>& out);
+  [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
   [[nodiscard]] std::vector<transfer> take_transfers() { return std::exchange(transfers_, {}); }
   /// Requests whose transfers to here nobody will send: the rank, the request.
   [[nodiscard]] std::vector<std::pair<int, std::uint64_t>> take_given_up() {
@@ -222,9 +225,20 @@ class basic_node {
     reason why = reason::closed;
   };
   struct peer_state {
+    /// What is owed in that step.
+    debt& owes(step_id step) {
+      for (auto at = owed.rbegin(); at != owed.rend(); ++at) {
+        if (at->first == step) return at->second;
+        if (at - owed.rbegin() == nearby && owed.size() < many) break;
+      }
+      return owed.emplace_back(step, debt()).second;
+    }
+    static constexpr std::ptrdiff_t nearby = 8;
+    static constexpr std::size_t many = 64;
+
     std::vector<std::byte> out;
-    short_map<step_id, debt> owed;
-    std::uint64_t credit = 0;  // that this rank has left there
+    std::vector<std::pair<step_id, debt>> owed;  // a step may be there more than once
+    std::uint64_t credit = 0;                    // that this rank has left there
     interval_set<std::uint64_t> seen;
     bool speaks = false;
     bool lost = false;
@@ -232,14 +246,25 @@ class basic_node {
   };
   struct asked {
     int peer;
-    step_ptr step;
+    step_state* step;
     incoming* channel;  // null: nobody needs the answer
     std::uint64_t number;
+    step_ptr keep = nullptr;  // of the step, once it has no channel
     receiver* granted = nullptr;
     int tag = 0;
     bool dead = false;
+
+    void forget_channel() {
+      channel = nullptr;
+      keep = step->shared_from_this();
+    }
   };
   using request_ref = std::pair<int, std::uint64_t>;
+  struct request_hash {
+    std::size_t operator()(const request_ref& one) const noexcept {
+      return (static_cast<std::size_t>(one.first) << 40U) ^ one.second;
+    }
+  };
   struct offered {
     step_ptr step;
     outgoing* channel;  // null: the step has ended
@@ -297,8 +322,10 @@ class basic_node {
   std::vector<peer_state> peers_;
   pooled_map<step_id, step_ptr> steps_;
   interval_set<step_id> cleaned_;
-  pooled_map<std::uint64_t, asked> asked_;    // of this rank
-  short_map<request_ref, outgoing*> parked_;  // of others, without a value
+  pooled_map<std::uint64_t, asked> asked_;  // of this rank
+  std::unordered_map<request_ref, outgoing*, request_hash, std::equal_to<request_ref>,
+                     progress::pool_allocator<std::pair<const request_ref, outgoing*>>>
+      parked_;  // of others, without a value
   short_map<request_ref, offered> offers_;
   short_map<request_ref, packet_ptr> sending_;
   std::vector<transfer> transfers_;

@@ -203,14 +203,13 @@ struct receive_body {
 
   void begin(receiver& one, endpoint& where) {
     // After this the operation may be gone, and this body with it.
-    const step_ptr keep = step;
     const owned_key kept_key = std::move(key);
     const rendezvous_key whole = kept_key;
-    if (!keep) throw cohort::error(errc::invalid_argument, "no step");
+    if (!step) throw cohort::error(errc::invalid_argument, "no step");
     if (whole.name.empty() || whole.name.size() > longest_key_name) {
       throw cohort::error(errc::invalid_argument, "the name of a key has 1 to 65535 bytes");
     }
-    where.receive(*keep, whole, one);
+    where.receive(*step, whole, one);
   }
   void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) const {
     const step_ptr keep = step;

@@ -5,10 +5,12 @@
 /// \file The table of one step on one rank: values that wait for receives, receives that wait for
 /// values.
 
+#include <cohort/core/short_lock.hpp>
 #include <cohort/rendezvous/key.hpp>
 #include <cohort/rendezvous/value.hpp>
 #include <cohort/rendezvous/vocabulary.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -217,6 +219,10 @@ class basic_table {
   void fail_waiting(Predicate which, const std::exception_ptr& why);
   /// Why it has ended; null until then.
   [[nodiscard]] std::exception_ptr ended() const;
+  /// Whether it has. One load.
+  [[nodiscard]] bool has_ended() const noexcept {
+    return has_ended_.load(std::memory_order_acquire);
+  }
 
   /// Values that this process has sent and that wait here.
   [[nodiscard]] std::size_t own_values() const;
@@ -235,7 +241,7 @@ class basic_table {
   };
   using map = channel_map<channel>;
   using iterator = typename map::iterator;
-  using lock = std::unique_lock<std::mutex>;
+  using lock = std::unique_lock<short_lock>;
 
   [[nodiscard]] hashed_key hashed(const rendezvous_key& key) const { return {key, hash_(key)}; }
   void drop_if_idle(iterator at) {
@@ -245,12 +251,13 @@ class basic_table {
   [[nodiscard]] static std::exception_ptr why_not(const rendezvous_key& key, const receiver& one,
                                                   std::uint64_t type, std::size_t bytes);
 
-  mutable std::mutex mutex_;
+  mutable short_lock mutex_;
   map channels_;
   Hash hash_;
   bool single_use_;
   bool derived_ = false;
   std::exception_ptr error_;
+  std::atomic<bool> has_ended_{false};
   std::size_t own_values_ = 0;
 };
 

@@ -76,6 +76,7 @@ class exchange<Any>::control_operation final : public comm::request_operation {
     advance_ = &advanced;
     advances_failed_ = true;
     cancellable = to < 0;
+    waits_for_turn_ = to < 0;  // may go on without a request, until the next look posts one
     verb = to < 0 ? "rendezvous_recv" : "rendezvous_send";
     rank = owner.rank();
     peer = to;
@@ -292,6 +293,7 @@ exchange<Any>::exchange(progress::engine& engine, const rendezvous_options& opti
 
 template <class Any>
 exchange<Any>::~exchange() {
+  if (receive_waits_) delete receive_;
   comm::request_source* const source = source_.load();
   if (source == nullptr || closed_.load()) return;  // closed: it may be gone
   const comm::request_source::guard hold(*source);
@@ -373,29 +375,38 @@ std::uint64_t exchange<Any>::incarnation(int rank) {
 
 template <class Any>
 void exchange<Any>::post_receive() {
-  auto* op = new control_operation(*this, -1);
+  receive_ = new control_operation(*this, -1);
   ++operations_;
-  receive_ = op;
-  source_.load()->mark_idle(*op);
-  const int rc = repost_receive(*op);
-  if (rc == MPI_SUCCESS) return;
-  receive_ = nullptr;
-  --operations_;
-  delete op;
-  mpi::check(rc, "MPI_Irecv");
+  source_.load()->mark_idle(*receive_);
+  if (!repost_receive(*receive_)) drop_receive();
 }
 
+/// False, and the rendezvous is broken, if MPI has refused it.
 template <class Any>
-int exchange<Any>::repost_receive(control_operation& op) {
+bool exchange<Any>::repost_receive(control_operation& op) {
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = mpi::post::irecv(in_.data(), static_cast<MPI_Count>(in_.size()), MPI_BYTE,
                                   MPI_ANY_SOURCE, control_tag, control_.native(), &request);
-  if (rc == MPI_SUCCESS) source_.load()->add(request, op);
-  return rc;
+  if (rc == MPI_SUCCESS) {
+    source_.load()->add(request, op);
+    return true;
+  }
+  op.fail(mpi::make_error(rc));
+  control_failed(op);
+  return false;
+}
+
+/// One that MPI does not have.
+template <class Any>
+void exchange<Any>::drop_receive() {
+  receive_waits_ = false;
+  --operations_;
+  delete std::exchange(receive_, nullptr);
 }
 
 template <class Any>
 bool exchange<Any>::received(control_operation& op) {
+  const std::size_t ended_before = ended_;
   int count = 0;
   MPI_Get_count(&op.status, MPI_BYTE, &count);
   ++messages_received_;
@@ -408,10 +419,11 @@ bool exchange<Any>::received(control_operation& op) {
   flush(false);
   advance_closing();
   if (releasing_) return false;
-  const int rc = repost_receive(op);
-  if (rc != MPI_SUCCESS) {
-    op.fail(mpi::make_error(rc));
-    control_failed(op);
+  if (ended_ != ended_before) {
+    // What those have to say leaves first.
+    receive_waits_ = true;
+    look_soon();
+  } else if (!repost_receive(op)) {
     return false;
   }
   stay_awake();
@@ -453,7 +465,7 @@ void exchange<Any>::take_message(int from, std::span<const std::byte> message) {
 template <class Any>
 void exchange<Any>::flush(bool all) {
   if (!ready_ || broken_) return;
-  start_transfers();
+  if (node_.has_transfers()) start_transfers();
   std::vector<int>& speaking = node_.speaking();
   std::size_t kept = 0;
   for (std::size_t i = 0; i < speaking.size(); ++i) {
@@ -465,7 +477,13 @@ void exchange<Any>::flush(bool all) {
     }
   }
   speaking.resize(kept);
-  if (kept != 0 && !look_wanted_.exchange(true)) source_.load()->at_next_look(*this);
+  if (kept != 0) look_soon();
+}
+
+template <class Any>
+void exchange<Any>::look_soon() {
+  if (look_wanted_.load(std::memory_order_relaxed) || look_wanted_.exchange(true)) return;
+  source_.load()->at_next_look(*this);
 }
 
 template <class Any>
@@ -590,13 +608,17 @@ void exchange<Any>::touch() {
 template <class Any>
 std::size_t exchange<Any>::at_look() {
   look_wanted_.store(false, std::memory_order_relaxed);
-  const std::size_t before = ended_.load(std::memory_order_relaxed);
+  const std::size_t before = ended_;
   const look_lock hold(*this);
   if (closed_.load()) return 0;
   flush(true);
+  if (receive_waits_) {
+    receive_waits_ = false;
+    if (!repost_receive(*receive_)) drop_receive();
+  }
   stay_awake();
   advance_closing();
-  return ended_.load(std::memory_order_relaxed) - before;
+  return ended_ - before;
 }
 
 /// While this rank waits for others its engine looks for their messages; otherwise it may sleep
@@ -670,6 +692,7 @@ template <class Any>
 void exchange<Any>::receive(step_state& step, const rendezvous_key& key, receiver& one) {
   used(step);
   if (is_own(key)) {
+    const step_ptr keep = step.shared_from_this();
     step.local.receive(key, one);
     if (step.drain_waits.load()) call([&] { node_.check_drained(step); });
     return;
@@ -678,7 +701,11 @@ void exchange<Any>::receive(step_state& step, const rendezvous_key& key, receive
   if (source != nullptr && key.source != rank()) {
     if (const errc bad = source->usable(); bad != errc{}) throw error(bad, "rendezvous: recv");
   }
-  call([&] { node_.receive(step, key, one); });
+  step_ptr keep;  // not destroyed with the lock
+  call([&] {
+    if (node_.look_up(step.id) != &step) keep = step.shared_from_this();
+    node_.receive(step, key, one);
+  });
 }
 
 template <class Any>
@@ -844,6 +871,7 @@ void exchange<Any>::check_released() {
     source_.load()->set_idle(*receive_, false);
     source_.load()->cancel(*receive_);
   }
+  if (receive_waits_) drop_receive();
   if (operations_ == 0) finish_closing();
 }
 

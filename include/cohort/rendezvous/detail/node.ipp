@@ -26,7 +26,7 @@ void basic_node<Any>::say(int to, const record& what) {
 template <class Any>
 void basic_node<Any>::owe(int to, step_id step, std::uint64_t values, std::uint64_t credit) {
   if (peer(to).lost || silent_) return;
-  debt& one = peer(to).owed[step];
+  debt& one = peer(to).owes(step);
   one.values += values;
   one.credit += credit;
   speaks(to);
@@ -152,6 +152,12 @@ step_ptr basic_node<Any>::find(step_id id) const {
 }
 
 template <class Any>
+step_state* basic_node<Any>::look_up(step_id id) const {
+  const auto found = steps_.find(id);
+  return found == steps_.end() ? nullptr : found->second.get();
+}
+
+template <class Any>
 step_ptr basic_node<Any>::step(step_id id) {
   if (broken_) std::rethrow_exception(broken_);
   if (cleaned_.contains(id)) {
@@ -207,7 +213,7 @@ typename basic_node<Any>::incoming& basic_node<Any>::in_of(step_state& step,
 
 template <class Any>
 void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr& value) {
-  if (const auto why = step.local.ended()) std::rethrow_exception(why);
+  if (step.local.has_ended()) std::rethrow_exception(step.local.ended());
   if (key.source != rank_ || key.destination < 0 || key.destination >= size_) {
     throw error(errc::not_local, text_of(step, key) + ": send");
   }
@@ -278,10 +284,10 @@ void basic_node<Any>::on_request(int from, const record& one) {
     return refuse(from, one.id, reason::stale);
   }
   if (cleaned_.contains(one.step)) return refuse(from, one.id, reason::cleaned);
-  step_ptr step = find(one.step);
-  if (closing_ && !step) return refuse(from, one.id, reason::closed);
-  if (!step) step = this->step(one.step);
-  if (step->ended) return refuse(from, one.id, step->refusal, step.get());
+  step_state* step = look_up(one.step);
+  if (closing_ && step == nullptr) return refuse(from, one.id, reason::closed);
+  if (step == nullptr) step = this->step(one.step).get();
+  if (step->ended) return refuse(from, one.id, step->refusal, step);
   rendezvous_key key;
   key.source = rank_;
   key.destination = from;
@@ -347,8 +353,8 @@ template <class Any>
 void basic_node<Any>::on_taken(int from, const record& one) {
   peer(from).credit +=
       std::min(one.credit, options_.credit - std::min(options_.credit, peer(from).credit));
-  const step_ptr step = find(one.step);
-  if (!step) return;
+  step_state* const step = look_up(one.step);
+  if (step == nullptr) return;
   const auto found = step->links.find(from);
   if (found == step->links.end()) return;
   link& there = found->second;
@@ -455,7 +461,7 @@ bool basic_node<Any>::grant(incoming& channel, step_state::slot& offer) {
   }
   asked& request = asked_.at(offer.id);
   request.granted = found;
-  request.channel = nullptr;
+  request.forget_channel();
   request.dead = offer.dead;
   if (free_tags_.empty()) {
     request.tag = next_tag_++;
@@ -538,7 +544,7 @@ void basic_node<Any>::ask(incoming& channel, std::uint64_t number) {
   one.incarnation = incarnation(key.source);
   one.id = next_id_++;
   channel.slots[number].id = one.id;
-  asked_[one.id] = asked{key.source, channel.step->shared_from_this(), &channel, number};
+  asked_[one.id] = asked{key.source, channel.step, &channel, number};
   say(key.source, one);
 }
 
@@ -556,12 +562,12 @@ rendezvous_key basic_node<Any>::key_at_destination(int from, const record& one) 
 template <class Any>
 void basic_node<Any>::on_push(int from, const record& one) {
   const std::uint64_t credit = one.bytes.size() + overhead_of_value;
-  step_ptr step = find(one.step);
-  if (step && step->ended) return took(*step, from, credit);
+  step_state* step = look_up(one.step);
+  if (step != nullptr && step->ended) return took(*step, from, credit);
   if (cleaned_.contains(one.step)) return owe(from, one.step, 1, credit);
-  if (!step) {
+  if (step == nullptr) {
     if (closing_) return owe(from, one.step, 1, credit);
-    step = this->step(one.step);
+    step = this->step(one.step).get();
   }
   incoming& channel = in_of(*step, hashed(key_at_destination(from, one)));
   if (one.number < channel.next) return;  // it came twice
@@ -571,7 +577,7 @@ void basic_node<Any>::on_push(int from, const record& one) {
   } else if (place.id != 0 && place.kind != slot_kind::coming) {
     // Its request is answered with "pushed" later, which nobody needs then.
     const auto found = asked_.find(place.id);
-    if (found != asked_.end()) found->second.channel = nullptr;
+    if (found != asked_.end()) found->second.forget_channel();
   }
   place.kind = slot_kind::here;
   place.value = packet_ptr(new bytes_packet(one.type, one.dead, one.bytes));
@@ -617,10 +623,9 @@ void basic_node<Any>::on_answer(int from, const record& one) {
   if (found == asked_.end() || found->second.peer != from || found->second.granted != nullptr) {
     return;
   }
-  const asked request = found->second;
-  incoming* const channel = request.channel;
+  incoming* const channel = found->second.channel;
   if (one.kind == record_kind::offer && channel != nullptr && one.size <= options_.largest) {
-    step_state::slot& place = channel->slots[request.number];
+    step_state::slot& place = channel->slots[found->second.number];
     if (place.kind == slot_kind::offered) return;  // it came twice
     place.kind = slot_kind::offered;
     place.type = one.type;
@@ -628,6 +633,7 @@ void basic_node<Any>::on_answer(int from, const record& one) {
     place.dead = one.dead;
     return deliver(*channel);
   }
+  const asked request = std::move(found->second);
   asked_.erase(found);
   if (one.kind == record_kind::offer) {
     record no;
@@ -751,7 +757,7 @@ template <class Any>
 void basic_node<Any>::on_watch(int from, const record& one) {
   const auto refuse_at_once = [&](reason why) {
     if (silent_) return;
-    debt& said = peer(from).owed[one.step];
+    debt& said = peer(from).owes(one.step);
     said.over = true;
     said.why = why;
     speaks(from);
@@ -770,7 +776,7 @@ template <class Any>
 void basic_node<Any>::say_over(step_state& step, reason why) {
   for (auto& [other, there] : step.links) {
     if (there.expected <= there.taken || peer(other).lost || silent_) continue;
-    debt& said = peer(other).owed[step.id];
+    debt& said = peer(other).owes(step.id);
     said.over = true;
     said.why = why;
     speaks(other);
@@ -842,7 +848,7 @@ void basic_node<Any>::forget_incoming(step_state& step, bool keep_values) {
         say(from, say_it);
         if (request != asked_.end()) asked_.erase(request);
       } else if (request != asked_.end()) {
-        request->second.channel = nullptr;
+        request->second.forget_channel();
         say_it.kind = record_kind::withdraw;
         if (one.kind == slot_kind::asked) say(from, say_it);
       }

@@ -155,6 +155,7 @@ std::vector<receipt> basic_table<Hash>::end(const std::exception_ptr& why, bool 
     if (error_ == nullptr || (derived_ && !derived)) {
       error_ = why;
       derived_ = derived;
+      has_ended_.store(true, std::memory_order_release);
     }
     for (auto at = channels_.begin(); at != channels_.end();) {
       channel& one = at->second;
