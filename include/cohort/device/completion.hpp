@@ -1,0 +1,155 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `co_await cohort::device::done(stream)`: waits for queued work without blocking a thread.
+
+#include <cohort/device/native.hpp>
+
+#if COHORT_HAS_CUDA
+
+#include <cohort/core/asio.hpp>
+#include <cohort/device/stream.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace cohort::device {
+
+class completion_source;
+
+/// An operation that a device works on: an event, and the stream that it was recorded in.
+class completion_operation : public progress::operation {
+ public:
+  [[nodiscard]] std::error_code error() const noexcept { return error_; }
+  void fail(std::error_code why) noexcept {
+    if (!error_) error_ = why;
+  }
+
+ protected:
+  completion_operation(function run, stream on) noexcept : operation(run), on_(std::move(on)) {}
+  ~completion_operation() = default;
+
+  stream on_;  // a handle: it must not be destroyed while it is looked at
+  event mark_;
+
+ private:
+  friend class completion_source;
+  std::error_code error_;
+  completion_operation* next_ = nullptr;  // in its lane
+  bool pending_ = false;
+  bool stall_reported_ = false;
+  progress::engine::clock::time_point since_{};  // when a tick first saw it
+};
+
+/// The source of an engine that polls CUDA events. One per context, found with
+/// `asio::use_service<completion_source>(io)`.
+///
+/// Operations stand in *lanes*, one per stream, in the order of their events, so only the head of
+/// each lane is asked for, once a lap: asking CUDA costs far more than another look at memory.
+///
+/// A sticky error, or a device that was reset, ends everybody who waits for that device, on
+/// whichever stream and in whichever context. *Threads*: every function from any thread.
+class completion_source : public asio::execution_context::service {
+ public:
+  using key_type = completion_source;
+  static inline asio::execution_context::id id;
+
+  /// For `asio::use_service`. A template, as that of the engine is. Throws
+  /// error(errc::invalid_argument) if COHORT_STALL_WARNING is no duration.
+  template <std::derived_from<asio::execution_context> Context>
+  explicit completion_source(Context& context);
+  inline ~completion_source() override { engine_.detach(this); }
+
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+
+  /// Takes over an operation whose event is recorded.
+  void add(completion_operation& op);
+  /// Ends the wait with `operation_aborted`, unless it has ended. The work on the device goes on.
+  void cancel(completion_operation& op);
+
+  // poll_source and its options: called by the engine.
+  bool begin_lap(progress::ready_queue&) {
+    mutex_.lock();
+    asked_ = false;
+    return true;
+  }
+  std::size_t test(progress::ready_queue& ready);
+  void end_lap() noexcept { mutex_.unlock(); }
+  [[nodiscard]] std::size_t pending() const noexcept {
+    return pending_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  /// A device answers within microseconds, however long the loop has been quiet before: naps stay
+  /// as short as they are at first.
+  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept {
+    return pending() == 0 ? std::chrono::nanoseconds::max() : engine_.options().nap;
+  }
+  void leave();
+  void end() { leave(); }
+  void describe(std::string& text);
+  void tick(progress::engine::clock::time_point now);
+
+ private:
+  struct lane {
+    int device;
+    cudaStream_t stream;
+    completion_operation* head;
+    completion_operation* last;
+  };
+  inline void shutdown() override {}  // the engine ends the operations
+
+  void count(int by) noexcept {
+    pending_.store(pending_.load(std::memory_order_relaxed) + static_cast<std::size_t>(by),
+                   std::memory_order_relaxed);
+  }
+  static std::string line_about(const completion_operation& op,
+                                progress::engine::clock::time_point now);
+  void finish(completion_operation& op, std::error_code why, progress::ready_queue& ready);
+  std::size_t look_at(lane& one, progress::ready_queue& ready);
+  std::size_t end_gone(progress::ready_queue& ready);
+
+  progress::engine& engine_;
+  mutable std::mutex mutex_;  // held for a whole lap
+  std::vector<lane> lanes_;   // none is empty
+  bool asked_ = false;        // in this lap
+  std::uint32_t seen_changes_ = device_state::changes().load();
+  std::atomic<std::size_t> pending_{0};
+  std::chrono::nanoseconds stall_warning_{0};
+};
+
+namespace detail {
+struct start_done;
+}  // namespace detail
+
+/// Waits until what `on` has queued when this is called has been done. *Completion*:
+/// `void(std::error_code)`.
+///
+/// The handler's associated executor says which loop polls: that of the `asio::io_context` on which
+/// a coroutine runs, for example. Tokens without such an executor, as `as_future`, need the second
+/// form, and a call of the first does not compile. One that hides another kind of context completes
+/// with errc::invalid_argument.
+///
+/// *Cancellation*, total: the wait ends with `operation_aborted`, also under `with_deadline`; the
+/// work goes on, and so must the memory that it uses. A future dropped in flight lets go.
+/// *Errors*: CUDA's codes; a sticky one ends everybody who waits for the device, and makes every
+/// later call for it fail; errc::not_supported while the stream is captured.
+/// *Cost*: an event of the pool, and one `cudaEventQuery` per stream and lap.
+/// *Example*: `backward(m, compute.get()); co_await cohort::device::done(compute);`
+template <completion_token_for<void(std::error_code)> Token = default_token>
+auto done(const stream& on, Token&& token = Token());
+template <completion_token_for<void(std::error_code)> Token = default_token>
+auto done(asio::io_context& io, const stream& on, Token&& token = Token());
+
+}  // namespace cohort::device
+
+#include <cohort/device/detail/completion.ipp>
+
+#endif

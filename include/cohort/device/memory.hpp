@@ -1,0 +1,54 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Where memory is, as CUDA knows it.
+
+#include <cohort/device/native.hpp>
+
+#if COHORT_HAS_CUDA
+
+#include <cohort/core/buffer.hpp>
+#include <cohort/device/error.hpp>
+
+#include <string>
+
+namespace cohort::device {
+
+/// The space of the memory that `pointer` points into, and the device it belongs to: -1 for memory
+/// that CUDA does not know, which is the host's, pageable. Without a device all memory is that.
+/// Costs one call into CUDA. Throws std::system_error with CUDA's code.
+[[nodiscard]] inline memory_location locate(const void* pointer) {
+  if (pointer == nullptr) return {};
+  cudaPointerAttributes found{};
+  const cudaError_t code = cudaPointerGetAttributes(&found, pointer);
+  if (code != cudaSuccess) {
+    if (!is_no_device(code)) detail::throw_error(code, "cudaPointerGetAttributes");
+    static_cast<void>(cudaGetLastError());
+    return {};
+  }
+  switch (found.type) {
+    case cudaMemoryTypeHost:
+      return {memory_space::pinned, found.device, nullptr};
+    case cudaMemoryTypeDevice:
+      return {memory_space::device, found.device, nullptr};
+    case cudaMemoryTypeManaged:
+      return {memory_space::managed, found.device, nullptr};
+    default:
+      return {};
+  }
+}
+
+namespace detail {
+
+/// Nothing where a buffer is on the device that it is used with.
+inline void check_device(int buffer, int device, const char* what) {
+  if (buffer == device) return;
+  throw error(errc::wrong_device, std::string(what) + " is on device " + std::to_string(buffer) +
+                                      ", its stream on device " + std::to_string(device));
+}
+
+}  // namespace detail
+}  // namespace cohort::device
+
+#endif

@@ -1,0 +1,194 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// An ordered queue of work on a device, owned or borrowed.
+
+#include <cohort/device/native.hpp>
+
+#if COHORT_HAS_CUDA
+
+#include <cohort/device/event.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace cohort::device {
+
+struct stream_options {
+  int device = -1;             ///< -1: default_device()
+  bool high_priority = false;  ///< the highest that the device has
+};
+
+/// A handle of a CUDA stream. Copies share the stream; an owned one is destroyed with its last
+/// handle, which waits for nothing: CUDA finishes what is queued.
+///
+/// Owned streams are non-blocking ones: they do not order themselves with the legacy default
+/// stream. *Threads*: as with CUDA's own, any thread may use it.
+class stream {
+ public:
+  /// On the default device of the process.
+  stream() : stream(stream_options{}) {}
+  explicit stream(int device) : stream(stream_options{.device = device}) {}
+  /// Throws error(errc::no_device), or std::system_error with CUDA's code.
+  explicit stream(const stream_options& options);
+
+  /// A stream that somebody else made, and destroys after the last handle and all that was awaited
+  /// on it. `device` is needed with toolkits or drivers before 12.8 only, where CUDA cannot tell;
+  /// -1 means the current device there. Null is the default stream of the current device. Throws
+  /// error(errc::wrong_device) if CUDA says that it is on another device than `device`.
+  [[nodiscard]] static stream borrow(cudaStream_t native, int device = -1);
+
+  [[nodiscard]] cudaStream_t get() const noexcept { return shared_->native; }
+  [[nodiscard]] int device() const noexcept { return shared_->device; }
+  [[nodiscard]] bool is_owned() const noexcept { return shared_->owned; }
+  friend bool operator==(const stream& a, const stream& b) noexcept {
+    return a.get() == b.get() && a.device() == b.device();
+  }
+
+  /// Marks what is queued now. Throws error(errc::not_supported) while the stream is captured.
+  [[nodiscard]] event record() const;
+  /// Lets what is queued from now on wait until `mark` has been reached. No host waits.
+  void wait(const event& mark) const;
+  /// Lets what is queued from now on wait for what `other` has queued so far.
+  void wait(const stream& other) const {
+    if (*this != other) wait(other.record());
+  }
+
+  /// Whether a graph is being captured from it.
+  [[nodiscard]] bool is_capturing() const;
+
+ private:
+  struct shared_stream {
+    shared_stream(int on, bool own) noexcept : device(on), owned(own) {}
+    shared_stream(const shared_stream&) = delete;
+    ~shared_stream();
+    cudaStream_t native = nullptr;
+    int device;
+    bool owned;
+    std::uint32_t generation = 0;
+  };
+  explicit stream(std::shared_ptr<const shared_stream> shared) noexcept
+      : shared_(std::move(shared)) {}
+  void check_alive() const;
+
+  std::shared_ptr<const shared_stream> shared_;
+};
+
+namespace detail {
+
+/// Where CUDA says that a stream is, or -1.
+inline int device_of(cudaStream_t native) noexcept {
+#if CUDART_VERSION >= 12080
+  int device = -1;
+  if (cudaStreamGetDevice(native, &device) == cudaSuccess) return device;
+  static_cast<void>(cudaGetLastError());  // an older driver
+#else
+  static_cast<void>(native);
+#endif
+  return -1;
+}
+
+/// The handles that mean another stream on each device, or in each thread.
+inline bool is_default_stream(cudaStream_t native) noexcept {
+  return native == nullptr || native == cudaStreamLegacy || native == cudaStreamPerThread;
+}
+
+/// Null means one of two streams, by a macro of the file that uses it.
+inline cudaStream_t by_name(cudaStream_t native) noexcept {
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
+  return native == nullptr ? cudaStreamPerThread : native;
+#else
+  return native == nullptr ? cudaStreamLegacy : native;
+#endif
+}
+
+}  // namespace detail
+
+inline stream::stream(const stream_options& options) {
+  const int device = options.device < 0 ? default_device() : options.device;
+  check_usable(device);
+  const scoped_device on(device);
+  auto made = std::make_shared<shared_stream>(device, true);
+  int lowest = 0;
+  int highest = 0;
+  if (options.high_priority) {
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange",
+          device);
+  }
+  check(cudaStreamCreateWithPriority(&made->native, cudaStreamNonBlocking, highest),
+        "cudaStreamCreateWithPriority", device);
+  made->generation = state_of(device).generation();
+  shared_ = std::move(made);
+}
+
+inline stream stream::borrow(cudaStream_t native, int device) {
+  native = detail::by_name(native);
+  const int found = detail::is_default_stream(native) ? current() : detail::device_of(native);
+  if (found >= 0 && device >= 0 && found != device && !detail::is_default_stream(native)) {
+    throw error(errc::wrong_device, "the stream is on device " + std::to_string(found) +
+                                        ", not on " + std::to_string(device));
+  }
+  int where = device >= 0 ? device : found;
+  if (where < 0) where = current();
+  check_usable(where);
+  auto made = std::make_shared<shared_stream>(where, false);
+  made->native = native;
+  made->generation = state_of(where).generation();
+  return stream(std::move(made));
+}
+
+inline stream::shared_stream::~shared_stream() {
+  if (!owned || native == nullptr || !state_of(device).holds(generation)) return;
+  const cudaError_t code = cudaStreamDestroy(native);
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  detail::note(code, device, generation);
+}
+
+inline bool stream::is_capturing() const {
+  const scoped_device on(device());
+  auto status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(get(), &status), "cudaStreamIsCapturing", device());
+  return status != cudaStreamCaptureStatusNone;
+}
+
+inline void stream::check_alive() const {
+  check_usable(device());
+  if (shared_->generation != state_of(device()).generation()) [[unlikely]] {
+    detail::throw_error(cudaErrorContextIsDestroyed, "the device was reset since");
+  }
+}
+
+// An event of the pool is refused if its device was reset meanwhile, and any event if the stream is
+// not what it is said to be. A fresh event tells the two apart.
+inline event stream::record() const {
+  check_alive();
+  const scoped_device on(device());
+  if (is_capturing()) throw error(errc::not_supported, "the stream is being captured");
+  event mark(device());
+  cudaError_t code = cudaEventRecord(mark.get(), get());
+  if (code == cudaErrorInvalidResourceHandle) [[unlikely]] {
+    static_cast<void>(cudaGetLastError());
+    const event fresh = event::fresh(device());
+    code = cudaEventRecord(fresh.get(), get());
+    if (code == cudaSuccess) {
+      state_of(device()).context_gone(mark.generation());
+      mark = event(device());
+      code = cudaEventRecord(mark.get(), get());
+    }
+  }
+  check(code, "cudaEventRecord", device());
+  return mark;
+}
+
+inline void stream::wait(const event& mark) const {
+  check_alive();
+  const scoped_device on(device());
+  check(cudaStreamWaitEvent(get(), mark.get(), 0), "cudaStreamWaitEvent", device());
+}
+
+}  // namespace cohort::device
+
+#endif

@@ -1,0 +1,115 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::device::vector<T>`: owned device memory whose life is ordered with a stream.
+
+#include <cohort/device/native.hpp>
+
+#if COHORT_HAS_CUDA
+
+#include <cohort/core/buffer.hpp>
+#include <cohort/device/stream.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::device {
+
+/// `size()` elements of device memory, not initialised, of a fixed size.
+///
+/// It is taken and given back in the order of its stream, with `cudaMallocAsync` and
+/// `cudaFreeAsync`. So neither waits for the device, and a vector may go while work that uses it is
+/// queued on its stream, which it keeps by a handle; work on another stream must be ordered with
+/// that one first (`stream::wait`). It is no range: host code has nothing to read there.
+template <class T>
+class vector {
+  static_assert(std::is_trivially_copyable_v<T>, "device memory holds trivially copyable types");
+
+ public:
+  using value_type = T;
+
+  /// Of nothing, on no stream.
+  vector() noexcept {}
+  /// On a stream of its own, on the default device.
+  explicit vector(std::size_t size) : vector(size, stream()) {}
+  /// Throws std::system_error with CUDA's code, error(errc::no_device).
+  vector(std::size_t size, stream on);
+  vector(vector&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        holder_(std::exchange(other.holder_, holder())) {}
+  vector& operator=(vector&& other) noexcept {
+    vector taken(std::move(other));
+    std::swap(data_, taken.data_);
+    std::swap(size_, taken.size_);
+    std::swap(holder_, taken.holder_);
+    return *this;
+  }
+  ~vector();
+
+  [[nodiscard]] T* data() noexcept { return data_; }
+  [[nodiscard]] const T* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return size_ * sizeof(T); }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] int device() const noexcept { return holder_.on ? holder_.on->device() : -1; }
+  /// The stream that its life is ordered with. Not of a default-constructed or moved-from vector.
+  [[nodiscard]] const stream& producer() const noexcept { return *holder_.on; }
+
+ private:
+  struct holder {
+    std::optional<stream> on;
+    std::uint32_t generation = 0;
+  };
+
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+  holder holder_;
+};
+
+template <class T>
+vector<T>::vector(std::size_t size, stream on) {
+  const int device = on.device();
+  if (size > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
+    throw error(errc::count_too_large, "a device vector of so many elements");
+  }
+  check_usable(device);
+  if (size != 0) {
+    const scoped_device here(device);
+    void* memory = nullptr;
+    check(cudaMallocAsync(&memory, size * sizeof(T), on.get()), "cudaMallocAsync", device);
+    data_ = static_cast<T*>(memory);
+  }
+  size_ = size;
+  holder_.generation = state_of(device).generation();
+  holder_.on.emplace(std::move(on));
+}
+
+template <class T>
+vector<T>::~vector() {
+  if (data_ == nullptr) return;
+  const int device = holder_.on->device();
+  if (!state_of(device).holds(holder_.generation))
+    return;  // it has gone, or nothing is freed there
+  const cudaError_t code = cudaFreeAsync(data_, holder_.on->get());
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  detail::note(code, device, holder_.generation);
+}
+
+}  // namespace cohort::device
+
+template <class T>
+struct cohort::memory_traits<cohort::device::vector<T>> {
+  static constexpr memory_space space = memory_space::device;
+  static memory_location locate(const device::vector<T>& buffer) noexcept {
+    return {space, buffer.device(), buffer.device() < 0 ? nullptr : buffer.producer().get()};
+  }
+};
+
+#endif

@@ -1,0 +1,549 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// What only the double can be made to do: failures of the device, and the proof that the double
+// itself fails where hardware does.
+#include "device/support.hpp"
+#include "support/run.hpp"
+
+#include <cohort/core/log.hpp>
+#include <cohort/progress/future.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+using namespace cohort_test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using cohort::errc;
+
+namespace {
+
+std::error_code cuda(cudaError_t code) { return device::make_error(code); }
+
+/// One wait, and how it ended.
+struct waiter {
+  waiter(asio::io_context& io, const device::stream& on) {
+    device::done(io, on, [this](std::error_code error) { ended = error; });
+  }
+  std::optional<std::error_code> ended;
+};
+
+/// Whether the kernel may read `bytes` there on behalf of this process: it reports what would be a
+/// segmentation fault.
+bool host_may_read(const void* address, std::size_t bytes) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const auto written = write(ends[1], address, bytes);
+  close(ends[0]);
+  close(ends[1]);
+  return written >= 0;
+}
+
+}  // namespace
+
+// ---- the library, when the device fails --------------------------------------------------------
+
+TEST_CASE("no device is one error, whatever CUDA calls it") {
+  const machine here(0);
+  const auto check = [](const char* reason) {
+    CHECK(device::count() == 0);
+    CHECK(code_thrown_by([] { device::stream(); }) == errc::no_device);
+    CHECK(code_thrown_by([] { device::vector<int>(1); }) == errc::no_device);
+    CHECK_THROWS_WITH(device::default_device(), ContainsSubstring(reason));
+    int on_the_stack = 0;
+    CHECK(device::locate(&on_the_stack).space == cohort::memory_space::host);
+  };
+  SECTION("none") { check("cudaErrorNoDevice"); }
+  SECTION("a driver that is too old") {
+    fake_gpu::restart(1);
+    fake_gpu::fail_count(cudaErrorInsufficientDriver);
+    check("cudaErrorInsufficientDriver");
+  }
+  SECTION("a stub library") {
+    fake_gpu::fail_count(cudaErrorStubLibrary);
+    CHECK(device::count() == 0);
+    CHECK(code_thrown_by([] { device::stream(); }) == errc::no_device);
+  }
+  SECTION("the control: another failure is not taken for it") {
+    fake_gpu::fail_count(cudaErrorUnknown);
+    CHECK(code_thrown_by([] { static_cast<void>(device::count()); }) == cuda(cudaErrorUnknown));
+  }
+}
+
+TEST_CASE("a sticky error ends everybody who waits for that device, and nobody else") {
+  const machine here(2);
+  asio::io_context io;
+  asio::io_context other_io;
+  const device::stream broken(0);
+  const device::stream beside(0);
+  const device::stream elsewhere(1);
+  fake_gpu::hold(beside.get());
+  std::optional<gate> closed(elsewhere);
+  {
+    device::vector<int> values(10, broken);
+    const device::pinned_vector<int> host(10, broken);
+    const waiter first(io, broken);
+    const waiter held(io, beside);
+    const waiter of_other_context(other_io, beside);
+    const waiter healthy(io, elsewhere);
+    CHECK(fake_gpu::crash(broken.get(), cudaErrorLaunchFailure) == cudaSuccess);
+    const waiter behind(io, broken);
+    io.run_for(20ms);
+    while (!behind.ended) io.run_one_for(1ms);
+    other_io.run();
+    CHECK(behind.ended == cuda(cudaErrorLaunchFailure));
+    CHECK(held.ended == cuda(cudaErrorLaunchFailure));
+    CHECK(of_other_context.ended == cuda(cudaErrorLaunchFailure));
+    CHECK_FALSE(healthy.ended);
+    closed.reset();
+    io.run();
+    CHECK(healthy.ended == std::error_code());
+
+    // Every later call says so at once, without asking CUDA.
+    CHECK(code_thrown_by([] { device::stream(0); }) == cuda(cudaErrorLaunchFailure));
+    CHECK(code_thrown_by([&] { static_cast<void>(beside.record()); }) ==
+          cuda(cudaErrorLaunchFailure));
+    CHECK(code_thrown_by([&] { device::copy(broken, host, values); }) ==
+          cuda(cudaErrorLaunchFailure));
+    const waiter late(io, beside);
+    io.restart();
+    io.run();
+    CHECK(late.ended == cuda(cudaErrorLaunchFailure));
+  }
+  CHECK(fake_gpu::calls("cudaFreeAsync") == 0);  // nothing is freed on a lost device
+  CHECK(fake_gpu::calls("cudaFreeHost") == 0);
+  device::vector<int>(1, elsewhere);  // the other device works
+}
+
+TEST_CASE("an error that is not sticky ends one wait only") {
+  const machine here;
+  asio::io_context io;
+  const device::stream on(0);
+  const waiter first(io, on);
+  const waiter second(io, on);
+  fake_gpu::fail_next("cudaEventQuery", cudaErrorUnknown);
+  io.run();
+  CHECK(first.ended == cuda(cudaErrorUnknown));
+  CHECK(second.ended == std::error_code());
+  CHECK(device::state_of(0).lost() == cudaSuccess);
+}
+
+TEST_CASE("an event that cannot be recorded is reported through the loop") {
+  const machine here;
+  asio::io_context io;
+  const device::stream on(0);
+  fake_gpu::fail_next("cudaEventRecord", cudaErrorUnknown);
+  const waiter failed(io, on);
+  CHECK_FALSE(failed.ended);
+  io.run();
+  CHECK(failed.ended == cuda(cudaErrorUnknown));
+}
+
+TEST_CASE("memory that is not there is reported with CUDA's code") {
+  const machine here;
+  const device::stream on(0);
+  fake_gpu::fail_next("cudaMallocAsync", cudaErrorMemoryAllocation);
+  CHECK(code_thrown_by([&] { device::vector<int>(10, on); }) == std::errc::not_enough_memory);
+  fake_gpu::fail_next("cudaHostAlloc", cudaErrorMemoryAllocation);
+  CHECK(code_thrown_by([&] { device::pinned_vector<int>(10, on); }) ==
+        std::errc::not_enough_memory);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  const device::vector<int> values(10, on);
+  CHECK(fake_gpu::live_allocations(0) == 1);
+}
+
+TEST_CASE("what a foreign reset has destroyed is gone, and the device works again") {
+  const machine here;
+  asio::io_context io;
+  std::optional<device::stream> old(device::stream(0));
+  std::optional<device::vector<int>> values(std::in_place, 10, *old);
+  std::optional<device::pinned_vector<int>> host(std::in_place, 10, *old);
+  std::optional<gate> closed;
+  SECTION("with somebody waiting") {
+    fake_gpu::hold(old->get());
+    const waiter waiting(io, *old);
+    REQUIRE(cudaDeviceReset() == cudaSuccess);
+    io.run();
+    CHECK(waiting.ended == cuda(cudaErrorInvalidResourceHandle));
+  }
+  SECTION("with two of which one is asked for first") {
+    const device::stream second(0);
+    fake_gpu::hold(old->get());
+    fake_gpu::hold(second.get());
+    const waiter one(io, *old);
+    const waiter two(io, second);
+    const waiter three(io, second);
+    REQUIRE(cudaDeviceReset() == cudaSuccess);
+    io.run();
+    for (const auto* each : {&one, &two, &three}) {
+      REQUIRE(each->ended);
+      CHECK(each->ended->category() == device::cuda_category());
+    }
+  }
+  const auto destroyed = fake_gpu::calls("cudaStreamDestroy");
+  CHECK(code_thrown_by([&] { static_cast<void>(old->record()); }) ==
+        cuda(cudaErrorContextIsDestroyed));
+  values.reset();
+  host.reset();
+  old.reset();
+  CHECK(fake_gpu::calls("cudaFreeAsync") == 0);
+  CHECK(fake_gpu::calls("cudaStreamDestroy") == destroyed);
+  const device::stream now(0);
+  const waiter works(io, now);
+  io.restart();
+  io.run();
+  CHECK(works.ended == std::error_code());
+}
+
+TEST_CASE("an event of the pool that a reset has destroyed is replaced") {
+  const machine here;
+  asio::io_context io;
+  { const auto pooled = device::stream(0).record(); }
+  REQUIRE(cudaDeviceReset() == cudaSuccess);
+  const device::stream now(0);
+  const auto before = fake_gpu::calls("cudaEventCreateWithFlags");
+  const waiter first(io, device::stream::borrow(now.get()));
+  io.run();
+  CHECK(first.ended == std::error_code());
+  CHECK(fake_gpu::calls("cudaEventCreateWithFlags") > before);
+}
+
+TEST_CASE("a borrowed stream that is not one does not condemn the others") {
+  const machine here(2);
+  asio::io_context io;
+  const device::stream good(0);
+  gate closed(good);
+  const waiter waiting(io, good);
+  device::stream bad = good;
+  {
+    const device::stream elsewhere(1);
+    fake_gpu::fail_next("cudaStreamGetDevice", cudaErrorNotSupported);  // a driver before 12.8
+    bad = device::stream::borrow(elsewhere.get(), 0);
+    CHECK(code_thrown_by([&] { static_cast<void>(bad.record()); }) ==
+          cuda(cudaErrorInvalidResourceHandle));
+  }
+  CHECK(device::state_of(0).generation() == good.record().generation());
+  closed.open();
+  io.run();
+  CHECK(waiting.ended == std::error_code());
+}
+
+TEST_CASE("the end of the runtime is no fault in destructors, and ends waits") {
+  const machine here;
+  asio::io_context io;
+  {
+    const device::stream on(0);
+    const device::vector<int> values(10, on);
+    const device::pinned_vector<int> host(10, on);
+    const device::event mark = on.record();
+    fake_gpu::hold(on.get());
+    const waiter waiting(io, on);
+    fake_gpu::unload(true);
+    io.run();
+    CHECK(waiting.ended == cuda(cudaErrorCudartUnloading));
+  }
+  fake_gpu::unload(false);
+}
+
+TEST_CASE("what belongs to another device is refused by name") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  device::vector<int> there(10, one);
+  auto host = counted<int>(10, zero, 0);
+  CHECK(code_thrown_by([&] { device::copy(zero, host, there); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::copy(zero, there, host); }) == errc::wrong_device);
+  const device::span<int> unknown(there.data(), 10);  // nobody says which stream works on it
+  CHECK(code_thrown_by([&] { device::copy(zero, host, unknown); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { static_cast<void>(device::stream::borrow(one.get(), 0)); }) ==
+        errc::wrong_device);
+  CHECK(device::stream::borrow(one.get()).device() == 1);
+  CHECK(fake_gpu::calls("cudaMemcpyAsync") == 0);
+  one.wait(zero);  // across devices events work
+  finish(one);
+}
+
+TEST_CASE("a lap asks once for the head of each stream") {
+  const machine here;
+  asio::io_context io;
+  auto& source = asio::use_service<device::completion_source>(io);
+  const device::stream first(0);
+  const device::stream second(0);
+  fake_gpu::hold(first.get());
+  fake_gpu::hold(second.get());
+  waiter a(io, first), b(io, first), c(io, second);
+  cohort::progress::ready_queue ready;
+  const auto lap = [&](int looks) {
+    const auto before = fake_gpu::calls("cudaEventQuery");
+    source.begin_lap(ready);
+    for (int i = 0; i < looks; ++i) source.test(ready);
+    source.end_lap();
+    return fake_gpu::calls("cudaEventQuery") - before;
+  };
+  CHECK(source.pending() == 3);
+  CHECK(lap(100) == 2);
+  CHECK(lap(1) == 2);
+  CHECK(source.longest_nap() <= cohort::engine_options().nap);
+  fake_gpu::release(first.get());
+  finish(first);
+  CHECK(lap(10) == 3);  // both of the first, and the head of the second
+  CHECK(lap(10) == 1);
+  fake_gpu::release(second.get());
+  finish(second);
+  CHECK(lap(10) == 1);
+  CHECK(lap(10) == 0);
+  CHECK(source.pending() == 0);
+  while (!ready.empty()) ready.pop()->deliver();
+  CHECK(b.ended == std::error_code());
+}
+
+TEST_CASE("events are used again") {
+  const machine here;
+  asio::io_context io;
+  const device::stream on(0);
+  for (int i = 0; i < 20; ++i) {
+    const waiter one(io, on);
+    io.restart();
+    io.run();
+    CHECK(one.ended == std::error_code());
+  }
+  CHECK(fake_gpu::calls("cudaEventCreateWithFlags") == 1);
+  CHECK(fake_gpu::live_events(0) == 1);
+}
+
+TEST_CASE("streams and memory are given back") {
+  const machine here;
+  {
+    const device::stream on(0);
+    const device::stream copy = on;
+    const device::vector<int> values(10, on);
+    const device::pinned_vector<int> host(10, on);
+    CHECK(fake_gpu::live_streams(0) == 1);
+    CHECK(fake_gpu::live_allocations(0) == 2);
+  }
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  CHECK(fake_gpu::live_streams(0) == 0);
+  CHECK(fake_gpu::live_allocations(0) == 1);  // the pool's
+  CHECK(device::pinned_pool::of_process().trim() == 1);
+  CHECK(fake_gpu::live_allocations(0) == 0);
+}
+
+TEST_CASE("the report of what is in flight names device and stream") {
+  const machine here;
+  asio::io_context io;
+  const device::stream on(0);
+  fake_gpu::hold(on.get());
+  const waiter waiting(io, on);
+  std::string text;
+  cohort::use_engine(io).describe(text);
+  CHECK_THAT(text, ContainsSubstring("device 0, stream 0x"));
+  CHECK_THAT(text, ContainsSubstring("done, just started"));
+  fake_gpu::release(on.get());
+  io.run();
+}
+
+TEST_CASE("a wait that takes long is named once, with its age") {
+  const machine here;
+  setenv("COHORT_STALL_WARNING", "1ms", 1);
+  asio::io_context io;
+  const device::stream on(0);
+  fake_gpu::hold(on.get());
+  const cohort::log::capture log;
+  const waiter waiting(io, on);
+  while (!log.contains("pending for")) io.run_one_for(10ms);
+  unsetenv("COHORT_STALL_WARNING");
+  CHECK(log.contains("stalled:"));
+  CHECK(log.contains("device 0, stream 0x"));
+  const auto once = log.text();
+  io.run_for(120ms);  // at least one more tick
+  CHECK(log.text() == once);
+  fake_gpu::release(on.get());
+  io.run();
+  CHECK(waiting.ended == std::error_code());
+}
+
+// ---- the double: each thing that it claims to catch, caught ------------------------------------
+
+TEST_CASE("the double: the host cannot touch device memory, work on the device can") {
+  const machine here;
+  const device::stream on(0);
+  device::vector<char> values(100, on);
+  const device::pinned_vector<char> pinned(100, on);
+  CHECK(host_may_read(pinned.data(), 1));  // the control of the control
+  CHECK_FALSE(host_may_read(values.data(), 1));
+  CHECK_FALSE(host_may_read(values.data() + 99, 1));
+  CHECK(fake_gpu::access(values.data(), 1) == nullptr);  // on no stream's thread
+  fake_gpu::launch(
+      on.get(), [](void* at) { std::memset(fake_gpu::access(at, 100), 7, 100); }, values.data());
+  device::pinned_vector<char> back(100, on);
+  device::copy(on, values, back);
+  finish(on);
+  CHECK(back[99] == 7);
+}
+
+TEST_CASE("the double: without a driver the last error stays, and no count is written") {
+  const machine here(1);
+  fake_gpu::fail_count(cudaErrorInsufficientDriver);
+  int count = -5;
+  CHECK(cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver);
+  CHECK(count == -5);
+  CHECK(cudaGetLastError() == cudaErrorInsufficientDriver);
+  CHECK(cudaGetLastError() == cudaErrorInsufficientDriver);  // so says libcudart 13.0
+  fake_gpu::fail_count(cudaSuccess);
+  static_cast<void>(cudaGetLastError());
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+TEST_CASE("the double: streams go on while nobody looks") {
+  const machine here;
+  const device::stream on(0);
+  std::atomic<int> reached{0};
+  fake_gpu::launch(
+      on.get(),
+      [](void* at) {
+        static_cast<std::atomic<int>*>(at)->store(1);
+        static_cast<std::atomic<int>*>(at)->notify_all();
+      },
+      &reached);
+  reached.wait(0);
+  CHECK(reached == 1);
+}
+
+TEST_CASE("the double: calls that wait for the device on hardware wait here") {
+  const machine here;
+  const device::stream on(0);
+  std::vector<char> pageable(100);
+  void* device_memory = nullptr;
+  void* host_memory = nullptr;
+  REQUIRE(cudaMalloc(&device_memory, 100) == cudaSuccess);
+  REQUIRE(cudaHostAlloc(&host_memory, 100, 0) == cudaSuccess);
+  fake_gpu::hold(on.get());
+  CHECK(cudaMemcpyAsync(device_memory, host_memory, 100, cudaMemcpyDefault, on.get()) ==
+        cudaSuccess);
+  const auto blocks = [&](auto call) {
+    cudaError_t result = cudaErrorUnknown;
+    std::thread caller([&] { result = call(); });
+    while (fake_gpu::blocked_calls() == 0) std::this_thread::yield();
+    fake_gpu::release(on.get());
+    caller.join();
+    CHECK(result == cudaSuccess);
+    fake_gpu::hold(on.get());
+    CHECK(cudaMemsetAsync(device_memory, 0, 100, on.get()) == cudaSuccess);
+  };
+  void* more = nullptr;
+  blocks([&] { return cudaMalloc(&more, 100); });
+  blocks([&] { return cudaFree(more); });
+  blocks([&] { return cudaHostAlloc(&more, 100, 0); });
+  blocks([&] { return cudaFreeHost(more); });
+  blocks([&] {
+    return cudaMemcpyAsync(pageable.data(), device_memory, 100, cudaMemcpyDefault, on.get());
+  });
+  blocks([&] { return cudaDeviceSynchronize(); });
+  CHECK(cudaMallocAsync(&more, 100, on.get()) == cudaSuccess);  // these do not
+  CHECK(cudaFreeAsync(more, on.get()) == cudaSuccess);
+  fake_gpu::release(on.get());
+  finish(on);
+}
+
+TEST_CASE("the double: memory that was freed breaks the device") {
+  const machine here;
+  const device::stream on(0);
+  const device::stream other(0);
+  device::pinned_vector<int> host(10, on);
+  int* data = nullptr;
+  fake_gpu::hold(other.get());
+  {
+    const device::vector<int> values(10, on);
+    data = const_cast<int*>(values.data());
+    // A stream that nobody has ordered with that of the vector.
+    REQUIRE(cudaMemcpyAsync(host.data(), data, 40, cudaMemcpyDefault, other.get()) == cudaSuccess);
+  }
+  finish(on);
+  fake_gpu::release(other.get());
+  CHECK(cudaStreamSynchronize(other.get()) == cudaErrorIllegalAddress);
+  CHECK(cudaStreamQuery(on.get()) == cudaErrorIllegalAddress);  // and it is sticky
+  static_cast<void>(cudaGetLastError());
+  CHECK(cudaStreamQuery(on.get()) == cudaErrorIllegalAddress);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("the double: what belongs to another device is refused, or breaks the one that uses it") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  device::vector<int> there(10, one);
+  const device::event mark(0);
+  CHECK(cudaEventRecord(mark.get(), one.get()) == cudaErrorInvalidResourceHandle);
+  CHECK(cudaFreeAsync(there.data(), zero.get()) == cudaErrorInvalidValue);
+  fake_gpu::launch(
+      zero.get(), [](void* at) { static_cast<void>(fake_gpu::access(at, 4)); }, there.data());
+  CHECK(cudaStreamSynchronize(zero.get()) == cudaErrorIllegalAddress);
+  CHECK(cudaStreamSynchronize(one.get()) == cudaSuccess);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("the double: asking for an event spoils a capture that forbids it") {
+  const machine here;
+  const device::stream on(0);
+  const device::stream captured(0);
+  const device::event mark = on.record();
+  finish(on);
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  CHECK(mark.is_ready());  // the library asks in a way that spoils nothing
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+  CHECK(cudaEventQuery(mark.get()) == cudaErrorStreamCaptureUnsupported);
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+  const device::event inside(0);
+  REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  REQUIRE(cudaEventRecord(inside.get(), captured.get()) == cudaSuccess);
+  CHECK(inside.query() == cudaErrorCapturedEvent);
+  CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("the double: a stream that hangs hangs until it is released, and delays delay") {
+  const machine here;
+  const device::stream on(0);
+  fake_gpu::hold(on.get());
+  const device::event mark = on.record();
+  CHECK(mark.query() == cudaErrorNotReady);
+  CHECK(cudaStreamQuery(on.get()) == cudaErrorNotReady);
+  CHECK(cudaGetLastError() == cudaErrorNotReady);  // as with hardware, so the library clears it
+  fake_gpu::release(on.get());
+  finish(on);
+  CHECK(mark.query() == cudaSuccess);
+  fake_gpu::delay(0, 2000);
+  const auto start = std::chrono::steady_clock::now();
+  static_cast<void>(on.record());
+  finish(on);
+  CHECK(std::chrono::steady_clock::now() - start >= 2ms);  // a lower bound holds on any machine
+}
+
+TEST_CASE("the double: a reset invalidates handles, and work behind a fault never runs") {
+  const machine here;
+  cudaStream_t stream = nullptr;
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+  std::atomic<bool> ran{false};
+  CHECK(fake_gpu::crash(stream, cudaErrorLaunchFailure) == cudaSuccess);
+  fake_gpu::launch(
+      stream, [](void* at) { static_cast<std::atomic<bool>*>(at)->store(true); }, &ran);
+  CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
+  CHECK_FALSE(ran);
+  CHECK(cudaEventQuery(event) == cudaErrorLaunchFailure);
+  CHECK(cudaMallocAsync(reinterpret_cast<void**>(&event), 1, stream) == cudaErrorLaunchFailure);
+  REQUIRE(cudaDeviceReset() == cudaSuccess);
+  CHECK(cudaEventQuery(event) == cudaErrorInvalidResourceHandle);
+  CHECK(cudaStreamQuery(stream) == cudaErrorInvalidResourceHandle);
+  CHECK(cudaStreamDestroy(stream) == cudaErrorInvalidResourceHandle);
+  static_cast<void>(cudaGetLastError());
+}

@@ -1,0 +1,80 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file How the double of CUDA's runtime behaves, and how a test makes it fail.
+///
+/// It is a double and no GPU. What it takes over from the real one:
+/// - Every stream is a queue with a thread of its own, so it goes on while nobody looks at it.
+/// - Device memory is mapped without access; host code that touches it faults. Work in a stream
+///   uses another mapping, that `access` gives to test "kernels".
+/// - `cudaMalloc`, `cudaFree`, `cudaHostAlloc` and `cudaFreeHost` wait for all streams of the
+/// device;
+///   `cudaMallocAsync` and `cudaFreeAsync` do not. A copy with pageable memory waits for itself.
+/// - An event belongs to a device; recording it in a stream of another one fails. So does freeing
+///   memory in a stream of another device, and work there that touches it breaks the device.
+/// - A sticky error answers every later call for the device, and what is queued never runs.
+/// - `cudaDeviceReset` invalidates streams, events and memory of the device.
+/// - While a stream is captured in global mode, `cudaEventQuery` from a thread in another mode than
+///   relaxed is refused and spoils the capture. Events recorded in a capture cannot be asked for.
+/// - Every failing call sets the thread's last error, "not ready" too. Without a driver it stays,
+/// and
+///   the number of devices is not written (seen with libcudart 13.0 on a machine that has none).
+///
+/// Where it differs: it is stricter than hardware about memory that was freed (work on it breaks
+/// the device, where hardware may well get away with it) and about the device of memory that is
+/// copied; the legacy default stream orders itself with no other stream; a captured graph cannot be
+/// run; one context per device and process.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fake_gpu {
+
+/// Throws everything away, ends the threads, and begins anew with so many devices. Host functions
+/// that wait must have been let go before.
+void restart(int devices);
+
+/// From now on the number of devices is asked for in vain: 35 for a driver that is too old, say.
+void fail_count(cudaError_t code);
+
+/// The `times` next calls of a function, by its name, answer `code` and do nothing.
+void fail_next(const char* function, cudaError_t code, int times = 1);
+
+/// How often it was called since restart().
+[[nodiscard]] std::uint64_t calls(const char* function);
+
+/// Calls that wait for a device or a stream at this moment.
+[[nodiscard]] int blocked_calls();
+
+/// Stops a stream before its next piece of work, as a kernel that hangs would; and lets it go on.
+void hold(cudaStream_t stream);
+void release(cudaStream_t stream);
+
+/// Every piece of work of the device from now on takes that long more.
+void delay(int device, unsigned microseconds);
+
+/// Queues a kernel that breaks the device when the stream gets there.
+cudaError_t crash(cudaStream_t stream, cudaError_t code);
+
+/// Breaks the device now.
+void break_device(int device, cudaError_t code);
+
+/// Queues a "kernel": `function(argument)` runs on the stream's thread and may use access().
+cudaError_t launch(cudaStream_t stream, cudaHostFn_t function, void* argument);
+
+/// For kernels: where `bytes` at a device's address can be touched. Null, and the device is broken
+/// by an illegal address, if this is not memory of the kernel's device.
+[[nodiscard]] void* access(void* address, std::size_t bytes);
+
+/// Acts as if the runtime was being unloaded: every call answers `cudaErrorCudartUnloading`.
+void unload(bool yes);
+
+/// What the program has made and not yet destroyed, but for what a reset has destroyed.
+[[nodiscard]] std::size_t live_allocations(int device);
+[[nodiscard]] std::size_t live_streams(int device);
+[[nodiscard]] std::size_t live_events(int device);
+
+}  // namespace fake_gpu

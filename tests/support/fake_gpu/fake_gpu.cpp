@@ -1,0 +1,865 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// The double itself; control.hpp says what it is and what it is not.
+#include "support/fake_gpu/control.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace fake_gpu {
+namespace {
+
+struct stream_object;
+
+/// Whether the work before a mark is done. Guarded by the machine's mutex.
+struct mark {
+  bool reached = false;
+};
+
+struct event_object {
+  int device = 0;
+  std::uint32_t generation = 0;
+  bool captured = false;
+  std::shared_ptr<mark> last;  // null: never recorded, and so "done"
+};
+
+struct allocation {
+  char* address = nullptr;  // what the program sees; without access, if on a device
+  char* alias = nullptr;    // where it can be touched
+  std::size_t bytes = 0;
+  std::size_t mapped = 0;
+  int device = 0;
+  std::uint32_t generation = 0;
+  cudaMemoryType type = cudaMemoryTypeUnregistered;
+  bool freed = false;  // by the order of the stream
+};
+
+struct stream_object {
+  int device = 0;
+  std::uint32_t generation = 0;
+  int priority = 0;
+  bool destroyed = false;
+  bool held = false;
+  bool busy = false;
+  bool ending = false;
+  bool capturing = false;
+  bool spoiled = false;  // its capture
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::deque<std::function<void(std::unique_lock<std::mutex>&)>> queue;
+  std::thread worker;
+};
+
+struct device_object {
+  cudaError_t sticky = cudaSuccess;
+  std::uint32_t generation = 0;
+  unsigned delay = 0;
+  std::shared_ptr<stream_object> legacy;
+};
+
+struct machine {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<device_object> devices;
+  cudaError_t count_error = cudaSuccess;
+  bool unloading = false;
+  int blocked = 0;
+  int captures_of_all = 0;  // in global mode
+  std::map<void*, std::shared_ptr<stream_object>> streams;
+  std::map<void*, std::shared_ptr<event_object>> events;
+  std::vector<std::shared_ptr<void>> graveyard;  // so that no handle's address is used again
+  std::map<char*, allocation> memory;
+  std::map<std::string, std::pair<cudaError_t, int>> failures;
+  std::map<std::string, std::uint64_t> calls;
+};
+
+machine& the() {
+  static machine& instance = *new machine;
+  return instance;
+}
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+thread_local stream_object* working_for = nullptr;  // on the stream's own thread
+
+using lock = std::unique_lock<std::mutex>;
+
+cudaError_t fail(cudaError_t code) {
+  if (code != cudaSuccess) last_error = code;
+  return code;
+}
+
+/// What every call begins with: it is counted, and may be made to fail.
+cudaError_t enter(const char* function, lock&) {
+  machine& m = the();
+  ++m.calls[function];
+  if (m.unloading) return cudaErrorCudartUnloading;
+  const auto found = m.failures.find(function);
+  if (found != m.failures.end() && found->second.second > 0) {
+    --found->second.second;
+    return found->second.first;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t device_ready(int device) {
+  machine& m = the();
+  if (m.count_error != cudaSuccess) return m.count_error;
+  if (m.devices.empty()) return cudaErrorNoDevice;
+  if (device < 0 || device >= static_cast<int>(m.devices.size())) return cudaErrorInvalidDevice;
+  return m.devices[static_cast<std::size_t>(device)].sticky;
+}
+
+device_object& at(int device) { return the().devices[static_cast<std::size_t>(device)]; }
+
+void work(const std::shared_ptr<stream_object>& self) {
+  machine& m = the();
+  working_for = self.get();
+  current_device = self->device;
+  lock hold(m.mutex);
+  for (;;) {
+    m.changed.wait(hold, [&] { return self->ending || (!self->queue.empty() && !self->held); });
+    if (self->ending) return;
+    auto next = std::move(self->queue.front());
+    self->queue.pop_front();
+    if (at(self->device).sticky != cudaSuccess) continue;  // never runs
+    self->busy = true;
+    if (const unsigned pause = at(self->device).delay; pause != 0) {
+      hold.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(pause));
+      hold.lock();
+    }
+    next(hold);
+    self->busy = false;
+    m.changed.notify_all();
+    if (self->destroyed && self->queue.empty()) return;
+  }
+}
+
+std::shared_ptr<stream_object> make_stream(int device, int priority) {
+  auto made = std::make_shared<stream_object>();
+  made->device = device;
+  made->generation = at(device).generation;
+  made->priority = priority;
+  made->worker = std::thread(work, made);
+  return made;
+}
+
+/// The stream behind a handle of this context, or null.
+std::shared_ptr<stream_object> find(cudaStream_t handle) {
+  machine& m = the();
+  if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
+    if (device_ready(current_device) != cudaSuccess) return nullptr;
+    auto& legacy = at(current_device).legacy;
+    if (!legacy) {
+      legacy = make_stream(current_device, 0);
+      m.streams[legacy.get()] = legacy;
+    }
+    return legacy;
+  }
+  const auto found = m.streams.find(handle);
+  if (found == m.streams.end()) return nullptr;
+  const auto& object = found->second;
+  return !object->destroyed && object->generation == at(object->device).generation ? object
+                                                                                   : nullptr;
+}
+
+std::shared_ptr<event_object> find(cudaEvent_t handle) {
+  const auto found = the().events.find(handle);
+  if (found == the().events.end()) return nullptr;
+  return found->second->generation == at(found->second->device).generation ? found->second
+                                                                           : nullptr;
+}
+
+allocation* find(const void* pointer) {
+  machine& m = the();
+  auto* address = const_cast<char*>(static_cast<const char*>(pointer));
+  auto after = m.memory.upper_bound(address);
+  if (after == m.memory.begin()) return nullptr;
+  allocation& one = std::prev(after)->second;
+  return address < one.address + one.mapped ? &one : nullptr;
+}
+
+bool idle(const stream_object& stream) {
+  const bool broken = at(stream.device).sticky != cudaSuccess;
+  return broken || (stream.queue.empty() && !stream.busy);
+}
+
+/// Waits, as a blocking call of CUDA does.
+template <class Predicate>
+void block(lock& hold, Predicate until) {
+  machine& m = the();
+  ++m.blocked;
+  m.changed.notify_all();
+  m.changed.wait(hold, until);
+  --m.blocked;
+}
+
+void wait_for_device(lock& hold, int device) {
+  block(hold, [device] {
+    for (const auto& [handle, stream] : the().streams) {
+      if (stream->device == device && stream->generation == at(device).generation &&
+          !idle(*stream)) {
+        return false;
+      }
+    }
+    return true;
+  });
+}
+
+void push(stream_object& stream, std::function<void(lock&)> what) {
+  if (stream.capturing) return;  // a node of the graph, which is never run
+  stream.queue.push_back(std::move(what));
+  the().changed.notify_all();
+}
+
+void break_now(int device, cudaError_t code) {
+  if (at(device).sticky == cudaSuccess) at(device).sticky = code;
+  the().changed.notify_all();
+}
+
+/// Where a stream's work touches `bytes` at `pointer`, or null if it may not.
+char* touch(const void* pointer, std::size_t bytes, int device) {
+  allocation* found = find(pointer);
+  auto* address = const_cast<char*>(static_cast<const char*>(pointer));
+  if (found == nullptr) return address;  // pageable memory of the host
+  if (found->freed || found->generation != at(found->device).generation) return nullptr;
+  if (found->type == cudaMemoryTypeDevice && found->device != device) return nullptr;
+  if (address + bytes > found->address + found->bytes) return nullptr;
+  return found->alias + (address - found->address);
+}
+
+cudaError_t allocate(void** result, std::size_t bytes, int device, cudaMemoryType type) {
+  machine& m = the();
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t mapped = (bytes + page - 1) / page * page;
+  constexpr std::size_t most = std::size_t(1) << 30;
+  if (bytes == 0 || mapped > most) return cudaErrorMemoryAllocation;
+  const int file = memfd_create("fake_gpu", 0);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(mapped)) != 0) {
+    if (file >= 0) close(file);
+    return cudaErrorMemoryAllocation;
+  }
+  const auto map = [&](int protection) {
+    return mmap(nullptr, mapped, protection, MAP_SHARED, file, 0);
+  };
+  void* alias = map(PROT_READ | PROT_WRITE);
+  void* address = type == cudaMemoryTypeDevice ? map(PROT_NONE) : alias;
+  close(file);
+  if (alias == MAP_FAILED || address == MAP_FAILED) return cudaErrorMemoryAllocation;
+  std::memset(alias, 0xa5, mapped);  // nobody can rely on zeros
+  allocation made;
+  made.address = static_cast<char*>(address);
+  made.alias = static_cast<char*>(alias);
+  made.bytes = bytes;
+  made.mapped = mapped;
+  made.device = device;
+  made.generation = at(device).generation;
+  made.type = type;
+  m.memory[made.address] = made;
+  *result = address;
+  return cudaSuccess;
+}
+
+// The program's view stays reserved without access, so that what touches it later faults.
+void forget(allocation& one) {
+  one.freed = true;
+  if (one.type != cudaMemoryTypeDevice) mprotect(one.address, one.mapped, PROT_NONE);
+}
+
+void unmap(const allocation& one) {
+  munmap(one.address, one.mapped);
+  if (one.alias != one.address) munmap(one.alias, one.mapped);
+}
+
+template <class Count>
+std::size_t count_if(Count count) {
+  const lock hold(the().mutex);
+  return count();
+}
+
+}  // namespace
+
+// ---- control ---------------------------------------------------------------------------------
+
+void restart(int devices) {
+  machine& m = the();
+  std::vector<std::shared_ptr<stream_object>> old;
+  {
+    const lock hold(m.mutex);
+    for (auto& [handle, stream] : m.streams) {
+      stream->ending = true;
+      old.push_back(stream);
+    }
+    m.changed.notify_all();
+  }
+  for (const auto& stream : old) {
+    if (stream->worker.joinable()) stream->worker.join();
+  }
+  const lock hold(m.mutex);
+  for (const auto& [address, one] : m.memory) unmap(one);
+  m.memory.clear();
+  m.streams.clear();
+  m.events.clear();
+  m.graveyard.clear();
+  m.failures.clear();
+  m.calls.clear();
+  m.captures_of_all = 0;
+  m.count_error = cudaSuccess;
+  m.unloading = false;
+  m.devices.assign(static_cast<std::size_t>(devices), device_object());
+  last_error = cudaSuccess;
+  current_device = 0;
+  capture_mode = cudaStreamCaptureModeGlobal;
+}
+
+void fail_count(cudaError_t code) {
+  const lock hold(the().mutex);
+  the().count_error = code;
+}
+
+void fail_next(const char* function, cudaError_t code, int times) {
+  const lock hold(the().mutex);
+  the().failures[function] = {code, times};
+}
+
+std::uint64_t calls(const char* function) {
+  const lock hold(the().mutex);
+  return the().calls[function];
+}
+
+int blocked_calls() {
+  const lock hold(the().mutex);
+  return the().blocked;
+}
+
+void hold(cudaStream_t stream) {
+  const lock guard(the().mutex);
+  if (const auto object = find(stream)) object->held = true;
+}
+
+void release(cudaStream_t stream) {
+  const lock guard(the().mutex);
+  if (const auto object = find(stream)) object->held = false;
+  the().changed.notify_all();
+}
+
+void delay(int device, unsigned microseconds) {
+  const lock hold(the().mutex);
+  at(device).delay = microseconds;
+}
+
+cudaError_t crash(cudaStream_t stream, cudaError_t code) {
+  const lock hold(the().mutex);
+  const auto object = find(stream);
+  if (!object) return cudaErrorInvalidResourceHandle;
+  push(*object, [device = object->device, code](lock&) { break_now(device, code); });
+  return cudaSuccess;
+}
+
+void break_device(int device, cudaError_t code) {
+  const lock hold(the().mutex);
+  break_now(device, code);
+}
+
+cudaError_t launch(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  const lock hold(the().mutex);
+  const auto object = find(stream);
+  if (!object) return cudaErrorInvalidResourceHandle;
+  push(*object, [function, argument](lock& held) {
+    held.unlock();
+    function(argument);
+    held.lock();
+  });
+  return cudaSuccess;
+}
+
+void* access(void* address, std::size_t bytes) {
+  const lock hold(the().mutex);
+  if (working_for == nullptr) return nullptr;
+  char* found = find(address) == nullptr ? nullptr : touch(address, bytes, working_for->device);
+  if (found == nullptr) break_now(working_for->device, cudaErrorIllegalAddress);
+  return found;
+}
+
+void unload(bool yes) {
+  const lock hold(the().mutex);
+  the().unloading = yes;
+}
+
+std::size_t live_allocations(int device) {
+  return count_if([device] {
+    std::size_t sum = 0;
+    for (const auto& [address, one] : the().memory) {
+      sum += !one.freed && one.device == device && one.generation == at(device).generation;
+    }
+    return sum;
+  });
+}
+
+std::size_t live_streams(int device) {
+  return count_if([device] {
+    std::size_t sum = 0;
+    for (const auto& [handle, one] : the().streams) {
+      sum += !one->destroyed && one->device == device && one != at(device).legacy &&
+             one->generation == at(device).generation;
+    }
+    return sum;
+  });
+}
+
+std::size_t live_events(int device) {
+  return count_if([device] {
+    std::size_t sum = 0;
+    for (const auto& [handle, one] : the().events) {
+      sum += one->device == device && one->generation == at(device).generation;
+    }
+    return sum;
+  });
+}
+
+}  // namespace fake_gpu
+
+// ---- the part of CUDA's runtime --------------------------------------------------------------
+
+using namespace fake_gpu;  // NOLINT: this file is the double
+
+extern "C" {
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorContextIsDestroyed:
+      return "cudaErrorContextIsDestroyed";
+    default:
+      return "cudaErrorOfTheDouble";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error of the test double";
+}
+
+cudaError_t cudaGetLastError(void) {
+  const lock hold(the().mutex);
+  if (the().count_error != cudaSuccess) return last_error;  // stays without a driver
+  return std::exchange(last_error, cudaSuccess);
+}
+
+cudaError_t cudaPeekAtLastError(void) { return last_error; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaGetDeviceCount", hold)) return fail(code);
+  if (the().count_error != cudaSuccess) return fail(the().count_error);
+  if (the().devices.empty()) return fail(cudaErrorNoDevice);
+  *count = static_cast<int>(the().devices.size());
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaGetDevice", hold)) return fail(code);
+  if (the().count_error != cudaSuccess) return fail(the().count_error);
+  if (the().devices.empty()) return fail(cudaErrorNoDevice);
+  *device = current_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaSetDevice", hold)) return fail(code);
+  if (the().count_error != cudaSuccess) return fail(the().count_error);
+  if (device < 0 || device >= static_cast<int>(the().devices.size())) {
+    return fail(cudaErrorInvalidDevice);
+  }
+  current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset(void) {
+  machine& m = the();
+  lock hold(m.mutex);
+  if (const auto code = enter("cudaDeviceReset", hold)) return fail(code);
+  if (m.devices.empty()) return fail(cudaErrorNoDevice);
+  device_object& device = at(current_device);
+  for (auto& [handle, stream] : m.streams) {
+    if (stream->device == current_device) stream->ending = true;
+  }
+  ++device.generation;
+  device.sticky = cudaSuccess;
+  device.legacy.reset();
+  m.changed.notify_all();
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaDeviceSynchronize", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  wait_for_device(hold, current_device);
+  return fail(device_ready(current_device));
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaDeviceGetStreamPriorityRange", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int priority) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamCreateWithPriority", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  auto made = make_stream(current_device, priority);
+  *stream = reinterpret_cast<cudaStream_t>(made.get());
+  the().streams[made.get()] = std::move(made);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamDestroy", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  object->destroyed = true;  // what is queued is finished
+  if (object->queue.empty() && !object->busy) object->ending = true;
+  the().changed.notify_all();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamQuery", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  return fail(idle(*object) ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamSynchronize", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  block(hold, [&] { return idle(*object); });
+  return fail(device_ready(object->device));
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamGetDevice", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  *device = object->device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamGetPriority", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  *priority = object->priority;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamWaitEvent", hold)) return fail(code);
+  const auto object = find(stream);
+  const auto of = find(event);
+  if (!object || !of) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  // What was recorded last by now counts, also if the event is recorded again later.
+  push(*object, [target = of->last, waiting = object.get()](lock& held) {
+    the().changed.wait(held, [&] {
+      return waiting->ending || !target || target->reached ||
+             at(waiting->device).sticky != cudaSuccess;
+    });
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaLaunchHostFunc", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  push(*object, [function, argument](lock& held) {
+    held.unlock();
+    function(argument);
+    held.lock();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamBeginCapture", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  object->capturing = true;
+  object->spoiled = false;
+  object->mode = mode;
+  if (mode == cudaStreamCaptureModeGlobal) ++the().captures_of_all;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamEndCapture", hold)) return fail(code);
+  const auto object = find(stream);
+  *graph = nullptr;
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (!object->capturing) return fail(cudaErrorStreamCaptureUnmatched);
+  object->capturing = false;
+  if (object->mode == cudaStreamCaptureModeGlobal) --the().captures_of_all;
+  if (object->spoiled) return fail(cudaErrorStreamCaptureInvalidated);
+  *graph = reinterpret_cast<cudaGraph_t>(object.get());
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus* status) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaStreamIsCapturing", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  *status = object->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode* mode) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaThreadExchangeStreamCaptureMode", hold)) return fail(code);
+  std::swap(*mode, capture_mode);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaEventCreateWithFlags", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  auto made = std::make_shared<event_object>();
+  made->device = current_device;
+  made->generation = at(current_device).generation;
+  *event = reinterpret_cast<cudaEvent_t>(made.get());
+  the().events[made.get()] = std::move(made);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaEventDestroy", hold)) return fail(code);
+  const auto object = find(event);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  the().graveyard.push_back(object);
+  the().events.erase(event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaEventRecord", hold)) return fail(code);
+  const auto object = find(stream);
+  const auto of = find(event);
+  if (!object || !of) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  if (object->device != of->device) return fail(cudaErrorInvalidResourceHandle);
+  of->captured = object->capturing;
+  of->last = std::make_shared<mark>();
+  push(*object, [target = of->last](lock&) { target->reached = true; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaEventQuery", hold)) return fail(code);
+  if (the().captures_of_all > 0 && capture_mode != cudaStreamCaptureModeRelaxed) {
+    for (auto& [handle, stream] : the().streams) stream->spoiled |= stream->capturing;
+    return fail(cudaErrorStreamCaptureUnsupported);
+  }
+  const auto object = find(event);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  if (object->captured) return fail(cudaErrorCapturedEvent);
+  return fail(!object->last || object->last->reached ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaMalloc", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  wait_for_device(hold, current_device);
+  return fail(allocate(memory, bytes, current_device, cudaMemoryTypeDevice));
+}
+
+cudaError_t cudaFree(void* memory) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaFree", hold)) return fail(code);
+  if (memory == nullptr) return cudaSuccess;
+  allocation* found = find(memory);
+  if (found == nullptr || found->freed || found->address != memory) {
+    return fail(cudaErrorInvalidValue);
+  }
+  if (const auto code = device_ready(found->device)) return fail(code);
+  wait_for_device(hold, found->device);
+  forget(*found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaMallocAsync", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  return fail(allocate(memory, bytes, object->device, cudaMemoryTypeDevice));
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaFreeAsync", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  allocation* found = find(memory);
+  if (found == nullptr || found->freed || found->device != object->device) {
+    return fail(cudaErrorInvalidValue);
+  }
+  push(*object, [memory](lock&) {
+    if (allocation* one = find(memory)) forget(*one);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned int) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaMallocManaged", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  wait_for_device(hold, current_device);
+  return fail(allocate(memory, bytes, current_device, cudaMemoryTypeManaged));
+}
+
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned int) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaHostAlloc", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  wait_for_device(hold, current_device);
+  return fail(allocate(memory, bytes, current_device, cudaMemoryTypeHost));
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaFreeHost", hold)) return fail(code);
+  allocation* found = find(memory);
+  if (found == nullptr || found->freed) return fail(cudaErrorInvalidValue);
+  if (const auto code = device_ready(found->device)) return fail(code);
+  wait_for_device(hold, found->device);
+  forget(*found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* result, const void* pointer) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaPointerGetAttributes", hold)) return fail(code);
+  if (const auto code = device_ready(current_device)) return fail(code);
+  if (pointer == nullptr) return fail(cudaErrorInvalidValue);
+  const allocation* found = find(pointer);
+  *result = cudaPointerAttributes();
+  result->device = -1;
+  if (found == nullptr || found->freed) return cudaSuccess;
+  result->type = found->type;
+  result->device = found->device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaMemcpyKind,
+                            cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaMemcpyAsync", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  const bool pageable = find(to) == nullptr || find(from) == nullptr;
+  for (const allocation* end : {find(to), find(from)}) {
+    if (end != nullptr && end->freed) return fail(cudaErrorInvalidValue);
+  }
+  const auto done = std::make_shared<mark>();
+  push(*object, [=, device = object->device](lock& held) {
+    char* const target = touch(to, bytes, device);
+    const char* const source = touch(from, bytes, device);
+    if (target == nullptr || source == nullptr) {
+      break_now(device, cudaErrorIllegalAddress);
+    } else {
+      held.unlock();
+      std::memcpy(target, source, bytes);
+      held.lock();
+    }
+    done->reached = true;
+  });
+  if (pageable && !object->capturing) {
+    block(hold, [&] { return done->reached || at(object->device).sticky != cudaSuccess; });
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaMemsetAsync", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  if (find(to) == nullptr) return fail(cudaErrorInvalidValue);
+  push(*object, [=, device = object->device](lock&) {
+    char* const target = touch(to, bytes, device);
+    if (target == nullptr) return break_now(device, cudaErrorIllegalAddress);
+    std::memset(target, value, bytes);
+  });
+  return cudaSuccess;
+}
+
+}  // extern "C"
