@@ -112,8 +112,10 @@ asio::awaitable<void> measure_calls(asio::io_context& io, int chunks, int second
 }
 
 /// In a job of two ranks that mpirun has started.
-asio::awaitable<void> measure_adopted(cohort::communicator world, int chunks, int seconds) {
+asio::awaitable<void> measure_adopted(cohort::communicator world, int chunks, int seconds,
+                                      bool tcp) {
   for (const auto how : {cohort::cluster::transport::mpi, cohort::cluster::transport::tcp}) {
+    if (!tcp && how == cohort::cluster::transport::tcp) continue;
     const bool over_mpi = how == cohort::cluster::transport::mpi;
     auto adopting = cohort::cluster::adopt(world, cohort::cluster::adopt_options().transport(how));
     const workers all = co_await std::move(adopting);
@@ -240,6 +242,8 @@ int main(int argc, char** argv) try {
   app.add_option("--idle", seconds, "seconds in which nothing happens; 0: none");
   bool adopted = false;
   app.add_flag("--adopted", adopted, "this is one of two ranks under mpirun: calls over MPI");
+  bool only_mpi = false;
+  app.add_flag("--only-mpi", only_mpi, "with --adopted: not over TCP as well");
   CLI11_PARSE(app, argc, argv);
   if (adopted) {
     const cohort::environment mpi(argc, argv);
@@ -248,11 +252,11 @@ int main(int argc, char** argv) try {
     if (world.size() != 2) throw std::runtime_error("--adopted needs two ranks");
     if (world.rank() != 0) {
       cohort::cluster::serve(world);
-      cohort::cluster::serve(world);
+      if (!only_mpi) cohort::cluster::serve(world);
       return EXIT_SUCCESS;
     }
     bench::print_machine(2);
-    asio::co_spawn(io, measure_adopted(world, chunks, seconds), cohort::rethrow);
+    asio::co_spawn(io, measure_adopted(world, chunks, seconds, !only_mpi), cohort::rethrow);
     io.run();
     return EXIT_SUCCESS;
   }

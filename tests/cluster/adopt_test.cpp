@@ -12,14 +12,14 @@
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/progress/future.hpp>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
-#include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "cluster/peer_calls.hpp"
+#include "cluster/printed.hpp"
 #include "cluster/support.hpp"
 #include "support/catch.hpp"
 #include "support/world.hpp"
@@ -63,6 +64,16 @@ void with_adopted(const adopt_options& options, const test_body& body) {
   }
 }
 
+/// Serves, and says whether the manager has gone on without this worker.
+bool is_let_go(const cohort::communicator& world) {
+  try {
+    cohort::cluster::serve(world);
+  } catch (const cohort::error& failed) {
+    return failed.code() == errc::peer_lost;
+  }
+  return false;
+}
+
 std::vector<int> place_of(call_context& call) {
   return {call.id(), call.rank(), call.size(), call.world().rank(), call.world().size()};
 }
@@ -74,11 +85,6 @@ asio::awaitable<int> sum_of_ids(call_context& call) {
 void swallow(std::vector<std::byte>) {}
 std::vector<std::byte> produce(std::size_t size) { return std::vector<std::byte>(size); }
 void sleeps() { std::this_thread::sleep_for(2s); }
-void prints(call_context& call) {
-  std::printf("out of %d\n", call.id());
-  std::fprintf(stderr, "err of %d\n", call.id());
-  std::fflush(stdout);
-}
 
 }  // namespace
 
@@ -193,26 +199,41 @@ TEST_CASE("what workers have sent each other when they are shut down is not lost
   CHECK(all_notes == 2 * (world.size() - 1) * (count + 20 * (hops + 1)));
 }
 
-TEST_CASE("what adopted workers print comes by rank and stream") {
-  std::mutex guard;
-  std::set<std::string> lines;
+TEST_CASE("what adopted workers print arrives by rank and stream, and the end of it") {
+  const cohort::log::capture messages;
+  const std::string line(std::size_t{1} << 20U, 'm');
+  std::string binary = "a\0b\x1b[1m";
+  binary += '\xff';
+  printed output;
+  gate slow;
+  bool opened = false;
   adopt_options options;
-  options.sink([&](const cohort::cluster::output_line& line) {
-    const std::lock_guard hold(guard);
-    lines.insert(std::to_string(line.rank) + " " + std::string(line.text));
-  });
-  with_adopted(options, [](workers all) -> asio::awaitable<void> {
-    auto each = co_await all.call_all<&prints>();
-    for (auto& one : each) CHECK_FALSE(one.error());
+  options.longest_line(std::size_t{2} << 20U).output_bound(std::size_t{16} << 20U);
+  options.sink(slow.sink());
+  options.sink([](const cohort::cluster::output_line&) { throw std::runtime_error("disk full"); });
+  options.sink(output.sink());
+  with_adopted(options, [&](workers all) -> asio::awaitable<void> {
+    for (const int id : all.ids()) {
+      co_await all.call<&says>(id, "one\ntwo\nthr", false);
+      co_await all.call<&says>(id, "error of one\n", true);
+      co_await all.call<&says>(id, "ee\n", false);
+      co_await all.call<&says>(id, line + "\n", false);
+      co_await all.call<&says>(id, binary + "\n", false);
+      co_await all.call<&says>(id, "without an end", false);
+    }
+    if (!std::exchange(opened, true)) slow.open();  // it has held nobody
   });
   asio::io_context io;
   const cohort::communicator world(io);
   if (world.rank() != 0) return;
-  for (int id = 1; id < world.size(); ++id) {
-    const std::string number = std::to_string(id);
-    CHECK(lines.count(number + " out of " + number) == 1);
-    CHECK(lines.count(number + " err of " + number) == 1);
+  const std::string once = "one\ntwo\nthree\n" + line + "\n" + binary + "\nwithout an end";
+  for (int id = 1; id < world.size(); ++id) {  // over MPI, and over TCP
+    CHECK((output.of(id) == once + once));
+    CHECK(output.of(id, cohort::cluster::output_stream::err) == "error of one\nerror of one\n");
   }
+  if (world.size() == 1) return;
+  const std::string told = messages.text();
+  CHECK(has(told, "disk full"));
 }
 
 TEST_CASE("ranks that do not serve are named, and the job can be adopted later") {
@@ -305,13 +326,39 @@ TEST_CASE("a shutdown names the adopted worker that is late, and lets the others
       }());
       continue;
     }
-    bool let_go = false;
-    try {
-      cohort::cluster::serve(world);
-    } catch (const cohort::error& failed) {
-      let_go = failed.code() == errc::peer_lost;
+    CHECK(is_let_go(world) == (world.rank() == 1));
+  }
+}
+
+TEST_CASE("an adopted worker that is stopped is lost when its heartbeat stays away") {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    INFO("messages over " << name_of(how));
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.size() < 3) return;
+    if (world.rank() == 0) {
+      run(io, [&]() -> asio::awaitable<void> {
+        auto options = adopt_options().transport(how).heartbeat(300ms);
+        options.on_loss(cohort::cluster::loss_policy::proceed);
+        auto adopting = cohort::cluster::adopt(world, options);
+        const workers all = co_await std::move(adopting);
+        const auto pid = static_cast<pid_t>(all.pid(1));
+        auto pending = all.call<&waits_long>(1, cohort::as_future);
+        REQUIRE(::kill(pid, SIGSTOP) == 0);
+        auto failing = caught<cohort::peer_lost_error>(std::move(pending));
+        const auto lost = co_await std::move(failing);
+        ::kill(pid, SIGCONT);
+        REQUIRE(lost);
+        CHECK(has(lost->what(), "6 heartbeats"));
+        const int four = co_await all.call<&square>(2, 2);
+        CHECK(four == 4);
+        co_await all.shutdown();
+        CHECK(all.state(1) == worker_state::lost);
+        CHECK(all.state(2) == worker_state::gone);
+      }());
+      continue;
     }
-    CHECK(let_go == (world.rank() == 1));
+    CHECK(is_let_go(world) == (world.rank() == 1));
   }
 }
 

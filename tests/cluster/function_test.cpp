@@ -41,7 +41,7 @@ struct point {
   friend bool operator==(const point&, const point&) = default;
 };
 
-/// The bytes of a call, run by the type that the table has.
+/// The bytes of a call, run by what the table has.
 bytes answer(cluster::runner* runner, bytes message) {
   asio::io_context io;
   call_context context;
@@ -57,13 +57,22 @@ bytes answer(cluster::runner* runner, bytes message) {
   if (error != nullptr) std::rethrow_exception(error);
   return result;
 }
+bytes answer(cluster::plain_runner* runner, bytes message) {
+  call_context context;
+  context.rank = 3;
+  return runner(context, std::move(message));
+}
 
 /// A call from the arguments to the result, by way of the function's number.
 template <auto F, class... Args>
 auto call(Args&&... arguments) {
   const auto& table = cohort::function_table::instance();
-  auto* const runner = table.at<cluster::runner>(cluster::remote<F>::index());
-  const bytes result = answer(runner, encode_arguments<F>(std::forward<Args>(arguments)...));
+  bytes message = encode_arguments<F>(std::forward<Args>(arguments)...);
+  const std::size_t number = cluster::remote<F>::index();
+  auto* const coroutine = table.find<cluster::runner>(number);
+  const bytes result = coroutine != nullptr
+                           ? answer(coroutine, std::move(message))
+                           : answer(table.at<cluster::plain_runner>(number), std::move(message));
   return cluster::decode_result<typename cluster::callee<F>::result>(result, "it");
 }
 
@@ -252,7 +261,7 @@ TEST_CASE("arguments that end too early are an error that names function and arg
                                                std::vector<std::uint16_t>(2));
   for (std::size_t size = 0; size < whole.size(); ++size) {
     const bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
-    const auto [text, code] = error_of([&] { answer(&cluster::run<&mixed>, part); });
+    const auto [text, code] = error_of([&] { answer(&cluster::run_now<&mixed>, part); });
     CHECK(code.category() == cohort::wire_category());
     CHECK(has(text, "mixed"));
     const char* const position = size < 1    ? "1 of 4"
@@ -263,7 +272,7 @@ TEST_CASE("arguments that end too early are an error that names function and arg
   }
   bytes longer = whole;
   longer.push_back({});
-  const auto [text, code] = error_of([&] { answer(&cluster::run<&mixed>, longer); });
+  const auto [text, code] = error_of([&] { answer(&cluster::run_now<&mixed>, longer); });
   CHECK(code == cohort::wire_errc::trailing);
   CHECK(has(text, "mixed, behind its 4 arguments"));
 }
@@ -272,10 +281,10 @@ TEST_CASE("a span that says it is longer than the message is refused") {
   bytes message;
   cohort::wire::writer(message).varint(std::uint64_t{1} << 61U);
   message.resize(64);
-  const auto [text, code] = error_of([&] { answer(&cluster::run<&sum>, message); });
+  const auto [text, code] = error_of([&] { answer(&cluster::run_now<&sum>, message); });
   CHECK(code == cohort::wire_errc::too_long);
   const bytes four = encode_arguments<&sum>(std::vector<double>(4));
-  CHECK(error_of([&] { answer(&cluster::run<&length>, four); }).second ==
+  CHECK(error_of([&] { answer(&cluster::run_now<&length>, four); }).second ==
         cohort::wire_errc::bad_value);
 }
 

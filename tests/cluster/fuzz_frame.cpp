@@ -116,7 +116,7 @@ void handshake(view in) {
   cluster::accepting_side side;
   if (side.understands(hello)) {
     require(side.hello().purpose >= cluster::purpose::control &&
-                side.hello().purpose <= cluster::purpose::peer,
+                side.hello().purpose <= cluster::purpose::heartbeat,
             "a purpose that does not exist");
     static_cast<void>(side.reply(token));
     require(!side.trusts(token, proof), "a proof without the token");
@@ -171,6 +171,9 @@ void one_input(view in) {
                    a.pid == b.pid && a.rank == b.rank;
           });
     case 5:
+      value<cluster::welcome>(rest, [](const cluster::welcome& a, const cluster::welcome& b) {
+        return a.heartbeat == b.heartbeat && a.heartbeat_patience == b.heartbeat_patience;
+      });
       return value<cluster::started>(rest,
                                      [](const cluster::started& a, const cluster::started& b) {
                                        return a.rank == b.rank && a.size == b.size;
@@ -206,7 +209,7 @@ void write_corpus(const std::string& folder) {
   write({0, 0xf1, 10}, stream);
   stream.clear();
   add(message_kind::result, 3, 150, false);
-  add(message_kind::heartbeat, 0, 0, true);
+  add(message_kind::cancel, 7, 0, true);
   add(message_kind::result, 3, 60, true);
   write({0, 2, 255, 1}, stream);
   stream.clear();

@@ -99,7 +99,7 @@ TEST_CASE("what is no token is refused") {
 
 TEST_CASE("who knows the token is believed") {
   for (const purpose what :
-       {purpose::control, purpose::standard_output, purpose::standard_error, purpose::peer}) {
+       {purpose::control, purpose::standard_output, purpose::standard_error, purpose::heartbeat}) {
     cluster::greeting hello;
     hello.purpose = what;
     hello.session = cluster::random_bytes<cluster::session_size>();
@@ -193,7 +193,7 @@ TEST_CASE("greetings of another kind are not understood") {
   CHECK_FALSE(with(7, 0));  // the version
   CHECK_FALSE(with(7, 2));
   for (unsigned what = 0; what < 256; ++what) {
-    CHECK(with(8, what) == (what >= 1 && what <= static_cast<unsigned>(purpose::peer)));
+    CHECK(with(8, what) == (what >= 1 && what <= static_cast<unsigned>(purpose::heartbeat)));
   }
   for (std::size_t place = 9; place < 16; ++place) CHECK_FALSE(with(place, 1));
   CHECK_FALSE(other.understands(cluster::greeting_bytes{}));

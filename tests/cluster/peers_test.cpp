@@ -16,6 +16,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdio>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "cluster/peer_calls.hpp"
+#include "cluster/printed.hpp"
 #include "cluster/support.hpp"
 
 using namespace cohort_test;
@@ -34,14 +36,17 @@ namespace cluster = cohort::cluster;
 
 /// Runs this program under the launcher of the tests, with a variable that says what it is to do.
 asio::awaitable<cluster::exit_status> run_job(asio::io_context& io, int ranks, std::string variable,
-                                              std::string value) {
+                                              std::string value, std::string* printed = nullptr) {
   launch_options how;
   how.ranks(ranks).environment(std::move(variable), std::move(value));
+  if (printed != nullptr) how.on_loss(cluster::loss_policy::proceed);  // for the launcher
   auto preparing = cluster::prepare_launch(how);
   const cluster::launch_command command = co_await std::move(preparing);
   cluster::child_process job(io.get_executor(), command, cluster::child_options());
   auto waiting = cohort::with_deadline(job.wait(), 60s);
-  co_return co_await std::move(waiting);
+  const cluster::exit_status status = co_await std::move(waiting);
+  if (printed != nullptr) *printed = job.output();
+  co_return status;
 }
 
 asio::awaitable<int> sum_of_ids(call_context& call) {
@@ -55,8 +60,26 @@ asio::awaitable<void> lead(cohort::communicator world, std::string what) {
   cluster::adopt_options options;
   options.transport(cohort_test::has(what, "tcp") ? cluster::transport::tcp
                                                   : cluster::transport::mpi);
+  printed output;
+  const bool last_lines = cohort_test::has(what, "last lines");
+  if (last_lines) options.on_loss(cluster::loss_policy::proceed).sink(output.sink());
   auto adopting = cluster::adopt(world, options);
   const workers all = co_await std::move(adopting);
+  if (last_lines) {
+    auto failing = caught<cohort::peer_lost_error>(all.call<&says_and_dies>(1));
+    const auto lost = co_await std::move(failing);
+    const auto arrived = [&] {
+      return output.of(1).starts_with("last line\n") &&
+             output.of(1, cluster::output_stream::err).ends_with("last error\n");
+    };
+    while (!arrived()) {
+      asio::steady_timer pause(all.context(), 1ms);
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    std::printf("all has arrived of what %s\n", lost ? "was lost" : "lives");
+    std::fflush(stdout);
+    all.terminate();  // and the job
+  }
   if (cohort_test::has(what, "dies")) {
     all.notify<&dies>(1);
     co_await all.call<&waits_long>(2);  // the job ends in the middle of it
@@ -110,6 +133,8 @@ TEST_CASE("launched workers call each other, and the manager where it serves", "
 }
 
 TEST_CASE("a call to a worker that is lost ends with its name, on the other workers", "[cluster]") {
+  const bool by_signal = GENERATE(true, false);
+  const bool live = others_live || !by_signal;
   asio::io_context io;
   run(io, [&]() -> asio::awaitable<void> {
     auto launching =
@@ -118,18 +143,22 @@ TEST_CASE("a call to a worker that is lost ends with its name, on the other work
     auto before = all.call<&depends_on>(0, 2, cohort::as_future);
     const std::string up = co_await all.call<&hears_from>(1, 2);  // it is well until then
     CHECK(has(up, "from 2"));
-    ::kill(static_cast<int>(all.pid(2)), SIGKILL);
+    if (by_signal) {
+      ::kill(static_cast<int>(all.pid(2)), SIGKILL);
+    } else {
+      all.terminate(2);
+    }
     auto first = answer_of(std::move(before));
     const std::string told = co_await std::move(first);
-    CHECK((told == "lost 2" || (!others_live && told == "is lost itself")));
+    CHECK((told == "lost 2" || (!live && told == "is lost itself")));
     auto second = answer_of(all.call<&depends_on>(1, 2));
     const std::string after = co_await std::move(second);
-    CHECK((after == "lost 2" || (!others_live && after == "is lost itself")));
+    CHECK((after == "lost 2" || (!live && after == "is lost itself")));
     co_await all.shutdown();
     for (const int id : {0, 1}) {
       INFO(id << ": " << all.cause(id));
       const auto state = all.state(id);
-      CHECK((state == worker_state::gone || (!others_live && state == worker_state::lost)));
+      CHECK((state == worker_state::gone || (!live && state == worker_state::lost)));
     }
     CHECK(all.state(2) == worker_state::lost);
   }());
@@ -194,6 +223,18 @@ TEST_CASE("an adopted job ends when one of its workers dies", "[cluster][adopt]"
     const auto status = run(io, run_job(io, 3, "COHORT_TEST_ADOPT", how));
     INFO(status.text());
     CHECK_FALSE(status.success());
+  }
+}
+
+TEST_CASE("the last lines of an adopted worker that is killed are not lost", "[cluster][adopt]") {
+  if (!others_live) return;  // the manager is one of them
+  for (const char* const how : {"mpi, last lines", "tcp, last lines"}) {
+    INFO(how);
+    asio::io_context io;
+    std::string text;
+    run(io, run_job(io, 3, "COHORT_TEST_ADOPT", how, &text));
+    INFO(text);
+    CHECK(has(text, "all has arrived of what was lost"));
   }
 }
 

@@ -139,7 +139,7 @@ TEST_CASE("a session has one control connection, and outputs need a session",
     auto second_trial = let_in(twin);
     const bool again = co_await std::move(second_trial);
     CHECK_FALSE(again);
-    twin.hello.purpose = cluster::purpose::peer;
+    twin.hello.purpose = cluster::purpose::heartbeat;
     auto third_trial = let_in(twin);
     const bool peer = co_await std::move(third_trial);
     CHECK_FALSE(peer);
@@ -150,6 +150,48 @@ TEST_CASE("a session has one control connection, and outputs need a session",
     CHECK(all.refused() == 3);
     all.terminate();
     for (actor& each : cast) each.line->close();
+  };
+  run(io, work());
+}
+
+TEST_CASE("a manager is reached by IPv4, and by IPv6 where there is any", "[cluster][protocol]") {
+  asio::io_context io;
+  actors cast;
+  auto work = [&]() -> asio::awaitable<void> {
+    std::string addresses;
+    told facts;
+    const auto by_hand = [&](const std::string& where, const std::string& token) {
+      addresses = where;
+      CHECK(cluster::parse_token(token, facts.token));
+    };
+    auto launching =
+        asio::co_spawn(io, cluster::launch(io, quiet(1).by_hand(by_hand)), cohort::as_future);
+    while (addresses.empty()) {
+      auto pause = sleep(io, 1ms);
+      co_await std::move(pause);
+    }
+    CAPTURE(addresses);
+    std::error_code none;
+    asio::ip::tcp::acceptor trial(io);
+    trial.open(asio::ip::tcp::v6(), none);
+    if (!none) trial.bind({asio::ip::address_v6::loopback(), 0}, none);
+    CHECK(has(addresses, "[::1]:") == !none);
+    CHECK(has(addresses, "127.0.0.1:"));
+    for (const auto& where : cluster::parse_endpoints(addresses)) {
+      if (!where.address().is_loopback()) continue;
+      facts.where = where;
+      actor guest(io, facts);
+      guest.hello.purpose = cluster::purpose::heartbeat;
+      auto trying = guest.attempt();
+      const std::string answer = co_await std::move(trying);
+      CHECK(answer == "expects no such connection");  // so it knows the token
+    }
+    cast.emplace_back(io, facts);  // over the last of them
+    auto beginning = cast[0].begin(0, 1);
+    co_await std::move(beginning);
+    const workers all = co_await std::move(launching);
+    CHECK(all.state(0) == worker_state::ready);
+    all.terminate();
   };
   run(io, work());
 }

@@ -60,18 +60,26 @@ inline launch_options quiet(int ranks) {
 
 using test_body = std::function<asio::awaitable<void>(workers)>;
 
-/// Launches, runs the body, shuts down, and checks that all workers have left as they should.
-inline void with_workers(const launch_options& options, const test_body& body) {
+/// Launches and leaves the end to the body.
+inline void with_mortal_workers(const launch_options& options, const test_body& body) {
   asio::io_context io;
   auto all = [&]() -> asio::awaitable<void> {
     auto launching = cohort::cluster::launch(io, options);
     const workers launched = co_await std::move(launching);
     auto working = body(launched);
     co_await std::move(working);
-    co_await launched.shutdown();
-    for (const int rank : launched.ids()) CHECK(launched.state(rank) == worker_state::gone);
   };
   run(io, all());
+}
+
+/// Launches, runs the body, shuts down, and checks that all workers have left as they should.
+inline void with_workers(const launch_options& options, const test_body& body) {
+  with_mortal_workers(options, [&](workers launched) -> asio::awaitable<void> {
+    auto working = body(launched);
+    co_await std::move(working);
+    co_await launched.shutdown();
+    for (const int rank : launched.ids()) CHECK(launched.state(rank) == worker_state::gone);
+  });
 }
 
 /// Waits until a process has ended; who has to reap it may not have done so yet.
@@ -79,8 +87,10 @@ inline bool ends(int pid) {
   return eventually([pid] { return !runs(pid); });
 }
 
-/// Whether the other workers live on when one has been killed. With MPICH they often do not: told
-/// not to (-disable-auto-cleanup), Hydra 4.0 kills the other ranks all the same.
+/// Whether the other workers live on when a signal has ended one. With MPICH they often do not:
+/// when the proxy of Hydra 4.0 has reaped such a rank, it kills the others, also if it was told not
+/// to
+/// (-disable-auto-cleanup). It lets them be when a rank has ended by itself.
 #ifdef MPICH_VERSION
 inline constexpr bool others_live = false;
 #else

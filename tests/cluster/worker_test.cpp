@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,7 @@ std::uint64_t length_of(std::string_view text) { return text.size(); }
 std::uint64_t sum_of(std::span<const std::uint32_t> values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
 }
+void computes() { std::this_thread::sleep_for(300ms); }
 asio::awaitable<void> waits_long(cluster::call_context& call) {
   asio::steady_timer timer(call.context(), std::chrono::minutes(5));
   co_await timer.async_wait(asio::use_awaitable);
@@ -79,9 +82,41 @@ bytes call_of(bytes arguments) {
 class played_manager {
  public:
   explicit played_manager(asio::io_context& io)
-      : io_(io), door_(io, {asio::ip::address_v4::loopback(), 0}), out(io), err(io), control_(io) {}
+      : io_(io),
+        door_(io, {asio::ip::address_v4::loopback(), 0}),
+        out(io),
+        err(io),
+        life(io),
+        control_(io) {}
 
-  asio::awaitable<void> meet() {
+  /// What becomes of the worker's connection for heartbeats.
+  enum class life_line { unwanted, accepted, refused, unanswered };
+
+  asio::awaitable<void> meet(cluster::welcome said = {}, life_line how = life_line::unwanted) {
+    auto greeting = greet(cohort::wire::encode(said));
+    co_await std::move(greeting);
+    if (how == life_line::accepted) {
+      auto accepting = accept(life, cluster::purpose::heartbeat);
+      co_await std::move(accepting);
+    }
+    // Who is refused tries every address four times.
+    for (int i = 0; how == life_line::refused && i < 4; ++i) {
+      auto refusing = accept(life, cluster::purpose::heartbeat, cluster::verdict::not_expected);
+      co_await std::move(refusing);
+    }
+    if (how == life_line::refused && said.heartbeat_patience == 0) co_return;
+    if (how == life_line::unanswered) life = co_await door_.async_accept(asio::use_awaitable);
+    auto second = accept(out, cluster::purpose::standard_output);
+    co_await std::move(second);
+    auto third = accept(err, cluster::purpose::standard_error);
+    co_await std::move(third);
+    auto begun = next(message_kind::started);
+    co_await std::move(begun);
+    auto ready = send(message_kind::ready, 0);
+    co_await std::move(ready);
+  }
+  /// Up to the answer to who it is.
+  asio::awaitable<void> greet(bytes answer) {
     auto options = quiet(1).environment(cluster::token_variable, cluster::to_text(token_));
     options.environment(cluster::manager_variable, cluster::to_text(door_.local_endpoint()));
     auto preparing = cluster::prepare_launch(options);
@@ -91,16 +126,8 @@ class played_manager {
     co_await std::move(first);
     auto identity = next(message_kind::identity);
     co_await std::move(identity);
-    auto welcome = send(message_kind::welcome, 0);
+    auto welcome = send(message_kind::welcome, 0, std::move(answer));
     co_await std::move(welcome);
-    auto second = accept(out, cluster::purpose::standard_output);
-    co_await std::move(second);
-    auto third = accept(err, cluster::purpose::standard_error);
-    co_await std::move(third);
-    auto begun = next(message_kind::started);
-    co_await std::move(begun);
-    auto ready = send(message_kind::ready, 0);
-    co_await std::move(ready);
   }
 
   asio::awaitable<void> send_raw(bytes stream) {
@@ -175,9 +202,11 @@ class played_manager {
   std::optional<cluster::child_process> process;
   asio::ip::tcp::socket out;
   asio::ip::tcp::socket err;
+  asio::ip::tcp::socket life;
 
  private:
-  asio::awaitable<void> accept(asio::ip::tcp::socket& to, cluster::purpose expected) {
+  asio::awaitable<void> accept(asio::ip::tcp::socket& to, cluster::purpose expected,
+                               cluster::verdict said = cluster::verdict::accepted) {
     to = co_await door_.async_accept(asio::use_awaitable);
     cluster::accepting_side side;
     cluster::greeting_bytes hello{};
@@ -189,7 +218,7 @@ class played_manager {
     cluster::proof_bytes proof{};
     co_await asio::async_read(to, asio::buffer(proof), asio::use_awaitable);
     CHECK(side.trusts(token_, proof));
-    const std::array<std::byte, 1> verdict{};  // accepted
+    const std::array<std::byte, 1> verdict{static_cast<std::byte>(said)};
     co_await asio::async_write(to, asio::buffer(verdict), asio::use_awaitable);
   }
 
@@ -201,14 +230,26 @@ class played_manager {
   std::uint64_t received_ = 0;
 };
 
-}  // namespace
-
-TEST_CASE("calls that make no sense are answered with an error", "[cluster][worker]") {
+/// A worker that has begun, what is done with it, and its end.
+using with_worker_body = std::function<asio::awaitable<void>(played_manager&)>;
+void with_worker(const with_worker_body& body) {
   asio::io_context io;
   played_manager here(io);
   auto work = [&]() -> asio::awaitable<void> {
     auto meeting = here.meet();
     co_await std::move(meeting);
+    auto working = body(here);
+    co_await std::move(working);
+    auto finishing = here.finish();
+    co_await std::move(finishing);
+  };
+  run(io, work());
+}
+
+}  // namespace
+
+TEST_CASE("calls that make no sense are answered with an error", "[cluster][worker]") {
+  with_worker([](played_manager& here) -> asio::awaitable<void> {
     const auto functions = static_cast<std::uint32_t>(cohort::function_table::instance().size());
     for (const std::uint32_t unknown : {functions, functions + 1, 0xffffffffU}) {
       auto failing = here.failure_of(call_of(unknown, cluster::encode_arguments<&half>(1)));
@@ -243,18 +284,11 @@ TEST_CASE("calls that make no sense are answered with an error", "[cluster][work
       const std::error_code code = co_await std::move(answering);
       CHECK(code == cohort::wire_errc::trailing);
     }
-    auto finishing = here.finish();
-    co_await std::move(finishing);
-  };
-  run(io, work());
+  });
 }
 
 TEST_CASE("numbers of calls that make no sense harm no other call", "[cluster][worker]") {
-  asio::io_context io;
-  played_manager here(io);
-  auto work = [&]() -> asio::awaitable<void> {
-    auto meeting = here.meet();
-    co_await std::move(meeting);
+  with_worker([](played_manager& here) -> asio::awaitable<void> {
     constexpr std::uint64_t id = 700;
     for (int i = 0; i < 2; ++i) {  // the same number twice
       auto calling = here.send(message_kind::call, id, call_of<&waits_long>({}));
@@ -281,10 +315,7 @@ TEST_CASE("numbers of calls that make no sense harm no other call", "[cluster][w
     auto ending = here.failure(id);
     const std::error_code ended = co_await std::move(ending);
     CHECK(ended == asio::error::operation_aborted);
-    auto finishing = here.finish();
-    co_await std::move(finishing);
-  };
-  run(io, work());
+  });
 }
 
 TEST_CASE("a worker whose manager sends no frames says so and leaves", "[cluster][worker]") {
@@ -320,4 +351,90 @@ TEST_CASE("a worker whose manager sends no frames says so and leaves", "[cluster
     };
     run(io, work());
   }
+}
+
+namespace {
+
+/// A worker that is asked for a sign of life every 10 ms, and goes without if it must not show any.
+void with_pulse(played_manager::life_line how, bool must, const with_worker_body& body) {
+  asio::io_context io;
+  played_manager here(io);
+  auto work = [&]() -> asio::awaitable<void> {
+    cluster::welcome said;
+    said.heartbeat = std::chrono::nanoseconds(10ms).count();
+    if (!must) said.heartbeat_patience = std::chrono::nanoseconds(2s).count();
+    auto meeting = here.meet(said, how);
+    co_await std::move(meeting);
+    auto working = body(here);
+    co_await std::move(working);
+  };
+  run(io, work());
+}
+
+}  // namespace
+
+TEST_CASE("a worker shows its life while it computes, and says when it leaves",
+          "[cluster][worker]") {
+  const auto how = played_manager::life_line::accepted;
+  with_pulse(how, true, [](played_manager& here) -> asio::awaitable<void> {
+    std::string signs(here.life.available(), 'x');  // until now
+    co_await asio::async_read(here.life, asio::buffer(signs), asio::use_awaitable);
+    auto calling = here.send(message_kind::call, 1, call_of<&computes>({}));
+    co_await std::move(calling);
+    auto answering = here.next(message_kind::result);
+    co_await std::move(answering);
+    signs.assign(here.life.available(), 'x');  // in the 300 ms that its loop has stood
+    co_await asio::async_read(here.life, asio::buffer(signs), asio::use_awaitable);
+    CHECK(signs.size() >= 10);
+    CHECK(signs == std::string(signs.size(), '\0'));
+    auto finishing = here.finish();
+    co_await std::move(finishing);
+    std::error_code end;
+    signs.clear();
+    co_await asio::async_read(here.life, asio::dynamic_buffer(signs),
+                              asio::redirect_error(asio::use_awaitable, end));
+    CHECK(end == asio::error::eof);
+    REQUIRE_FALSE(signs.empty());
+    CHECK(signs.find('\1') == signs.size() - 1);
+  });
+}
+
+TEST_CASE("a worker whose connection for heartbeats is closed leaves", "[cluster][worker]") {
+  const auto how = played_manager::life_line::accepted;
+  with_pulse(how, true, [](played_manager& here) -> asio::awaitable<void> {
+    here.life.close();
+    const auto status = co_await here.process->wait();
+    CHECK(status.text() == "exited with status 1");
+  });
+}
+
+TEST_CASE("a worker that cannot connect for heartbeats goes without, or not at all",
+          "[cluster][worker]") {
+  const auto how =
+      GENERATE(played_manager::life_line::refused, played_manager::life_line::unanswered);
+  const bool must = how == played_manager::life_line::refused && GENERATE(false, true);
+  with_pulse(how, must, [must](played_manager& here) -> asio::awaitable<void> {
+    if (must) {
+      const auto status = co_await here.process->wait();
+      CHECK_FALSE(status.success());
+      CHECK(has(here.process->output(), "expects no such connection"));
+    } else {
+      auto finishing = here.finish();
+      co_await std::move(finishing);
+      CHECK(has(here.process->output(), "no heartbeat"));
+    }
+  });
+}
+
+TEST_CASE("a worker that does not understand its welcome says so", "[cluster][worker]") {
+  asio::io_context io;
+  played_manager here(io);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto greeting = here.greet(bytes(3));
+    co_await std::move(greeting);
+    const auto status = co_await here.process->wait();
+    CHECK_FALSE(status.success());
+    CHECK(has(here.process->output(), "the manager's welcome makes no sense"));
+  };
+  run(io, work());
 }

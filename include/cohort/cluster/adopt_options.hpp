@@ -33,6 +33,9 @@ class adopt_options {
   /// Default fail: the whole job ends, by MPI_Abort. An MPI that has no fault tolerance ends it
   /// anyway when a rank dies.
   adopt_options& on_loss(loss_policy policy) { return all_.on_loss(policy), *this; }
+  /// Over MPI the signs of life travel over TCP as well; by default a worker that cannot connect
+  /// goes without them, with a warning.
+  adopt_options& heartbeat(duration period) { return all_.heartbeat(period), *this; }
   adopt_options& serve_calls(bool wanted) { return all_.serve_calls(wanted), *this; }
   /// One more sink. Without any, the ranks print where the launcher of the job lets them. With one,
   /// their output comes to the manager over TCP, whichever way the messages take.

@@ -10,6 +10,7 @@
 #include <cohort/cluster/link.hpp>
 #include <cohort/cluster/message.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/progress/engine.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -63,7 +64,10 @@ class call_client : public std::enable_shared_from_this<call_client> {
   using notify_error_handler = std::function<void(int rank, std::exception_ptr)>;
 
   call_client(asio::io_context& io, std::size_t max_message, route_function route)
-      : io_(io), max_message_(max_message), route_(std::move(route)) {}
+      : io_(io),
+        engine_(asio::use_service<progress::engine>(io)),
+        max_message_(max_message),
+        route_(std::move(route)) {}
   call_client(const call_client&) = delete;
   call_client& operator=(const call_client&) = delete;
 
@@ -98,6 +102,7 @@ class call_client : public std::enable_shared_from_this<call_client> {
   void on_idle(std::function<void()> function) { idle_ = std::move(function); }
 
   [[nodiscard]] asio::io_context& context() const noexcept { return io_; }
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
   [[nodiscard]] std::size_t pending() const noexcept { return pending_.size(); }
 
  private:
@@ -113,6 +118,7 @@ class call_client : public std::enable_shared_from_this<call_client> {
   void notify_failed(int rank, const message& each) const;
 
   asio::io_context& io_;
+  progress::engine& engine_;
   std::size_t max_message_;
   route_function route_;
   std::unordered_map<std::uint64_t, pending_call> pending_;

@@ -11,6 +11,10 @@
 #include <cohort/cluster/message.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/host.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/operation.hpp>
+#include <cohort/progress/pool.hpp>
+#include <cohort/progress/posted_handler.hpp>
 
 #include <asio/thread_pool.hpp>
 
@@ -32,7 +36,8 @@ namespace cohort::cluster {
 /// context. Must be owned by a shared_ptr: what runs keeps it.
 class call_server : public std::enable_shared_from_this<call_server> {
  public:
-  explicit call_server(asio::io_context& io) : io_(io) {}
+  explicit call_server(asio::io_context& io)
+      : io_(io), engine_(asio::use_service<progress::engine>(io)) {}
   call_server(const call_server&) = delete;
   call_server& operator=(const call_server&) = delete;
 
@@ -60,11 +65,13 @@ class call_server : public std::enable_shared_from_this<call_server> {
 
     call_context context;
     asio::cancellation_signal cancel;
-    runner* function = nullptr;
+    runner* coroutine = nullptr;  // or
+    plain_runner* function = nullptr;
     std::vector<std::byte> arguments;
     std::uint64_t id = 0;
     call_tail tail;
-    bool begun = false;
+    bool begun = false;          // nothing stands before it any more
+    bool entered = false;        // the coroutine
     std::weak_ptr<caller> from;  // which has it
   };
   using running_ptr = std::shared_ptr<running>;
@@ -85,8 +92,17 @@ class call_server : public std::enable_shared_from_this<call_server> {
   void forget(const caller_ptr& from, const running_ptr& call);
   void answer_error(link& to, std::uint64_t id, const std::exception_ptr& failed) const;
   static asio::awaitable<std::vector<std::byte>> execute(running_ptr call);
+  static asio::awaitable<std::vector<std::byte>> execute_on_thread(running_ptr call);
+  void run_plain(const running_ptr& call);
+  void give_up(const running_ptr& call);
+  /// Called by the loop.
+  template <class Function>
+  void post(Function function) {
+    progress::posted_handler<Function>(std::move(function), engine_).post();
+  }
 
   asio::io_context& io_;
+  progress::engine& engine_;
   std::shared_ptr<const call_place> place_ = std::make_shared<const call_place>();
   std::unordered_map<link*, caller_ptr> callers_;
   std::size_t running_ = 0;
@@ -113,7 +129,9 @@ inline void call_server::called(const std::shared_ptr<link>& from, message&& eac
   const auto tail = call_tail::take_from(each.bytes);
   if (!tail) return refuse(errc::unknown_function, "a call without a function");
   const auto& table = function_table::instance();
-  if (tail->function >= table.size()) {
+  plain_runner* const function = table.find<plain_runner>(tail->function);
+  runner* const coroutine = function == nullptr ? table.find<runner>(tail->function) : nullptr;
+  if (function == nullptr && coroutine == nullptr) {
     return refuse(errc::unknown_function, "no function " + std::to_string(tail->function) + " of " +
                                               std::to_string(table.size()));
   }
@@ -127,7 +145,8 @@ inline void call_server::called(const std::shared_ptr<link>& from, message&& eac
   const bool everyone = (tail->flags & call_tail::with_manager) != 0;
   auto call =
       std::make_shared<running>(io_, place_, everyone ? place_->everyone : place_->world, deadline);
-  call->function = table.at<runner>(tail->function);
+  call->function = function;
+  call->coroutine = coroutine;
   call->arguments = std::move(each.bytes);
   call->id = each.id;
   call->tail = *tail;
@@ -155,21 +174,59 @@ inline void call_server::begin_ordered(const caller_ptr& from) {
   }
 }
 
+/// Resumed by the loop: what Asio resumes there ends without one more turn of it.
+struct resumed_by_loop {
+  template <class Handler>
+  void operator()(Handler&& handler, progress::engine* engine) const {
+    using handler_type = std::decay_t<Handler>;
+    progress::posted_handler<handler_type>(std::forward<Handler>(handler), *engine).post();
+  }
+};
+
 inline asio::awaitable<std::vector<std::byte>> call_server::execute(running_ptr call) {
   co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
-  auto body = call->function(call->context, std::move(call->arguments));
+  auto& engine = asio::use_service<progress::engine>(call->context.context());
+  co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+      resumed_by_loop(), asio::use_awaitable, &engine);
+  call->entered = true;
+  auto body = call->coroutine(call->context, std::move(call->arguments));
   co_return co_await std::move(body);
 }
 
+inline void call_server::run_plain(const running_ptr& call) {
+  std::exception_ptr failed;
+  std::vector<std::byte> result;
+  try {
+    result = call->function(call->context, std::move(call->arguments));
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  ended(call, failed, std::move(result));
+}
+
+inline asio::awaitable<std::vector<std::byte>> call_server::execute_on_thread(running_ptr call) {
+  if (call->function != nullptr) {
+    co_return call->function(call->context, std::move(call->arguments));
+  }
+  auto body = call->coroutine(call->context, std::move(call->arguments));
+  co_return co_await std::move(body);
+}
+
+// Callees begin in the order in which their calls have come, one after the other and not inside
+// what has brought them.
 inline void call_server::begin(const running_ptr& call) {
   call->begun = true;
+  const bool on_thread = (call->tail.flags & call_tail::on_thread) != 0;
+  if (!on_thread && call->function != nullptr) {
+    return post([self = shared_from_this(), call] { self->run_plain(call); });
+  }
   auto done = [self = shared_from_this(), call](std::exception_ptr failed,
                                                 std::vector<std::byte> result) {
     self->ended(call, failed, std::move(result));
   };
-  if ((call->tail.flags & call_tail::on_thread) != 0) {
+  if (on_thread) {
     if (!threads_) threads_.emplace(4);
-    asio::co_spawn(threads_->get_executor(), execute(call),
+    asio::co_spawn(threads_->get_executor(), execute_on_thread(call),
                    asio::bind_executor(io_.get_executor(), std::move(done)));
   } else {
     asio::co_spawn(io_, execute(call),
@@ -185,6 +242,7 @@ inline void call_server::forget(const caller_ptr& from, const running_ptr& call)
 inline void call_server::ended(const running_ptr& call, const std::exception_ptr& failed,
                                std::vector<std::byte>&& result) {
   const caller_ptr from = call->from.lock();
+  call->entered = true;  // or it could not be
   forget(from, call);
   if (!from) {
     // Lost in the meantime: nobody to answer.
@@ -205,11 +263,8 @@ inline void call_server::cancel(const std::shared_ptr<link>& from, std::uint64_t
   const auto at = behind->calls.find(id);
   if (at == behind->calls.end()) return;
   const running_ptr call = at->second;
-  call->context.cancel();
-  if (call->begun) {
-    call->cancel.emit(asio::cancellation_type::total);
-    return;
-  }
+  give_up(call);
+  if (call->begun) return;
   forget(behind, call);
   behind->ordered[call->tail.order] = nullptr;
   begin_ordered(behind);
@@ -228,10 +283,17 @@ inline void call_server::lose(const std::shared_ptr<link>& from) {
     if (call->begun) begun.push_back(call);
   }
   running_ -= behind->calls.size() - begun.size();
-  for (const running_ptr& call : begun) {
-    call->context.cancel();
-    call->cancel.emit(asio::cancellation_type::total);
+  for (const running_ptr& call : begun) give_up(call);
+}
+
+inline void call_server::give_up(const running_ptr& call) {
+  call->context.cancel();
+  if (!call->begun || call->function != nullptr) return;
+  // What has come is begun: a coroutine is cancelled when it waits for something.
+  if (!call->entered && (call->tail.flags & call_tail::on_thread) == 0) {
+    return asio::post(io_, [self = shared_from_this(), call] { self->give_up(call); });
   }
+  call->cancel.emit(asio::cancellation_type::total);
 }
 
 inline void call_server::answer_error(link& to, std::uint64_t id,

@@ -8,8 +8,7 @@
 #include <cohort/cluster/call_options.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/core/asio.hpp>
-
-#include <asio/executor_work_guard.hpp>
+#include <cohort/progress/posted_handler.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -35,38 +34,11 @@ struct completion_of<void> {
 template <class R>
 using completion = typename completion_of<R>::type;
 
-/// Runs a completion handler on its executor, never inside the caller. Its cancellation slot is let
-/// go of.
-template <class Handler>
-class posted_handler {
- public:
-  posted_handler(Handler handler, asio::io_context& io)
-      : work_(asio::get_associated_executor(handler, io.get_executor())),
-        handler_(std::move(handler)) {}
-
-  [[nodiscard]] auto slot() { return asio::get_associated_cancellation_slot(handler_); }
-
-  template <class... Arguments>
-  void post(Arguments&&... arguments) {
-    if (auto mine = slot(); mine.is_connected()) mine.clear();
-    const auto where = work_.get_executor();
-    asio::post(where, [handler = std::move(handler_), work = std::move(work_),
-                       all = std::make_tuple(std::forward<Arguments>(arguments)...)]() mutable {
-      std::apply(std::move(handler), std::move(all));
-    });
-  }
-
- private:
-  using executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
-  asio::executor_work_guard<executor> work_;
-  Handler handler_;
-};
-
 /// One call, one handler.
 template <class R, class Handler>
 class single_call final : public waiting_call {
  public:
-  single_call(Handler handler, asio::io_context& io) : handler_(std::move(handler), io) {}
+  single_call(Handler handler, progress::engine& engine) : handler_(std::move(handler), engine) {}
 
   void cancel_with(const std::shared_ptr<call_client>& over, std::uint64_t id) {
     auto slot = handler_.slot();
@@ -98,7 +70,7 @@ class single_call final : public waiting_call {
   }
 
  private:
-  posted_handler<Handler> handler_;
+  progress::posted_handler<Handler> handler_;
 };
 
 /// Starts what a verb has encoded, when its token says so.
@@ -109,7 +81,7 @@ struct start_single {
                   call_request request) const {
     using waiting = single_call<R, std::decay_t<Handler>>;
     const std::uint64_t id = over->next_id();
-    const auto made = std::make_shared<waiting>(std::forward<Handler>(handler), over->context());
+    const auto made = std::make_shared<waiting>(std::forward<Handler>(handler), over->engine());
     made->cancel_with(over, id);
     over->start(id, std::move(request), made);
   }

@@ -14,7 +14,10 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -233,9 +236,17 @@ class map_calls final : public many_calls<R> {
   }
   bool retry(std::size_t index, int rank, const std::exception_ptr& failed) override {
     if (!failed || !this->options_.idempotent() || this->stopped_) return false;
-    if (this->over_->state(rank) == worker_state::ready || free_rank() < 0) return false;
-    again_.push_back(index);
-    return true;
+    if (!this->over_->starts_again()) {
+      if (this->over_->state(rank) == worker_state::ready || free_rank() < 0) return false;
+    }
+    try {
+      std::rethrow_exception(failed);
+    } catch (const peer_lost_error&) {
+      again_.push_back(index);
+      return true;
+    } catch (...) {
+      return false;  // of the function itself
+    }
   }
 
   [[nodiscard]] std::size_t place(int rank) const {
@@ -243,6 +254,7 @@ class map_calls final : public many_calls<R> {
   }
   [[nodiscard]] int free_rank() const {
     int best = -1;
+    if (this->over_->starts_again()) return best;
     for (int i = 0; i < static_cast<int>(load_.size()); ++i) {
       const int rank = this->over_->first() + i;
       if (this->over_->state(rank) != worker_state::ready) continue;
@@ -259,6 +271,10 @@ class map_calls final : public many_calls<R> {
     while (!this->stopped_ && (next_ < items_.size() || !again_.empty())) {
       const int rank = free_rank();
       if (rank >= 0 && load_[place(rank)] >= this->options_.per_worker()) break;
+      if (rank < 0 && this->over_->starts_again()) {
+        wait_for_start();
+        break;
+      }
       std::size_t index = 0;
       if (again_.empty()) {
         index = next_++;
@@ -267,9 +283,7 @@ class map_calls final : public many_calls<R> {
         again_.pop_back();
       }
       if (rank < 0) {
-        this->set(index, outcome<R>(std::make_exception_ptr(error(
-                             errc::peer_lost, "map of " + std::string(name_) + ": item " +
-                                                  std::to_string(index) + ": no worker is left"))));
+        this->set(index, outcome<R>(std::make_exception_ptr(none_left(index))));
         continue;
       }
       ++load_[place(rank)];
@@ -277,6 +291,24 @@ class map_calls final : public many_calls<R> {
       this->make(index, rank, function_, name_, kept ? items_[index] : std::move(items_[index]), 0);
     }
     filling_ = false;
+  }
+  [[nodiscard]] peer_lost_error none_left(std::size_t index) const {
+    std::vector<int> all(load_.size());
+    std::iota(all.begin(), all.end(), this->over_->first());
+    std::string text =
+        "map of " + std::string(name_) + ": item " + std::to_string(index) + ": no worker is left";
+    if (!all.empty()) {
+      text += "; rank " + std::to_string(all[0]) + ": " + this->over_->cause(all[0]);
+    }
+    return {std::move(all), text};
+  }
+  void wait_for_start() {
+    if (std::exchange(waits_for_start_, true)) return;
+    auto self = std::static_pointer_cast<map_calls>(this->shared_from_this());
+    this->over_->when_started_again([self] {
+      self->waits_for_start_ = false;
+      self->fill();
+    });
   }
 
   std::size_t function_;
@@ -287,6 +319,7 @@ class map_calls final : public many_calls<R> {
   std::size_t next_ = 0;
   std::uint64_t interrupts_;  // before it began
   bool filling_ = false;
+  bool waits_for_start_ = false;
 };
 
 template <class R>
@@ -294,8 +327,9 @@ struct start_many {
   template <class Handler>
   void operator()(Handler&& handler, const std::shared_ptr<many_calls<R>>& calls,
                   asio::io_context& io) const {
-    using posted = posted_handler<std::decay_t<Handler>>;
-    const auto made = std::make_shared<posted>(std::forward<Handler>(handler), io);
+    using posted = progress::posted_handler<std::decay_t<Handler>>;
+    const auto made = std::make_shared<posted>(std::forward<Handler>(handler),
+                                               asio::use_service<progress::engine>(io));
     if (auto slot = made->slot(); slot.is_connected()) {
       slot.assign([calls = std::weak_ptr(calls)](asio::cancellation_type) {
         if (const auto here = calls.lock()) here->cancel();

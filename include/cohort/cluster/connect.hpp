@@ -61,9 +61,13 @@ inline asio::awaitable<tcp_socket> connect(asio::io_context& io,
 // ---- implementation --------------------------------------------------------------------------
 
 inline std::string to_text(const asio::ip::tcp::endpoint& where) {
-  const std::string address = where.address().to_string();
+  // A connection by IPv4 to a socket that takes both has an address that is mapped.
+  const bool mapped = where.address().is_v6() && where.address().to_v6().is_v4_mapped();
+  const std::string address =
+      mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, where.address().to_v6()).to_string()
+             : where.address().to_string();
   const std::string port = std::to_string(where.port());
-  return where.address().is_v6() ? "[" + address + "]:" + port : address + ":" + port;
+  return where.address().is_v6() && !mapped ? "[" + address + "]:" + port : address + ":" + port;
 }
 
 inline std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text) {

@@ -35,7 +35,6 @@ enum class message_kind : std::uint8_t {
   failure,       ///< either: what it threw
   finish,        ///< manager: no more calls come; how many messages there were
   finished,      ///< worker: all of them have been seen; how many it has sent
-  heartbeat,     ///< either: nothing but a sign of life
   lost,          ///< manager: a rank that is lost, and why
   ask_quiet,  ///< manager: tell your peer traffic when nothing runs; how many messages there were
   quiet       ///< worker: peer_traffic

@@ -6,7 +6,8 @@
 /// bytes, and how they run on the other side.
 ///
 /// Nothing here sends anything. The caller's side is encode_arguments and decode_result; the
-/// callee's side is run<F>, found by its number in the function table as remote<F> registers it.
+/// callee's side is run<F> or run_now<F>, found by its number in the function table as remote<F>
+/// registers it.
 
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
@@ -29,10 +30,12 @@ namespace cohort::cluster {
 /// parameter, which is then no argument of the call.
 class call_context;
 
-/// Every callee in the table has this type: bytes of the arguments to bytes of the result. What the
-/// callee throws leaves it; bytes that are no arguments of its own are a cohort::error whose code
-/// is a wire_errc and whose text names the function and the argument.
+/// A callee in the table, from the bytes of the arguments to the bytes of the result: a coroutine.
+/// What the callee throws leaves it; bytes that are no arguments of its own are a cohort::error
+/// whose code is a wire_errc and whose text names the function and the argument.
 using runner = asio::awaitable<std::vector<std::byte>>(call_context&, std::vector<std::byte>);
+/// The same of a callee that is no coroutine.
+using plain_runner = std::vector<std::byte>(call_context&, std::vector<std::byte>);
 
 }  // namespace cohort::cluster
 
@@ -78,15 +81,27 @@ template <auto F>
 [[nodiscard]] std::vector<std::byte> run_now(call_context& context,
                                              std::vector<std::byte> arguments);
 
-/// The same for every callee: calls F or awaits it. The context must live until it ends.
+/// The same for coroutines, which it awaits. The context must live until it ends.
 template <auto F>
 asio::awaitable<std::vector<std::byte>> run(call_context& context,
                                             std::vector<std::byte> arguments);
 
-/// F in the function table: `remote<F>::index()` is its number, and
-/// `function_table::instance().at<runner>(number)` is run<F> in every process of the program.
+namespace detail {
 template <auto F>
-using remote = registered<&run<F>, F>;
+[[nodiscard]] constexpr auto callee_code() noexcept {
+  if constexpr (checked<F>::ok && !checked<F>::is_coroutine) {
+    return &run_now<F>;
+  } else {
+    return &run<F>;
+  }
+}
+}  // namespace detail
+
+/// F in the function table: `remote<F>::index()` is its number, and in every process of the program
+/// `function_table::instance().at<Type>(number)` is run<F>, whose type is runner, if F is a
+/// coroutine, else run_now<F>, a plain_runner.
+template <auto F>
+using remote = registered<detail::callee_code<F>(), F>;
 
 /// The result of a callee that returns R. Throws cohort::error with a wire_errc if the bytes are
 /// none; `name` is the function's, for that text.

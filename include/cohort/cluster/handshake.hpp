@@ -31,7 +31,7 @@ namespace cohort::cluster {
 using launch_token = std::array<std::byte, 16>;
 
 /// What a connection is for.
-enum class purpose : std::uint8_t { control = 1, standard_output, standard_error, peer };
+enum class purpose : std::uint8_t { control = 1, standard_output, standard_error, heartbeat };
 
 inline constexpr std::size_t nonce_size = 32;
 inline constexpr std::size_t session_size = 16;
@@ -142,7 +142,7 @@ class accepting_side {
     hello_.purpose = static_cast<purpose>(greeting[8]);
     std::memcpy(hello_.session.data(), greeting.data() + 16, session_size);
     return std::memcmp(greeting.data(), detail::magic.data(), 8) == 0 &&
-           hello_.purpose >= purpose::control && hello_.purpose <= purpose::peer;
+           hello_.purpose >= purpose::control && hello_.purpose <= purpose::heartbeat;
   }
   [[nodiscard]] const cluster::greeting& hello() const noexcept { return hello_; }
 

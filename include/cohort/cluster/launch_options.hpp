@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,9 @@ enum class loss_policy {
 
 /// How the manager talks to the workers.
 enum class transport { tcp, mpi };
+
+/// Periods of `launch_options::heartbeat` after which a silent worker is lost.
+inline constexpr int silent_heartbeats = 6;
 
 /// Whether the launcher is told that more ranks than slots are meant.
 enum class oversubscription {
@@ -107,7 +111,7 @@ class launch_options {
 
   launch_options& transport(cluster::transport which) { return put(transport_, which); }
   [[nodiscard]] cluster::transport transport() const noexcept { return transport_; }
-  /// The address to listen on; default: all that can be reached.
+  /// The address to listen on; default: all, of IPv4 and IPv6.
   launch_options& interface(std::string address) { return put(interface_, std::move(address)); }
   [[nodiscard]] const std::string& interface() const noexcept { return interface_; }
   /// Of one message, in bytes; default 1 GiB.
@@ -122,15 +126,22 @@ class launch_options {
   /// Between SIGTERM and SIGKILL; default 3 s.
   launch_options& grace(duration bound) { return put(grace_, bound); }
   [[nodiscard]] duration grace() const noexcept { return grace_; }
-  /// How often a rank must be heard of; zero, the default: never, the connection says enough.
+  /// How often a thread of each worker shows that its process lives, over a connection of its own;
+  /// who has been silent for `silent_heartbeats` periods is lost: it is stopped (also by a
+  /// debugger), or its machine has vanished. Zero: never. Without this option: every 5 s if
+  /// messages travel over MPI and the worker can connect, never if they travel over TCP, where the
+  /// end of a process is noticed anyway and a machine that vanishes by TCP's keep-alive.
   launch_options& heartbeat(duration period) { return put(heartbeat_, period); }
-  [[nodiscard]] duration heartbeat() const noexcept { return heartbeat_; }
+  [[nodiscard]] const std::optional<duration>& heartbeat() const noexcept { return heartbeat_; }
   /// Whether workers may call functions here, by `call_context::peers()` and `manager_id`. Off by
   /// default; then such a call fails with errc::refused.
   launch_options& serve_calls(bool wanted) { return put(serve_calls_, wanted); }
   [[nodiscard]] bool serve_calls() const noexcept { return serve_calls_; }
   launch_options& on_loss(loss_policy policy) { return put(on_loss_, policy); }
   [[nodiscard]] loss_policy on_loss() const noexcept { return on_loss_; }
+  /// How often `loss_policy::respawn` starts the job again; at the next loss it ends. Default 3.
+  launch_options& respawns(int most) { return put(respawns_, most); }
+  [[nodiscard]] int respawns() const noexcept { return respawns_; }
   /// Ctrl-C: once cancels the calls in flight, twice ends the job. Off by default.
   launch_options& interrupt(bool handled) { return put(interrupt_, handled); }
   [[nodiscard]] bool interrupt() const noexcept { return interrupt_; }
@@ -174,8 +185,9 @@ class launch_options {
   std::size_t max_message_ = std::size_t{1} << 30;
   duration timeout_ = std::chrono::seconds(60);
   duration grace_ = std::chrono::seconds(3);
-  duration heartbeat_ = duration::zero();
+  std::optional<duration> heartbeat_;
   loss_policy on_loss_ = loss_policy::fail;
+  int respawns_ = 3;
   bool interrupt_ = false;
   bool serve_calls_ = false;
   std::vector<output_sink> sinks_;
@@ -236,7 +248,10 @@ inline void validate(const launch_options& options) {
   require(options.max_message() > 0, "max_message", " is zero");
   require(options.timeout() > none, "timeout", " is not positive");
   require(options.grace() >= none, "grace", " is negative");
-  require(options.heartbeat() >= none, "heartbeat", " is negative");
+  const auto beat = options.heartbeat().value_or(none);
+  require(beat >= none, "heartbeat", " is negative");
+  require(beat == none || beat >= std::chrono::milliseconds(1), "heartbeat", " is below 1 ms");
+  require(options.respawns() >= 0, "respawns", " is negative");
   for (const output_sink& sink : options.sinks()) require(bool(sink), "sink", " is empty");
   require(options.output_bound() > 0, "output_bound", " is zero");
   require(options.longest_line() > 0, "longest_line", " is zero");

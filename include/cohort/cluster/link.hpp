@@ -47,7 +47,7 @@ class link : public std::enable_shared_from_this<link> {
   /// cancels a call comes after it. Nothing after the end.
   void send(message_kind kind, std::uint64_t id, std::vector<std::byte> bytes = {}) {
     if (ended_) return;
-    if (kind != message_kind::heartbeat) ++sent_;
+    ++sent_;
     outgoing each;
     each.head.kind = kind;
     each.head.id = id;
@@ -86,7 +86,7 @@ class link : public std::enable_shared_from_this<link> {
     on_flushed_ = std::move(function);
   }
 
-  /// Messages so far but heartbeats. The side that receives counts them after its handler.
+  /// Messages so far. The side that receives counts them after its handler.
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
 
@@ -115,9 +115,8 @@ class link : public std::enable_shared_from_this<link> {
     bool fine = false;
     try {
       fine = reader_.feed(bytes, [this](message&& each) {
-        const bool counts = each.kind != message_kind::heartbeat;
         on_message_(std::move(each));
-        if (counts) ++received_;
+        ++received_;
         return !ended_;
       });
     } catch (...) {  // no memory: what has been read is lost, and nobody may wait for it

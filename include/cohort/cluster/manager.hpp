@@ -7,13 +7,13 @@
 #include <cohort/cluster/call_client.hpp>
 #include <cohort/cluster/call_options.hpp>
 #include <cohort/cluster/call_server.hpp>
-#include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launcher.hpp>
 #include <cohort/cluster/message.hpp>
 #include <cohort/cluster/mpi_transport.hpp>
 #include <cohort/cluster/output.hpp>
+#include <cohort/cluster/reception.hpp>
 
 #include <asio/signal_set.hpp>
 
@@ -71,8 +71,18 @@ class manager : public std::enable_shared_from_this<manager> {
   /// Ends all workers: SIGTERM, then SIGKILL to the launcher's process group; in an adopted job the
   /// job. Does not wait.
   void terminate(const std::string& why);
+  /// See workers::terminate.
+  void terminate(int rank);
   /// Nobody has a handle any more.
   void abandon();
+  /// See workers::ready.
+  asio::awaitable<void> ready();
+  /// The job has lost a rank and is being started again.
+  [[nodiscard]] bool starts_again() const noexcept { return starts_again_; }
+  /// Called once, when it runs again or never will.
+  void when_started_again(std::function<void()> function) {
+    waiting_for_start_.push_back(std::move(function));
+  }
 
   /// For calls of its workers.
   [[nodiscard]] call_client& calls() const noexcept { return *calls_; }
@@ -85,10 +95,12 @@ class manager : public std::enable_shared_from_this<manager> {
   /// The id of the first worker; the others follow. 1 in an adopted job, whose rank 0 is this.
   [[nodiscard]] int first() const noexcept { return first_; }
   [[nodiscard]] worker_state state(int rank) const;
-  [[nodiscard]] const std::string& cause(int rank) const;
-  [[nodiscard]] const std::string& host(int rank) const;
+  [[nodiscard]] std::string cause(int rank) const;
+  [[nodiscard]] std::string host(int rank) const;
   [[nodiscard]] std::int64_t pid(int rank) const;
-  [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
+  [[nodiscard]] std::size_t refused() const noexcept {
+    return reception_ ? reception_->refused() : 0;
+  }
 
  private:
   struct member {
@@ -106,9 +118,22 @@ class manager : public std::enable_shared_from_this<manager> {
     std::optional<std::uint64_t> announced;  // at the end: how many messages it has sent
     bool finished = false;                   // and all of them are there
     bool over_tcp = true;
+    std::optional<tcp_socket> life;       // its signs of life come from there
+    bool shows_life = false;              // until it says that it leaves
+    bool heard = false;                   // since the last look
+    int silent = 0;                       // looks in succession without a sign
     bool peers = false;                   // it exchanges messages with other workers
     std::optional<peer_traffic> traffic;  // the answer to the last question
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
+
+    void close_life() {
+      std::error_code ignored;
+      if (life) life->close(ignored);
+    }
+    void hang_up() {
+      control->close();
+      close_life();
+    }
   };
   using member_ptr = std::shared_ptr<member>;
 
@@ -119,7 +144,9 @@ class manager : public std::enable_shared_from_this<manager> {
     loop_guard(const loop_guard&) = delete;
     loop_guard& operator=(const loop_guard&) = delete;
     ~loop_guard() {
-      if (of_) of_->calls_->drop();
+      if (!of_) return;
+      of_->calls_->drop();
+      of_->waiting_for_start_.clear();
     }
     void release() noexcept { of_ = nullptr; }
 
@@ -132,19 +159,24 @@ class manager : public std::enable_shared_from_this<manager> {
   asio::awaitable<void> wait_until_ready(clock::time_point limit);
   asio::awaitable<void> keep_until_end();
   asio::awaitable<void> start_launcher();
-  void check_not_written() const;
+  void all_are_ready();
+  void check_policy() const;
   void run_calls_here();
   void called(const std::shared_ptr<link>& from, message&& each);
   void let_go(const std::string& why);
   static asio::awaitable<void> leave(std::shared_ptr<link> control, bool over_tcp);
   void listen();
   void stop_listening();
-  [[nodiscard]] std::string addresses() const;
-  asio::awaitable<void> accept_all();
-  asio::awaitable<void> receive_visitor(std::shared_ptr<tcp_socket> socket);
-  asio::awaitable<std::string> shake_hands(std::shared_ptr<tcp_socket> socket);
-  void refuse(const std::string& whom, const std::string& why);
+  [[nodiscard]] member_ptr member_of(const greeting& hello) const;
+  [[nodiscard]] bool expects(const greeting& hello) const;
+  void arrived(const greeting& hello, tcp_socket&& socket);
   member_ptr join(std::shared_ptr<link> control);
+  static asio::awaitable<void> listen_to(std::weak_ptr<manager> over, member_ptr whom);
+  asio::awaitable<void> look_for_silent_ones();
+  asio::awaitable<void> start_again();
+  asio::awaitable<void> try_to_start_again();
+  void give_up_starting(bool wanted);
+  void tell_who_waits_for_start();
   void adopt_output(tcp_socket socket, const member_ptr& owner, output_stream stream);
   void read(tcp_socket socket, int rank, output_stream stream);
   void read_unread(const member_ptr& from);
@@ -182,12 +214,10 @@ class manager : public std::enable_shared_from_this<manager> {
   launch_token token_{};
   event changed_;
   event events_changed_;
-  std::optional<asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type>>
-      acceptor_;
-  std::deque<std::shared_ptr<tcp_socket>>
-      visitors_;  // who have not proved themselves; oldest first
+  std::shared_ptr<reception> reception_;  // where TCP is used
   std::vector<member_ptr> joined_;
-  std::vector<member_ptr> ranks_;  // null until the rank has started
+  std::vector<member_ptr> ranks_;  // once all have started
+  std::vector<member_ptr> begun_;  // while they start: null until that rank has
   std::shared_ptr<child_process> child_;
   std::shared_ptr<output_queue> output_;
   std::vector<std::shared_ptr<asio::cancellation_signal>> outputs_;
@@ -199,7 +229,6 @@ class manager : public std::enable_shared_from_this<manager> {
   std::deque<worker_event> events_;
   std::optional<asio::signal_set> signals_;
   int interrupts_ = 0;
-  std::size_t refused_ = 0;
   int first_ = 0;
   bool adopted_ = false;
   bool launched_ = false;
@@ -207,6 +236,13 @@ class manager : public std::enable_shared_from_this<manager> {
   bool closing_ = false;  // no new calls
   bool ended_ = true;     // shut down, or not launched with success
   bool terminating_ = false;
+  std::chrono::nanoseconds heartbeat_{0};
+  bool watches_child_ = false;  // until the launcher has ended and all its output is read
+  bool starts_again_ = false;   // a loss has made that necessary, and not all are ready
+  bool restart_runs_ = false;   // the coroutine that does it
+  std::string again_because_;
+  int times_started_again_ = 0;
+  std::vector<std::function<void()>> waiting_for_start_;
 };
 
 }  // namespace cohort::cluster

@@ -34,6 +34,21 @@ struct identity {
   }
 };
 
+/// The manager's answer to an identity that it likes.
+struct welcome {
+  std::int64_t heartbeat = 0;  ///< nanoseconds between signs of life; 0: none are wanted
+  /// Nanoseconds after which a worker that cannot connect for them goes without; 0: it fails.
+  std::int64_t heartbeat_patience = 0;
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, welcome& all) {
+    archive(all.heartbeat, all.heartbeat_patience);
+  }
+};
+
+/// What a worker sends on the connection for heartbeats, a byte each.
+enum class life_sign : char { beat, leaves };
+
 /// A worker whose MPI has begun.
 struct started {
   std::int32_t rank = 0;

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <system_error>
 #include <unordered_map>
@@ -119,7 +120,9 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
 
   /// What comes from now on is thrown away, and links that are open stay silent. Completes when
   /// what was being sent has left, or after the bound: somebody may never receive it. Then it
-  /// receives for as long as `linger` says, for others who are still sending, and no more.
+  /// receives until all who have been talked to have ended their side, at most for as long as
+  /// `linger` says: MPI may give the number of a communicator that is freed to the next one, which
+  /// would get what nobody has received.
   asio::awaitable<void> stop(std::chrono::nanoseconds bound,
                              std::chrono::nanoseconds linger = std::chrono::nanoseconds(0)) {
     const auto self = shared_from_this();
@@ -129,13 +132,19 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
     for (bool in_time = true; in_time && sending_ > 0;) {
       in_time = co_await changed_.wait_until(limit);
     }
-    if (linger != std::chrono::nanoseconds(0)) {
-      asio::steady_timer timer(context(), linger);
-      co_await timer.async_wait(asio::use_awaitable);
+    const auto last = from_now(linger);
+    const auto ended = [&](const auto& each) { return ended_.count(each.first) != 0; };
+    for (bool in_time = true; in_time && !std::all_of(links_.begin(), links_.end(), ended);) {
+      in_time = co_await changed_.wait_until(last);
     }
     quit();
     while (receiving_) co_await changed_.wait();
     links_.clear();
+  }
+  /// No end of that rank's side is waited for.
+  void expect_nothing_of(int rank) {
+    ended_.insert(rank);
+    changed_.notify();
   }
   /// Stops at once.
   void quit() {
@@ -160,7 +169,8 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
         : link(max_message), over_(std::move(over)), rank_(rank) {}
 
     void deliver(std::error_code failed, std::span<const std::byte> bytes) {
-      if (failed) ended_said_ = true;  // nobody listens to ours
+      // Nobody listens to ours then, but for the manager, who waits for the ends of the others.
+      if (failed && (failed != asio::error::eof || rank_ != 0)) ended_said_ = true;
       static_cast<void>(arrived(failed, bytes));
     }
 
@@ -241,6 +251,10 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
     attention_.pay();
     const int rank = what.source();
     const std::size_t size = what.bytes();
+    if (size == 0) {
+      ended_.insert(rank);
+      changed_.notify();
+    }
     const bool known = knows(rank);
     if (!stopping_ && (known || on_contact_)) {
       const std::shared_ptr<link> from = to(rank);
@@ -300,6 +314,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   asio::cancellation_signal cancel_;
   contact_handler on_contact_;
   std::unordered_map<int, std::shared_ptr<rank_link>> links_;
+  std::set<int> ended_;  // ranks that have ended their side
   asio::steady_timer ring_;
   asio::steady_timer later_;
   std::chrono::milliseconds pause_{1};

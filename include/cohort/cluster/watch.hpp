@@ -2,15 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file A thread that notices the loss of the manager while the program's own code computes.
+/// \file A thread that notices the loss of the manager, and tells it that this process lives, while
+/// the program's own code computes.
+
+#include <cohort/cluster/message.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <system_error>
 #include <thread>
@@ -18,11 +23,13 @@
 
 namespace cohort::cluster {
 
-/// Calls `lost` when the other end of the connection is closed. It reads nothing, calls no MPI and
-/// sleeps until then. `lost` runs on the watcher's thread.
+/// Calls `lost`, where there is one, when the other end of the connection is closed. It reads
+/// nothing, calls no MPI and sleeps until then, or until the next heartbeat, if there is a period.
+/// `lost` runs on the watcher's thread.
 class manager_watch {
  public:
-  manager_watch(int connection, std::function<void()> lost) : lost_(std::move(lost)) {
+  manager_watch(int connection, std::chrono::nanoseconds period, std::function<void()> lost)
+      : connection_(connection), period_(period), lost_(std::move(lost)) {
     if (::pipe2(stop_, O_CLOEXEC) != 0) {
       throw std::system_error(errno, std::generic_category(), "pipe2");
     }
@@ -30,7 +37,14 @@ class manager_watch {
     sigset_t before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's threads
-    thread_ = std::thread([this, connection] { watch(connection); });
+    try {
+      thread_ = std::thread([this] { watch(); });
+    } catch (...) {
+      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      ::close(stop_[0]);
+      ::close(stop_[1]);
+      throw;
+    }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~manager_watch() {
@@ -42,13 +56,29 @@ class manager_watch {
   manager_watch& operator=(const manager_watch&) = delete;
 
  private:
-  void watch(int connection) {
-    pollfd both[] = {{connection, POLLRDHUP, 0}, {stop_[0], 0, 0}};
-    while (::poll(both, 2, -1) < 0 && errno == EINTR) {
+  void watch() {
+    const bool beats = period_ > period_.zero();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(period_);
+    const timespec pause{seconds.count(), (period_ - seconds).count()};
+    pollfd both[] = {{connection_, POLLRDHUP, 0}, {stop_[0], 0, 0}};
+    do {
+      if (beats) send(life_sign::beat);
+      both[0].revents = both[1].revents = 0;  // a signal leaves them as they are
+    } while (::ppoll(both, 2, beats ? &pause : nullptr, nullptr) <= 0);
+    if (both[1].revents != 0) {
+      pollfd room{connection_, POLLOUT, 0};
+      if (beats && ::poll(&room, 1, 1000) == 1) send(life_sign::leaves);
+    } else if (lost_) {
+      lost_();
     }
-    if (both[1].revents == 0 && both[0].revents != 0) lost_();
+  }
+  /// A beat that finds no room is not missed: what fills the connection are others.
+  void send(life_sign what) const noexcept {
+    static_cast<void>(::send(connection_, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   }
 
+  int connection_;
+  std::chrono::nanoseconds period_;
   std::function<void()> lost_;
   int stop_[2] = {-1, -1};
   std::thread thread_;

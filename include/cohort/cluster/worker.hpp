@@ -6,24 +6,15 @@
 
 #include <cohort/cluster/call_client.hpp>
 #include <cohort/cluster/call_server.hpp>
-#include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/message.hpp>
 #include <cohort/cluster/mpi_transport.hpp>
-#include <cohort/cluster/peers.hpp>
+#include <cohort/cluster/redirection.hpp>
 #include <cohort/cluster/watch.hpp>
 #include <cohort/cluster/worker_start.hpp>
-#include <cohort/core/function_table.hpp>
-#include <cohort/core/host.hpp>
-#include <cohort/core/process.hpp>
 
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cstdio>
+#include <chrono>
 #include <exception>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,8 +56,11 @@ class worker {
   [[nodiscard]] int last_sign();
 
  private:
+  using nanoseconds = std::chrono::nanoseconds;
+  [[nodiscard]] asio::awaitable<tcp_socket> connect_for(purpose what);
   asio::awaitable<void> redirect(int descriptor, purpose what);
-  void restore_output() noexcept;
+  asio::awaitable<void> connect_life();
+  asio::awaitable<void> show_life();
   void received(message&& each);
   void handle(message&& each);
   void on_refused(const message& each);
@@ -85,14 +79,15 @@ class worker {
   greeting hello_;
   std::shared_ptr<link> control_;
   std::shared_ptr<tcp_link> tcp_;
-  std::optional<manager_watch> watch_;
-  int before_[2] = {-1, -1};  // stdout and stderr, if they are to be as they were
+  std::optional<tcp_socket> life_;  // signs of life go there
+  std::unique_ptr<manager_watch> watch_;
+  redirection output_;
   worker_place place_;
   std::shared_ptr<call_server> server_;
   std::shared_ptr<call_client> calls_;  // to peers
   std::map<int, std::shared_ptr<link>> peers_;
   std::map<int, std::string> lost_;
-  bool welcome_ = false;
+  std::optional<welcome> welcome_;
   bool ready_ = false;  // all workers are there
   std::exception_ptr failed_;
   std::optional<std::uint64_t> announced_;  // messages that the manager has sent before `finish`
@@ -103,314 +98,6 @@ class worker {
   bool flushed_ = false;
 };
 
-// ---- implementation --------------------------------------------------------------------------
-
-namespace detail {
-
-[[nodiscard]] inline std::vector<std::byte> encoded_table() {
-  std::vector<std::byte> bytes;
-  wire::writer out(bytes);
-  const auto entries = function_table::instance().entries();
-  out.varint(entries.size());
-  for (const function_table::entry& each : entries) out.put(each);
-  return bytes;
-}
-
-}  // namespace detail
-
-inline worker::worker(asio::io_context& io, worker_start start)
-    : io_(io), start_(std::move(start)), changed_(io), server_(std::make_shared<call_server>(io)) {
-  server_->on_idle([this] { answer_if_idle(); });
-}
-
-inline worker::~worker() {
-  restore_output();
-  server_->on_idle(nullptr);
-  if (calls_) {
-    calls_->retire();
-    calls_->drop();
-  }
-  if (place_.transport) place_.transport->quit();
-  if (control_) control_->close();
-}
-
-inline asio::awaitable<void> worker::join() {
-  hello_.session = random_bytes<session_size>();
-  if (start_.control) {
-    control_ = start_.control;
-  } else {
-    hello_.purpose = purpose::control;
-    auto connecting = connect(io_, start_.managers, start_.token, hello_);
-    tcp_socket socket = co_await std::move(connecting);
-    // The manager has looked at the size of what it sends.
-    tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
-    if (!start_.adopted) watch_.emplace(tcp_->native_handle(), [] { manager_lost(); });
-    control_ = tcp_;
-  }
-  control_->start([this](message&& each) { received(std::move(each)); },
-                  [this](std::error_code) { ended(); });
-  identity self;
-  self.program = program_id();
-  self.table = function_table::instance().digest();
-  self.session = hello_.session;
-  self.host = process::host_name();
-  self.pid = ::getpid();
-  self.rank = place_.id >= 0 ? place_.id : detail::rank_in_environment();
-  control_->send(message_kind::identity, 0, wire::encode(self));
-  while (!welcome_ && !failed_) co_await changed_.wait();
-  if (failed_) std::rethrow_exception(failed_);
-  if (!start_.capture) co_return;
-  co_await redirect(STDOUT_FILENO, purpose::standard_output);
-  co_await redirect(STDERR_FILENO, purpose::standard_error);
-}
-
-// The other end is a socket in another process, so what has been written is safe there even if this
-// process is killed.
-inline asio::awaitable<void> worker::redirect(int descriptor, purpose what) {
-  greeting hello = hello_;
-  hello.purpose = what;
-  auto connecting = connect(io_, start_.managers, start_.token, hello);
-  tcp_socket socket = co_await std::move(connecting);
-  const int native = socket.native_handle();
-  ::fcntl(native, F_SETFL, ::fcntl(native, F_GETFL) & ~O_NONBLOCK);
-  std::FILE* const stream = descriptor == STDOUT_FILENO ? stdout : stderr;
-  std::fflush(stream);
-  if (start_.adopted) {
-    before_[descriptor == STDOUT_FILENO ? 0 : 1] = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
-  }
-  if (::dup2(native, descriptor) < 0) {
-    throw std::system_error(errno, std::generic_category(), "dup2");
-  }
-  if (stream == stdout) std::setvbuf(stream, nullptr, _IOLBF, 0);
-}
-
-/// Who was adopted goes on with the stdout and stderr that it had.
-inline void worker::restore_output() noexcept {
-  for (const int i : {0, 1}) {
-    if (before_[i] < 0) continue;
-    std::fflush(i == 0 ? stdout : stderr);
-    ::dup2(before_[i], i == 0 ? STDOUT_FILENO : STDERR_FILENO);
-    ::close(std::exchange(before_[i], -1));
-  }
-}
-
-inline void worker::received(message&& each) {
-  const bool counts = each.kind != message_kind::heartbeat;
-  handle(std::move(each));
-  // Large messages may come after the number; this message is counted when this function returns.
-  if (!counts || (!announced_ && !asked_)) return;
-  const std::uint64_t others = control_->received();
-  seen_announced_ = announced_ && others >= *announced_;
-  seen_asked_ = asked_ && others >= *asked_;
-  answer_if_idle();
-}
-
-inline void worker::handle(message&& each) {
-  switch (each.kind) {
-    case message_kind::welcome:
-      welcome_ = true;
-      return changed_.notify();
-    case message_kind::refused:
-      return on_refused(each);
-    case message_kind::ask_table:
-      return control_->send(message_kind::table, 0, detail::encoded_table());
-    case message_kind::ready: {
-      wire::reader in(each.bytes);
-      const std::uint64_t most = in.varint();
-      ready_ = true;
-      if (in.ok() && calls_) calls_->max_message(static_cast<std::size_t>(most));
-      return;
-    }
-    case message_kind::call:
-      return server_->called(control_, std::move(each));
-    case message_kind::cancel:
-      return server_->cancel(control_, each.id);
-    case message_kind::result:
-    case message_kind::failure:
-      // A call to rank 0 of an adopted job is one to the manager; what returns false has taken
-      // nothing.
-      if (calls_ && !calls_->answered(manager_id, std::move(each)) && start_.adopted) {
-        static_cast<void>(calls_->answered(0, std::move(each)));
-      }
-      return;
-    case message_kind::lost:
-      return on_lost(each);
-    case message_kind::ask_quiet: {
-      wire::reader in(each.bytes);
-      asked_ = in.varint();
-      if (place_.transport) place_.transport->look();  // something may be stuck on this side
-      return;
-    }
-    case message_kind::finish: {
-      wire::reader in(each.bytes);
-      announced_ = in.varint();
-      return;
-    }
-    default:
-      return;  // of a later version, or nothing to do
-  }
-}
-
-inline void worker::on_refused(const message& each) {
-  wire::reader in(each.bytes);
-  const std::string text(in.text());
-  failed_ = std::make_exception_ptr(
-      ready_ ? error(errc::peer_lost, "the manager lets this worker go: " + text)
-             : error(errc::refused, "the manager refuses this worker: " + text));
-  changed_.notify();
-}
-
-inline void worker::on_lost(const message& each) {
-  wire::reader in(each.bytes);
-  const auto rank = in.get<std::int32_t>();
-  const std::string cause(in.text());
-  if (!in.ok()) return;
-  lost_[rank] = cause;
-  const auto at = peers_.find(rank);
-  if (at != peers_.end()) server_->lose(at->second);
-  if (calls_) calls_->lose(rank, "rank " + std::to_string(rank), cause);
-}
-
-/// The manager's connection has ended.
-inline void worker::ended() {
-  if (done_) return;
-  if (!start_.adopted) manager_lost();
-  if (!failed_) {
-    failed_ = std::make_exception_ptr(
-        error(errc::peer_lost, "the manager is gone, or has let this worker go"));
-  }
-  changed_.notify();
-}
-
-inline void worker::listen(worker_place where) {
-  place_ = std::move(where);
-  // Another worker may know before this one that all are there, and call.
-  calls_ = std::make_shared<call_client>(
-      io_, std::numeric_limits<std::uint32_t>::max(),
-      [this](int rank, const std::string& text) { return route(rank, text); });
-  call_place known;
-  known.id = place_.id;
-  known.world = place_.world;
-  known.everyone = place_.everyone;
-  known.peers = std::make_shared<const peers>(calls_);
-  server_->place(std::move(known));
-  place_.transport->start(
-      [this](int rank, const std::shared_ptr<link>& with) { contact(rank, with); });
-}
-
-inline asio::awaitable<void> worker::serve() {
-  control_->send(message_kind::started, 0, wire::encode(started{place_.id, place_.ids, true}));
-  while (!flushed_ && !failed_) co_await changed_.wait();
-  restore_output();
-  if (failed_) {
-    server_->lose(control_);
-    for (const auto& each : peers_) server_->lose(each.second);
-  }
-  give_up_calls();
-  if (start_.control) control_->close();
-  // Others may still be sending to this one, where not all is as it should be.
-  const bool well = !failed_ && lost_.empty();
-  auto stopping =
-      place_.transport->stop(well ? std::chrono::seconds(30) : std::chrono::seconds(1),
-                             well ? std::chrono::milliseconds(0) : std::chrono::milliseconds(200));
-  co_await std::move(stopping);
-  server_->end();
-  watch_.reset();
-  place_ = worker_place();
-  if (failed_) std::rethrow_exception(failed_);
-}
-
-inline callee_process worker::route(int rank, const std::string& text) {
-  if (done_ || failed_) throw error(errc::closed, text + "this worker leaves");
-  if (rank == manager_id || (rank == 0 && start_.adopted)) return {control_, nullptr};
-  if (rank < 0 || rank >= place_.ids) {
-    throw error(errc::bad_rank,
-                text + "rank " + std::to_string(rank) + " of " + std::to_string(place_.ids));
-  }
-  if (const auto at = lost_.find(rank); at != lost_.end()) {
-    throw peer_lost_error({rank},
-                          text + "rank " + std::to_string(rank) + " is lost: " + at->second);
-  }
-  const bool known = place_.transport->knows(rank);
-  const auto with = place_.transport->to(rank);
-  if (!known) contact(rank, with);
-  return {with, nullptr};
-}
-
-inline void worker::contact(int rank, const std::shared_ptr<link>& with) {
-  peers_[rank] = with;
-  with->start(
-      [this, rank, weak = std::weak_ptr(with)](message&& each) {
-        if (const auto here = weak.lock()) from_peer(rank, here, std::move(each));
-      },
-      [](std::error_code) {});
-}
-
-inline void worker::from_peer(int rank, const std::shared_ptr<link>& with, message&& each) {
-  switch (each.kind) {
-    case message_kind::call:
-      return server_->called(with, std::move(each));
-    case message_kind::cancel:
-      return server_->cancel(with, each.id);
-    case message_kind::result:
-    case message_kind::failure:
-      if (calls_) static_cast<void>(calls_->answered(rank, std::move(each)));
-      return;
-    default:
-      return;
-  }
-}
-
-/// Nobody reads answers any more.
-inline void worker::give_up_calls() {
-  if (!calls_) return;
-  calls_->give_up_all([](std::string_view name, int rank) {
-    return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) + ": rank " +
-                                                           std::to_string(rank) +
-                                                           ": this worker leaves"));
-  });
-}
-
-inline int worker::last_sign() {
-  return tcp_ ? ::fcntl(tcp_->native_handle(), F_DUPFD_CLOEXEC, 0) : -1;
-}
-
-inline void worker::answer_if_idle() {
-  if (!server_->idle() || done_) return;
-  if (asked_ && seen_asked_) {
-    peer_traffic all;
-    for (const auto& each : peers_) {
-      all.sent += each.second->sent();
-      all.received += each.second->received();
-    }
-    asked_.reset();
-    control_->send(message_kind::quiet, 0, wire::encode(all));
-  }
-  if (!announced_ || !seen_announced_) return;
-  done_ = true;
-  give_up_calls();  // their cancellations are counted below
-  std::vector<std::byte> bytes;
-  wire::writer out(bytes);
-  out.put(control_->received() >= *announced_);
-  out.varint(control_->sent());
-  control_->send(message_kind::finished, 0, std::move(bytes));
-  control_->when_flushed([this] {
-    flushed_ = true;
-    changed_.notify();
-  });
-}
-
-inline void worker::manager_lost() {
-  const int rank = process::rank.load(std::memory_order_relaxed);
-  const std::string text = "cohort: worker " +
-                           (rank < 0 ? std::string("?") : std::to_string(rank)) +
-                           ": the manager is gone, so this process leaves\n";
-  // Standard error may be a connection to that manager: a closed one must not kill us first.
-  if (::send(STDERR_FILENO, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-      errno == ENOTSOCK) {
-    static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
-  }
-  ::_exit(1);
-}
-
 }  // namespace cohort::cluster
+
+#include <cohort/cluster/detail/worker.ipp>

@@ -53,8 +53,8 @@ class workers : public call_verbs<workers> {
   }
   [[nodiscard]] worker_state state(int rank) const { return over().state(rank); }
   /// Why it is lost; empty if it is not.
-  [[nodiscard]] const std::string& cause(int rank) const { return over().cause(rank); }
-  [[nodiscard]] const std::string& host(int rank) const { return over().host(rank); }
+  [[nodiscard]] std::string cause(int rank) const { return over().cause(rank); }
+  [[nodiscard]] std::string host(int rank) const { return over().host(rank); }
   [[nodiscard]] std::int64_t pid(int rank) const { return over().pid(rank); }
   [[nodiscard]] asio::io_context& context() const { return over().context(); }
   /// Connections of strangers that were refused while the workers were launched.
@@ -122,6 +122,18 @@ class workers : public call_verbs<workers> {
   }
   /// Ends them by force, in the background: SIGTERM, then SIGKILL after `launch_options::grace`.
   void terminate() const { over().terminate("asked for"); }
+  /// Ends that worker only: its process leaves at once, also inside a function (one that is stopped
+  /// when it goes on); it is lost, and its calls end with `peer_lost_error`. Throws
+  /// errc::not_supported unless the workers were launched with `loss_policy::proceed`: the launcher
+  /// would end the others too.
+  void terminate(int rank) const { over().terminate(rank); }
+  /// Completes when all can be called: at once, unless a loss has made `loss_policy::respawn` start
+  /// the job again. Throws `peer_lost_error` with the cause if one is lost for good, errc::closed
+  /// if they have been ended.
+  [[nodiscard]] asio::awaitable<void> ready() const {
+    static_cast<void>(over());
+    return readiness_of(handle_);
+  }
 
   friend std::ostream& operator<<(std::ostream& out, const workers& all) {
     if (!all.handle_) return out << "no workers";
@@ -154,6 +166,10 @@ class workers : public call_verbs<workers> {
   static asio::awaitable<worker_event> event_of(std::shared_ptr<const handle> all) {
     auto waiting = all->over->next_event();
     co_return co_await std::move(waiting);
+  }
+  static asio::awaitable<void> readiness_of(std::shared_ptr<const handle> all) {
+    auto waiting = all->over->ready();
+    co_await std::move(waiting);
   }
   static asio::awaitable<void> end_of(std::shared_ptr<const handle> all,
                                       std::chrono::nanoseconds limit) {

@@ -210,9 +210,8 @@ asio::awaitable<std::vector<std::byte>> run(call_context& context,
                                             std::vector<std::byte> arguments) {
   if constexpr (!detail::checked<F>::ok) {
     co_return std::vector<std::byte>();
-  } else if constexpr (!detail::checked<F>::is_coroutine) {
-    co_return run_now<F>(context, std::move(arguments));
   } else {
+    static_assert(detail::checked<F>::is_coroutine, "no coroutine is called: use run_now<F>");
     detail::slots<typename detail::checked<F>::parameters> stored;
     stored.read(arguments, function_name<F>());
     std::vector<std::byte> out;

@@ -12,10 +12,6 @@
 #include <cohort/core/process.hpp>
 #include <cohort/core/wire.hpp>
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-
 #include <algorithm>
 
 namespace cohort::cluster {
@@ -49,23 +45,6 @@ namespace detail {
   return text;
 }
 
-/// The IPv4 addresses by which other machines may reach this one.
-[[nodiscard]] inline std::vector<asio::ip::address> routable_addresses() {
-  std::vector<asio::ip::address> all;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
-        (each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) {
-      continue;
-    }
-    const auto* const in = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
-    all.push_back(asio::ip::address_v4(ntohl(in->sin_addr.s_addr)));
-  }
-  ::freeifaddrs(list);
-  return all;
-}
-
 }  // namespace detail
 
 // ---- launch ----------------------------------------------------------------------------------
@@ -89,7 +68,7 @@ inline asio::awaitable<void> manager::launch() {
                 "launch: the control messages of workers that are launched "
                 "travel over TCP; MPI is for jobs that mpirun has started");
   }
-  check_not_written();
+  check_policy();
   const auto limit = from_now(options_.timeout());
   if (options_.ranks() == 0) {
     ready_ = true;
@@ -103,8 +82,8 @@ inline asio::awaitable<void> manager::launch() {
       options_.output_bound(), options_.overflow());
   listen();
   if (options_.by_hand()) {
-    options_.by_hand()(addresses(), to_text(token_));
-    asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+    options_.by_hand()(reception_->addresses(), to_text(token_));
+    reception_->open();
     asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
   } else {
     auto starting = start_launcher();
@@ -136,29 +115,34 @@ inline asio::awaitable<void> manager::start_launcher() {
   const auto self = shared_from_this();
   launch_options started_with = options_;
   started_with.environment(token_variable, to_text(token_));
-  started_with.environment(manager_variable, addresses());
+  started_with.environment(manager_variable, reception_->addresses());
   auto preparing = prepare_launch(std::move(started_with));
   const launch_command command = co_await std::move(preparing);
   child_options how;
   how.grace = options_.grace();
   how.longest_line = options_.longest_line();
   how.on_line = [output = output_](const output_line& line) { output->push(line); };
-  child_ = std::make_shared<child_process>(io_.get_executor(), command, how);
-  asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+  if (!problem_.empty()) co_return;  // in the meantime
+  const auto made = std::make_shared<child_process>(io_.get_executor(), command, how);
+  child_ = made;
+  exited_.reset();
+  watches_child_ = true;
+  reception_->open();
   asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
 }
 
-inline void manager::check_not_written() const {
-  if (options_.on_loss() == loss_policy::respawn) {
-    throw error(errc::not_supported, "on_loss: respawn is not written yet");
-  }
-  if (options_.heartbeat() != launch_options::duration::zero()) {
-    throw error(errc::not_supported, "heartbeat is not written yet");
+inline void manager::check_policy() const {
+  if (options_.on_loss() != loss_policy::respawn) return;
+  if (adopted_ || options_.by_hand()) {
+    throw error(errc::not_supported,
+                "on_loss: respawn: this manager has not started the job, so it cannot do so again");
   }
 }
 
 inline void manager::begin() {
-  ranks_.resize(static_cast<std::size_t>(options_.ranks()));
+  begun_.assign(static_cast<std::size_t>(options_.ranks()), nullptr);
+  const bool over_mpi = options_.transport() == transport::mpi;
+  heartbeat_ = options_.heartbeat().value_or(std::chrono::seconds(over_mpi ? 5 : 0));
   token_ = random_bytes<std::tuple_size_v<launch_token>>();
   if (options_.serve_calls()) run_calls_here();
 }
@@ -180,7 +164,7 @@ inline asio::awaitable<void> manager::adopt(communicator world) {
   adopted_ = true;
   first_ = 1;
   validate(options_);
-  check_not_written();
+  check_policy();
   const auto limit = from_now(options_.timeout());
   const auto self = shared_from_this();
   if (options_.ranks() == 0) {
@@ -202,10 +186,19 @@ inline asio::awaitable<void> manager::adopt(communicator world) {
     output_ = std::make_shared<output_queue>(options_.sinks(), options_.output_bound(),
                                              options_.overflow());
   }
-  if (what.capture || !what.over_mpi) {
-    listen();
-    what.addresses = addresses();
-    asio::co_spawn(io_, accept_all(), [self](std::exception_ptr) {});
+  const bool needs_tcp = what.capture || !what.over_mpi;
+  if (needs_tcp || heartbeat_ > heartbeat_.zero()) {
+    try {
+      listen();
+    } catch (const error& failed) {
+      if (needs_tcp || options_.heartbeat() || failed.code() != errc::launch_failed) throw;
+      heartbeat_ = heartbeat_.zero();
+      log::write(log::level::warning, std::string("no heartbeats: ") + failed.what());
+    }
+  }
+  if (reception_) {
+    what.addresses = reception_->addresses();
+    reception_->open();
   }
   std::exception_ptr failed;
   try {
@@ -261,6 +254,7 @@ inline void manager::let_go(const std::string& why) {
     if (each->state == worker_state::lost || each->state == worker_state::gone) continue;
     each->control->send_last(message_kind::refused, bytes);
     each->state = worker_state::gone;
+    each->close_life();
     asio::co_spawn(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
   }
   calls_->give_up_all([&](std::string_view name, int rank) {
@@ -268,8 +262,9 @@ inline void manager::let_go(const std::string& why) {
         {rank}, "call of " + std::string(name) + ": rank " + std::to_string(rank) + ": " + why));
   });
   if (transport_) {
-    // Workers may be sending something until they have read it.
-    asio::co_spawn(io_, transport_->stop(std::chrono::seconds(2), std::chrono::milliseconds(500)),
+    // Workers may be sending something until they have read it; one may be inside a function.
+    const std::chrono::seconds linger(ready_ ? 30 : 2);
+    asio::co_spawn(io_, transport_->stop(std::chrono::seconds(2), linger),
                    [kept = transport_](std::exception_ptr) {});
   }
   changed_.notify();
@@ -327,137 +322,6 @@ inline void manager::run_calls_here() {
 inline void manager::called(const std::shared_ptr<link>& from, message&& each) {
   if (each.kind == message_kind::cancel) return server_->cancel(from, each.id);
   server_->called(from, std::move(each));
-}
-
-inline void manager::listen() {
-  const std::string& where = options_.interface();
-  asio::ip::tcp::endpoint endpoint(asio::ip::address_v4::any(), 0);
-  if (!where.empty()) {
-    std::error_code wrong;
-    endpoint.address(asio::ip::make_address(where, wrong));
-    if (wrong)
-      throw error(errc::invalid_argument, "launch_options: interface: no address: " + where);
-  }
-  try {
-    acceptor_.emplace(io_, endpoint);
-    close_on_exec(acceptor_->native_handle());
-  } catch (const std::system_error& failed) {
-    throw error(errc::launch_failed,
-                "launch: cannot listen on " + to_text(endpoint) + ": " + failed.code().message());
-  }
-}
-
-inline std::string manager::addresses() const {
-  const auto local = acceptor_->local_endpoint();
-  std::vector<asio::ip::address> all;
-  if (local.address().is_unspecified()) {
-    all = detail::routable_addresses();
-    all.push_back(asio::ip::address_v4::loopback());
-  } else {
-    all.push_back(local.address());
-  }
-  std::string text;
-  for (const auto& each : all) {
-    text += (text.empty() ? "" : ",") + to_text(asio::ip::tcp::endpoint(each, local.port()));
-  }
-  return text;
-}
-
-inline asio::awaitable<void> manager::accept_all() {
-  const auto most = ranks_.size() * 3 + 16;
-  while (!ready_ && problem_.empty()) {
-    const auto socket = std::make_shared<tcp_socket>(io_);
-    std::error_code failed;
-    co_await acceptor_->async_accept(*socket, asio::redirect_error(asio::use_awaitable, failed));
-    if (!acceptor_->is_open()) break;
-    if (failed) {  // no descriptors, no memory: it would fail again at once
-      asio::steady_timer pause(io_, std::chrono::milliseconds(100));
-      co_await pause.async_wait(asio::use_awaitable);
-      continue;
-    }
-    close_on_exec(socket->native_handle());
-    // A genuine worker proves itself within a round trip, so the oldest is hardly ever one; if it
-    // is, it tries again.
-    if (visitors_.size() >= most) {
-      std::error_code ignored;
-      visitors_.front()->close(ignored);
-      visitors_.pop_front();
-    }
-    visitors_.push_back(socket);
-    asio::co_spawn(io_, receive_visitor(socket),
-                   [self = shared_from_this()](std::exception_ptr) {});
-  }
-  std::error_code ignored;
-  acceptor_->close(ignored);
-}
-
-inline asio::awaitable<void> manager::receive_visitor(std::shared_ptr<tcp_socket> socket) {
-  std::error_code unknown;
-  const auto remote = socket->remote_endpoint(unknown);
-  const std::string whom = unknown ? std::string("?") : to_text(remote);
-  auto shaking = shake_hands(socket);
-  const std::string problem = co_await std::move(shaking);
-  std::erase(visitors_, socket);
-  if (!problem.empty()) refuse(whom, problem);
-}
-
-/// Returns why the visitor is refused; empty if it is taken.
-inline asio::awaitable<std::string> manager::shake_hands(std::shared_ptr<tcp_socket> socket) {
-  const socket_limit limit(socket, handshake_timeout);
-  accepting_side side;
-  try {
-    greeting_bytes hello{};
-    co_await asio::async_read(*socket, asio::buffer(hello), asio::use_awaitable);
-    if (!side.understands(hello)) co_return "it does not speak this protocol";
-    const reply_bytes reply = side.reply(token_);
-    co_await asio::async_write(*socket, asio::buffer(reply), asio::use_awaitable);
-    proof_bytes proof{};
-    co_await asio::async_read(*socket, asio::buffer(proof), asio::use_awaitable);
-    if (!socket->is_open()) co_return "it did not prove itself in time";
-    verdict said = verdict::accepted;
-    member_ptr owner;
-    for (const member_ptr& each : joined_) {
-      if (each->session == side.hello().session) owner = each;
-    }
-    const bool control = side.hello().purpose == purpose::control;
-    if (!side.trusts(token_, proof)) {
-      said = verdict::wrong_token;
-    } else if (side.hello().purpose == purpose::peer || control == (owner != nullptr) || ready_ ||
-               !problem_.empty() || (control && joined_.size() == ranks_.size())) {
-      said = verdict::not_expected;
-    }
-    const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
-    if (said != verdict::accepted) {
-      co_await asio::async_write(*socket, asio::buffer(answer), asio::use_awaitable);
-      if (said == verdict::wrong_token) co_return "it does not know the launch's token";
-      co_return "it is not expected";
-    }
-    // Nothing may come between the decision and what follows from it, such as another one of the
-    // same session, or its being closed to make room. One byte always fits; if the connection is
-    // broken its reader will say so.
-    std::error_code broken;
-    asio::write(*socket, asio::buffer(answer), broken);
-    if (control) {
-      join(std::make_shared<tcp_link>(std::move(*socket), options_.max_message()))->session =
-          side.hello().session;
-    } else {
-      adopt_output(std::move(*socket), owner,
-                   side.hello().purpose == purpose::standard_output ? output_stream::out
-                                                                    : output_stream::err);
-    }
-    co_return std::string();
-  } catch (const std::system_error& failed) {
-    if (!socket->is_open()) co_return "it did not prove itself in time";
-    co_return "it left before it proved itself";
-  }
-}
-
-inline void manager::refuse(const std::string& whom, const std::string& why) {
-  constexpr std::size_t told = 5;
-  if (++refused_ > told) return;
-  log::write(log::level::warning,
-             "launch: refused a connection from " + whom + ": " + why +
-                 (refused_ == told ? " (more of them are counted, not told)" : ""));
 }
 
 inline manager::member_ptr manager::join(std::shared_ptr<link> control) {
@@ -531,6 +395,8 @@ inline asio::awaitable<void> manager::watch_child() {
   auto reading = read_to_the_end(limit);
   co_await std::move(reading);
   guard.release();
+  watches_child_ = false;
+  changed_.notify();
 }
 
 /// Outputs end with their ranks, unless a process that a rank has started still has one.
@@ -551,8 +417,8 @@ inline void manager::fail_launch(errc code, const std::string& text) {
 
 inline std::string manager::missing() const {
   std::vector<int> absent;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i] == nullptr) absent.push_back(first_ + static_cast<int>(i));
+  for (std::size_t i = 0; i < begun_.size(); ++i) {
+    if (begun_[i] == nullptr) absent.push_back(first_ + static_cast<int>(i));
   }
   std::string text =
       absent.empty() ? "all ranks had begun" : "missing: " + detail::rank_list(absent);
@@ -565,12 +431,55 @@ inline std::string manager::missing() const {
   return text;
 }
 
+inline void manager::listen() {
+  const auto made = std::make_shared<reception>(
+      io_, token_, begun_.size() * 4 + 16,
+      [self = weak_from_this()](const greeting& hello) {
+        const auto here = self.lock();
+        return here && here->expects(hello);
+      },
+      [self = weak_from_this()](const greeting& hello, tcp_socket&& socket) {
+        if (const auto here = self.lock()) here->arrived(hello, std::move(socket));
+      });
+  made->listen(options_.interface());
+  reception_ = made;
+}
+
 inline void manager::stop_listening() {
-  if (!acceptor_) return;
-  std::error_code ignored;
-  acceptor_->close(ignored);
-  for (const auto& each : visitors_) each->close(ignored);
-  visitors_.clear();
+  if (reception_) reception_->close();
+}
+
+inline manager::member_ptr manager::member_of(const greeting& hello) const {
+  for (const member_ptr& each : joined_) {
+    if (each->session == hello.session) return each;
+  }
+  return nullptr;
+}
+
+inline bool manager::expects(const greeting& hello) const {
+  if (ready_ || !problem_.empty()) return false;
+  const member_ptr owner = member_of(hello);
+  if (hello.purpose == purpose::control) return !owner && joined_.size() < begun_.size();
+  if (hello.purpose != purpose::heartbeat) return owner != nullptr;
+  return owner && !owner->life && heartbeat_ > heartbeat_.zero();
+}
+
+inline void manager::arrived(const greeting& hello, tcp_socket&& socket) {
+  const member_ptr owner = member_of(hello);
+  switch (hello.purpose) {
+    case purpose::control:
+      join(std::make_shared<tcp_link>(std::move(socket), options_.max_message()))->session =
+          hello.session;
+      return;
+    case purpose::heartbeat:
+      owner->life.emplace(std::move(socket));
+      asio::co_spawn(io_, listen_to(weak_from_this(), owner), [](std::exception_ptr) {});
+      return;
+    case purpose::standard_output:
+      return adopt_output(std::move(socket), owner, output_stream::out);
+    case purpose::standard_error:
+      return adopt_output(std::move(socket), owner, output_stream::err);
+  }
 }
 
 inline asio::awaitable<void> manager::clean_up_launch() {
@@ -580,7 +489,7 @@ inline asio::awaitable<void> manager::clean_up_launch() {
   }
   ended_ = true;
   for (const member_ptr& each : joined_) {
-    each->control->close();
+    each->hang_up();
     read_unread(each);
     if (each->state != worker_state::lost) each->state = worker_state::gone;
   }
@@ -596,7 +505,6 @@ inline std::string manager::label(const member& whom) const {
 
 inline void manager::received(const member_ptr& from, message&& each) {
   const message_kind kind = each.kind;
-  const bool counts = kind != message_kind::heartbeat;
   if (!handle(from, std::move(each))) {
     return lose(from, "it broke the protocol: a message of kind " +
                           std::to_string(static_cast<int>(kind)) + " while it is " +
@@ -604,7 +512,7 @@ inline void manager::received(const member_ptr& from, message&& each) {
   }
   // A large answer that nobody awaits any more may come after the number; this message is counted
   // when this function has returned.
-  if (!from->announced || !counts) return;
+  if (!from->announced) return;
   const std::uint64_t others = from->control->received();
   if (others > *from->announced) return lose(from, "it broke the protocol: more than it announced");
   from->finished = others == *from->announced;
@@ -662,8 +570,6 @@ inline bool manager::handle(const member_ptr& from, message&& each) {
       }
       return true;
     }
-    case message_kind::heartbeat:
-      return true;
     default:
       return false;
   }
@@ -686,7 +592,15 @@ inline void manager::on_identity(const member_ptr& from, const message& each) {
                       ", not " + program_id() + "; their function tables are equal");
   } else {
     from->welcome = true;
-    from->control->send(message_kind::welcome, 0);
+    welcome said;
+    said.heartbeat = heartbeat_.count();
+    if (!options_.heartbeat()) {
+      using std::chrono::nanoseconds;
+      said.heartbeat_patience =
+          std::min(nanoseconds(std::chrono::seconds(2)), nanoseconds(options_.timeout() / 4))
+              .count();
+    }
+    from->control->send(message_kind::welcome, 0, wire::encode(said));
   }
 }
 
@@ -722,25 +636,30 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
                              ": this launcher belongs to another MPI than the program");
   }
   const auto place = static_cast<std::size_t>(said.rank - first_);
-  if (said.rank < first_ || place >= ranks_.size() || ranks_[place] != nullptr) {
+  if (said.rank < first_ || place >= begun_.size() || begun_[place] != nullptr) {
     return refuse_member(from, errc::launch_failed,
                          label(*from) + " says that it is rank " + std::to_string(said.rank) +
                              ", as another one has said before");
   }
   from->rank = said.rank;
   from->peers = said.peers;
-  ranks_[place] = from;
+  begun_[place] = from;
   for (auto& [socket, stream] : from->unread) read(std::move(socket), from->rank, stream);
   from->unread.clear();
   // One may have begun and be lost by now, which ends the launch a little later.
   const auto begun = [](const member_ptr& one) {
     return one != nullptr && one->state == worker_state::starting;
   };
-  if (!problem_.empty() || !std::all_of(ranks_.begin(), ranks_.end(), begun)) return;
+  if (problem_.empty() && std::all_of(begun_.begin(), begun_.end(), begun)) all_are_ready();
+}
+
+inline void manager::all_are_ready() {
   ready_ = true;
+  starts_again_ = false;
   ended_ = false;
+  ranks_ = std::exchange(begun_, {});
   stop_listening();
-  if (options_.interrupt()) {
+  if (options_.interrupt() && !signals_) {
     signals_.emplace(io_, SIGINT);
     wait_for_interrupt();
   }
@@ -751,7 +670,53 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
     one->control->send(message_kind::ready, 0, std::move(bytes));
     event_happened({worker_event::kind::registered, one->rank, {}});
   }
+  if (heartbeat_ > heartbeat_.zero()) {
+    asio::co_spawn(io_, look_for_silent_ones(), [self = shared_from_this()](std::exception_ptr) {});
+  }
   changed_.notify();
+  tell_who_waits_for_start();
+}
+
+/// Signs of life, until the worker says that it leaves.
+inline asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> over, member_ptr whom) {
+  std::array<life_sign, 64> signs{};
+  for (;;) {
+    std::error_code failed;
+    const std::size_t got = co_await whom->life->async_read_some(
+        asio::buffer(signs), asio::redirect_error(asio::use_awaitable, failed));
+    if (failed) break;
+    whom->heard = true;
+    whom->shows_life = signs[got - 1] != life_sign::leaves;
+  }
+  if (!whom->heard) whom->life.reset();  // it has given up before it was let in
+  // Where messages travel over MPI, this is what tells that a process has ended. Where they travel
+  // over TCP their connection does, behind the last of them.
+  const auto here = over.lock();
+  if (here && whom->shows_life && !whom->over_tcp) here->ended(whom, asio::error::eof);
+}
+
+/// A worker is lost after some looks in succession at which nothing had come: if it was this
+/// process that stood still, the first look counts once, and what has arrived meanwhile is read
+/// before the second.
+inline asio::awaitable<void> manager::look_for_silent_ones() {
+  const auto has_workers = [&] {
+    return ready_ && std::any_of(ranks_.begin(), ranks_.end(), [](const member_ptr& each) {
+             return each->state == worker_state::ready || each->state == worker_state::draining;
+           });
+  };
+  while (has_workers()) {
+    const auto next = from_now(heartbeat_);
+    for (bool waiting = true; waiting && has_workers();) {
+      waiting = co_await changed_.wait_until(next);
+    }
+    for (const member_ptr& each : ranks_) {
+      if (!each->shows_life) continue;
+      each->silent = std::exchange(each->heard, false) ? 0 : each->silent + 1;
+      if (each->silent < silent_heartbeats) continue;
+      lose(each, "nothing was heard of it for " + std::to_string(silent_heartbeats) +
+                     " heartbeats: it stands still, or its machine has vanished");
+    }
+  }
 }
 
 inline void manager::ended(const member_ptr& from, std::error_code why) {
@@ -773,7 +738,7 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
   if (whom->state == worker_state::lost || whom->state == worker_state::gone) return;
   whom->state = worker_state::lost;
   whom->cause = cause;
-  whom->control->close();
+  whom->hang_up();
   if (!ready_) {
     read_unread(whom);
     // The launcher's own words say more, if they come soon.
@@ -787,6 +752,14 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
         [](std::exception_ptr) {});
     return;
   }
+  const bool first = !starts_again_ && !terminating_;
+  const bool again = first && !closing_ && options_.on_loss() == loss_policy::respawn &&
+                     times_started_again_ < options_.respawns();
+  if (again) {  // who is told of the loss may ask
+    starts_again_ = true;
+    again_because_ = label(*whom) + " is lost: " + cause;
+  }
+  if (!whom->over_tcp) transport_->expect_nothing_of(whom->rank);
   calls_->lose(whom->rank, label(*whom), cause);
   if (server_) server_->lose(whom->control);
   std::vector<std::byte> news;
@@ -800,9 +773,102 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
   }
   event_happened({worker_event::kind::lost, whom->rank, cause});
   changed_.notify();
-  if (options_.on_loss() == loss_policy::fail && !terminating_) {
+  if (again) {
+    if (!std::exchange(restart_runs_, true)) {
+      asio::co_spawn(io_, start_again(), [self = shared_from_this()](std::exception_ptr) {});
+    }
+  } else if (first && options_.on_loss() != loss_policy::proceed) {
     terminate(label(*whom) + " is lost: " + cause);
   }
+}
+
+// ---- once more -------------------------------------------------------------------------------
+
+/// Ends what is left of the job and launches it as the first time, until that succeeds or there is
+/// no attempt left.
+inline asio::awaitable<void> manager::start_again() {
+  loop_guard guard(shared_from_this());
+  while (starts_again_) {
+    ++times_started_again_;
+    log::write(log::level::warning, "the job is started again: " + again_because_);
+    try {
+      auto trying = try_to_start_again();
+      co_await std::move(trying);
+    } catch (const std::exception& failed) {
+      ready_ = false;
+      problem_ = failed.what();
+    }
+    if (ready_) continue;  // though it may have lost a rank since
+    const bool wanted = !closing_ && !terminating_;
+    again_because_ = "it could not be started again: " + problem_;
+    if (!wanted || times_started_again_ >= options_.respawns()) give_up_starting(wanted);
+  }
+  restart_runs_ = false;
+  guard.release();
+}
+
+inline asio::awaitable<void> manager::try_to_start_again() {
+  const std::string text = "the job is started again, since " + again_because_;
+  for (const member_ptr& each : ranks_) lose(each, text);
+  auto ending = child_->terminate(options_.grace());
+  co_await std::move(ending);
+  while (watches_child_) co_await changed_.wait();
+  ready_ = false;
+  joined_.clear();
+  problem_ = closing_ || terminating_ ? "the workers are ended" : "";
+  if (!problem_.empty()) co_return;
+  begin();
+  listen();
+  const auto limit = from_now(options_.timeout());
+  const auto before = child_;
+  std::exception_ptr failed;
+  try {
+    auto starting = start_launcher();
+    co_await std::move(starting);
+    auto waiting = wait_until_ready(limit);
+    co_await std::move(waiting);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  if (ready_) co_return;
+  stop_listening();
+  auto cleaning = clean_up_launch();
+  co_await std::move(cleaning);
+  ended_ = false;  // so far
+  if (failed) std::rethrow_exception(failed);
+  const std::string printed = child_ == before ? std::string() : child_->output();
+  if (!printed.empty()) problem_ += "\nthe launcher printed:\n" + printed;
+}
+
+/// They stay lost.
+inline void manager::give_up_starting(bool wanted) {
+  if (signals_) signals_->cancel();
+  if (wanted) {
+    for (const member_ptr& each : ranks_) each->cause += "; " + again_because_;
+    log::write(log::level::error, again_because_);
+  }
+  ended_ = !wanted;
+  ready_ = true;
+  starts_again_ = false;
+  changed_.notify();
+  events_changed_.notify();
+  tell_who_waits_for_start();
+}
+
+inline asio::awaitable<void> manager::ready() {
+  const auto self = shared_from_this();
+  while (starts_again_) co_await changed_.wait();
+  for (const member_ptr& each : ranks_) {
+    if (each->state != worker_state::lost) continue;
+    throw peer_lost_error({each->rank}, "workers: " + label(*each) + " is lost: " + each->cause);
+  }
+  if (closing_ || terminating_ || ended_) {
+    throw error(errc::closed, "workers: they have been ended");
+  }
+}
+
+inline void manager::tell_who_waits_for_start() {
+  for (const auto& each : std::exchange(waiting_for_start_, {})) each();
 }
 
 // ---- calls -----------------------------------------------------------------------------------
@@ -812,11 +878,16 @@ inline manager::member& manager::at(int rank) const {
     throw error(errc::bad_rank, "rank " + std::to_string(rank) + " of " + std::to_string(size()) +
                                     (first_ == 0 ? "" : ", which begin with 1"));
   }
+  if (ranks_.empty()) throw error(errc::manager_reused, "no launched workers");
   return *ranks_[static_cast<std::size_t>(rank - first_)];
 }
 
 inline callee_process manager::route(int rank, const std::string& text) const {
   if (closing_) throw error(errc::closed, text + "the workers are shut down");
+  if (starts_again_) {
+    throw peer_lost_error({rank}, text + "rank " + std::to_string(rank) +
+                                      " is lost, and the job is being started again");
+  }
   if (ended_ || !ready_) throw error(errc::manager_reused, text + "no launched workers");
   if (adopted_ && rank == 0) return {here_->control, &here_->ordered};
   member& callee = at(rank);
@@ -834,6 +905,15 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
   const auto limit = from_now(bound);
   closing_ = true;
   output_bound_ = bound;
+  fail_launch(errc::closed, "shut down");  // where it is being started again
+  for (bool in_time = true; in_time && starts_again_;) {
+    in_time = co_await changed_.wait_until(limit);
+  }
+  if (starts_again_) {
+    const std::string text = "shutdown: the job was being started again, and has not ended in time";
+    terminate(text);
+    throw error(errc::stalled, text);
+  }
   if (ended_ || !ready_) {
     ended_ = true;
     co_return;
@@ -955,6 +1035,7 @@ inline void manager::wait_for_interrupt() {
     if (stopped || !here) return;
     if (++here->interrupts_ > 1) return here->terminate("interrupted twice");
     here->calls_->interrupt();
+    here->tell_who_waits_for_start();
     here->wait_for_interrupt();
   });
 }
@@ -970,10 +1051,11 @@ inline void manager::terminate(const std::string& why) {
   if (terminating_) return;
   terminating_ = true;
   if (signals_) signals_->cancel();
+  if (starts_again_) return fail_launch(errc::closed, why);  // that ends them
   if (adopted_) process::end_job("workers are ended, and the job with them: " + why);
   log::write(log::level::info, "workers are ended: " + why);
   if (!child_) {  // ranks that somebody else has started leave by themselves
-    for (const member_ptr& each : joined_) each->control->close();
+    for (const member_ptr& each : joined_) lose(each, why);
     ended_ = true;
     return changed_.notify();
   }
@@ -984,6 +1066,20 @@ inline void manager::terminate(const std::string& why) {
         co_await std::move(ending);
       }(shared_from_this()),
       [](std::exception_ptr) {});
+}
+
+inline void manager::terminate(int rank) {
+  if (adopted_ || !child_ || options_.on_loss() != loss_policy::proceed) {
+    throw error(errc::not_supported,
+                "terminate: rank " + std::to_string(rank) +
+                    ": only of a job that was launched with loss_policy::proceed; the launcher of "
+                    "any other ends all ranks with it");
+  }
+  if (starts_again_ || ended_) throw error(errc::manager_reused, "terminate: no launched workers");
+  member& whom = at(rank);
+  for (const member_ptr& each : ranks_) {
+    if (each.get() == &whom) return lose(each, "it was ended by terminate");
+  }
 }
 
 inline void manager::abandon() {
@@ -998,8 +1094,8 @@ inline void manager::abandon() {
 // ---- looks -----------------------------------------------------------------------------------
 
 inline worker_state manager::state(int rank) const { return at(rank).state; }
-inline const std::string& manager::cause(int rank) const { return at(rank).cause; }
-inline const std::string& manager::host(int rank) const { return at(rank).who.host; }
+inline std::string manager::cause(int rank) const { return at(rank).cause; }
+inline std::string manager::host(int rank) const { return at(rank).who.host; }
 inline std::int64_t manager::pid(int rank) const { return at(rank).who.pid; }
 
 inline void manager::event_happened(worker_event each) {
@@ -1015,7 +1111,7 @@ inline asio::awaitable<worker_event> manager::next_event() {
     return one->state == worker_state::lost || one->state == worker_state::gone;
   };
   while (events_.empty()) {
-    if (std::all_of(ranks_.begin(), ranks_.end(), has_left)) {
+    if (!starts_again_ && std::all_of(ranks_.begin(), ranks_.end(), has_left)) {
       throw error(errc::closed, "next_event: all workers have left");
     }
     co_await events_changed_.wait();
