@@ -31,5 +31,9 @@ function(cohort_add_layer name)
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${target} PROPERTIES SYSTEM ON)  # no warnings of ours in a user's build
   endif()
-  set_property(GLOBAL APPEND PROPERTY COHORT_LAYER_TARGETS ${target})
+  # What needs CUDA is not part of the package's list of targets: that one fits every machine, and
+  # cohort-config.cmake makes cohort::device where CUDA is.
+  if(NOT name STREQUAL "device")
+    set_property(GLOBAL APPEND PROPERTY COHORT_LAYER_TARGETS ${target})
+  endif()
 endfunction()

@@ -11,6 +11,11 @@ set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/cohort")
 get_property(layers GLOBAL PROPERTY COHORT_LAYER_TARGETS)
 install(TARGETS ${layers} EXPORT cohort_targets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+# Whether or not CUDA is here: where the package is used, it may be.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cohort/device"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cohort")
+install(FILES "${PROJECT_SOURCE_DIR}/include/cohort/device.hpp"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cohort")
 install(EXPORT cohort_targets FILE cohort_targets.cmake NAMESPACE cohort::
   DESTINATION "${package_dir}")
 

@@ -7,7 +7,7 @@
 #   1. A layer includes only the layers of the table below, and what those may include.
 #   2. <layer>/detail/ is included from its own layer only; nobody includes cohort/cohort.hpp.
 #   3. Asio stays out of core (but core/asio.hpp) and mpi; <asio.hpp> as a whole stays out of all.
-#   4. One place each: macros, the version of Asio, <mpi.h>, MPI_Testsome.
+#   4. One place each: macros, the version of Asio, <mpi.h>, CUDA's headers, MPI_Testsome.
 #   5. A header starts with the licence, then #pragma once and one \file sentence.
 #
 # Exits with 1 if anything is wrong. It needs a POSIX shell and awk, and runs as ctest tools.layers.
@@ -19,6 +19,7 @@ BEGIN {
   below["core"]        = ""
   below["mpi"]         = "core"
   below["progress"]    = "core"
+  below["device"]      = "core"
   below["protocol"]    = "core"
   below["comm"]        = "mpi progress"
   below["collectives"] = "comm"
@@ -29,6 +30,9 @@ BEGIN {
   below["cluster"]     = "p2p"
   below["testing"]     = "progress"
   for (layer in below) close_over(layer, layer)
+  # One header of a layer that may include more than the others.
+  more["cohort/device/completion.hpp", "progress"] = 1
+  more["cohort/device/detail/completion.ipp", "progress"] = 1
 }
 
 # Follows the table from `layer` downwards, for may[top, *].
@@ -70,6 +74,8 @@ function check_include(path, quoted,    to) {
   if (quoted && path !~ /^cohort\//) complain("headers are included as \"cohort/...\"")
   if (path == "mpi.h" && header != "cohort/mpi/native.hpp")
     complain("<mpi.h> is included by cohort/mpi/native.hpp alone")
+  if (path ~ /^cuda/ && header != "cohort/device/native.hpp")
+    complain("CUDA is included by cohort/device/native.hpp alone")
   if (path == "asio.hpp")
     complain("<asio.hpp> costs a second of compile time; include what is needed")
   if (path ~ /^asio\// || path == "cohort/core/asio.hpp")
@@ -82,7 +88,7 @@ function check_include(path, quoted,    to) {
     if (path != "cohort/" to ".hpp") complain("the umbrella includes gate headers only")
     return
   }
-  if (!((layer, to) in may)) complain(layer " does not include " to " (" path ")")
+  if (!((layer, to) in may) && !((header, to) in more)) complain(layer " does not include " to " (" path ")")
   if (path ~ /\/detail\// && to != layer) complain(path " is a detail of " to)
 }
 
@@ -105,7 +111,8 @@ function check_include(path, quoted,    to) {
       continue
     }
     if (code ~ /^[ \t]*#[ \t]*define/ && header !~ /^cohort\/core\/(asio|config)[.]hpp$/)
-      if (!(header == "cohort/mpi/native.hpp" && code ~ /(OMPI|MPICH)_SKIP_MPICXX/))
+      if (!(header == "cohort/mpi/native.hpp" && code ~ /(OMPI|MPICH)_SKIP_MPICXX/) &&
+          !(header == "cohort/device/native.hpp" && code ~ / COHORT_HAS_CUDA [01]$/))
         complain("macros are defined in core/config.hpp and core/asio.hpp only")
     if (code ~ /ASIO_VERSION/ && header != "cohort/core/asio.hpp")
       complain("only core/asio.hpp knows the version of Asio")

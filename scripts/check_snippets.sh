@@ -12,6 +12,9 @@
 #   <!-- snippet: declarations -->   functions and types, which later samples of the page may use
 #   <!-- snippet: continues -->      goes on where the sample before it ended
 #   <!-- snippet: skip -->           is not compiled (another library, a shell session)
+#
+# A page with the line <!-- snippets: cuda --> uses the device layer. Its samples are compiled with the
+# declarations of the test double (tests/support/fake_gpu), which needs no toolkit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export mpicxx=${1:-mpicxx}
@@ -21,10 +24,11 @@ mkdir -p "$scratch"
 
 # Writes PAGE.cpp, and PAGE.LINE.cpp for each program; #line makes the compiler name the page.
 extract() {
-  awk -v page="$1" -v name="$scratch/$(tr / _ <<<"$1")" '
+  awk -v page="$1" -v cuda="$(grep -c '^<!-- snippets: cuda -->' "$1")" -v name="$scratch/$(tr / _ <<<"$1")" '
   BEGIN {
     file = name ".cpp"
     print "#include <cohort/cohort.hpp>\n#include <cohort/shm.hpp>\nusing namespace std::chrono_literals;" >file
+    if (cuda > 0) print "#include <cohort/device.hpp>" >file
   }
   function finish_body() { if (open) print ";\nco_return;\n}" >file; open = 0 }
   function begin_block() {
@@ -62,7 +66,11 @@ extract() {
 # Because of #line the compiler takes a page for a header, where lambdas in a coroutine's frame would
 # be suspicious.
 compile() {
-  "$mpicxx" -std=c++20 -fsyntax-only -Iinclude -Wall -Wextra -Werror -Wno-unused \
+  local cuda=()
+  if grep -q '^#include <cohort/device' "$1"; then
+    cuda=(-isystem tests/support/fake_gpu/include)
+  fi
+  "$mpicxx" -std=c++20 -fsyntax-only -Iinclude "${cuda[@]}" -Wall -Wextra -Werror -Wno-unused \
     -Wno-subobject-linkage -x c++ "$1"
 }
 export -f compile
