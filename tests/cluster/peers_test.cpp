@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -54,6 +55,7 @@ asio::awaitable<int> sum_of_ids(call_context& call) {
   co_await cohort::all_reduce(call.world(), sum, cohort::op::sum);
   co_return sum;
 }
+int sum_alone() { return 0; }
 void dies() { ::raise(SIGKILL); }
 
 asio::awaitable<void> lead(cohort::communicator world, std::string what) {
@@ -80,7 +82,12 @@ asio::awaitable<void> lead(cohort::communicator world, std::string what) {
     std::fflush(stdout);
     all.terminate();  // and the job
   }
-  if (cohort_test::has(what, "dies")) {
+  if (cohort_test::has(what, "the manager")) {
+    all.notify<&waits_long>(2);
+    co_await all.call<&sum_alone>(1);
+    dies();
+  }
+  if (cohort_test::has(what, "one dies")) {
     all.notify<&dies>(1);
     co_await all.call<&waits_long>(2);  // the job ends in the middle of it
   }
@@ -115,7 +122,14 @@ int run_adopted(int& argc, char**& argv, const std::string& what) {
   asio::io_context io;
   const cohort::communicator world(io);
   if (world.rank() != 0) {
-    cluster::serve(world);
+    try {
+      cluster::serve(world);
+    } catch (const cohort::error& failed) {
+      if (!cohort_test::has(what, "the manager")) throw;
+      std::printf("rank %d leaves: %s\n", world.rank(), failed.what());
+      std::fflush(stdout);
+      std::_Exit(1);  // before the launcher ends it because of the other
+    }
     return 0;
   }
   run(io, lead(world, what));
@@ -223,6 +237,19 @@ TEST_CASE("an adopted job ends when one of its workers dies", "[cluster][adopt]"
     const auto status = run(io, run_job(io, 3, "COHORT_TEST_ADOPT", how));
     INFO(status.text());
     CHECK_FALSE(status.success());
+  }
+}
+
+TEST_CASE("adopted workers leave when the manager dies", "[cluster][adopt]") {
+  if (!others_live) return;  // the launcher ends them
+  for (const char* const how : {"mpi, the manager", "tcp, the manager"}) {
+    INFO(how);
+    asio::io_context io;
+    std::string text;
+    run(io, run_job(io, 3, "COHORT_TEST_ADOPT", how, &text));
+    INFO(text);
+    CHECK(has(text, "rank 1 leaves: the manager is gone"));
+    CHECK(has(text, "rank 2 leaves: the manager is gone"));
   }
 }
 

@@ -41,7 +41,8 @@ bool serve(int& argc, char**& argv);
 /// context goes on.
 ///
 /// *Errors*: throws cohort::error(errc::refused) if rank 0 withdraws or does not take this rank,
-/// errc::peer_lost if it lets its workers go without a shutdown.
+/// errc::peer_lost if it lets its workers go without a shutdown, or dies; over MPI without
+/// heartbeats the death of rank 0 is not noticed.
 void serve(const communicator& world);
 
 /// For ranks that somebody else starts with mpirun: joins the manager that waits at one of these

@@ -66,6 +66,7 @@ class worker {
   void on_refused(const message& each);
   void on_lost(const message& each);
   void ended();
+  void life_ended();
   void contact(int rank, const std::shared_ptr<link>& with);
   void from_peer(int rank, const std::shared_ptr<link>& with, message&& each);
   [[nodiscard]] callee_process route(int rank, const std::string& text);
@@ -96,6 +97,7 @@ class worker {
   bool seen_asked_ = false;
   bool done_ = false;
   bool flushed_ = false;
+  std::shared_ptr<worker*> here_ = std::make_shared<worker*>(this);
 };
 
 }  // namespace cohort::cluster

@@ -109,8 +109,15 @@ inline asio::awaitable<void> worker::show_life() {
       connecting = with_deadline(std::move(connecting), patience);
     }
     co_await std::move(connecting);
-    std::function<void()> lost;
-    if (!start_.adopted) lost = manager_lost;
+    std::function<void()> lost = manager_lost;
+    if (start_.adopted) {
+      // The watch is gone before this worker is, but not what it has posted.
+      lost = [this, here = std::weak_ptr(here_)] {
+        asio::post(io_, [this, here] {
+          if (!here.expired()) life_ended();
+        });
+      };
+    }
     watch_ = std::make_unique<manager_watch>(life_->native_handle(),
                                              nanoseconds(welcome_->heartbeat), std::move(lost));
   } catch (const std::system_error& failed) {
@@ -212,6 +219,16 @@ inline void worker::ended() {
         error(errc::peer_lost, "the manager is gone, or has let this worker go"));
   }
   changed_.notify();
+}
+
+/// The connection for signs of life of an adopted worker has been closed by the manager's side. If
+/// the manager has let this worker go, it has said why, on another way.
+inline void worker::life_ended() {
+  if (done_ || failed_) return;
+  const auto expecting = std::make_shared<asio::steady_timer>(io_, std::chrono::seconds(1));
+  expecting->async_wait([this, here = std::weak_ptr(here_), expecting](std::error_code) {
+    if (!here.expired()) ended();
+  });
 }
 
 inline void worker::listen(worker_place where) {
