@@ -120,12 +120,17 @@ class actor {
   void start(int rank, int size) {
     line->send(message_kind::started, 0, cohort::wire::encode(cluster::started{rank, size}));
   }
-  asio::awaitable<void> begin(int rank, int size) {
+  /// Returns the manager's welcome.
+  asio::awaitable<message> join(int rank) {
     auto connecting = connect();
     co_await std::move(connecting);
     identify(rank);
     auto welcome = next(message_kind::welcome);
-    co_await std::move(welcome);
+    co_return co_await std::move(welcome);
+  }
+  asio::awaitable<void> begin(int rank, int size) {
+    auto joining = join(rank);
+    co_await std::move(joining);
     start(rank, size);
   }
   /// The next message of that kind; others before it are dropped.

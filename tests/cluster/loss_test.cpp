@@ -100,16 +100,14 @@ class pulse {
 
 /// A launch of one actor that shows its life.
 asio::awaitable<std::pair<workers, std::shared_ptr<pulse>>> launched_with_pulse(
-    asio::io_context& io, const stage& here, actors& cast, const launch_options& options) {
+    asio::io_context& io, const stage& here, actors& cast, std::chrono::milliseconds period) {
+  const auto options = here.options().heartbeat(period).on_loss(loss_policy::proceed);
   auto launching = asio::co_spawn(io, cluster::launch(io, options), cohort::as_future);
   auto looking = here.facts(io);
   const told facts = co_await std::move(looking);
   cast.emplace_back(io, facts);
-  auto connecting = cast[0].connect();
-  co_await std::move(connecting);
-  cast[0].identify(0);
-  auto welcoming = cast[0].next(message_kind::welcome);
-  const message welcome = co_await std::move(welcoming);
+  auto joining = cast[0].join(0);
+  const message welcome = co_await std::move(joining);
   cohort::wire::reader in(welcome.bytes);
   const auto said = in.get<cluster::welcome>();
   CHECK(in.ok());
@@ -128,6 +126,22 @@ asio::awaitable<std::pair<workers, std::shared_ptr<pulse>>> launched_with_pulse(
   cast[0].start(0, 1);
   const workers all = co_await std::move(launching);
   co_return std::pair(all, std::move(made));
+}
+
+/// What a manager makes of what an actor does with its pulse.
+void with_pulse(std::chrono::milliseconds period,
+                const std::function<asio::awaitable<void>(workers, actor&, pulse&)>& body) {
+  asio::io_context io;
+  actors cast;
+  const stage here(1);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto launching = launched_with_pulse(io, here, cast, period);
+    const auto [all, life] = co_await std::move(launching);
+    auto testing = body(all, cast[0], *life);
+    co_await std::move(testing);
+    all.terminate();
+  };
+  run(io, work());
 }
 
 }  // namespace
@@ -168,29 +182,21 @@ TEST_CASE("workers with a heartbeat shut down like others", "[cluster][loss]") {
 }
 
 TEST_CASE("only six periods of silence in succession are a loss", "[cluster][loss]") {
-  asio::io_context io;
-  actors cast;
-  const stage here(1);
-  auto work = [&]() -> asio::awaitable<void> {
-    const auto options = here.options().heartbeat(100ms).on_loss(loss_policy::proceed);
-    auto launching = launched_with_pulse(io, here, cast, options);
-    const auto [all, life] = co_await std::move(launching);
+  with_pulse(100ms, [](workers all, actor& one, pulse& life) -> asio::awaitable<void> {
     for (int i = 0; i < 6; ++i) {  // more than three times six periods
-      life->send(std::string(1, '\0'));
-      auto pause = sleep(io, 450ms);
+      life.send(std::string(1, '\0'));
+      auto pause = sleep(all.context(), 450ms);
       co_await std::move(pause);
       REQUIRE(all.state(0) == worker_state::ready);
     }
-    life->send(std::string(100'000, '\x7f'));  // nonsense is a sign of life, too
+    life.send(std::string(100'000, '\x7f'));  // nonsense is a sign of life, too
     auto waiting = next_of(all, worker_event::kind::lost);
     const worker_event lost = co_await std::move(waiting);
     CHECK(lost.rank == 0);
     CHECK(has(lost.cause, "stands still"));
-    auto closing = cast[0].until_closed();
+    auto closing = one.until_closed();
     co_await std::move(closing);
-    all.terminate();
-  };
-  run(io, work());
+  });
 }
 
 TEST_CASE("a manager that stands still itself blames nobody", "[cluster][loss]") {
@@ -207,17 +213,11 @@ TEST_CASE("a manager that stands still itself blames nobody", "[cluster][loss]")
 TEST_CASE("the end of the connection for heartbeats is silence, unless it is announced",
           "[cluster][loss]") {
   const bool announced = GENERATE(true, false);
-  asio::io_context io;
-  actors cast;
-  const stage here(1);
-  auto work = [&]() -> asio::awaitable<void> {
-    const auto options = here.options().heartbeat(20ms).on_loss(loss_policy::proceed);
-    auto launching = launched_with_pulse(io, here, cast, options);
-    const auto [all, life] = co_await std::move(launching);
-    if (announced) life->send(std::string(1, static_cast<char>(cluster::life_sign::leaves)));
-    life->close();
+  with_pulse(20ms, [&](workers all, actor&, pulse& life) -> asio::awaitable<void> {
+    if (announced) life.send(std::string(1, static_cast<char>(cluster::life_sign::leaves)));
+    life.close();
     if (announced) {
-      auto pause = sleep(io, 400ms);  // silence does not count any more
+      auto pause = sleep(all.context(), 400ms);  // silence does not count any more
       co_await std::move(pause);
       CHECK(all.state(0) == worker_state::ready);
     } else {
@@ -225,9 +225,7 @@ TEST_CASE("the end of the connection for heartbeats is silence, unless it is ann
       const worker_event lost = co_await std::move(waiting);
       CHECK(has(lost.cause, "6 heartbeats"));
     }
-    all.terminate();
-  };
-  run(io, work());
+  });
 }
 
 // ---- the others ------------------------------------------------------------------------------
@@ -517,11 +515,8 @@ TEST_CASE("ranks that somebody else has started leave when they are ended", "[cl
       co_await std::move(pause);
     }
     cast.emplace_back(io, facts);
-    auto connecting = cast[0].connect();
-    co_await std::move(connecting);
-    cast[0].identify(0);
-    auto welcoming = cast[0].next(message_kind::welcome);
-    co_await std::move(welcoming);
+    auto joining = cast[0].join(0);
+    co_await std::move(joining);
     pulse life(io, facts, cast[0]);
     if (beats) {
       auto showing = life.connect();

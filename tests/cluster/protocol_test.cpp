@@ -362,11 +362,8 @@ TEST_CASE("what a rank has printed before its MPI began is not lost with it",
       auto looking = here.facts(io);
       const told facts = co_await std::move(looking);
       cast.emplace_back(io, facts);
-      auto connecting = cast[0].connect();
-      co_await std::move(connecting);
-      cast[0].identify(-1);  // its launcher does not say which rank it is
-      auto welcome = cast[0].next(message_kind::welcome);
-      co_await std::move(welcome);
+      auto joining = cast[0].join(-1);  // its launcher does not say which rank it is
+      co_await std::move(joining);
       auto hello = cast[0].hello;
       hello.purpose = cluster::purpose::standard_error;
       auto redirecting = cluster::connect(io, {facts.where}, facts.token, hello);
