@@ -307,8 +307,10 @@ struct launch {
   }
 
   void withdraw() {
-    of->mine().launching_collective.store(0);
-    of->mine().launching_messages.store(0);
+    if (!of->failed()) {  // after a mismatch the others are to see it too
+      of->mine().launching_collective.store(0);
+      of->mine().launching_messages.store(0);
+    }
     if (std::exchange(told, false)) wait_for_nobody(*of);
     internal::make_current(of->device);
     for (cudaStream_t stream : streams) internal::announce(stream, -1);

@@ -208,6 +208,11 @@ void wait_for_ranks(const communicator& of, std::uint32_t ranks) {
     return;
   }
   if (!confirmed(before, path)) return;
+  // The same text wherever it is found.
+  const auto by_name = [](const wait_seen& one, const wait_seen& two) {
+    return one.name < two.name;
+  };
+  std::rotate(path.begin(), std::min_element(path.begin(), path.end(), by_name), path.end());
   std::string text;
   for (const wait_seen& one : path) text += one.name + " waits for ";
   text += path.front().name;
@@ -280,15 +285,15 @@ finding stuck(const communicator& of) {
     if (other.finalized.load() != 0) {
       return {ncclInvalidUsage, "mismatch: " + mine + ", which has finalized"};
     }
-    if (other.mismatched.load() != 0) {
-      return {ncclRemoteError, mine + ", which has found a mismatch"};
-    }
     const bool theirs_message = message_waits(i, of.rank);
     if ((collective && theirs_message) || (message && theirs_message) ||
         (message && collective_waits(i, of.rank))) {
       return {ncclInvalidUsage, "mismatch: " + mine + ", which waits in a " +
                                     (theirs_message ? "message" : "collective") + " for rank " +
                                     std::to_string(of.rank)};
+    }
+    if (other.mismatched.load() != 0) {
+      return {ncclRemoteError, mine + ", which has found a mismatch"};
     }
   }
   return {};
