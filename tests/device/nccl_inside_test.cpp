@@ -5,9 +5,10 @@
 // catch. What a test here says fails if the double does not do it.
 #include "device/nccl_support.hpp"
 
-#include <cohort/core/config.hpp>
-
 #include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -171,6 +172,46 @@ TEST_CASE("the shared memory has no name once all ranks are there") {
   const int before = segments();
   here.make("pair", {0, 1});
   CHECK(segments() == before);
+}
+
+TEST_CASE("what a process that died has left is removed, what others use is not") {
+  fake_gpu::restart(0);
+  const int before = segments();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    fake_gpu::restart(1);
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = non_blocking();
+    ncclGetUniqueId(&id);
+    const char made = ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress ? 1 : 0;
+    const auto written = write(ends[1], &made, 1);
+    while (written == 1) pause();  // until it is killed
+    _exit(1);
+  }
+  char made = 0;
+  REQUIRE(child > 0);
+  CHECK(read(ends[0], &made, 1) == 1);
+  CHECK(made == 1);
+  CHECK(segments() == before + 1);
+  {
+    cluster here(2);
+    here.make("pair", {0, 1});
+    CHECK(segments() == before + 1);  // the control: it lives
+  }
+  CHECK(kill(child, SIGKILL) == 0);
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(segments() == before + 1);
+  {
+    cluster here(2);
+    here.make("pair", {0, 1});
+    CHECK(segments() == before);
+  }
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_CASE("other versions and duplicate devices are refused") {

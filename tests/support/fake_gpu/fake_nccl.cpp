@@ -170,6 +170,7 @@ void restarted() {
   lib.failures.clear();
   lib.calls.clear();
   lib.registered.clear();
+  lib.swept = false;
   lib.held = false;
   lib.version = NCCL_VERSION_CODE;
   lib.host.clear();
