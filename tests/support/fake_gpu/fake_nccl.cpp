@@ -1009,7 +1009,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
         if (asked.color == color) members.emplace_back(asked.key, i);
       }
       if (!child) return ncclSuccess;
-      std::stable_sort(members.begin(), members.end());
+      std::sort(members.begin(), members.end());
       for (std::size_t i = 0; i < members.size(); ++i) {
         if (members[i].second == parent->rank) child->rank = static_cast<int>(i);
       }
