@@ -208,6 +208,27 @@ TEST_CASE("splitting makes communicators of those with one color, in the order o
   CHECK(settle(w.comm) == ncclSuccess);
 }
 
+TEST_CASE("blocking communicators between processes answer when all have called") {
+  fake_gpu::restart(size_of_world());
+  REQUIRE(cudaSetDevice(rank_in_world()) == cudaSuccess);
+  cudaStream_t stream = make_stream(rank_in_world());
+  ncclComm_t comm = nullptr;
+  REQUIRE(ncclCommInitRank(&comm, size_of_world(), common_id(), rank_in_world()) == ncclSuccess);
+  const array<int> value(std::vector<int>{1}, stream);
+  CHECK(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, stream) ==
+        ncclSuccess);
+  CHECK(value.values()[0] == size_of_world());
+  ncclComm_t split = nullptr;
+  CHECK(ncclCommSplit(comm, 0, 0, &split, nullptr) == ncclSuccess);
+  CHECK(ncclCommFinalize(split) == ncclSuccess);
+  CHECK(ncclCommDestroy(split) == ncclSuccess);
+  CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  CHECK(fake_nccl::live_communicators() == 0);
+  CHECK(fake_nccl::faults().empty());
+  MPI_Barrier(MPI_COMM_WORLD);
+  fake_gpu::restart(0);
+}
+
 TEST_CASE("several devices in each of several processes") {
   fake_gpu::restart(2 * size_of_world());
   const ncclUniqueId id = common_id();

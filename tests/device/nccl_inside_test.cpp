@@ -248,6 +248,15 @@ TEST_CASE("other versions and duplicate devices are refused") {
     init(1);
     init(2);
   }
+  SECTION("as NCCL, it takes a host's name from the environment") {
+    expected.assign(3, ncclSuccess);
+    fake_gpu::set_bus_id(1, 0x17);
+    init(0);
+    setenv("NCCL_HOSTID", "elsewhere", 1);
+    init(1);
+    init(2);
+    unsetenv("NCCL_HOSTID");
+  }
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(settle(comms[i]) == expected[i]);
     here.all.push_back(comms[i]);
@@ -318,6 +327,23 @@ TEST_CASE("creation waits for what runs on the device") {
   CHECK(state(split) == ncclInProgress);
   fake_gpu::release(here.streams[1]);
   CHECK(settle(comm) == ncclSuccess);
+}
+
+TEST_CASE("devices are told apart by bus id and UUID") {
+  fake_gpu::restart(2);
+  fake_gpu::set_bus_id(1, 0x2a);
+  char text[32] = {};
+  CHECK(cudaDeviceGetPCIBusId(text, sizeof text, 1) == cudaSuccess);
+  CHECK(std::string(text) == "0000:2a:00.0");
+  CHECK(cudaDeviceGetPCIBusId(text, 3, 1) == cudaErrorInvalidValue);
+  CHECK(cudaDeviceGetPCIBusId(text, sizeof text, 2) == cudaErrorInvalidDevice);
+  cudaDeviceProp zero;
+  cudaDeviceProp one;
+  CHECK(cudaGetDeviceProperties(&zero, 0) == cudaSuccess);
+  CHECK(cudaGetDeviceProperties(&one, 1) == cudaSuccess);
+  CHECK(std::memcmp(&zero.uuid, &one.uuid, sizeof zero.uuid) != 0);
+  CHECK(one.pciBusID == 0x2a);
+  static_cast<void>(cudaGetLastError());
 }
 
 // ---- in progress -------------------------------------------------------------------------------
@@ -595,6 +621,20 @@ TEST_CASE("a group joins its streams") {
   CHECK(more.values()[0] == 16);
   CHECK(here.left.values()[0] == 6);
   CHECK(here.right.values()[0] == 16);
+}
+
+TEST_CASE("a communicator's kernels run in the order of the calls, in whichever streams") {
+  pair here;
+  cudaStream_t second = make_stream(0);
+  const array<int> late(std::vector<int>{10}, second);
+  fake_gpu::hold(here.streams[0]);
+  here.sum(here.comms, {&here.left, &here.right}, here.streams);
+  here.sum(here.comms, {&late, &here.right}, {second, here.streams[1]});
+  std::this_thread::sleep_for(5ms);
+  CHECK_FALSE(idle(second));
+  fake_gpu::release(here.streams[0]);
+  CHECK(here.left.values()[0] == 6);
+  CHECK(late.values()[0] == 16);
 }
 
 TEST_CASE("groups refuse what NCCL refuses in them") {
