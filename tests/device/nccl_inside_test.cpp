@@ -312,21 +312,30 @@ TEST_CASE("creation waits for what runs on the device") {
   pair here(3);
   fake_gpu::hold(here.streams[1]);
   here.sum(here.comms, {&here.left, &here.right}, here.streams);
-  ncclUniqueId id;
-  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  ncclComm_t comm = nullptr;
-  ncclConfig_t config = non_blocking();
-  REQUIRE(cudaSetDevice(0) == cudaSuccess);
-  CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
-  here.all.push_back(comm);
-  ncclComm_t split = nullptr;
-  CHECK(ncclCommSplit(here.comms[1], 0, 0, &split, nullptr) == ncclInProgress);
-  here.all.push_back(split);
+  std::vector<ncclComm_t> made;
+  SECTION("of one on the device") {
+    ncclUniqueId id;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    made.resize(1);
+    ncclConfig_t config = non_blocking();
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    CHECK(ncclCommInitRankConfig(&made[0], 1, id, 0, &config) == ncclInProgress);
+  }
+  SECTION("by splitting") {
+    made.resize(2);
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(ncclCommSplit(here.comms[i], 0, 0, &made[i], nullptr) == ncclSuccess);
+    }
+    CHECK(ncclGroupEnd() == ncclInProgress);
+  }
   std::this_thread::sleep_for(10ms);
-  CHECK(state(comm) == ncclInProgress);
-  CHECK(state(split) == ncclInProgress);
+  for (ncclComm_t comm : made) {
+    CHECK(state(comm) == ncclInProgress);
+    here.all.push_back(comm);
+  }
   fake_gpu::release(here.streams[1]);
-  CHECK(settle(comm) == ncclSuccess);
+  for (ncclComm_t comm : made) CHECK(settle(comm) == ncclSuccess);
 }
 
 TEST_CASE("devices are told apart by bus id and UUID") {
@@ -765,6 +774,26 @@ TEST_CASE("calls fail and collectives hang as a test wants") {
   for (ncclComm_t comm : here.comms) CHECK(state(comm) == ncclSuccess);  // nobody can tell
   here.abort_all();
   for (cudaStream_t each : here.streams) CHECK(becomes([&] { return idle(each); }));
+}
+
+TEST_CASE("a call stays in progress as a test wants, until the abort") {
+  pair here;
+  fake_nccl::stall_next("ncclAllReduce");
+  CHECK(here.one_sum(here.comms[0], here.left, here.streams[0]) == ncclInProgress);
+  CHECK(here.one_sum(here.comms[1], here.right, here.streams[1]) == ncclInProgress);
+  CHECK(settle(here.comms[1]) == ncclSuccess);
+  std::this_thread::sleep_for(10ms);
+  CHECK(state(here.comms[0]) == ncclInProgress);
+  CHECK(idle(here.streams[0]));
+  CHECK(ncclCommAbort(here.comms[0]) == ncclSuccess);
+  here.forget(here.comms[0]);
+  fake_nccl::stall_next("ncclCommFinalize");
+  CHECK(ncclCommAbort(here.comms[1]) == ncclSuccess);
+  here.forget(here.comms[1]);
+  const auto alone = here.make("alone", {0});
+  CHECK(ncclCommFinalize(alone[0]) == ncclInProgress);
+  std::this_thread::sleep_for(10ms);
+  CHECK(state(alone[0]) == ncclInProgress);
 }
 
 TEST_CASE("a device that breaks ends its kernels, and not those of others") {

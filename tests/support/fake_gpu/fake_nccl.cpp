@@ -24,6 +24,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -43,6 +44,7 @@ struct job {
   std::vector<shared_communicator> of;
   std::function<std::optional<ncclResult_t>()> step;
   bool launches = false;
+  bool stalled = false;
   clock::time_point not_before;
   std::optional<ncclResult_t> result;
 };
@@ -66,6 +68,7 @@ struct library {
   std::vector<std::string> launched;
   std::map<std::string, std::pair<ncclResult_t, int>> failures;
   std::map<std::string, std::uint64_t> calls;
+  std::set<std::string> stalling;
   std::map<const void*, std::size_t> registered;
   std::uint64_t handles = 0;
 };
@@ -101,6 +104,7 @@ struct posted {
 
 struct group_of_thread {
   int depth = 0;
+  bool stalled = false;
   ncclResult_t error = ncclSuccess;
   std::vector<posted> operations;
   std::vector<std::shared_ptr<job>> makings;
@@ -133,9 +137,8 @@ void launcher() {
     for (const auto& one : due) {
       const auto aborted = [](const auto& of) { return of->aborted.load(); };
       if (one->not_before > clock::now()) continue;
-      if (one->launches && lib.held && std::none_of(one->of.begin(), one->of.end(), aborted)) {
-        continue;
-      }
+      const bool stays = one->stalled || (one->launches && lib.held);
+      if (stays && std::none_of(one->of.begin(), one->of.end(), aborted)) continue;
       if (const auto code = one->step()) {
         finish(*one, *code);
         lib.jobs.erase(std::find(lib.jobs.begin(), lib.jobs.end(), one));
@@ -169,6 +172,7 @@ void restarted() {
   lib.launched.clear();
   lib.failures.clear();
   lib.calls.clear();
+  lib.stalling.clear();
   lib.registered.clear();
   lib.swept = false;
   lib.held = false;
@@ -189,6 +193,7 @@ ncclResult_t enter(const char* function, lock&) {
   library& lib = the();
   internal::at_restart(&restarted);
   ++lib.calls[function];
+  if (lib.stalling.erase(function) != 0) group.stalled = true;
   const auto found = lib.failures.find(function);
   if (found != lib.failures.end() && found->second.second > 0) {
     --found->second.second;
@@ -493,7 +498,10 @@ ncclResult_t end_group(lock& hold) {
   }
   auto jobs = all.makings;
   if (!all.operations.empty()) jobs.push_back(launching(all.operations));
-  for (const auto& one : jobs) begin(one);
+  for (const auto& one : jobs) {
+    one->stalled = all.stalled;
+    begin(one);
+  }
   if (!all.endings.empty()) end_all(hold, all.endings);
   if (jobs.empty()) return ncclSuccess;
   if (!blocking) return ncclInProgress;
@@ -831,6 +839,12 @@ void fail_next(const char* function, ncclResult_t code, int times) {
   const lock hold(the().mutex);
   internal::at_restart(&restarted);
   the().failures[function] = {code, times};
+}
+
+void stall_next(const char* function) {
+  const lock hold(the().mutex);
+  internal::at_restart(&restarted);
+  the().stalling.insert(function);
 }
 
 std::uint64_t calls(const char* function) {
