@@ -62,7 +62,8 @@ cudaError_t crash(cudaStream_t stream, cudaError_t code);
 /// Breaks the device now.
 void break_device(int device, cudaError_t code);
 
-/// Queues a "kernel": `function(argument)` runs on the stream's thread and may use access().
+/// Queues a "kernel": `function(argument)` runs on the stream's thread and may use access(). It
+/// does not begin while a collective of NCCL has the device.
 cudaError_t launch(cudaStream_t stream, cudaHostFn_t function, void* argument);
 
 /// For kernels: where `bytes` at a device's address can be touched. Null, and the device is broken
@@ -71,6 +72,17 @@ cudaError_t launch(cudaStream_t stream, cudaHostFn_t function, void* argument);
 
 /// Acts as if the runtime was being unloaded: every call answers `cudaErrorCudartUnloading`.
 void unload(bool yes);
+
+/// The bus id of a device. By default that of device `i` is the same in every process, as it is
+/// for the devices of one machine.
+void set_bus_id(int device, std::int64_t id);
+
+/// Whether a collective of NCCL has its device to itself, as on hardware. Without it tests of
+/// crossed orders prove nothing.
+void occupy(bool yes);
+
+/// Whether a collective has the device now.
+[[nodiscard]] bool occupied(int device);
 
 /// What the program has made and not yet destroyed, but for what a reset has destroyed.
 [[nodiscard]] std::size_t live_allocations(int device);

@@ -3,13 +3,16 @@
 //
 // The double itself; control.hpp says what it is and what it is not.
 #include "support/fake_gpu/control.hpp"
+#include "support/fake_gpu/internal.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -59,6 +62,8 @@ struct stream_object {
   bool ending = false;
   bool capturing = false;
   bool spoiled = false;  // its capture
+  std::uint64_t number = 0;
+  int announced = 0;  // collectives that a call of NCCL is yet to queue here
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::deque<std::function<void(std::unique_lock<std::mutex>&)>> queue;
   std::thread worker;
@@ -69,6 +74,9 @@ struct device_object {
   std::uint32_t generation = 0;
   unsigned delay = 0;
   std::shared_ptr<stream_object> legacy;
+  std::int64_t bus_id = 0;
+  bool taken = false;                 // its multiprocessors, by a collective
+  std::deque<std::uint64_t> waiting;  // for them
 };
 
 struct machine {
@@ -85,6 +93,10 @@ struct machine {
   std::map<char*, allocation> memory;
   std::map<std::string, std::pair<cudaError_t, int>> failures;
   std::map<std::string, std::uint64_t> calls;
+  std::vector<std::string> faults;
+  std::uint64_t tickets = 0;
+  bool occupy = true;
+  void (*restarted)() = nullptr;
 };
 
 machine& the() {
@@ -156,6 +168,7 @@ std::shared_ptr<stream_object> make_stream(int device, int priority) {
   made->device = device;
   made->generation = at(device).generation;
   made->priority = priority;
+  made->number = ++the().tickets;
   made->worker = std::thread(work, made);
   return made;
 }
@@ -223,6 +236,11 @@ void wait_for_device(lock& hold, int device) {
 }
 
 void push(stream_object& stream, std::function<void(lock&)> what) {
+  if (stream.announced > 0) {
+    the().faults.push_back("work was queued in stream " + std::to_string(stream.number) +
+                           " of device " + std::to_string(stream.device) +
+                           " before the collective that is in progress there");
+  }
   if (stream.capturing) return;  // a node of the graph, which is never run
   stream.queue.push_back(std::move(what));
   the().changed.notify_all();
@@ -311,6 +329,7 @@ void restart(int devices) {
   for (const auto& stream : old) {
     if (stream->worker.joinable()) stream->worker.join();
   }
+  if (m.restarted != nullptr) m.restarted();
   const lock hold(m.mutex);
   for (const auto& [address, one] : m.memory) unmap(one);
   m.memory.clear();
@@ -319,10 +338,15 @@ void restart(int devices) {
   m.graveyard.clear();
   m.failures.clear();
   m.calls.clear();
+  m.faults.clear();
+  m.occupy = true;
   m.captures_of_all = 0;
   m.count_error = cudaSuccess;
   m.unloading = false;
   m.devices.assign(static_cast<std::size_t>(devices), device_object());
+  for (std::size_t i = 0; i < m.devices.size(); ++i) {
+    m.devices[i].bus_id = 0x17 + static_cast<std::int64_t>(i);
+  }
   last_error = cudaSuccess;
   current_device = 0;
   capture_mode = cudaStreamCaptureModeGlobal;
@@ -381,7 +405,8 @@ cudaError_t launch(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   const lock hold(the().mutex);
   const auto object = find(stream);
   if (!object) return cudaErrorInvalidResourceHandle;
-  push(*object, [function, argument](lock& held) {
+  push(*object, [function, argument, on = object.get()](lock& held) {
+    the().changed.wait(held, [on] { return on->ending || !at(on->device).taken; });
     held.unlock();
     function(argument);
     held.lock();
@@ -433,6 +458,120 @@ std::size_t live_events(int device) {
   });
 }
 
+void set_bus_id(int device, std::int64_t id) {
+  const lock hold(the().mutex);
+  at(device).bus_id = id;
+}
+
+void occupy(bool yes) {
+  const lock hold(the().mutex);
+  the().occupy = yes;
+}
+
+bool occupied(int device) {
+  const lock hold(the().mutex);
+  return at(device).taken;
+}
+
+// ---- for the half that is NCCL ---------------------------------------------------------------
+
+namespace internal {
+
+void at_restart(void (*function)()) {
+  const lock hold(the().mutex);
+  the().restarted = function;
+}
+
+int current() { return current_device; }
+
+void make_current(int device) { current_device = device; }
+
+cudaError_t state(int device) {
+  const lock hold(the().mutex);
+  return device_ready(device);
+}
+
+std::uint32_t generation(int device) {
+  const lock hold(the().mutex);
+  return device_ready(device) == cudaErrorInvalidDevice ? 0 : at(device).generation;
+}
+
+std::int64_t bus_id(int device) {
+  const lock hold(the().mutex);
+  return at(device).bus_id;
+}
+
+int device_of(cudaStream_t stream) {
+  const lock hold(the().mutex);
+  const auto object = find(stream);
+  return object ? object->device : -1;
+}
+
+void announce(cudaStream_t stream, int change) {
+  const lock hold(the().mutex);
+  if (const auto object = find(stream)) object->announced += change;
+}
+
+bool enqueue(cudaStream_t stream, std::function<void()> kernel) {
+  const lock hold(the().mutex);
+  const auto object = find(stream);
+  if (!object || device_ready(object->device) != cudaSuccess || object->capturing) return false;
+  object->queue.push_back([kernel = std::move(kernel)](lock& held) {
+    held.unlock();
+    kernel();
+    held.lock();
+  });
+  the().changed.notify_all();
+  return true;
+}
+
+bool occupies() {
+  const lock hold(the().mutex);
+  return the().occupy;
+}
+
+bool must_end() {
+  const lock hold(the().mutex);
+  return working_for->ending || at(working_for->device).sticky != cudaSuccess;
+}
+
+bool take_multiprocessors() {
+  lock hold(the().mutex);
+  device_object& device = at(working_for->device);
+  if (!the().occupy) return true;
+  const std::uint64_t ticket = ++the().tickets;
+  device.waiting.push_back(ticket);
+  const auto ending = [&] { return working_for->ending || device.sticky != cudaSuccess; };
+  the().changed.wait(
+      hold, [&] { return ending() || (!device.taken && device.waiting.front() == ticket); });
+  device.waiting.erase(std::find(device.waiting.begin(), device.waiting.end(), ticket));
+  if (ending()) return false;
+  device.taken = true;
+  return true;
+}
+
+void give_multiprocessors() {
+  const lock hold(the().mutex);
+  at(working_for->device).taken = false;
+  the().changed.notify_all();
+}
+
+std::vector<std::string> faults() {
+  const lock hold(the().mutex);
+  return the().faults;
+}
+
+void fault(std::string text) {
+  const lock hold(the().mutex);
+  the().faults.push_back(std::move(text));
+}
+
+void clear_faults() {
+  const lock hold(the().mutex);
+  the().faults.clear();
+}
+
+}  // namespace internal
 }  // namespace fake_gpu
 
 // ---- the part of CUDA's runtime --------------------------------------------------------------
@@ -504,6 +643,27 @@ cudaError_t cudaSetDevice(int device) {
     return fail(cudaErrorInvalidDevice);
   }
   current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaDeviceGetPCIBusId", hold)) return fail(code);
+  if (const auto code = device_ready(device)) return fail(code);
+  const int needed = std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0",
+                                   static_cast<unsigned>(at(device).bus_id));
+  return fail(needed < size ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* result, int device) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaGetDeviceProperties", hold)) return fail(code);
+  if (const auto code = device_ready(device)) return fail(code);
+  *result = cudaDeviceProp();
+  std::snprintf(result->name, sizeof result->name, "test double");
+  const std::int64_t bus = at(device).bus_id;
+  std::memcpy(result->uuid.bytes, &bus, sizeof bus);
+  result->pciBusID = static_cast<int>(bus);
   return cudaSuccess;
 }
 
