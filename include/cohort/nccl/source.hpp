@@ -43,13 +43,9 @@ class turn {
 
  private:
   friend class issue_source;
-  struct place {
-    bool come = false;
-    bool over = false;
-  };
-  turn(std::shared_ptr<place> where, issue_source& source) noexcept
+  turn(std::shared_ptr<queue_place> where, issue_source& source) noexcept
       : place_(std::move(where)), source_(&source) {}
-  std::shared_ptr<place> place_;
+  std::shared_ptr<queue_place> place_;
   issue_source* source_ = nullptr;
 };
 
@@ -148,7 +144,7 @@ class issue_source : public asio::execution_context::service {
   };
   struct entry {
     work* op;
-    std::shared_ptr<turn::place> place;  // or this
+    std::shared_ptr<queue_place> place;  // or this
   };
   struct queue {
     int device = -1;
@@ -205,6 +201,7 @@ class issue_source : public asio::execution_context::service {
   std::size_t look_at_aborts(progress::ready_queue& ready);
   void look_at_leaving();
   void take_leave(communicator_state& comm);
+  static void let_next_come(communicator_state& comm) noexcept;
   void recount() noexcept;
   std::string line_about(const work& op, const char* stands) const;
 
@@ -217,6 +214,7 @@ class issue_source : public asio::execution_context::service {
   std::vector<condition_base*> conditions_;
   std::vector<std::unique_ptr<abort_job>> aborts_;
   std::size_t leaving_ = 0;
+  static constexpr auto longest_hold = std::chrono::seconds(1);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
 };

@@ -50,6 +50,12 @@ enum class phase : std::uint8_t {
   leaked       ///< it did not end in time
 };
 
+/// A place in the queue of a device.
+struct queue_place {
+  bool come = false;  ///< it is at the head
+  bool over = false;  ///< the next one may come
+};
+
 /// *Threads*: what is not said to be constant is guarded by the source.
 class communicator_state : public std::enable_shared_from_this<communicator_state> {
  public:
@@ -73,7 +79,8 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::uint64_t sequence = 0;
   std::size_t outstanding = 0;  ///< operations that are queued, launching or on the device
   std::chrono::steady_clock::time_point leave_until{};
-  bool finalised = false;
+  std::chrono::steady_clock::time_point hold_until{};
+  std::shared_ptr<queue_place> place;  ///< of its leaving
 
   /// Logs and remembers.
   void remember(failure what);

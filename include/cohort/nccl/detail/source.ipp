@@ -199,7 +199,7 @@ inline void issue_source::recount() noexcept {
 
 inline turn issue_source::reserve(int device) {
   const std::lock_guard hold(mutex_);
-  auto place = std::make_shared<turn::place>();
+  auto place = std::make_shared<queue_place>();
   queue_of(device).waiting.push_back({nullptr, place});
   recount();
   return turn(std::move(place), *this);
@@ -571,6 +571,7 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
     }
     for (const auto& comm : job.comms) {
       comm->stands = done ? phase::gone : phase::leaked;
+      let_next_come(*comm);
       std::erase(comms_, comm);
     }
     for (work* const op : job.ended) found += finish(*op, ready);
@@ -622,6 +623,7 @@ inline void issue_source::device_gone(queue& one) {
     comm->why = why;
     comm->stands = phase::gone;
     comm->native = nullptr;  // with the device
+    let_next_come(*comm);
     comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +
                              std::to_string(one.device) + " has gone: " + why.message()});
     tell(comm, why, "its device has gone", false);
@@ -701,10 +703,16 @@ inline void issue_source::silence(const std::shared_ptr<communicator_state>& com
 
 // ---- the end of communicators ----------------------------------------------------------------
 
+inline void issue_source::let_next_come(communicator_state& comm) noexcept {
+  if (comm.place) comm.place->over = true;
+}
+
 inline void issue_source::take_leave(communicator_state& comm) {
   if (comm.stands != phase::ready) return;
   comm.stands = phase::leaving;
   comm.leave_until = clock::now() + comm.options.leave_bound;
+  comm.place = std::make_shared<queue_place>();
+  queue_of(comm.device).waiting.push_back({nullptr, comm.place});
   ++leaving_;
   recount();
 }
@@ -717,8 +725,11 @@ inline void issue_source::leave(communicator_state& comm) {
   engine_.started();
 }
 
-/// Those that leave: when nothing of theirs is on the device and no call is in progress there, they
-/// are finalised; when that is over, destroyed, on a thread, because it may wait for the device.
+/// Those that leave: when their place in the queue has come and nothing of theirs is on the device,
+/// they are finalised; when that is over, destroyed, on a thread, because it may wait for the
+/// device. The queue is held meanwhile, but not for ever: where the ranks leave in another order
+/// than they start operations, finalising would wait for operations that wait for it. It launches
+/// nothing, so going on does no harm.
 inline void issue_source::look_at_leaving() {
   if (leaving_ == 0) return;
   const auto all = comms_;
@@ -734,13 +745,15 @@ inline void issue_source::look_at_leaving() {
                                      ": an nccl communicator has not ended in time and is leaked; "
                                      "started last: " +
                                      comm->history()});
+      let_next_come(*comm);
       silence(comm);
       std::erase(comms_, comm);
       continue;
     }
     if (stands == phase::leaving) {
       const queue& one = queue_of(comm->device);
-      if (comm->outstanding != 0 || one.launching != nullptr || one.stopped) continue;
+      if (!comm->place->come || comm->outstanding != 0) continue;
+      if (one.launching != nullptr || one.stopped) continue;
       if (!comm->borrowed) {
         const ncclResult_t code = ncclCommFinalize(comm->native);
         if (detail::failed(code)) {
@@ -749,7 +762,9 @@ inline void issue_source::look_at_leaving() {
         }
       }
       comm->stands = phase::finalising;
+      comm->hold_until = clock::now() + longest_hold;
     }
+    if (clock::now() >= comm->hold_until) let_next_come(*comm);
     if (!comm->borrowed) {
       ncclResult_t state = ncclSuccess;
       const ncclResult_t asked = ncclCommGetAsyncError(comm->native, &state);
@@ -774,6 +789,7 @@ inline void issue_source::look_at_leaving() {
       comm->stands = phase::failed;  // until the thread has ended
     } else {
       comm->stands = phase::gone;
+      let_next_come(*comm);
       std::erase(comms_, comm);
     }
     --leaving_;
@@ -798,7 +814,13 @@ inline void issue_source::leave() {
         --each.op->comm->outstanding;
         ended.push_back(each.op);
       }
-      one.waiting.clear();
+      std::erase_if(one.waiting, [](const entry& each) { return each.op != nullptr; });
+      for (const entry& each : one.waiting) {
+        const bool leaves = std::any_of(comms_.begin(), comms_.end(), [&](const auto& comm) {
+          return comm->place == each.place;
+        });
+        if (!leaves) each.place->over = true;  // who waits for it is given up
+      }
     }
     for (condition_base* const each : conditions_) {
       each->error = asio::error::operation_aborted;
