@@ -154,8 +154,8 @@ TEST_CASE("an operation is not over before its data is there, and does not block
     auto gpus = co_await nccl::make_communicator(world);
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
-    fake_gpu::hold(s.get());  // the producer
-    device::pinned_vector<int> twos(10, s);
+    device::pinned_vector<int> twos(10, s);  // making one may wait for the device
+    fake_gpu::hold(s.get());                 // the producer
     write(s, twos, v, 2);
     bool over = false;
     nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code) { over = true; });

@@ -86,8 +86,8 @@ asio::awaitable<std::vector<T>> read(device::stream from, const device::vector<T
 
 /// Queues the writing of `values`; `pinned` must stay until it is over.
 template <class T>
-void write(const device::stream& on, device::pinned_vector<T>& pinned,
-           device::vector<T>& to, T value) {
+void write(const device::stream& on, device::pinned_vector<T>& pinned, device::vector<T>& to,
+           T value) {
   std::fill(pinned.begin(), pinned.end(), value);
   device::copy(on, pinned, to);
 }

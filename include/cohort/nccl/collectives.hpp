@@ -149,7 +149,8 @@ requires std::same_as<element_of<In>, element_of<Out>> &&
 auto reduce_scatter(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                     const Op& op, Tail&&... tail) {
   using T = element_of<In>;
-  request asked = detail::request_for(comm.state(), on, "reduce_scatter", call::kind::reduce_scatter);
+  request asked =
+      detail::request_for(comm.state(), on, "reduce_scatter", call::kind::reduce_scatter);
   detail::check_sizes(asked, "in", in.size(), out.size() * detail::ranks_of(asked));
   detail::count_as(asked, reduced_as<T>(), out.size(), sizeof(T));
   asked.one.op = as_operator<T>(op);
@@ -172,7 +173,8 @@ auto all_to_all(const communicator& comm, const device::stream& on, In&& in, Out
   request asked = detail::request_for(comm.state(), on, "all_to_all", call::kind::all_to_all);
   const std::size_t ranks = detail::ranks_of(asked);
   detail::check_sizes(asked, "out", out.size(), in.size());
-  if (in.size() % ranks != 0) detail::check_sizes(asked, "in", in.size(), in.size() / ranks * ranks);
+  if (in.size() % ranks != 0)
+    detail::check_sizes(asked, "in", in.size(), in.size() / ranks * ranks);
   detail::count_as(asked, moved_as<T>(), in.size() / ranks, sizeof(T));
   detail::two_buffers(asked, in, out);
   auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));

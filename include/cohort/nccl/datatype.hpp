@@ -71,7 +71,8 @@ consteval int number_code() {
 /// NCCL reduces it: signed and unsigned integers of 1, 4 and 8 bytes, float, double, cohort's and
 /// CUDA's types of 16 bits, and CUDA's of 8 bits from NCCL 2.24 on.
 template <class T>
-concept number = detail::number_code<T>() != detail::no_type;
+concept number = detail::number_code<T>()
+!= detail::no_type;
 
 /// A complex number of float or double. It is summed as two of its reals.
 template <class T>

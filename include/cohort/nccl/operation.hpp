@@ -69,7 +69,7 @@ struct request {
   std::string facts;  // of it
   /// Two uses that may be the same memory, or that must not overlap.
   bool may_be_in_place = false;
-  bool never_in_place = false;  // of a group with one input and one output
+  bool never_in_place = false;        // of a group with one input and one output
   const void* in_place_at = nullptr;  // where the input must be then, if not where the output is
 
   void refuse(errc why, std::string what) {
@@ -95,8 +95,9 @@ buffer_use use_of(const char* field, B& buffer) {
 
 /// A moved-in vector as part of the result, or nothing.
 template <class B>
-using owned = std::conditional_t<is_vector<std::remove_cvref_t<B>> && !std::is_lvalue_reference_v<B>,
-                                 std::tuple<std::remove_cvref_t<B>>, std::tuple<>>;
+using owned =
+    std::conditional_t<is_vector<std::remove_cvref_t<B>> && !std::is_lvalue_reference_v<B>,
+                       std::tuple<std::remove_cvref_t<B>>, std::tuple<>>;
 template <class B>
 owned<B> take([[maybe_unused]] std::remove_reference_t<B>& buffer) {
   if constexpr (std::tuple_size_v<owned<B>> == 0) {

@@ -190,8 +190,8 @@ class issue_source : public asio::execution_context::service {
   std::size_t finish(work& op, progress::ready_queue& ready);
   void ask_for_errors();
   void device_gone(queue& one);
-  void fall(communicator_state& comm, std::error_code why, const std::string& text,
-            bool only_this, bool tell_peers);
+  void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
+            bool tell_peers);
   void collect(queue& one, const communicator_state* only, std::error_code why,
                std::vector<work*>& ended);
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,

@@ -35,7 +35,7 @@ struct communicator_options {
   std::chrono::nanoseconds init_bound = std::chrono::seconds(120);  ///< for NCCL's own init
   std::chrono::nanoseconds leave_bound = std::chrono::seconds(30);  ///< then it is leaked
   std::chrono::nanoseconds abort_bound = std::chrono::seconds(30);  ///< then awaiters end anyway
-  bool abort_borrowed = false;  ///< a borrowed communicator may be aborted too
+  bool abort_borrowed = false;                    ///< a borrowed communicator may be aborted too
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;  ///< passed on, but for `blocking`, which is 0
 };
 

@@ -86,8 +86,8 @@ class work : public progress::operation {
   call one;                // if `more` is empty
   std::vector<call> more;  // posted as one group
   std::vector<buffer_use> uses;
-  std::vector<device::event> after;          // recorded when the operation was started
-  std::optional<device::stream> user;        // the stream that the caller named
+  std::vector<device::event> after;             // recorded when the operation was started
+  std::optional<device::stream> user;           // the stream that the caller named
   progress::engine::clock::time_point since{};  // when it was started, good to a lap
 
  protected:

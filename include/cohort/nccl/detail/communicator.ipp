@@ -59,8 +59,12 @@ inline facts look_around(const communicator_state& comm) {
   mine.borrowed = comm.borrowed ? 1 : 0;
   mine.device = comm.device;
   const ncclConfig_t& config = comm.options.config;
-  mine.config = {config.cgaClusterSize, config.minCTAs, config.maxCTAs, config.splitShare,
-                 static_cast<std::int32_t>(comm.options.on_deadline), 0};
+  mine.config = {config.cgaClusterSize,
+                 config.minCTAs,
+                 config.maxCTAs,
+                 config.splitShare,
+                 static_cast<std::int32_t>(comm.options.on_deadline),
+                 0};
   std::array<char, 64> host{};
   static_cast<void>(::gethostname(host.data(), host.size() - 1));
   mine.host = host;
@@ -70,9 +74,9 @@ inline facts look_around(const communicator_state& comm) {
     if (comm.device >= device::count()) {
       throw cohort::error(errc::no_device, "there is no device " + std::to_string(comm.device));
     }
-    device::check(cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()),
-                                        comm.device),
-                  "cudaDeviceGetPCIBusId", comm.device);
+    device::check(
+        cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device),
+        "cudaDeviceGetPCIBusId", comm.device);
   } catch (const std::system_error& failed) {
     const bool known = failed.code().category() == cohort_category();
     mine.error = known ? failed.code().value() : static_cast<std::int32_t>(errc::no_device);
@@ -98,8 +102,9 @@ inline void judge(const std::vector<facts>& all, bool borrowed) {
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     const auto differs = [&](const char* field, const std::string& here, const std::string& there) {
       throw mismatch_error(field, {0, static_cast<int>(rank)},
-                           std::string("no NCCL communicator can be made: ") + field + ": rank 0 has " +
-                               there + ", rank " + std::to_string(rank) + " has " + here);
+                           std::string("no NCCL communicator can be made: ") + field +
+                               ": rank 0 has " + there + ", rank " + std::to_string(rank) +
+                               " has " + here);
     };
     if (all[rank].version != all[0].version) {
       differs("NCCL version", std::to_string(all[rank].version), std::to_string(all[0].version));
@@ -110,9 +115,9 @@ inline void judge(const std::vector<facts>& all, bool borrowed) {
     for (std::size_t before = 0; before < rank; ++before) {
       if (all[rank].host != all[before].host || all[rank].bus != all[before].bus) continue;
       throw rank_error(errc::wrong_device, {static_cast<int>(before), static_cast<int>(rank)},
-                       "no NCCL communicator can be made: ranks " + std::to_string(before) + " and " +
-                           std::to_string(rank) + " have the same device " + get(all[rank].bus) +
-                           " on " + get(all[rank].host));
+                       "no NCCL communicator can be made: ranks " + std::to_string(before) +
+                           " and " + std::to_string(rank) + " have the same device " +
+                           get(all[rank].bus) + " on " + get(all[rank].host));
     }
   }
 }
@@ -120,8 +125,7 @@ inline void judge(const std::vector<facts>& all, bool borrowed) {
 /// Marks a communicator that was not finished as gone, however its coroutine ends.
 class unfinished {
  public:
-  explicit unfinished(std::shared_ptr<communicator_state> comm) noexcept
-      : comm_(std::move(comm)) {}
+  explicit unfinished(std::shared_ptr<communicator_state> comm) noexcept : comm_(std::move(comm)) {}
   unfinished(const unfinished&) = delete;
   ~unfinished() {
     if (comm_) comm_->source.bring_down(*comm_, errc::closed, "it was not made", true, false);
@@ -168,8 +172,8 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
   source.add(comm);
   unfinished guard(comm);
   source.listen(comm);
-  auto come = source.when(
-      [&] { return place.has_come() || comm->stands != phase::making; }, default_token());
+  auto come = source.when([&] { return place.has_come() || comm->stands != phase::making; },
+                          default_token());
   co_await std::move(come);
   std::error_code why;
   try {
@@ -318,9 +322,9 @@ auto borrow_communicator(const cohort::communicator& world, ncclComm_t native,
 
 template <class Token>
 auto communicator::split(int color, int key, Token&& token) const {
-  return asio::co_spawn(
-      get_executor(), detail::split(*this, color, key, state()->source.reserve(state()->device)),
-      std::forward<Token>(token));
+  return asio::co_spawn(get_executor(),
+                        detail::split(*this, color, key, state()->source.reserve(state()->device)),
+                        std::forward<Token>(token));
 }
 
 template <class Token>

@@ -44,8 +44,10 @@ inline std::error_code prepare(work& op, const request& asked) {
     text.with("communicator.device", comm.device);
     return wrong(errc::wrong_device);
   }
-  if ((op.more.empty() || asked.never_in_place) && op.uses.size() == 2 && overlap(op.uses[0], op.uses[1])) {
-    const bool in_place = asked.may_be_in_place && !asked.never_in_place && op.one.from == asked.in_place_at;
+  if ((op.more.empty() || asked.never_in_place) && op.uses.size() == 2 &&
+      overlap(op.uses[0], op.uses[1])) {
+    const bool in_place =
+        asked.may_be_in_place && !asked.never_in_place && op.one.from == asked.in_place_at;
     if (!in_place) {
       text.note("the input and the output overlap");
       return wrong(errc::invalid_argument);
@@ -141,14 +143,14 @@ class typed_work final : public work {
     }
     if (what != action::destroy) self->forget_cancellation();
     const std::error_code error = self->error();
-    allocator from(asio::get_associated_allocator(self->handler_, progress::pool_allocator<void>()));
+    allocator from(
+        asio::get_associated_allocator(self->handler_, progress::pool_allocator<void>()));
     Handler handler(std::move(self->handler_));
     Owned owned(std::move(self->owned_));
     self->~typed_work();
     memory::deallocate(from, self, 1);  // before the handler runs
     if (what == action::destroy) return;
-    std::apply(
-        [&](auto&... vectors) { std::move(handler)(error, std::move(vectors)...); }, owned);
+    std::apply([&](auto&... vectors) { std::move(handler)(error, std::move(vectors)...); }, owned);
   }
 
   Handler handler_;

@@ -76,10 +76,10 @@ inline ncclResult_t exchange(const call& one, const communicator_state& comm, cu
   if (failed(all)) return all;
   for (int peer = 0; peer < comm.size; ++peer) {
     const std::size_t at = static_cast<std::size_t>(peer) * step;
-    const bool sends = one.what == kind::all_to_all ||
-                       (one.what == kind::gather ? peer == one.root : is_root);
-    const bool receives = one.what == kind::all_to_all ||
-                          (one.what == kind::gather ? is_root : peer == one.root);
+    const bool sends =
+        one.what == kind::all_to_all || (one.what == kind::gather ? peer == one.root : is_root);
+    const bool receives =
+        one.what == kind::all_to_all || (one.what == kind::gather ? is_root : peer == one.root);
     if (sends) {
       const std::byte* part = one.what == kind::gather ? from : from + at;
       keep(all, ncclSend(part, one.count, one.type, peer, comm.native, on));
@@ -140,8 +140,8 @@ inline ncclResult_t resolve(const call& one, const communicator_state& comm,
   op = one.op.op;
   if (!one.op.is_scaled) return ncclSuccess;
   auto factor = one.op.factor;
-  const ncclResult_t code = ncclRedOpCreatePreMulSum(&op, factor.data(), one.type,
-                                                     ncclScalarHostImmediate, comm.native);
+  const ncclResult_t code =
+      ncclRedOpCreatePreMulSum(&op, factor.data(), one.type, ncclScalarHostImmediate, comm.native);
   if (!failed(code)) made.push_back(op);
   return code;
 }
@@ -370,8 +370,9 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
     }
     work& op = *head.op;
     one.waiting.pop_front();
-    const bool any = op.more.empty() ? detail::launches(op.one)
-                                     : std::any_of(op.more.begin(), op.more.end(), detail::launches);
+    const bool any = op.more.empty()
+                         ? detail::launches(op.one)
+                         : std::any_of(op.more.begin(), op.more.end(), detail::launches);
     if (!any) {
       --op.comm->outstanding;
       found += finish(op, ready);
@@ -526,9 +527,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     silence(one);
   }
   for (queue& one : queues_) {
-    const bool concerned =
-        std::any_of(job->comms.begin(), job->comms.end(),
-                    [&](const auto& each) { return each->device == one.device; });
+    const bool concerned = std::any_of(job->comms.begin(), job->comms.end(), [&](const auto& each) {
+      return each->device == one.device;
+    });
     if (!concerned) continue;
     one.stopped = true;
     collect(one, only_this ? &comm : nullptr, why, job->ended);
@@ -659,24 +660,23 @@ inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm
   if (comm->size == 1) return;
   comm->listening = true;
   auto* const bytes = reinterpret_cast<std::byte*>(&comm->heard);
-  comm::control_recv(comm->mpi, std::span(bytes, sizeof comm->heard), MPI_ANY_SOURCE,
-                     detail::fault_tag,
-                     asio::bind_cancellation_slot(
-                         comm->stop_listening.slot(), [comm](std::error_code error, status from) {
-                           comm->listening = false;
-                           if (error) return;
-                           const auto& heard = comm->heard;
-                           const auto* const end = std::find(heard.text.begin(), heard.text.end(), '\0');
-                           std::string text = "told by rank " + std::to_string(from.source()) + ": ";
-                           text.append(heard.text.data(),
-                                       static_cast<std::size_t>(end - heard.text.begin()));
-                           comm->source.bring_down(*comm, make_error(ncclRemoteError), text,
-                                                   heard.only_this != 0, false);
-                         }));
+  comm::control_recv(
+      comm->mpi, std::span(bytes, sizeof comm->heard), MPI_ANY_SOURCE, detail::fault_tag,
+      asio::bind_cancellation_slot(
+          comm->stop_listening.slot(), [comm](std::error_code error, status from) {
+            comm->listening = false;
+            if (error) return;
+            const auto& heard = comm->heard;
+            const auto* const end = std::find(heard.text.begin(), heard.text.end(), '\0');
+            std::string text = "told by rank " + std::to_string(from.source()) + ": ";
+            text.append(heard.text.data(), static_cast<std::size_t>(end - heard.text.begin()));
+            comm->source.bring_down(*comm, make_error(ncclRemoteError), text, heard.only_this != 0,
+                                    false);
+          }));
 }
 
-inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm,
-                               std::error_code why, const std::string& text, bool only_this) {
+inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
+                               const std::string& text, bool only_this) {
   if (comm->size == 1 || !comm->mpi || engine_.stopped()) return;
   auto message = std::make_shared<communicator_state::fault>();
   message->value = why.value();
