@@ -207,3 +207,134 @@ TEST_CASE("splitting makes communicators of those with one color, in the order o
   CHECK(none == nullptr);
   CHECK(settle(w.comm) == ncclSuccess);
 }
+
+TEST_CASE("blocking communicators between processes answer when all have called") {
+  fake_gpu::restart(size_of_world());
+  REQUIRE(cudaSetDevice(rank_in_world()) == cudaSuccess);
+  cudaStream_t stream = make_stream(rank_in_world());
+  ncclComm_t comm = nullptr;
+  REQUIRE(ncclCommInitRank(&comm, size_of_world(), common_id(), rank_in_world()) == ncclSuccess);
+  const array<int> value(std::vector<int>{1}, stream);
+  CHECK(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, stream) ==
+        ncclSuccess);
+  CHECK(value.values()[0] == size_of_world());
+  ncclComm_t split = nullptr;
+  CHECK(ncclCommSplit(comm, 0, 0, &split, nullptr) == ncclSuccess);
+  CHECK(ncclCommFinalize(split) == ncclSuccess);
+  CHECK(ncclCommDestroy(split) == ncclSuccess);
+  CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  CHECK(fake_nccl::live_communicators() == 0);
+  CHECK(fake_nccl::faults().empty());
+  MPI_Barrier(MPI_COMM_WORLD);
+  fake_gpu::restart(0);
+}
+
+TEST_CASE("several devices in each of several processes") {
+  fake_gpu::restart(2 * size_of_world());
+  const ncclUniqueId id = common_id();
+  const int ranks = 2 * size_of_world();
+  const int first = 2 * rank_in_world();
+  ncclComm_t comms[2];
+  cudaStream_t streams[2];
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (int i = 0; i < 2; ++i) {
+    streams[i] = make_stream(first + i);
+    REQUIRE(cudaSetDevice(first + i) == cudaSuccess);
+    ncclConfig_t config = non_blocking();
+    CHECK(ncclCommInitRankConfig(&comms[i], ranks, id, first + i, &config) == ncclSuccess);
+  }
+  CHECK(ncclGroupEnd() == ncclInProgress);
+  for (ncclComm_t comm : comms) CHECK(settle(comm) == ncclSuccess);
+  {
+    const array<int> left(std::vector<int>{first}, streams[0]);
+    const array<int> right(std::vector<int>{first + 1}, streams[1]);
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < 2; ++i) {
+      int* at = i == 0 ? left.data() : right.data();
+      CHECK(ncclAllReduce(at, at, 1, ncclInt32, ncclSum, comms[i], streams[i]) == ncclSuccess);
+    }
+    CHECK(ncclGroupEnd() == ncclInProgress);
+    for (ncclComm_t comm : comms) CHECK(settle(comm) == ncclSuccess);
+    CHECK(left.values()[0] == ranks * (ranks - 1) / 2);
+    CHECK(right.values()[0] == ranks * (ranks - 1) / 2);
+  }
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  CHECK(fake_nccl::faults().empty());
+  MPI_Barrier(MPI_COMM_WORLD);
+  fake_gpu::restart(0);
+}
+
+TEST_CASE("processes on the same device are refused, unless its bus ids differ") {
+  fake_gpu::restart(1);
+  const bool differ = GENERATE(false, true);
+  if (differ) fake_gpu::set_bus_id(0, 100 + rank_in_world());
+  const bool refused = size_of_world() > 1 && !differ;
+  ncclConfig_t config = non_blocking();
+  ncclComm_t comm = nullptr;
+  CHECK(ncclCommInitRankConfig(&comm, size_of_world(), common_id(), rank_in_world(), &config) ==
+        ncclInProgress);
+  CHECK(settle(comm) == (refused ? ncclInvalidUsage : ncclSuccess));
+  CHECK(ncclCommAbort(comm) == ncclSuccess);
+  MPI_Barrier(MPI_COMM_WORLD);
+  fake_gpu::restart(0);
+}
+
+TEST_CASE("a mismatch between processes is reported by all of them") {
+  world w;
+  if (w.ranks == 1) return;
+  const array<int> values(std::vector<int>(8, 1), w.stream);
+  CHECK(ncclAllReduce(values.data(), values.data(), w.rank == 0 ? 1 : 2, ncclInt32, ncclSum, w.comm,
+                      w.stream) == ncclInProgress);
+  CHECK(becomes([&] { return state(w.comm) == ncclInvalidUsage; }));
+  const std::string text = ncclGetLastError(w.comm);
+  CHECK(text.find("all_reduce of 2 i32, sum") != std::string::npos);
+  CHECK(ncclCommAbort(w.comm) == ncclSuccess);
+  w.comm = nullptr;
+  CHECK(becomes([&] { return idle(w.stream); }));
+}
+
+TEST_CASE("a cycle of communicators over processes is found by each of them") {
+  world w;
+  if (w.ranks < 3) return;
+  // Communicator i is of the ranks i and i + 1, and each rank calls its own first.
+  std::vector<ncclComm_t> comms(std::size_t(w.ranks), nullptr);
+  for (int i = 0; i < w.ranks; ++i) {
+    const int next = (i + 1) % w.ranks;
+    const bool member = w.rank == i || w.rank == next;
+    const std::string name = std::string("ring ") + static_cast<char>('a' + i);
+    ncclConfig_t config = non_blocking(name.c_str());
+    CHECK(ncclCommSplit(w.comm, member ? 0 : NCCL_SPLIT_NOCOLOR, 0, &comms[std::size_t(i)],
+                        &config) == ncclInProgress);
+    CHECK(settle(w.comm) == ncclSuccess);
+    if (member) CHECK(settle(comms[std::size_t(i)]) == ncclSuccess);
+  }
+  const array<int> value(std::vector<int>{1}, w.stream);
+  const ncclComm_t own = comms[std::size_t(w.rank)];
+  const ncclComm_t other = comms[std::size_t((w.rank + w.ranks - 1) % w.ranks)];
+  const auto call = [&](ncclComm_t comm) {
+    CHECK(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, w.stream) ==
+          ncclInProgress);
+    CHECK(settle(comm) == ncclSuccess);
+  };
+  // In order, once: the last rank calls that of the first rank before its own.
+  call(w.rank == w.ranks - 1 ? other : own);
+  call(w.rank == w.ranks - 1 ? own : other);
+  CHECK(becomes([&] { return idle(w.stream); }));
+  CHECK(fake_nccl::cycles().empty());
+  MPI_Barrier(MPI_COMM_WORLD);
+  call(own);
+  call(other);
+  CHECK(becomes([] { return !fake_nccl::cycles().empty(); }));
+  std::string expected = "ring a";
+  for (int i = 1; i < w.ranks; ++i) expected += std::string(" waits for ring ") + char('a' + i);
+  expected += " waits for ring a";
+  CHECK(fake_nccl::cycles().front() == expected);
+  MPI_Barrier(MPI_COMM_WORLD);  // or an abort would end the others' search
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclCommAbort(own) == ncclSuccess);
+  CHECK(ncclCommAbort(other) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  CHECK(becomes([&] { return idle(w.stream); }));
+}

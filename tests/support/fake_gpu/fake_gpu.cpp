@@ -520,6 +520,11 @@ bool enqueue(cudaStream_t stream, std::function<void()> kernel) {
   return true;
 }
 
+bool occupies() {
+  const lock hold(the().mutex);
+  return the().occupy;
+}
+
 bool must_end() {
   const lock hold(the().mutex);
   return working_for->ending || at(working_for->device).sticky != cudaSuccess;

@@ -162,6 +162,7 @@ void restarted() {
     if (one->linked && one->mapping) one->mapping->unlink();
     one->gone = true;
   }
+  forget_waits();
   lib.jobs.clear();
   lib.communicators.clear();
   lib.graveyard.clear();
@@ -169,6 +170,7 @@ void restarted() {
   lib.failures.clear();
   lib.calls.clear();
   lib.registered.clear();
+  lib.swept = false;
   lib.held = false;
   lib.version = NCCL_VERSION_CODE;
   lib.host.clear();
@@ -270,19 +272,50 @@ struct launch {
   shared_communicator of;
   std::shared_ptr<kernel> what;
   std::vector<cudaStream_t> streams;
+  clock::time_point begin = clock::now();
+  bool told = false;
   bool dropped = false;
 
-  bool connected() const {
+  /// The ranks (bits) that have not called their part of it yet.
+  std::uint32_t missing() const {
     const communicator& c = *of;
-    if (!what->collectives.empty()) {
-      for (int i = 0; i < c.ranks; ++i) {
-        if (c.shared->ranks[i].connected.load() == 0) return false;
-      }
+    std::uint32_t made = 0;
+    for (int i = 0; i < c.ranks && !what->collectives.empty(); ++i) {
+      if (c.shared->ranks[i].connected.load() == 0) made |= 1U << i;
     }
     for (const operation& one : what->messages) {
-      if ((c.shared->ranks[one.root].met.load() & (1U << c.rank)) == 0) return false;
+      const std::uint32_t peer = 1U << one.root;
+      if ((c.shared->ranks[one.root].met.load() & (1U << c.rank)) == 0) made |= peer;
     }
-    return true;
+    return made;
+  }
+
+  /// Tells others what it waits for, unless an earlier kernel may still do that. Nothing else can
+  /// be called for the device until then, so it waits as one whose kernel waits.
+  void tell() {
+    const communicator& c = *of;
+    if (!device_idle(c.device)) return;
+    std::uint32_t peers = 0;
+    for (const operation& one : what->messages) peers |= 1U << one.root;
+    if (what->collectives.empty()) {
+      c.mine().launching_messages.store(peers);
+    } else {
+      c.mine().launching_collective.store(1);
+    }
+    if (clock::now() - begin < 5ms) return;
+    wait_for_ranks(c, missing());
+    told = true;
+  }
+
+  void withdraw() {
+    if (!of->failed()) {  // after a mismatch the others are to see it too
+      of->mine().launching_collective.store(0);
+      of->mine().launching_messages.store(0);
+    }
+    if (std::exchange(told, false)) wait_for_nobody(*of);
+    internal::make_current(of->device);
+    for (cudaStream_t stream : streams) internal::announce(stream, -1);
+    dropped = true;
   }
 
   /// Several streams wait for each other before the kernel and for the kernel.
@@ -326,7 +359,7 @@ std::shared_ptr<job> launching(const std::vector<posted>& all) {
     auto found = std::find_if(launches.begin(), launches.end(),
                               [&](const launch& each) { return each.of == one.of; });
     if (found == launches.end()) {
-      launches.push_back({one.of, std::make_shared<kernel>(one.of), {}, false});
+      launches.push_back({one.of, std::make_shared<kernel>(one.of), {}});
       made->of.push_back(one.of);
       found = std::prev(launches.end());
     }
@@ -349,19 +382,24 @@ std::shared_ptr<job> launching(const std::vector<posted>& all) {
   internal::make_current(before);
   made->launches = true;
   made->step = [launches = std::move(launches)]() mutable -> std::optional<ncclResult_t> {
-    const auto withdraw = [](launch& each) {
-      internal::make_current(each.of->device);
-      for (cudaStream_t stream : each.streams) internal::announce(stream, -1);
-      each.dropped = true;
-    };
     for (launch& each : launches) {
-      if (!each.dropped && each.of->aborted) withdraw(each);
-      if (!each.dropped && !device_lost(*each.of) && !each.connected()) return std::nullopt;
+      if (!each.dropped && each.of->aborted) each.withdraw();
+      if (each.dropped || device_lost(*each.of) || each.missing() == 0) continue;
+      each.tell();
+      const finding found = stuck(*each.of);
+      if (found.code == ncclSuccess) return std::nullopt;
+      break_communicator(*each.of, found.code, found.text);
+      each.of->mine().mismatched.store(1);
+      ring(*each.of->shared);
+      for (launch& one : launches) {
+        if (!one.dropped) one.withdraw();
+      }
+      return found.code;
     }
     ncclResult_t result = ncclSuccess;
     for (launch& each : launches) {
       if (each.dropped) continue;
-      withdraw(each);
+      each.withdraw();
       if (!each.go()) result = fail(ncclUnhandledCudaError, "a stream did not take the kernel");
     }
     launches.clear();
@@ -388,7 +426,11 @@ std::shared_ptr<job> finalizing(const shared_communicator& of) {
     if (!idle(*of)) return std::nullopt;
     if (of->mine().finalized.exchange(1) == 0) ring(*of->shared);
     for (int i = 0; i < of->ranks; ++i) {
-      if (of->shared->ranks[i].finalized.load() == 0) return std::nullopt;
+      if (of->shared->ranks[i].finalized.load() != 0) continue;
+      if (of->shared->ranks[i].mismatched.load() == 0) return std::nullopt;
+      break_communicator(*of, ncclRemoteError,
+                         "rank " + std::to_string(i) + " of " + of->name + " found a mismatch");
+      return ncclRemoteError;
     }
     return ncclSuccess;
   };
@@ -799,6 +841,8 @@ std::uint64_t calls(const char* function) {
 std::vector<std::string> faults() { return internal::faults(); }
 void clear_faults() { internal::clear_faults(); }
 
+std::vector<std::string> cycles() { return cycles_found(); }
+
 void seed(std::uint64_t value) {
   const lock hold(the().mutex);
   internal::at_restart(&restarted);
@@ -965,7 +1009,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
         if (asked.color == color) members.emplace_back(asked.key, i);
       }
       if (!child) return ncclSuccess;
-      std::stable_sort(members.begin(), members.end());
+      std::sort(members.begin(), members.end());
       for (std::size_t i = 0; i < members.size(); ++i) {
         if (members[i].second == parent->rank) child->rank = static_cast<int>(i);
       }

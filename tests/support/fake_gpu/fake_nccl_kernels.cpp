@@ -92,6 +92,10 @@ shared_segment::~shared_segment() {
 
 void shared_segment::unlink() { shm_unlink(name_.c_str()); }
 
+void shared_segment::unlink_if_last() {
+  if (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0) unlink();
+}
+
 void ring(segment& shared) {
   shared.bell.fetch_add(1);
   syscall(SYS_futex, &shared.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -325,16 +329,37 @@ struct runner {
 
   bool stopped() const { return of.aborted || internal::must_end(); }
 
-  /// Waits for what other ranks do. False: the kernel ends without it. An error of the communicator
-  /// does not end the kernel: only an abort does, as on hardware.
-  template <class Predicate>
-  bool wait(Predicate until) {
+  /// Waits for what other ranks do; `missing` tells which. False: the kernel ends without it. An
+  /// error of the communicator does not end the kernel: only an abort does, as on hardware.
+  template <class Predicate, class Missing>
+  bool wait(Predicate until, Missing missing) {
+    const auto begin = std::chrono::steady_clock::now();
+    bool told = false;
+    bool reached = false;
     for (;;) {
       const std::uint32_t heard = shared.bell.load();
-      if (stopped()) return false;
-      if (!of.failed() && until()) return true;
+      if (stopped()) break;
+      if (!of.failed()) {
+        reached = until();
+        if (reached) break;
+        if (std::chrono::steady_clock::now() - begin > 5ms) {
+          if (const finding found = stuck(of); found.code != ncclSuccess) {
+            break_communicator(of, found.code, found.text);
+            mine.mismatched.store(1);
+            ring(shared);
+          }
+          wait_for_ranks(of, missing());
+          told = true;
+        }
+      }
       listen(shared, heard);
     }
+    if (told) wait_for_nobody(of);
+    return reached;
+  }
+
+  bool wait_forever() {
+    return wait([] { return false; }, [] { return 0U; });
   }
 
   /// Waits until all ranks have come to this.
@@ -342,12 +367,14 @@ struct runner {
     ++of.step;
     mine.step.store(of.step);
     ring(shared);
-    return wait([&] {
+    const auto missing = [&] {
+      std::uint32_t made = 0;
       for (int i = 0; i < of.ranks; ++i) {
-        if (shared.ranks[i].step.load() < of.step) return false;
+        if (shared.ranks[i].step.load() < of.step) made |= 1U << i;
       }
-      return true;
-    });
+      return made;
+    };
+    return wait([&] { return missing() == 0; }, missing);
   }
 
   std::string text(const described& call) const {
@@ -377,9 +404,9 @@ struct runner {
   bool agree(const operation& one) {
     const auto which = of.collectives++ % 2;
     mine.calls[which] = describe(one);
-    mine.in_collective.store(1);
+    mine.wants_collective.store(1);
     if (!meet()) return false;
-    mine.in_collective.store(0);
+    mine.wants_collective.store(0);
     for (int i = 0; i < of.ranks; ++i) {
       const described& theirs = shared.ranks[i].calls[which];
       const described& first = shared.ranks[0].calls[which];
@@ -387,7 +414,7 @@ struct runner {
         break_communicator(of, ncclInvalidUsage,
                            "mismatch: rank " + std::to_string(i) + " called " + text(theirs) +
                                ", rank 0 " + text(first));
-        return wait([] { return false; });
+        return wait_forever();
       }
     }
     return true;
@@ -511,8 +538,9 @@ struct runner {
     if (now > 0) std::memcpy(one.data + one.done, from.data, now);
     one.begun = true;
     one.done += now;
-    from.read.fetch_add(1);
     one.ended = one.done == one.bytes;
+    if (one.ended) from.done.fetch_add(1);  // before the sender can go on
+    from.read.fetch_add(1);
     return true;
   }
 
@@ -538,31 +566,36 @@ struct runner {
       if (made.bytes > 0 && made.data == nullptr) return false;
       all.push_back(made);
     }
-    for (;;) {
-      std::uint32_t sending = 0;
-      std::uint32_t receiving = 0;
+    for (const message& one : all) {
+      (one.one->what == verb::send ? one.through->sends : one.through->receives).fetch_add(1);
+    }
+    mine.in_messages.store(1);
+    ring(shared);
+    const auto missing = [&] {
+      std::uint32_t made = 0;
       for (const message& one : all) {
-        if (!one.ended) (one.one->what == verb::send ? sending : receiving) |= 1U << one.one->root;
+        if (!one.ended) made |= 1U << one.one->root;
       }
-      mine.sending.store(sending);
-      mine.receiving.store(receiving);
-      if ((sending | receiving) == 0) return true;
-      const auto some = [&] {
-        bool moved = false;
-        std::vector<std::pair<channel*, bool>> busy;
-        for (message& one : all) {
-          const bool sends = one.one->what == verb::send;
-          const std::pair<channel*, bool> lane(one.through, sends);
-          if (one.ended || std::find(busy.begin(), busy.end(), lane) != busy.end()) continue;
-          busy.push_back(lane);
-          moved |= sends ? step_send(one) : step_receive(one);
-        }
-        return moved;
-      };
-      if (!wait(some)) return false;
-      mine.progress.fetch_add(1);
+      return made;
+    };
+    const auto some = [&] {
+      bool moved = false;
+      std::vector<std::pair<channel*, bool>> busy;
+      for (message& one : all) {
+        const bool sends = one.one->what == verb::send;
+        const std::pair<channel*, bool> lane(one.through, sends);
+        if (one.ended || std::find(busy.begin(), busy.end(), lane) != busy.end()) continue;
+        busy.push_back(lane);
+        moved |= sends ? step_send(one) : step_receive(one);
+      }
+      return moved;
+    };
+    while (missing() != 0) {
+      if (!wait(some, missing)) return false;
       ring(shared);
     }
+    mine.in_messages.store(0);
+    return true;
   }
 
   /// What an aborted kernel leaves.
@@ -587,7 +620,7 @@ struct runner {
       while (std::chrono::steady_clock::now() < end && !stopped())
         std::this_thread::sleep_for(100us);
     }
-    if (what.hang) return wait([] { return false; });
+    if (what.hang) return wait_forever();
     for (const operation& one : what.collectives) {
       if (!collective(one)) return false;
     }
@@ -614,9 +647,8 @@ void run(kernel& what) {
   runner now{what};
   const bool done = !now.stopped() && now.work();
   if (!done && of.aborted && !internal::must_end()) now.poison();
-  of.mine().in_collective.store(0);
-  of.mine().sending.store(0);
-  of.mine().receiving.store(0);
+  of.mine().wants_collective.store(0);
+  of.mine().in_messages.store(0);
   internal::give_multiprocessors();
 }
 

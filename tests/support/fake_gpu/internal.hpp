@@ -33,6 +33,9 @@ void announce(cudaStream_t stream, int change);
 /// Queues without being counted as the program's work. False if the stream cannot take it.
 bool enqueue(cudaStream_t stream, std::function<void()> kernel);
 
+/// Whether collectives have their device to themselves.
+[[nodiscard]] bool occupies();
+
 // For kernels.
 
 /// Whether the stream ends or the device is broken.

@@ -58,6 +58,11 @@ void fail_next(const char* function, ncclResult_t code, int times = 1);
 [[nodiscard]] std::vector<std::string> faults();
 void clear_faults();
 
+/// Cycles of communicators, each of which has a device that the next one before it waits for: "a
+/// waits for b waits for c waits for a". Each process that has such a device finds the cycle, in
+/// all processes that one `mpiexec` has started.
+[[nodiscard]] std::vector<std::string> cycles();
+
 /// Of the order in which communicators in progress are launched, and of delays.
 void seed(std::uint64_t value);
 

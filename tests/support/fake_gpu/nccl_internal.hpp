@@ -64,17 +64,20 @@ struct rank_slot {
     std::int32_t color, key;
   } split[4];
 
-  // The kernel that runs, if any.
-  std::atomic<std::uint64_t> step;  // barriers it has come to
+  // What the rank waits for. Counters only grow, so that a look from elsewhere is never misled by
+  // somebody who was about to change his mind.
+  std::atomic<std::uint64_t> step;  // barriers that its kernels have come to
   described calls[2];
-  std::atomic<std::uint32_t> in_collective;  // waits in one
-  std::atomic<std::uint32_t> sending;        // bits: peers
-  std::atomic<std::uint32_t> receiving;
-  std::atomic<std::uint64_t> progress;  // changes with any of these
+  std::atomic<std::uint32_t> wants_collective;      // in a kernel
+  std::atomic<std::uint32_t> in_messages;           // in a kernel
+  std::atomic<std::uint32_t> launching_collective;  // not launched: somebody has not called it yet
+  std::atomic<std::uint32_t> launching_messages;    // bits: peers
+  std::atomic<std::uint32_t> mismatched;
 };
 
 struct channel {
-  std::atomic<std::uint64_t> written, read;  // chunks
+  std::atomic<std::uint64_t> sends, receives, done;  // messages
+  std::atomic<std::uint64_t> written, read;          // chunks
   std::atomic<std::uint32_t> mismatch;
   described message;
   char data[channel_bytes];
@@ -97,6 +100,8 @@ class shared_segment {
 
   [[nodiscard]] void* get() const { return memory_; }  // null: there is none
   void unlink();
+  /// Removes the name if no other process uses the segment.
+  void unlink_if_last();
 
  private:
   std::string name_;
@@ -187,6 +192,22 @@ struct kernel {
   kernel(const kernel&) = delete;
   kernel& operator=(const kernel&) = delete;
 };
+
+/// Why the rank waits in vain for others of its communicator, or an empty text.
+struct finding {
+  ncclResult_t code = ncclSuccess;
+  std::string text;
+};
+[[nodiscard]] finding stuck(const communicator& of);
+
+/// Tells everybody on this node that the communicator has this device and waits for those ranks
+/// (bits), and looks for a cycle of such waits. Called again and again while it waits.
+void wait_for_ranks(const communicator& of, std::uint32_t ranks);
+/// The device waits no longer.
+void wait_for_nobody(const communicator& of);
+/// What was found.
+[[nodiscard]] std::vector<std::string> cycles_found();
+void forget_waits();
 
 /// On the thread of a stream.
 void run(kernel& what);
