@@ -400,6 +400,44 @@ TEST_CASE("a context may end with communicators and operations in flight") {
   CHECK(fake_nccl::faults().empty());
 }
 
+TEST_CASE("a communicator that cannot end in time is leaked and named") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        nccl::communicator_options options;
+        options.leave_bound = 100ms;
+        auto gpus = co_await nccl::make_communicator(world, options);
+        if (world.rank() == 0) {  // the others do not leave
+          auto code = co_await code_of(gpus.finalize());
+          CHECK(code == errc::stalled);
+          CHECK(gpus.stands() == nccl::phase::leaked);
+          CHECK(log.contains("has not ended in time and is leaked"));
+        }
+        co_await meet(world);
+        if (world.rank() != 0) co_await gpus.abort();
+      },
+      true);
+}
+
+TEST_CASE("a device belongs to one context") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    co_await nccl::barrier(gpus, s);
+    asio::io_context other;
+    nccl::issue_source& second = asio::use_service<nccl::issue_source>(other);
+    CHECK(gpus.state()->source.engine().get_executor() == world.get_executor());
+    std::error_code code;
+    try {
+      second.claim(gpus.device());
+    } catch (const std::system_error& failed) {
+      code = failed.code();
+    }
+    CHECK(code == errc::single_thread_violation);
+  });
+}
+
 TEST_CASE("codes of NCCL keep their category and text") {
   const std::error_code code = nccl::make_error(ncclSystemError);
   CHECK(std::string(code.category().name()) == "nccl");

@@ -14,6 +14,7 @@
 #include <cohort/nccl/work.hpp>
 #include <cohort/progress/engine.hpp>
 
+#include <array>
 #include <atomic>
 #include <concepts>
 #include <deque>
@@ -91,6 +92,9 @@ class issue_source : public asio::execution_context::service {
   /// The stream of high priority on which all operations of the device run.
   [[nodiscard]] device::stream domain_of(int device);
   void add(std::shared_ptr<communicator_state> comm);
+  /// A device is issued to by one context as long as that lives. Throws
+  /// error(errc::single_thread_violation) if it is another one.
+  void claim(int device);
   /// Runs `function` while nobody else calls NCCL through this source.
   template <class Function>
   auto exclusively(Function function) {
@@ -182,6 +186,10 @@ class issue_source : public asio::execution_context::service {
 
   inline void shutdown() override {}
 
+  static std::array<std::atomic<issue_source*>, device::detail::most_devices>& owners() {
+    static std::array<std::atomic<issue_source*>, device::detail::most_devices> all{};
+    return all;
+  }
   queue& queue_of(int device);
   std::size_t advance(queue& one, progress::ready_queue& ready);
   ncclResult_t issue(queue& one, work& op);

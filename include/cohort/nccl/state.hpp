@@ -102,10 +102,14 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
 
   // The fault channel.
   struct fault {
+    std::uint64_t token;  ///< of the communicator that it is about
     std::int32_t value;
     std::int32_t only_this;  ///< the sender has aborted this communicator alone
     std::array<char, 240> text;
   };
+  /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI
+  /// communicator has gone here and another one has taken its place.
+  std::uint64_t token = 0;
   fault heard{};  ///< what the posted receive writes
   asio::cancellation_signal stop_listening;
   bool listening = false;

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -43,8 +45,18 @@ std::string get(const std::array<char, N>& from) {
 
 struct identity {
   std::int32_t code;
+  std::uint64_t token;
   ncclUniqueId id;
 };
+
+/// Differs from those of other processes and times for all practical purposes.
+inline std::uint64_t fresh_token() {
+  static std::atomic<std::uint64_t> count{0};
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::uint64_t seed = static_cast<std::uint64_t>(now) ^
+                             (static_cast<std::uint64_t>(::getpid()) << 40U) ^ count.fetch_add(1);
+  return seed * 0x9e3779b97f4a7c15U + 1;
+}
 
 /// How init went on a rank.
 struct verdict {
@@ -53,7 +65,7 @@ struct verdict {
 };
 
 /// Of this rank. Throws nothing: what is wrong is a fact too.
-inline facts look_around(const communicator_state& comm) {
+inline facts look_around(communicator_state& comm) {
   facts mine{};
   mine.version = library_version();
   mine.borrowed = comm.borrowed ? 1 : 0;
@@ -74,6 +86,7 @@ inline facts look_around(const communicator_state& comm) {
     if (comm.device >= device::count()) {
       throw cohort::error(errc::no_device, "there is no device " + std::to_string(comm.device));
     }
+    comm.source.claim(comm.device);
     device::check(
         cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device),
         "cudaDeviceGetPCIBusId", comm.device);
@@ -166,7 +179,9 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
 
   identity made{};
   if (comm->rank == 0 && theirs == nullptr) made.code = ncclGetUniqueId(&made.id);
+  made.token = fresh_token();
   co_await cohort::broadcast(over, made, 0);
+  comm->token = made.token;
   check(static_cast<ncclResult_t>(made.code), "ncclGetUniqueId");
 
   source.add(comm);

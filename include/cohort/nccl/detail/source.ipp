@@ -157,8 +157,20 @@ issue_source::issue_source(Context& context)
   engine_.attach(*this);
 }
 
+inline void issue_source::claim(int device) {
+  issue_source* owner = nullptr;
+  auto& place = owners()[static_cast<std::size_t>(device)];
+  if (place.compare_exchange_strong(owner, this) || owner == this) return;
+  throw error(errc::single_thread_violation,
+              "device " + std::to_string(device) + " has NCCL communicators of another io_context");
+}
+
 inline issue_source::~issue_source() {
   engine_.detach(this);
+  for (auto& owner : owners()) {
+    issue_source* mine = this;
+    owner.compare_exchange_strong(mine, nullptr);
+  }
   for (auto& job : aborts_) {
     if (job->done.load()) {
       job->thread.join();
@@ -666,6 +678,11 @@ inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm
           comm->stop_listening.slot(), [comm](std::error_code error, status from) {
             comm->listening = false;
             if (error) return;
+            if (comm->heard.token != comm->token) {
+              if (!comm->mpi || comm->stands == phase::gone) return;
+              comm->source.listen(comm);
+              return;
+            }
             const auto& heard = comm->heard;
             const auto* const end = std::find(heard.text.begin(), heard.text.end(), '\0');
             std::string text = "told by rank " + std::to_string(from.source()) + ": ";
@@ -679,6 +696,7 @@ inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, 
                                const std::string& text, bool only_this) {
   if (comm->size == 1 || !comm->mpi || engine_.stopped()) return;
   auto message = std::make_shared<communicator_state::fault>();
+  message->token = comm->token;
   message->value = why.value();
   message->only_this = only_this ? 1 : 0;
   const std::string all = text + ": " + why.message();
