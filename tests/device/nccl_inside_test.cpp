@@ -5,7 +5,6 @@
 // catch. What a test here says fails if the double does not do it.
 #include "device/nccl_support.hpp"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,15 +94,15 @@ bool any_contains(const std::vector<std::string>& texts, const std::string& part
   return false;
 }
 
-int segments() {
-  int count = 0;
-  DIR* folder = opendir("/dev/shm");
-  REQUIRE(folder != nullptr);
-  while (const dirent* entry = readdir(folder)) {
-    count += std::strncmp(entry->d_name, "cohort_fake_nccl.", 17) == 0;
+/// Whether the shared memory for an id can be found by its name. Other programs have theirs.
+bool has_segment(const ncclUniqueId& id) {
+  std::string name = "/dev/shm/cohort_fake_nccl.";
+  for (int i = 8; i < 24; ++i) {
+    constexpr const char* digits = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(id.internal[i]);
+    name += {digits[byte >> 4], digits[byte & 15]};
   }
-  closedir(folder);
-  return count;
+  return access(name.c_str(), F_OK) == 0;
 }
 
 /// A pair of devices whose communicator has been used, so that launches wait for nobody.
@@ -154,7 +153,6 @@ TEST_CASE("an id can be had without a device, a communicator cannot") {
 
 TEST_CASE("a rank that does not come leaves the others in progress, and an abort ends that") {
   cluster here(1);
-  const int before = segments();
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   ncclComm_t comm = nullptr;
@@ -162,30 +160,38 @@ TEST_CASE("a rank that does not come leaves the others in progress, and an abort
   CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
   std::this_thread::sleep_for(10ms);
   CHECK(state(comm) == ncclInProgress);
-  CHECK(segments() == before + 1);
+  CHECK(has_segment(id));
   CHECK(ncclCommAbort(comm) == ncclSuccess);
-  CHECK(segments() == before);  // and nothing is left on the machine
+  CHECK_FALSE(has_segment(id));  // and nothing is left on the machine
 }
 
 TEST_CASE("the shared memory has no name once all ranks are there") {
   cluster here(2);
-  const int before = segments();
-  here.make("pair", {0, 1});
-  CHECK(segments() == before);
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  ncclConfig_t config = non_blocking();
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(cudaSetDevice(i) == cudaSuccess);
+    ncclComm_t comm = nullptr;
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, i, &config) == ncclInProgress);
+    here.all.push_back(comm);
+    if (i == 0) CHECK(has_segment(id));
+  }
+  for (ncclComm_t comm : here.all) CHECK(settle(comm) == ncclSuccess);
+  CHECK_FALSE(has_segment(id));
 }
 
 TEST_CASE("what a process that died has left is removed, what others use is not") {
   fake_gpu::restart(0);
-  const int before = segments();
   int ends[2];
   REQUIRE(pipe(ends) == 0);
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   const pid_t child = fork();
   if (child == 0) {
     fake_gpu::restart(1);
-    ncclUniqueId id;
     ncclComm_t comm = nullptr;
     ncclConfig_t config = non_blocking();
-    ncclGetUniqueId(&id);
     const char made = ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress ? 1 : 0;
     const auto written = write(ends[1], &made, 1);
     while (written == 1) pause();  // until it is killed
@@ -195,20 +201,19 @@ TEST_CASE("what a process that died has left is removed, what others use is not"
   REQUIRE(child > 0);
   CHECK(read(ends[0], &made, 1) == 1);
   CHECK(made == 1);
-  CHECK(segments() == before + 1);
+  CHECK(has_segment(id));
   {
     cluster here(2);
     here.make("pair", {0, 1});
-    CHECK(segments() == before + 1);  // the control: it lives
+    CHECK(has_segment(id));  // the control: it lives
   }
   CHECK(kill(child, SIGKILL) == 0);
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);
-  CHECK(segments() == before + 1);
   {
     cluster here(2);
     here.make("pair", {0, 1});
-    CHECK(segments() == before);
+    CHECK_FALSE(has_segment(id));
   }
   close(ends[0]);
   close(ends[1]);
@@ -312,21 +317,30 @@ TEST_CASE("creation waits for what runs on the device") {
   pair here(3);
   fake_gpu::hold(here.streams[1]);
   here.sum(here.comms, {&here.left, &here.right}, here.streams);
-  ncclUniqueId id;
-  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  ncclComm_t comm = nullptr;
-  ncclConfig_t config = non_blocking();
-  REQUIRE(cudaSetDevice(0) == cudaSuccess);
-  CHECK(ncclCommInitRankConfig(&comm, 1, id, 0, &config) == ncclInProgress);
-  here.all.push_back(comm);
-  ncclComm_t split = nullptr;
-  CHECK(ncclCommSplit(here.comms[1], 0, 0, &split, nullptr) == ncclInProgress);
-  here.all.push_back(split);
+  std::vector<ncclComm_t> made;
+  SECTION("of one on the device") {
+    ncclUniqueId id;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    made.resize(1);
+    ncclConfig_t config = non_blocking();
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    CHECK(ncclCommInitRankConfig(&made[0], 1, id, 0, &config) == ncclInProgress);
+  }
+  SECTION("by splitting") {
+    made.resize(2);
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(ncclCommSplit(here.comms[i], 0, 0, &made[i], nullptr) == ncclSuccess);
+    }
+    CHECK(ncclGroupEnd() == ncclInProgress);
+  }
   std::this_thread::sleep_for(10ms);
-  CHECK(state(comm) == ncclInProgress);
-  CHECK(state(split) == ncclInProgress);
+  for (ncclComm_t comm : made) {
+    CHECK(state(comm) == ncclInProgress);
+    here.all.push_back(comm);
+  }
   fake_gpu::release(here.streams[1]);
-  CHECK(settle(comm) == ncclSuccess);
+  for (ncclComm_t comm : made) CHECK(settle(comm) == ncclSuccess);
 }
 
 TEST_CASE("devices are told apart by bus id and UUID") {
@@ -500,15 +514,14 @@ TEST_CASE("a collective has its device to itself, so crossed orders deadlock and
     CHECK(cluster::one_sum(comm, value, on) == ncclInProgress);
     CHECK(settle(comm) == ncclSuccess);
   };
-  const auto begun = [](cudaStream_t on) {  // its kernel is no longer the next one in the queue
-    std::this_thread::sleep_for(5ms);
-    return !idle(on);
+  const auto begun = [](int device) {
+    return becomes([device] { return fake_gpu::occupied(device); });
   };
   SECTION("crossed") {
     call(a[0], one, here.streams[0]);
-    CHECK(begun(here.streams[0]));
+    CHECK(begun(0));
     call(b[1], four, beside[1]);
-    CHECK(begun(beside[1]));
+    CHECK(begun(1));
     call(b[0], three, beside[0]);
     call(a[1], two, here.streams[1]);
     CHECK(becomes([] { return !fake_nccl::cycles().empty(); }));
@@ -530,7 +543,7 @@ TEST_CASE("a collective has its device to itself, so crossed orders deadlock and
   }
   SECTION("the same order") {
     call(a[0], one, here.streams[0]);
-    CHECK(begun(here.streams[0]));
+    CHECK(begun(0));
     call(b[0], three, beside[0]);
     call(a[1], two, here.streams[1]);
     call(b[1], four, beside[1]);
@@ -712,7 +725,7 @@ TEST_CASE("an abort waits for kernels, and leaves ready events over ruined data"
     };
     fake_nccl::hang_next(a[0]);
     self(a[0], here.streams[0]);
-    std::this_thread::sleep_for(5ms);
+    CHECK(becomes([] { return fake_gpu::occupied(0); }));
     self(b[0], beside);
     std::atomic<bool> over{false};
     std::thread aborter([&] {
@@ -765,6 +778,26 @@ TEST_CASE("calls fail and collectives hang as a test wants") {
   for (ncclComm_t comm : here.comms) CHECK(state(comm) == ncclSuccess);  // nobody can tell
   here.abort_all();
   for (cudaStream_t each : here.streams) CHECK(becomes([&] { return idle(each); }));
+}
+
+TEST_CASE("a call stays in progress as a test wants, until the abort") {
+  pair here;
+  fake_nccl::stall_next("ncclAllReduce");
+  CHECK(here.one_sum(here.comms[0], here.left, here.streams[0]) == ncclInProgress);
+  CHECK(here.one_sum(here.comms[1], here.right, here.streams[1]) == ncclInProgress);
+  CHECK(settle(here.comms[1]) == ncclSuccess);
+  std::this_thread::sleep_for(10ms);
+  CHECK(state(here.comms[0]) == ncclInProgress);
+  CHECK(idle(here.streams[0]));
+  CHECK(ncclCommAbort(here.comms[0]) == ncclSuccess);
+  here.forget(here.comms[0]);
+  fake_nccl::stall_next("ncclCommFinalize");
+  CHECK(ncclCommAbort(here.comms[1]) == ncclSuccess);
+  here.forget(here.comms[1]);
+  const auto alone = here.make("alone", {0});
+  CHECK(ncclCommFinalize(alone[0]) == ncclInProgress);
+  std::this_thread::sleep_for(10ms);
+  CHECK(state(alone[0]) == ncclInProgress);
 }
 
 TEST_CASE("a device that breaks ends its kernels, and not those of others") {

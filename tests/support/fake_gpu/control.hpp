@@ -81,6 +81,9 @@ void set_bus_id(int device, std::int64_t id);
 /// crossed orders prove nothing.
 void occupy(bool yes);
 
+/// Whether a collective has the device now.
+[[nodiscard]] bool occupied(int device);
+
 /// What the program has made and not yet destroyed, but for what a reset has destroyed.
 [[nodiscard]] std::size_t live_allocations(int device);
 [[nodiscard]] std::size_t live_streams(int device);

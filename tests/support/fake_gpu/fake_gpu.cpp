@@ -468,6 +468,11 @@ void occupy(bool yes) {
   the().occupy = yes;
 }
 
+bool occupied(int device) {
+  const lock hold(the().mutex);
+  return at(device).taken;
+}
+
 // ---- for the half that is NCCL ---------------------------------------------------------------
 
 namespace internal {

@@ -67,8 +67,7 @@ std::size_t size_of(ncclDataType_t type) {
   return type >= 0 && type < ncclNumTypes ? sizes[type] : 0;
 }
 
-// ---- shared memory
-// -------------------------------------------------------------------------------
+// ---- shared memory ----------------------------------------------------------------------------
 
 shared_segment::shared_segment(std::string name, std::size_t bytes)
     : name_(std::move(name)), bytes_(bytes) {
@@ -108,8 +107,7 @@ void listen(segment& shared, std::uint32_t heard) {
 
 namespace {
 
-// ---- numbers
-// -------------------------------------------------------------------------------------
+// ---- numbers ----------------------------------------------------------------------------------
 
 float from_half(std::uint16_t bits) {
   const unsigned exponent = (bits >> 10) & 31U;
@@ -318,8 +316,7 @@ std::array<char, 8> factor_of(const operation& what) {
   return scalar;
 }
 
-// ---- one launch
-// ----------------------------------------------------------------------------------
+// ---- one launch -------------------------------------------------------------------------------
 
 struct runner {
   kernel& what;

@@ -50,6 +50,9 @@ namespace fake_nccl {
 /// The `times` next calls of a function, by its name, answer `code` and do nothing.
 void fail_next(const char* function, ncclResult_t code, int times = 1);
 
+/// The next call of a function that is in progress stays so until an abort.
+void stall_next(const char* function);
+
 /// How often it was called since the restart.
 [[nodiscard]] std::uint64_t calls(const char* function);
 

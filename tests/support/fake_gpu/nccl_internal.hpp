@@ -37,8 +37,7 @@ enum class verb : std::uint32_t {
 [[nodiscard]] const char* name_of(ncclDataType_t type);
 [[nodiscard]] std::size_t size_of(ncclDataType_t type);  // 0: no type
 
-// ---- shared between processes: atomics and plain old data, valid when all is zero
-// ----------------
+// ---- shared between processes: atomics and plain old data, valid when all is zero -------------
 
 /// What must be equal on all ranks.
 struct described {
@@ -115,8 +114,7 @@ void ring(segment& shared);
 /// Waits until the bell is no longer `heard`, or a little while.
 void listen(segment& shared, std::uint32_t heard);
 
-// ---- one process
-// ---------------------------------------------------------------------------------
+// ---- one process ------------------------------------------------------------------------------
 
 /// A multiplication before a sum.
 struct premultiplied {
