@@ -32,8 +32,8 @@ function(cohort_add_layer name)
     set_target_properties(${target} PROPERTIES SYSTEM ON)  # no warnings of ours in a user's build
   endif()
   # What needs CUDA is not part of the package's list of targets: that one fits every machine, and
-  # cohort-config.cmake makes cohort::device where CUDA is.
-  if(NOT name STREQUAL "device")
+  # cohort-config.cmake makes cohort::device and cohort::nccl where CUDA and NCCL are.
+  if(NOT name MATCHES "^(device|nccl)$")
     set_property(GLOBAL APPEND PROPERTY COHORT_LAYER_TARGETS ${target})
   endif()
 endfunction()

@@ -13,8 +13,10 @@ install(TARGETS ${layers} EXPORT cohort_targets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 # Whether or not CUDA is here: where the package is used, it may be.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cohort/device"
+  "${PROJECT_SOURCE_DIR}/include/cohort/nccl"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cohort")
 install(FILES "${PROJECT_SOURCE_DIR}/include/cohort/device.hpp"
+  "${PROJECT_SOURCE_DIR}/include/cohort/nccl.hpp" "${PROJECT_SOURCE_DIR}/include/cohort/gpu.hpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cohort")
 install(EXPORT cohort_targets FILE cohort_targets.cmake NAMESPACE cohort::
   DESTINATION "${package_dir}")
@@ -29,6 +31,7 @@ install(FILES
   "${PROJECT_BINARY_DIR}/cohort-config.cmake"
   "${PROJECT_BINARY_DIR}/cohort-config-version.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindAsio.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
   DESTINATION "${package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/cohort")

@@ -20,6 +20,7 @@ BEGIN {
   below["mpi"]         = "core"
   below["progress"]    = "core"
   below["device"]      = "core"
+  below["nccl"]        = "comm collectives p2p device"
   below["protocol"]    = "core"
   below["comm"]        = "mpi progress"
   below["collectives"] = "comm"
@@ -76,6 +77,8 @@ function check_include(path, quoted,    to) {
     complain("<mpi.h> is included by cohort/mpi/native.hpp alone")
   if (path ~ /^cuda/ && header != "cohort/device/native.hpp")
     complain("CUDA is included by cohort/device/native.hpp alone")
+  if (path ~ /^nccl/ && header != "cohort/nccl/native.hpp")
+    complain("NCCL is included by cohort/nccl/native.hpp alone")
   if (path == "asio.hpp")
     complain("<asio.hpp> costs a second of compile time; include what is needed")
   if (path ~ /^asio\// || path == "cohort/core/asio.hpp")
@@ -84,7 +87,7 @@ function check_include(path, quoted,    to) {
   if (path !~ /^cohort\//) return
   if (path == "cohort/cohort.hpp") { complain("the umbrella is for users"); return }
   to = layer_of(path)
-  if (layer == "cohort") {
+  if (layer == "cohort" || layer == "gpu") {
     if (path != "cohort/" to ".hpp") complain("the umbrella includes gate headers only")
     return
   }
@@ -97,7 +100,7 @@ function check_include(path, quoted,    to) {
   header = substr(file, length(root) + 1)
   layer = layer_of(header)
   number = 0; in_comment = 0; once = 0; described = 0; first = ""; second = ""
-  if (layer != "cohort" && !(layer in below)) complain("the layer " layer " is not in the table")
+  if (layer != "cohort" && layer != "gpu" && !(layer in below)) complain("the layer " layer " is not in the table")
   while ((getline line < file) > 0) {
     ++number
     if (number == 1) first = line
@@ -112,7 +115,8 @@ function check_include(path, quoted,    to) {
     }
     if (code ~ /^[ \t]*#[ \t]*define/ && header !~ /^cohort\/core\/(asio|config)[.]hpp$/)
       if (!(header == "cohort/mpi/native.hpp" && code ~ /(OMPI|MPICH)_SKIP_MPICXX/) &&
-          !(header == "cohort/device/native.hpp" && code ~ / COHORT_HAS_CUDA [01]$/))
+          !(header == "cohort/device/native.hpp" && code ~ / COHORT_HAS_CUDA [01]$/) &&
+          !(header == "cohort/nccl/native.hpp" && code ~ / COHORT_HAS_NCCL [01]$/))
         complain("macros are defined in core/config.hpp and core/asio.hpp only")
     if (code ~ /ASIO_VERSION/ && header != "cohort/core/asio.hpp")
       complain("only core/asio.hpp knows the version of Asio")

@@ -5,9 +5,9 @@
 # check_self_contained.sh [MPICXX]: compiles every header alone, as a user would who includes only
 # that one, and then a whole program with nothing but MPI's compiler wrapper and -Iinclude.
 #
-# The device layer declares nothing without CUDA, so its headers are compiled again with the
-# declarations of the test double, with those that say they are CUDA 12.0 and 12.8, and with the
-# toolkit itself where it is (CUDA_HOME, or /usr/local/cuda).
+# The layers device and nccl declare nothing without CUDA and NCCL, so their headers are compiled
+# again with the declarations of the test doubles, with those that say they are CUDA 12.0 and 12.8
+# and NCCL 2.18 to 2.27, and with the toolkit itself where it is (CUDA_HOME, or /usr/local/cuda).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export mpicxx=${1:-mpicxx}
@@ -35,12 +35,16 @@ toolkit=${CUDA_HOME:-/usr/local/cuda}/include
 for cuda in $double $toolkit; do
   export cuda
   # shellcheck disable=SC2016
-  find include/cohort/device -name '*.hpp' -print0 |
+  find include/cohort/device include/cohort/nccl include/cohort/gpu.hpp -name '*.hpp' -print0 |
     xargs -0 -n 1 -P "$(nproc)" bash -c 'check "$0" -isystem "$cuda"'
-  echo "those of the device layer are, with $cuda"
+  echo "those of the layers device and nccl are, with $cuda"
 done
 for version in 12000 12080; do
   check include/cohort/device.hpp -isystem $double -DCUDART_VERSION=$version
+done
+for version in 18,1 19,3 22,3 24,3 26,2 27,3; do
+  check include/cohort/nccl.hpp -isystem $double -DNCCL_MINOR="${version%,*}" \
+    -DNCCL_PATCH="${version#*,}"
 done
 
 "$mpicxx" -std=c++20 -Iinclude tests/consumer/main.cpp -o "$scratch/consumer"

@@ -13,8 +13,8 @@
 #   <!-- snippet: continues -->      goes on where the sample before it ended
 #   <!-- snippet: skip -->           is not compiled (another library, a shell session)
 #
-# A page with the line <!-- snippets: cuda --> uses the device layer. Its samples are compiled with the
-# declarations of the test double (tests/support/fake_gpu), which needs no toolkit.
+# A page with the line <!-- snippets: cuda --> uses the layers device and nccl. Its samples are compiled
+# with the declarations of the test doubles (tests/support/fake_gpu), which needs no toolkit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export mpicxx=${1:-mpicxx}
@@ -28,7 +28,7 @@ extract() {
   BEGIN {
     file = name ".cpp"
     print "#include <cohort/cohort.hpp>\n#include <cohort/shm.hpp>\nusing namespace std::chrono_literals;" >file
-    if (cuda > 0) print "#include <cohort/device.hpp>" >file
+    if (cuda > 0) print "#include <cohort/gpu.hpp>" >file
   }
   function finish_body() { if (open) print ";\nco_return;\n}" >file; open = 0 }
   function begin_block() {
@@ -67,7 +67,7 @@ extract() {
 # be suspicious.
 compile() {
   local cuda=()
-  if grep -q '^#include <cohort/device' "$1"; then
+  if grep -qE '^#include <cohort/(device|gpu|nccl)' "$1"; then
     cuda=(-isystem tests/support/fake_gpu/include)
   fi
   "$mpicxx" -std=c++20 -fsyntax-only -Iinclude "${cuda[@]}" -Wall -Wextra -Werror -Wno-unused \

@@ -14,11 +14,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
 namespace cohort::device {
+
+namespace detail {
+
+/// Memory that is given back in the order of its stream, when its last holder goes.
+struct stream_memory {
+  explicit stream_memory(stream where) noexcept
+      : on(std::move(where)), generation(state_of(on.device()).generation()) {}
+  stream_memory(const stream_memory&) = delete;
+  ~stream_memory();
+
+  void* data = nullptr;
+  stream on;
+  std::uint32_t generation;
+};
+
+}  // namespace detail
 
 /// `size()` elements of device memory, not initialised, of a fixed size.
 ///
@@ -42,35 +58,41 @@ class vector {
   vector(vector&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
-        holder_(std::exchange(other.holder_, holder())) {}
+        memory_(std::move(other.memory_)) {}
   vector& operator=(vector&& other) noexcept {
     vector taken(std::move(other));
     std::swap(data_, taken.data_);
     std::swap(size_, taken.size_);
-    std::swap(holder_, taken.holder_);
+    std::swap(memory_, taken.memory_);
     return *this;
   }
-  ~vector();
 
   [[nodiscard]] T* data() noexcept { return data_; }
   [[nodiscard]] const T* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return size_ * sizeof(T); }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] int device() const noexcept { return holder_.on ? holder_.on->device() : -1; }
+  [[nodiscard]] int device() const noexcept { return memory_ ? memory_->on.device() : -1; }
   /// The stream that its life is ordered with. Not of a default-constructed or moved-from vector.
-  [[nodiscard]] const stream& producer() const noexcept { return *holder_.on; }
+  [[nodiscard]] const stream& producer() const noexcept { return memory_->on; }
+  /// Keeps the memory when the vector goes: for operations that still use it. Who drops the last
+  /// one must have ordered the vector's stream with what uses the memory.
+  [[nodiscard]] std::shared_ptr<const void> lease() const noexcept { return memory_; }
 
  private:
-  struct holder {
-    std::optional<stream> on;
-    std::uint32_t generation = 0;
-  };
-
   T* data_ = nullptr;
   std::size_t size_ = 0;
-  holder holder_;
+  std::shared_ptr<detail::stream_memory> memory_;
 };
+
+inline detail::stream_memory::~stream_memory() {
+  // Where it has gone, or the device is lost, nothing is freed.
+  if (data == nullptr || !state_of(on.device()).holds(generation)) return;
+  const cudaError_t code = cudaFreeAsync(data, on.get());
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  note(code, on.device(), generation);
+}
 
 template <class T>
 vector<T>::vector(std::size_t size, stream on) {
@@ -79,27 +101,15 @@ vector<T>::vector(std::size_t size, stream on) {
     throw error(errc::count_too_large, "a device vector of so many elements");
   }
   check_usable(device);
+  auto made = std::make_shared<detail::stream_memory>(std::move(on));
   if (size != 0) {
     const scoped_device here(device);
-    void* memory = nullptr;
-    check(cudaMallocAsync(&memory, size * sizeof(T), on.get()), "cudaMallocAsync", device);
-    data_ = static_cast<T*>(memory);
+    check(cudaMallocAsync(&made->data, size * sizeof(T), made->on.get()), "cudaMallocAsync",
+          device);
+    data_ = static_cast<T*>(made->data);
   }
   size_ = size;
-  holder_.generation = state_of(device).generation();
-  holder_.on.emplace(std::move(on));
-}
-
-template <class T>
-vector<T>::~vector() {
-  if (data_ == nullptr) return;
-  const int device = holder_.on->device();
-  if (!state_of(device).holds(holder_.generation))
-    return;  // it has gone, or nothing is freed there
-  const cudaError_t code = cudaFreeAsync(data_, holder_.on->get());
-  if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());
-  detail::note(code, device, holder_.generation);
+  memory_ = std::move(made);
 }
 
 }  // namespace cohort::device

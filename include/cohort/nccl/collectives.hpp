@@ -1,0 +1,241 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The collectives of NCCL on a CUDA stream, awaited.
+///
+/// What they share. Each takes the communicator, the stream whose queued work comes first (and that
+/// of the buffers' own streams), its arguments, and then `until` (default `until::complete`), a
+/// completion token, both or neither. *Completion*: `void(std::error_code, Vectors...)`, with the
+/// vectors that were moved in. *Collective* in one order on all ranks, over all communicators of
+/// the device. *Cancellation*: ignored, since the peers count on it; a deadline is reported, and
+/// brings the communicators down with `on_deadline::abort`. *Errors*: errc::wrong_device,
+/// size_mismatch, bad_root, invalid_argument (overlapping buffers) before anything is called; the
+/// communicator's error (category `nccl` or `cuda`, errc::deadline_exceeded) after it has failed;
+/// errc::closed after it has ended. With an error from there on the contents of output are
+/// undefined. An operation of nothing launches nothing. *Cost*: NCCL's, two events, and some
+/// allocations of the host.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/nccl/datatype.hpp>
+#include <cohort/nccl/operation.hpp>
+#include <cohort/nccl/operator.hpp>
+
+namespace cohort::nccl {
+
+/// Combines `buffer` over all ranks; every rank gets the result in place.
+/// *Source*: `ncclAllReduce`.
+/// *Example*: `co_await cohort::nccl::all_reduce(gpus, compute, g, cohort::op::average);`
+template <writable_buffer B, reduction_of<element_of<B>> Op, class... Tail>
+requires detail::tail_for<detail::signature_for<B>, Tail...>
+auto all_reduce(const communicator& comm, const device::stream& on, B&& buffer, const Op& op,
+                Tail&&... tail) {
+  using T = element_of<B>;
+  request asked = detail::request_for(comm.state(), on, "all_reduce", call::kind::all_reduce);
+  detail::count_as(asked, reduced_as<T>(), buffer.size(), sizeof(T));
+  asked.one.op = as_operator<T>(op);
+  asked.one.from = asked.one.to = buffer.data();
+  asked.bytes = buffer.bytes();
+  asked.uses.push_back(detail::use_of("buffer", buffer));
+  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
+                                                    std::forward<Tail>(tail)...);
+}
+
+/// The same, out of place. `out` has as many elements as `in`; they are the same memory or do not
+/// overlap.
+template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto all_reduce(const communicator& comm, const device::stream& on, In&& in, Out&& out,
+                const Op& op, Tail&&... tail) {
+  using T = element_of<In>;
+  request asked = detail::request_for(comm.state(), on, "all_reduce", call::kind::all_reduce);
+  detail::check_sizes(asked, "out", out.size(), in.size());
+  detail::count_as(asked, reduced_as<T>(), in.size(), sizeof(T));
+  asked.one.op = as_operator<T>(op);
+  asked.one.from = in.data();
+  asked.one.to = out.data();
+  asked.may_be_in_place = true;
+  asked.in_place_at = out.data();
+  asked.bytes = in.bytes();
+  asked.uses.push_back(detail::use_of("in", in));
+  asked.uses.push_back(detail::use_of("out", out));
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// The root's `out` gets the combination of all ranks' `in`; elsewhere `out` is not touched and may
+/// be empty. *Source*: `ncclReduce`.
+template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto reduce(const communicator& comm, const device::stream& on, In&& in, Out&& out, const Op& op,
+            int root, Tail&&... tail) {
+  using T = element_of<In>;
+  request asked = detail::request_for(comm.state(), on, "reduce", call::kind::reduce, root);
+  const bool is_root = asked.comm && asked.comm->rank == root;
+  if (is_root) detail::check_sizes(asked, "out", out.size(), in.size());
+  detail::count_as(asked, reduced_as<T>(), in.size(), sizeof(T));
+  asked.one.op = as_operator<T>(op);
+  asked.one.from = in.data();
+  asked.one.to = is_root ? out.data() : nullptr;
+  asked.may_be_in_place = true;
+  asked.in_place_at = out.data();
+  asked.bytes = in.bytes();
+  asked.uses.push_back(detail::use_of("in", in));
+  if (is_root) asked.uses.push_back(detail::use_of("out", out));
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// All ranks get the root's elements, in place. *Source*: `ncclBroadcast`.
+template <writable_buffer B, class... Tail>
+requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
+auto broadcast(const communicator& comm, const device::stream& on, B&& buffer, int root,
+               Tail&&... tail) {
+  using T = element_of<B>;
+  request asked = detail::request_for(comm.state(), on, "broadcast", call::kind::broadcast, root);
+  detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
+  asked.one.from = asked.one.to = buffer.data();
+  asked.bytes = buffer.bytes();
+  asked.uses.push_back(detail::use_of("buffer", buffer));
+  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
+                                                    std::forward<Tail>(tail)...);
+}
+
+namespace detail {
+
+/// The verbs with an input and an output, one of which has `each` elements for every rank.
+template <class In, class Out>
+void two_buffers(request& asked, In& in, Out& out) {
+  asked.one.from = in.data();
+  asked.one.to = out.data();
+  asked.bytes = in.bytes();
+  asked.uses.push_back(use_of("in", in));
+  asked.uses.push_back(use_of("out", out));
+}
+
+}  // namespace detail
+
+/// Every rank gets the elements of all, in the order of ranks: `out` is as many times longer than
+/// `in` as there are ranks. In place: `in` is this rank's part of `out`. *Source*: `ncclAllGather`.
+template <device_buffer In, writable_buffer Out, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto all_gather(const communicator& comm, const device::stream& on, In&& in, Out&& out,
+                Tail&&... tail) {
+  using T = element_of<In>;
+  request asked = detail::request_for(comm.state(), on, "all_gather", call::kind::all_gather);
+  detail::check_sizes(asked, "out", out.size(), in.size() * detail::ranks_of(asked));
+  detail::count_as(asked, moved_as<T>(), in.size(), sizeof(T));
+  detail::two_buffers(asked, in, out);
+  asked.may_be_in_place = true;
+  if (asked.bad == errc{}) asked.in_place_at = out.data() + detail::rank_of(asked) * in.size();
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// Every rank gets its part of the combination: `in` is as many times longer than `out` as there
+/// are ranks. In place: `out` is this rank's part of `in`. *Source*: `ncclReduceScatter`.
+template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto reduce_scatter(const communicator& comm, const device::stream& on, In&& in, Out&& out,
+                    const Op& op, Tail&&... tail) {
+  using T = element_of<In>;
+  request asked =
+      detail::request_for(comm.state(), on, "reduce_scatter", call::kind::reduce_scatter);
+  detail::check_sizes(asked, "in", in.size(), out.size() * detail::ranks_of(asked));
+  detail::count_as(asked, reduced_as<T>(), out.size(), sizeof(T));
+  asked.one.op = as_operator<T>(op);
+  detail::two_buffers(asked, in, out);
+  asked.may_be_in_place = out.data() == in.data() + detail::rank_of(asked) * out.size();
+  asked.in_place_at = in.data();
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// Rank j gets the j-th of equal parts of every rank's `in`. Never in place.
+/// *Source*: `ncclAlltoAll` from 2.28.3 on, before that a group of messages.
+template <device_buffer In, writable_buffer Out, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto all_to_all(const communicator& comm, const device::stream& on, In&& in, Out&& out,
+                Tail&&... tail) {
+  using T = element_of<In>;
+  request asked = detail::request_for(comm.state(), on, "all_to_all", call::kind::all_to_all);
+  const std::size_t ranks = detail::ranks_of(asked);
+  detail::check_sizes(asked, "out", out.size(), in.size());
+  if (in.size() % ranks != 0)
+    detail::check_sizes(asked, "in", in.size(), in.size() / ranks * ranks);
+  detail::count_as(asked, moved_as<T>(), in.size() / ranks, sizeof(T));
+  detail::two_buffers(asked, in, out);
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// The root gets the elements of all ranks; elsewhere `out` is not touched and may be empty.
+/// *Source*: `ncclGather` from 2.28.3 on, before that a group of messages.
+template <device_buffer In, writable_buffer Out, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto gather(const communicator& comm, const device::stream& on, In&& in, Out&& out, int root,
+            Tail&&... tail) {
+  using T = element_of<In>;
+  request asked = detail::request_for(comm.state(), on, "gather", call::kind::gather, root);
+  const bool is_root = asked.comm && asked.comm->rank == root;
+  if (is_root) detail::check_sizes(asked, "out", out.size(), in.size() * detail::ranks_of(asked));
+  detail::count_as(asked, moved_as<T>(), in.size(), sizeof(T));
+  asked.one.from = in.data();
+  asked.one.to = is_root ? out.data() : nullptr;
+  asked.bytes = in.bytes();
+  asked.uses.push_back(detail::use_of("in", in));
+  if (is_root) asked.uses.push_back(detail::use_of("out", out));
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// Every rank gets its part of the root's `in`; elsewhere `in` is not read and may be empty.
+/// *Source*: `ncclScatter` from 2.28.3 on, before that a group of messages.
+template <device_buffer In, writable_buffer Out, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto scatter(const communicator& comm, const device::stream& on, In&& in, Out&& out, int root,
+             Tail&&... tail) {
+  using T = element_of<In>;
+  request asked = detail::request_for(comm.state(), on, "scatter", call::kind::scatter, root);
+  const bool is_root = asked.comm && asked.comm->rank == root;
+  if (is_root) detail::check_sizes(asked, "in", in.size(), out.size() * detail::ranks_of(asked));
+  detail::count_as(asked, moved_as<T>(), out.size(), sizeof(T));
+  asked.one.from = is_root ? in.data() : nullptr;
+  asked.one.to = out.data();
+  asked.bytes = out.bytes();
+  asked.uses.push_back(detail::use_of("out", out));
+  if (is_root) asked.uses.push_back(detail::use_of("in", in));
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// What the streams have queued on all ranks before this comes before what follows it.
+/// *Source*: `ncclAllReduce` of one number.
+template <class... Tail>
+requires detail::tail_for<void(std::error_code), Tail...>
+auto barrier(const communicator& comm, const device::stream& on, Tail&&... tail) {
+  request asked = detail::request_for(comm.state(), on, "barrier", call::kind::barrier);
+  return detail::initiate<void(std::error_code)>(std::move(asked), std::tuple<>(),
+                                                 std::forward<Tail>(tail)...);
+}
+
+}  // namespace cohort::nccl
+
+#endif

@@ -1,0 +1,355 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `nccl/communicator.hpp`.
+
+#include <cohort/collectives/all_gather.hpp>
+#include <cohort/collectives/barrier.hpp>
+#include <cohort/collectives/broadcast.hpp>
+#include <cohort/device/device.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace cohort::nccl::detail {
+
+/// What a rank tells the others before NCCL's init.
+struct facts {
+  std::int32_t error;     // errc, or 0
+  std::int32_t version;   // of the library
+  std::int32_t borrowed;  // 1
+  std::int32_t device;
+  std::array<std::int32_t, 6> config;
+  std::array<char, 64> host;
+  std::array<char, 32> bus;
+  std::array<char, 160> text;  // of the error
+};
+
+template <std::size_t N>
+void put(std::array<char, N>& to, const std::string& text) {
+  to.fill('\0');
+  std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
+}
+template <std::size_t N>
+std::string get(const std::array<char, N>& from) {
+  return {from.begin(), std::find(from.begin(), from.end(), '\0')};
+}
+
+struct identity {
+  std::int32_t code;
+  std::uint64_t token;
+  ncclUniqueId id;
+};
+
+/// Differs from those of other processes and times for all practical purposes.
+inline std::uint64_t fresh_token() {
+  static std::atomic<std::uint64_t> count{0};
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::uint64_t seed = static_cast<std::uint64_t>(now) ^
+                             (static_cast<std::uint64_t>(::getpid()) << 40U) ^ count.fetch_add(1);
+  return seed * 0x9e3779b97f4a7c15U + 1;
+}
+
+/// How init went on a rank.
+struct verdict {
+  std::int32_t failed;
+  std::int32_t code;  // NCCL's, if it is one
+};
+
+/// Of this rank. Throws nothing: what is wrong is a fact too.
+inline facts look_around(communicator_state& comm) {
+  facts mine{};
+  mine.version = library_version();
+  mine.borrowed = comm.borrowed ? 1 : 0;
+  mine.device = comm.device;
+  const ncclConfig_t& config = comm.options.config;
+  mine.config = {config.cgaClusterSize,
+                 config.minCTAs,
+                 config.maxCTAs,
+                 config.splitShare,
+                 static_cast<std::int32_t>(comm.options.on_deadline),
+                 0};
+  std::array<char, 64> host{};
+  static_cast<void>(::gethostname(host.data(), host.size() - 1));
+  mine.host = host;
+  try {
+    if (comm.device < 0) static_cast<void>(device::default_device());
+    device::check_usable(comm.device);
+    if (comm.device >= device::count()) {
+      throw cohort::error(errc::no_device, "there is no device " + std::to_string(comm.device));
+    }
+    comm.source.claim(comm.device);
+    device::check(
+        cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device),
+        "cudaDeviceGetPCIBusId", comm.device);
+  } catch (const std::system_error& failed) {
+    const bool known = failed.code().category() == cohort_category();
+    mine.error = known ? failed.code().value() : static_cast<std::int32_t>(errc::no_device);
+    put(mine.text, failed.what());
+  }
+  return mine;
+}
+
+/// The same on all ranks: throws if they cannot make a communicator together.
+inline void judge(const std::vector<facts>& all, bool borrowed) {
+  std::vector<int> bad;
+  std::string text;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].error == 0) continue;
+    bad.push_back(static_cast<int>(rank));
+    text += (text.empty() ? "rank " : "; rank ") + std::to_string(rank) + " on " +
+            get(all[rank].host) + ": " + get(all[rank].text);
+  }
+  if (!bad.empty()) {
+    const auto code = static_cast<errc>(all[static_cast<std::size_t>(bad.front())].error);
+    throw rank_error(code, bad, "no NCCL communicator can be made: " + text);
+  }
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const auto differs = [&](const char* field, const std::string& here, const std::string& there) {
+      throw mismatch_error(field, {0, static_cast<int>(rank)},
+                           std::string("no NCCL communicator can be made: ") + field +
+                               ": rank 0 has " + there + ", rank " + std::to_string(rank) +
+                               " has " + here);
+    };
+    if (all[rank].version != all[0].version) {
+      differs("NCCL version", std::to_string(all[rank].version), std::to_string(all[0].version));
+    }
+    if (all[rank].borrowed != all[0].borrowed) differs("borrowed", "another", "one");
+    if (all[rank].config != all[0].config) differs("config", "another one", "one");
+    if (borrowed) continue;
+    for (std::size_t before = 0; before < rank; ++before) {
+      if (all[rank].host != all[before].host || all[rank].bus != all[before].bus) continue;
+      throw rank_error(errc::wrong_device, {static_cast<int>(before), static_cast<int>(rank)},
+                       "no NCCL communicator can be made: ranks " + std::to_string(before) +
+                           " and " + std::to_string(rank) + " have the same device " +
+                           get(all[rank].bus) + " on " + get(all[rank].host));
+    }
+  }
+}
+
+/// Marks a communicator that was not finished as gone, however its coroutine ends.
+class unfinished {
+ public:
+  explicit unfinished(std::shared_ptr<communicator_state> comm) noexcept : comm_(std::move(comm)) {}
+  unfinished(const unfinished&) = delete;
+  ~unfinished() {
+    if (comm_) comm_->source.bring_down(*comm_, errc::closed, "it was not made", true, false);
+  }
+  void done() noexcept { comm_.reset(); }
+
+ private:
+  std::shared_ptr<communicator_state> comm_;
+};
+
+// 1. Over MPI: what each rank has, and the verdict, which is the same everywhere.
+// 2. Rank 0 makes the id, MPI carries it.
+// 3. When this place in the device's queue has come, NCCL's init; its state is polled.
+// 4. Over MPI: how it went, so that all ranks end alike. A rank where it fails tells the others
+//    through the fault channel, whose init would wait for it.
+inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
+                                          communicator_options options, int device, turn place) {
+  auto& source = asio::use_service<issue_source>(world.get_executor().context());
+  cohort::communicator over = co_await world.dup();
+  auto comm = std::make_shared<communicator_state>(source, over, options);
+  comm->device = device;
+  comm->borrowed = theirs != nullptr;
+  facts mine = look_around(*comm);
+  if (theirs != nullptr && mine.error == 0) {
+    int count = 0;
+    int rank = -1;
+    static_cast<void>(ncclCommCount(theirs, &count));
+    static_cast<void>(ncclCommUserRank(theirs, &rank));
+    if (count != comm->size || rank != comm->rank) {
+      mine.error = static_cast<std::int32_t>(errc::invalid_communicator);
+      put(mine.text, "the NCCL communicator has rank " + std::to_string(rank) + " of " +
+                         std::to_string(count));
+    }
+  }
+  std::vector<facts> all(static_cast<std::size_t>(comm->size));
+  co_await cohort::all_gather(over, mine, all);
+  judge(all, comm->borrowed);
+
+  identity made{};
+  if (comm->rank == 0 && theirs == nullptr) made.code = ncclGetUniqueId(&made.id);
+  made.token = fresh_token();
+  co_await cohort::broadcast(over, made, 0);
+  comm->token = made.token;
+  check(static_cast<ncclResult_t>(made.code), "ncclGetUniqueId");
+
+  source.add(comm);
+  unfinished guard(comm);
+  source.listen(comm);
+  auto come = source.when([&] { return place.has_come() || comm->stands != phase::making; },
+                          default_token());
+  co_await std::move(come);
+  std::error_code why;
+  try {
+    comm->domain.emplace(source.domain_of(device));
+    comm->scratch = device::vector<std::int32_t>(1, *comm->domain);
+    const device::scoped_device here(device);
+    source.exclusively([&] {
+      if (comm->stands != phase::making) return;
+      if (theirs != nullptr) {
+        comm->native = theirs;
+        return;
+      }
+      ncclConfig_t config = comm->options.config;
+      config.blocking = 0;
+      check(ncclCommInitRankConfig(&comm->native, comm->size, made.id, comm->rank, &config),
+            "ncclCommInitRankConfig");
+    });
+  } catch (const std::system_error& failed) {
+    why = failed.code();
+  }
+  const auto bound = std::chrono::steady_clock::now() + options.init_bound;
+  bool late = false;
+  auto settled = source.when(
+      [&] {
+        if (why || comm->stands != phase::making) return true;
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm->native, &state);
+        if (failed(asked)) state = asked;
+        if (failed(state)) why = make_error(state);
+        late = state == ncclInProgress && std::chrono::steady_clock::now() >= bound;
+        return state != ncclInProgress || late;
+      },
+      default_token());
+  co_await std::move(settled);
+  if (late) why = errc::deadline_exceeded;
+  if (why) source.bring_down(*comm, why, "NCCL's init failed", true, true);
+  if (!why && comm->stands != phase::making) why = comm->why ? comm->why : errc::aborted;
+  place.release();
+
+  verdict mine_now{};
+  mine_now.failed = why ? 1 : 0;
+  mine_now.code = why.category() == nccl_category() ? why.value() : 0;
+  std::vector<verdict> each(static_cast<std::size_t>(comm->size));
+  co_await cohort::all_gather(over, mine_now, each);
+  std::vector<int> bad;
+  std::int32_t code = 0;
+  for (std::size_t rank = 0; rank < each.size(); ++rank) {
+    if (each[rank].failed == 0) continue;
+    bad.push_back(static_cast<int>(rank));
+    // What others have heard of it comes second.
+    if (code == 0 || code == ncclRemoteError) code = each[rank].code;
+  }
+  if (!bad.empty()) {
+    std::string text = "NCCL's init failed on rank";
+    for (const int rank : bad) text += " " + std::to_string(rank);
+    const std::error_code common =
+        code != 0 ? make_error(static_cast<ncclResult_t>(code)) : make_error_code(errc::aborted);
+    throw std::system_error(common, text);
+  }
+  source.exclusively([&] {
+    if (comm->stands == phase::making) comm->stands = phase::ready;
+  });
+  guard.done();
+  co_return communicator(std::move(comm));
+}
+
+/// The device of the options, or -1 where there is none: that is told to all ranks then.
+inline int device_for(int wanted) {
+  if (wanted >= 0) return wanted;
+  try {
+    return device::default_device();
+  } catch (const std::system_error&) {
+    return -1;
+  }
+}
+
+inline turn place_for(const cohort::communicator& world, int device) {
+  if (device < 0 || device >= device::detail::most_devices) return {};
+  return asio::use_service<issue_source>(world.get_executor().context()).reserve(device);
+}
+
+inline asio::awaitable<communicator> split(communicator parent, int color, int key, turn place) {
+  auto state = parent.state();
+  issue_source& source = state->source;
+  auto drained = source.when(
+      [&] {
+        return (place.has_come() && state->outstanding == 0) || state->stands != phase::ready;
+      },
+      default_token());
+  co_await std::move(drained);
+  if (state->stands != phase::ready) {
+    throw std::system_error(state->why ? state->why : make_error_code(errc::closed), "split");
+  }
+  cohort::communicator part = co_await state->mpi.split(color, key);
+  if (!part) co_return communicator();
+  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place));
+  co_return co_await std::move(made);
+}
+
+inline asio::awaitable<void> finalize(communicator which) {
+  auto state = which.state();
+  state->source.leave(*state);
+  auto over = state->source.when(
+      [&] { return state->stands == phase::gone || state->stands == phase::leaked; },
+      default_token());
+  co_await std::move(over);
+  if (state->stands == phase::leaked || (state->why && state->why != errc::closed)) {
+    throw std::system_error(state->why, "finalize");
+  }
+}
+
+inline asio::awaitable<void> abort(communicator which) {
+  auto state = which.state();
+  state->source.bring_down(*state, errc::aborted, "aborted by the program", true, true);
+  auto over = state->source.when(
+      [&] { return state->stands == phase::gone || state->stands == phase::leaked; },
+      default_token());
+  co_await std::move(over);
+  if (state->stands == phase::leaked) throw std::system_error(errc::stalled, "abort");
+}
+
+}  // namespace cohort::nccl::detail
+
+namespace cohort::nccl {
+
+template <class Token>
+auto make_communicator(const cohort::communicator& world, const communicator_options& options,
+                       Token&& token) {
+  const int device = detail::device_for(options.device);
+  return asio::co_spawn(
+      world.get_executor(),
+      detail::make(world, nullptr, options, device, detail::place_for(world, device)),
+      std::forward<Token>(token));
+}
+
+template <class Token>
+auto borrow_communicator(const cohort::communicator& world, ncclComm_t native,
+                         const communicator_options& options, Token&& token) {
+  int device = -1;
+  static_cast<void>(ncclCommCuDevice(native, &device));
+  return asio::co_spawn(
+      world.get_executor(),
+      detail::make(world, native, options, device, detail::place_for(world, device)),
+      std::forward<Token>(token));
+}
+
+template <class Token>
+auto communicator::split(int color, int key, Token&& token) const {
+  return asio::co_spawn(get_executor(),
+                        detail::split(*this, color, key, state()->source.reserve(state()->device)),
+                        std::forward<Token>(token));
+}
+
+template <class Token>
+auto communicator::finalize(Token&& token) const {
+  return asio::co_spawn(get_executor(), detail::finalize(*this), std::forward<Token>(token));
+}
+
+template <class Token>
+auto communicator::abort(Token&& token) const {
+  return asio::co_spawn(get_executor(), detail::abort(*this), std::forward<Token>(token));
+}
+
+}  // namespace cohort::nccl

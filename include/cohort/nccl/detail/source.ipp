@@ -1,0 +1,981 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `nccl/source.hpp` and `nccl/state.hpp`.
+
+#include <cohort/comm/control.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/device/memory.hpp>
+
+#include <asio/bind_cancellation_slot.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace cohort::nccl {
+
+inline void communicator_state::remember(failure what) {
+  log::write(log::level::error, what.text);
+  const std::lock_guard hold(failure_mutex_);
+  last_failure_ = std::move(what);
+}
+
+inline std::string communicator_state::history() const {
+  std::string text;
+  for (std::size_t back = history_.size(); back-- > 0;) {
+    if (sequence < back) continue;
+    const record& one = history_[(sequence - back) % history_.size()];
+    if (one.verb == nullptr) continue;
+    text.append(text.empty() ? "" : ", ").append(one.verb).append(" #");
+    text.append(std::to_string(one.sequence)).append(" of ").append(std::to_string(one.bytes));
+    text.append(" bytes");
+  }
+  return text;
+}
+
+// ---- calls of NCCL ---------------------------------------------------------------------------
+
+namespace detail {
+
+inline constexpr int fault_tag = 0;  // the duplicate carries no other message of this layer
+
+[[nodiscard]] inline bool launches(const call& one) noexcept {
+  return one.count != 0 || one.what == call::kind::barrier;
+}
+
+/// From 2.28.3 on NCCL has all_to_all, gather and scatter; before they are groups of messages.
+[[nodiscard]] inline bool has_native_exchange() noexcept {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+  static const bool has = library_version() >= NCCL_VERSION(2, 28, 3);
+  return has;
+#else
+  return false;
+#endif
+}
+
+[[nodiscard]] inline bool failed(ncclResult_t code) noexcept {
+  return code != ncclSuccess && code != ncclInProgress;
+}
+
+/// Keeps the first failure, and "in progress" before success.
+inline void keep(ncclResult_t& all, ncclResult_t one) noexcept {
+  if (!failed(all) && one != ncclSuccess) all = one;
+}
+
+/// all_to_all, gather and scatter as messages.
+inline ncclResult_t exchange(const call& one, const communicator_state& comm, cudaStream_t on) {
+  using kind = call::kind;
+  const std::size_t step = one.count * one.width;
+  const auto* from = static_cast<const std::byte*>(one.from);
+  auto* to = static_cast<std::byte*>(one.to);
+  const bool is_root = comm.rank == one.root;
+  ncclResult_t all = ncclGroupStart();
+  if (failed(all)) return all;
+  for (int peer = 0; peer < comm.size; ++peer) {
+    const std::size_t at = static_cast<std::size_t>(peer) * step;
+    const bool sends =
+        one.what == kind::all_to_all || (one.what == kind::gather ? peer == one.root : is_root);
+    const bool receives =
+        one.what == kind::all_to_all || (one.what == kind::gather ? is_root : peer == one.root);
+    if (sends) {
+      const std::byte* part = one.what == kind::gather ? from : from + at;
+      keep(all, ncclSend(part, one.count, one.type, peer, comm.native, on));
+    }
+    if (receives) {
+      std::byte* part = one.what == kind::scatter ? to : to + at;
+      keep(all, ncclRecv(part, one.count, one.type, peer, comm.native, on));
+    }
+  }
+  keep(all, ncclGroupEnd());
+  return all;
+}
+
+inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& comm,
+                         cudaStream_t on) {
+  const ncclComm_t native = comm.native;
+  using kind = call::kind;
+  switch (one.what) {
+    case kind::all_reduce:
+      return ncclAllReduce(one.from, one.to, one.count, one.type, op, native, on);
+    case kind::broadcast:
+      return ncclBroadcast(one.from, one.to, one.count, one.type, one.root, native, on);
+    case kind::reduce:
+      return ncclReduce(one.from, one.to, one.count, one.type, op, one.root, native, on);
+    case kind::all_gather:
+      return ncclAllGather(one.from, one.to, one.count, one.type, native, on);
+    case kind::reduce_scatter:
+      return ncclReduceScatter(one.from, one.to, one.count, one.type, op, native, on);
+    case kind::all_to_all:
+    case kind::gather:
+    case kind::scatter:
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+      if (has_native_exchange()) {
+        if (one.what == kind::all_to_all) {
+          return ncclAlltoAll(one.from, one.to, one.count, one.type, native, on);
+        }
+        if (one.what == kind::gather) {
+          return ncclGather(one.from, one.to, one.count, one.type, one.root, native, on);
+        }
+        return ncclScatter(one.from, one.to, one.count, one.type, one.root, native, on);
+      }
+#endif
+      return exchange(one, comm, on);
+    case kind::send:
+      return ncclSend(one.from, one.count, one.type, one.root, native, on);
+    case kind::recv:
+      return ncclRecv(one.to, one.count, one.type, one.root, native, on);
+    case kind::barrier:
+      return ncclAllReduce(comm.scratch.data(), comm.scratch.data(), 1, ncclInt32, ncclSum, native,
+                           on);
+  }
+  return ncclInternalError;
+}
+
+/// The operation of a call; one that is made for it is kept in `made`.
+inline ncclResult_t resolve(const call& one, const communicator_state& comm,
+                            std::vector<ncclRedOp_t>& made, ncclRedOp_t& op) {
+  op = one.op.op;
+  if (!one.op.is_scaled) return ncclSuccess;
+  auto factor = one.op.factor;
+  const ncclResult_t code =
+      ncclRedOpCreatePreMulSum(&op, factor.data(), one.type, ncclScalarHostImmediate, comm.native);
+  if (!failed(code)) made.push_back(op);
+  return code;
+}
+
+}  // namespace detail
+
+// ---- the source ------------------------------------------------------------------------------
+
+template <std::derived_from<asio::execution_context> Context>
+issue_source::issue_source(Context& context)
+    : asio::execution_context::service(context),
+      engine_(asio::use_service<progress::engine>(context)) {
+  engine_.attach(*this);
+}
+
+inline void issue_source::claim(int device) {
+  issue_source* owner = nullptr;
+  auto& place = owners()[static_cast<std::size_t>(device)];
+  if (place.compare_exchange_strong(owner, this) || owner == this) return;
+  throw error(errc::single_thread_violation,
+              "device " + std::to_string(device) + " has NCCL communicators of another io_context");
+}
+
+inline issue_source::~issue_source() {
+  engine_.detach(this);
+  for (auto& owner : owners()) {
+    issue_source* mine = this;
+    owner.compare_exchange_strong(mine, nullptr);
+  }
+  for (auto& job : aborts_) {
+    if (job->done.load()) {
+      job->thread.join();
+    } else {
+      job->thread.detach();
+      static_cast<void>(job.release());  // the thread has it
+    }
+  }
+}
+
+inline void turn::release() noexcept {
+  if (!place_) return;
+  source_->exclusively([&] {
+    place_->over = true;
+    source_->recount();
+  });
+  place_.reset();
+  source_->engine().started();
+}
+
+inline issue_source::queue& issue_source::queue_of(int device) {
+  for (queue& one : queues_) {
+    if (one.device == device) return one;
+  }
+  queue& made = queues_.emplace_back();
+  made.device = device;
+  made.generation = device::state_of(device).generation();
+  return made;
+}
+
+inline void issue_source::recount() noexcept {
+  std::size_t count = conditions_.size() + aborts_.size() + leaving_;
+  for (const queue& one : queues_) {
+    count += one.waiting.size() + (one.launching != nullptr ? 1 : 0) + one.flights.size();
+  }
+  pending_.store(count, std::memory_order_relaxed);
+}
+
+inline turn issue_source::reserve(int device) {
+  const std::lock_guard hold(mutex_);
+  auto place = std::make_shared<queue_place>();
+  queue_of(device).waiting.push_back({nullptr, place});
+  recount();
+  return turn(std::move(place), *this);
+}
+
+inline device::stream issue_source::domain_of(int device) {
+  const std::lock_guard hold(mutex_);
+  queue& one = queue_of(device);
+  if (!one.domain) {
+    one.domain.emplace(device::stream_options{.device = device, .high_priority = true});
+    one.generation = device::state_of(device).generation();
+  }
+  return *one.domain;
+}
+
+inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
+  const std::lock_guard hold(mutex_);
+  comms_.push_back(std::move(comm));
+}
+
+inline void issue_source::submit(work& op) {
+  communicator_state& comm = *op.comm;
+  {
+    const std::lock_guard hold(mutex_);
+    op.since = engine_.coarse_now();
+    op.sequence = ++comm.sequence;
+    comm.note(op);
+    const phase stands = comm.stands.load();
+    if (ending_ || engine_.stopped()) {
+      op.fail(errc::engine_stopped);
+    } else if (stands != phase::ready) {
+      op.fail(comm.why ? comm.why : make_error_code(errc::closed));
+    } else if (!op.error()) {
+      ++comm.outstanding;
+      op.pending_ = true;
+      queue_of(comm.device).waiting.push_back({&op, nullptr});
+      recount();
+    }
+  }
+  if (op.error()) {
+    engine_.complete(&op);
+  } else {
+    engine_.started();
+  }
+}
+
+inline ncclResult_t issue_source::issue(queue& one, work& op) {
+  communicator_state& comm = *op.comm;
+  const device::scoped_device here(one.device);
+  for (const device::event& mark : op.after) one.domain->wait(mark);
+  op.after.clear();
+  const cudaStream_t on = one.domain->get();
+  ncclRedOp_t reduction = ncclSum;
+  if (op.more.empty()) {
+    const ncclResult_t made = detail::resolve(op.one, comm, op.made_, reduction);
+    return detail::failed(made) ? made : detail::post(op.one, reduction, comm, on);
+  }
+  ncclResult_t all = ncclGroupStart();
+  if (detail::failed(all)) return all;
+  for (const call& part : op.more) {
+    if (detail::launches(part)) detail::keep(all, detail::post(part, part.op.op, comm, on));
+  }
+  detail::keep(all, ncclGroupEnd());
+  return all;
+}
+
+inline std::size_t issue_source::finish(work& op, progress::ready_queue& ready) {
+  op.pending_ = false;
+  op.settle();
+  ready.push(&op);
+  return 1;
+}
+
+/// Step 4 of the operation at hand: its kernel is in the stream.
+inline std::size_t issue_source::launched(queue& one, progress::ready_queue& ready) {
+  work& op = *std::exchange(one.launching, nullptr);
+  communicator_state& comm = *op.comm;
+  const device::scoped_device here(one.device);
+  for (const ncclRedOp_t made : op.made_) static_cast<void>(ncclRedOpDestroy(made, comm.native));
+  op.made_.clear();
+  flight& now = one.flights.emplace_back();
+  now.comm = op.comm;
+  now.op = &op;
+  now.uses = std::move(op.uses);
+  now.mark = one.domain->record();
+  if (op.ends == until::complete) return 0;
+  if (op.user) op.user->wait(now.mark);
+  for (const buffer_use& use : now.uses) {
+    if (use.producer && use.producer != op.user) use.producer->wait(now.mark);
+  }
+  now.op = nullptr;
+  return finish(op, ready);
+}
+
+/// Step 5: what has been reached, in order.
+inline std::size_t issue_source::land(queue& one, progress::ready_queue& ready) {
+  std::size_t found = 0;
+  while (!one.flights.empty() && one.flights.front().mark.valid()) {
+    flight& first = one.flights.front();
+    const cudaError_t code = first.mark.query();
+    if (code == cudaErrorNotReady) break;
+    if (code != cudaSuccess) [[unlikely]] {
+      if (code == cudaErrorInvalidResourceHandle) {
+        device::state_of(one.device).context_gone(first.mark.generation());
+      }
+      device::detail::note(code, one.device, first.mark.generation());
+      if (!device::state_of(one.device).holds(one.generation)) break;  // see device_gone
+    }
+    communicator_state& comm = *first.comm;
+    // What a failed communicator has left in memory is no result, whatever the event says.
+    if (first.op != nullptr && comm.native != nullptr) {
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = ncclCommGetAsyncError(comm.native, &state);
+      if (detail::failed(asked)) state = asked;
+      if (detail::failed(state)) {
+        fall(comm, make_error(state), "an asynchronous error", false, true);
+        continue;  // the flight has lost its operation
+      }
+    }
+    work* const op = first.op;
+    --comm.outstanding;
+    const auto ended = std::move(first);  // lets the memory go
+    one.flights.pop_front();
+    if (op == nullptr) continue;
+    if (code != cudaSuccess) op->fail(device::make_error(code));
+    found += finish(*op, ready);
+  }
+  return found;
+}
+
+// 1. If the device was lost or reset, all ends there.
+// 2. Ask for the state of the call at hand.
+// 3. Issue what is at the head, until something is in progress.
+// 4. Look at the events.
+inline std::size_t issue_source::advance(queue& one, progress::ready_queue& ready) {
+  std::size_t found = 0;
+  if (one.domain && !device::state_of(one.device).holds(one.generation)) [[unlikely]] {
+    device_gone(one);
+    return 0;
+  }
+  while (!one.stopped) {
+    if (one.launching != nullptr) {
+      communicator_state& comm = *one.launching->comm;
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = ncclCommGetAsyncError(comm.native, &state);
+      if (detail::failed(asked)) state = asked;
+      if (state == ncclInProgress) break;
+      if (state != ncclSuccess) {
+        fall(comm, make_error(state), "the launch failed", false, true);
+        break;
+      }
+      try {
+        found += launched(one, ready);
+      } catch (const std::system_error& failed) {
+        if (device::state_of(one.device).holds(one.generation)) {
+          fall(comm, failed.code(), failed.what(), false, true);
+        }
+        break;
+      }
+    }
+    if (one.waiting.empty()) break;
+    const entry& head = one.waiting.front();
+    if (head.place) {
+      head.place->come = true;
+      if (!head.place->over) break;
+      one.waiting.pop_front();
+      continue;
+    }
+    work& op = *head.op;
+    one.waiting.pop_front();
+    const bool any = op.more.empty()
+                         ? detail::launches(op.one)
+                         : std::any_of(op.more.begin(), op.more.end(), detail::launches);
+    if (!any) {
+      --op.comm->outstanding;
+      found += finish(op, ready);
+      continue;
+    }
+    one.launching = &op;
+    std::error_code why;
+    std::string text = "the call failed";
+    try {
+      const ncclResult_t code = issue(one, op);
+      if (detail::failed(code)) why = make_error(code);
+    } catch (const std::system_error& failed) {
+      why = failed.code();
+      text = failed.what();
+    }
+    if (why) {
+      if (device::state_of(one.device).holds(one.generation)) {
+        fall(*op.comm, why, text, false, true);
+      }
+      break;
+    }
+  }
+  return found + land(one, ready);
+}
+
+inline std::size_t issue_source::test(progress::ready_queue& ready) {
+  if (asked_) return 0;
+  asked_ = true;
+  if (pending() == 0) return 0;
+  std::size_t found = 0;
+  {
+    const device::detail::relaxed_capture may_ask;
+    for (queue& one : queues_) {
+      found += advance(one, ready);
+      if (one.domain && !device::state_of(one.device).holds(one.generation)) device_gone(one);
+    }
+    ask_for_errors();
+    found += look_at_aborts(ready);
+    look_at_leaving();
+  }
+  for (std::size_t i = 0; i < conditions_.size();) {
+    if (!conditions_[i]->holds()) {
+      ++i;
+      continue;
+    }
+    ready.push(conditions_[i]);
+    conditions_.erase(conditions_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++found;
+  }
+  recount();
+  return found;
+}
+
+/// By the clock: a communicator may break while no call of it is at hand.
+inline void issue_source::ask_for_errors() {
+  const auto now = engine_.coarse_now();
+  if (now - last_asked_ < std::chrono::milliseconds(2)) return;
+  last_asked_ = now;
+  for (std::size_t i = 0; i < comms_.size(); ++i) {
+    communicator_state& comm = *comms_[i];
+    const phase stands = comm.stands.load();
+    if (comm.native == nullptr || comm.outstanding == 0) continue;
+    if (stands != phase::ready && stands != phase::leaving) continue;
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm.native, &state);
+    if (detail::failed(asked)) state = asked;
+    if (detail::failed(state)) {
+      fall(comm, make_error(state), "an asynchronous error", false, true);
+    }
+  }
+}
+
+// ---- failure ---------------------------------------------------------------------------------
+
+/// Takes the operations of one communicator, or of all, out of the queue and off the device's
+/// list. What they use on the device stays held.
+inline void issue_source::collect(queue& one, const communicator_state* only, std::error_code why,
+                                  std::vector<work*>& ended) {
+  const auto concerned = [&](const communicator_state& comm) {
+    return only == nullptr || &comm == only;
+  };
+  for (flight& each : one.flights) {
+    if (each.op == nullptr || !concerned(*each.comm)) continue;
+    each.op->fail(why);
+    ended.push_back(std::exchange(each.op, nullptr));
+  }
+  if (one.launching != nullptr && concerned(*one.launching->comm)) {
+    work& op = *std::exchange(one.launching, nullptr);
+    op.fail(why);
+    op.made_.clear();  // they go with the communicator
+    flight& half = one.flights.emplace_back();
+    half.comm = op.comm;
+    half.uses = std::move(op.uses);
+    ended.push_back(&op);
+  }
+  for (entry& each : one.waiting) {
+    if (each.op == nullptr || !concerned(*each.op->comm)) continue;
+    each.op->fail(why);
+    --each.op->comm->outstanding;
+    ended.push_back(std::exchange(each.op, nullptr));
+  }
+  std::erase_if(one.waiting, [](const entry& each) { return each.op == nullptr && !each.place; });
+}
+
+/// The ladder. 1. No more calls on the devices concerned. 2. Their operations are failed, before an
+/// abort lets their events come. 3. The report. 4. Peers are told. 5. One helper thread aborts.
+/// 6. When it has, or its bound has passed, the awaiters end: look_at_aborts().
+inline void issue_source::fall(communicator_state& comm, std::error_code why,
+                               const std::string& text, bool only_this, bool tell_peers) {
+  const auto is_up = [](const communicator_state& one) {
+    const phase stands = one.stands.load();
+    return stands != phase::failed && stands != phase::gone && stands != phase::leaked;
+  };
+  if (!is_up(comm)) return;
+  auto job = std::make_unique<abort_job>();
+  std::string report = "rank " + std::to_string(comm.rank) + ": nccl communicator on device " +
+                       std::to_string(comm.device) + ": " + text + ": " + why.message();
+  if (comm.native != nullptr) {
+    const char* const last = ncclGetLastError(comm.native);
+    if (last != nullptr && *last != '\0') report.append("; NCCL: ").append(last);
+  }
+  for (const queue& one : queues_) {
+    if (one.launching != nullptr) {
+      report.append("\n").append(line_about(*one.launching, "being launched"));
+    }
+    for (const flight& each : one.flights) {
+      if (each.op != nullptr) report.append("\n").append(line_about(*each.op, "on the device"));
+    }
+    for (const entry& each : one.waiting) {
+      if (each.op != nullptr) report.append("\n").append(line_about(*each.op, "queued"));
+    }
+  }
+  if (const std::string last = comm.history(); !last.empty()) {
+    report.append("\n  started last: ").append(last);
+  }
+  report.append("\n  what these were to write, and what is queued behind them, is undefined");
+
+  for (const auto& one : comms_) {
+    if (!is_up(*one) || (only_this && one.get() != &comm)) continue;
+    if (one->stands == phase::leaving || one->stands == phase::finalising) --leaving_;
+    one->why = why;
+    one->stands = phase::failed;
+    job->comms.push_back(one);
+    if (one->native != nullptr && (!one->borrowed || one->options.abort_borrowed)) {
+      job->natives.push_back(one->native);
+      job->device = one->device;
+    }
+    one->native = nullptr;
+    const bool is_it = one.get() == &comm;
+    one->remember({why, is_it ? report : "ended with another communicator: " + text});
+    if (tell_peers) tell(one, why, text, only_this);
+    silence(one);
+  }
+  for (queue& one : queues_) {
+    const bool concerned = std::any_of(job->comms.begin(), job->comms.end(), [&](const auto& each) {
+      return each->device == one.device;
+    });
+    if (!concerned) continue;
+    one.stopped = true;
+    collect(one, only_this ? &comm : nullptr, why, job->ended);
+  }
+  job->until = clock::now() + comm.options.abort_bound;
+  abort_job* const its = job.get();
+  if (its->natives.empty()) {
+    its->done.store(true);
+    its->thread = std::thread([] {});
+  } else {
+    its->thread = std::thread([its] {
+      static_cast<void>(cudaSetDevice(its->device));
+      static_cast<void>(ncclGroupStart());
+      for (const ncclComm_t one : its->natives) static_cast<void>(ncclCommAbort(one));
+      static_cast<void>(ncclGroupEnd());
+      its->done.store(true);
+    });
+  }
+  aborts_.push_back(std::move(job));
+  recount();
+}
+
+inline void issue_source::bring_down(communicator_state& comm, std::error_code why,
+                                     const std::string& text, bool only_this, bool tell_peers) {
+  {
+    const std::lock_guard hold(mutex_);
+    fall(comm, why, text, only_this, tell_peers);
+  }
+  engine_.started();
+}
+
+inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < aborts_.size();) {
+    abort_job& job = *aborts_[i];
+    const bool done = job.done.load();
+    if (!done && clock::now() < job.until) {
+      ++i;
+      continue;
+    }
+    for (const auto& comm : job.comms) {
+      comm->stands = done ? phase::gone : phase::leaked;
+      let_next_come(*comm);
+      std::erase(comms_, comm);
+    }
+    for (work* const op : job.ended) found += finish(*op, ready);
+    if (done) {
+      job.thread.join();
+    } else {
+      log::write(log::level::error, "NCCL has not aborted in time; its communicators are leaked");
+      job.thread.detach();
+      static_cast<void>(aborts_[i].release());
+    }
+    aborts_.erase(aborts_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!aborts_.empty()) continue;
+    for (queue& one : queues_) {
+      if (!one.stopped) continue;
+      if (!done) {  // no call there is safe any more
+        one.lost = errc::stalled;
+        continue;
+      }
+      one.stopped = false;
+      try {
+        for (flight& each : one.flights) {
+          if (!each.mark.valid()) each.mark = one.domain->record();
+        }
+      } catch (const std::system_error&) {
+        // The device has gone: device_gone() sees to it.
+      }
+    }
+  }
+  return found;
+}
+
+/// A device that was lost or reset: nothing is called and nothing freed there any more.
+inline void issue_source::device_gone(queue& one) {
+  const device::device_state& state = device::state_of(one.device);
+  const cudaError_t lost = state.lost();
+  const auto why = device::make_error(lost == cudaSuccess ? cudaErrorContextIsDestroyed : lost);
+  std::vector<work*> ended;
+  collect(one, nullptr, why, ended);
+  for (flight& each : one.flights) --each.comm->outstanding;
+  one.flights.clear();
+  one.domain.reset();
+  one.stopped = false;
+  if (lost != cudaSuccess) one.lost = why;
+  const auto all = comms_;
+  for (const auto& comm : all) {
+    const phase stands = comm->stands.load();
+    if (comm->device != one.device || stands == phase::failed) continue;
+    if (stands == phase::leaving || stands == phase::finalising) --leaving_;
+    comm->why = why;
+    comm->stands = phase::gone;
+    comm->native = nullptr;  // with the device
+    let_next_come(*comm);
+    comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +
+                             std::to_string(one.device) + " has gone: " + why.message()});
+    tell(comm, why, "its device has gone", false);
+    silence(comm);
+    std::erase(comms_, comm);
+  }
+  for (work* const op : ended) {
+    op->pending_ = false;
+    engine_.complete(op);
+  }
+}
+
+inline void issue_source::deadline_passed(work& op) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (!op.pending_) return;
+    communicator_state& comm = *op.comm;
+    const bool abort = comm.options.on_deadline == on_deadline::abort;
+    const std::error_code why = errc::deadline_exceeded;
+    const std::string text = line_about(op, "deadline");
+    if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
+      comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
+      return;
+    }
+    fall(comm, why, text, false, true);
+  }
+  engine_.started();
+}
+
+// ---- the fault channel -----------------------------------------------------------------------
+
+inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm) {
+  if (comm->size == 1) return;
+  comm->listening = true;
+  auto* const bytes = reinterpret_cast<std::byte*>(&comm->heard);
+  comm::control_recv(
+      comm->mpi, std::span(bytes, sizeof comm->heard), MPI_ANY_SOURCE, detail::fault_tag,
+      asio::bind_cancellation_slot(
+          comm->stop_listening.slot(), [comm](std::error_code error, status from) {
+            comm->listening = false;
+            if (error) return;
+            if (comm->heard.token != comm->token) {
+              if (!comm->mpi || comm->stands == phase::gone) return;
+              comm->source.listen(comm);
+              return;
+            }
+            const auto& heard = comm->heard;
+            const auto* const end = std::find(heard.text.begin(), heard.text.end(), '\0');
+            std::string text = "told by rank " + std::to_string(from.source()) + ": ";
+            text.append(heard.text.data(), static_cast<std::size_t>(end - heard.text.begin()));
+            comm->source.bring_down(*comm, make_error(ncclRemoteError), text, heard.only_this != 0,
+                                    false);
+          }));
+}
+
+inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
+                               const std::string& text, bool only_this) {
+  if (comm->size == 1 || !comm->mpi || engine_.stopped()) return;
+  auto message = std::make_shared<communicator_state::fault>();
+  message->token = comm->token;
+  message->value = why.value();
+  message->only_this = only_this ? 1 : 0;
+  const std::string all = text + ": " + why.message();
+  std::memcpy(message->text.data(), all.data(), std::min(all.size(), message->text.size() - 1));
+  // Not from here: MPI's lock is not to be taken inside this one.
+  asio::post(engine_.get_executor(), [comm, message] {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(message.get());
+    for (int peer = 0; peer < comm->size; ++peer) {
+      if (peer == comm->rank) continue;
+      comm::control_send(comm->mpi, std::span(bytes, sizeof *message), peer, detail::fault_tag,
+                         [comm, message](std::error_code) {});
+    }
+  });
+}
+
+inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
+  if (comm->size == 1 || engine_.stopped()) return;
+  asio::post(engine_.get_executor(), [comm] {
+    if (comm->listening) comm->stop_listening.emit(asio::cancellation_type::total);
+  });
+}
+
+// ---- the end of communicators ----------------------------------------------------------------
+
+inline void issue_source::let_next_come(communicator_state& comm) noexcept {
+  if (comm.place) comm.place->over = true;
+}
+
+inline void issue_source::take_leave(communicator_state& comm) {
+  if (comm.stands != phase::ready) return;
+  comm.stands = phase::leaving;
+  comm.leave_until = clock::now() + comm.options.leave_bound;
+  comm.place = std::make_shared<queue_place>();
+  queue_of(comm.device).waiting.push_back({nullptr, comm.place});
+  ++leaving_;
+  recount();
+}
+
+inline void issue_source::leave(communicator_state& comm) {
+  {
+    const std::lock_guard hold(mutex_);
+    take_leave(comm);
+  }
+  engine_.started();
+}
+
+/// Those that leave: when their place in the queue has come and nothing of theirs is on the device,
+/// they are finalised; when that is over, destroyed, on a thread, because it may wait for the
+/// device. The queue is held meanwhile, but not for ever: where the ranks leave in another order
+/// than they start operations, finalising would wait for operations that wait for it. It launches
+/// nothing, so going on does no harm.
+inline void issue_source::look_at_leaving() {
+  if (leaving_ == 0) return;
+  const auto all = comms_;
+  for (const auto& comm : all) {
+    const phase stands = comm->stands.load();
+    if (stands != phase::leaving && stands != phase::finalising) continue;
+    if (clock::now() >= comm->leave_until) {
+      --leaving_;
+      comm->why = errc::stalled;
+      comm->stands = phase::leaked;
+      comm->native = nullptr;
+      comm->remember({comm->why, "rank " + std::to_string(comm->rank) +
+                                     ": an nccl communicator has not ended in time and is leaked; "
+                                     "started last: " +
+                                     comm->history()});
+      let_next_come(*comm);
+      silence(comm);
+      std::erase(comms_, comm);
+      continue;
+    }
+    if (stands == phase::leaving) {
+      const queue& one = queue_of(comm->device);
+      if (!comm->place->come || comm->outstanding != 0) continue;
+      if (one.launching != nullptr || one.stopped) continue;
+      if (!comm->borrowed) {
+        const ncclResult_t code = ncclCommFinalize(comm->native);
+        if (detail::failed(code)) {
+          fall(*comm, make_error(code), "ncclCommFinalize", true, false);
+          continue;
+        }
+      }
+      comm->stands = phase::finalising;
+      comm->hold_until = clock::now() + longest_hold;
+    }
+    if (clock::now() >= comm->hold_until) let_next_come(*comm);
+    if (!comm->borrowed) {
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = ncclCommGetAsyncError(comm->native, &state);
+      if (detail::failed(asked)) state = asked;
+      if (state == ncclInProgress) continue;
+      if (state != ncclSuccess) {
+        fall(*comm, make_error(state), "ncclCommFinalize", true, false);
+        continue;
+      }
+      auto job = std::make_unique<abort_job>();
+      job->comms.push_back(comm);
+      job->natives.push_back(comm->native);
+      job->device = comm->device;
+      job->until = comm->leave_until;
+      abort_job* const its = job.get();
+      its->thread = std::thread([its] {
+        static_cast<void>(cudaSetDevice(its->device));
+        static_cast<void>(ncclCommDestroy(its->natives.front()));
+        its->done.store(true);
+      });
+      aborts_.push_back(std::move(job));
+      comm->stands = phase::failed;  // until the thread has ended
+    } else {
+      comm->stands = phase::gone;
+      let_next_come(*comm);
+      std::erase(comms_, comm);
+    }
+    --leaving_;
+    comm->native = nullptr;
+    comm->why = errc::closed;
+    silence(comm);
+  }
+}
+
+/// The engine ends. What has not been issued is given up, the rest is waited for, and all
+/// communicators leave.
+inline void issue_source::leave() {
+  std::vector<progress::operation*> ended;
+  {
+    const std::lock_guard hold(mutex_);
+    ending_ = engine_.stopped();
+    for (queue& one : queues_) {
+      for (const entry& each : one.waiting) {
+        if (each.op == nullptr) continue;
+        each.op->fail(asio::error::operation_aborted);
+        each.op->pending_ = false;
+        --each.op->comm->outstanding;
+        ended.push_back(each.op);
+      }
+      std::erase_if(one.waiting, [](const entry& each) { return each.op != nullptr; });
+      for (const entry& each : one.waiting) {
+        const bool leaves = std::any_of(comms_.begin(), comms_.end(), [&](const auto& comm) {
+          return comm->place == each.place;
+        });
+        if (!leaves) each.place->over = true;  // who waits for it is given up
+      }
+    }
+    for (condition_base* const each : conditions_) {
+      each->error = asio::error::operation_aborted;
+      ended.push_back(each);
+    }
+    conditions_.clear();
+    const auto all = comms_;
+    for (const auto& comm : all) {
+      if (comm->stands == phase::making) {
+        fall(*comm, asio::error::operation_aborted, "the loop has ended", true, true);
+      } else {
+        take_leave(*comm);
+      }
+    }
+    recount();
+  }
+  for (progress::operation* const op : ended) engine_.complete(op);
+}
+
+/// Waiting has not helped. Communicators and the memory that they use are leaked, and the awaiters
+/// end.
+inline void issue_source::end() {
+  std::vector<work*> ended;
+  {
+    const std::lock_guard hold(mutex_);
+    for (queue& one : queues_) {
+      collect(one, nullptr, errc::engine_stopped, ended);
+      one.waiting.clear();
+      if (one.flights.empty()) continue;
+      static_cast<void>(new std::deque<flight>(std::move(one.flights)));  // NOLINT: leaked
+      one.flights.clear();
+    }
+    for (auto& job : aborts_) {
+      for (work* const op : job->ended) ended.push_back(op);
+      job->ended.clear();
+      job->thread.detach();
+      static_cast<void>(job.release());
+    }
+    aborts_.clear();
+    for (const auto& comm : comms_) {
+      if (comm->native == nullptr) continue;
+      comm->stands = phase::leaked;
+      comm->native = nullptr;
+      comm->remember({errc::stalled, "an nccl communicator has not ended with its loop; leaked"});
+    }
+    comms_.clear();
+    leaving_ = 0;
+    recount();
+  }
+  for (work* const op : ended) {
+    op->pending_ = false;
+    engine_.complete(op);
+  }
+}
+
+// ---- reports ---------------------------------------------------------------------------------
+
+inline std::string issue_source::line_about(const work& op, const char* stands) const {
+  const auto age =
+      std::chrono::duration_cast<std::chrono::milliseconds>(engine_.coarse_now() - op.since);
+  std::string text = "  rank " + std::to_string(op.comm->rank);
+  text.append(": nccl ").append(op.verb).append(" #").append(std::to_string(op.sequence));
+  text.append(", bytes=").append(std::to_string(op.bytes)).append(", device=");
+  text.append(std::to_string(op.comm->device)).append(", ").append(stands).append(", for ");
+  return text.append(std::to_string(age.count())).append(" ms");
+}
+
+inline void issue_source::describe(std::string& text) {
+  const std::lock_guard hold(mutex_);
+  for (const queue& one : queues_) {
+    if (one.launching != nullptr) {
+      text.append(line_about(*one.launching, "being launched")).append("\n");
+    }
+    for (const flight& each : one.flights) {
+      if (each.op != nullptr) text.append(line_about(*each.op, "on the device")).append("\n");
+    }
+    for (const entry& each : one.waiting) {
+      if (each.op != nullptr) text.append(line_about(*each.op, "queued")).append("\n");
+    }
+  }
+  for (const auto& comm : comms_) {
+    if (comm->stands != phase::leaving && comm->stands != phase::finalising) continue;
+    text.append("  an nccl communicator of device ").append(std::to_string(comm->device));
+    text.append(" is leaving\n");
+  }
+}
+
+inline void issue_source::tick(clock::time_point) {}
+
+// ---- conditions ------------------------------------------------------------------------------
+
+template <class Handler>
+class issue_source::condition_operation final : public condition_base {
+ public:
+  explicit condition_operation(Handler&& handler)
+      : condition_base(&run), handler_(std::move(handler)) {}
+
+ private:
+  static void run(progress::operation* base, action what) {
+    auto* const self = static_cast<condition_operation*>(base);
+    Handler handler(std::move(self->handler_));
+    const std::error_code error = self->error;
+    delete self;
+    if (what != action::destroy) std::move(handler)(error);
+  }
+  Handler handler_;
+};
+
+struct issue_source::start_condition {
+  template <class Handler>
+  void operator()(Handler&& handler, issue_source* source, std::function<bool()> holds) const {
+    using operation = condition_operation<std::decay_t<Handler>>;
+    auto* const op = new operation(std::decay_t<Handler>(std::forward<Handler>(handler)));
+    op->holds = std::move(holds);
+    bool late = false;
+    {
+      const std::lock_guard hold(source->mutex_);
+      late = source->ending_;
+      if (late) {
+        op->error = asio::error::operation_aborted;
+      } else {
+        source->conditions_.push_back(op);
+        source->recount();
+      }
+    }
+    if (late) {
+      source->engine_.complete(op);
+    } else {
+      source->engine_.started();
+    }
+  }
+};
+
+template <class Token>
+auto issue_source::when(std::function<bool()> condition, Token&& token) {
+  return asio::async_initiate<Token, void(std::error_code)>(start_condition{}, token, this,
+                                                            std::move(condition));
+}
+
+}  // namespace cohort::nccl

@@ -1,0 +1,220 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// How a verb on device memory is made: a request that says what to call and what it touches, and
+/// one `initiate`.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/core/asio.hpp>
+#include <cohort/device/span.hpp>
+#include <cohort/device/vector.hpp>
+#include <cohort/nccl/communicator.hpp>
+
+#include <concepts>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort::nccl {
+
+namespace detail {
+
+template <class B>
+inline constexpr bool is_device_buffer = false;
+template <class T>
+inline constexpr bool is_device_buffer<device::vector<T>> = true;
+template <class T>
+inline constexpr bool is_device_buffer<device::span<T>> = true;
+
+template <class B>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<device::vector<T>> = true;
+
+}  // namespace detail
+
+/// What a verb takes: a device::vector or a device::span. A vector that is moved in belongs to the
+/// operation and comes back in the result; one that is passed by name may go before the operation
+/// has ended, its memory stays until then. What a span shows must outlive the operation.
+template <class B>
+concept device_buffer = detail::is_device_buffer<std::remove_cvref_t<B>>;
+
+/// One that can be written.
+template <class B>
+concept writable_buffer = device_buffer<B> &&
+    !std::is_const_v<std::remove_pointer_t<decltype(std::declval<B&>().data())>>;
+
+template <device_buffer B>
+using element_of = typename std::remove_cvref_t<B>::value_type;
+
+/// What a verb hands in.
+struct request {
+  request() {}
+
+  std::shared_ptr<communicator_state> comm;
+  const char* verb = "";
+  until ends = until::complete;
+  call one;
+  std::vector<call> more;
+  std::vector<buffer_use> uses;
+  std::optional<device::stream> user;
+  std::size_t bytes = 0;
+  errc bad{};         // misuse that the verb itself has seen
+  std::string facts;  // of it
+  /// Two uses that may be the same memory, or that must not overlap.
+  bool may_be_in_place = false;
+  bool never_in_place = false;        // of a group with one input and one output
+  const void* in_place_at = nullptr;  // where the input must be then, if not where the output is
+
+  void refuse(errc why, std::string what) {
+    if (bad != errc{}) return;
+    bad = why;
+    facts = std::move(what);
+  }
+};
+
+namespace detail {
+
+template <device_buffer B>
+buffer_use use_of(const char* field, B& buffer) {
+  buffer_use use{field, buffer.data(), buffer.bytes(), buffer.device(), {}, nullptr};
+  if constexpr (is_vector<std::remove_cvref_t<B>>) {
+    if (buffer.device() >= 0) use.producer = buffer.producer();
+    use.lease = buffer.lease();
+  } else if (buffer.producer() != nullptr) {
+    use.producer = device::stream::borrow(buffer.producer(), buffer.device());
+  }
+  return use;
+}
+
+/// A moved-in vector as part of the result, or nothing.
+template <class B>
+using owned =
+    std::conditional_t<is_vector<std::remove_cvref_t<B>> && !std::is_lvalue_reference_v<B>,
+                       std::tuple<std::remove_cvref_t<B>>, std::tuple<>>;
+template <class B>
+owned<B> take([[maybe_unused]] std::remove_reference_t<B>& buffer) {
+  if constexpr (std::tuple_size_v<owned<B>> == 0) {
+    return {};
+  } else {
+    return owned<B>(std::move(buffer));
+  }
+}
+
+template <class Owned>
+struct signature_with;
+template <class... Vectors>
+struct signature_with<std::tuple<Vectors...>> {
+  using type = void(std::error_code, Vectors...);
+};
+template <class... Buffers>
+using all_owned = decltype(std::tuple_cat(std::declval<owned<Buffers>>()...));
+template <class... Buffers>
+using signature_for = typename signature_with<all_owned<Buffers...>>::type;
+
+/// What may follow the arguments of a verb: nothing, `until`, a token, or both.
+template <class Signature, class... Tail>
+struct tail_check : std::false_type {};
+template <class Signature>
+struct tail_check<Signature> : std::true_type {};
+template <class Signature, class Last>
+struct tail_check<Signature, Last>
+    : std::bool_constant<std::is_same_v<std::remove_cvref_t<Last>, until> ||
+                         completion_token_for<Last, Signature>> {};
+template <class Signature, class Token>
+struct tail_check<Signature, until, Token>
+    : std::bool_constant<completion_token_for<Token, Signature>> {};
+template <class Signature, class Token>
+struct tail_check<Signature, const until&, Token> : tail_check<Signature, until, Token> {};
+template <class Signature, class Token>
+struct tail_check<Signature, until&, Token> : tail_check<Signature, until, Token> {};
+
+template <class Signature, class... Tail>
+concept tail_for = tail_check<Signature, Tail...>::value;
+
+/// Checks what this rank can see, and marks the streams. Returns what is wrong, and says it.
+std::error_code prepare(work& op, const request& asked);
+
+struct start_work {
+  template <class Handler, class Owned>
+  void operator()(Handler&& handler, request&& asked, Owned&& owned) const;
+};
+
+template <class Signature, class Owned, class Token>
+auto start(request&& asked, Owned&& owned, Token& token) {
+  return asio::async_initiate<Token, Signature>(start_work{}, token, std::move(asked),
+                                                std::forward<Owned>(owned));
+}
+
+template <class Signature, class Owned>
+auto initiate(request&& asked, Owned&& owned) {
+  default_token token;
+  return start<Signature>(std::move(asked), std::forward<Owned>(owned), token);
+}
+template <class Signature, class Owned, class Last>
+auto initiate(request&& asked, Owned&& owned, Last&& last) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<Last>, until>) {
+    asked.ends = last;
+    return initiate<Signature>(std::move(asked), std::forward<Owned>(owned));
+  } else {
+    return start<Signature>(std::move(asked), std::forward<Owned>(owned), last);
+  }
+}
+template <class Signature, class Owned, class Token>
+auto initiate(request&& asked, Owned&& owned, until ends, Token&& token) {
+  asked.ends = ends;
+  return start<Signature>(std::move(asked), std::forward<Owned>(owned), token);
+}
+
+/// The request of a verb, but for its buffers.
+inline request request_for(const std::shared_ptr<communicator_state>& comm,
+                           const device::stream& on, const char* verb, call::kind what,
+                           int root = 0) {
+  request made;
+  made.comm = comm;
+  made.verb = verb;
+  made.user = on;
+  made.one.what = what;
+  made.one.root = root;
+  if (made.comm && (root < 0 || root >= made.comm->size)) {
+    const bool message = what == call::kind::send || what == call::kind::recv;
+    made.refuse(message ? errc::bad_rank : errc::bad_root,
+                (message ? "peer=" : "root=") + std::to_string(root) +
+                    ", ranks=" + std::to_string(made.comm->size));
+  }
+  return made;
+}
+
+/// The number of ranks, or 1 for an empty handle, which is refused later.
+[[nodiscard]] inline std::size_t ranks_of(const request& asked) noexcept {
+  return asked.comm ? static_cast<std::size_t>(asked.comm->size) : 1;
+}
+[[nodiscard]] inline std::size_t rank_of(const request& asked) noexcept {
+  return asked.comm ? static_cast<std::size_t>(asked.comm->rank) : 0;
+}
+
+/// Gives the call its elements: `count` of T each.
+inline void count_as(request& asked, element as, std::size_t count, std::size_t size) {
+  asked.one.type = as.type;
+  asked.one.count = count * as.width;
+  asked.one.width = as.width == 0 ? 1 : size / as.width;
+}
+
+inline void check_sizes(request& asked, const char* field, std::size_t found, std::size_t wanted) {
+  if (found == wanted) return;
+  asked.refuse(errc::size_mismatch, std::string(field) + "=" + std::to_string(found) +
+                                        " elements, expected=" + std::to_string(wanted));
+}
+
+}  // namespace detail
+}  // namespace cohort::nccl
+
+#include <cohort/nccl/detail/operation.ipp>
+
+#endif

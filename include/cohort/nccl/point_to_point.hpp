@@ -1,0 +1,149 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// One message between two devices, and collectives with a count for each rank, which are groups of
+/// messages. What all verbs share is told in `nccl/collectives.hpp`.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/nccl/datatype.hpp>
+#include <cohort/nccl/operation.hpp>
+#include <cohort/nccl/operator.hpp>
+
+#include <numeric>
+#include <span>
+
+namespace cohort::nccl {
+
+/// Sends the elements to another rank, which must receive as many. Ends when they have left.
+/// Messages between two ranks match in order. Two ranks that send to each other need a group.
+/// *Source*: `ncclSend`.
+template <device_buffer B, class... Tail>
+requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
+auto send(const communicator& comm, const device::stream& on, B&& buffer, int to, Tail&&... tail) {
+  using T = element_of<B>;
+  request asked = detail::request_for(comm.state(), on, "send", call::kind::send, to);
+  detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
+  asked.one.from = buffer.data();
+  asked.bytes = buffer.bytes();
+  asked.uses.push_back(detail::use_of("buffer", buffer));
+  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
+                                                    std::forward<Tail>(tail)...);
+}
+
+/// Receives exactly as many elements as the buffer has. *Source*: `ncclRecv`.
+template <writable_buffer B, class... Tail>
+requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
+auto recv(const communicator& comm, const device::stream& on, B&& buffer, int from,
+          Tail&&... tail) {
+  using T = element_of<B>;
+  request asked = detail::request_for(comm.state(), on, "recv", call::kind::recv, from);
+  detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
+  asked.one.to = buffer.data();
+  asked.bytes = buffer.bytes();
+  asked.uses.push_back(detail::use_of("buffer", buffer));
+  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
+                                                    std::forward<Tail>(tail)...);
+}
+
+namespace detail {
+
+/// One call of a group, about `count` elements.
+inline call part_of(call::kind what, element as, std::size_t count, std::size_t size, int peer) {
+  call made;
+  made.what = what;
+  made.type = as.type;
+  made.count = count * as.width;
+  made.width = size / as.width;
+  made.root = peer;
+  return made;
+}
+
+inline std::size_t total(std::span<const std::size_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+inline void check_counts(request& asked, const char* field, std::span<const std::size_t> counts) {
+  check_sizes(asked, field, counts.size(), ranks_of(asked));
+}
+
+}  // namespace detail
+
+/// Every rank gets the elements of all: `counts`, the same on all ranks, says how many of each.
+/// Never in place.
+template <device_buffer In, writable_buffer Out, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, Out&& out,
+                  std::span<const std::size_t> counts, Tail&&... tail) {
+  using T = element_of<In>;
+  using kind = call::kind;
+  request asked = detail::request_for(comm.state(), on, "all_gather_v", kind::send);
+  detail::check_counts(asked, "counts", counts);
+  if (asked.bad == errc{}) {
+    detail::check_sizes(asked, "in", in.size(), counts[detail::rank_of(asked)]);
+    detail::check_sizes(asked, "out", out.size(), detail::total(counts));
+  }
+  std::size_t at = 0;
+  for (int peer = 0; asked.bad == errc{} && peer < static_cast<int>(counts.size()); ++peer) {
+    const std::size_t count = counts[static_cast<std::size_t>(peer)];
+    call to = detail::part_of(kind::send, moved_as<T>(), in.size(), sizeof(T), peer);
+    to.from = in.data();
+    call from = detail::part_of(kind::recv, moved_as<T>(), count, sizeof(T), peer);
+    from.to = out.data() + at;
+    at += count;
+    asked.more.push_back(to);
+    asked.more.push_back(from);
+  }
+  asked.bytes = in.bytes();
+  asked.never_in_place = true;
+  asked.uses.push_back(detail::use_of("in", in));
+  asked.uses.push_back(detail::use_of("out", out));
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+/// Rank j gets `send_counts[j]` elements of `in`, which are one behind the other, and from rank j
+/// come `recv_counts[j]`. Never in place.
+template <device_buffer In, writable_buffer Out, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto all_to_all_v(const communicator& comm, const device::stream& on, In&& in,
+                  std::span<const std::size_t> send_counts, Out&& out,
+                  std::span<const std::size_t> recv_counts, Tail&&... tail) {
+  using T = element_of<In>;
+  using kind = call::kind;
+  request asked = detail::request_for(comm.state(), on, "all_to_all_v", kind::send);
+  detail::check_counts(asked, "send_counts", send_counts);
+  detail::check_counts(asked, "recv_counts", recv_counts);
+  detail::check_sizes(asked, "in", in.size(), detail::total(send_counts));
+  detail::check_sizes(asked, "out", out.size(), detail::total(recv_counts));
+  std::size_t in_at = 0;
+  std::size_t out_at = 0;
+  for (std::size_t peer = 0; asked.bad == errc{} && peer < send_counts.size(); ++peer) {
+    const int rank = static_cast<int>(peer);
+    call to = detail::part_of(kind::send, moved_as<T>(), send_counts[peer], sizeof(T), rank);
+    to.from = in.data() + in_at;
+    call from = detail::part_of(kind::recv, moved_as<T>(), recv_counts[peer], sizeof(T), rank);
+    from.to = out.data() + out_at;
+    in_at += send_counts[peer];
+    out_at += recv_counts[peer];
+    asked.more.push_back(to);
+    asked.more.push_back(from);
+  }
+  asked.bytes = in.bytes();
+  asked.never_in_place = true;
+  asked.uses.push_back(detail::use_of("in", in));
+  asked.uses.push_back(detail::use_of("out", out));
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+
+}  // namespace cohort::nccl
+
+#endif

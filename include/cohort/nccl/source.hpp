@@ -1,0 +1,234 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The issuing queue of each device: what calls NCCL, in which order, and sees what becomes of it.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/core/asio.hpp>
+#include <cohort/nccl/error.hpp>
+#include <cohort/nccl/state.hpp>
+#include <cohort/nccl/work.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <array>
+#include <atomic>
+#include <concepts>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace cohort::nccl {
+
+/// A place in the queue of a device. From the moment it is at the head until it is given back no
+/// operation behind it is issued.
+class turn {
+ public:
+  turn() noexcept {}
+  turn(turn&& other) noexcept : place_(std::move(other.place_)), source_(other.source_) {}
+  turn& operator=(turn&& other) noexcept {
+    std::swap(place_, other.place_);
+    std::swap(source_, other.source_);
+    return *this;
+  }
+  ~turn() { release(); }
+  void release() noexcept;
+  /// With the source's lock held.
+  [[nodiscard]] bool has_come() const noexcept { return !place_ || place_->come; }
+
+ private:
+  friend class issue_source;
+  turn(std::shared_ptr<queue_place> where, issue_source& source) noexcept
+      : place_(std::move(where)), source_(&source) {}
+  std::shared_ptr<queue_place> place_;
+  issue_source* source_ = nullptr;
+};
+
+/// The source of an engine that issues the operations on devices and polls them. One per context,
+/// found with `asio::use_service<issue_source>(io)`.
+///
+/// Communicators are non-blocking ones: a call answers "in progress", and a thread of NCCL launches
+/// the kernel. Until the communicator says success, nothing else is called on the device, or the
+/// launches of two communicators could swap; and nothing is put on the stream, or an event would
+/// come before the kernel. So each device has one queue, over all communicators:
+///
+/// 1. an operation is started: the caller's stream and those of the buffers are marked with
+///    events, and it is queued;
+/// 2. at the head of the queue: the stream of the device waits for these events, NCCL is called;
+/// 3. each lap asks for the state of that call, until it is success;
+/// 4. an event is recorded behind it; with until::enqueued the caller's stream waits for that event
+///    and the operation ends; the next one is issued;
+/// 5. the event of the oldest operation is asked for once a lap. When it is there, the memory that
+///    the operation has held is let go, and it ends.
+///
+/// *Threads*: every function from any thread. Calls of NCCL are made by who laps.
+class issue_source : public asio::execution_context::service {
+ public:
+  using key_type = issue_source;
+  static inline asio::execution_context::id id;
+  using clock = progress::engine::clock;
+
+  /// For `asio::use_service`. A template, as that of the engine is.
+  template <std::derived_from<asio::execution_context> Context>
+  explicit issue_source(Context& context);
+  inline ~issue_source() override;
+
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+
+  /// Takes over an operation whose events are recorded. It ends with an error at once if its
+  /// communicator cannot be used.
+  void submit(work& op);
+  /// A deadline has passed over it: reports, and brings the communicators down by option.
+  void deadline_passed(work& op);
+
+  /// A place at the end of the device's queue.
+  [[nodiscard]] turn reserve(int device);
+  /// The stream of high priority on which all operations of the device run.
+  [[nodiscard]] device::stream domain_of(int device);
+  void add(std::shared_ptr<communicator_state> comm);
+  /// A device is issued to by one context as long as that lives. Throws
+  /// error(errc::single_thread_violation) if it is another one.
+  void claim(int device);
+  /// Runs `function` while nobody else calls NCCL through this source.
+  template <class Function>
+  auto exclusively(Function function) {
+    const std::lock_guard hold(mutex_);
+    return function();
+  }
+
+  /// Its operations end, then it is finalised and destroyed, without a host that waits.
+  void leave(communicator_state& comm);
+  /// The ladder: see `fail` below. `only_this`: leaves the other communicators alone.
+  void bring_down(communicator_state& comm, std::error_code why, const std::string& text,
+                  bool only_this, bool tell_peers);
+  /// Posts the receive through which peers tell of faults.
+  void listen(const std::shared_ptr<communicator_state>& comm);
+
+  /// Completes when `condition()`, called at each lap with the lock held, is true; with
+  /// operation_aborted if the engine ends before. `void(std::error_code)`. Not to be cancelled.
+  template <class Token>
+  auto when(std::function<bool()> condition, Token&& token);
+
+  // poll_source and its options: called by the engine.
+  bool begin_lap(progress::ready_queue&) {
+    mutex_.lock();
+    asked_ = false;
+    return true;
+  }
+  std::size_t test(progress::ready_queue& ready);
+  void end_lap() noexcept { mutex_.unlock(); }
+  [[nodiscard]] std::size_t pending() const noexcept {
+    return pending_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept {
+    return pending() == 0 ? std::chrono::nanoseconds::max() : engine_.options().nap;
+  }
+  void leave();
+  void end();
+  void abandon() {}
+  void describe(std::string& text);
+  void tick(clock::time_point now);
+
+ private:
+  friend class turn;
+
+  /// What the device works on, or may work on.
+  struct flight {
+    std::shared_ptr<communicator_state> comm;
+    device::event mark;  // invalid: not recorded yet, because an abort is under way
+    work* op = nullptr;  // null: it has ended already
+    std::vector<buffer_use> uses;
+  };
+  struct entry {
+    work* op;
+    std::shared_ptr<queue_place> place;  // or this
+  };
+  struct queue {
+    int device = -1;
+    std::uint32_t generation = 0;
+    std::optional<device::stream> domain;
+    std::deque<entry> waiting;
+    work* launching = nullptr;
+    std::deque<flight> flights;
+    bool stopped = false;  // an abort is under way
+    std::error_code lost;
+  };
+  class condition_base : public progress::operation {
+   public:
+    std::function<bool()> holds;
+    std::error_code error;
+
+   protected:
+    using operation::operation;
+    ~condition_base() = default;
+  };
+  template <class Handler>
+  class condition_operation;
+  struct start_condition;
+
+  /// What a helper thread does to communicators that must go.
+  struct abort_job {
+    std::vector<std::shared_ptr<communicator_state>> comms;
+    std::vector<ncclComm_t> natives;
+    int device = 0;
+    std::atomic<bool> done{false};
+    clock::time_point until{};
+    std::vector<work*> ended;  // delivered when it is done
+    std::thread thread;
+  };
+
+  inline void shutdown() override {}
+
+  static std::array<std::atomic<issue_source*>, device::detail::most_devices>& owners() {
+    static std::array<std::atomic<issue_source*>, device::detail::most_devices> all{};
+    return all;
+  }
+  queue& queue_of(int device);
+  std::size_t advance(queue& one, progress::ready_queue& ready);
+  ncclResult_t issue(queue& one, work& op);
+  std::size_t launched(queue& one, progress::ready_queue& ready);
+  std::size_t land(queue& one, progress::ready_queue& ready);
+  std::size_t finish(work& op, progress::ready_queue& ready);
+  void ask_for_errors();
+  void device_gone(queue& one);
+  void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
+            bool tell_peers);
+  void collect(queue& one, const communicator_state* only, std::error_code why,
+               std::vector<work*>& ended);
+  void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
+            const std::string& text, bool only_this);
+  void hear(const std::shared_ptr<communicator_state>& comm);
+  void silence(const std::shared_ptr<communicator_state>& comm);
+  std::size_t look_at_aborts(progress::ready_queue& ready);
+  void look_at_leaving();
+  void take_leave(communicator_state& comm);
+  static void let_next_come(communicator_state& comm) noexcept;
+  void recount() noexcept;
+  std::string line_about(const work& op, const char* stands) const;
+
+  progress::engine& engine_;
+  mutable std::mutex mutex_;  // held for a whole lap
+  bool asked_ = false;        // in this lap
+  bool ending_ = false;
+  std::deque<queue> queues_;  // references stay good
+  std::vector<std::shared_ptr<communicator_state>> comms_;
+  std::vector<condition_base*> conditions_;
+  std::vector<std::unique_ptr<abort_job>> aborts_;
+  std::size_t leaving_ = 0;
+  static constexpr auto longest_hold = std::chrono::seconds(1);
+  clock::time_point last_asked_{};
+  std::atomic<std::size_t> pending_{0};
+};
+
+}  // namespace cohort::nccl
+
+#include <cohort/nccl/detail/source.ipp>
+
+#endif

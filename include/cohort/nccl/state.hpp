@@ -1,0 +1,125 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What all handles of one NCCL communicator share.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/failure.hpp>
+#include <cohort/device/vector.hpp>
+#include <cohort/nccl/work.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace cohort::nccl {
+
+/// How a communicator is made. `on_deadline`, the bounds and `config` must be equal on all ranks.
+struct communicator_options {
+  communicator_options() {}
+
+  int device = -1;  ///< -1: device::default_device()
+  /// What happens when a deadline passes over a started operation. `abort` ends the communicators
+  /// of this process and tells the peers; the job goes on.
+  cohort::on_deadline on_deadline = cohort::on_deadline::report;
+  std::chrono::nanoseconds init_bound = std::chrono::seconds(120);  ///< for NCCL's own init
+  std::chrono::nanoseconds leave_bound = std::chrono::seconds(30);  ///< then it is leaked
+  std::chrono::nanoseconds abort_bound = std::chrono::seconds(30);  ///< then awaiters end anyway
+  bool abort_borrowed = false;                    ///< a borrowed communicator may be aborted too
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;  ///< passed on, but for `blocking`, which is 0
+};
+
+/// Where a communicator stands.
+enum class phase : std::uint8_t {
+  making,      ///< NCCL's init is in progress, or has not begun
+  ready,       ///< operations may be started
+  leaving,     ///< its operations end, then it is finalised
+  finalising,  ///< in progress
+  failed,      ///< being aborted
+  gone,        ///< destroyed, aborted or given back
+  leaked       ///< it did not end in time
+};
+
+/// A place in the queue of a device.
+struct queue_place {
+  bool come = false;  ///< it is at the head
+  bool over = false;  ///< the next one may come
+};
+
+/// *Threads*: what is not said to be constant is guarded by the source.
+class communicator_state : public std::enable_shared_from_this<communicator_state> {
+ public:
+  communicator_state(issue_source& owner, cohort::communicator over, communicator_options how)
+      : source(owner), mpi(std::move(over)), options(how), rank(mpi.rank()), size(mpi.size()) {}
+
+  // Constant once it is ready.
+  issue_source& source;
+  cohort::communicator mpi;  ///< a duplicate of the one that it was made over
+  communicator_options options;
+  int rank;
+  int size;
+  int device = -1;
+  bool borrowed = false;
+  std::optional<device::stream> domain;  ///< where the operations run
+  device::vector<std::int32_t> scratch;  ///< for barriers
+
+  ncclComm_t native = nullptr;
+  std::atomic<phase> stands{phase::making};
+  std::error_code why;  ///< of what failed or closed
+  std::uint64_t sequence = 0;
+  std::size_t outstanding = 0;  ///< operations that are queued, launching or on the device
+  std::chrono::steady_clock::time_point leave_until{};
+  std::chrono::steady_clock::time_point hold_until{};
+  std::shared_ptr<queue_place> place;  ///< of its leaving
+
+  /// Logs and remembers.
+  void remember(failure what);
+  [[nodiscard]] failure last_failure() const {
+    const std::lock_guard hold(failure_mutex_);
+    return last_failure_;
+  }
+
+  /// The operations started last, for reports.
+  struct record {
+    const char* verb = nullptr;
+    std::uint64_t sequence = 0;
+    std::size_t bytes = 0;
+  };
+  void note(const work& op) noexcept {
+    history_[op.sequence % history_.size()] = {op.verb, op.sequence, op.bytes};
+  }
+  [[nodiscard]] std::string history() const;
+
+  // The fault channel.
+  struct fault {
+    std::uint64_t token;  ///< of the communicator that it is about
+    std::int32_t value;
+    std::int32_t only_this;  ///< the sender has aborted this communicator alone
+    std::array<char, 240> text;
+  };
+  /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI
+  /// communicator has gone here and another one has taken its place.
+  std::uint64_t token = 0;
+  fault heard{};  ///< what the posted receive writes
+  asio::cancellation_signal stop_listening;
+  bool listening = false;
+
+ private:
+  std::array<record, 8> history_{};
+  mutable std::mutex failure_mutex_;
+  failure last_failure_;
+};
+
+}  // namespace cohort::nccl
+
+#endif

@@ -1,0 +1,106 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// One operation on a device as the issuing queue sees it: the calls of NCCL that it is made of,
+/// the memory and the streams that it touches, and where it stands.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/device/event.hpp>
+#include <cohort/device/stream.hpp>
+#include <cohort/nccl/operator.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+namespace cohort::nccl {
+
+class communicator_state;
+class issue_source;
+
+/// When an operation on a device ends for its awaiter.
+enum class until : std::uint8_t {
+  complete,  ///< its result is there
+  /// It is queued on the device, and so is the wait of the caller's stream for it: what is put on
+  /// that stream from then on sees the result. No host waits for data. An error that comes later is
+  /// that of the communicator: `last_failure()`, and every operation after it.
+  enqueued
+};
+
+/// One call of NCCL, all arguments resolved.
+struct call {
+  enum class kind : std::uint8_t {
+    all_reduce,
+    broadcast,
+    reduce,
+    all_gather,
+    reduce_scatter,
+    all_to_all,
+    gather,
+    scatter,
+    send,
+    recv,
+    barrier
+  };
+  kind what = kind::barrier;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::size_t count = 0;  // as NCCL counts: of one rank where the call is about a share of each
+  ncclDataType_t type = ncclUint8;
+  std::size_t width = 1;  // bytes of one of `count`
+  operator_value op{};
+  int root = 0;  // or the peer
+};
+
+/// A buffer of an operation.
+struct buffer_use {
+  const char* field;  // for reports
+  const void* data;
+  std::size_t bytes;
+  int device;
+  std::optional<device::stream> producer;  // what it has queued comes first
+  std::shared_ptr<const void> lease;       // null: borrowed, must outlive the operation
+};
+
+/// An operation in the issuing queue of its device.
+class work : public progress::operation {
+ public:
+  [[nodiscard]] std::error_code error() const noexcept { return error_; }
+  void fail(std::error_code why) noexcept {
+    if (!error_) error_ = why;
+  }
+
+  std::shared_ptr<communicator_state> comm;
+  const char* verb = "";
+  std::uint64_t sequence = 0;
+  std::size_t bytes = 0;
+  until ends = until::complete;
+  call one;                // if `more` is empty
+  std::vector<call> more;  // posted as one group
+  std::vector<buffer_use> uses;
+  std::vector<device::event> after;             // recorded when the operation was started
+  std::optional<device::stream> user;           // the stream that the caller named
+  progress::engine::clock::time_point since{};  // when it was started, good to a lap
+
+ protected:
+  explicit work(function run) noexcept : operation(run) {}
+  ~work() = default;
+
+ private:
+  friend class issue_source;
+  std::error_code error_;
+  bool pending_ = false;           // the source has it
+  std::vector<ncclRedOp_t> made_;  // to be destroyed when the launch is done
+};
+
+}  // namespace cohort::nccl
+
+#endif

@@ -1,0 +1,446 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+/// \file How communicators come, go and fail, which only the double can show.
+
+#include "nccl/support.hpp"
+#include "support/caught.hpp"
+
+#include <cohort/comm/poll.hpp>
+#include <cohort/progress/deadline.hpp>
+
+namespace {
+
+using namespace cohort_test;
+using cohort::communicator;
+using cohort::errc;
+
+/// Waits until something is so, while the loop goes on; false after a time that no machine needs.
+template <class Predicate>
+asio::awaitable<bool> soon(Predicate holds) {
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) co_return false;
+    co_await pause(1ms);
+  }
+  co_return true;
+}
+
+nccl::communicator_options aborting() {
+  nccl::communicator_options made;
+  made.on_deadline = cohort::on_deadline::abort;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("one rank without a device is one error on all ranks") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const int last = world.size() - 1;
+    if (world.rank() == last) fake_gpu::fail_count(cudaErrorNoDevice);
+    auto failed = co_await caught<cohort::rank_error>(nccl::make_communicator(world));
+    REQUIRE(failed);
+    CHECK(failed->code() == errc::no_device);
+    CHECK(failed->ranks() == std::vector<int>{last});
+    CHECK(fake_nccl::calls("ncclCommInitRankConfig") == 0);
+  });
+}
+
+TEST_CASE("one device for two ranks, and other versions of NCCL, are named on all ranks") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    if (world.rank() < 2) fake_gpu::set_bus_id(0, 7);
+    auto failed = co_await caught<cohort::rank_error>(nccl::make_communicator(world));
+    REQUIRE(failed);
+    CHECK(failed->code() == errc::wrong_device);
+    CHECK(failed->ranks() == std::vector<int>{0, 1});
+    fake_gpu::set_bus_id(0, 100 + world.rank());
+    if (world.rank() == 1) fake_nccl::set_version(22105);
+    auto other = co_await caught<cohort::mismatch_error>(nccl::make_communicator(world));
+    REQUIRE(other);
+    CHECK(other->field() == "NCCL version");
+    CHECK(std::string(other->what()).find("rank 1 has 22105") != std::string::npos);
+    fake_nccl::set_version(NCCL_VERSION_CODE);
+    auto gpus = co_await nccl::make_communicator(world);
+    CHECK(gpus.size() == world.size());
+  });
+}
+
+TEST_CASE("an init that fails on one rank fails on all") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    const int last = world.size() - 1;
+    if (world.rank() == last) fake_nccl::fail_next("ncclCommInitRankConfig", ncclSystemError);
+    auto making = nccl::make_communicator(world);
+    auto code = co_await code_of(std::move(making));
+    CHECK(code == nccl::make_error(ncclSystemError));
+    if (world.rank() == 0) fake_nccl::fail_next("ncclGetUniqueId", ncclInternalError);
+    auto again = nccl::make_communicator(world);
+    code = co_await code_of(std::move(again));
+    CHECK(code == nccl::make_error(ncclInternalError));
+    auto gpus = co_await nccl::make_communicator(world);
+    CHECK(gpus.stands() == nccl::phase::ready);
+  });
+}
+
+TEST_CASE("communicators are finalised by awaiting, and then refuse operations") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    co_await nccl::all_reduce(gpus, s, v, op::sum, nccl::until::enqueued);
+    co_await gpus.finalize();
+    CHECK(gpus.stands() == nccl::phase::gone);
+    CHECK(gpus.native() == nullptr);
+    CHECK(fake_nccl::live_communicators() == 0);
+    auto code = co_await code_of(nccl::barrier(gpus, s));
+    CHECK(code == errc::closed);
+    auto got = co_await read(s, v);
+    CHECK(got[0] == world.size());
+  });
+}
+
+TEST_CASE("a split waits for the parent's operations and gives the ranks of a color") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    nccl::all_reduce(gpus, s, v, op::sum, asio::detached);
+    const int color = world.rank() % 2;
+    auto half = co_await gpus.split(color, -world.rank());
+    CHECK(half.size() == (world.size() + 1 - color) / 2);
+    CHECK(half.rank() == half.size() - 1 - world.rank() / 2);
+    auto w = co_await filled<int>(s, 10, 1);
+    // Both at once: the launches of two communicators keep their order.
+    for (int round = 0; round < 5; ++round) {
+      nccl::all_reduce(gpus, s, v, op::max, asio::detached);
+      co_await nccl::all_reduce(half, s, w, op::sum, nccl::until::enqueued);
+    }
+    auto got = co_await read(s, w);
+    int expected = 1;
+    for (int round = 0; round < 5; ++round) expected *= half.size();
+    CHECK(got[0] == expected);
+    auto none = co_await gpus.split(world.rank() == 0 ? -1 : 0);
+    CHECK(static_cast<bool>(none) == (world.rank() != 0));
+  });
+}
+
+TEST_CASE("the launches of two communicators keep the order in which they were started") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    nccl::communicator_options named;
+    named.config.commName = "a";
+    auto a = co_await nccl::make_communicator(world, named);
+    named.config.commName = "b";
+    auto b = co_await nccl::make_communicator(world, named);
+    const device::stream first;
+    const device::stream second;
+    auto x = co_await filled<int>(first, 10, 1);
+    auto y = co_await filled<int>(second, 10, 1);
+    for (int round = 0; round < 20; ++round) {
+      nccl::all_reduce(a, first, x, op::max, asio::detached);
+      nccl::all_reduce(b, second, y, op::max, asio::detached);
+    }
+    co_await nccl::barrier(b, second);
+    auto order = fake_nccl::launches();
+    REQUIRE(order.size() == 41);
+    for (std::size_t i = 0; i < 40; ++i) CHECK(order[i] == (i % 2 == 0 ? "a" : "b"));
+  });
+}
+
+TEST_CASE("an operation is not over before its data is there, and does not block the loop") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    device::pinned_vector<int> twos(10, s);  // making one may wait for the device
+    fake_gpu::hold(s.get());                 // the producer
+    write(s, twos, v, 2);
+    bool over = false;
+    nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code) { over = true; });
+    co_await pause(20ms);
+    CHECK(!over);
+    co_await meet(world);  // the loop goes on
+    fake_gpu::release(s.get());
+    CHECK(co_await soon([&] { return over; }));
+    auto got = co_await read(s, v);
+    CHECK(got[3] == 2 * world.size());
+  });
+}
+
+TEST_CASE("a stream or a buffer on another device is refused by name") {
+  const gpus_of_ranks machine(2);
+  on_world([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    nccl::communicator_options on_zero;
+    on_zero.device = 0;
+    auto gpus = co_await nccl::make_communicator(world, on_zero);
+    const device::stream here(0);
+    const device::stream there(1);
+    device::vector<int> v(4, here);
+    device::vector<int> w(4, there);
+    auto code = co_await code_of(nccl::all_reduce(gpus, there, v, op::sum));
+    CHECK(code == errc::wrong_device);
+    CHECK(gpus.last_failure().text.find("nccl all_reduce: stream.device=1") != std::string::npos);
+    code = co_await code_of(nccl::all_reduce(gpus, here, w, op::sum));
+    CHECK(code == errc::wrong_device);
+    CHECK(gpus.last_failure().text.find("field=buffer, device=1") != std::string::npos);
+  });
+}
+
+TEST_CASE("an asynchronous error on one rank ends the operations of all ranks with an error") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // one rank launches nothing in place
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    auto other = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    auto w = co_await filled<int>(s, 10, 1);
+    co_await nccl::all_reduce(gpus, s, v, op::sum);
+    fake_nccl::hang_next(gpus.native());
+    co_await meet(world);
+    std::error_code first;
+    std::error_code second;
+    int ended = 0;
+    nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code code) {
+      first = code;
+      ++ended;
+    });
+    nccl::all_reduce(other, s, w, op::sum, [&](std::error_code code) {
+      second = code;
+      ++ended;
+    });
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(gpus.native()) != 0; }));
+    CHECK(ended == 0);
+    co_await meet(world);
+    if (world.rank() == 0) fake_nccl::set_async_error(gpus.native(), ncclSystemError);
+    CHECK(co_await soon([&] { return ended == 2; }));
+    const auto mine = nccl::make_error(world.rank() == 0 ? ncclSystemError : ncclRemoteError);
+    CHECK(first == mine);
+    // On the other ranks whichever message comes first names it.
+    CHECK(second.category() == nccl::nccl_category());
+    CHECK(gpus.last_failure().text.find("all_reduce #2") != std::string::npos);
+    auto after = co_await code_of(nccl::barrier(gpus, s));
+    CHECK(after == mine);
+    CHECK(co_await soon([&] { return fake_nccl::live_communicators() == 0; }));
+    co_await meet(world);
+
+    // The ranks recover with new communicators.
+    auto again = co_await world.dup();
+    auto fresh = co_await nccl::make_communicator(again);
+    auto u = co_await filled<int>(s, 10, 1);
+    co_await nccl::all_reduce(fresh, s, u, op::sum);
+    auto got = co_await read(s, u);
+    CHECK(got[0] == world.size());
+  });
+}
+
+TEST_CASE("a deadline over a hanging collective aborts where that is asked for") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // one rank launches nothing in place
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world, aborting());
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    fake_nccl::hang_next(gpus.native());
+    co_await meet(world);
+    auto op = nccl::all_reduce(gpus, s, v, op::sum);
+    std::error_code code;
+    if (world.rank() == 0) {
+      auto bounded = cohort::with_deadline(std::move(op), 50ms);
+      code = co_await code_of(std::move(bounded));
+      CHECK(code == errc::deadline_exceeded);
+    } else {
+      code = co_await code_of(std::move(op));
+      CHECK(code == nccl::make_error(ncclRemoteError));
+    }
+    CHECK(log.contains("all_reduce #1"));
+    CHECK(gpus.stands() == nccl::phase::gone);
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("a deadline over a hanging collective is reported where no abort is asked for") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    fake_gpu::hold(s.get());
+    bool over = false;
+    std::error_code code;
+    auto run_it = [&]() -> asio::awaitable<void> {
+      auto op = nccl::all_reduce(gpus, s, v, op::sum);
+      auto bounded = cohort::with_deadline(std::move(op), 20ms);
+      code = co_await code_of(std::move(bounded));
+      over = true;
+    };
+    asio::co_spawn(world.get_executor(), run_it, asio::detached);
+    CHECK(co_await soon([&] { return log.contains("NCCL cannot give it up"); }));
+    CHECK(!over);
+    fake_gpu::release(s.get());
+    CHECK(co_await soon([&] { return over; }));
+    auto got = co_await read(s, v);
+    CHECK(got[0] == world.size());
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("an abort by the program ends what is in flight, here and at the peers") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // one rank launches nothing in place
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    fake_nccl::hang_next(gpus.native());
+    co_await meet(world);
+    std::error_code code;
+    bool over = false;
+    nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code error) {
+      code = error;
+      over = true;
+    });
+    co_await pause(5ms);
+    if (world.rank() == world.size() - 1) co_await gpus.abort();
+    CHECK(co_await soon([&] { return over; }));
+    CHECK(code == (world.rank() == world.size() - 1 ? make_error_code(errc::aborted)
+                                                    : nccl::make_error(ncclRemoteError)));
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("a sticky error ends everything of the device, and the peers are told") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;  // one rank launches nothing in place
+        const cohort::log::capture log;
+        auto gpus = co_await nccl::make_communicator(world);
+        const device::stream s;
+        auto v = co_await filled<int>(s, 10, 1);
+        co_await nccl::all_reduce(gpus, s, v, op::sum);
+        fake_nccl::hang_next(gpus.native());
+        co_await meet(world);
+        std::error_code code;
+        bool over = false;
+        nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code error) {
+          code = error;
+          over = true;
+        });
+        co_await pause(5ms);
+        if (world.rank() == 0) fake_gpu::break_device(0, cudaErrorIllegalAddress);
+        CHECK(co_await soon([&] { return over; }));
+        if (world.rank() == 0) {
+          CHECK(code == device::make_error(cudaErrorIllegalAddress));
+          CHECK(fake_nccl::calls("ncclCommAbort") == 0);
+        } else {
+          CHECK(code == nccl::make_error(ncclRemoteError));
+        }
+        co_await meet(world);
+      },
+      true);
+}
+
+TEST_CASE("a call that NCCL refuses ends the operation and its communicators") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    if (world.rank() == 0) fake_nccl::fail_next("ncclAllReduce", ncclInternalError);
+    auto code = co_await code_of(nccl::all_reduce(gpus, s, v, op::sum));
+    CHECK(code == nccl::make_error(world.rank() == 0 ? ncclInternalError : ncclRemoteError));
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("a borrowed communicator stays its owner's") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    ncclUniqueId id{};
+    if (world.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    co_await cohort::broadcast(world, id, 0);
+    ncclComm_t theirs = nullptr;
+    REQUIRE(ncclCommInitRank(&theirs, world.size(), id, world.rank()) == ncclSuccess);
+    {
+      auto gpus = co_await nccl::borrow_communicator(world, theirs);
+      const device::stream s;
+      auto v = co_await filled<int>(s, 10, 1);
+      co_await nccl::all_reduce(gpus, s, v, op::sum);
+      auto got = co_await read(s, v);
+      CHECK(got[0] == world.size());
+      co_await gpus.finalize();
+    }
+    CHECK(fake_nccl::calls("ncclCommFinalize") == 0);
+    CHECK(fake_nccl::live_communicators() == 1);
+    CHECK(ncclCommDestroy(theirs) == ncclSuccess);
+  });
+}
+
+TEST_CASE("a context may end with communicators and operations in flight") {
+  const gpus_of_ranks machine;
+  {
+    const cohort::log::capture log;
+    asio::io_context io;
+    const communicator world(io);
+    const auto forever = [&]() -> asio::awaitable<void> {
+      auto gpus = co_await nccl::make_communicator(world);
+      const device::stream s;
+      auto v = co_await filled<int>(s, 10, 1);
+      nccl::all_reduce(gpus, s, v, op::sum, asio::detached);
+      co_await meet(world);
+      io.stop();
+      co_await pause(1h);
+    };
+    asio::co_spawn(io, forever, asio::detached);
+    io.run();
+  }
+  CHECK(fake_nccl::live_communicators() == 0);
+  CHECK(fake_nccl::faults().empty());
+}
+
+TEST_CASE("a communicator that cannot end in time is leaked and named") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        nccl::communicator_options options;
+        options.leave_bound = 100ms;
+        auto gpus = co_await nccl::make_communicator(world, options);
+        if (world.rank() == 0) {  // the others do not leave
+          auto code = co_await code_of(gpus.finalize());
+          CHECK(code == errc::stalled);
+          CHECK(gpus.stands() == nccl::phase::leaked);
+          CHECK(log.contains("has not ended in time and is leaked"));
+        }
+        co_await meet(world);
+        if (world.rank() != 0) co_await gpus.abort();
+      },
+      true);
+}
+
+TEST_CASE("a device belongs to one context") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    co_await nccl::barrier(gpus, s);
+    asio::io_context other;
+    nccl::issue_source& second = asio::use_service<nccl::issue_source>(other);
+    CHECK(gpus.state()->source.engine().get_executor() == world.get_executor());
+    std::error_code code;
+    try {
+      second.claim(gpus.device());
+    } catch (const std::system_error& failed) {
+      code = failed.code();
+    }
+    CHECK(code == errc::single_thread_violation);
+  });
+}
+
+TEST_CASE("codes of NCCL keep their category and text") {
+  const std::error_code code = nccl::make_error(ncclSystemError);
+  CHECK(std::string(code.category().name()) == "nccl");
+  CHECK(cohort::category_named("nccl") == nccl::nccl_category());
+  CHECK(code.message() == ncclGetErrorString(ncclSystemError));
+}
