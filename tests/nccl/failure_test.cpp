@@ -15,17 +15,6 @@ using namespace cohort_test;
 using cohort::communicator;
 using cohort::errc;
 
-/// Waits until something is so, while the loop goes on; false after a time that no machine needs.
-template <class Predicate>
-asio::awaitable<bool> soon(Predicate holds) {
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) co_return false;
-    co_await pause(1ms);
-  }
-  co_return true;
-}
-
 nccl::communicator_options aborting() {
   nccl::communicator_options made;
   made.on_deadline = cohort::on_deadline::abort;
