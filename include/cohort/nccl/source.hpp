@@ -211,7 +211,9 @@ class issue_source : public asio::execution_context::service {
   void take_leave(communicator_state& comm);
   static void let_next_come(communicator_state& comm) noexcept;
   void recount() noexcept;
-  std::string line_about(const work& op, const char* stands) const;
+  template <class Function>
+  void for_each_pending(Function function);
+  static std::string line_about(const work& op, const char* stands);
 
   progress::engine& engine_;
   mutable std::mutex mutex_;  // held for a whole lap
@@ -225,6 +227,7 @@ class issue_source : public asio::execution_context::service {
   static constexpr auto longest_hold = std::chrono::seconds(1);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
+  std::chrono::nanoseconds stall_warning_{0};
 };
 
 }  // namespace cohort::nccl

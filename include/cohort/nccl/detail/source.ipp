@@ -5,6 +5,7 @@
 /// Bodies of `nccl/source.hpp` and `nccl/state.hpp`.
 
 #include <cohort/comm/control.hpp>
+#include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/device/memory.hpp>
 
@@ -154,6 +155,9 @@ template <std::derived_from<asio::execution_context> Context>
 issue_source::issue_source(Context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)) {
+  if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
+    stall_warning_ = *warning;
+  }
   engine_.attach(*this);
 }
 
@@ -236,7 +240,7 @@ inline void issue_source::submit(work& op) {
   communicator_state& comm = *op.comm;
   {
     const std::lock_guard hold(mutex_);
-    op.since = engine_.coarse_now();
+    op.since = clock::now();
     op.sequence = ++comm.sequence;
     comm.note(op);
     const phase stands = comm.stands.load();
@@ -506,17 +510,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     const char* const last = ncclGetLastError(comm.native);
     if (last != nullptr && *last != '\0') report.append("; NCCL: ").append(last);
   }
-  for (const queue& one : queues_) {
-    if (one.launching != nullptr) {
-      report.append("\n").append(line_about(*one.launching, "being launched"));
-    }
-    for (const flight& each : one.flights) {
-      if (each.op != nullptr) report.append("\n").append(line_about(*each.op, "on the device"));
-    }
-    for (const entry& each : one.waiting) {
-      if (each.op != nullptr) report.append("\n").append(line_about(*each.op, "queued"));
-    }
-  }
+  for_each_pending([&](const work& op, const char* stands) {
+    report.append("\n").append(line_about(op, stands));
+  });
   if (const std::string last = comm.history(); !last.empty()) {
     report.append("\n  started last: ").append(last);
   }
@@ -896,9 +892,8 @@ inline void issue_source::end() {
 
 // ---- reports ---------------------------------------------------------------------------------
 
-inline std::string issue_source::line_about(const work& op, const char* stands) const {
-  const auto age =
-      std::chrono::duration_cast<std::chrono::milliseconds>(engine_.coarse_now() - op.since);
+inline std::string issue_source::line_about(const work& op, const char* stands) {
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - op.since);
   std::string text = "  rank " + std::to_string(op.comm->rank);
   text.append(": nccl ").append(op.verb).append(" #").append(std::to_string(op.sequence));
   text.append(", bytes=").append(std::to_string(op.bytes)).append(", device=");
@@ -906,19 +901,26 @@ inline std::string issue_source::line_about(const work& op, const char* stands) 
   return text.append(std::to_string(age.count())).append(" ms");
 }
 
-inline void issue_source::describe(std::string& text) {
-  const std::lock_guard hold(mutex_);
-  for (const queue& one : queues_) {
-    if (one.launching != nullptr) {
-      text.append(line_about(*one.launching, "being launched")).append("\n");
+/// Calls `function(work&, where it stands)` for all that have not ended, in the order of each
+/// queue.
+template <class Function>
+void issue_source::for_each_pending(Function function) {
+  for (queue& one : queues_) {
+    for (flight& each : one.flights) {
+      if (each.op != nullptr) function(*each.op, "on the device");
     }
-    for (const flight& each : one.flights) {
-      if (each.op != nullptr) text.append(line_about(*each.op, "on the device")).append("\n");
-    }
-    for (const entry& each : one.waiting) {
-      if (each.op != nullptr) text.append(line_about(*each.op, "queued")).append("\n");
+    if (one.launching != nullptr) function(*one.launching, "being launched");
+    for (entry& each : one.waiting) {
+      if (each.op != nullptr) function(*each.op, "queued");
     }
   }
+}
+
+inline void issue_source::describe(std::string& text) {
+  const std::lock_guard hold(mutex_);
+  for_each_pending([&](const work& op, const char* stands) {
+    text.append(line_about(op, stands)).append("\n");
+  });
   for (const auto& comm : comms_) {
     if (comm->stands != phase::leaving && comm->stands != phase::finalising) continue;
     text.append("  an nccl communicator of device ").append(std::to_string(comm->device));
@@ -926,7 +928,20 @@ inline void issue_source::describe(std::string& text) {
   }
 }
 
-inline void issue_source::tick(clock::time_point) {}
+/// Names what has not ended for longer than COHORT_STALL_WARNING, once each.
+inline void issue_source::tick(clock::time_point now) {
+  if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
+  std::string lines;
+  {
+    const std::lock_guard hold(mutex_);
+    for_each_pending([&](work& op, const char* stands) {
+      if (op.stall_reported_ || now - op.since < stall_warning_) return;
+      op.stall_reported_ = true;
+      lines.append("\n").append(line_about(op, stands));
+    });
+  }
+  if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
+}
 
 // ---- conditions ------------------------------------------------------------------------------
 
