@@ -23,7 +23,8 @@ namespace cohort::nccl {
 ///
 /// When the last handle goes, the operations that were started end, then it is finalised and
 /// destroyed in the background; `io.run()` returns after that, and `MPI_Finalize` waits for it.
-/// What has not ended after `leave_bound` is leaked and named.
+/// What has not ended after `leave_bound` is leaked and named; from then on nothing is freed on
+/// that device, because it might wait for ever. Handles must not outlive the context.
 ///
 /// *Threads*: any. Operations must be started in one order on all ranks, over *all* communicators
 /// of a device, because that is the order in which they are launched there. Making and splitting

@@ -93,7 +93,8 @@ class issue_source : public asio::execution_context::service {
   [[nodiscard]] device::stream domain_of(int device);
   void add(std::shared_ptr<communicator_state> comm);
   /// A device is issued to by one context as long as that lives. Throws
-  /// error(errc::single_thread_violation) if it is another one.
+  /// error(errc::single_thread_violation) if it is another one, and error(errc::stalled) if NCCL
+  /// has not come back from an abort there.
   void claim(int device);
   /// Runs `function` while nobody else calls NCCL through this source.
   template <class Function>
@@ -158,7 +159,7 @@ class issue_source : public asio::execution_context::service {
     work* launching = nullptr;
     std::deque<flight> flights;
     bool stopped = false;  // an abort is under way
-    std::error_code lost;
+    std::error_code lost;  // a call has not come back: no more of them in this context
   };
   class condition_base : public progress::operation {
    public:
@@ -179,6 +180,7 @@ class issue_source : public asio::execution_context::service {
     std::vector<ncclComm_t> natives;
     int device = 0;
     std::atomic<bool> done{false};
+    bool aborts = false;  // not: destroys
     clock::time_point until{};
     std::vector<work*> ended;  // delivered when it is done
     std::thread thread;
@@ -198,6 +200,10 @@ class issue_source : public asio::execution_context::service {
   std::size_t finish(work& op, progress::ready_queue& ready);
   void ask_for_errors();
   void device_gone(queue& one);
+  void ask_whether_gone(queue& one);
+  static std::error_code why_unusable(const queue& one);
+  void up_to_here(queue& one, std::error_code why, phase then, const std::string& text,
+                  std::vector<work*>& ended);
   void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
             bool tell_peers);
   void collect(queue& one, const communicator_state* only, std::error_code why,

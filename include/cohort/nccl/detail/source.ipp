@@ -162,6 +162,12 @@ issue_source::issue_source(Context& context)
 }
 
 inline void issue_source::claim(int device) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (const std::error_code why = why_unusable(queue_of(device))) {
+      throw error(why, "device " + std::to_string(device) + ": an abort has not come back");
+    }
+  }
   issue_source* owner = nullptr;
   auto& place = owners()[static_cast<std::size_t>(device)];
   if (place.compare_exchange_strong(owner, this) || owner == this) return;
@@ -221,9 +227,16 @@ inline turn issue_source::reserve(int device) {
   return turn(std::move(place), *this);
 }
 
+inline std::error_code issue_source::why_unusable(const queue& one) {
+  return device::state_of(one.device).holds(one.generation) ? one.lost : std::error_code();
+}
+
 inline device::stream issue_source::domain_of(int device) {
   const std::lock_guard hold(mutex_);
   queue& one = queue_of(device);
+  if (const std::error_code why = why_unusable(one)) {
+    throw std::system_error(why, "device " + std::to_string(device));
+  }
   if (!one.domain) {
     one.domain.emplace(device::stream_options{.device = device, .high_priority = true});
     one.generation = device::state_of(device).generation();
@@ -370,6 +383,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       try {
         found += launched(one, ready);
       } catch (const std::system_error& failed) {
+        ask_whether_gone(one);
         if (device::state_of(one.device).holds(one.generation)) {
           fall(comm, failed.code(), failed.what(), false, true);
         }
@@ -405,6 +419,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       text = failed.what();
     }
     if (why) {
+      ask_whether_gone(one);
       if (device::state_of(one.device).holds(one.generation)) {
         fall(*op.comm, why, text, false, true);
       }
@@ -548,6 +563,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     its->done.store(true);
     its->thread = std::thread([] {});
   } else {
+    its->aborts = true;
     its->thread = std::thread([its] {
       static_cast<void>(cudaSetDevice(its->device));
       static_cast<void>(ncclGroupStart());
@@ -583,22 +599,29 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
       let_next_come(*comm);
       std::erase(comms_, comm);
     }
-    for (work* const op : job.ended) found += finish(*op, ready);
+    std::vector<work*> ended = std::move(job.ended);
     if (done) {
       job.thread.join();
     } else {
-      log::write(log::level::error, "NCCL has not aborted in time; its communicators are leaked");
+      log::write(log::level::error,
+                 std::string("NCCL has not ") + (job.aborts ? "aborted" : "destroyed") +
+                     " in time; its communicators are leaked, and nothing is freed any more on "
+                     "their devices");
+      for (const auto& comm : job.comms) {
+        queue& one = queue_of(comm->device);
+        device::state_of(one.device).stop_frees();
+        if (!job.aborts || one.lost) continue;
+        one.lost = errc::stalled;  // no call there is safe any more
+        up_to_here(one, one.lost, phase::leaked, "hangs in an abort", ended);
+      }
       job.thread.detach();
       static_cast<void>(aborts_[i].release());
     }
+    for (work* const op : ended) found += finish(*op, ready);
     aborts_.erase(aborts_.begin() + static_cast<std::ptrdiff_t>(i));
     if (!aborts_.empty()) continue;
     for (queue& one : queues_) {
       if (!one.stopped) continue;
-      if (!done) {  // no call there is safe any more
-        one.lost = errc::stalled;
-        continue;
-      }
       one.stopped = false;
       try {
         for (flight& each : one.flights) {
@@ -612,37 +635,57 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
   return found;
 }
 
-/// A device that was lost or reset: nothing is called and nothing freed there any more.
-inline void issue_source::device_gone(queue& one) {
-  const device::device_state& state = device::state_of(one.device);
-  const cudaError_t lost = state.lost();
-  const auto why = device::make_error(lost == cudaSuccess ? cudaErrorContextIsDestroyed : lost);
-  std::vector<work*> ended;
+/// Ends everything of a device without a call of NCCL.
+inline void issue_source::up_to_here(queue& one, std::error_code why, phase then,
+                                     const std::string& text, std::vector<work*>& ended) {
   collect(one, nullptr, why, ended);
   for (flight& each : one.flights) --each.comm->outstanding;
   one.flights.clear();
-  one.domain.reset();
   one.stopped = false;
-  if (lost != cudaSuccess) one.lost = why;
   const auto all = comms_;
   for (const auto& comm : all) {
     const phase stands = comm->stands.load();
     if (comm->device != one.device || stands == phase::failed) continue;
     if (stands == phase::leaving || stands == phase::finalising) --leaving_;
     comm->why = why;
-    comm->stands = phase::gone;
-    comm->native = nullptr;  // with the device
+    comm->stands = then;
+    comm->native = nullptr;
     let_next_come(*comm);
     comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +
-                             std::to_string(one.device) + " has gone: " + why.message()});
-    tell(comm, why, "its device has gone", false);
+                             std::to_string(one.device) + " " + text + ": " + why.message()});
+    tell(comm, why, "its device " + text, false);
     silence(comm);
     std::erase(comms_, comm);
   }
+}
+
+/// A device that was lost or reset: nothing is called and nothing freed there any more.
+inline void issue_source::device_gone(queue& one) {
+  const device::device_state& state = device::state_of(one.device);
+  const cudaError_t lost = state.lost();
+  const auto why = device::make_error(lost == cudaSuccess ? cudaErrorContextIsDestroyed : lost);
+  std::vector<work*> ended;
+  up_to_here(one, why, phase::gone, "has gone", ended);
+  one.domain.reset();
+  one.lost = lost != cudaSuccess ? why : std::error_code();
   for (work* const op : ended) {
     op->pending_ = false;
     engine_.complete(op);
   }
+}
+
+/// The stream of the device was good once, so if CUDA refuses it now, somebody has reset the
+/// device.
+inline void issue_source::ask_whether_gone(queue& one) {
+  if (!one.domain) return;
+  const cudaError_t code = cudaStreamQuery(one.domain->get());
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  if (code == cudaErrorNotReady) return;
+  if (code == cudaErrorInvalidResourceHandle) {
+    device::state_of(one.device).context_gone(one.generation);
+  }
+  device::detail::note(code, one.device, one.generation);
 }
 
 inline void issue_source::deadline_passed(work& op) {
@@ -751,6 +794,7 @@ inline void issue_source::look_at_leaving() {
     const phase stands = comm->stands.load();
     if (stands != phase::leaving && stands != phase::finalising) continue;
     if (clock::now() >= comm->leave_until) {
+      device::state_of(comm->device).stop_frees();
       --leaving_;
       comm->why = errc::stalled;
       comm->stands = phase::leaked;
@@ -765,9 +809,14 @@ inline void issue_source::look_at_leaving() {
       continue;
     }
     if (stands == phase::leaving) {
-      const queue& one = queue_of(comm->device);
+      queue& one = queue_of(comm->device);
       if (!comm->place->come || comm->outstanding != 0) continue;
       if (one.launching != nullptr || one.stopped) continue;
+      ask_whether_gone(one);
+      if (one.domain && !device::state_of(one.device).holds(one.generation)) {
+        device_gone(one);
+        continue;
+      }
       if (!comm->borrowed) {
         const ncclResult_t code = ncclCommFinalize(comm->native);
         if (detail::failed(code)) {
@@ -864,7 +913,7 @@ inline void issue_source::end() {
       collect(one, nullptr, errc::engine_stopped, ended);
       one.waiting.clear();
       if (one.flights.empty()) continue;
-      static_cast<void>(new std::deque<flight>(std::move(one.flights)));  // NOLINT: leaked
+      device::state_of(one.device).stop_frees();
       one.flights.clear();
     }
     for (auto& job : aborts_) {
@@ -875,7 +924,8 @@ inline void issue_source::end() {
     }
     aborts_.clear();
     for (const auto& comm : comms_) {
-      if (comm->native == nullptr) continue;
+      if (comm->native == nullptr && comm->stands != phase::failed) continue;
+      device::state_of(comm->device).stop_frees();
       comm->stands = phase::leaked;
       comm->native = nullptr;
       comm->remember({errc::stalled, "an nccl communicator has not ended with its loop; leaked"});
