@@ -15,17 +15,6 @@ using namespace cohort_test;
 using cohort::communicator;
 using cohort::errc;
 
-/// Waits until something is so, while the loop goes on; false after a time that no machine needs.
-template <class Predicate>
-asio::awaitable<bool> soon(Predicate holds) {
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) co_return false;
-    co_await pause(1ms);
-  }
-  co_return true;
-}
-
 nccl::communicator_options aborting() {
   nccl::communicator_options made;
   made.on_deadline = cohort::on_deadline::abort;
@@ -288,6 +277,54 @@ TEST_CASE("a deadline over a hanging collective is reported where no abort is as
   });
 }
 
+TEST_CASE("an operation that takes long is named once, with its age and where it stands") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    setenv("COHORT_STALL_WARNING", "1ms", 1);  // for this source alone
+    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+    unsetenv("COHORT_STALL_WARNING");
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    auto w = co_await filled<int>(s, 5, 1);
+    device::vector<int> out(5, s);
+    fake_gpu::hold(s.get());
+    const cohort::log::capture log;
+    int ended = 0;
+    const auto count = [&](std::error_code error) {
+      CHECK(!error);
+      ++ended;
+    };
+    nccl::all_reduce(gpus, s, v, op::sum, count);
+    co_await nccl::barrier(gpus, s, nccl::until::enqueued);  // so the first one is on the device
+    fake_nccl::hold_launches(true);
+    nccl::all_reduce(gpus, s, w, out, op::sum, count);
+    nccl::all_reduce(gpus, s, w, out, op::max, count);
+    const auto line = [&](int which, int bytes, const std::string& stands) {
+      return "rank " + std::to_string(world.rank()) + ": nccl all_reduce #" +
+             std::to_string(which) + ", bytes=" + std::to_string(bytes) + ", device=0, " + stands;
+    };
+    const bool alone = world.size() == 1;  // then no call stays in progress
+    const std::string last = line(4, 20, alone ? "on the device, for " : "queued, for ");
+    CHECK(co_await soon([&] { return log.contains(last); }));
+    CHECK(log.contains("stalled:"));
+    CHECK(log.contains(line(1, 40, "")));
+    CHECK(log.contains(line(3, 20, "")));
+    std::string all;
+    source.describe(all);
+    CHECK(all.find(line(1, 40, "on the device, for ")) != std::string::npos);
+    const char* const third = alone ? "on the device, for " : "being launched, for ";
+    CHECK(all.find(line(3, 20, third)) != std::string::npos);
+    CHECK(all.find(last) != std::string::npos);
+    const auto once = log.text();
+    co_await pause(120ms);  // at least one more tick
+    CHECK(log.text() == once);
+    fake_nccl::hold_launches(false);
+    fake_gpu::release(s.get());
+    CHECK(co_await soon([&] { return ended == 3; }));
+    co_await meet(world);
+  });
+}
+
 TEST_CASE("an abort by the program ends what is in flight, here and at the peers") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;  // one rank launches nothing in place
@@ -413,6 +450,9 @@ TEST_CASE("a communicator that cannot end in time is leaked and named") {
           CHECK(code == errc::stalled);
           CHECK(gpus.stands() == nccl::phase::leaked);
           CHECK(log.contains("has not ended in time and is leaked"));
+          const auto frees = fake_gpu::calls("cudaFreeAsync");
+          { const device::vector<int> dropped(10); }
+          CHECK(fake_gpu::calls("cudaFreeAsync") == frees);  // they might block at exit
         }
         co_await meet(world);
         if (world.rank() != 0) co_await gpus.abort();

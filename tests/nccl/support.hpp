@@ -75,6 +75,17 @@ void on_gpus(Body&& body, bool leaks = false) {
 #endif
 }
 
+/// Waits until something is so, while the loop goes on; false after a time that no machine needs.
+template <class Predicate>
+asio::awaitable<bool> soon(Predicate holds) {
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) co_return false;
+    co_await pause(1ms);
+  }
+  co_return true;
+}
+
 template <class T>
 asio::awaitable<std::vector<T>> read(device::stream from, const device::vector<T>& values) {
   device::pinned_vector<T> host(values.size(), from);

@@ -96,7 +96,7 @@ inline event::event(int device) : device_(device) {
 inline event::~event() {
   if (native_ == nullptr) return;
   device_state& state = state_of(device_);
-  if (!state.holds(generation_) || state.keep_event(native_, generation_)) return;
+  if (!state.may_free(generation_) || state.keep_event(native_, generation_)) return;
   if (cudaEventDestroy(native_) != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 

@@ -40,7 +40,8 @@ class pinned_pool {
   [[nodiscard]] inline block take(std::size_t bytes, int device);
   /// Back into the pool, to be used again once the device has reached `used`. Never blocks.
   inline void retire(block what, event&& used) noexcept;
-  /// Gives what is out of use back to CUDA. May wait for the device. Returns how many blocks.
+  /// Gives what is out of use back to CUDA, but not where frees are off (device_state). May wait
+  /// for the device. Returns how many blocks.
   inline std::size_t trim();
   /// Blocks in the pool, in use or out of it.
   [[nodiscard]] std::size_t size() const {
@@ -154,7 +155,10 @@ inline std::size_t pinned_pool::trim() {
     const std::lock_guard hold(mutex_);
     forget_gone();
     std::vector<kept_block> busy;
-    for (kept_block& one : kept_) (is_free(one) ? idle : busy).push_back(std::move(one));
+    for (kept_block& one : kept_) {
+      const bool may_go = state_of(one.what.device).may_free(one.what.generation);
+      (may_go && is_free(one) ? idle : busy).push_back(std::move(one));
+    }
     kept_ = std::move(busy);
   }
   for (const kept_block& one : idle) {

@@ -23,6 +23,7 @@ namespace cohort::device {
 ///
 /// *Lost*: a call has returned a sticky error. Nothing on that device works again in this process,
 /// nothing is freed there, and everybody who waits for it ends with that error.
+/// *Without frees*: something runs there that may never end. Memory and streams are leaked.
 /// *Reset*: its context has gone and a new one may have taken its place. What was made before, an
 /// older *generation*, has gone with it and is not destroyed by hand.
 class device_state {
@@ -53,6 +54,14 @@ class device_state {
   /// Whether what was made in that generation is still there to be used and destroyed.
   [[nodiscard]] bool holds(std::uint32_t made_in) const noexcept {
     return lost() == cudaSuccess && made_in == generation();
+  }
+
+  /// Work on the device may never end, a kernel of a communicator that was given up say. What frees
+  /// memory may then wait for ever, so in this context nothing is freed any more.
+  void stop_frees() noexcept { no_frees_in_.store(std::uint64_t(generation()) + 1); }
+  /// Whether what was made in that generation is there, and is to be destroyed by its owner.
+  [[nodiscard]] bool may_free(std::uint32_t made_in) const noexcept {
+    return holds(made_in) && no_frees_in_.load() != std::uint64_t(made_in) + 1;
   }
 
   /// A pooled event, or null.
@@ -88,6 +97,7 @@ class device_state {
 
   std::atomic<int> lost_{cudaSuccess};
   std::atomic<std::uint32_t> generation_{0};
+  std::atomic<std::uint64_t> no_frees_in_{0};  // that generation plus one, or 0
   std::mutex mutex_;
   std::vector<cudaEvent_t> events_;  // without timing, unused
 };

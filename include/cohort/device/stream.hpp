@@ -140,7 +140,7 @@ inline stream stream::borrow(cudaStream_t native, int device) {
 }
 
 inline stream::shared_stream::~shared_stream() {
-  if (!owned || native == nullptr || !state_of(device).holds(generation)) return;
+  if (!owned || native == nullptr || !state_of(device).may_free(generation)) return;
   const cudaError_t code = cudaStreamDestroy(native);
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());

@@ -86,8 +86,8 @@ class vector {
 };
 
 inline detail::stream_memory::~stream_memory() {
-  // Where it has gone, or the device is lost, nothing is freed.
-  if (data == nullptr || !state_of(on.device()).holds(generation)) return;
+  // Where it has gone, or the device is lost or hangs, nothing is freed.
+  if (data == nullptr || !state_of(on.device()).may_free(generation)) return;
   const cudaError_t code = cudaFreeAsync(data, on.get());
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());

@@ -23,7 +23,8 @@ namespace cohort::nccl {
 ///
 /// When the last handle goes, the operations that were started end, then it is finalised and
 /// destroyed in the background; `io.run()` returns after that, and `MPI_Finalize` waits for it.
-/// What has not ended after `leave_bound` is leaked and named.
+/// What has not ended after `leave_bound` is leaked and named; from then on nothing is freed on
+/// that device, because it might wait for ever. Handles must not outlive the context.
 ///
 /// *Threads*: any. Operations must be started in one order on all ranks, over *all* communicators
 /// of a device, because that is the order in which they are launched there. Making and splitting
@@ -94,8 +95,8 @@ class communicator {
 /// same, or versions of NCCL or options differ, *all* ranks get the same error, which names the
 /// ranks, and NCCL is not called. Rank 0 then makes the id and MPI carries it. Nothing blocks the
 /// loop. It cannot be cancelled, nor shortened by a deadline; NCCL's init is bounded by
-/// `init_bound`. *Collective over* `world`. *Errors*: rank_error with errc::no_device, errc::wrong_device
-/// (one device for two ranks); mismatch_error; category `nccl` from init.
+/// `init_bound`. *Collective over* `world`. *Errors*: rank_error with errc::no_device,
+/// errc::wrong_device (one device for two ranks); mismatch_error; category `nccl` from init.
 /// *Example*: `auto gpus = co_await cohort::nccl::make_communicator(world);`
 template <class Token = default_token>
 auto make_communicator(const cohort::communicator& world,

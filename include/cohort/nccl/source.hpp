@@ -93,7 +93,8 @@ class issue_source : public asio::execution_context::service {
   [[nodiscard]] device::stream domain_of(int device);
   void add(std::shared_ptr<communicator_state> comm);
   /// A device is issued to by one context as long as that lives. Throws
-  /// error(errc::single_thread_violation) if it is another one.
+  /// error(errc::single_thread_violation) if it is another one, and error(errc::stalled) if NCCL
+  /// has not come back from an abort there.
   void claim(int device);
   /// Runs `function` while nobody else calls NCCL through this source.
   template <class Function>
@@ -158,7 +159,7 @@ class issue_source : public asio::execution_context::service {
     work* launching = nullptr;
     std::deque<flight> flights;
     bool stopped = false;  // an abort is under way
-    std::error_code lost;
+    std::error_code lost;  // a call has not come back: no more of them in this context
   };
   class condition_base : public progress::operation {
    public:
@@ -179,9 +180,20 @@ class issue_source : public asio::execution_context::service {
     std::vector<ncclComm_t> natives;
     int device = 0;
     std::atomic<bool> done{false};
+    bool aborts = false;  // not: destroys
     clock::time_point until{};
     std::vector<work*> ended;  // delivered when it is done
-    std::thread thread;
+    std::thread thread;        // none: there is nothing to do, or the process cannot have one more
+
+    /// `what` is to set `done`. Without a thread the time of the job is over at once.
+    template <class Function>
+    void start(Function what) {
+      try {
+        thread = std::thread(std::move(what));
+      } catch (const std::system_error&) {
+        until = clock::time_point::min();
+      }
+    }
   };
 
   inline void shutdown() override {}
@@ -198,6 +210,11 @@ class issue_source : public asio::execution_context::service {
   std::size_t finish(work& op, progress::ready_queue& ready);
   void ask_for_errors();
   void device_gone(queue& one);
+  void ask_whether_gone(queue& one);
+  static bool is_gone(const queue& one);
+  static std::error_code why_unusable(const queue& one);
+  void up_to_here(queue& one, std::error_code why, phase then, const std::string& text,
+                  std::vector<work*>& ended);
   void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
             bool tell_peers);
   void collect(queue& one, const communicator_state* only, std::error_code why,
@@ -207,15 +224,18 @@ class issue_source : public asio::execution_context::service {
   void hear(const std::shared_ptr<communicator_state>& comm);
   void silence(const std::shared_ptr<communicator_state>& comm);
   std::size_t look_at_aborts(progress::ready_queue& ready);
-  void look_at_leaving();
+  std::size_t look_at_leaving(progress::ready_queue& ready);
   void take_leave(communicator_state& comm);
   static void let_next_come(communicator_state& comm) noexcept;
   void recount() noexcept;
-  std::string line_about(const work& op, const char* stands) const;
+  template <class Function>
+  void for_each_pending(Function function);
+  static std::string line_about(const work& op, const char* stands);
 
   progress::engine& engine_;
-  mutable std::mutex mutex_;  // held for a whole lap
-  bool asked_ = false;        // in this lap
+  mutable std::mutex mutex_;        // held for a whole lap
+  bool asked_ = false;              // in this lap
+  std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
   std::deque<queue> queues_;  // references stay good
   std::vector<std::shared_ptr<communicator_state>> comms_;
@@ -225,6 +245,7 @@ class issue_source : public asio::execution_context::service {
   static constexpr auto longest_hold = std::chrono::seconds(1);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
+  std::chrono::nanoseconds stall_warning_{0};
 };
 
 }  // namespace cohort::nccl

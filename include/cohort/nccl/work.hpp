@@ -88,7 +88,7 @@ class work : public progress::operation {
   std::vector<buffer_use> uses;
   std::vector<device::event> after;             // recorded when the operation was started
   std::optional<device::stream> user;           // the stream that the caller named
-  progress::engine::clock::time_point since{};  // when it was started, good to a lap
+  progress::engine::clock::time_point since{};  // when it was started
 
  protected:
   explicit work(function run) noexcept : operation(run) {}
@@ -97,7 +97,8 @@ class work : public progress::operation {
  private:
   friend class issue_source;
   std::error_code error_;
-  bool pending_ = false;           // the source has it
+  bool pending_ = false;  // the source has it
+  bool stall_reported_ = false;
   std::vector<ncclRedOp_t> made_;  // to be destroyed when the launch is done
 };
 

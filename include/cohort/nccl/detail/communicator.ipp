@@ -279,8 +279,8 @@ inline turn place_for(const cohort::communicator& world, int device) {
   return asio::use_service<issue_source>(world.get_executor().context()).reserve(device);
 }
 
-// Whatever has become of the parent here, the other ranks may be in MPI_Comm_split already, or in the
-// exchange of facts after it. So this one takes part in both, and says there what is wrong.
+// Whatever has become of the parent here, the other ranks may be in MPI_Comm_split already, or in
+// the exchange of facts after it. So this one takes part in both, and says there what is wrong.
 inline asio::awaitable<communicator> split(communicator parent, int color, int key, turn place) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto state = parent.state();
@@ -342,12 +342,11 @@ struct start_make {
 template <class Handler, class... Empty>
 void refuse_empty(Handler&& handler, const char* verb, Empty... empty) {
   const auto executor = asio::get_associated_executor(handler);
-  auto why = std::make_exception_ptr(cohort::error(
-      errc::invalid_communicator, std::string("nccl ") + verb + ": no communicator"));
-  asio::post(executor, [mine = std::decay_t<Handler>(std::forward<Handler>(handler)),
-                        why = std::move(why), empty...]() mutable {
-    std::move(mine)(std::move(why), std::move(empty)...);
-  });
+  auto why = std::make_exception_ptr(
+      cohort::error(errc::invalid_communicator, std::string("nccl ") + verb + ": no communicator"));
+  asio::post(executor,
+             [mine = std::decay_t<Handler>(std::forward<Handler>(handler)), why = std::move(why),
+              empty...]() mutable { std::move(mine)(std::move(why), std::move(empty)...); });
 }
 
 struct start_split {

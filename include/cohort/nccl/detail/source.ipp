@@ -5,6 +5,7 @@
 /// Bodies of `nccl/source.hpp` and `nccl/state.hpp`.
 
 #include <cohort/comm/control.hpp>
+#include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/device/memory.hpp>
 
@@ -154,10 +155,19 @@ template <std::derived_from<asio::execution_context> Context>
 issue_source::issue_source(Context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)) {
+  if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
+    stall_warning_ = *warning;
+  }
   engine_.attach(*this);
 }
 
 inline void issue_source::claim(int device) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (const std::error_code why = why_unusable(queue_of(device))) {
+      throw error(why, "device " + std::to_string(device) + ": an abort has not come back");
+    }
+  }
   issue_source* owner = nullptr;
   auto& place = owners()[static_cast<std::size_t>(device)];
   if (place.compare_exchange_strong(owner, this) || owner == this) return;
@@ -173,9 +183,9 @@ inline issue_source::~issue_source() {
   }
   for (auto& job : aborts_) {
     if (job->done.load()) {
-      job->thread.join();
+      if (job->thread.joinable()) job->thread.join();
     } else {
-      job->thread.detach();
+      if (job->thread.joinable()) job->thread.detach();
       static_cast<void>(job.release());  // the thread has it
     }
   }
@@ -217,9 +227,20 @@ inline turn issue_source::reserve(int device) {
   return turn(std::move(place), *this);
 }
 
+inline bool issue_source::is_gone(const queue& one) {
+  return one.domain && !device::state_of(one.device).holds(one.generation);
+}
+
+inline std::error_code issue_source::why_unusable(const queue& one) {
+  return device::state_of(one.device).holds(one.generation) ? one.lost : std::error_code();
+}
+
 inline device::stream issue_source::domain_of(int device) {
   const std::lock_guard hold(mutex_);
   queue& one = queue_of(device);
+  if (const std::error_code why = why_unusable(one)) {
+    throw std::system_error(why, "device " + std::to_string(device));
+  }
   if (!one.domain) {
     one.domain.emplace(device::stream_options{.device = device, .high_priority = true});
     one.generation = device::state_of(device).generation();
@@ -234,9 +255,13 @@ inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
 
 inline void issue_source::submit(work& op) {
   communicator_state& comm = *op.comm;
+  bool ended = false;  // once the lock is free, the operation may be over and gone
   {
     const std::lock_guard hold(mutex_);
-    op.since = engine_.coarse_now();
+    // The loss of a device may have been seen while nothing was pending on it.
+    queue& one = queue_of(comm.device);
+    if (is_gone(one)) device_gone(one);
+    op.since = clock::now();
     op.sequence = ++comm.sequence;
     comm.note(op);
     const phase stands = comm.stands.load();
@@ -247,11 +272,12 @@ inline void issue_source::submit(work& op) {
     } else if (!op.error()) {
       ++comm.outstanding;
       op.pending_ = true;
-      queue_of(comm.device).waiting.push_back({&op, nullptr});
+      one.waiting.push_back({&op, nullptr});
       recount();
     }
+    ended = !op.pending_;
   }
-  if (op.error()) {
+  if (ended) {
     engine_.complete(&op);
   } else {
     engine_.started();
@@ -348,7 +374,7 @@ inline std::size_t issue_source::land(queue& one, progress::ready_queue& ready) 
 // 4. Look at the events.
 inline std::size_t issue_source::advance(queue& one, progress::ready_queue& ready) {
   std::size_t found = 0;
-  if (one.domain && !device::state_of(one.device).holds(one.generation)) [[unlikely]] {
+  if (is_gone(one)) [[unlikely]] {
     device_gone(one);
     return 0;
   }
@@ -366,6 +392,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       try {
         found += launched(one, ready);
       } catch (const std::system_error& failed) {
+        ask_whether_gone(one);
         if (device::state_of(one.device).holds(one.generation)) {
           fall(comm, failed.code(), failed.what(), false, true);
         }
@@ -401,6 +428,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       text = failed.what();
     }
     if (why) {
+      ask_whether_gone(one);
       if (device::state_of(one.device).holds(one.generation)) {
         fall(*op.comm, why, text, false, true);
       }
@@ -413,17 +441,19 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
 inline std::size_t issue_source::test(progress::ready_queue& ready) {
   if (asked_) return 0;
   asked_ = true;
-  if (pending() == 0) return 0;
+  const std::uint32_t changes = device::device_state::changes().load(std::memory_order_acquire);
+  if (pending() == 0 && changes == seen_changes_) return 0;
+  seen_changes_ = changes;
   std::size_t found = 0;
   {
     const device::detail::relaxed_capture may_ask;
     for (queue& one : queues_) {
       found += advance(one, ready);
-      if (one.domain && !device::state_of(one.device).holds(one.generation)) device_gone(one);
+      if (is_gone(one)) device_gone(one);
     }
     ask_for_errors();
     found += look_at_aborts(ready);
-    look_at_leaving();
+    found += look_at_leaving(ready);
   }
   for (std::size_t i = 0; i < conditions_.size();) {
     if (!conditions_[i]->holds()) {
@@ -506,17 +536,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     const char* const last = ncclGetLastError(comm.native);
     if (last != nullptr && *last != '\0') report.append("; NCCL: ").append(last);
   }
-  for (const queue& one : queues_) {
-    if (one.launching != nullptr) {
-      report.append("\n").append(line_about(*one.launching, "being launched"));
-    }
-    for (const flight& each : one.flights) {
-      if (each.op != nullptr) report.append("\n").append(line_about(*each.op, "on the device"));
-    }
-    for (const entry& each : one.waiting) {
-      if (each.op != nullptr) report.append("\n").append(line_about(*each.op, "queued"));
-    }
-  }
+  for_each_pending([&](const work& op, const char* stands) {
+    report.append("\n").append(line_about(op, stands));
+  });
   if (const std::string last = comm.history(); !last.empty()) {
     report.append("\n  started last: ").append(last);
   }
@@ -535,7 +557,8 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     one->native = nullptr;
     const bool is_it = one.get() == &comm;
     one->remember({why, is_it ? report : "ended with another communicator: " + text});
-    if (tell_peers) tell(one, why, text, only_this);
+    // Who has told this rank has told all of that communicator, but nobody of the others.
+    if (tell_peers || (!only_this && !is_it)) tell(one, why, text, only_this);
     silence(one);
   }
   for (queue& one : queues_) {
@@ -550,9 +573,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
   abort_job* const its = job.get();
   if (its->natives.empty()) {
     its->done.store(true);
-    its->thread = std::thread([] {});
   } else {
-    its->thread = std::thread([its] {
+    its->aborts = true;
+    its->start([its] {
       static_cast<void>(cudaSetDevice(its->device));
       static_cast<void>(ncclGroupStart());
       for (const ncclComm_t one : its->natives) static_cast<void>(ncclCommAbort(one));
@@ -587,22 +610,29 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
       let_next_come(*comm);
       std::erase(comms_, comm);
     }
-    for (work* const op : job.ended) found += finish(*op, ready);
+    std::vector<work*> ended = std::move(job.ended);
     if (done) {
-      job.thread.join();
+      if (job.thread.joinable()) job.thread.join();
     } else {
-      log::write(log::level::error, "NCCL has not aborted in time; its communicators are leaked");
-      job.thread.detach();
+      log::write(log::level::error,
+                 std::string("NCCL has not ") + (job.aborts ? "aborted" : "destroyed") +
+                     " in time; its communicators are leaked, and nothing is freed any more on "
+                     "their devices");
+      for (const auto& comm : job.comms) {
+        queue& one = queue_of(comm->device);
+        device::state_of(one.device).stop_frees();
+        if (!job.aborts || one.lost) continue;
+        one.lost = errc::stalled;  // no call there is safe any more
+        up_to_here(one, one.lost, phase::leaked, "hangs in an abort", ended);
+      }
+      if (job.thread.joinable()) job.thread.detach();
       static_cast<void>(aborts_[i].release());
     }
+    for (work* const op : ended) found += finish(*op, ready);
     aborts_.erase(aborts_.begin() + static_cast<std::ptrdiff_t>(i));
     if (!aborts_.empty()) continue;
     for (queue& one : queues_) {
       if (!one.stopped) continue;
-      if (!done) {  // no call there is safe any more
-        one.lost = errc::stalled;
-        continue;
-      }
       one.stopped = false;
       try {
         for (flight& each : one.flights) {
@@ -616,37 +646,57 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
   return found;
 }
 
-/// A device that was lost or reset: nothing is called and nothing freed there any more.
-inline void issue_source::device_gone(queue& one) {
-  const device::device_state& state = device::state_of(one.device);
-  const cudaError_t lost = state.lost();
-  const auto why = device::make_error(lost == cudaSuccess ? cudaErrorContextIsDestroyed : lost);
-  std::vector<work*> ended;
+/// Ends everything of a device without a call of NCCL.
+inline void issue_source::up_to_here(queue& one, std::error_code why, phase then,
+                                     const std::string& text, std::vector<work*>& ended) {
   collect(one, nullptr, why, ended);
   for (flight& each : one.flights) --each.comm->outstanding;
   one.flights.clear();
-  one.domain.reset();
   one.stopped = false;
-  if (lost != cudaSuccess) one.lost = why;
   const auto all = comms_;
   for (const auto& comm : all) {
     const phase stands = comm->stands.load();
     if (comm->device != one.device || stands == phase::failed) continue;
     if (stands == phase::leaving || stands == phase::finalising) --leaving_;
     comm->why = why;
-    comm->stands = phase::gone;
-    comm->native = nullptr;  // with the device
+    comm->stands = then;
+    comm->native = nullptr;
     let_next_come(*comm);
     comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +
-                             std::to_string(one.device) + " has gone: " + why.message()});
-    tell(comm, why, "its device has gone", false);
+                             std::to_string(one.device) + " " + text + ": " + why.message()});
+    tell(comm, why, "its device " + text, false);
     silence(comm);
     std::erase(comms_, comm);
   }
+}
+
+/// A device that was lost or reset: nothing is called and nothing freed there any more.
+inline void issue_source::device_gone(queue& one) {
+  const device::device_state& state = device::state_of(one.device);
+  const cudaError_t lost = state.lost();
+  const auto why = device::make_error(lost == cudaSuccess ? cudaErrorContextIsDestroyed : lost);
+  std::vector<work*> ended;
+  up_to_here(one, why, phase::gone, "has gone", ended);
+  one.domain.reset();
+  one.lost = lost != cudaSuccess ? why : std::error_code();
   for (work* const op : ended) {
     op->pending_ = false;
     engine_.complete(op);
   }
+}
+
+/// The stream of the device was good once, so if CUDA refuses it now, somebody has reset the
+/// device.
+inline void issue_source::ask_whether_gone(queue& one) {
+  if (!one.domain) return;
+  const cudaError_t code = cudaStreamQuery(one.domain->get());
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  if (code == cudaErrorNotReady) return;
+  if (code == cudaErrorInvalidResourceHandle) {
+    device::state_of(one.device).context_gone(one.generation);
+  }
+  device::detail::note(code, one.device, one.generation);
 }
 
 inline void issue_source::deadline_passed(work& op) {
@@ -748,13 +798,32 @@ inline void issue_source::leave(communicator_state& comm) {
 /// device. The queue is held meanwhile, but not for ever: where the ranks leave in another order
 /// than they start operations, finalising would wait for operations that wait for it. It launches
 /// nothing, so going on does no harm.
-inline void issue_source::look_at_leaving() {
-  if (leaving_ == 0) return;
+inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
+  if (leaving_ == 0) return 0;
+  std::size_t found = 0;
   const auto all = comms_;
   for (const auto& comm : all) {
     const phase stands = comm->stands.load();
     if (stands != phase::leaving && stands != phase::finalising) continue;
     if (clock::now() >= comm->leave_until) {
+      queue& one = queue_of(comm->device);
+      device::state_of(one.device).stop_frees();
+      const auto is_its = [&](const flight& each) { return each.comm == comm; };
+      std::vector<work*> ended;
+      if ((one.launching != nullptr && one.launching->comm == comm) ||
+          std::any_of(one.flights.begin(), one.flights.end(), is_its)) {
+        // What is behind it on the stream of the device, and in its queue, will not come either.
+        comm->remember({errc::stalled, "rank " + std::to_string(comm->rank) +
+                                           ": an nccl communicator has not ended in time; started "
+                                           "last: " +
+                                           comm->history()});
+        one.lost = errc::stalled;
+        up_to_here(one, one.lost, phase::leaked, "hangs in a communicator that left", ended);
+        for (work* const op : ended) found += finish(*op, ready);
+        continue;
+      }
+      collect(one, comm.get(), errc::stalled, ended);
+      for (work* const op : ended) found += finish(*op, ready);
       --leaving_;
       comm->why = errc::stalled;
       comm->stands = phase::leaked;
@@ -769,9 +838,14 @@ inline void issue_source::look_at_leaving() {
       continue;
     }
     if (stands == phase::leaving) {
-      const queue& one = queue_of(comm->device);
+      queue& one = queue_of(comm->device);
       if (!comm->place->come || comm->outstanding != 0) continue;
       if (one.launching != nullptr || one.stopped) continue;
+      ask_whether_gone(one);
+      if (is_gone(one)) {
+        device_gone(one);
+        continue;
+      }
       if (!comm->borrowed) {
         const ncclResult_t code = ncclCommFinalize(comm->native);
         if (detail::failed(code)) {
@@ -798,7 +872,7 @@ inline void issue_source::look_at_leaving() {
       job->device = comm->device;
       job->until = comm->leave_until;
       abort_job* const its = job.get();
-      its->thread = std::thread([its] {
+      its->start([its] {
         static_cast<void>(cudaSetDevice(its->device));
         static_cast<void>(ncclCommDestroy(its->natives.front()));
         its->done.store(true);
@@ -815,6 +889,7 @@ inline void issue_source::look_at_leaving() {
     comm->why = errc::closed;
     silence(comm);
   }
+  return found;
 }
 
 /// The engine ends. What has not been issued is given up, the rest is waited for, and all
@@ -868,18 +943,19 @@ inline void issue_source::end() {
       collect(one, nullptr, errc::engine_stopped, ended);
       one.waiting.clear();
       if (one.flights.empty()) continue;
-      static_cast<void>(new std::deque<flight>(std::move(one.flights)));  // NOLINT: leaked
+      device::state_of(one.device).stop_frees();
       one.flights.clear();
     }
     for (auto& job : aborts_) {
       for (work* const op : job->ended) ended.push_back(op);
       job->ended.clear();
-      job->thread.detach();
+      if (job->thread.joinable()) job->thread.detach();
       static_cast<void>(job.release());
     }
     aborts_.clear();
     for (const auto& comm : comms_) {
-      if (comm->native == nullptr) continue;
+      if (comm->native == nullptr && comm->stands != phase::failed) continue;
+      device::state_of(comm->device).stop_frees();
       comm->stands = phase::leaked;
       comm->native = nullptr;
       comm->remember({errc::stalled, "an nccl communicator has not ended with its loop; leaked"});
@@ -896,9 +972,8 @@ inline void issue_source::end() {
 
 // ---- reports ---------------------------------------------------------------------------------
 
-inline std::string issue_source::line_about(const work& op, const char* stands) const {
-  const auto age =
-      std::chrono::duration_cast<std::chrono::milliseconds>(engine_.coarse_now() - op.since);
+inline std::string issue_source::line_about(const work& op, const char* stands) {
+  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - op.since);
   std::string text = "  rank " + std::to_string(op.comm->rank);
   text.append(": nccl ").append(op.verb).append(" #").append(std::to_string(op.sequence));
   text.append(", bytes=").append(std::to_string(op.bytes)).append(", device=");
@@ -906,19 +981,26 @@ inline std::string issue_source::line_about(const work& op, const char* stands) 
   return text.append(std::to_string(age.count())).append(" ms");
 }
 
-inline void issue_source::describe(std::string& text) {
-  const std::lock_guard hold(mutex_);
-  for (const queue& one : queues_) {
-    if (one.launching != nullptr) {
-      text.append(line_about(*one.launching, "being launched")).append("\n");
+/// Calls `function(work&, where it stands)` for all that have not ended, in the order of each
+/// queue.
+template <class Function>
+void issue_source::for_each_pending(Function function) {
+  for (queue& one : queues_) {
+    for (flight& each : one.flights) {
+      if (each.op != nullptr) function(*each.op, "on the device");
     }
-    for (const flight& each : one.flights) {
-      if (each.op != nullptr) text.append(line_about(*each.op, "on the device")).append("\n");
-    }
-    for (const entry& each : one.waiting) {
-      if (each.op != nullptr) text.append(line_about(*each.op, "queued")).append("\n");
+    if (one.launching != nullptr) function(*one.launching, "being launched");
+    for (entry& each : one.waiting) {
+      if (each.op != nullptr) function(*each.op, "queued");
     }
   }
+}
+
+inline void issue_source::describe(std::string& text) {
+  const std::lock_guard hold(mutex_);
+  for_each_pending([&](const work& op, const char* stands) {
+    text.append(line_about(op, stands)).append("\n");
+  });
   for (const auto& comm : comms_) {
     if (comm->stands != phase::leaving && comm->stands != phase::finalising) continue;
     text.append("  an nccl communicator of device ").append(std::to_string(comm->device));
@@ -926,7 +1008,20 @@ inline void issue_source::describe(std::string& text) {
   }
 }
 
-inline void issue_source::tick(clock::time_point) {}
+/// Names what has not ended for longer than COHORT_STALL_WARNING, once each.
+inline void issue_source::tick(clock::time_point now) {
+  if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
+  std::string lines;
+  {
+    const std::lock_guard hold(mutex_);
+    for_each_pending([&](work& op, const char* stands) {
+      if (op.stall_reported_ || now - op.since < stall_warning_) return;
+      op.stall_reported_ = true;
+      lines.append("\n").append(line_about(op, stands));
+    });
+  }
+  if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
+}
 
 // ---- conditions ------------------------------------------------------------------------------
 
