@@ -167,6 +167,17 @@ TEST_CASE("collectives with a count for each rank leave out pairs with nothing")
     for (std::size_t i = 0; i < n; ++i) expected.insert(expected.end(), i, static_cast<int>(i));
     CHECK(got == expected);
 
+    device::vector<int> part(rank, s);
+    co_await nccl::reduce_scatter_v(gpus, s, all, part, counts, op::sum);
+    auto parts = co_await read(s, part);
+    CHECK(parts == std::vector<int>(rank, static_cast<int>(rank * n)));
+    auto ones = co_await filled<float>(s, total, 1.0F);
+    device::vector<float> scaled(rank, s);
+    const auto by = nccl::op::scaled<float>(static_cast<float>(rank));
+    co_await nccl::reduce_scatter_v(gpus, s, ones, scaled, counts, by);
+    auto factors = co_await read(s, scaled);
+    CHECK(factors == std::vector<float>(rank, static_cast<float>(total)));
+
     // Rank i sends j elements to rank j.
     device::vector<int> in(total, s);
     co_await nccl::broadcast(gpus, s, all, 0);
@@ -270,6 +281,9 @@ TEST_CASE("what is wrong with arguments is said before NCCL is called") {
     auto code = co_await code_of(nccl::all_reduce(gpus, s, a, b, op::sum));
     CHECK(code == cohort::errc::size_mismatch);
     CHECK(gpus.last_failure().text.find("out=3 elements, expected=4") != std::string::npos);
+    const std::vector<std::size_t> counts(static_cast<std::size_t>(world.size()), 3);
+    code = co_await code_of(nccl::reduce_scatter_v(gpus, s, a, a, counts, op::sum));
+    CHECK(code == cohort::errc::size_mismatch);
     code = co_await code_of(nccl::broadcast(gpus, s, a, world.size()));
     CHECK(code == cohort::errc::bad_root);
     code = co_await code_of(nccl::send(gpus, s, a, -1));

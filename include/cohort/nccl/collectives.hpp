@@ -236,6 +236,25 @@ auto barrier(const communicator& comm, const device::stream& on, Tail&&... tail)
                                                  std::forward<Tail>(tail)...);
 }
 
+// ---- chosen when NCCL has no such reduction, to say so ---------------------------------------
+
+template <device_buffer B, detail::misfit<B> Op, class... Tail>
+auto all_reduce(const communicator&, const device::stream&, B&&, const Op&, Tail&&...) {
+  return detail::no_reduction<Op, B>();
+}
+template <device_buffer In, device_buffer Out, detail::misfit<In> Op, class... Tail>
+auto all_reduce(const communicator&, const device::stream&, In&&, Out&&, const Op&, Tail&&...) {
+  return detail::no_reduction<Op, In>();
+}
+template <device_buffer In, device_buffer Out, detail::misfit<In> Op, class... Tail>
+auto reduce(const communicator&, const device::stream&, In&&, Out&&, const Op&, int, Tail&&...) {
+  return detail::no_reduction<Op, In>();
+}
+template <device_buffer In, device_buffer Out, detail::misfit<In> Op, class... Tail>
+auto reduce_scatter(const communicator&, const device::stream&, In&&, Out&&, const Op&, Tail&&...) {
+  return detail::no_reduction<Op, In>();
+}
+
 }  // namespace cohort::nccl
 
 #endif

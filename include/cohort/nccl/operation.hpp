@@ -13,6 +13,7 @@
 #include <cohort/device/span.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/operator.hpp>
 
 #include <concepts>
 #include <string>
@@ -80,6 +81,20 @@ struct request {
 };
 
 namespace detail {
+
+/// For the overloads that say why a call does not compile.
+template <class Op, class B>
+concept misfit = !device_buffer<Op> && !reduction_of<Op, element_of<B>>;
+
+template <class Op, class B>
+asio::awaitable<void> no_reduction() {
+  static_assert(
+      !misfit<Op, B>,
+      "NCCL has no such reduction: it sums, averages, multiplies and compares integers of "
+      "1, 4 and 8 bytes and floating point of 2, 4 and 8; complex numbers have sum and "
+      "average; there is no bool, no integer of 2 bytes, and no bitwise operation");
+  return {};
+}
 
 template <device_buffer B>
 buffer_use use_of(const char* field, B& buffer) {

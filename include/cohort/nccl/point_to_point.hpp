@@ -107,6 +107,47 @@ auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, O
                                                           std::forward<Tail>(tail)...);
 }
 
+/// Every rank gets its part of the combination: `counts`, the same on all ranks, says how many
+/// elements the part of each has, and `in` has all of them. Never in place. *Source*: a group of
+/// `ncclReduce`, one for each rank.
+template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
+requires std::same_as<element_of<In>, element_of<Out>> &&
+    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+auto reduce_scatter_v(const communicator& comm, const device::stream& on, In&& in, Out&& out,
+                      std::span<const std::size_t> counts, const Op& op, Tail&&... tail) {
+  using T = element_of<In>;
+  using kind = call::kind;
+  request asked = detail::request_for(comm.state(), on, "reduce_scatter_v", kind::reduce);
+  detail::check_counts(asked, "counts", counts);
+  if (asked.bad == errc{}) {
+    detail::check_sizes(asked, "in", in.size(), detail::total(counts));
+    detail::check_sizes(asked, "out", out.size(), counts[detail::rank_of(asked)]);
+  }
+  std::size_t at = 0;
+  for (std::size_t root = 0; asked.bad == errc{} && root < counts.size(); ++root) {
+    const bool is_root = root == detail::rank_of(asked);
+    call part = detail::part_of(kind::reduce, reduced_as<T>(), counts[root], sizeof(T),
+                                static_cast<int>(root));
+    part.op = as_operator<T>(op);
+    part.from = in.data() + at;
+    part.to = is_root ? out.data() : nullptr;
+    at += counts[root];
+    asked.more.push_back(part);
+  }
+  asked.bytes = in.bytes();
+  asked.never_in_place = true;
+  asked.uses.push_back(detail::use_of("in", in));
+  asked.uses.push_back(detail::use_of("out", out));
+  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
+  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
+                                                          std::forward<Tail>(tail)...);
+}
+template <device_buffer In, device_buffer Out, detail::misfit<In> Op, class... Tail>
+auto reduce_scatter_v(const communicator&, const device::stream&, In&&, Out&&,
+                      std::span<const std::size_t>, const Op&, Tail&&...) {
+  return detail::no_reduction<Op, In>();
+}
+
 /// Rank j gets `send_counts[j]` elements of `in`, which are one behind the other, and from rank j
 /// come `recv_counts[j]`. Never in place.
 template <device_buffer In, writable_buffer Out, class... Tail>

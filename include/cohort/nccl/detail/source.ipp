@@ -295,10 +295,13 @@ inline ncclResult_t issue_source::issue(queue& one, work& op) {
     const ncclResult_t made = detail::resolve(op.one, comm, op.made_, reduction);
     return detail::failed(made) ? made : detail::post(op.one, reduction, comm, on);
   }
+  // The reductions of a group are all the same.
+  const ncclResult_t made = detail::resolve(op.more.front(), comm, op.made_, reduction);
+  if (detail::failed(made)) return made;
   ncclResult_t all = ncclGroupStart();
   if (detail::failed(all)) return all;
   for (const call& part : op.more) {
-    if (detail::launches(part)) detail::keep(all, detail::post(part, part.op.op, comm, on));
+    if (detail::launches(part)) detail::keep(all, detail::post(part, reduction, comm, on));
   }
   detail::keep(all, ncclGroupEnd());
   return all;
