@@ -163,3 +163,17 @@ TEST_CASE("verbs on no communicator are refused") {
     CHECK(code == errc::invalid_communicator);
   });
 }
+
+TEST_CASE("the default stream of a thread is refused by name") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    const auto mine = device::stream::borrow(cudaStreamPerThread, 0);
+    auto code = co_await code_of(nccl::all_reduce(gpus, mine, v, op::sum));
+    CHECK(code == errc::invalid_argument);
+    CHECK(log.contains("cudaStreamPerThread"));
+    co_await meet(world);
+  });
+}

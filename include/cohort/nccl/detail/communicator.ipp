@@ -200,6 +200,8 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
                           default_token());
   co_await std::move(come);
   std::error_code why;
+  // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is leaked.
+  auto native = std::make_unique<ncclComm_t>(nullptr);
   try {
     comm->domain.emplace(source.domain_of(device));
     comm->scratch = device::vector<std::int32_t>(1, *comm->domain);
@@ -212,8 +214,10 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
       }
       ncclConfig_t config = comm->options.config;
       config.blocking = 0;
-      check(ncclCommInitRankConfig(&comm->native, comm->size, made.id, comm->rank, &config),
-            "ncclCommInitRankConfig");
+      const ncclResult_t code =
+          ncclCommInitRankConfig(native.get(), comm->size, made.id, comm->rank, &config);
+      comm->native = *native;
+      check(code, "ncclCommInitRankConfig");
     });
   } catch (const std::system_error& failed) {
     why = failed.code();
@@ -232,6 +236,7 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
       },
       default_token());
   co_await std::move(settled);
+  if (late || comm->stands != phase::making) static_cast<void>(native.release());
   if (late) why = errc::deadline_exceeded;
   if (why) source.bring_down(*comm, why, "NCCL's init failed", true, true);
   if (!why && comm->stands != phase::making) why = comm->why ? comm->why : errc::aborted;
@@ -310,9 +315,8 @@ inline asio::awaitable<void> finalize(communicator which) {
       [&] { return state->stands == phase::gone || state->stands == phase::leaked; },
       default_token());
   co_await std::move(over);
-  if (state->stands == phase::leaked || (state->why && state->why != errc::closed)) {
-    throw std::system_error(state->why, "finalize");
-  }
+  if (state->stands == phase::leaked) throw std::system_error(errc::stalled, "finalize");
+  if (state->why && state->why != errc::closed) throw std::system_error(state->why, "finalize");
 }
 
 inline asio::awaitable<void> abort(communicator which) {
