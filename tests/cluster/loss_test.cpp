@@ -6,6 +6,7 @@
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <signal.h>
@@ -100,7 +101,8 @@ class pulse {
 
 /// A launch of one actor that shows its life.
 asio::awaitable<std::pair<workers, std::shared_ptr<pulse>>> launched_with_pulse(
-    asio::io_context& io, const stage& here, actors& cast, std::chrono::milliseconds period) {
+    asio::io_context& io, const stage& here, actors& cast, std::chrono::milliseconds period,
+    bool beats) {
   const auto options = here.options().heartbeat(period).on_loss(loss_policy::proceed);
   auto launching = asio::co_spawn(io, cluster::launch(io, options), cohort::as_future);
   auto looking = here.facts(io);
@@ -116,7 +118,7 @@ asio::awaitable<std::pair<workers, std::shared_ptr<pulse>>> launched_with_pulse(
   auto made = std::make_shared<pulse>(io, facts, cast[0]);
   auto first = made->connect();
   co_await std::move(first);
-  made->send(std::string(1, '\0'));
+  if (beats) made->send(std::string(1, '\0'));
   actor twin(io, facts);
   twin.hello = cast[0].hello;
   twin.hello.purpose = cluster::purpose::heartbeat;
@@ -130,12 +132,13 @@ asio::awaitable<std::pair<workers, std::shared_ptr<pulse>>> launched_with_pulse(
 
 /// What a manager makes of what an actor does with its pulse.
 void with_pulse(std::chrono::milliseconds period,
-                const std::function<asio::awaitable<void>(workers, actor&, pulse&)>& body) {
+                const std::function<asio::awaitable<void>(workers, actor&, pulse&)>& body,
+                bool beats = true) {
   asio::io_context io;
   actors cast;
   const stage here(1);
   auto work = [&]() -> asio::awaitable<void> {
-    auto launching = launched_with_pulse(io, here, cast, period);
+    auto launching = launched_with_pulse(io, here, cast, period, beats);
     const auto [all, life] = co_await std::move(launching);
     auto testing = body(all, cast[0], *life);
     co_await std::move(testing);
@@ -207,6 +210,15 @@ TEST_CASE("a manager that stands still itself blames nobody", "[cluster][loss]")
       CHECK(pid == all.pid(0));
     }
   });
+}
+
+TEST_CASE("who stops before the first heartbeat is lost too", "[cluster][loss]") {
+  const auto body = [](workers all, actor&, pulse&) -> asio::awaitable<void> {
+    auto waiting = cohort::with_deadline(next_of(all, worker_event::kind::lost), 20s);
+    const worker_event lost = co_await std::move(waiting);
+    CHECK(has(lost.cause, "6 heartbeats"));
+  };
+  with_pulse(20ms, body, false);
 }
 
 // Over MPI that is a loss at once: see "the last lines of an adopted worker".

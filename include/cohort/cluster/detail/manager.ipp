@@ -473,6 +473,8 @@ inline void manager::arrived(const greeting& hello, tcp_socket&& socket) {
       return;
     case purpose::heartbeat:
       owner->life.emplace(std::move(socket));
+      owner->shows_life =
+          true;  // the connection is a sign; one that stops before the first is lost
       asio::co_spawn(io_, listen_to(weak_from_this(), owner), [](std::exception_ptr) {});
       return;
     case purpose::standard_output:
@@ -680,15 +682,19 @@ inline void manager::all_are_ready() {
 /// Signs of life, until the worker says that it leaves.
 inline asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> over, member_ptr whom) {
   std::array<life_sign, 64> signs{};
+  bool any = false;
   for (;;) {
     std::error_code failed;
     const std::size_t got = co_await whom->life->async_read_some(
         asio::buffer(signs), asio::redirect_error(asio::use_awaitable, failed));
     if (failed) break;
-    whom->heard = true;
+    any = whom->heard = true;
     whom->shows_life = signs[got - 1] != life_sign::leaves;
   }
-  if (!whom->heard) whom->life.reset();  // it has given up before it was let in
+  if (!any) {  // it has given up before it was let in
+    whom->shows_life = false;
+    whom->life.reset();
+  }
   // Where messages travel over MPI, this is what tells that a process has ended. Where they travel
   // over TCP their connection does, behind the last of them.
   const auto here = over.lock();
