@@ -174,16 +174,29 @@ class issue_source : public asio::execution_context::service {
   class condition_operation;
   struct start_condition;
 
-  /// What a helper thread does to communicators that must go.
-  struct abort_job {
-    std::vector<std::shared_ptr<communicator_state>> comms;
+  /// What a helper thread does, which has a share of it: it may outlive the source.
+  struct abort_call {
     std::vector<ncclComm_t> natives;
     int device = 0;
     std::atomic<bool> done{false};
+  };
+  /// Communicators that must go, and what waits for that.
+  struct abort_job {
+    std::shared_ptr<abort_call> call = std::make_shared<abort_call>();
+    std::vector<std::shared_ptr<communicator_state>> comms;
     bool aborts = false;  // not: destroys
     clock::time_point until{};
     std::vector<work*> ended;  // delivered when it is done
     std::thread thread;
+
+    /// The thread ends by itself if it still runs.
+    void let_go() {
+      if (call->done.load()) {
+        thread.join();
+      } else {
+        thread.detach();
+      }
+    }
   };
 
   inline void shutdown() override {}
