@@ -55,7 +55,7 @@ struct door {
     return cluster::parse_endpoints(self->addresses());
   }
   /// One attempt; says what was wrong.
-  asio::awaitable<std::string> attempt(const cluster::launch_token& with, purpose what) {
+  asio::awaitable<std::string> attempt(cluster::launch_token with, purpose what) {
     cluster::greeting hello;
     hello.purpose = what;
     hello.session = session;

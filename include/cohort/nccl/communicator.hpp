@@ -94,15 +94,17 @@ class communicator {
 /// The ranks first tell each other over MPI what they have. If one has no device, two have the
 /// same, or versions of NCCL or options differ, *all* ranks get the same error, which names the
 /// ranks, and NCCL is not called. Rank 0 then makes the id and MPI carries it. Nothing blocks the
-/// loop. *Collective over* `world`. *Errors*: rank_error with errc::no_device, errc::wrong_device
-/// (one device for two ranks); mismatch_error; category `nccl` from init.
+/// loop. It cannot be cancelled, nor shortened by a deadline; NCCL's init is bounded by
+/// `init_bound`. *Collective over* `world`. *Errors*: rank_error with errc::no_device,
+/// errc::wrong_device (one device for two ranks); mismatch_error; category `nccl` from init.
 /// *Example*: `auto gpus = co_await cohort::nccl::make_communicator(world);`
 template <class Token = default_token>
 auto make_communicator(const cohort::communicator& world,
                        const communicator_options& options = communicator_options(),
                        Token&& token = Token());
 
-/// The same over a communicator that somebody else has made, over the same ranks in the same order.
+/// The same over a communicator that somebody else has made, over the same ranks in the same order,
+/// as a non-blocking one: calls on a blocking one would stop the loop until the peers call.
 /// It stays theirs: it is never finalised, and aborted only if `options.abort_borrowed` says so.
 /// The options' `device` and `config` are not used.
 template <class Token = default_token>

@@ -187,10 +187,20 @@ class issue_source : public asio::execution_context::service {
     bool aborts = false;  // not: destroys
     clock::time_point until{};
     std::vector<work*> ended;  // delivered when it is done
-    std::thread thread;
+    std::thread thread;        // none: there is nothing to do, or the process cannot have one more
 
-    /// The thread ends by itself if it still runs.
+    /// `what` is to set `done` of the call. Without a thread the time of the job is over at once.
+    template <class Function>
+    void start(Function what) {
+      try {
+        thread = std::thread(std::move(what));
+      } catch (const std::system_error&) {
+        until = clock::time_point::min();
+      }
+    }
+    /// A thread that still runs ends by itself.
     void let_go() {
+      if (!thread.joinable()) return;
       if (call->done.load()) {
         thread.join();
       } else {
@@ -214,6 +224,7 @@ class issue_source : public asio::execution_context::service {
   void ask_for_errors();
   void device_gone(queue& one);
   void ask_whether_gone(queue& one);
+  static bool is_gone(const queue& one);
   static std::error_code why_unusable(const queue& one);
   void up_to_here(queue& one, std::error_code why, phase then, const std::string& text,
                   std::vector<work*>& ended);
@@ -226,7 +237,7 @@ class issue_source : public asio::execution_context::service {
   void hear(const std::shared_ptr<communicator_state>& comm);
   void silence(const std::shared_ptr<communicator_state>& comm);
   std::size_t look_at_aborts(progress::ready_queue& ready);
-  void look_at_leaving();
+  std::size_t look_at_leaving(progress::ready_queue& ready);
   void take_leave(communicator_state& comm);
   static void let_next_come(communicator_state& comm) noexcept;
   void recount() noexcept;
@@ -235,8 +246,9 @@ class issue_source : public asio::execution_context::service {
   static std::string line_about(const work& op, const char* stands);
 
   progress::engine& engine_;
-  mutable std::mutex mutex_;  // held for a whole lap
-  bool asked_ = false;        // in this lap
+  mutable std::mutex mutex_;        // held for a whole lap
+  bool asked_ = false;              // in this lap
+  std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
   std::deque<queue> queues_;  // references stay good
   std::vector<std::shared_ptr<communicator_state>> comms_;

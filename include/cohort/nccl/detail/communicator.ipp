@@ -154,8 +154,12 @@ class unfinished {
 // 3. When this place in the device's queue has come, NCCL's init; its state is polled.
 // 4. Over MPI: how it went, so that all ranks end alike. A rank where it fails tells the others
 //    through the fault channel, whose init would wait for it.
+//
+// It cannot be cancelled: the peers count on this rank in each of these steps.
 inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
-                                          communicator_options options, int device, turn place) {
+                                          communicator_options options, int device, turn place,
+                                          std::error_code bad_parent = {}) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto& source = asio::use_service<issue_source>(world.get_executor().context());
   cohort::communicator over = co_await world.dup();
   auto comm = std::make_shared<communicator_state>(source, over, options);
@@ -172,6 +176,11 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
       put(mine.text, "the NCCL communicator has rank " + std::to_string(rank) + " of " +
                          std::to_string(count));
     }
+  }
+  if (bad_parent && mine.error == 0) {
+    const bool known = bad_parent.category() == cohort_category();
+    mine.error = known ? bad_parent.value() : static_cast<std::int32_t>(errc::aborted);
+    put(mine.text, "the communicator to be split has ended: " + bad_parent.message());
   }
   std::vector<facts> all(static_cast<std::size_t>(comm->size));
   co_await cohort::all_gather(over, mine, all);
@@ -191,6 +200,8 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
                           default_token());
   co_await std::move(come);
   std::error_code why;
+  // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is leaked.
+  auto native = std::make_unique<ncclComm_t>(nullptr);
   try {
     comm->domain.emplace(source.domain_of(device));
     comm->scratch = device::vector<std::int32_t>(1, *comm->domain);
@@ -203,8 +214,10 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
       }
       ncclConfig_t config = comm->options.config;
       config.blocking = 0;
-      check(ncclCommInitRankConfig(&comm->native, comm->size, made.id, comm->rank, &config),
-            "ncclCommInitRankConfig");
+      const ncclResult_t code =
+          ncclCommInitRankConfig(native.get(), comm->size, made.id, comm->rank, &config);
+      comm->native = *native;
+      check(code, "ncclCommInitRankConfig");
     });
   } catch (const std::system_error& failed) {
     why = failed.code();
@@ -223,6 +236,7 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
       },
       default_token());
   co_await std::move(settled);
+  if (late || comm->stands != phase::making) static_cast<void>(native.release());
   if (late) why = errc::deadline_exceeded;
   if (why) source.bring_down(*comm, why, "NCCL's init failed", true, true);
   if (!why && comm->stands != phase::making) why = comm->why ? comm->why : errc::aborted;
@@ -270,7 +284,10 @@ inline turn place_for(const cohort::communicator& world, int device) {
   return asio::use_service<issue_source>(world.get_executor().context()).reserve(device);
 }
 
+// Whatever has become of the parent here, the other ranks may be in MPI_Comm_split already, or in
+// the exchange of facts after it. So this one takes part in both, and says there what is wrong.
 inline asio::awaitable<communicator> split(communicator parent, int color, int key, turn place) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto state = parent.state();
   issue_source& source = state->source;
   auto drained = source.when(
@@ -279,28 +296,31 @@ inline asio::awaitable<communicator> split(communicator parent, int color, int k
       },
       default_token());
   co_await std::move(drained);
-  if (state->stands != phase::ready) {
-    throw std::system_error(state->why ? state->why : make_error_code(errc::closed), "split");
-  }
+  std::error_code bad;
+  if (state->stands != phase::ready) bad = state->why ? state->why : make_error_code(errc::closed);
   cohort::communicator part = co_await state->mpi.split(color, key);
-  if (!part) co_return communicator();
-  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place));
+  if (!part) {
+    if (bad) throw std::system_error(bad, "split");
+    co_return communicator();
+  }
+  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place), bad);
   co_return co_await std::move(made);
 }
 
 inline asio::awaitable<void> finalize(communicator which) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto state = which.state();
   state->source.leave(*state);
   auto over = state->source.when(
       [&] { return state->stands == phase::gone || state->stands == phase::leaked; },
       default_token());
   co_await std::move(over);
-  if (state->stands == phase::leaked || (state->why && state->why != errc::closed)) {
-    throw std::system_error(state->why, "finalize");
-  }
+  if (state->stands == phase::leaked) throw std::system_error(errc::stalled, "finalize");
+  if (state->why && state->why != errc::closed) throw std::system_error(state->why, "finalize");
 }
 
 inline asio::awaitable<void> abort(communicator which) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto state = which.state();
   state->source.bring_down(*state, errc::aborted, "aborted by the program", true, true);
   auto over = state->source.when(
@@ -310,6 +330,49 @@ inline asio::awaitable<void> abort(communicator which) {
   if (state->stands == phase::leaked) throw std::system_error(errc::stalled, "abort");
 }
 
+// A place in the device's queue is taken when the operation is started, not when it is named: an
+// awaitable that is never awaited must not hold the queue.
+
+struct start_make {
+  template <class Handler>
+  void operator()(Handler&& handler, const cohort::communicator& world, ncclComm_t theirs,
+                  const communicator_options& options, int device) const {
+    asio::co_spawn(world.get_executor(),
+                   make(world, theirs, options, device, place_for(world, device)),
+                   std::forward<Handler>(handler));
+  }
+};
+
+template <class Handler, class... Empty>
+void refuse_empty(Handler&& handler, const char* verb, Empty... empty) {
+  const auto executor = asio::get_associated_executor(handler);
+  auto why = std::make_exception_ptr(
+      cohort::error(errc::invalid_communicator, std::string("nccl ") + verb + ": no communicator"));
+  asio::post(executor,
+             [mine = std::decay_t<Handler>(std::forward<Handler>(handler)), why = std::move(why),
+              empty...]() mutable { std::move(mine)(std::move(why), std::move(empty)...); });
+}
+
+struct start_split {
+  template <class Handler>
+  void operator()(Handler&& handler, const communicator& parent, int color, int key) const {
+    if (!parent) return refuse_empty(std::forward<Handler>(handler), "split", communicator());
+    auto& state = *parent.state();
+    asio::co_spawn(parent.get_executor(),
+                   split(parent, color, key, state.source.reserve(state.device)),
+                   std::forward<Handler>(handler));
+  }
+};
+
+struct start_ending {
+  template <class Handler>
+  void operator()(Handler&& handler, const communicator& which, bool at_once) const {
+    if (!which) return refuse_empty(std::forward<Handler>(handler), at_once ? "abort" : "finalize");
+    asio::co_spawn(which.get_executor(), at_once ? abort(which) : finalize(which),
+                   std::forward<Handler>(handler));
+  }
+};
+
 }  // namespace cohort::nccl::detail
 
 namespace cohort::nccl {
@@ -318,10 +381,8 @@ template <class Token>
 auto make_communicator(const cohort::communicator& world, const communicator_options& options,
                        Token&& token) {
   const int device = detail::device_for(options.device);
-  return asio::co_spawn(
-      world.get_executor(),
-      detail::make(world, nullptr, options, device, detail::place_for(world, device)),
-      std::forward<Token>(token));
+  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
+      detail::start_make{}, token, world, nullptr, options, device);
 }
 
 template <class Token>
@@ -329,27 +390,26 @@ auto borrow_communicator(const cohort::communicator& world, ncclComm_t native,
                          const communicator_options& options, Token&& token) {
   int device = -1;
   static_cast<void>(ncclCommCuDevice(native, &device));
-  return asio::co_spawn(
-      world.get_executor(),
-      detail::make(world, native, options, device, detail::place_for(world, device)),
-      std::forward<Token>(token));
+  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
+      detail::start_make{}, token, world, native, options, device);
 }
 
 template <class Token>
 auto communicator::split(int color, int key, Token&& token) const {
-  return asio::co_spawn(get_executor(),
-                        detail::split(*this, color, key, state()->source.reserve(state()->device)),
-                        std::forward<Token>(token));
+  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
+      detail::start_split{}, token, *this, color, key);
 }
 
 template <class Token>
 auto communicator::finalize(Token&& token) const {
-  return asio::co_spawn(get_executor(), detail::finalize(*this), std::forward<Token>(token));
+  return asio::async_initiate<Token, void(std::exception_ptr)>(detail::start_ending{}, token, *this,
+                                                               false);
 }
 
 template <class Token>
 auto communicator::abort(Token&& token) const {
-  return asio::co_spawn(get_executor(), detail::abort(*this), std::forward<Token>(token));
+  return asio::async_initiate<Token, void(std::exception_ptr)>(detail::start_ending{}, token, *this,
+                                                               true);
 }
 
 }  // namespace cohort::nccl

@@ -38,6 +38,17 @@ inline std::error_code prepare(work& op, const request& asked) {
     text.with("stream.device", op.user->device()).with("communicator.device", comm.device);
     return wrong(errc::wrong_device);
   }
+  // Its handle means another stream on the thread that laps.
+  const auto of_thread = [](const device::stream& one) { return one.get() == cudaStreamPerThread; };
+  if (of_thread(*op.user)) {
+    text.note("stream: cudaStreamPerThread cannot be waited for from another thread");
+    return wrong(errc::invalid_argument);
+  }
+  for (const buffer_use& use : op.uses) {
+    if (use.bytes == 0 || !use.producer || !of_thread(*use.producer)) continue;
+    text.with("field", use.field).note("is made on cudaStreamPerThread");
+    return wrong(errc::invalid_argument);
+  }
   for (const buffer_use& use : op.uses) {
     if (use.bytes == 0 || use.device == comm.device) continue;
     text.with("field", use.field).with("device", use.device);

@@ -220,6 +220,10 @@ inline turn issue_source::reserve(int device) {
   return turn(std::move(place), *this);
 }
 
+inline bool issue_source::is_gone(const queue& one) {
+  return one.domain && !device::state_of(one.device).holds(one.generation);
+}
+
 inline std::error_code issue_source::why_unusable(const queue& one) {
   return device::state_of(one.device).holds(one.generation) ? one.lost : std::error_code();
 }
@@ -244,8 +248,12 @@ inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
 
 inline void issue_source::submit(work& op) {
   communicator_state& comm = *op.comm;
+  bool ended = false;  // once the lock is free, the operation may be over and gone
   {
     const std::lock_guard hold(mutex_);
+    // The loss of a device may have been seen while nothing was pending on it.
+    queue& one = queue_of(comm.device);
+    if (is_gone(one)) device_gone(one);
     op.since = clock::now();
     op.sequence = ++comm.sequence;
     comm.note(op);
@@ -257,11 +265,12 @@ inline void issue_source::submit(work& op) {
     } else if (!op.error()) {
       ++comm.outstanding;
       op.pending_ = true;
-      queue_of(comm.device).waiting.push_back({&op, nullptr});
+      one.waiting.push_back({&op, nullptr});
       recount();
     }
+    ended = !op.pending_;
   }
-  if (op.error()) {
+  if (ended) {
     engine_.complete(&op);
   } else {
     engine_.started();
@@ -361,7 +370,7 @@ inline std::size_t issue_source::land(queue& one, progress::ready_queue& ready) 
 // 4. Look at the events.
 inline std::size_t issue_source::advance(queue& one, progress::ready_queue& ready) {
   std::size_t found = 0;
-  if (one.domain && !device::state_of(one.device).holds(one.generation)) [[unlikely]] {
+  if (is_gone(one)) [[unlikely]] {
     device_gone(one);
     return 0;
   }
@@ -428,17 +437,19 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
 inline std::size_t issue_source::test(progress::ready_queue& ready) {
   if (asked_) return 0;
   asked_ = true;
-  if (pending() == 0) return 0;
+  const std::uint32_t changes = device::device_state::changes().load(std::memory_order_acquire);
+  if (pending() == 0 && changes == seen_changes_) return 0;
+  seen_changes_ = changes;
   std::size_t found = 0;
   {
     const device::detail::relaxed_capture may_ask;
     for (queue& one : queues_) {
       found += advance(one, ready);
-      if (one.domain && !device::state_of(one.device).holds(one.generation)) device_gone(one);
+      if (is_gone(one)) device_gone(one);
     }
     ask_for_errors();
     found += look_at_aborts(ready);
-    look_at_leaving();
+    found += look_at_leaving(ready);
   }
   for (std::size_t i = 0; i < conditions_.size();) {
     if (!conditions_[i]->holds()) {
@@ -542,7 +553,8 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     one->native = nullptr;
     const bool is_it = one.get() == &comm;
     one->remember({why, is_it ? report : "ended with another communicator: " + text});
-    if (tell_peers) tell(one, why, text, only_this);
+    // Who has told this rank has told all of that communicator, but nobody of the others.
+    if (tell_peers || (!only_this && !is_it)) tell(one, why, text, only_this);
     silence(one);
   }
   for (queue& one : queues_) {
@@ -556,10 +568,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
   job->until = clock::now() + comm.options.abort_bound;
   if (job->call->natives.empty()) {
     job->call->done.store(true);
-    job->thread = std::thread([] {});
   } else {
     job->aborts = true;
-    job->thread = std::thread([its = job->call] {
+    job->start([its = job->call] {
       static_cast<void>(cudaSetDevice(its->device));
       static_cast<void>(ncclGroupStart());
       for (const ncclComm_t one : its->natives) static_cast<void>(ncclCommAbort(one));
@@ -779,14 +790,32 @@ inline void issue_source::leave(communicator_state& comm) {
 /// device. The queue is held meanwhile, but not for ever: where the ranks leave in another order
 /// than they start operations, finalising would wait for operations that wait for it. It launches
 /// nothing, so going on does no harm.
-inline void issue_source::look_at_leaving() {
-  if (leaving_ == 0) return;
+inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
+  if (leaving_ == 0) return 0;
+  std::size_t found = 0;
   const auto all = comms_;
   for (const auto& comm : all) {
     const phase stands = comm->stands.load();
     if (stands != phase::leaving && stands != phase::finalising) continue;
     if (clock::now() >= comm->leave_until) {
-      device::state_of(comm->device).stop_frees();
+      queue& one = queue_of(comm->device);
+      device::state_of(one.device).stop_frees();
+      const auto is_its = [&](const flight& each) { return each.comm == comm; };
+      std::vector<work*> ended;
+      if ((one.launching != nullptr && one.launching->comm == comm) ||
+          std::any_of(one.flights.begin(), one.flights.end(), is_its)) {
+        // What is behind it on the stream of the device, and in its queue, will not come either.
+        comm->remember({errc::stalled, "rank " + std::to_string(comm->rank) +
+                                           ": an nccl communicator has not ended in time; started "
+                                           "last: " +
+                                           comm->history()});
+        one.lost = errc::stalled;
+        up_to_here(one, one.lost, phase::leaked, "hangs in a communicator that left", ended);
+        for (work* const op : ended) found += finish(*op, ready);
+        continue;
+      }
+      collect(one, comm.get(), errc::stalled, ended);
+      for (work* const op : ended) found += finish(*op, ready);
       --leaving_;
       comm->why = errc::stalled;
       comm->stands = phase::leaked;
@@ -805,7 +834,7 @@ inline void issue_source::look_at_leaving() {
       if (!comm->place->come || comm->outstanding != 0) continue;
       if (one.launching != nullptr || one.stopped) continue;
       ask_whether_gone(one);
-      if (one.domain && !device::state_of(one.device).holds(one.generation)) {
+      if (is_gone(one)) {
         device_gone(one);
         continue;
       }
@@ -834,7 +863,7 @@ inline void issue_source::look_at_leaving() {
       job->call->natives.push_back(comm->native);
       job->call->device = comm->device;
       job->until = comm->leave_until;
-      job->thread = std::thread([its = job->call] {
+      job->start([its = job->call] {
         static_cast<void>(cudaSetDevice(its->device));
         static_cast<void>(ncclCommDestroy(its->natives.front()));
         its->done.store(true);
@@ -851,6 +880,7 @@ inline void issue_source::look_at_leaving() {
     comm->why = errc::closed;
     silence(comm);
   }
+  return found;
 }
 
 /// The engine ends. What has not been issued is given up, the rest is waited for, and all
