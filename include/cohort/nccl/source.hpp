@@ -174,24 +174,37 @@ class issue_source : public asio::execution_context::service {
   class condition_operation;
   struct start_condition;
 
-  /// What a helper thread does to communicators that must go.
-  struct abort_job {
-    std::vector<std::shared_ptr<communicator_state>> comms;
+  /// What a helper thread does, which has a share of it: it may outlive the source.
+  struct abort_call {
     std::vector<ncclComm_t> natives;
     int device = 0;
     std::atomic<bool> done{false};
+  };
+  /// Communicators that must go, and what waits for that.
+  struct abort_job {
+    std::shared_ptr<abort_call> call = std::make_shared<abort_call>();
+    std::vector<std::shared_ptr<communicator_state>> comms;
     bool aborts = false;  // not: destroys
     clock::time_point until{};
     std::vector<work*> ended;  // delivered when it is done
     std::thread thread;        // none: there is nothing to do, or the process cannot have one more
 
-    /// `what` is to set `done`. Without a thread the time of the job is over at once.
+    /// `what` is to set `done` of the call. Without a thread the time of the job is over at once.
     template <class Function>
     void start(Function what) {
       try {
         thread = std::thread(std::move(what));
       } catch (const std::system_error&) {
         until = clock::time_point::min();
+      }
+    }
+    /// A thread that still runs ends by itself.
+    void let_go() {
+      if (!thread.joinable()) return;
+      if (call->done.load()) {
+        thread.join();
+      } else {
+        thread.detach();
       }
     }
   };

@@ -16,6 +16,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -149,6 +151,15 @@ class unfinished {
   std::shared_ptr<communicator_state> comm_;
 };
 
+/// For what NCCL may still write when nobody waits for it any more. A few bytes for each init that
+/// was given up.
+inline void keep_for_ever(std::unique_ptr<ncclComm_t> place) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<ncclComm_t>>;  // outlives static objects
+  const std::lock_guard hold(mutex);
+  kept.push_back(std::move(place));
+}
+
 // 1. Over MPI: what each rank has, and the verdict, which is the same everywhere.
 // 2. Rank 0 makes the id, MPI carries it.
 // 3. When this place in the device's queue has come, NCCL's init; its state is polled.
@@ -200,7 +211,7 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
                           default_token());
   co_await std::move(come);
   std::error_code why;
-  // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is leaked.
+  // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is kept.
   auto native = std::make_unique<ncclComm_t>(nullptr);
   try {
     comm->domain.emplace(source.domain_of(device));
@@ -236,7 +247,7 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
       },
       default_token());
   co_await std::move(settled);
-  if (late || comm->stands != phase::making) static_cast<void>(native.release());
+  if (late || comm->stands != phase::making) keep_for_ever(std::move(native));
   if (late) why = errc::deadline_exceeded;
   if (why) source.bring_down(*comm, why, "NCCL's init failed", true, true);
   if (!why && comm->stands != phase::making) why = comm->why ? comm->why : errc::aborted;

@@ -181,14 +181,7 @@ inline issue_source::~issue_source() {
     issue_source* mine = this;
     owner.compare_exchange_strong(mine, nullptr);
   }
-  for (auto& job : aborts_) {
-    if (job->done.load()) {
-      if (job->thread.joinable()) job->thread.join();
-    } else {
-      if (job->thread.joinable()) job->thread.detach();
-      static_cast<void>(job.release());  // the thread has it
-    }
-  }
+  for (auto& job : aborts_) job->let_go();
 }
 
 inline void turn::release() noexcept {
@@ -554,8 +547,8 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     one->stands = phase::failed;
     job->comms.push_back(one);
     if (one->native != nullptr && (!one->borrowed || one->options.abort_borrowed)) {
-      job->natives.push_back(one->native);
-      job->device = one->device;
+      job->call->natives.push_back(one->native);
+      job->call->device = one->device;
     }
     one->native = nullptr;
     const bool is_it = one.get() == &comm;
@@ -573,12 +566,11 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     collect(one, only_this ? &comm : nullptr, why, job->ended);
   }
   job->until = clock::now() + comm.options.abort_bound;
-  abort_job* const its = job.get();
-  if (its->natives.empty()) {
-    its->done.store(true);
+  if (job->call->natives.empty()) {
+    job->call->done.store(true);
   } else {
-    its->aborts = true;
-    its->start([its] {
+    job->aborts = true;
+    job->start([its = job->call] {
       static_cast<void>(cudaSetDevice(its->device));
       static_cast<void>(ncclGroupStart());
       for (const ncclComm_t one : its->natives) static_cast<void>(ncclCommAbort(one));
@@ -603,7 +595,7 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
   std::size_t found = 0;
   for (std::size_t i = 0; i < aborts_.size();) {
     abort_job& job = *aborts_[i];
-    const bool done = job.done.load();
+    const bool done = job.call->done.load();
     if (!done && clock::now() < job.until) {
       ++i;
       continue;
@@ -614,9 +606,7 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
       std::erase(comms_, comm);
     }
     std::vector<work*> ended = std::move(job.ended);
-    if (done) {
-      if (job.thread.joinable()) job.thread.join();
-    } else {
+    if (!done) {
       log::write(log::level::error,
                  std::string("NCCL has not ") + (job.aborts ? "aborted" : "destroyed") +
                      " in time; its communicators are leaked, and nothing is freed any more on "
@@ -628,9 +618,8 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
         one.lost = errc::stalled;  // no call there is safe any more
         up_to_here(one, one.lost, phase::leaked, "hangs in an abort", ended);
       }
-      if (job.thread.joinable()) job.thread.detach();
-      static_cast<void>(aborts_[i].release());
     }
+    job.let_go();
     for (work* const op : ended) found += finish(*op, ready);
     aborts_.erase(aborts_.begin() + static_cast<std::ptrdiff_t>(i));
     if (!aborts_.empty()) continue;
@@ -871,11 +860,10 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
       }
       auto job = std::make_unique<abort_job>();
       job->comms.push_back(comm);
-      job->natives.push_back(comm->native);
-      job->device = comm->device;
+      job->call->natives.push_back(comm->native);
+      job->call->device = comm->device;
       job->until = comm->leave_until;
-      abort_job* const its = job.get();
-      its->start([its] {
+      job->start([its = job->call] {
         static_cast<void>(cudaSetDevice(its->device));
         static_cast<void>(ncclCommDestroy(its->natives.front()));
         its->done.store(true);
@@ -951,9 +939,7 @@ inline void issue_source::end() {
     }
     for (auto& job : aborts_) {
       for (work* const op : job->ended) ended.push_back(op);
-      job->ended.clear();
-      if (job->thread.joinable()) job->thread.detach();
-      static_cast<void>(job.release());
+      job->let_go();
     }
     aborts_.clear();
     for (const auto& comm : comms_) {
