@@ -63,9 +63,7 @@ auto all_reduce(const communicator& comm, const device::stream& on, In&& in, Out
   asked.bytes = in.bytes();
   asked.uses.push_back(detail::use_of("in", in));
   asked.uses.push_back(detail::use_of("out", out));
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// The root's `out` gets the combination of all ranks' `in`; elsewhere `out` is not touched and may
@@ -88,9 +86,7 @@ auto reduce(const communicator& comm, const device::stream& on, In&& in, Out&& o
   asked.bytes = in.bytes();
   asked.uses.push_back(detail::use_of("in", in));
   if (is_root) asked.uses.push_back(detail::use_of("out", out));
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// All ranks get the root's elements, in place. *Source*: `ncclBroadcast`.
@@ -136,9 +132,7 @@ auto all_gather(const communicator& comm, const device::stream& on, In&& in, Out
   detail::two_buffers(asked, in, out);
   asked.may_be_in_place = true;
   if (asked.bad == errc{}) asked.in_place_at = out.data() + detail::rank_of(asked) * in.size();
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// Every rank gets its part of the combination: `in` is as many times longer than `out` as there
@@ -157,9 +151,7 @@ auto reduce_scatter(const communicator& comm, const device::stream& on, In&& in,
   detail::two_buffers(asked, in, out);
   asked.may_be_in_place = out.data() == in.data() + detail::rank_of(asked) * out.size();
   asked.in_place_at = in.data();
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// Rank j gets the j-th of equal parts of every rank's `in`. Never in place.
@@ -177,9 +169,7 @@ auto all_to_all(const communicator& comm, const device::stream& on, In&& in, Out
     detail::check_sizes(asked, "in", in.size(), in.size() / ranks * ranks);
   detail::count_as(asked, moved_as<T>(), in.size() / ranks, sizeof(T));
   detail::two_buffers(asked, in, out);
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// The root gets the elements of all ranks; elsewhere `out` is not touched and may be empty.
@@ -199,9 +189,7 @@ auto gather(const communicator& comm, const device::stream& on, In&& in, Out&& o
   asked.bytes = in.bytes();
   asked.uses.push_back(detail::use_of("in", in));
   if (is_root) asked.uses.push_back(detail::use_of("out", out));
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// Every rank gets its part of the root's `in`; elsewhere `in` is not read and may be empty.
@@ -221,9 +209,7 @@ auto scatter(const communicator& comm, const device::stream& on, In&& in, Out&& 
   asked.bytes = out.bytes();
   asked.uses.push_back(detail::use_of("out", out));
   if (is_root) asked.uses.push_back(detail::use_of("in", in));
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// What the streams have queued on all ranks before this comes before what follows it.

@@ -187,6 +187,14 @@ auto initiate(request&& asked, Owned&& owned, until ends, Token&& token) {
   return start<Signature>(std::move(asked), std::forward<Owned>(owned), token);
 }
 
+/// The same for a verb with an input and an output; the vectors that were moved in come back.
+template <class In, class Out, class... Tail>
+auto initiate_with(request&& asked, std::remove_reference_t<In>& in,
+                   std::remove_reference_t<Out>& out, Tail&&... tail) {
+  return initiate<signature_for<In, Out>>(
+      std::move(asked), std::tuple_cat(take<In>(in), take<Out>(out)), std::forward<Tail>(tail)...);
+}
+
 /// The request of a verb, but for its buffers.
 inline request request_for(const std::shared_ptr<communicator_state>& comm,
                            const device::stream& on, const char* verb, call::kind what,

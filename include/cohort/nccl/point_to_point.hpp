@@ -102,9 +102,7 @@ auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, O
   asked.never_in_place = true;
   asked.uses.push_back(detail::use_of("in", in));
   asked.uses.push_back(detail::use_of("out", out));
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// Every rank gets its part of the combination: `counts`, the same on all ranks, says how many
@@ -138,9 +136,7 @@ auto reduce_scatter_v(const communicator& comm, const device::stream& on, In&& i
   asked.never_in_place = true;
   asked.uses.push_back(detail::use_of("in", in));
   asked.uses.push_back(detail::use_of("out", out));
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 template <device_buffer In, device_buffer Out, detail::misfit<In> Op, class... Tail>
 auto reduce_scatter_v(const communicator&, const device::stream&, In&&, Out&&,
@@ -180,9 +176,7 @@ auto all_to_all_v(const communicator& comm, const device::stream& on, In&& in,
   asked.never_in_place = true;
   asked.uses.push_back(detail::use_of("in", in));
   asked.uses.push_back(detail::use_of("out", out));
-  auto owned = std::tuple_cat(detail::take<In>(in), detail::take<Out>(out));
-  return detail::initiate<detail::signature_for<In, Out>>(std::move(asked), std::move(owned),
-                                                          std::forward<Tail>(tail)...);
+  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 }  // namespace cohort::nccl
