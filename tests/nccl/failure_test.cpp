@@ -334,17 +334,13 @@ TEST_CASE("an abort by the program ends what is in flight, here and at the peers
     auto v = co_await filled<int>(s, 10, 1);
     fake_nccl::hang_next(gpus.native());
     co_await meet(world);
-    std::error_code code;
-    bool over = false;
-    nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code error) {
-      code = error;
-      over = true;
-    });
+    outcome end;
+    nccl::all_reduce(gpus, s, v, op::sum, end.handler());
     co_await pause(5ms);
     if (world.rank() == world.size() - 1) co_await gpus.abort();
-    CHECK(co_await soon([&] { return over; }));
-    CHECK(code == (world.rank() == world.size() - 1 ? make_error_code(errc::aborted)
-                                                    : nccl::make_error(ncclRemoteError)));
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(end.code == (world.rank() == world.size() - 1 ? make_error_code(errc::aborted)
+                                                        : nccl::make_error(ncclRemoteError)));
     co_await meet(world);
   });
 }
@@ -360,20 +356,16 @@ TEST_CASE("a sticky error ends everything of the device, and the peers are told"
         co_await nccl::all_reduce(gpus, s, v, op::sum);
         fake_nccl::hang_next(gpus.native());
         co_await meet(world);
-        std::error_code code;
-        bool over = false;
-        nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code error) {
-          code = error;
-          over = true;
-        });
+        outcome end;
+        nccl::all_reduce(gpus, s, v, op::sum, end.handler());
         co_await pause(5ms);
         if (world.rank() == 0) fake_gpu::break_device(0, cudaErrorIllegalAddress);
-        CHECK(co_await soon([&] { return over; }));
+        CHECK(co_await soon([&] { return end.over; }));
         if (world.rank() == 0) {
-          CHECK(code == device::make_error(cudaErrorIllegalAddress));
+          CHECK(end.code == device::make_error(cudaErrorIllegalAddress));
           CHECK(fake_nccl::calls("ncclCommAbort") == 0);
         } else {
-          CHECK(code == nccl::make_error(ncclRemoteError));
+          CHECK(end.code == nccl::make_error(ncclRemoteError));
         }
         co_await meet(world);
       },

@@ -31,19 +31,15 @@ TEST_CASE("a fault ends the operations of ranks that share no communicator with 
     auto v = co_await filled<int>(s, 10, 1);
     if (rank < 2) fake_nccl::hang_next(x.native());
     co_await meet(world);
-    std::error_code code;
-    bool over = rank > 2;
-    const auto note = [&](std::error_code error) {
-      code = error;
-      over = true;
-    };
-    if (rank < 2) nccl::all_reduce(x, s, v, op::sum, note);
-    if (rank == 2) nccl::all_reduce(y, s, v, op::sum, note);  // rank 1 will never call
+    outcome end;
+    end.over = rank > 2;
+    if (rank < 2) nccl::all_reduce(x, s, v, op::sum, end.handler());
+    if (rank == 2) nccl::all_reduce(y, s, v, op::sum, end.handler());  // rank 1 will never call
     co_await pause(5ms);
     if (rank == 0) fake_nccl::set_async_error(x.native(), ncclSystemError);
-    CHECK(co_await soon([&] { return over; }));
-    if (rank == 0) CHECK(code == nccl::make_error(ncclSystemError));
-    if (rank == 1 || rank == 2) CHECK(code == nccl::make_error(ncclRemoteError));
+    CHECK(co_await soon([&] { return end.over; }));
+    if (rank == 0) CHECK(end.code == nccl::make_error(ncclSystemError));
+    if (rank == 1 || rank == 2) CHECK(end.code == nccl::make_error(ncclRemoteError));
     co_await meet(world);
   });
 }
@@ -85,17 +81,14 @@ TEST_CASE("operations of a communicator that is leaked end, and so does the cont
         auto gpus = co_await nccl::make_communicator(world, options);
         const device::stream s;
         auto v = co_await filled<int>(s, 10, 1);
-        std::error_code code;
-        bool over = world.rank() != 0;
+        outcome end;
+        end.over = world.rank() != 0;
         if (world.rank() == 0) {
-          nccl::all_reduce(gpus, s, v, op::sum, [&](std::error_code error) {
-            code = error;
-            over = true;
-          });
+          nccl::all_reduce(gpus, s, v, op::sum, end.handler());
           gpus = nccl::communicator();  // the peers have not called, and never will
         }
-        CHECK(co_await soon([&] { return over; }));
-        if (world.rank() == 0) CHECK(code == errc::stalled);
+        CHECK(co_await soon([&] { return end.over; }));
+        if (world.rank() == 0) CHECK(end.code == errc::stalled);
         co_await meet(world);
         if (world.rank() != 0) co_await gpus.abort();
       },

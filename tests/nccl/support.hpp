@@ -19,6 +19,7 @@
 
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace cohort_test {
@@ -85,6 +86,19 @@ asio::awaitable<bool> soon(Predicate holds) {
   }
   co_return true;
 }
+
+/// Whether an operation has ended, and how. Must outlive it.
+struct outcome {
+  std::error_code code;
+  bool over = false;
+
+  auto handler() {
+    return [this](std::error_code error) {
+      code = error;
+      over = true;
+    };
+  }
+};
 
 template <class T>
 asio::awaitable<std::vector<T>> read(device::stream from, const device::vector<T>& values) {

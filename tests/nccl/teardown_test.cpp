@@ -23,18 +23,6 @@ std::uint64_t frees() {
          fake_gpu::calls("cudaEventDestroy") + fake_gpu::calls("cudaFreeHost");
 }
 
-/// How an operation has ended.
-struct outcome {
-  std::error_code code;
-  bool over = false;
-  auto handler() {
-    return [this](std::error_code error) {
-      code = error;
-      over = true;
-    };
-  }
-};
-
 }  // namespace
 
 TEST_CASE("an abort that does not come back ends awaiters after its bound, and all frees") {
