@@ -525,6 +525,10 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     return stands != phase::failed && stands != phase::gone && stands != phase::leaked;
   };
   if (!is_up(comm)) return;
+  // NCCL may see a sticky error before an event does. On a lost device nothing is aborted.
+  queue& mine = queue_of(comm.device);
+  ask_whether_gone(mine);
+  if (is_gone(mine)) return device_gone(mine);
   auto job = std::make_unique<abort_job>();
   std::string report = "rank " + std::to_string(comm.rank) + ": nccl communicator on device " +
                        std::to_string(comm.device) + ": " + text + ": " + why.message();
