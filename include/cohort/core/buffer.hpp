@@ -26,7 +26,10 @@ struct memory_location {
 };
 
 /// The customisation point for buffers that are not in host memory. Specialise it for the buffer
-/// class; `space` is the static answer, locate() the complete one.
+/// class, which has `data()` and `size()`; `space` is the static answer, locate() the complete one.
+/// Where `space` is not host, `lease(buffer)` keeps the memory as long as what it returns lives
+/// (null: it must outlive the operation), and `make(count, like)` makes an owner of `count`
+/// elements beside a buffer, of the class `result`.
 template <class B>
 struct memory_traits {
   static constexpr memory_space space = memory_space::host;

@@ -94,9 +94,16 @@ span<T>::span(T* data, std::size_t size) : data_(data), size_(size) {
 
 template <class T>
 struct cohort::memory_traits<cohort::device::span<T>> {
+  using result = device::vector<std::remove_const_t<T>>;
   static constexpr memory_space space = memory_space::device;
   static memory_location locate(const device::span<T>& buffer) noexcept {
     return {space, buffer.device(), buffer.producer()};
+  }
+  static std::shared_ptr<const void> lease(const device::span<T>&) noexcept { return nullptr; }
+  static result make(std::size_t count, const device::span<T>& like) {
+    return like.producer() == nullptr
+               ? result(count, device::stream(device::stream_options{.device = like.device()}))
+               : result(count, device::stream::borrow(like.producer(), like.device()));
   }
 };
 

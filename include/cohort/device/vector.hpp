@@ -116,9 +116,16 @@ vector<T>::vector(std::size_t size, stream on) {
 
 template <class T>
 struct cohort::memory_traits<cohort::device::vector<T>> {
+  using result = device::vector<T>;
   static constexpr memory_space space = memory_space::device;
   static memory_location locate(const device::vector<T>& buffer) noexcept {
     return {space, buffer.device(), buffer.device() < 0 ? nullptr : buffer.producer().get()};
+  }
+  static std::shared_ptr<const void> lease(const device::vector<T>& buffer) noexcept {
+    return buffer.lease();
+  }
+  static result make(std::size_t count, const device::vector<T>& like) {
+    return like.device() < 0 ? result(count) : result(count, like.producer());
   }
 };
 

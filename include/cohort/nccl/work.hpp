@@ -9,6 +9,7 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/core/until.hpp>
 #include <cohort/device/event.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/operator.hpp>
@@ -26,14 +27,7 @@ namespace cohort::nccl {
 class communicator_state;
 class issue_source;
 
-/// When an operation on a device ends for its awaiter.
-enum class until : std::uint8_t {
-  complete,  ///< its result is there
-  /// It is queued on the device, and so is the wait of the caller's stream for it: what is put on
-  /// that stream from then on sees the result. No host waits for data. An error that comes later is
-  /// that of the communicator: `last_failure()`, and every operation after it.
-  enqueued
-};
+using cohort::until;
 
 /// One call of NCCL, all arguments resolved.
 struct call {

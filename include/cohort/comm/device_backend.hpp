@@ -1,0 +1,151 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What a coordinator needs of something that does elected operations on device memory.
+
+#include <cohort/comm/backend.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/buffer.hpp>
+#include <cohort/core/element.hpp>
+#include <cohort/core/until.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::comm {
+
+/// The reductions that devices have.
+enum class device_reduction : std::uint8_t { none, sum, average, product, min, max };
+
+/// What the host does to the elements of one type where a device has no function of its own. `out`
+/// may be `in`; null where the type has no such thing.
+struct host_math {
+  /// n neutral elements of a reduction.
+  void (*fill)(void* out, std::size_t n, device_reduction of) = nullptr;
+  void (*scale)(void* out, const void* in, std::size_t n, double factor) = nullptr;
+  /// Integers truncate toward zero.
+  void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor) = nullptr;
+};
+
+/// A buffer as it was when its operation was submitted.
+struct device_buffer {
+  const char* field = "";  ///< for reports
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  memory_location where;              ///< with the stream that writes it
+  std::shared_ptr<const void> lease;  ///< keeps the memory; null: borrowed
+};
+
+/// What a backend has noted of a submission: events behind what the streams had queued by then, and
+/// leases on the memory.
+class device_mark {
+ public:
+  device_mark(const device_mark&) = delete;
+  device_mark& operator=(const device_mark&) = delete;
+  virtual ~device_mark() = default;
+
+ protected:
+  device_mark() noexcept {}
+};
+
+/// One tensor of an elected operation: contiguous, `count` elements as the operation's signature
+/// says (of a scatter and a reduce_scatter: of the whole).
+struct device_tensor {
+  const void* in = nullptr;  ///< null: neutral elements, or nothing to read on this rank
+  void* out = nullptr;       ///< null: what comes is not wanted here
+  std::size_t count = 0;
+  element_type element = element_type::byte;
+  bool named = false;    ///< false: `element` is not known, it is moved as bytes
+  std::size_t size = 1;  ///< bytes of an element
+  const host_math* math = nullptr;
+  double prescale = 1;
+  double postscale = 1;
+  std::int64_t divisor = 1;  ///< of an average: the ranks that it divides by
+  bool all_bring = true;     ///< no rank brings neutral elements
+};
+
+/// One elected operation, or a pack of them. The same on all ranks but for pointers, marks, `ends`
+/// and the sizes that a verb lets differ. It lives until its completion.
+struct device_call {
+  collective kind = collective::barrier;
+  device_reduction reduction = device_reduction::none;
+  int root = 0;  ///< in the set
+  const char* verb = "";
+  std::uint64_t sequence = 0;  ///< log count
+  std::uint32_t set = 0;       ///< number of the set that it is an operation of
+  std::vector<device_tensor> tensors;
+  std::vector<std::shared_ptr<device_mark>> marks;  ///< of the submissions of this rank
+  /// all_gather and all_to_all: bytes for and from each rank. Known when `sized` is true; then the
+  /// output of the only tensor is set too.
+  std::vector<std::size_t> sent;
+  std::vector<std::size_t> received;
+  bool sized = true;
+  until ends = until::complete;  ///< enqueued only if all submissions of this rank want that
+};
+
+/// Does elected operations on device memory. All functions are called with the lock of the engine's
+/// request source held, but for `mark`; none of them blocks.
+class device_backend {
+ public:
+  device_backend(const device_backend&) = delete;
+  device_backend& operator=(const device_backend&) = delete;
+  virtual ~device_backend() = default;
+
+  /// For the timeline and for errors: "nccl".
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Adds what must be equal on all ranks, with names for the message if it is not.
+  virtual void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const = 0;
+  /// Makes what operations of a set need. Collective over `over`, which has the ranks of the set;
+  /// the operations of the set may be started before it is done, and then wait. `done` is called
+  /// once, from the engine without a lock. An exception is the same on all ranks where that can be.
+  virtual void open(std::uint32_t set, const communicator& over,
+                    std::function<void(std::exception_ptr)> done) = 0;
+  /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
+  [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
+  /// Marks what the buffers' streams, and `on` if that is one, have queued so far. Called at
+  /// submission, from any thread. Throws std::system_error, error(errc::wrong_device).
+  [[nodiscard]] virtual std::shared_ptr<device_mark> mark(std::span<const device_buffer> buffers,
+                                                          const stream_ref& on) = 0;
+  /// Adds a buffer that was made after the election, for a result.
+  virtual void add_result(device_mark& to, const device_buffer& made) = 0;
+  /// Operations are launched in the order of these calls, over all sets. If not `what.sized`, those
+  /// behind it wait until `sizes_known`.
+  virtual void start(device_call& what, backend_completion done) = 0;
+  virtual void sizes_known(device_call& what) = 0;
+  /// A copy in memory of the backend, in the order of the buffer's stream: for an operation whose
+  /// awaiter does not wait any longer. The mark is that of the copy.
+  [[nodiscard]] virtual device_buffer keep(const device_buffer& of,
+                                           std::shared_ptr<device_mark>& mark) = 0;
+  /// A deadline has passed over an operation that has been started.
+  virtual void deadline_passed(device_call& what) = 0;
+  /// Everything that was started ends with an error, here and, by the backend's own means, on the
+  /// other ranks.
+  virtual void fail(std::error_code why, const std::string& text) = 0;
+  /// Touch the memory of this operation no more than the device does already, and never complete
+  /// it. False if it has been completed.
+  virtual bool forget(const request_operation& op) = 0;
+  /// Nothing of this set is started any more. `close(0)`: of none.
+  virtual void close(std::uint32_t set) = 0;
+
+ protected:
+  device_backend() noexcept {}
+};
+
+/// What a coordinator is given: a value that makes the backend of one coordinator.
+template <class Backend>
+concept device_backend_maker = requires(const Backend& maker) {
+  { maker.make_device_backend() } -> std::convertible_to<std::shared_ptr<device_backend>>;
+};
+
+}  // namespace cohort::comm
