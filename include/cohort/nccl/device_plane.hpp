@@ -9,6 +9,7 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/core/asio.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/backend.hpp>
@@ -171,7 +172,7 @@ class device_plane final : public comm::device_backend,
   void submit_what_can_be(std::vector<work*>& ended);
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
-  void make_streams();
+  [[nodiscard]] asio::awaitable<communicator> make_set(cohort::communicator over, turn place);
   template <class Function>
   void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,
                std::size_t count, std::size_t size, bool reads, Function function);
