@@ -352,6 +352,13 @@ inline bool device_plane::forget(const comm::request_operation& op) {
   });
 }
 
+inline void device_plane::copy_all(const device::stream& on) {
+  auto copies = std::exchange(copies_, {});
+  device::copy_batch(on, copies);
+  copies.clear();
+  copies_ = std::move(copies);  // for its memory
+}
+
 /// Work of host code in the order of a stream: `function(pointer, elements)` sees pinned memory.
 template <class Function>
 void device_plane::on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging,
