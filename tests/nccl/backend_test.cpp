@@ -419,6 +419,74 @@ TEST_CASE("while a coordinator has a device, other communicators are refused the
   });
 }
 
+TEST_CASE("a failure ends what was started on every rank: on the device and waiting") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    device::stream on;
+    auto values = co_await filled(on, 16, 1.0F);
+    const auto reduction = [&] {
+      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      call.tensors.push_back(
+          tensor_of<float>(values.data(), values.data(), values.size(), world.size()));
+      call.marks.push_back(all.mark(values));
+      return call;
+    };
+    const bool begins = world.rank() == world.size() - 1;
+    if (begins) {
+      all.start(reduction());
+      auto unsized = call_of(collective::all_gather);
+      unsized.sized = false;
+      unsized.tensors.push_back(tensor_of<float>(values.data(), values.data(), 16, 1));
+      all.start(std::move(unsized));
+      all.start(reduction());
+      all.backend->fail(cohort::errc::data_operation_failed, "the test says so");
+      CHECK(co_await soon([&] { return all.all.back().done.over; }));
+      // With one rank the first may have been over by then.
+      if (world.size() > 1) CHECK(all.all.front().done.failed());
+      CHECK(all.all[1].done.error() == cohort::errc::data_operation_failed);
+      CHECK(all.all[2].done.error() == cohort::errc::data_operation_failed);
+    } else {
+      CHECK(co_await soon([&] {
+        auto& later = all.start(reduction());
+        static_cast<void>(later);
+        return all.all.front().done.failed();
+      }));
+      CHECK(co_await soon([&] { return all.all.back().done.over; }));
+      CHECK(all.all.front().done.error().category() == nccl::nccl_category());
+    }
+    auto last = cohort::barrier(world);
+    co_await std::move(last);
+  });
+}
+
+TEST_CASE("an operation that is forgotten is never completed") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    device::stream on;
+    auto values = co_await filled(on, 16, 1.0F);
+    for (int i = 0; i < 2; ++i) {
+      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      call.tensors.push_back(
+          tensor_of<float>(values.data(), values.data(), values.size(), world.size()));
+      call.marks.push_back(all.mark(values));
+      auto& one = all.start(std::move(call));
+      if (i != 0) continue;
+      CHECK(co_await soon([&] { return one.done.over; }));
+      CHECK_FALSE(all.backend->forget(one.done));  // it has been completed
+    }
+    CHECK(all.backend->forget(all.all.back().done));
+    all.backend->fail(cohort::errc::aborted, "the test ends");
+    co_await pause(20ms);
+    CHECK_FALSE(all.all.back().done.over);
+    auto last = cohort::barrier(world);
+    co_await std::move(last);
+  });
+}
+
 #if defined(COHORT_FAKE_NCCL)
 
 TEST_CASE("the next pack is filled while the one before has not been reduced") {
