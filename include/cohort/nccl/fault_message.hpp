@@ -8,6 +8,10 @@
 /// All messages have one size, so that one posted receive takes any of them. They are read with the
 /// library's serializer, bounded and checked: what is no message is dropped, whoever has sent it.
 
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
 #include <cohort/core/wire.hpp>
 
 #include <algorithm>
@@ -66,8 +70,8 @@ struct position_answer {
 
 using fault_message = std::variant<fault_notice, position_question, position_answer>;
 
-/// What MPI takes over at once. A longer message may leave only with the help of its receiver, which
-/// may sleep: Open MPI 4.1 does so in shared memory from 257 bytes on.
+/// What MPI takes over at once. A longer message may leave only with the help of its receiver,
+/// which may sleep: in shared memory Open MPI 4.1 keeps one of 512 bytes back.
 inline constexpr std::size_t fault_message_size = 256;
 using fault_bytes = std::array<std::byte, fault_message_size>;
 
@@ -173,3 +177,5 @@ inline std::optional<fault_message> decode(std::span<const std::byte> bytes) {
 }
 
 }  // namespace cohort::nccl
+
+#endif

@@ -5,6 +5,10 @@
 /// A question of one rank to the others of its communicator, where they stand, and what the answers
 /// say about who holds an operation up.
 
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
 #include <cohort/nccl/fault_message.hpp>
 
 #include <chrono>
@@ -103,3 +107,5 @@ inline std::string findings(const inquiry& asked, int own_rank, std::chrono::mil
 }
 
 }  // namespace cohort::nccl
+
+#endif
