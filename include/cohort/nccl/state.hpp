@@ -73,6 +73,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   int size;
   int device = -1;
   bool borrowed = false;
+  const void* orderer = nullptr;         ///< the coordinator that it belongs to, or null
   std::optional<device::stream> domain;  ///< where the operations run
   device::vector<std::int32_t> scratch;  ///< for barriers
 

@@ -246,30 +246,50 @@ inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
   comms_.push_back(std::move(comm));
 }
 
-inline void issue_source::submit(work& op) {
+inline bool issue_source::hold(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  queue& one = queue_of(device);
+  if (one.orderer != nullptr && one.orderer != orderer) return false;
+  one.orderer = orderer;
+  return true;
+}
+
+inline void issue_source::let_go(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  queue& one = queue_of(device);
+  if (one.orderer == orderer) one.orderer = nullptr;
+}
+
+inline bool issue_source::submit_held(work& op) {
   communicator_state& comm = *op.comm;
+  // The loss of a device may have been seen while nothing was pending on it.
+  queue& one = queue_of(comm.device);
+  if (is_gone(one)) device_gone(one);
+  op.since = clock::now();
+  op.sequence = ++comm.sequence;
+  comm.note(op);
+  const phase stands = comm.stands.load();
+  if (ending_ || engine_.stopped()) {
+    op.fail(errc::engine_stopped);
+  } else if (stands != phase::ready) {
+    op.fail(comm.why ? comm.why : make_error_code(errc::closed));
+  } else if (one.orderer != nullptr && one.orderer != comm.orderer) {
+    op.fail(errc::device_ordered);
+  } else if (!op.error()) {
+    ++comm.outstanding;
+    op.pending_ = true;
+    if (op.everybody) op.collective = ++comm.collectives;
+    one.waiting.push_back({&op, nullptr});
+    recount();
+  }
+  return op.pending_;
+}
+
+inline void issue_source::submit(work& op) {
   bool ended = false;  // once the lock is free, the operation may be over and gone
   {
     const std::lock_guard hold(mutex_);
-    // The loss of a device may have been seen while nothing was pending on it.
-    queue& one = queue_of(comm.device);
-    if (is_gone(one)) device_gone(one);
-    op.since = clock::now();
-    op.sequence = ++comm.sequence;
-    comm.note(op);
-    const phase stands = comm.stands.load();
-    if (ending_ || engine_.stopped()) {
-      op.fail(errc::engine_stopped);
-    } else if (stands != phase::ready) {
-      op.fail(comm.why ? comm.why : make_error_code(errc::closed));
-    } else if (!op.error()) {
-      ++comm.outstanding;
-      op.pending_ = true;
-      if (op.everybody) op.collective = ++comm.collectives;
-      one.waiting.push_back({&op, nullptr});
-      recount();
-    }
-    ended = !op.pending_;
+    ended = !submit_held(op);
   }
   if (ended) {
     engine_.complete(&op);
@@ -289,13 +309,21 @@ inline ncclResult_t issue_source::issue(queue& one, work& op) {
     const ncclResult_t made = detail::resolve(op.one, comm, op.made_, reduction);
     return detail::failed(made) ? made : detail::post(op.one, reduction, comm, on);
   }
-  // The reductions of a group are all the same.
-  const ncclResult_t made = detail::resolve(op.more.front(), comm, op.made_, reduction);
-  if (detail::failed(made)) return made;
+  // Reductions are made outside the group, one for calls in a row that have the same.
+  std::vector<ncclRedOp_t> reductions;
+  for (std::size_t i = 0; i < op.more.size(); ++i) {
+    const call& part = op.more[i];
+    const bool again = i != 0 && part.op == op.more[i - 1].op && part.type == op.more[i - 1].type;
+    const ncclResult_t made =
+        again ? ncclSuccess : detail::resolve(part, comm, op.made_, reduction);
+    if (detail::failed(made)) return made;
+    reductions.push_back(reduction);
+  }
   ncclResult_t all = ncclGroupStart();
   if (detail::failed(all)) return all;
-  for (const call& part : op.more) {
-    if (detail::launches(part)) detail::keep(all, detail::post(part, reduction, comm, on));
+  for (std::size_t i = 0; i < op.more.size(); ++i) {
+    const call& part = op.more[i];
+    if (detail::launches(part)) detail::keep(all, detail::post(part, reductions[i], comm, on));
   }
   detail::keep(all, ncclGroupEnd());
   return all;
@@ -319,7 +347,7 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   now.comm = op.comm;
   now.op = &op;
   now.uses = std::move(op.uses);
-  now.mark = one.domain->record();
+  now.mark = op.steps == nullptr ? one.domain->record() : op.steps->conclude(*one.domain);
   if (op.ends == until::complete) return 0;
   if (op.user) op.user->wait(now.mark);
   for (const buffer_use& use : now.uses) {
@@ -327,6 +355,24 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   }
   now.op = nullptr;
   return finish(op, ready);
+}
+
+/// An operation with steps of its own says what is to be called. False: that has failed.
+inline bool issue_source::prepared(queue& one, work& op) {
+  one.launching = &op;
+  try {
+    op.steps->prepare(*one.domain);
+    one.launching = nullptr;
+    return true;
+  } catch (const std::system_error& failed) {
+    ask_whether_gone(one);
+    if (device::state_of(one.device).holds(one.generation)) {
+      fall(*op.comm, failed.code(), failed.what(), false, true);
+    }
+  } catch (const std::bad_alloc&) {
+    fall(*op.comm, std::make_error_code(std::errc::not_enough_memory), op.verb, false, true);
+  }
+  return false;
 }
 
 /// Step 5: what has been reached, in order.
@@ -406,6 +452,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
     }
     work& op = *head.op;
     one.waiting.pop_front();
+    if (op.steps != nullptr && !prepared(one, op)) break;
     const bool any = op.more.empty()
                          ? detail::launches(op.one)
                          : std::any_of(op.more.begin(), op.more.end(), detail::launches);
