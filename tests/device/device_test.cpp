@@ -199,6 +199,41 @@ TEST_CASE("a part of device memory is a span") {
   CHECK(code_thrown_by([&] { device::span<int>(&on_the_stack, 1); }) == errc::invalid_argument);
 }
 
+TEST_CASE("many copies go in one batch, behind what their stream has queued") {
+  const machine here;
+  if (here.lacks()) return;
+  auto on = device::stream(0);
+  SECTION("of a stream of its own") {}
+  SECTION("of the default stream, which takes no batches") { on = device::stream::borrow(nullptr); }
+  constexpr int parts = 100;
+  auto out = counted<int>(parts * 10, on, 1);
+  device::pinned_vector<int> in(parts * 10, on);
+  device::vector<int> from(parts * 10, on);
+  device::vector<int> to(parts * 10, on);
+  std::vector<device::batch_part> batch;
+  for (std::size_t i = 0; i < parts; ++i) {  // the tens in reverse order, and nothing between them
+    batch.push_back({to.data() + (parts - 1 - i) * 10, from.data() + i * 10, 10 * sizeof(int)});
+    batch.push_back({nullptr, nullptr, 0});
+  }
+  {
+    gate closed(on);
+    device::copy(on, out, from);
+    device::copy_batch(on, batch);
+    device::copy(on, to, in);
+    CHECK(stays_busy(on));
+    closed.open();
+  }
+  finish(on);
+  bool same = true;
+  for (int i = 0; i < parts * 10; ++i) {
+    same &= in[static_cast<std::size_t>(i)] == (parts - 1 - i / 10) * 10 + i % 10 + 1;
+  }
+  CHECK(same);
+  device::copy_batch(on, {});
+  device::copy_batch(on, std::vector<device::batch_part>{{nullptr, nullptr, 0}});
+  finish(on);
+}
+
 TEST_CASE("a vector may go while its stream still works on it") {
   const machine here;
   if (here.lacks()) return;

@@ -9,6 +9,8 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/device/batch.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/backend.hpp>
@@ -93,7 +95,7 @@ class elected_work final : public work, public work_steps {
   static void deliver(progress::operation* base, action what);
   [[nodiscard]] std::span<const comm::device_tensor> tensors() const { return what_->tensors; }
   [[nodiscard]] std::byte* take_room(std::size_t bytes);
-  void bring(void* to, const comm::device_tensor& tensor, const treatment& how);
+  void complete_input(void* to, const comm::device_tensor& tensor, const treatment& how);
   [[nodiscard]] const void* input_of(const comm::device_tensor& tensor, const treatment& how);
   /// The stream for packing, behind what the buffers' streams had queued at submission.
   [[nodiscard]] const device::stream& packing();
@@ -171,10 +173,11 @@ class device_plane final : public comm::device_backend,
   void submit_what_can_be(std::vector<work*>& ended);
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
-  void make_streams();
+  [[nodiscard]] asio::awaitable<communicator> make_set(cohort::communicator over, turn place);
   template <class Function>
   void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,
                std::size_t count, std::size_t size, bool reads, Function function);
+  void copy_all(const device::stream& on);
   void check_stream(const device::stream& one, const char* field) const;
 
   backend_options options_;
@@ -189,6 +192,7 @@ class device_plane final : public comm::device_backend,
   std::optional<device::stream> unpacking_;
   std::array<block, 2> blocks_;
   std::uint64_t packs_ = 0;
+  std::vector<device::batch_part> copies_;  // of one pack; empty between
   device::pinned_vector<std::byte> pack_staging_;
   device::pinned_vector<std::byte> unpack_staging_;
 };

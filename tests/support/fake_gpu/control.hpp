@@ -17,14 +17,17 @@
 /// - `cudaDeviceReset` invalidates streams, events and memory of the device.
 /// - While a stream is captured in global mode, `cudaEventQuery` from a thread in another mode than
 ///   relaxed is refused and spoils the capture. Events recorded in a capture cannot be asked for.
+/// - `cudaMemcpyBatchAsync` refuses the legacy default stream, a stream that is captured, and
+///   attributes that CUDA's documentation forbids; its copies are in another order than in the
+///   list.
 /// - Every failing call sets the thread's last error, "not ready" too. Without a driver it stays,
 /// and
 ///   the number of devices is not written (seen with libcudart 13.0 on a machine that has none).
 ///
 /// Where it differs: it is stricter than hardware about memory that was freed (work on it breaks
-/// the device, where hardware may well get away with it) and about the device of memory that is
-/// copied; the legacy default stream orders itself with no other stream; a captured graph cannot be
-/// run; one context per device and process.
+/// the device, where hardware may well get away with it), about empty copies in a batch, and about
+/// the device of memory that is copied; the legacy default stream orders itself with no other
+/// stream; a captured graph cannot be run; one context per device and process.
 
 #include <cuda_runtime_api.h>
 

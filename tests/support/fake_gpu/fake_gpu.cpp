@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -260,6 +261,44 @@ char* touch(const void* pointer, std::size_t bytes, int device) {
   if (found->type == cudaMemoryTypeDevice && found->device != device) return nullptr;
   if (address + bytes > found->address + found->bytes) return nullptr;
   return found->alias + (address - found->address);
+}
+
+struct piece {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
+/// One piece of work that copies all. Waits for it if memory is pageable.
+cudaError_t queue_copies(lock& hold, const std::shared_ptr<stream_object>& on,
+                         std::vector<piece> pieces) {
+  bool pageable = false;
+  for (const piece& one : pieces) {
+    for (const void* end : {static_cast<const void*>(one.to), one.from}) {
+      const allocation* found = find(end);
+      if (found == nullptr) pageable = true;
+      if (found != nullptr && found->freed) return cudaErrorInvalidValue;
+    }
+  }
+  const auto done = std::make_shared<mark>();
+  push(*on, [done, pieces = std::move(pieces), device = on->device](lock& held) {
+    for (const piece& one : pieces) {
+      char* const target = touch(one.to, one.bytes, device);
+      const char* const source = touch(one.from, one.bytes, device);
+      if (target == nullptr || source == nullptr) {
+        break_now(device, cudaErrorIllegalAddress);
+        break;
+      }
+      held.unlock();
+      std::memcpy(target, source, one.bytes);
+      held.lock();
+    }
+    done->reached = true;
+  });
+  if (pageable && !on->capturing) {
+    block(hold, [&] { return done->reached || at(on->device).sticky != cudaSuccess; });
+  }
+  return cudaSuccess;
 }
 
 cudaError_t allocate(void** result, std::size_t bytes, int device, cudaMemoryType type) {
@@ -590,6 +629,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorInsufficientDriver:
       return "cudaErrorInsufficientDriver";
+    case cudaErrorCallRequiresNewerDriver:
+      return "cudaErrorCallRequiresNewerDriver";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
     case cudaErrorInvalidResourceHandle:
@@ -984,28 +1025,51 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaM
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
   if (const auto code = device_ready(object->device)) return fail(code);
-  const bool pageable = find(to) == nullptr || find(from) == nullptr;
-  for (const allocation* end : {find(to), find(from)}) {
-    if (end != nullptr && end->freed) return fail(cudaErrorInvalidValue);
-  }
-  const auto done = std::make_shared<mark>();
-  push(*object, [=, device = object->device](lock& held) {
-    char* const target = touch(to, bytes, device);
-    const char* const source = touch(from, bytes, device);
-    if (target == nullptr || source == nullptr) {
-      break_now(device, cudaErrorIllegalAddress);
-    } else {
-      held.unlock();
-      std::memcpy(target, source, bytes);
-      held.lock();
-    }
-    done->reached = true;
-  });
-  if (pageable && !object->capturing) {
-    block(hold, [&] { return done->reached || at(object->device).sticky != cudaSuccess; });
-  }
-  return cudaSuccess;
+  return fail(queue_copies(hold, object, {{to, from, bytes}}));
 }
+
+#if CUDART_VERSION >= 12080
+#if CUDART_VERSION >= 13000
+cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const size_t* bytes,
+                                 size_t count, struct cudaMemcpyAttributes* attributes,
+                                 size_t* first, size_t attribute_count, cudaStream_t stream) {
+  size_t* const failed = nullptr;
+#else
+cudaError_t cudaMemcpyBatchAsync(void** to, void** from, size_t* bytes, size_t count,
+                                 struct cudaMemcpyAttributes* attributes, size_t* first,
+                                 size_t attribute_count, size_t* failed, cudaStream_t stream) {
+#endif
+  lock hold(the().mutex);
+  if (failed != nullptr) *failed = SIZE_MAX;  // no copy of its own has failed
+  if (const auto code = enter("cudaMemcpyBatchAsync", hold)) return fail(code);
+  if (stream == nullptr || stream == cudaStreamLegacy) return fail(cudaErrorInvalidValue);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = device_ready(object->device)) return fail(code);
+  if (object->capturing) {
+    object->spoiled = true;
+    return fail(cudaErrorStreamCaptureUnsupported);
+  }
+  if (count == 0 || attribute_count == 0 || attribute_count > count || first[0] != 0) {
+    return fail(cudaErrorInvalidValue);
+  }
+  for (std::size_t i = 0; i < attribute_count; ++i) {
+    const bool ordered = i == 0 || (first[i] > first[i - 1] && first[i] < count);
+    const bool known = attributes[i].srcAccessOrder >= cudaMemcpySrcAccessOrderStream &&
+                       attributes[i].srcAccessOrder <= cudaMemcpySrcAccessOrderAny;
+    if (!ordered || !known) return fail(cudaErrorInvalidValue);
+  }
+  std::vector<piece> pieces;
+  for (std::size_t i = count; i-- > 0;) {  // in no order that anybody can rely on
+    if (bytes[i] == 0) {
+      if (failed != nullptr) *failed = i;
+      return fail(cudaErrorInvalidValue);
+    }
+    pieces.push_back({to[i], from[i], bytes[i]});
+  }
+  return fail(queue_copies(hold, object, std::move(pieces)));
+}
+#endif
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   lock hold(the().mutex);

@@ -9,6 +9,8 @@
 #include <cohort/nccl/detail/elected.ipp>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 namespace cohort::nccl {
 
@@ -29,21 +31,65 @@ inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t
 
 // The place in the device's queue is taken now, so that it is the same among the operations on all
 // ranks. The rest must not run under MPI's lock.
+namespace detail {
+
+/// Pinned memory taken on a thread, because that may wait for whatever the device does.
+struct pinned_job {
+  device::pinned_vector<std::byte> before;
+  device::pinned_vector<std::byte> after;
+  std::exception_ptr failed;
+  std::atomic<bool> done{false};
+};
+
+}  // namespace detail
+
+inline asio::awaitable<communicator> device_plane::make_set(cohort::communicator over, turn place) {
+  communicator_options how = options_.communicator;
+  how.device = device_;
+  auto making = detail::make(std::move(over), nullptr, how, device_, std::move(place), {}, this);
+  communicator comm = co_await std::move(making);
+  if (packing_) co_return comm;
+  const device::stream_options as{.device = device_, .high_priority = true};
+  device::stream packing(as);
+  device::stream unpacking(as);
+  auto job = std::make_shared<detail::pinned_job>();
+  std::thread thread([job, packing, unpacking] {
+    try {
+      job->before = device::pinned_vector<std::byte>(staging_bytes, packing);
+      job->after = device::pinned_vector<std::byte>(staging_bytes, unpacking);
+    } catch (...) {
+      job->failed = std::current_exception();
+    }
+    job->done.store(true);
+  });
+  auto waiting =
+      source_->when([job] { return job->done.load(); }, cohort::as_tuple(default_token()));
+  const auto [ended] = co_await std::move(waiting);
+  if (ended) {
+    thread.detach();  // it has a share of what it writes to
+    throw std::system_error(ended);
+  }
+  thread.join();
+  if (job->failed) std::rethrow_exception(job->failed);
+  source_->exclusively([&] {
+    packing_.emplace(std::move(packing));
+    unpacking_.emplace(std::move(unpacking));
+    std::swap(pack_staging_, job->before);
+    std::swap(unpack_staging_, job->after);
+  });
+  co_return comm;
+}
+
 inline void device_plane::open(std::uint32_t set, const cohort::communicator& over,
                                std::function<void(std::exception_ptr)> done) {
   auto& context = over.get_executor().context();
   source_ = &asio::use_service<issue_source>(context);
   if (set == 0 && device_ >= 0) static_cast<void>(source_->hold(device_, this));
   source_->exclusively([&] { sets_[set]; });
-  communicator_options how = options_.communicator;
-  how.device = device_;
   auto place = detail::place_for(over, device_);
-  asio::post(over.get_executor(), [self = shared_from_this(), set, over, how,
-                                   done = std::move(done), place = std::move(place)]() mutable {
-    const auto executor = over.get_executor();
-    auto making = detail::make(std::move(over), nullptr, how, self->device_, std::move(place), {},
-                               self.get());
-    asio::co_spawn(executor, std::move(making),
+  asio::post(over.get_executor(), [self = shared_from_this(), set, over, done = std::move(done),
+                                   place = std::move(place)]() mutable {
+    asio::co_spawn(over.get_executor(), self->make_set(over, std::move(place)),
                    [self, set, done = std::move(done)](std::exception_ptr why, communicator comm) {
                      self->made(set, std::move(comm), why);
                      done(std::move(why));
@@ -55,7 +101,6 @@ inline void device_plane::made(std::uint32_t set, communicator comm, std::except
   std::error_code code;
   try {
     if (why) std::rethrow_exception(why);
-    make_streams();
   } catch (const std::system_error& failed) {
     code = failed.code();
   } catch (...) {
@@ -74,21 +119,6 @@ inline void device_plane::made(std::uint32_t set, communicator comm, std::except
     source_->bring_down(*unwanted.state(), code ? code : make_error_code(errc::closed),
                         "the coordinator has failed", true, true);
   }
-}
-
-inline void device_plane::make_streams() {
-  if (packing_) return;
-  const device::stream_options how{.device = device_, .high_priority = true};
-  device::stream packing(how);
-  device::stream unpacking(how);
-  device::pinned_vector<std::byte> before(staging_bytes, packing);
-  device::pinned_vector<std::byte> after(staging_bytes, unpacking);
-  source_->exclusively([&] {
-    packing_.emplace(std::move(packing));
-    unpacking_.emplace(std::move(unpacking));
-    std::swap(pack_staging_, before);
-    std::swap(unpack_staging_, after);
-  });
 }
 
 inline void device_plane::close(std::uint32_t set) {
@@ -320,6 +350,13 @@ inline bool device_plane::forget(const comm::request_operation& op) {
     }
     return false;
   });
+}
+
+inline void device_plane::copy_all(const device::stream& on) {
+  auto copies = std::exchange(copies_, {});
+  device::copy_batch(on, copies);
+  copies.clear();
+  copies_ = std::move(copies);  // for its memory
 }
 
 /// Work of host code in the order of a stream: `function(pointer, elements)` sees pinned memory.

@@ -217,15 +217,12 @@ inline std::byte* elected_work::take_room(std::size_t bytes_wanted) {
   return rooms_.back().data();
 }
 
-/// Puts what this rank contributes to `to`, on the stream for packing.
-inline void elected_work::bring(void* to, const comm::device_tensor& tensor, const treatment& how) {
+/// What the copy of a contribution leaves to do: factors, and neutral elements where there is none.
+inline void elected_work::complete_input(void* to, const comm::device_tensor& tensor,
+                                         const treatment& how) {
   device_plane& plane = *plane_;
-  const std::size_t size = detail::bytes_of(tensor);
-  if (size == 0) return;
   const device::stream& on = packing();
   if (tensor.in != nullptr) {
-    device::check(cudaMemcpyAsync(to, tensor.in, size, cudaMemcpyDeviceToDevice, on.get()),
-                  "cudaMemcpyAsync", plane.device_);
     if (how.scale_before == 1) return;
     plane.on_host(on, plane.pack_staging_, to, tensor.count, tensor.size, true,
                   [scale = tensor.math->scale, factor = how.scale_before](void* at, std::size_t n) {
@@ -236,7 +233,8 @@ inline void elected_work::bring(void* to, const comm::device_tensor& tensor, con
   const comm::device_reduction reduction = what_->reduction;
   if (reduction == comm::device_reduction::none || reduction == comm::device_reduction::sum ||
       reduction == comm::device_reduction::average) {
-    device::check(cudaMemsetAsync(to, 0, size, on.get()), "cudaMemsetAsync", plane.device_);
+    device::check(cudaMemsetAsync(to, 0, detail::bytes_of(tensor), on.get()), "cudaMemsetAsync",
+                  plane.device_);
     return;
   }
   plane.on_host(
@@ -247,8 +245,14 @@ inline void elected_work::bring(void* to, const comm::device_tensor& tensor, con
 /// Where NCCL reads.
 inline const void* elected_work::input_of(const comm::device_tensor& tensor, const treatment& how) {
   if (tensor.in != nullptr && how.scale_before == 1) return tensor.in;
-  std::byte* const room = take_room(detail::bytes_of(tensor));
-  bring(room, tensor, how);
+  const std::size_t size = detail::bytes_of(tensor);
+  std::byte* const room = take_room(size);
+  if (size == 0) return room;
+  if (tensor.in != nullptr) {
+    const device::batch_part whole{room, tensor.in, size};
+    device::copy_batch(packing(), std::span(&whole, 1));
+  }
+  complete_input(room, tensor, how);
   return room;
 }
 
@@ -272,8 +276,13 @@ inline bool elected_work::pack() {
     }
     const bool reads = what_->kind == comm::collective::all_reduce || comm->rank == what_->root;
     if (reads) {
+      for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
+        if (tensor.in == nullptr) return;
+        plane.copies_.push_back({at, tensor.in, detail::bytes_of(tensor)});
+      });
+      plane.copy_all(on);
       for_each_packed([&](const run& each, const comm::device_tensor& tensor, std::byte* at) {
-        bring(at, tensor, each.how);
+        if (tensor.count != 0) complete_input(at, tensor, each.how);
       });
     }
   }
@@ -313,12 +322,11 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   }
   out.wait(launched);
   if (unpacks) {
-    for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
-      const std::size_t size = detail::bytes_of(tensor);
-      if (tensor.out == nullptr || size == 0) return;
-      device::check(cudaMemcpyAsync(tensor.out, at, size, cudaMemcpyDeviceToDevice, out.get()),
-                    "cudaMemcpyAsync", plane.device_);
+    for_each_packed([&](const run&, const comm::device_tensor& tensor, const std::byte* at) {
+      if (tensor.out == nullptr) return;
+      plane.copies_.push_back({tensor.out, at, detail::bytes_of(tensor)});
     });
+    plane.copy_all(out);
   }
   for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
   if (has_turn_) {
