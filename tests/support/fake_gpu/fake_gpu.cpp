@@ -958,6 +958,31 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaM
   return fail(queue_copies(hold, object, {{to, from, bytes}}));
 }
 
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaMemcpyPeerAsync", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = usable(*object)) return fail(code);
+  for (const int device : {to_device, from_device}) {
+    if (const auto code = device_ready(device)) return fail(code);
+  }
+  for (const void* end : {static_cast<const void*>(to), from}) {
+    const allocation* found = find(end);
+    if (found == nullptr || found->freed) return fail(cudaErrorInvalidValue);
+  }
+  push(*object, [=, device = object->device](lock& held) {
+    char* const target = touch(to, bytes, to_device);
+    const char* const source = touch(from, bytes, from_device);
+    if (target == nullptr || source == nullptr) return break_now(device, cudaErrorIllegalAddress);
+    held.unlock();
+    std::memcpy(target, source, bytes);
+    held.lock();
+  });
+  return cudaSuccess;
+}
+
 #if CUDART_VERSION >= 12080
 #if CUDART_VERSION >= 13000
 cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const size_t* bytes,

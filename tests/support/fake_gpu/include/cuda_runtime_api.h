@@ -187,6 +187,8 @@ cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* found, const void* pointer);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream = nullptr);
 #if CUDART_VERSION >= 13000
 cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const size_t* bytes,
                                  size_t count, struct cudaMemcpyAttributes* attributes,
