@@ -64,6 +64,14 @@ inline std::uint64_t fresh_token() {
 struct verdict {
   std::int32_t failed;
   std::int32_t code;  // NCCL's, if it is one
+  std::array<char, 128> text;
+};
+
+/// What is wrong on this rank before anything has been asked. It takes part all the same, so that
+/// the other ranks hear of it.
+struct bad_start {
+  std::error_code code;
+  std::string text;
 };
 
 /// Of this rank. Throws nothing: what is wrong is a fact too.
@@ -172,8 +180,7 @@ inline void keep_for_ever(std::unique_ptr<ncclComm_t> place) {
 // It cannot be cancelled: the peers count on this rank in each of these steps.
 inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
                                           communicator_options options, int device, turn place,
-                                          std::error_code bad_parent = {},
-                                          const void* orderer = nullptr) {
+                                          bad_start bad = {}, const void* orderer = nullptr) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto& source = asio::use_service<issue_source>(world.get_executor().context());
   cohort::communicator over = co_await world.dup();
@@ -193,10 +200,10 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
                          std::to_string(count));
     }
   }
-  if (bad_parent && mine.error == 0) {
-    const bool known = bad_parent.category() == cohort_category();
-    mine.error = known ? bad_parent.value() : static_cast<std::int32_t>(errc::aborted);
-    put(mine.text, "the communicator to be split has ended: " + bad_parent.message());
+  if (bad.code && mine.error == 0) {
+    const bool known = bad.code.category() == cohort_category();
+    mine.error = known ? bad.code.value() : static_cast<std::int32_t>(errc::aborted);
+    put(mine.text, bad.text);
   }
   std::vector<facts> all(static_cast<std::size_t>(comm->size));
   co_await cohort::all_gather(over, mine, all);
@@ -261,19 +268,19 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
   verdict mine_now{};
   mine_now.failed = why ? 1 : 0;
   mine_now.code = why.category() == nccl_category() ? why.value() : 0;
+  put(mine_now.text, why ? why.message() : std::string());
   std::vector<verdict> each(static_cast<std::size_t>(comm->size));
   co_await cohort::all_gather(over, mine_now, each);
-  std::vector<int> bad;
+  std::string text;
   std::int32_t code = 0;
   for (std::size_t rank = 0; rank < each.size(); ++rank) {
     if (each[rank].failed == 0) continue;
-    bad.push_back(static_cast<int>(rank));
+    text += (text.empty() ? "NCCL's init failed on rank " : "; on rank ") + std::to_string(rank) +
+            ": " + get(each[rank].text);
     // What others have heard of it comes second.
     if (code == 0 || code == ncclRemoteError) code = each[rank].code;
   }
-  if (!bad.empty()) {
-    std::string text = "NCCL's init failed on rank";
-    for (const int rank : bad) text += " " + std::to_string(rank);
+  if (!text.empty()) {
     const std::error_code common =
         code != 0 ? make_error(static_cast<ncclResult_t>(code)) : make_error_code(errc::aborted);
     throw std::system_error(common, text);
@@ -319,7 +326,9 @@ inline asio::awaitable<communicator> split(communicator parent, int color, int k
     if (bad) throw std::system_error(bad, "split");
     co_return communicator();
   }
-  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place), bad);
+  bad_start parents{bad, "the communicator to be split has ended: " + bad.message()};
+  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place),
+                   std::move(parents));
   co_return co_await std::move(made);
 }
 
