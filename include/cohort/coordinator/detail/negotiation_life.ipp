@@ -25,8 +25,8 @@ void negotiation<Any>::touch() {
 /// until the doorbell rings.
 template <class Any>
 void negotiation<Any>::stay_awake() {
-  if (edges_.empty()) {  // alone: what waits, waits for a plan
-    if (node_.pending() != 0) source_.at_next_look(*this);
+  if (edges_.empty()) {  // alone: what waits, waits for a plan, or on a device for its deadline
+    if (node_.pending() != 0 || deadlines_ != 0) source_.at_next_look(*this);
     return;
   }
   if (edges_.front().receive == nullptr) return;
