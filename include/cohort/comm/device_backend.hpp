@@ -36,6 +36,9 @@ struct host_math {
   void (*scale)(void* out, const void* in, std::size_t n, double factor) = nullptr;
   /// Integers truncate toward zero.
   void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor) = nullptr;
+  /// To reduce them with MPI, between nodes.
+  MPI_Datatype (*type)() = nullptr;
+  MPI_Op (*operation)(device_reduction of) = nullptr;
 };
 
 /// A buffer as it was when its operation was submitted.
