@@ -25,10 +25,6 @@ template <class B>
 concept named_input = input_buffer<B> || located_buffer<B>;
 template <class B>
 concept named_output = output_buffer<B> || writable_located_buffer<B>;
-/// Both are on the host, or both on a device.
-template <class A, class B>
-concept beside = located_buffer<A>
-== located_buffer<B>;
 
 namespace detail {
 template <class B>
@@ -48,8 +44,8 @@ using value_of = typename detail::value_of<B>::type;
 
 /// An input and an output of the same elements, both on the host or both on a device.
 template <class In, class Out>
-concept beside = named_input<In> && named_output<Out> && located_buffer<In>
-== located_buffer<Out>&& std::same_as<value_of<In>, value_of<Out>>;
+concept beside = named_input<In> && named_output<Out> &&
+    (located_buffer<In> == located_buffer<Out>)&&std::same_as<value_of<In>, value_of<Out>>;
 
 inline void require_contiguous(task& of, bool contiguous) {
   if (contiguous) return;
