@@ -160,5 +160,11 @@ int main(int argc, char** argv) {
   asio::io_context io;
   auto status = co_spawn(io, run(cohort::communicator(io), file, epochs), cohort::as_future);
   io.run();
-  return status.get();
+  try {
+    return status.get();
+  } catch (const std::system_error& failed) {
+    if (failed.code() != cohort::errc::no_device) throw;
+    if (rank == 0) std::fprintf(stderr, "%s\n", failed.what());  // on all ranks
+    return 77;                                                   // as programs do that are skipped
+  }
 }
