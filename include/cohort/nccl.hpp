@@ -11,7 +11,9 @@
 #include <cohort/nccl/datatype.hpp>
 #include <cohort/nccl/device_plane.hpp>
 #include <cohort/nccl/error.hpp>
+#include <cohort/nccl/fault_message.hpp>
 #include <cohort/nccl/group.hpp>
+#include <cohort/nccl/inquiry.hpp>
 #include <cohort/nccl/native.hpp>
 #include <cohort/nccl/operation.hpp>
 #include <cohort/nccl/operator.hpp>

@@ -311,6 +311,67 @@ TEST_CASE("a copy comes after what its buffers' streams have queued, and before 
   finish(producer);
 }
 
+TEST_CASE("a copy between devices comes between what both have queued and what they will") {
+  const machine here(2);
+  if (here.lacks()) return;
+  const device::stream zero(0);
+  const device::stream one(1);
+  auto on = device::stream(0);
+  SECTION("in a stream of its own") {}
+  SECTION("in that of the target") { on = one; }
+  SECTION("in that of the source") { on = zero; }
+  auto out = counted<int>(10, zero, 3);
+  auto later = counted<int>(10, zero, 50);
+  device::pinned_vector<int> in(10, one);
+  device::vector<int> to(10, one);
+  {
+    device::vector<int> from(10, zero);
+    gate closed(zero);
+    device::copy(zero, out, from);
+    device::copy(on, from, to);
+    device::copy(one, to, in);
+    CHECK(stays_busy(on));
+    CHECK(stays_busy(one));  // although the target's stream was not the one that copies
+    device::copy(zero, later, from);
+    closed.open();
+  }  // and the source may go
+  finish(one);
+  CHECK(in[0] == 3);
+  CHECK(in[9] == 12);
+  finish(zero);
+  finish(on);
+  CHECK(device::current() == 0);
+}
+
+TEST_CASE("the source of a copy between devices is not written before it was read") {
+  const machine here(2);
+  if (here.lacks()) return;
+  auto zero = device::stream(0);
+  auto one = device::stream(1);
+  SECTION("in streams of their own") {}
+  SECTION("in the default streams, which have one handle") {
+    zero = device::stream::borrow(nullptr, 0);
+    one = device::stream::borrow(nullptr, 1);
+  }
+  auto later = counted<int>(10, zero, 50);
+  auto out = counted<int>(10, zero, 3);
+  device::pinned_vector<int> in(10, one);
+  device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  device::copy(zero, out, from);
+  {
+    gate closed(one);  // the copy cannot begin
+    device::copy(one, from, to);
+    device::copy(zero, later, from);
+    device::copy(one, to, in);
+    CHECK(stays_busy(zero));
+    closed.open();
+  }
+  finish(one);
+  CHECK(in[0] == 3);
+  finish(zero);
+}
+
 TEST_CASE("a wrong copy is refused before CUDA is asked") {
   const machine here;
   if (here.lacks()) return;

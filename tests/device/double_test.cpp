@@ -252,21 +252,40 @@ TEST_CASE("the end of the runtime is no fault in destructors, and ends waits") {
 }
 
 TEST_CASE("what belongs to another device is refused by name") {
-  const machine here(2);
+  const machine here(3);
   const device::stream zero(0);
   const device::stream one(1);
+  const device::stream two(2);
   device::vector<int> there(10, one);
+  device::vector<int> at_home(10, zero);
   auto host = counted<int>(10, zero, 0);
   CHECK(code_thrown_by([&] { device::copy(zero, host, there); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { device::copy(zero, there, host); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::copy(two, there, at_home); }) == errc::wrong_device);
   const device::span<int> unknown(there.data(), 10);  // nobody says which stream works on it
   CHECK(code_thrown_by([&] { device::copy(zero, host, unknown); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { static_cast<void>(device::stream::borrow(one.get(), 0)); }) ==
         errc::wrong_device);
   CHECK(device::stream::borrow(one.get()).device() == 1);
   CHECK(fake_gpu::calls("cudaMemcpyAsync") == 0);
+  CHECK(fake_gpu::calls("cudaMemcpyPeerAsync") == 0);
   one.wait(zero);  // across devices events work
   finish(one);
+}
+
+TEST_CASE("a copy to a device that is lost is refused, and the other one goes on") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  fake_gpu::break_device(1, cudaErrorLaunchFailure);
+  CHECK(code_thrown_by([&] { static_cast<void>(one.record()); }) == cuda(cudaErrorLaunchFailure));
+  CHECK(code_thrown_by([&] { device::copy(zero, from, to); }) == cuda(cudaErrorLaunchFailure));
+  CHECK(fake_gpu::calls("cudaMemcpyPeerAsync") == 0);
+  auto host = counted<int>(10, zero, 0);
+  device::copy(zero, host, from);
+  finish(zero);
 }
 
 TEST_CASE("a batch of copies is one call where CUDA can, and one for each copy elsewhere") {
@@ -540,6 +559,24 @@ TEST_CASE("the double: what belongs to another device is refused, or breaks the 
       zero.get(), [](void* at) { static_cast<void>(fake_gpu::access(at, 4)); }, there.data());
   CHECK(cudaStreamSynchronize(zero.get()) == cudaErrorIllegalAddress);
   CHECK(cudaStreamSynchronize(one.get()) == cudaSuccess);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("the double: a copy between devices breaks the one that is told the wrong numbers") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  const device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 1, from.data(), 0, 40, zero.get()) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(zero.get()) == cudaSuccess);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 2, from.data(), 0, 40, zero.get()) ==
+        cudaErrorInvalidDevice);
+  int on_the_stack[10];
+  CHECK(cudaMemcpyPeerAsync(to.data(), 1, on_the_stack, 0, 40, zero.get()) ==
+        cudaErrorInvalidValue);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 0, from.data(), 1, 40, zero.get()) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(zero.get()) == cudaErrorIllegalAddress);
   static_cast<void>(cudaGetLastError());
 }
 

@@ -249,7 +249,16 @@ class issue_source : public asio::execution_context::service {
                std::vector<work*>& ended);
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
             const std::string& text, bool only_this);
-  void hear(const std::shared_ptr<communicator_state>& comm);
+  void hear(const std::shared_ptr<communicator_state>& comm, const fault_message& message,
+            int from);
+  // See detail/inquiry.ipp.
+  bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
+           bool aborts);
+  void answer(const std::shared_ptr<communicator_state>& comm, std::uint64_t number, int asker);
+  void note_answer(communicator_state& comm, position_answer&& said);
+  rank_position position_of(const communicator_state& comm);
+  void look_at_inquiries();
+  void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
   void silence(const std::shared_ptr<communicator_state>& comm);
   std::size_t look_at_aborts(progress::ready_queue& ready);
   std::size_t look_at_leaving(progress::ready_queue& ready);
@@ -261,7 +270,8 @@ class issue_source : public asio::execution_context::service {
   static std::string line_about(const work& op, const char* stands);
 
   progress::engine& engine_;
-  mutable std::mutex mutex_;        // held for a whole lap
+  // Held for a whole lap, in which the source of MPI may start operations here.
+  mutable std::recursive_mutex mutex_;
   bool asked_ = false;              // in this lap
   std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
@@ -270,6 +280,7 @@ class issue_source : public asio::execution_context::service {
   std::vector<condition_base*> conditions_;
   std::vector<std::unique_ptr<abort_job>> aborts_;
   std::size_t leaving_ = 0;
+  static constexpr int every_peer = -1;
   static constexpr auto longest_hold = std::chrono::seconds(1);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
@@ -279,5 +290,7 @@ class issue_source : public asio::execution_context::service {
 }  // namespace cohort::nccl
 
 #include <cohort/nccl/detail/source.ipp>
+
+#include <cohort/nccl/detail/inquiry.ipp>
 
 #endif

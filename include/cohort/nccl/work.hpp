@@ -90,6 +90,8 @@ class work : public progress::operation {
   std::shared_ptr<communicator_state> comm;
   const char* verb = "";
   std::uint64_t sequence = 0;
+  bool everybody = true;         // all ranks start it, in one order
+  std::uint64_t collective = 0;  // its number among those, when it has been taken over
   std::size_t bytes = 0;
   until ends = until::complete;
   call one;                // if `more` is empty

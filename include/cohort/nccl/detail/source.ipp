@@ -278,6 +278,7 @@ inline bool issue_source::submit_held(work& op) {
   } else if (!op.error()) {
     ++comm.outstanding;
     op.pending_ = true;
+    if (op.everybody) op.collective = ++comm.collectives;
     one.waiting.push_back({&op, nullptr});
     recount();
   }
@@ -495,6 +496,7 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
       if (is_gone(one)) device_gone(one);
     }
     ask_for_errors();
+    look_at_inquiries();
     found += look_at_aborts(ready);
     found += look_at_leaving(ready);
   }
@@ -752,9 +754,11 @@ inline void issue_source::deadline_passed(work& op) {
     const std::string text = line_about(op, "deadline");
     if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
       comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
+      ask(comm, op, text, why, false);
       return;
     }
-    fall(comm, why, text, false, true);
+    // Who holds it up is found out first.
+    if (!ask(comm, op, text, why, true)) fall(comm, why, text, false, true);
   }
   engine_.started();
 }
@@ -764,43 +768,55 @@ inline void issue_source::deadline_passed(work& op) {
 inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm) {
   if (comm->size == 1) return;
   comm->listening = true;
-  auto* const bytes = reinterpret_cast<std::byte*>(&comm->heard);
-  comm::control_recv(
-      comm->mpi, std::span(bytes, sizeof comm->heard), MPI_ANY_SOURCE, detail::fault_tag,
-      asio::bind_cancellation_slot(
-          comm->stop_listening.slot(), [comm](std::error_code error, status from) {
-            comm->listening = false;
-            if (error) return;
-            if (comm->heard.token != comm->token) {
-              if (!comm->mpi || comm->stands == phase::gone) return;
-              comm->source.listen(comm);
-              return;
-            }
-            const auto& heard = comm->heard;
-            const auto* const end = std::find(heard.text.begin(), heard.text.end(), '\0');
-            std::string text = "told by rank " + std::to_string(from.source()) + ": ";
-            text.append(heard.text.data(), static_cast<std::size_t>(end - heard.text.begin()));
-            comm->source.bring_down(*comm, make_error(ncclRemoteError), text, heard.only_this != 0,
-                                    false);
-          }));
+  comm::control_recv(comm->mpi, std::span(comm->heard), MPI_ANY_SOURCE, detail::fault_tag,
+                     asio::bind_cancellation_slot(
+                         comm->stop_listening.slot(), [comm](std::error_code error, status from) {
+                           comm->listening = false;
+                           if (error) return;
+                           const auto message = decode(comm->heard);
+                           if (message) comm->source.hear(comm, *message, from.source());
+                           const phase stands = comm->stands;
+                           if (!comm->mpi || stands == phase::failed || stands == phase::gone ||
+                               stands == phase::leaked) {
+                             return;
+                           }
+                           comm->source.listen(comm);
+                         }));
+}
+
+/// A message about another communicator has come late.
+inline void issue_source::hear(const std::shared_ptr<communicator_state>& comm,
+                               const fault_message& message, int from) {
+  const bool is_ours =
+      std::visit([&](const auto& one) { return one.token == comm->token; }, message);
+  if (!is_ours) return;
+  if (const auto* const notice = std::get_if<fault_notice>(&message)) {
+    bring_down(*comm, make_error(ncclRemoteError),
+               "told by rank " + std::to_string(from) + ": " + notice->text, notice->only_this,
+               false);
+  } else if (const auto* const question = std::get_if<position_question>(&message)) {
+    answer(comm, question->number, from);
+  } else {
+    note_answer(*comm, position_answer(std::get<position_answer>(message)));
+  }
 }
 
 inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
                                const std::string& text, bool only_this) {
   if (comm->size == 1 || !comm->mpi || engine_.stopped()) return;
-  auto message = std::make_shared<communicator_state::fault>();
-  message->token = comm->token;
-  message->value = why.value();
-  message->only_this = only_this ? 1 : 0;
-  const std::string all = text + ": " + why.message();
-  std::memcpy(message->text.data(), all.data(), std::min(all.size(), message->text.size() - 1));
-  // Not from here: MPI's lock is not to be taken inside this one.
-  asio::post(engine_.get_executor(), [comm, message] {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(message.get());
-    for (int peer = 0; peer < comm->size; ++peer) {
-      if (peer == comm->rank) continue;
-      comm::control_send(comm->mpi, std::span(bytes, sizeof *message), peer, detail::fault_tag,
-                         [comm, message](std::error_code) {});
+  send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
+}
+
+/// To one rank of MPI or to all others, from the loop: MPI's lock is not to be taken inside this
+/// source's.
+inline void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
+                                  fault_message&& message, int only) {
+  const auto bytes = std::make_shared<const fault_bytes>(encode(message));
+  asio::post(engine_.get_executor(), [comm, bytes, only] {
+    for (int peer = 0; comm->mpi && peer < comm->mpi.size(); ++peer) {
+      if (peer == comm->mpi.rank() || (only != every_peer && peer != only)) continue;
+      comm::control_send(comm->mpi, std::span(*bytes), peer, detail::fault_tag,
+                         [comm, bytes](std::error_code) {});
     }
   });
 }
@@ -1057,6 +1073,7 @@ inline void issue_source::tick(clock::time_point now) {
     for_each_pending([&](work& op, const char* stands) {
       if (op.stall_reported_ || now - op.since < stall_warning_) return;
       op.stall_reported_ = true;
+      ask(*op.comm, op, line_about(op, "stalled"), {}, false);
       lines.append("\n").append(line_about(op, stands));
     });
   }
