@@ -662,6 +662,31 @@ TEST_CASE("the double: a stream that hangs hangs until it is released, and delay
   CHECK(std::chrono::steady_clock::now() - start >= 2ms);  // a lower bound holds on any machine
 }
 
+TEST_CASE("the double: only events with timing that were reached tell a time") {
+  const machine here(1);
+  cudaStream_t s = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+  cudaEvent_t first = nullptr;
+  cudaEvent_t last = nullptr;
+  cudaEvent_t untimed = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&first, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&last, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming) == cudaSuccess);
+  float time = -1;  // in milliseconds
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorInvalidResourceHandle);
+  fake_gpu::delay(0, 2000);  // each piece of work takes that long at least
+  REQUIRE(cudaEventRecord(first, s) == cudaSuccess);
+  fake_gpu::hold(s);
+  REQUIRE(cudaEventRecord(last, s) == cudaSuccess);
+  REQUIRE(cudaEventRecord(untimed, s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorNotReady);
+  fake_gpu::release(s);
+  REQUIRE(cudaStreamSynchronize(s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaSuccess);
+  CHECK(time >= 2);
+  CHECK(cudaEventElapsedTime(&time, first, untimed) == cudaErrorInvalidResourceHandle);
+}
+
 TEST_CASE("the double: a reset invalidates handles, and work behind a fault never runs") {
   const machine here;
   cudaStream_t stream = nullptr;

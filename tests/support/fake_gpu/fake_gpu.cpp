@@ -801,13 +801,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaEventCreateWithFlags", hold)) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
   auto made = std::make_shared<event_object>();
   made->device = current_device;
   made->generation = at(current_device).generation;
+  made->timed = (flags & cudaEventDisableTiming) == 0;
   *event = reinterpret_cast<cudaEvent_t>(made.get());
   the().events[made.get()] = std::move(made);
   return cudaSuccess;
@@ -837,7 +838,28 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
   }
   of->last = std::make_shared<mark>();
-  push(*object, [target = of->last](lock&) { target->reached = true; });
+  push(*object, [target = of->last](lock&) {
+    target->reached = true;
+    target->when = std::chrono::steady_clock::now();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaEventElapsedTime", hold)) return fail(code);
+  const auto first = find(start);
+  const auto last = find(end);
+  if (!first || !last || first->device != last->device) {
+    return fail(cudaErrorInvalidResourceHandle);
+  }
+  if (const auto code = device_ready(first->device)) return fail(code);
+  for (const auto& one : {first, last}) {
+    if (!one->timed || !one->last) return fail(cudaErrorInvalidResourceHandle);
+    if (!one->last->reached) return fail(cudaErrorNotReady);
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(last->last->when - first->last->when).count();
   return cudaSuccess;
 }
 
