@@ -11,8 +11,8 @@
 # `<layer>.<theme>.np<n>`. NO_MAIN is for a program with a `main` of its own, the target
 # <layer>_<theme>_test; it gets its entries from cohort_add_run. LAYERS defaults to the layer in the
 # name. The layer is a label; three more labels have a meaning for .ci/run: `threads` (runs under
-# TSan), `sample` (one per layer, runs under g++ with ASan) and `ranks` (runs with both MPIs). All
-# that has RANKS gets the label `ranks` by itself.
+# TSan), `sample` (one per layer, runs under g++ with ASan) and `ranks` (runs under mpiexec), which
+# all that has RANKS gets by itself. COHORT_TEST_RANKS leaves out numbers of RANKS.
 #
 # Where COHORT_UNITY_BUILD is on, as in scripts/test.sh and .ci/run, the SOURCES are compiled as one
 # file, because most of the code of each is what they all instantiate. So two of them may not define
