@@ -55,7 +55,7 @@ build() {
 own=("$@")
 compiler=${CXX:-g++}
 build device_test "$compiler" "$runtime" \
-  tests/device/{device_test,completion_test,graph_test,on_gpu_main}.cpp tests/support/catch_run.cpp -- "$@"
+  tests/device/{device_test,completion_test,graph_test,staged_copy_test,on_gpu_main}.cpp tests/support/catch_run.cpp -- "$@"
 echo "compiled with $(grep -m1 -o 'CUDART_VERSION *[0-9]*' "$cuda/include/cuda_runtime_api.h")"
 
 # The layer nccl: `without` is why not.
