@@ -18,4 +18,5 @@
 #include <cohort/device/staged_copy.hpp>
 #include <cohort/device/state.hpp>
 #include <cohort/device/stream.hpp>
+#include <cohort/device/uuid.hpp>
 #include <cohort/device/vector.hpp>

@@ -306,6 +306,7 @@ TEST_CASE("a staged copy never has CUDA block its thread, and uses its stages ag
   std::vector<int> host(10000);
   for (int i = 0; i < 3; ++i) {
     run(io, device::staged_copy(on, host, values, small_pieces));
+    finish(on);  // the stages are out of use when their stream has come so far
     run(io, device::staged_copy(on, values, host, small_pieces));
     finish(on);
   }
