@@ -135,7 +135,7 @@ common=(-isystem "$cuda/include")
 if wanted build; then
   mkdir -p "$folder"
   does "build of the layer device" link device_test "$compiler" device_libraries common \
-    tests/device/{device_test,completion_test,graph_test,on_gpu_main}.cpp tests/support/catch_run.cpp || true
+    tests/device/{device_test,completion_test,graph_test,staged_copy_test,on_gpu_main}.cpp tests/support/catch_run.cpp || true
   if [ -z "$without" ]; then
     export OMPI_CXX=$compiler MPICH_CXX=$compiler
     does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries nccl_includes \
