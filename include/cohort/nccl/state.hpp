@@ -83,6 +83,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::vector<int> firsts;
   int device = -1;
   bool borrowed = false;
+  bool native_exchange = false;          ///< NCCL has all_to_all, gather and scatter
   const void* orderer = nullptr;         ///< the coordinator that it belongs to, or null
   std::optional<device::stream> domain;  ///< where the operations run
   device::vector<std::int32_t> scratch;  ///< for barriers

@@ -8,6 +8,7 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/device/device.hpp>
+#include <cohort/nccl/detail/config_fields.hpp>
 
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ struct facts {
   std::int32_t version;   // of the library
   std::int32_t borrowed;  // 1
   std::int32_t device;
-  std::array<std::int32_t, 6> config;
+  config_values config;
   std::array<char, 64> host;
   std::array<char, 32> bus;
   std::array<char, 160> text;  // of the error
@@ -72,13 +73,7 @@ inline facts look_around(communicator_state& comm) {
   mine.version = library_version();
   mine.borrowed = comm.borrowed ? 1 : 0;
   mine.device = comm.device;
-  const ncclConfig_t& config = comm.options.config;
-  mine.config = {config.cgaClusterSize,
-                 config.minCTAs,
-                 config.maxCTAs,
-                 config.splitShare,
-                 static_cast<std::int32_t>(comm.options.on_deadline),
-                 0};
+  mine.config = config_of(comm.options);
   std::array<char, 64> host{};
   static_cast<void>(::gethostname(host.data(), host.size() - 1));
   mine.host = host;
@@ -128,7 +123,11 @@ inline void judge(const std::vector<facts>& all, bool borrowed) {
       differs("NCCL version", std::to_string(all[rank].version), std::to_string(all[0].version));
     }
     if (all[rank].borrowed != all[0].borrowed) differs("borrowed", "another", "one");
-    if (all[rank].config != all[0].config) differs("config", "another one", "one");
+    for (std::size_t i = 0; i < config_names.size(); ++i) {
+      const std::int32_t here = all[rank].config[i];
+      const std::int32_t there = all[0].config[i];
+      if (here != there) differs(config_names[i], in_words(here), in_words(there));
+    }
     if (borrowed) continue;
     for (std::size_t before = 0; before < rank; ++before) {
       if (all[rank].host != all[before].host || all[rank].bus != all[before].bus) continue;
@@ -225,6 +224,7 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
     comm->device = what.devices[i];
     comm->borrowed = what.theirs != nullptr;
     comm->orderer = what.orderer;
+    comm->native_exchange = has_native_exchange();
     if (what.several) comm->firsts = firsts;
     mine.push_back(look_around(*comm));
   }

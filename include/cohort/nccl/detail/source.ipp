@@ -50,8 +50,7 @@ inline constexpr int fault_tag = 0;  // the duplicate carries no other message o
 /// From 2.28.3 on NCCL has all_to_all, gather and scatter; before they are groups of messages.
 [[nodiscard]] inline bool has_native_exchange() noexcept {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-  static const bool has = library_version() >= NCCL_VERSION(2, 28, 3);
-  return has;
+  return library_version() >= NCCL_VERSION(2, 28, 3);
 #else
   return false;
 #endif
@@ -113,7 +112,7 @@ inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& co
     case kind::gather:
     case kind::scatter:
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-      if (has_native_exchange()) {
+      if (comm.native_exchange) {
         if (one.what == kind::all_to_all) {
           return ncclAlltoAll(one.from, one.to, one.count, one.type, native, on);
         }
