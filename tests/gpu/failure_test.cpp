@@ -1,8 +1,8 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-/// \file What goes wrong on a device, in NCCL or on another rank, under a coordinator: every awaiter
-/// of every rank hears of it, and the ranks can begin anew.
+/// \file What goes wrong on a device, in NCCL or on another rank, under a coordinator: every
+/// awaiter of every rank hears of it, and the ranks can begin anew.
 
 #include "faults/interposer.hpp"
 #include "support.hpp"
@@ -178,9 +178,8 @@ TEST_CASE("a deadline over a hanging device ends every operation of every rank")
     auto running = coord.all_reduce("bounded", values, op::sum, limit, cohort::as_future);
     const auto elected = [&] {
       const auto all = coord.pending();
-      return std::any_of(all.begin(), all.end(), [](const auto& one) {
-        return one.name == "bounded" && one.started;
-      });
+      return std::any_of(all.begin(), all.end(),
+                         [](const auto& one) { return one.name == "bounded" && one.started; });
     };
     CHECK(co_await soon(elected));
     co_await meet(world);
@@ -224,66 +223,70 @@ TEST_CASE("a deadline over what a device does is reported where no abort is aske
 }
 
 TEST_CASE("a sticky error of one rank's device ends every operation of every rank") {
-  on_gpus([](communicator world) -> asio::awaitable<void> {
-    const cohort::log::capture log;
-    const int last = world.size() - 1;
-    const bool breaks = world.rank() == last;
-    coordinator coord(world, nccl::backend());
-    traffic work;
-    if (world.size() > 1) {
-      co_await hang(world, coord, work);
-    } else {
-      co_await sums(coord, "before");
-      co_await work.prepare(coord);
-      auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
-      fake_gpu::hold(source.domain_of(0).get());
-      work.submit(coord, "held");
-    }
-    if (breaks) fake_gpu::break_device(0, cudaErrorIllegalAddress);
-    co_await all_fail(work.ends());
-    CHECK(coord.pending().empty());
-    co_await coord.shutdown();
-    co_await meet(world);
-    if (world.size() == 1) co_return;
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        const cohort::log::capture log;
+        const int last = world.size() - 1;
+        const bool breaks = world.rank() == last;
+        coordinator coord(world, nccl::backend());
+        traffic work;
+        if (world.size() > 1) {
+          co_await hang(world, coord, work);
+        } else {
+          co_await sums(coord, "before");
+          co_await work.prepare(coord);
+          auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+          fake_gpu::hold(source.domain_of(0).get());
+          work.submit(coord, "held");
+        }
+        if (breaks) fake_gpu::break_device(0, cudaErrorIllegalAddress);
+        co_await all_fail(work.ends());
+        CHECK(coord.pending().empty());
+        co_await coord.shutdown();
+        co_await meet(world);
+        if (world.size() == 1) co_return;
 
-    // That process cannot come back; the others hear of it by name, and go on without it.
-    auto again = co_await world.dup();
-    {
-      coordinator broken(again, nccl::backend());
-      auto failed = co_await why_not_opened<cohort::rank_error>(broken);
-      REQUIRE(failed);
-      CHECK(failed->code() == errc::no_device);
-      CHECK(failed->ranks() == std::vector<int>{last});
-      co_await broken.shutdown();
-    }
-    auto survivors = co_await again.split(breaks ? -1 : 0);
-    if (survivors) {
-      CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
-      coordinator fresh(survivors, nccl::backend());
-      co_await sums(fresh, "after");
-      co_await fresh.shutdown();
-    }
-    co_await meet(world);
-  }, true);  // nothing is aborted on a lost device
+        // That process cannot come back; the others hear of it by name, and go on without it.
+        auto again = co_await world.dup();
+        {
+          coordinator broken(again, nccl::backend());
+          auto failed = co_await why_not_opened<cohort::rank_error>(broken);
+          REQUIRE(failed);
+          CHECK(failed->code() == errc::no_device);
+          CHECK(failed->ranks() == std::vector<int>{last});
+          co_await broken.shutdown();
+        }
+        auto survivors = co_await again.split(breaks ? -1 : 0);
+        if (survivors) {
+          CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+          coordinator fresh(survivors, nccl::backend());
+          co_await sums(fresh, "after");
+          co_await fresh.shutdown();
+        }
+        co_await meet(world);
+      },
+      true);  // nothing is aborted on a lost device
 }
 
 TEST_CASE("a foreign reset of one rank's device ends every operation of every rank") {
-  on_gpus([](communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
-    const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    traffic work;
-    co_await hang(world, coord, work);
-    if (world.rank() == world.size() - 1) cudaDeviceReset();
-    co_await all_fail(work.ends());
-    CHECK(coord.pending().empty());
-    co_await coord.shutdown();
-    co_await meet(world);
-    auto again = co_await world.dup();
-    coordinator fresh(again, nccl::backend());
-    co_await sums(fresh, "after");
-    co_await fresh.shutdown();
-  }, true);
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        coordinator coord(world, nccl::backend());
+        traffic work;
+        co_await hang(world, coord, work);
+        if (world.rank() == world.size() - 1) cudaDeviceReset();
+        co_await all_fail(work.ends());
+        CHECK(coord.pending().empty());
+        co_await coord.shutdown();
+        co_await meet(world);
+        auto again = co_await world.dup();
+        coordinator fresh(again, nccl::backend());
+        co_await sums(fresh, "after");
+        co_await fresh.shutdown();
+      },
+      true);
 }
 
 TEST_CASE("a rank that does not lap is named, and the operations of all ranks end") {

@@ -95,8 +95,8 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
   });
 }
 
-// What fails here alone is told to all in the exchange before NCCL's init, and for the communicators
-// of nodes in one after it: either all ranks have a set or none has.
+// What fails here alone is told to all in the exchange before NCCL's init, and for the
+// communicators of nodes in one after it: either all ranks have a set or none has.
 inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::communicator over,
                                                                        turn place,
                                                                        turn node_place) {
