@@ -138,7 +138,7 @@ TEST_CASE("memory may go while an operation is enqueued, and what is moved in co
       coord.all_reduce("detached", std::move(last), op::sum, asio::detached);
     }
     co_await sums(coord, "behind it");
-    CHECK(co_await soon([&] { return fake_gpu::live_allocations(kept.device()) == allocations; }));
+    CHECK(co_await soon([&] { return fake_gpu::live_allocations(kept.device()) <= allocations; }));
     co_await coord.shutdown();
   });
 }
