@@ -5,6 +5,7 @@
 /// Gate of the layer device: CUDA streams, memory, copies, and awaiting them. Declares nothing but
 /// COHORT_HAS_CUDA, which is 0 then, where there is no <cuda_runtime.h>.
 
+#include <cohort/device/batch.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/copy.hpp>
 #include <cohort/device/device.hpp>

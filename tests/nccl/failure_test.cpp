@@ -315,6 +315,9 @@ TEST_CASE("an operation that takes long is named once, with its age and where it
     const char* const third = alone ? "on the device, for " : "being launched, for ";
     CHECK(all.find(line(3, 20, third)) != std::string::npos);
     CHECK(all.find(last) != std::string::npos);
+    // Each is asked about once, too.
+    CHECK(co_await soon(
+        [&] { return source.exclusively([&] { return !gpus.state()->asked.has_value(); }); }));
     const auto once = log.text();
     co_await pause(120ms);  // at least one more tick
     CHECK(log.text() == once);

@@ -22,7 +22,9 @@ namespace cohort::nccl {
 class group {
  public:
   group(const communicator& comm, const device::stream& on)
-      : asked_(detail::request_for(comm.state(), on, "group", call::kind::barrier)) {}
+      : asked_(detail::request_for(comm.state(), on, "group", call::kind::barrier)) {
+    asked_.everybody = false;
+  }
 
   template <device_buffer B>
   group& send(B&& buffer, int to) & {

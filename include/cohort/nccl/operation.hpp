@@ -66,8 +66,9 @@ struct request {
   std::vector<buffer_use> uses;
   std::optional<device::stream> user;
   std::size_t bytes = 0;
-  errc bad{};         // misuse that the verb itself has seen
-  std::string facts;  // of it
+  errc bad{};             // misuse that the verb itself has seen
+  std::string facts;      // of it
+  bool everybody = true;  // all ranks start it, in one order
   /// Two uses that may be the same memory, or that must not overlap.
   bool may_be_in_place = false;
   bool never_in_place = false;        // of a group with one input and one output

@@ -89,6 +89,9 @@ inline facts look_around(communicator_state& comm) {
       throw cohort::error(errc::no_device, "there is no device " + std::to_string(comm.device));
     }
     comm.source.claim(comm.device);
+    if (!comm.source.admits(comm.device, comm.orderer)) {
+      throw cohort::error(errc::device_ordered, "device " + std::to_string(comm.device));
+    }
     device::check(
         cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device),
         "cudaDeviceGetPCIBusId", comm.device);
@@ -169,13 +172,15 @@ inline void keep_for_ever(std::unique_ptr<ncclComm_t> place) {
 // It cannot be cancelled: the peers count on this rank in each of these steps.
 inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
                                           communicator_options options, int device, turn place,
-                                          std::error_code bad_parent = {}) {
+                                          std::error_code bad_parent = {},
+                                          const void* orderer = nullptr) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto& source = asio::use_service<issue_source>(world.get_executor().context());
   cohort::communicator over = co_await world.dup();
   auto comm = std::make_shared<communicator_state>(source, over, options);
   comm->device = device;
   comm->borrowed = theirs != nullptr;
+  comm->orderer = orderer;
   facts mine = look_around(*comm);
   if (theirs != nullptr && mine.error == 0) {
     int count = 0;

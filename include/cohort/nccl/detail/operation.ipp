@@ -107,6 +107,7 @@ class typed_work final : public work {
     uses = std::move(asked.uses);
     user = std::move(asked.user);
     bytes = asked.bytes;
+    everybody = asked.everybody;
     progress::engine& engine = comm->source.engine();
     executor_.set(handler_, engine.get_executor());
     auto slot = asio::get_associated_cancellation_slot(handler_);

@@ -246,29 +246,50 @@ inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
   comms_.push_back(std::move(comm));
 }
 
-inline void issue_source::submit(work& op) {
+inline bool issue_source::hold(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  queue& one = queue_of(device);
+  if (one.orderer != nullptr && one.orderer != orderer) return false;
+  one.orderer = orderer;
+  return true;
+}
+
+inline void issue_source::let_go(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  queue& one = queue_of(device);
+  if (one.orderer == orderer) one.orderer = nullptr;
+}
+
+inline bool issue_source::submit_held(work& op) {
   communicator_state& comm = *op.comm;
+  // The loss of a device may have been seen while nothing was pending on it.
+  queue& one = queue_of(comm.device);
+  if (is_gone(one)) device_gone(one);
+  op.since = clock::now();
+  op.sequence = ++comm.sequence;
+  comm.note(op);
+  const phase stands = comm.stands.load();
+  if (ending_ || engine_.stopped()) {
+    op.fail(errc::engine_stopped);
+  } else if (stands != phase::ready) {
+    op.fail(comm.why ? comm.why : make_error_code(errc::closed));
+  } else if (one.orderer != nullptr && one.orderer != comm.orderer) {
+    op.fail(errc::device_ordered);
+  } else if (!op.error()) {
+    ++comm.outstanding;
+    op.pending_ = true;
+    if (op.everybody) op.collective = ++comm.collectives;
+    one.waiting.push_back({&op, nullptr});
+    recount();
+  }
+  return op.pending_;
+}
+
+inline void issue_source::submit(work& op) {
   bool ended = false;  // once the lock is free, the operation may be over and gone
   {
     const std::lock_guard hold(mutex_);
-    // The loss of a device may have been seen while nothing was pending on it.
-    queue& one = queue_of(comm.device);
-    if (is_gone(one)) device_gone(one);
-    op.since = clock::now();
-    op.sequence = ++comm.sequence;
-    comm.note(op);
-    const phase stands = comm.stands.load();
-    if (ending_ || engine_.stopped()) {
-      op.fail(errc::engine_stopped);
-    } else if (stands != phase::ready) {
-      op.fail(comm.why ? comm.why : make_error_code(errc::closed));
-    } else if (!op.error()) {
-      ++comm.outstanding;
-      op.pending_ = true;
-      one.waiting.push_back({&op, nullptr});
-      recount();
-    }
-    ended = !op.pending_;
+    ended = !submit_held(op);
   }
   if (ended) {
     engine_.complete(&op);
@@ -288,13 +309,21 @@ inline ncclResult_t issue_source::issue(queue& one, work& op) {
     const ncclResult_t made = detail::resolve(op.one, comm, op.made_, reduction);
     return detail::failed(made) ? made : detail::post(op.one, reduction, comm, on);
   }
-  // The reductions of a group are all the same.
-  const ncclResult_t made = detail::resolve(op.more.front(), comm, op.made_, reduction);
-  if (detail::failed(made)) return made;
+  // Reductions are made outside the group, one for calls in a row that have the same.
+  std::vector<ncclRedOp_t> reductions;
+  for (std::size_t i = 0; i < op.more.size(); ++i) {
+    const call& part = op.more[i];
+    const bool again = i != 0 && part.op == op.more[i - 1].op && part.type == op.more[i - 1].type;
+    const ncclResult_t made =
+        again ? ncclSuccess : detail::resolve(part, comm, op.made_, reduction);
+    if (detail::failed(made)) return made;
+    reductions.push_back(reduction);
+  }
   ncclResult_t all = ncclGroupStart();
   if (detail::failed(all)) return all;
-  for (const call& part : op.more) {
-    if (detail::launches(part)) detail::keep(all, detail::post(part, reduction, comm, on));
+  for (std::size_t i = 0; i < op.more.size(); ++i) {
+    const call& part = op.more[i];
+    if (detail::launches(part)) detail::keep(all, detail::post(part, reductions[i], comm, on));
   }
   detail::keep(all, ncclGroupEnd());
   return all;
@@ -318,7 +347,7 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   now.comm = op.comm;
   now.op = &op;
   now.uses = std::move(op.uses);
-  now.mark = one.domain->record();
+  now.mark = op.steps == nullptr ? one.domain->record() : op.steps->conclude(*one.domain);
   if (op.ends == until::complete) return 0;
   if (op.user) op.user->wait(now.mark);
   for (const buffer_use& use : now.uses) {
@@ -326,6 +355,24 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   }
   now.op = nullptr;
   return finish(op, ready);
+}
+
+/// An operation with steps of its own says what is to be called. False: that has failed.
+inline bool issue_source::prepared(queue& one, work& op) {
+  one.launching = &op;
+  try {
+    op.steps->prepare(*one.domain);
+    one.launching = nullptr;
+    return true;
+  } catch (const std::system_error& failed) {
+    ask_whether_gone(one);
+    if (device::state_of(one.device).holds(one.generation)) {
+      fall(*op.comm, failed.code(), failed.what(), false, true);
+    }
+  } catch (const std::bad_alloc&) {
+    fall(*op.comm, std::make_error_code(std::errc::not_enough_memory), op.verb, false, true);
+  }
+  return false;
 }
 
 /// Step 5: what has been reached, in order.
@@ -405,6 +452,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
     }
     work& op = *head.op;
     one.waiting.pop_front();
+    if (op.steps != nullptr && !prepared(one, op)) break;
     const bool any = op.more.empty()
                          ? detail::launches(op.one)
                          : std::any_of(op.more.begin(), op.more.end(), detail::launches);
@@ -448,6 +496,7 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
       if (is_gone(one)) device_gone(one);
     }
     ask_for_errors();
+    look_at_inquiries();
     found += look_at_aborts(ready);
     found += look_at_leaving(ready);
   }
@@ -705,9 +754,11 @@ inline void issue_source::deadline_passed(work& op) {
     const std::string text = line_about(op, "deadline");
     if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
       comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
+      ask(comm, op, text, why, false);
       return;
     }
-    fall(comm, why, text, false, true);
+    // Who holds it up is found out first.
+    if (!ask(comm, op, text, why, true)) fall(comm, why, text, false, true);
   }
   engine_.started();
 }
@@ -717,43 +768,55 @@ inline void issue_source::deadline_passed(work& op) {
 inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm) {
   if (comm->size == 1) return;
   comm->listening = true;
-  auto* const bytes = reinterpret_cast<std::byte*>(&comm->heard);
-  comm::control_recv(
-      comm->mpi, std::span(bytes, sizeof comm->heard), MPI_ANY_SOURCE, detail::fault_tag,
-      asio::bind_cancellation_slot(
-          comm->stop_listening.slot(), [comm](std::error_code error, status from) {
-            comm->listening = false;
-            if (error) return;
-            if (comm->heard.token != comm->token) {
-              if (!comm->mpi || comm->stands == phase::gone) return;
-              comm->source.listen(comm);
-              return;
-            }
-            const auto& heard = comm->heard;
-            const auto* const end = std::find(heard.text.begin(), heard.text.end(), '\0');
-            std::string text = "told by rank " + std::to_string(from.source()) + ": ";
-            text.append(heard.text.data(), static_cast<std::size_t>(end - heard.text.begin()));
-            comm->source.bring_down(*comm, make_error(ncclRemoteError), text, heard.only_this != 0,
-                                    false);
-          }));
+  comm::control_recv(comm->mpi, std::span(comm->heard), MPI_ANY_SOURCE, detail::fault_tag,
+                     asio::bind_cancellation_slot(
+                         comm->stop_listening.slot(), [comm](std::error_code error, status from) {
+                           comm->listening = false;
+                           if (error) return;
+                           const auto message = decode(comm->heard);
+                           if (message) comm->source.hear(comm, *message, from.source());
+                           const phase stands = comm->stands;
+                           if (!comm->mpi || stands == phase::failed || stands == phase::gone ||
+                               stands == phase::leaked) {
+                             return;
+                           }
+                           comm->source.listen(comm);
+                         }));
+}
+
+/// A message about another communicator has come late.
+inline void issue_source::hear(const std::shared_ptr<communicator_state>& comm,
+                               const fault_message& message, int from) {
+  const bool is_ours =
+      std::visit([&](const auto& one) { return one.token == comm->token; }, message);
+  if (!is_ours) return;
+  if (const auto* const notice = std::get_if<fault_notice>(&message)) {
+    bring_down(*comm, make_error(ncclRemoteError),
+               "told by rank " + std::to_string(from) + ": " + notice->text, notice->only_this,
+               false);
+  } else if (const auto* const question = std::get_if<position_question>(&message)) {
+    answer(comm, question->number, from);
+  } else {
+    note_answer(*comm, position_answer(std::get<position_answer>(message)));
+  }
 }
 
 inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
                                const std::string& text, bool only_this) {
   if (comm->size == 1 || !comm->mpi || engine_.stopped()) return;
-  auto message = std::make_shared<communicator_state::fault>();
-  message->token = comm->token;
-  message->value = why.value();
-  message->only_this = only_this ? 1 : 0;
-  const std::string all = text + ": " + why.message();
-  std::memcpy(message->text.data(), all.data(), std::min(all.size(), message->text.size() - 1));
-  // Not from here: MPI's lock is not to be taken inside this one.
-  asio::post(engine_.get_executor(), [comm, message] {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(message.get());
-    for (int peer = 0; peer < comm->size; ++peer) {
-      if (peer == comm->rank) continue;
-      comm::control_send(comm->mpi, std::span(bytes, sizeof *message), peer, detail::fault_tag,
-                         [comm, message](std::error_code) {});
+  send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
+}
+
+/// To one rank of MPI or to all others, from the loop: MPI's lock is not to be taken inside this
+/// source's.
+inline void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
+                                  fault_message&& message, int only) {
+  const auto bytes = std::make_shared<const fault_bytes>(encode(message));
+  asio::post(engine_.get_executor(), [comm, bytes, only] {
+    for (int peer = 0; comm->mpi && peer < comm->mpi.size(); ++peer) {
+      if (peer == comm->mpi.rank() || (only != every_peer && peer != only)) continue;
+      comm::control_send(comm->mpi, std::span(*bytes), peer, detail::fault_tag,
+                         [comm, bytes](std::error_code) {});
     }
   });
 }
@@ -1010,6 +1073,7 @@ inline void issue_source::tick(clock::time_point now) {
     for_each_pending([&](work& op, const char* stands) {
       if (op.stall_reported_ || now - op.since < stall_warning_) return;
       op.stall_reported_ = true;
+      ask(*op.comm, op, line_about(op, "stalled"), {}, false);
       lines.append("\n").append(line_about(op, stands));
     });
   }
