@@ -562,6 +562,18 @@ TEST_CASE("the double: what belongs to another device is refused, or breaks the 
   static_cast<void>(cudaGetLastError());
 }
 
+TEST_CASE("the parts of a GPU have a bus id in common and a UUID each") {
+  const machine here(2);
+  fake_gpu::set_bus_id(1, 0x17);  // that of device 0
+  CHECK(device::uuid(0) == device::uuid(1));
+  fake_gpu::set_uuid(0, 5);
+  fake_gpu::set_uuid(1, 6);
+  CHECK_FALSE(device::uuid(0) == device::uuid(1));
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(2)); }) == cuda(cudaErrorInvalidDevice));
+  fake_gpu::fail_next("cudaGetDeviceProperties", cudaErrorNoDevice);
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(0)); }) == errc::no_device);
+}
+
 TEST_CASE("the double: a copy between devices breaks the one that is told the wrong numbers") {
   const machine here(2);
   const device::stream zero(0);

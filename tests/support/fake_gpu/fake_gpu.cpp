@@ -460,6 +460,11 @@ void set_bus_id(int device, std::int64_t id) {
   at(device).bus_id = id;
 }
 
+void set_uuid(int device, std::int64_t id) {
+  const lock hold(the().mutex);
+  at(device).uuid = id;
+}
+
 void occupy(bool yes) {
   const lock hold(the().mutex);
   the().occupy = yes;
@@ -670,7 +675,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* result, int device) {
   *result = cudaDeviceProp();
   std::snprintf(result->name, sizeof result->name, "test double");
   const std::int64_t bus = at(device).bus_id;
-  std::memcpy(result->uuid.bytes, &bus, sizeof bus);
+  const std::int64_t uuid = at(device).uuid == 0 ? bus : at(device).uuid;
+  std::memcpy(result->uuid.bytes, &uuid, sizeof uuid);
   result->pciBusID = static_cast<int>(bus);
   return cudaSuccess;
 }

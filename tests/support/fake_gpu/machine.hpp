@@ -120,6 +120,7 @@ struct device_object {
   unsigned delay = 0;
   std::shared_ptr<stream_object> legacy;
   std::int64_t bus_id = 0;
+  std::int64_t uuid = 0;              // 0: as the bus id
   bool taken = false;                 // its multiprocessors, by a collective
   std::deque<std::uint64_t> waiting;  // for them
 };
