@@ -14,12 +14,33 @@ namespace cohort::coordination {
 
 // ---- persistent groups --------------------------------------------------------------------------
 
+namespace detail {
+inline void describe_start(task& one, const protocol::signature& sig) {
+  one.kind = sig.kind;
+  one.flags = sig.flags;
+  one.code = static_cast<reduction_code>(sig.reduction);
+  one.prescale = sig.prescale;
+  one.postscale = sig.postscale;
+}
+}  // namespace detail
+
 template <class Any>
 std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_view name,
                                                          protocol::signature sig,
                                                          const std::source_location& site) {
-  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   auto group = std::make_shared<persistent_state>(*this, options_);
+  if (one.space != memory_space::host) {
+    detail::describe_start(one, sig);
+    try {
+      if (!one.error) require_device(one, name, sig);
+    } catch (...) {
+      one.fail(std::current_exception());
+    }
+    one.wanted = compression::none;
+    one.space = memory_space::host;  // of what makes the group
+    group->device_ = std::move(one.device);
+  }
+  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   group->sig_ = sig;
   group->text_ = name;
   for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
@@ -57,6 +78,10 @@ void negotiation<Any>::group_elected(task& own) {
 template <class Any>
 void negotiation<Any>::start_group(task& one, group_state& which) {
   auto& group = static_cast<persistent_state&>(which);
+  detail::describe_start(one, group.sig_);
+  one.first = group.members_.front();
+  one.others.assign(group.members_.begin() + 1, group.members_.end());
+  if (group.device_) return start_on_device(one, group);
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
@@ -75,14 +100,6 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
       }
       return complete(one);
     }
-    const protocol::signature& sig = group.sig_;
-    one.kind = sig.kind;
-    one.flags = sig.flags;
-    one.code = static_cast<reduction_code>(sig.reduction);
-    one.prescale = sig.prescale;
-    one.postscale = sig.postscale;
-    one.first = group.members_.front();
-    one.others.assign(group.members_.begin() + 1, group.members_.end());
     one.name = group.name_;
     one.epoch = static_cast<protocol::epoch>(*number);
     one.started = true;
@@ -115,7 +132,8 @@ void negotiation<Any>::remove_group(task& one, group_state& which,
       one.fail(refusal(group.text_));
       return complete(one);
     }
-    sig.detail = node_.group_starts(0, group.text_);  // [H5]
+    // [H5]
+    sig.detail = group.device_ ? group.starts_ : node_.group_starts(0, group.text_);
   }
   one.kind = sig.kind = op_kind::group_remove;
   one.context = &group;
