@@ -119,6 +119,7 @@ void negotiation<Any>::fail_device() noexcept {
       text = problem.what();
     }
     device_->fail(code, text);
+    touch();
   } catch (const std::exception& problem) {
     log::write(log::level::error, problem.what());
   }
