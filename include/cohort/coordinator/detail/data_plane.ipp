@@ -898,7 +898,7 @@ void basic_data_plane<Any>::run() noexcept {
     execution& next = *waiting_.front();
     // Whoever is oldest on all ranks starts, so a rank that holds others back stops nobody.
     next.load_ = next.load();
-    if (under_way_ != 0 && next.load_ != 0 &&
+    if (bytes_under_way_ != 0 && next.load_ != 0 &&
         bytes_under_way_ + next.load_ > options_.bytes_in_flight) {
       break;
     }

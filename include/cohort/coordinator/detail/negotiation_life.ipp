@@ -37,6 +37,8 @@ void negotiation<Any>::stay_awake() {
 template <class Any>
 std::size_t negotiation<Any>::at_look() {
   if (broken_) check_released();
+  // Its backend may have stopped looking: the ticks that give it up must come.
+  if (device_failed_ && !closed_ && plane_.on_devices() != 0) source_.at_next_look(*this);
   if (!ready_ || broken_ || to_break_) return 0;
   const std::size_t before = completed_;
   try {
