@@ -14,7 +14,7 @@
 #include "support/train_on_host.hpp"
 
 namespace device = cohort::device;
-using cohort::until, support::digits, support::part;
+using support::digits, support::part;
 constexpr float rate = 0.025F;
 constexpr double tolerance = 1e-3;  // of the loss, relative to that on the host
 
@@ -33,15 +33,18 @@ struct layer {
 };
 
 struct trainer {
-  cohort::nccl::communicator gpus;
+  cohort::coordinator coord;
   device::stream on;
+  cohort::call_options queued;  // the host does not wait for data
   std::vector<layer> net;
   device::vector<float> pixels, seen;  // seen: loss and hits of the training, then of the test
   device::vector<int> labels;
 
-  trainer(const cohort::nccl::communicator& over, const digits& data,
+  trainer(const cohort::communicator& world, const digits& data,
           const std::vector<support::dense_layer>& first)
-      : gpus(over), seen(4, on) {
+      : coord(world, cohort::nccl::backend()), seen(4, on) {
+    queued.on = on;
+    queued.ends = cohort::until::enqueued;
     std::vector<float> in;
     std::vector<int> right;
     for (const auto* digits : {&data.training, &data.held_out}) {
@@ -72,14 +75,14 @@ struct trainer {
     std::vector<cohort::future<void>> averages;
     for (auto l = net.rbegin(); l != net.rend(); ++l) {
       kernels::gradient(on.get(), l->by, l->in.data(), l->out.data(), l->gradient.data());
-      averages.push_back(cohort::nccl::all_reduce(gpus, on, l->gradient, cohort::op::average,
-                                                  until::enqueued, cohort::as_future));
+      averages.push_back(
+          coord.all_reduce(l->name, l->gradient, cohort::op::average, queued, cohort::as_future));
       if (std::next(l) == net.rend()) break;
       kernels::propagate(on.get(), l->by, l->in.data(), l->weights.data(), l->out.data(),
                          std::next(l)->out.data());
     }
     co_await cohort::when_all(std::move(averages));
-    const float of_the_average = rate * float(gpus.size());  // as if gradients were summed
+    const float of_the_average = rate * float(coord.size());  // as if gradients were summed
     for (layer& l : net)
       kernels::descend(on.get(), l.weights.size(), l.weights.data(), l.gradient.data(),
                        of_the_average);
@@ -87,7 +90,7 @@ struct trainer {
 
   /// One epoch, and a test. Returns what was seen on all ranks.
   asio::awaitable<std::vector<float>> epoch(const digits& data, std::size_t steps) {
-    const std::size_t ranks = std::size_t(gpus.size()), rank = std::size_t(gpus.rank());
+    const std::size_t ranks = std::size_t(coord.size()), rank = std::size_t(coord.rank());
     device::check(cudaMemsetAsync(seen.data(), 0, seen.bytes(), on.get()), "cudaMemsetAsync",
                   on.device());
     for (std::size_t step = 0; step < steps; ++step) {
@@ -98,7 +101,7 @@ struct trainer {
     const auto mine = part(data.held_out, rank, ranks);
     look(data.training.size() + std::size_t(mine.data() - data.held_out.data()), mine.size(),
          seen.data() + 2);
-    co_await cohort::nccl::all_reduce(gpus, on, seen, cohort::op::sum, until::enqueued);
+    co_await coord.all_reduce("seen", seen, cohort::op::sum, queued);
     co_return co_await support::to_host(seen, on);
   }
 };
@@ -113,9 +116,11 @@ asio::awaitable<int> run(cohort::communicator world, std::string file, std::size
 
   const std::vector<support::dense_layer> first{{64, 48, 1}, {48, 32, 2}, {32, 10, 3}};
   const std::size_t steps = data.training.size() / 32 + 1;
-  const auto gpus = co_await cohort::nccl::make_communicator(world);
-  device::check(cudaSetDevice(gpus.device()), "cudaSetDevice", gpus.device());  // for kernels
-  trainer mine(gpus, data, first);
+  fine = device::count() > 0;
+  co_await all_reduce(world, fine, cohort::op::logical_and);
+  if (!fine) throw cohort::error(cohort::errc::no_device, "a rank has none");
+  trainer mine(world, data, first);
+  device::check(cudaSetDevice(mine.on.device()), "cudaSetDevice", mine.on.device());  // for kernels
   support::progress_bar bar{epochs, world.rank() == 0};
   std::vector<float> seen;
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
@@ -160,5 +165,11 @@ int main(int argc, char** argv) {
   asio::io_context io;
   auto status = co_spawn(io, run(cohort::communicator(io), file, epochs), cohort::as_future);
   io.run();
-  return status.get();
+  try {
+    return status.get();
+  } catch (const std::system_error& failed) {
+    if (failed.code() != cohort::errc::no_device) throw;
+    if (rank == 0) std::fprintf(stderr, "%s\n", failed.what());  // on all ranks
+    return 77;                                                   // as programs do that are skipped
+  }
 }

@@ -15,6 +15,8 @@
 #include <cohort/device/native.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/span.hpp>
+#include <cohort/device/staged_copy.hpp>
 #include <cohort/device/state.hpp>
 #include <cohort/device/stream.hpp>
+#include <cohort/device/uuid.hpp>
 #include <cohort/device/vector.hpp>

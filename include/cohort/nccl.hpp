@@ -18,6 +18,8 @@
 #include <cohort/nccl/operation.hpp>
 #include <cohort/nccl/operator.hpp>
 #include <cohort/nccl/point_to_point.hpp>
+#include <cohort/nccl/set_group.hpp>
 #include <cohort/nccl/source.hpp>
 #include <cohort/nccl/state.hpp>
 #include <cohort/nccl/work.hpp>
+#include <cohort/nccl/work_set.hpp>

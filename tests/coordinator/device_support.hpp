@@ -347,6 +347,7 @@ class fake_device final : public cohort::comm::device_backend,
     if (!head.data) {
       if (calls_++ == script_->fail_at) {
         const auto done = head.done;
+        is_open_ = false;  // a device that has failed does nothing more
         drop(0);
         return done(cohort::errc::stalled);
       }

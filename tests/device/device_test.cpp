@@ -57,6 +57,22 @@ TEST_CASE("the default device follows the rank on the node") {
   }
 }
 
+TEST_CASE("devices are told apart by UUID") {
+  const machine here;
+  if (here.lacks()) return;
+  const device::device_uuid first = device::uuid(0);
+  CHECK(first.known());
+  CHECK(first == device::uuid(0));
+  CHECK(first.text().size() == 36);
+  CHECK_FALSE(device::device_uuid().known());
+  CHECK(device::device_uuid().text() == "00000000-0000-0000-0000-000000000000");
+  device::device_uuid example;
+  std::iota(example.bytes.begin(), example.bytes.end(), static_cast<unsigned char>(0xa7));
+  CHECK(example.text() == "a7a8a9aa-abac-adae-afb0-b1b2b3b4b5b6");
+  for (int other = 1; other < device::count(); ++other) CHECK_FALSE(device::uuid(other) == first);
+  CHECK_THROWS_AS(device::uuid(-1), cohort::error);
+}
+
 TEST_CASE("calls of the library restore the current device") {
   const machine here(2);
   if (here.lacks()) return;

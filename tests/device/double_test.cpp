@@ -562,6 +562,18 @@ TEST_CASE("the double: what belongs to another device is refused, or breaks the 
   static_cast<void>(cudaGetLastError());
 }
 
+TEST_CASE("the parts of a GPU have a bus id in common and a UUID each") {
+  const machine here(2);
+  fake_gpu::set_bus_id(1, 0x17);  // that of device 0
+  CHECK(device::uuid(0) == device::uuid(1));
+  fake_gpu::set_uuid(0, 5);
+  fake_gpu::set_uuid(1, 6);
+  CHECK_FALSE(device::uuid(0) == device::uuid(1));
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(2)); }) == cuda(cudaErrorInvalidDevice));
+  fake_gpu::fail_next("cudaGetDeviceProperties", cudaErrorNoDevice);
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(0)); }) == errc::no_device);
+}
+
 TEST_CASE("the double: a copy between devices breaks the one that is told the wrong numbers") {
   const machine here(2);
   const device::stream zero(0);
@@ -660,6 +672,31 @@ TEST_CASE("the double: a stream that hangs hangs until it is released, and delay
   static_cast<void>(on.record());
   finish(on);
   CHECK(std::chrono::steady_clock::now() - start >= 2ms);  // a lower bound holds on any machine
+}
+
+TEST_CASE("the double: only events with timing that were reached tell a time") {
+  const machine here(1);
+  cudaStream_t s = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+  cudaEvent_t first = nullptr;
+  cudaEvent_t last = nullptr;
+  cudaEvent_t untimed = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&first, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&last, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming) == cudaSuccess);
+  float time = -1;  // in milliseconds
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorInvalidResourceHandle);
+  fake_gpu::delay(0, 2000);  // each piece of work takes that long at least
+  REQUIRE(cudaEventRecord(first, s) == cudaSuccess);
+  fake_gpu::hold(s);
+  REQUIRE(cudaEventRecord(last, s) == cudaSuccess);
+  REQUIRE(cudaEventRecord(untimed, s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorNotReady);
+  fake_gpu::release(s);
+  REQUIRE(cudaStreamSynchronize(s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaSuccess);
+  CHECK(time >= 2);
+  CHECK(cudaEventElapsedTime(&time, first, untimed) == cudaErrorInvalidResourceHandle);
 }
 
 TEST_CASE("the double: a reset invalidates handles, and work behind a fault never runs") {

@@ -128,3 +128,54 @@ TEST_CASE("what is queued on the stream after an enqueued operation sees its res
     CHECK(co_await now_in(values) == std::vector<float>(1000, static_cast<float>(world.size())));
   });
 }
+
+TEST_CASE("a persistent group on device memory is elected at each start") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world, nccl::backend());
+    const auto ranks = static_cast<float>(world.size());
+    device::stream on;
+    auto a = co_await filled(on, 10, 1.0F);
+    auto b = co_await filled(on, 1000, 2.0F);
+    auto group =
+        co_await coord.make_persistent(cohort::bundle("step").add("a", a).add("b", b), op::sum);
+    auto other = co_await filled(on, 5, 1.0F);
+    for (int start = 0; start < 3; ++start) {
+      // In another order beside another operation on each rank.
+      int over = 0;
+      const auto ended = [&](std::exception_ptr why) {
+        CHECK_FALSE(why);
+        ++over;
+      };
+      const bool first = (world.rank() + start) % 2 == 0;
+      if (first) group.start(ended);
+      coord.all_reduce("other", other, op::max, ended);
+      if (!first) group.start(ended);
+      CHECK(co_await soon([&] { return over == 2; }));
+    }
+    CHECK(co_await now_in(a) == std::vector<float>(10, ranks * ranks * ranks));
+    CHECK(co_await now_in(b) == std::vector<float>(1000, 2 * ranks * ranks * ranks));
+    co_await group.remove();
+    auto late = caught<std::system_error>(group.start());
+    const auto refused = co_await std::move(late);
+    CHECK((refused && refused->code() == cohort::errc::not_accepting));
+  });
+}
+
+TEST_CASE("a start of a group that a rank which leaves has not made ends with peer_lost") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    device::stream on;
+    auto a = co_await filled(on, 10, 1.0F);
+    {
+      cohort::coordinator coord(world, nccl::backend());
+      auto group = co_await coord.make_persistent(cohort::bundle("step").add("a", a), op::sum);
+      co_await group.start();
+      if (world.rank() != 0) {
+        auto lost = caught<cohort::peer_lost_error>(group.start());
+        const auto problem = co_await std::move(lost);
+        CHECK(problem.has_value());
+      }
+    }
+    auto all = cohort::barrier(world);
+    co_await std::move(all);
+  });
+}

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <optional>
 #include <random>
-#include <thread>
 #include <variant>
 
 namespace {
@@ -26,26 +25,6 @@ nccl::communicator_options asking() {
   made.on_deadline = cohort::on_deadline::abort;
   made.answer_bound = 300ms;
   return made;
-}
-
-/// Keeps this rank from lapping until rank 0 lets it go. MPI goes on.
-void block_the_loop() {
-  const cohort::mpi::lock calls;
-  MPI_Request request = MPI_REQUEST_NULL;
-  char sign = 0;
-  MPI_Irecv(&sign, 1, MPI_CHAR, 0, 77, MPI_COMM_WORLD, &request);
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  int there = 0;
-  while (there == 0 && std::chrono::steady_clock::now() < end) {
-    MPI_Test(&request, &there, MPI_STATUS_IGNORE);
-    std::this_thread::yield();
-  }
-  CHECK(there != 0);
-}
-void let_go(int rank) {
-  const cohort::mpi::lock calls;
-  const char sign = 1;
-  MPI_Send(&sign, 1, MPI_CHAR, rank, 77, MPI_COMM_WORLD);
 }
 
 nccl::position_answer an_answer() {
@@ -75,7 +54,7 @@ TEST_CASE("a rank that does not lap is named by those that wait for it") {
     co_await nccl::all_reduce(gpus, s, v, op::sum);
     co_await meet(world);
     if (world.rank() == last) {
-      block_the_loop();
+      hold_the_loop();
     } else {
       auto reducing = nccl::all_reduce(gpus, s, v, op::sum);
       std::error_code code;
@@ -83,7 +62,7 @@ TEST_CASE("a rank that does not lap is named by those that wait for it") {
         auto bounded = cohort::with_deadline(std::move(reducing), 20ms);
         code = co_await code_of(std::move(bounded));
         CHECK(code == errc::deadline_exceeded);
-        let_go(last);
+        let_loop_go(last);
       } else {
         code = co_await code_of(std::move(reducing));
         CHECK(code == nccl::make_error(ncclRemoteError));
@@ -190,7 +169,7 @@ TEST_CASE("an operation that ends after its deadline and before the answers is n
       // On the device it goes on without this rank's loop, which does not answer.
       nccl::all_reduce(gpus, s, v, op::sum, asio::detached);
       CHECK(co_await soon([&] { return fake_nccl::launches().size() == 2; }));
-      block_the_loop();
+      hold_the_loop();
     } else {
       outcome end;
       const auto bounded = [&]() -> asio::awaitable<void> {
@@ -215,7 +194,7 @@ TEST_CASE("an operation that ends after its deadline and before the answers is n
       CHECK(gpus.stands() == nccl::phase::ready);
       auto got = co_await read(s, v);
       CHECK(got[9] == world.size());
-      if (world.rank() == 0) let_go(last);
+      if (world.rank() == 0) let_loop_go(last);
     }
     co_await meet(world);
     CHECK(gpus.stands() == nccl::phase::ready);

@@ -212,6 +212,7 @@ class negotiation final : public instance,
   void make_sets();
   void make_set(creation& one);
   void group_elected(task& own);
+  void start_on_device(task& one, persistent_state& group);
   void drain_group(const protocol::action& one);
 
   /// A recording needs the time itself, which is stale after a computation otherwise.
@@ -319,6 +320,9 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
   protocol::signature sig_;  // of a start
   std::vector<tensor> members_;
   std::string text_;
+  std::source_location site_;            // where it was made
+  std::unique_ptr<device_part> device_;  // its buffers, if it is on a device
+  std::uint64_t starts_ = 0;             // there
   protocol::name_index name_ = protocol::none;
   mpi::comm comm_;
   data_plane plane_;

@@ -103,6 +103,15 @@ class task : public progress::operation {
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
 
+  /// What the data plane needs of a signature.
+  void take(const protocol::signature& sig) noexcept {
+    kind = sig.kind;
+    flags = sig.flags;
+    code = static_cast<reduction_code>(sig.reduction);
+    root = sig.root;
+    prescale = sig.prescale;
+    postscale = sig.postscale;
+  }
   [[nodiscard]] std::size_t tensors() const noexcept { return 1 + others.size(); }
   [[nodiscard]] const tensor& operator[](std::size_t i) const noexcept {
     return i == 0 ? first : others[i - 1];
@@ -132,13 +141,8 @@ class task : public progress::operation {
 class neutral_task final : public task {
  public:
   explicit neutral_task(const protocol::signature& sig) : task(&run) {
-    kind = sig.kind;
+    take(sig);
     space = sig.space;
-    flags = sig.flags;
-    code = static_cast<reduction_code>(sig.reduction);
-    root = sig.root;
-    prescale = sig.prescale;
-    postscale = sig.postscale;
   }
   std::vector<std::byte> memory;  ///< for what comes, and for neutral elements
   std::vector<std::byte> inputs;  ///< copied data

@@ -12,6 +12,7 @@
 #include <cohort/nccl/error.hpp>
 #include <cohort/nccl/state.hpp>
 #include <cohort/nccl/work.hpp>
+#include <cohort/nccl/work_set.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <array>
@@ -86,6 +87,9 @@ class issue_source : public asio::execution_context::service {
   void submit(work& op);
   /// The same inside `exclusively`. False: it has ended, and the caller is to deliver it.
   [[nodiscard]] bool submit_held(work& op);
+  /// The parts of an operation, each to the queue of its device at once, so that their places among
+  /// the operations of all devices are the same. All of them or none.
+  void submit_parts(work& whole);
   /// A deadline has passed over it: reports, and brings the communicators down by option.
   void deadline_passed(work& op);
 
@@ -249,13 +253,20 @@ class issue_source : public asio::execution_context::service {
                std::vector<work*>& ended);
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
             const std::string& text, bool only_this);
-  void hear(const std::shared_ptr<communicator_state>& comm, const fault_message& message,
-            int from);
+  bool hear(const communicator_state& comm, const std::optional<fault_message>& message, int from);
+  static bool is_up(const communicator_state& comm) noexcept;
+  bool has_sister_up(const communicator_state& comm) const;
+  std::error_code why_refused(const queue& one, const communicator_state& comm) const;
+  // See detail/work_set.ipp.
+  bool is_together(const work_set& set);
+  std::size_t issue_parts(work_set& set, progress::ready_queue& ready);
+  ncclResult_t state_of_launch(work& op, communicator_state*& of);
+  static work* concluded(work& op) noexcept;
   // See detail/inquiry.ipp.
   bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
            bool aborts);
-  void answer(const std::shared_ptr<communicator_state>& comm, std::uint64_t number, int asker);
-  void note_answer(communicator_state& comm, position_answer&& said);
+  void answer(const communicator_state& comm, std::uint64_t number, int asker);
+  void note_answer(const communicator_state& comm, position_answer&& said);
   rank_position position_of(const communicator_state& comm);
   void look_at_inquiries();
   void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
@@ -281,6 +292,7 @@ class issue_source : public asio::execution_context::service {
   std::vector<std::unique_ptr<abort_job>> aborts_;
   std::size_t leaving_ = 0;
   static constexpr int every_peer = -1;
+  std::uint64_t questions_ = 0;
   static constexpr auto longest_hold = std::chrono::seconds(1);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
@@ -292,5 +304,6 @@ class issue_source : public asio::execution_context::service {
 #include <cohort/nccl/detail/source.ipp>
 
 #include <cohort/nccl/detail/inquiry.ipp>
+#include <cohort/nccl/detail/work_set.ipp>
 
 #endif

@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace cohort::nccl {
 
@@ -59,6 +60,13 @@ struct queue_place {
   bool over = false;  ///< the next one may come
 };
 
+/// The receive through which peers tell of faults, one for all handles of a communicator here.
+struct fault_channel {
+  fault_bytes heard{};  ///< what the posted receive writes
+  asio::cancellation_signal stop_listening;
+  bool listening = false;
+};
+
 /// *Threads*: what is not said to be constant is guarded by the source.
 class communicator_state : public std::enable_shared_from_this<communicator_state> {
  public:
@@ -71,8 +79,11 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   communicator_options options;
   int rank;
   int size;
+  /// With several devices in a process: the rank of the first device of each rank of `mpi`.
+  std::vector<int> firsts;
   int device = -1;
   bool borrowed = false;
+  bool native_exchange = false;          ///< NCCL has all_to_all, gather and scatter
   const void* orderer = nullptr;         ///< the coordinator that it belongs to, or null
   std::optional<device::stream> domain;  ///< where the operations run
   device::vector<std::int32_t> scratch;  ///< for barriers
@@ -108,15 +119,22 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
     return history_[sequence % history_.size()];
   }
 
+  /// Of the same NCCL communicator: the other devices of this process.
+  [[nodiscard]] bool is_sister(const communicator_state& other) const noexcept {
+    return token != 0 && token == other.token;
+  }
+  /// The rank here of a rank of `mpi`: that of its first device.
+  [[nodiscard]] int rank_of_process(int which) const noexcept {
+    const auto index = static_cast<std::size_t>(which);
+    return index < firsts.size() ? firsts[index] : which;
+  }
+
   // The fault channel.
   /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI
   /// communicator has gone here and another one has taken its place.
   std::uint64_t token = 0;
-  fault_bytes heard{};  ///< what the posted receive writes
-  asio::cancellation_signal stop_listening;
-  bool listening = false;
+  std::shared_ptr<fault_channel> channel = std::make_shared<fault_channel>();
   std::optional<inquiry> asked;  ///< under way
-  std::uint64_t questions = 0;
 
  private:
   std::array<record, 8> history_{};

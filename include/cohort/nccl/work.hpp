@@ -26,6 +26,7 @@ namespace cohort::nccl {
 
 class communicator_state;
 class issue_source;
+struct work_set;
 class work;
 
 using cohort::until;
@@ -100,6 +101,8 @@ class work : public progress::operation {
   std::vector<device::event> after;    // recorded when the operation was started
   std::optional<device::stream> user;  // the stream that the caller named
   work_steps* steps = nullptr;
+  std::shared_ptr<work_set> joined;             // the operation is these
+  work_set* part_of = nullptr;                  // or one of them
   progress::engine::clock::time_point since{};  // when it was started
 
  protected:

@@ -86,6 +86,10 @@ void unload(bool yes);
 /// for the devices of one machine.
 void set_bus_id(int device, std::int64_t id);
 
+/// The UUID of a device, as that of a part of a GPU (MIG), which has the bus id of the whole. By
+/// default it follows the bus id.
+void set_uuid(int device, std::int64_t id);
+
 /// Whether a collective of NCCL has its device to itself, as on hardware. Without it tests of
 /// crossed orders prove nothing.
 void occupy(bool yes);

@@ -460,6 +460,11 @@ void set_bus_id(int device, std::int64_t id) {
   at(device).bus_id = id;
 }
 
+void set_uuid(int device, std::int64_t id) {
+  const lock hold(the().mutex);
+  at(device).uuid = id;
+}
+
 void occupy(bool yes) {
   const lock hold(the().mutex);
   the().occupy = yes;
@@ -670,7 +675,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* result, int device) {
   *result = cudaDeviceProp();
   std::snprintf(result->name, sizeof result->name, "test double");
   const std::int64_t bus = at(device).bus_id;
-  std::memcpy(result->uuid.bytes, &bus, sizeof bus);
+  const std::int64_t uuid = at(device).uuid == 0 ? bus : at(device).uuid;
+  std::memcpy(result->uuid.bytes, &uuid, sizeof uuid);
   result->pciBusID = static_cast<int>(bus);
   return cudaSuccess;
 }
@@ -801,13 +807,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaEventCreateWithFlags", hold)) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
   auto made = std::make_shared<event_object>();
   made->device = current_device;
   made->generation = at(current_device).generation;
+  made->timed = (flags & cudaEventDisableTiming) == 0;
   *event = reinterpret_cast<cudaEvent_t>(made.get());
   the().events[made.get()] = std::move(made);
   return cudaSuccess;
@@ -837,7 +844,28 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
   }
   of->last = std::make_shared<mark>();
-  push(*object, [target = of->last](lock&) { target->reached = true; });
+  push(*object, [target = of->last](lock&) {
+    target->reached = true;
+    target->when = std::chrono::steady_clock::now();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaEventElapsedTime", hold)) return fail(code);
+  const auto first = find(start);
+  const auto last = find(end);
+  if (!first || !last || first->device != last->device) {
+    return fail(cudaErrorInvalidResourceHandle);
+  }
+  if (const auto code = device_ready(first->device)) return fail(code);
+  for (const auto& one : {first, last}) {
+    if (!one->timed || !one->last) return fail(cudaErrorInvalidResourceHandle);
+    if (!one->last->reached) return fail(cudaErrorNotReady);
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(last->last->when - first->last->when).count();
   return cudaSuccess;
 }
 

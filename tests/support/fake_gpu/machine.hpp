@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,7 @@ struct capture_object;
 /// Whether the work before a mark is done. Guarded by the machine's mutex.
 struct mark {
   bool reached = false;
+  std::chrono::steady_clock::time_point when{};
 };
 
 /// What a captured stream was given: work, or one side of an edge to another stream.
@@ -76,6 +78,7 @@ struct capture_object {
 struct event_object {
   int device = 0;
   std::uint32_t generation = 0;
+  bool timed = true;
   std::shared_ptr<mark> last;  // null: never recorded, and so "done"
   // Of the capture that it was recorded in last, if it was.
   std::shared_ptr<capture_object> capture;
@@ -117,6 +120,7 @@ struct device_object {
   unsigned delay = 0;
   std::shared_ptr<stream_object> legacy;
   std::int64_t bus_id = 0;
+  std::int64_t uuid = 0;              // 0: as the bus id
   bool taken = false;                 // its multiprocessors, by a collective
   std::deque<std::uint64_t> waiting;  // for them
 };

@@ -628,8 +628,9 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       }
       break;
     }
-    case op_kind::group_create:
-      rc = MPI_Comm_idup(where, only.made, &request);
+    case op_kind::group_create:  // on devices it needs no communicator
+      rc = only.made == nullptr ? MPI_Ibarrier(where, &request)
+                                : MPI_Comm_idup(where, only.made, &request);
       break;
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
       rc = MPI_Ibarrier(where, &request);

@@ -382,6 +382,7 @@ void negotiation<Any>::stop_timeline() {
 }  // namespace cohort::coordination
 
 #include <cohort/coordinator/detail/negotiation_device.ipp>
+#include <cohort/coordinator/detail/negotiation_giving_up.ipp>
 #include <cohort/coordinator/detail/negotiation_groups.ipp>
 #include <cohort/coordinator/detail/negotiation_life.ipp>
 #include <cohort/coordinator/detail/negotiation_log.ipp>

@@ -47,8 +47,6 @@ void negotiation<Any>::admit(task& one, std::string_view name, const protocol::s
     why = "this set has no backend for devices";
   } else if (one.wanted != compression::none) {
     why = "compression is for memory of the host";
-  } else if (protocol::is_persistent(sig.kind)) {
-    why = "persistent groups are for memory of the host";
   } else if (!device_reduction_of(code)) {
     why = "devices have no " + name_of(code);
   } else {

@@ -22,11 +22,18 @@ std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_
   auto group = std::make_shared<persistent_state>(*this, options_);
   group->sig_ = sig;
   group->text_ = name;
+  group->site_ = site;
   for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
+  if (one.space != memory_space::host) {
+    one.take(sig);
+    admit(one, name, sig);
+    group->device_ = std::move(one.device);
+    one.space = memory_space::host;
+  }
   // A creation moves no data: the collective is the making of the communicator.
   one.kind = sig.kind = op_kind::group_create;
   one.context = group.get();
-  one.made = &group->made;
+  one.made = group->device_ ? nullptr : &group->made;
   {
     const comm::request_source::guard hold(source_);
     groups_.push_back(group);
@@ -41,6 +48,11 @@ void negotiation<Any>::group_elected(task& own) {
   auto& group = *static_cast<persistent_state*>(own.context);
   if (own.kind == op_kind::group_remove) {
     group.removed_ = true;
+    if (group.device_) group.device_->buffers.clear();  // and with them the memory
+    return;
+  }
+  if (group.device_) {
+    group.name_ = own.name;
     return;
   }
   try {
@@ -62,7 +74,9 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
     ++statistics_.submitted;
     std::optional<std::uint64_t> number;
     // After a fault here its collective would be taken for the one that has failed.
-    if (!broken_ && !faulted_ && group.name_ != protocol::none && !group.removed_) {
+    const bool usable = !broken_ && !faulted_ && group.name_ != protocol::none && !group.removed_;
+    if (usable && group.device_) return start_on_device(one, group);
+    if (usable) {
       number = node_.start_group(group.name_);
     }
     if (!number) {
@@ -76,11 +90,7 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
       return complete(one);
     }
     const protocol::signature& sig = group.sig_;
-    one.kind = sig.kind;
-    one.flags = sig.flags;
-    one.code = static_cast<reduction_code>(sig.reduction);
-    one.prescale = sig.prescale;
-    one.postscale = sig.postscale;
+    one.take(sig);
     one.first = group.members_.front();
     one.others.assign(group.members_.begin() + 1, group.members_.end());
     one.name = group.name_;
@@ -91,6 +101,23 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
     group.push(one, *number);
   }
   engine_.started();
+}
+
+/// On a device the order of launches must be the same on all ranks, so a start is elected like any
+/// operation, under the name of the group. [H1]
+template <class Any>
+void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
+  --statistics_.submitted;  // counted when it is submitted
+  ++group.starts_;
+  const protocol::signature& sig = group.sig_;
+  one.take(sig);
+  one.first = group.members_.front();
+  one.others.assign(group.members_.begin() + 1, group.members_.end());
+  device_part& part = one.use_device();
+  part.buffers = group.device_->buffers;
+  part.on = group.device_->on;
+  part.ends = group.device_->ends;
+  submit(one, group.text_, sig, group.site_, std::chrono::nanoseconds::zero());
 }
 
 template <class Any>
@@ -115,7 +142,7 @@ void negotiation<Any>::remove_group(task& one, group_state& which,
       one.fail(refusal(group.text_));
       return complete(one);
     }
-    sig.detail = node_.group_starts(0, group.text_);  // [H5]
+    sig.detail = group.device_ ? group.starts_ : node_.group_starts(0, group.text_);  // [H5]
   }
   one.kind = sig.kind = op_kind::group_remove;
   one.context = &group;

@@ -388,6 +388,7 @@ template <class Any>
 void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
   data_broke(what, why);
   end_by_fault(what, false);
+  if (broken_) touch();  // which may have waited for this alone
 }
 
 }  // namespace cohort::coordination

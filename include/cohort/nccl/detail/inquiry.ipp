@@ -34,10 +34,13 @@ inline bool issue_source::ask(communicator_state& comm, const work& op, const st
   made.why = why;
   made.aborts = aborts;
   if (!is_new) return true;
-  made.number = ++comm.questions;
+  made.number = ++questions_;
   made.until = clock::now() + comm.options.answer_bound;
   made.answers.resize(static_cast<std::size_t>(comm.size));
-  made.answers[static_cast<std::size_t>(comm.rank)] = position_of(comm);
+  for (const auto& one : comms_) {
+    if (!one->is_sister(comm)) continue;
+    made.answers[static_cast<std::size_t>(one->rank)] = position_of(*one);
+  }
   send_to(comm.shared_from_this(), position_question{comm.token, made.number}, every_peer);
   return true;
 }
@@ -75,20 +78,25 @@ inline rank_position issue_source::position_of(const communicator_state& comm) {
   return at;
 }
 
-inline void issue_source::answer(const std::shared_ptr<communicator_state>& comm,
-                                 std::uint64_t number, int asker) {
-  const std::lock_guard hold(mutex_);
+/// With the lock held: for each device of this process.
+inline void issue_source::answer(const communicator_state& comm, std::uint64_t number, int asker) {
   if (engine_.stopped()) return;
-  position_answer said{comm->token, number, static_cast<std::uint32_t>(comm->rank),
-                       position_of(*comm)};
-  send_to(comm, std::move(said), asker);
+  for (const auto& one : comms_) {
+    if (!one->is_sister(comm)) continue;
+    position_answer said{one->token, number, static_cast<std::uint32_t>(one->rank),
+                         position_of(*one)};
+    send_to(one, std::move(said), asker);
+  }
 }
 
-inline void issue_source::note_answer(communicator_state& comm, position_answer&& said) {
-  const std::lock_guard hold(mutex_);
-  if (!comm.asked || comm.asked->number != said.number) return;
-  if (said.rank >= comm.asked->answers.size()) return;
-  comm.asked->answers[said.rank] = std::move(said.position);
+/// With the lock held.
+inline void issue_source::note_answer(const communicator_state& comm, position_answer&& said) {
+  for (const auto& one : comms_) {
+    if (!one->is_sister(comm) || !one->asked || one->asked->number != said.number) continue;
+    if (said.rank >= one->asked->answers.size()) return;
+    one->asked->answers[said.rank] = std::move(said.position);
+    return;
+  }
 }
 
 /// With the lock held, in a lap.
