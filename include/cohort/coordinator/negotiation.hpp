@@ -207,6 +207,9 @@ class negotiation final : public instance,
   [[nodiscard]] std::exception_ptr refusal(std::string_view name) const;
   void report(const protocol::stall_report& what);
   void listed_elected(task& own, std::uint64_t log_count);
+  [[nodiscard]] std::string pair_name(const task& one, std::string_view name) const;
+  bool check_peer(task& one, std::string_view name) const;
+  [[nodiscard]] std::string_view given_name(const task& one) const;
   void confirm_sets();
   void make_sets();
   void make_set(creation& one);

@@ -58,8 +58,8 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
   }
   if (why.empty()) return;
   throw error(errc::not_supported, "rank " + std::to_string(rank_) + ": " +
-                                       std::string(protocol::name_of(sig.kind)) + " '" +
-                                       std::string(name) + "' of " + protocol::element_name(sig) +
+                                       std::string(one.verb()) + " '" + std::string(name) +
+                                       "' of " + protocol::element_name(sig) +
                                        " in device memory: " + why);
 }
 
@@ -150,8 +150,9 @@ void negotiation<Any>::watch_device(clock::time_point at) {
 /// wanted.
 template <class Any>
 void negotiation<Any>::keep_for(task& copy, const task& one) const {
-  const bool reads =
-      (one.kind != op_kind::scatter && one.kind != op_kind::broadcast) || one.root == rank_;
+  const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast &&
+                      one.kind != op_kind::message) ||
+                     one.root == rank_;
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     tensor& to = i == 0 ? copy.first : copy.others[i - 1];
     const void* const from = std::exchange(to.in, nullptr);

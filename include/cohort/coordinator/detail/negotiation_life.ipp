@@ -113,9 +113,8 @@ void negotiation<Any>::watch_fault(clock::time_point at) {
       "these did not end:";
   const auto name = [&](const execution& one) {
     for (const task* each : one.tasks) {
-      text += "\n  " + std::string(protocol::name_of(each->kind)) + " #" +
-              std::to_string(one.log_count);
-      if (each->name != protocol::none) text += " '" + node_.name(each->name).text + "'";
+      text += "\n  " + std::string(each->verb()) + " #" + std::to_string(one.log_count);
+      if (each->name != protocol::none) text += " '" + std::string(given_name(*each)) + "'";
     }
   };
   plane_.for_each_under_way(name);
