@@ -324,6 +324,7 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
   std::unique_ptr<device_part> device_;  // of every start
   std::uint64_t starts_ = 0;             // on a device
   std::string text_;
+  std::source_location site_;  // where it was made
   protocol::name_index name_ = protocol::none;
   mpi::comm comm_;
   data_plane plane_;

@@ -77,12 +77,10 @@ struct group_remove_body {
 /// The tensors of a bundle, which are all_reduced in place each time the group is started. Ranks
 /// agree once, when it is made; after that the n-th start on one rank belongs to the n-th on every
 /// other, in any order beside other operations, and no message is needed but the reduction itself.
-/// On device memory a start is negotiated, for devices need one order of all that runs there, and
-/// the options `on` and `ends` of the group are those of every start. A handle. The buffers must
-/// live until the group is removed or its coordinator has ended.
+/// A handle. The buffers must live until the group is removed or its coordinator has ended.
 ///
 /// On device memory each start is elected like a named operation, since devices launch in one order
-/// on all ranks, and no other operation may have the name of the group.
+/// on all ranks. The options `on` and `ends` of the group are those of every start.
 ///
 /// While there is a group, `join()` fails with errc::not_accepting; once a rank has left, so do
 /// starts, and those that some rank lacks end with peer_lost_error on all.

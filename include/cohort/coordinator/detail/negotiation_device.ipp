@@ -85,13 +85,12 @@ void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
       return complete(one);
     }
     ++group.starts_;
+    device_part& part = one.use_device();
+    part.buffers = group.device_->buffers;  // a removal gives them back
+    part.on = group.device_->on;
+    part.ends = group.device_->ends;
   }
-  device_part& part = one.use_device();
-  part.buffers = group.device_->buffers;
-  part.on = group.device_->on;
-  part.ends = group.device_->ends;
-  submit(one, group.text_ + ": start", group.sig_, std::source_location::current(),
-         std::chrono::nanoseconds::zero());
+  submit(one, group.text_ + ": start", group.sig_, group.site_, std::chrono::nanoseconds::zero());
 }
 
 /// A deadline over what has been elected. What the device has not got yet is asked for again.

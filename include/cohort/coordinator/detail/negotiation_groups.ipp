@@ -33,6 +33,7 @@ std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_
   if (one.wanted != compression::none) compress<Any>(one, name, sig);
   group->sig_ = sig;
   group->text_ = name;
+  group->site_ = site;
   for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
   // A creation moves no data: the collective is the making of the communicator.
   one.kind = sig.kind = op_kind::group_create;
