@@ -77,7 +77,9 @@ struct group_remove_body {
 /// The tensors of a bundle, which are all_reduced in place each time the group is started. Ranks
 /// agree once, when it is made; after that the n-th start on one rank belongs to the n-th on every
 /// other, in any order beside other operations, and no message is needed but the reduction itself.
-/// A handle. The buffers must live until the group is removed or its coordinator has ended.
+/// On device memory a start is negotiated, for devices need one order of all that runs there, and
+/// the options `on` and `ends` of the group are those of every start. A handle. The buffers must
+/// live until the group is removed or its coordinator has ended.
 ///
 /// On device memory each start is elected like a named operation, since devices launch in one order
 /// on all ranks, and no other operation may have the name of the group.
