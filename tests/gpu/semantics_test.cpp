@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 using namespace cohort_test;
@@ -199,6 +200,8 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       auto most = co_await filled(on, 7, static_cast<float>(-mine));  // 0 would be more
       auto least = co_await filled(on, 7, std::int64_t{mine});
       auto mean = co_await filled(on, 7, 6.0);
+      const cohort::f16 four(4.0F);
+      auto half = co_await filled(on, 7, four);
       auto counted = co_await filled(on, 7, std::int32_t{-7});
       auto small = co_await filled(on, 7, std::uint8_t{200});
       auto sum = co_await filled(on, 7, std::uint32_t{3});
@@ -207,15 +210,19 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       coord.all_reduce("max", most, op::max, all.handler());
       coord.all_reduce("min", least, op::min, all.handler());
       coord.all_reduce("mean", mean, op::average, all.handler());
+      coord.all_reduce("mean of 16 bits", half, op::average, all.handler());
       coord.all_reduce("mean of integers", counted, op::average, all.handler());
       coord.all_reduce("max of bytes", small, op::max, all.handler());
       coord.all_reduce("sum", sum, op::sum, all.handler());
       coord.all_reduce("product", product, op::product, all.handler());
-      CHECK(co_await soon([&] { return all.over == 7; }));
+      CHECK(co_await soon([&] { return all.over == 8; }));
       CHECK(all.failed == 0);
       CHECK(co_await values_of(most) == std::vector<float>(7, -1.0F));
       CHECK(co_await values_of(least) == std::vector<std::int64_t>(7, 1));
       CHECK(co_await values_of(mean) == std::vector<double>(7, 6.0));
+      // A factor of 1/3 is rounded to 16 bits.
+      const auto halves = co_await values_of(half);
+      for (const cohort::f16 one : halves) CHECK(std::abs(static_cast<float>(one) - 4.0F) < 0.01F);
       CHECK(co_await values_of(counted) == std::vector<std::int32_t>(7, -7));
       CHECK(co_await values_of(small) == std::vector<std::uint8_t>(7, 200));
       CHECK(co_await values_of(sum) ==
