@@ -11,10 +11,13 @@
 #include <cohort/device/device.hpp>
 #include <cohort/device/error.hpp>
 #include <cohort/device/event.hpp>
+#include <cohort/device/fill.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/native.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/span.hpp>
+#include <cohort/device/staged_copy.hpp>
 #include <cohort/device/state.hpp>
 #include <cohort/device/stream.hpp>
+#include <cohort/device/uuid.hpp>
 #include <cohort/device/vector.hpp>

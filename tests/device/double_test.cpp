@@ -252,21 +252,44 @@ TEST_CASE("the end of the runtime is no fault in destructors, and ends waits") {
 }
 
 TEST_CASE("what belongs to another device is refused by name") {
-  const machine here(2);
+  const machine here(3);
   const device::stream zero(0);
   const device::stream one(1);
+  const device::stream two(2);
   device::vector<int> there(10, one);
+  device::vector<int> at_home(10, zero);
   auto host = counted<int>(10, zero, 0);
   CHECK(code_thrown_by([&] { device::copy(zero, host, there); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { device::copy(zero, there, host); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::copy(two, there, at_home); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::fill(zero, there, 7); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::fill_bytes(zero, there, std::byte(7)); }) ==
+        errc::wrong_device);
+  CHECK(fake_gpu::calls("cudaMemsetAsync") == 0);
   const device::span<int> unknown(there.data(), 10);  // nobody says which stream works on it
   CHECK(code_thrown_by([&] { device::copy(zero, host, unknown); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { static_cast<void>(device::stream::borrow(one.get(), 0)); }) ==
         errc::wrong_device);
   CHECK(device::stream::borrow(one.get()).device() == 1);
   CHECK(fake_gpu::calls("cudaMemcpyAsync") == 0);
+  CHECK(fake_gpu::calls("cudaMemcpyPeerAsync") == 0);
   one.wait(zero);  // across devices events work
   finish(one);
+}
+
+TEST_CASE("a copy to a device that is lost is refused, and the other one goes on") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  fake_gpu::break_device(1, cudaErrorLaunchFailure);
+  CHECK(code_thrown_by([&] { static_cast<void>(one.record()); }) == cuda(cudaErrorLaunchFailure));
+  CHECK(code_thrown_by([&] { device::copy(zero, from, to); }) == cuda(cudaErrorLaunchFailure));
+  CHECK(fake_gpu::calls("cudaMemcpyPeerAsync") == 0);
+  auto host = counted<int>(10, zero, 0);
+  device::copy(zero, host, from);
+  finish(zero);
 }
 
 TEST_CASE("a batch of copies is one call where CUDA can, and one for each copy elsewhere") {
@@ -543,6 +566,36 @@ TEST_CASE("the double: what belongs to another device is refused, or breaks the 
   static_cast<void>(cudaGetLastError());
 }
 
+TEST_CASE("the parts of a GPU have a bus id in common and a UUID each") {
+  const machine here(2);
+  fake_gpu::set_bus_id(1, 0x17);  // that of device 0
+  CHECK(device::uuid(0) == device::uuid(1));
+  fake_gpu::set_uuid(0, 5);
+  fake_gpu::set_uuid(1, 6);
+  CHECK_FALSE(device::uuid(0) == device::uuid(1));
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(2)); }) == cuda(cudaErrorInvalidDevice));
+  fake_gpu::fail_next("cudaGetDeviceProperties", cudaErrorNoDevice);
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(0)); }) == errc::no_device);
+}
+
+TEST_CASE("the double: a copy between devices breaks the one that is told the wrong numbers") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  const device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 1, from.data(), 0, 40, zero.get()) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(zero.get()) == cudaSuccess);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 2, from.data(), 0, 40, zero.get()) ==
+        cudaErrorInvalidDevice);
+  int on_the_stack[10];
+  CHECK(cudaMemcpyPeerAsync(to.data(), 1, on_the_stack, 0, 40, zero.get()) ==
+        cudaErrorInvalidValue);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 0, from.data(), 1, 40, zero.get()) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(zero.get()) == cudaErrorIllegalAddress);
+  static_cast<void>(cudaGetLastError());
+}
+
 TEST_CASE("the double: asking for an event spoils a capture that forbids it") {
   const machine here;
   const device::stream on(0);
@@ -623,6 +676,31 @@ TEST_CASE("the double: a stream that hangs hangs until it is released, and delay
   static_cast<void>(on.record());
   finish(on);
   CHECK(std::chrono::steady_clock::now() - start >= 2ms);  // a lower bound holds on any machine
+}
+
+TEST_CASE("the double: only events with timing that were reached tell a time") {
+  const machine here(1);
+  cudaStream_t s = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+  cudaEvent_t first = nullptr;
+  cudaEvent_t last = nullptr;
+  cudaEvent_t untimed = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&first, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&last, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming) == cudaSuccess);
+  float time = -1;  // in milliseconds
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorInvalidResourceHandle);
+  fake_gpu::delay(0, 2000);  // each piece of work takes that long at least
+  REQUIRE(cudaEventRecord(first, s) == cudaSuccess);
+  fake_gpu::hold(s);
+  REQUIRE(cudaEventRecord(last, s) == cudaSuccess);
+  REQUIRE(cudaEventRecord(untimed, s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorNotReady);
+  fake_gpu::release(s);
+  REQUIRE(cudaStreamSynchronize(s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaSuccess);
+  CHECK(time >= 2);
+  CHECK(cudaEventElapsedTime(&time, first, untimed) == cudaErrorInvalidResourceHandle);
 }
 
 TEST_CASE("the double: a reset invalidates handles, and work behind a fault never runs") {

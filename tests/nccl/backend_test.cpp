@@ -6,6 +6,8 @@
 #include "support.hpp"
 
 #include <cohort/core/half.hpp>
+#include <cohort/mpi/datatype.hpp>
+#include <cohort/mpi/op.hpp>
 #include <cohort/nccl/backend.hpp>
 
 #include <deque>
@@ -47,6 +49,11 @@ inline const comm::host_math math_of{
       for (std::size_t i = 0; i < n; ++i) {
         static_cast<T*>(out)[i] = static_cast<T>(static_cast<const T*>(in)[i] / divisor);
       }
+    },
+    [] { return cohort::mpi::reduction_type_of<T>(); },
+    [](device_reduction of) {
+      return of == device_reduction::max ? cohort::mpi::op_of<op::max_t, T>()
+                                         : cohort::mpi::op_of<op::sum_t, T>();
     }};
 
 /// A coordinator that has elected what the test wants.
@@ -416,6 +423,56 @@ TEST_CASE("while a coordinator has a device, other communicators are refused the
     nccl::all_reduce(gpus, on, values, op::sum, direct.handler());
     CHECK(co_await soon([&] { return direct.over; }));
     CHECK(!direct.code);
+  });
+}
+
+TEST_CASE("a reduction over nodes goes through MPI between them, in its place of the order") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    nccl::backend_options options;
+    options.hierarchical = true;
+    options.node = world.rank() / 2;
+    elector all(world, options);
+    all.open();
+    const int ranks = world.size();
+    device::stream on;
+    std::vector<device::vector<double>> buffers;
+    // More than goes between the nodes at a time; another type; and a flat operation behind it.
+    for (const std::size_t size : {std::size_t{1200000}, std::size_t{5}}) {
+      buffers.push_back(co_await filled(on, size, static_cast<double>(world.rank() + 1)));
+    }
+    auto numbers = co_await filled(on, 7, std::int32_t{-5 - world.rank()});
+    auto sums = call_of(collective::all_reduce, device_reduction::sum);
+    for (auto& each : buffers) {
+      sums.tensors.push_back(tensor_of<double>(each.data(), each.data(), each.size(), ranks));
+      sums.tensors.back().postscale = 2;
+      sums.marks.push_back(all.mark(each));
+    }
+    all.start(std::move(sums));
+    auto average = call_of(collective::all_reduce, device_reduction::average);
+    average.tensors.push_back(
+        tensor_of<std::int32_t>(numbers.data(), numbers.data(), numbers.size(), ranks));
+    average.marks.push_back(all.mark(numbers));
+    average.ends = cohort::until::enqueued;
+    all.start(std::move(average));
+    auto flat = co_await filled(on, 3, static_cast<std::int32_t>(world.rank()));
+    auto broadcast = call_of(collective::broadcast, device_reduction::none, ranks - 1);
+    broadcast.tensors.push_back(tensor_of<std::int32_t>(flat.data(), flat.data(), 3, 1));
+    broadcast.marks.push_back(all.mark(flat));
+    all.start(std::move(broadcast));
+    CHECK(co_await soon([&] { return all.all.back().done.over; }));
+    for (const auto& each : all.all) {
+      CHECK(each.done.over);
+      CHECK(!each.done.failed());
+    }
+    for (const auto& each : buffers) {
+      const std::vector<double> wanted(each.size(), ranks * (ranks + 1.0));
+      const bool right = co_await now_in(each) == wanted;
+      CHECK(right);
+    }
+    std::int32_t sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += -5 - rank;
+    CHECK(co_await now_in(numbers) == std::vector<std::int32_t>(7, sum / ranks));
+    CHECK(co_await now_in(flat) == std::vector<std::int32_t>(3, ranks - 1));
   });
 }
 

@@ -55,6 +55,29 @@ TEST_CASE("one device for two ranks, and other versions of NCCL, are named on al
   });
 }
 
+TEST_CASE("devices are told apart by UUID, not by host name and bus id") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    // One bus id and host name everywhere; NCCL compares hosts of its own (NCCL_HOSTID).
+    fake_gpu::set_bus_id(0, 7);
+    fake_nccl::set_host("container " + std::to_string(world.rank()));
+    fake_gpu::set_uuid(0, 200 + world.rank());
+    {
+      auto gpus = co_await nccl::make_communicator(world);
+      CHECK(gpus.size() == world.size());
+      co_await gpus.finalize();
+    }
+    // And the other way round: one device under two names.
+    fake_gpu::set_bus_id(0, 100 + world.rank());
+    fake_gpu::set_uuid(0, world.rank() < 2 ? 200 : 200 + world.rank());
+    auto failed = co_await caught<cohort::rank_error>(nccl::make_communicator(world));
+    REQUIRE(failed);
+    CHECK(failed->code() == errc::wrong_device);
+    CHECK(failed->ranks() == std::vector<int>{0, 1});
+    CHECK(std::string(failed->what()).find("UUID c8000000-") != std::string::npos);
+  });
+}
+
 TEST_CASE("an init that fails on one rank fails on all") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;

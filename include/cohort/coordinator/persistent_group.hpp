@@ -26,6 +26,7 @@ struct add_group_body : bundle_body<op_kind::all_reduce> {
     sig.prescale = self.options.prescale;
     sig.postscale = self.options.postscale;
     self.describe(of, sig, where);
+    self.choose_device(of, sig);
     of.wanted = self.options.compression;
     self.state = where.add_group(of, self.name.view(), std::move(sig), self.name.where());
   }
@@ -76,7 +77,12 @@ struct group_remove_body {
 /// The tensors of a bundle, which are all_reduced in place each time the group is started. Ranks
 /// agree once, when it is made; after that the n-th start on one rank belongs to the n-th on every
 /// other, in any order beside other operations, and no message is needed but the reduction itself.
-/// A handle. The buffers must live until the group is removed or its coordinator has ended.
+/// On device memory a start is negotiated, for devices need one order of all that runs there, and
+/// the options `on` and `ends` of the group are those of every start. A handle. The buffers must
+/// live until the group is removed or its coordinator has ended.
+///
+/// On device memory each start is elected like a named operation, since devices launch in one order
+/// on all ranks, and no other operation may have the name of the group.
 ///
 /// While there is a group, `join()` fails with errc::not_accepting; once a rank has left, so do
 /// starts, and those that some rank lacks end with peer_lost_error on all.

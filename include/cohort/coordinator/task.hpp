@@ -4,6 +4,7 @@
 
 /// \file One named operation on one rank: its tensors, and the handler that waits for them.
 
+#include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/element_kernels.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
@@ -15,7 +16,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,6 +50,14 @@ struct tensor {
   }
 };
 
+/// What a submission on device memory has beside its tensors.
+struct device_part {
+  std::vector<comm::device_buffer> buffers;  ///< of the tensors, and of a result
+  stream_ref on;
+  until ends = until::complete;
+  std::vector<std::shared_ptr<comm::device_mark>> marks;
+};
+
 /// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.
 class task : public progress::operation {
  public:
@@ -54,11 +65,16 @@ class task : public progress::operation {
   std::uint8_t flags = 0;
   reduction_code code = reduction_code::no_reduction;
   int root = -1;
+  int peer = -1;       ///< message: the rank at the other end
+  bool sends = false;  ///< message: from here
   double prescale = 1;
   double postscale = 1;
   compression wanted = compression::none;  ///< until it is submitted
-  tensor first;                            ///< the only one, but for bundles
-  std::vector<tensor> others;              ///< of a bundle
+  memory_space space = memory_space::host;
+  std::unique_ptr<device_part>
+      device;                  ///< null on the host, and where neutral elements are brought
+  tensor first;                ///< the only one, but for bundles
+  std::vector<tensor> others;  ///< of a bundle
 
   /// For what is not known before the operation runs. `rows` is one number per rank; returns where
   /// the data go. May throw std::bad_alloc.
@@ -87,12 +103,31 @@ class task : public progress::operation {
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
 
+  /// What the data plane needs of a signature.
+  void take(const protocol::signature& sig) noexcept {
+    kind = sig.kind;
+    flags = sig.flags;
+    code = static_cast<reduction_code>(sig.reduction);
+    root = sig.root;
+    prescale = sig.prescale;
+    postscale = sig.postscale;
+  }
   [[nodiscard]] std::size_t tensors() const noexcept { return 1 + others.size(); }
   [[nodiscard]] const tensor& operator[](std::size_t i) const noexcept {
     return i == 0 ? first : others[i - 1];
   }
+  /// As its caller knows it; a literal.
+  [[nodiscard]] std::string_view verb() const noexcept {
+    if (kind == op_kind::message) return sends ? "send" : "recv";
+    return protocol::name_of(kind);
+  }
   void fail(std::exception_ptr why) noexcept {
     if (!error) error = std::move(why);
+  }
+  device_part& use_device() {
+    space = memory_space::device;
+    if (!device) device = std::make_unique<device_part>();
+    return *device;
   }
 
  protected:
@@ -106,12 +141,8 @@ class task : public progress::operation {
 class neutral_task final : public task {
  public:
   explicit neutral_task(const protocol::signature& sig) : task(&run) {
-    kind = sig.kind;
-    flags = sig.flags;
-    code = static_cast<reduction_code>(sig.reduction);
-    root = sig.root;
-    prescale = sig.prescale;
-    postscale = sig.postscale;
+    take(sig);
+    space = sig.space;
   }
   std::vector<std::byte> memory;  ///< for what comes, and for neutral elements
   std::vector<std::byte> inputs;  ///< copied data

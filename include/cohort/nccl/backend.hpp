@@ -24,6 +24,10 @@ struct backend_options {
   /// Tensors of fewer bytes that are elected together are copied into one buffer and reduced, or
   /// broadcast, by one call of NCCL. Larger ones are not copied.
   std::size_t pack_below = std::size_t{4} << 20U;
+  /// all_reduce goes over NCCL within each node and over MPI, through pinned memory, between them.
+  /// Its tensors are packed, whatever their size. Other operations go over NCCL alone.
+  bool hierarchical = false;
+  int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory
 };
 
 /// What a coordinator on devices is given: `coordinator coord(world, nccl::backend());`.

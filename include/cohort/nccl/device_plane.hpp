@@ -106,6 +106,7 @@ class elected_work final : public work, public work_steps {
   void call_all_gather();
   void call_all_to_all();
   void call_rooted();
+  void call_message();
   call& add(call::kind kind, const element& as, const void* from, void* to, std::size_t count,
             std::size_t size, int root = 0);
   template <class Visit>
@@ -114,9 +115,12 @@ class elected_work final : public work, public work_steps {
   std::shared_ptr<device_plane> plane_;
   comm::device_call* what_;  // null: nobody waits for it any more
   comm::backend_completion done_;
+  enum class stage : std::uint8_t { whole, within_node, between_nodes, back };
+  stage stage_ = stage::whole;
+  until wanted_ = until::complete;     // of the caller; the first of two parts is always complete
+  std::vector<buffer_use> kept_uses_;  // while that is under way
   std::vector<run> runs_;
   std::vector<final_step> finals_;
-  std::vector<device::vector<std::byte>> rooms_;  // for what this rank does not bring or want
   std::size_t packed_bytes_ = 0;
   std::size_t block_ = 0;  // which buffer
   std::uint64_t turn_ = 0;
@@ -155,7 +159,9 @@ class device_plane final : public comm::device_backend,
   friend class elected_work;
   /// The communicator of a set.
   struct set_state {
-    communicator comm;  // empty while it is being made
+    communicator comm;             // empty while it is being made
+    communicator node;             // hierarchical, and there are several nodes
+    cohort::communicator leaders;  // of the nodes; empty on other ranks
     std::error_code failed;
   };
   /// Memory for packs. A pack may be laid there when the one before has been launched: then it is
@@ -168,12 +174,28 @@ class device_plane final : public comm::device_backend,
   };
   /// Pinned memory through which host code works on a stream's data, piece by piece.
   static constexpr std::size_t staging_bytes = std::size_t{1} << 18U;
+  static constexpr std::size_t between_bytes = std::size_t{1} << 23U;  // the same between nodes
 
-  void made(std::uint32_t set, communicator comm, std::exception_ptr why);
+  void made(std::uint32_t set, set_state its, std::exception_ptr why);
   void submit_what_can_be(std::vector<work*>& ended);
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
-  [[nodiscard]] asio::awaitable<communicator> make_set(cohort::communicator over, turn place);
+  [[nodiscard]] asio::awaitable<set_state> make_set(cohort::communicator over, turn place,
+                                                    turn node_place);
+  [[nodiscard]] asio::awaitable<void> take_pinned_memory();
+  void go_between(elected_work& op);
+  /// Elements in a pack that go between the nodes at a time.
+  struct between_piece {
+    std::byte* at;
+    std::size_t count;
+    std::size_t size;
+    MPI_Datatype type;
+    MPI_Op op;
+  };
+  [[nodiscard]] std::vector<between_piece> pieces_of(const elected_work& op);
+  [[nodiscard]] asio::awaitable<void> reduce_between(std::vector<between_piece> pieces,
+                                                     cohort::communicator leaders);
+  void come_back(elected_work& op, std::exception_ptr why);
   template <class Function>
   void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,
                std::size_t count, std::size_t size, bool reads, Function function);
@@ -186,6 +208,7 @@ class device_plane final : public comm::device_backend,
   std::map<std::uint32_t, set_state> sets_;
   std::deque<elected_work*> held_;    // started, and not in the issuing queue yet
   std::deque<elected_work*> queued_;  // in that queue, not launched
+  elected_work* between_ = nullptr;   // of two parts, the second is not in the queue: it holds all
   std::vector<elected_work*> live_;   // not delivered
   std::error_code failed_;
   std::optional<device::stream> packing_;

@@ -287,7 +287,8 @@ class issue_source : public asio::execution_context::service {
   static std::string line_about(const work& op, const char* stands);
 
   progress::engine& engine_;
-  mutable std::mutex mutex_;        // held for a whole lap
+  // Held for a whole lap, in which the source of MPI may start operations here.
+  mutable std::recursive_mutex mutex_;
   bool asked_ = false;              // in this lap
   std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;

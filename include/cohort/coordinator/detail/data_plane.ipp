@@ -10,6 +10,10 @@
 
 namespace cohort::coordination {
 
+/// Of messages between two ranks. They are posted in the order of the log, and those that an
+/// exchange of much data consists of have the tag 0.
+inline constexpr int message_tag = 1;
+
 // ---- lanes -----------------------------------------------------------------------------------
 
 template <class Any>
@@ -29,6 +33,7 @@ void basic_lane<Any>::run(operation* base, action what) {
     if (self->owner_->step(*self)) return;
   } else if (self->owner_ != nullptr) {
     std::erase(self->owner_->plane_.with_backend_, self);
+    std::erase(self->owner_->plane_.with_device_, self);
   }
   delete self;
 }
@@ -61,6 +66,12 @@ void basic_execution<Any>::reset() noexcept {
   received_.reset();
   failed_ = {};
   spans_.clear();
+  if (device_call_) {
+    device_call_->tensors.clear();
+    device_call_->marks.clear();
+    device_call_->sent.clear();
+    device_call_->received.clear();
+  }
 }
 
 // Tensors lie at multiples of their size, up to a cache line: small ones do not grow.
@@ -146,6 +157,7 @@ void basic_execution<Any>::split() {
 
 template <class Any>
 std::size_t basic_execution<Any>::load() const noexcept {
+  if (on_device()) return 0;  // its backend knows what it bears
   if (calls_.size() < 2) return bytes_;
   const coordinator_options& options = plane_.options_;
   return std::min(bytes_, static_cast<std::size_t>(options.piece) * options.pieces_in_flight);
@@ -154,7 +166,7 @@ std::size_t basic_execution<Any>::load() const noexcept {
 template <class Any>
 lane& basic_execution<Any>::new_lane() {
   auto* fresh = new lane(*this);
-  fresh->verb = is_join ? "join" : protocol::name_of(tasks.front()->kind).data();
+  fresh->verb = is_join ? "join" : tasks.front()->verb().data();
   fresh->sequence = log_count;
   fresh->rank = plane_.rank_;
   fresh->bytes = std::min<std::size_t>(bytes_, std::size_t{1} << 30);
@@ -170,23 +182,26 @@ void basic_execution<Any>::add(lane& on, int return_code, const MPI_Request& req
 
 // A lane that has not posted anything is nobody's: the engine will not deliver it.
 template <class Any>
+template <class Post>
+void basic_execution<Any>::begin(Post post) {
+  lane& on = new_lane();
+  try {
+    post(on);
+  } catch (...) {
+    if (!comm::request_source::pending(on)) {
+      on.owner_ = nullptr;
+      --lanes_;
+      delete &on;
+    }
+    throw;
+  }
+}
+
+template <class Any>
 void basic_execution<Any>::start(std::uint32_t slot) {
   slot_ = slot;
   started_ = true;
   begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
-  const auto begin = [this](auto post) {
-    lane& on = new_lane();
-    try {
-      post(on);
-    } catch (...) {
-      if (!comm::request_source::pending(on)) {
-        on.owner_ = nullptr;
-        --lanes_;
-        delete &on;
-      }
-      throw;
-    }
-  };
   if (is_join) {
     // The newest data, and among equals the highest rank.
     const auto size = static_cast<std::uint64_t>(plane_.size_);
@@ -200,6 +215,7 @@ void basic_execution<Any>::start(std::uint32_t slot) {
     });
     return;
   }
+  if (on_device()) return start_device();
   if (exchanges()) {
     begin([this](lane& on) { post_exchange(on); });
     return;
@@ -612,8 +628,9 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       }
       break;
     }
-    case op_kind::group_create:
-      rc = MPI_Comm_idup(where, only.made, &request);
+    case op_kind::group_create:  // on devices it needs no communicator
+      rc = only.made == nullptr ? MPI_Ibarrier(where, &request)
+                                : MPI_Comm_idup(where, only.made, &request);
       break;
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
       rc = MPI_Ibarrier(where, &request);
@@ -639,6 +656,14 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       const mpi::layout block = layout_of(in, bytes);
       rc = mpi::post::iscatter(in, block.count(), block.type(), out, block.count(), block.type(),
                                only.root, where, &request);
+      break;
+    }
+    case op_kind::message: {
+      const mpi::layout block = layout_of(only.sends ? in : out, bytes);
+      rc = only.sends ? mpi::post::isend(in, block.count(), block.type(), only.peer, message_tag,
+                                         where, &request)
+                      : mpi::post::irecv(out, block.count(), block.type(), only.peer, message_tag,
+                                         where, &request);
       break;
     }
     default:
@@ -764,6 +789,7 @@ bool basic_execution<Any>::borrows() const noexcept {
       std::none_of(tasks.begin(), tasks.end(), [](const task* one) { return one->linked; })) {
     return false;
   }
+  if (on_device()) return device_has_it_;
   if (sized()) return exchanged_ || known;
   if (fuses()) {
     return std::any_of(calls_.begin(), calls_.end(),
@@ -784,6 +810,7 @@ void basic_execution<Any>::broke(std::error_code why) noexcept {
 // on memory of callers.
 template <class Any>
 bool basic_execution<Any>::step(lane& on) {
+  if (!is_join && on_device()) return step_on_device(on);
   if (on.waits_for_turn_) std::erase(plane_.with_backend_, &on);
   on.waits_for_turn_ = false;
   if (given_up_) return false;
@@ -883,7 +910,7 @@ void basic_data_plane<Any>::run() noexcept {
     execution& next = *waiting_.front();
     // Whoever is oldest on all ranks starts, so a rank that holds others back stops nobody.
     next.load_ = next.load();
-    if (under_way_ != 0 && next.load_ != 0 &&
+    if (bytes_under_way_ != 0 && next.load_ != 0 &&
         bytes_under_way_ + next.load_ > options_.bytes_in_flight) {
       break;
     }
@@ -930,10 +957,10 @@ void basic_data_plane<Any>::post_no_more(std::error_code why) noexcept {
 
 template <class Any>
 template <class Visit>
-void basic_data_plane<Any>::give_up(bool all, Visit visit) {
+void basic_data_plane<Any>::give_up(bool all, bool devices, Visit visit) {
   std::size_t found = 0;
   for (const auto& one : all_) {
-    if (!one->started_ || (!all && one->borrows())) continue;
+    if (!one->started_ || (one->device_has_it_ ? !devices : !all && one->borrows())) continue;
     ++found;
     one->given_up_ = true;
     one->started_ = false;
@@ -949,6 +976,11 @@ void basic_data_plane<Any>::give_up(bool all, Visit visit) {
   // A backend that can forget a call touches its memory no more; the lane is nobody's then.
   std::erase_if(with_backend_, [&](lane* each) {
     if (!is_given_up(*each) || !backend_->forget(*each)) return false;
+    delete each;
+    return true;
+  });
+  std::erase_if(with_device_, [&](lane* each) {
+    if (!is_given_up(*each) || !device_->forget(*each)) return false;
     delete each;
     return true;
   });
@@ -974,3 +1006,5 @@ void basic_data_plane<Any>::drop_waiting(Visit visit) {
 }
 
 }  // namespace cohort::coordination
+
+#include <cohort/coordinator/detail/device_path.ipp>

@@ -9,7 +9,6 @@
 #include <cohort/core/log.hpp>
 
 #include <algorithm>
-#include <cstring>
 
 namespace cohort::coordination {
 
@@ -25,8 +24,8 @@ void negotiation<Any>::touch() {
 /// until the doorbell rings.
 template <class Any>
 void negotiation<Any>::stay_awake() {
-  if (edges_.empty()) {  // alone: what waits, waits for a plan
-    if (node_.pending() != 0) source_.at_next_look(*this);
+  if (edges_.empty()) {  // alone: what waits, waits for a plan, or on a device for its deadline
+    if (node_.pending() != 0 || deadlines_ != 0) source_.at_next_look(*this);
     return;
   }
   if (edges_.front().receive == nullptr) return;
@@ -38,7 +37,9 @@ void negotiation<Any>::stay_awake() {
 template <class Any>
 std::size_t negotiation<Any>::at_look() {
   if (broken_) check_released();
-  if (!ready_ || broken_) return 0;
+  // Its backend may have stopped looking: the ticks that give it up must come.
+  if (device_failed_ && !closed_ && plane_.on_devices() != 0) source_.at_next_look(*this);
+  if (!ready_ || broken_ || to_break_) return 0;
   const std::size_t before = completed_;
   try {
     advance();
@@ -57,10 +58,11 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   timeline_->flush();
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   watch_fault(at);
+  watch_device(at);
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     if (edges_[i].sending) wake_receiver(i);
   }
-  if (!ready_ || broken_ || closed_) return;
+  if (!ready_ || broken_ || to_break_ || closed_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
       node_.expire(nanoseconds(at));
@@ -68,7 +70,11 @@ void negotiation<Any>::at_tick(clock::time_point at) {
     }
     if (deadlines_ != 0) {
       for (task* each = first_; each != nullptr; each = each->after) {
-        if (each->withdrawn || each->started || each->deadline > at) continue;
+        if (each->withdrawn || each->deadline > at) continue;
+        if (each->started) {
+          pass_deadline(*each);
+          continue;
+        }
         each->withdrawn = true;
         if (node_.withdraw(each->operation_ref, protocol::withdrawal_reason::deadline,
                            nanoseconds(at))) {
@@ -89,27 +95,6 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   }
 }
 
-// Nobody decides, because a rank between here and the root is stopped or computes. Only time in
-// which this rank looked for messages counts: after a long handler they may be there already. [W4]
-template <class Any>
-void negotiation<Any>::watch_undecided(clock::time_point at) {
-  const auto step = std::min<std::chrono::nanoseconds>(at - std::exchange(last_tick_, at),
-                                                       std::chrono::milliseconds(100));
-  if (node_.shape().is_root()) return;
-  std::chrono::nanoseconds longest{0};
-  for (task* each = first_; each != nullptr; each = each->after) {
-    if (!each->withdrawn || each->started) continue;
-    each->undecided += step;
-    longest = std::max(longest, each->undecided);
-  }
-  if (longest > options_.decision_timeout / 2 && pinged_ + options_.decision_timeout < at) {
-    pinged_ = at;
-    edges_.front().asks = true;
-    touch();
-  }
-  if (longest > options_.decision_timeout) give_up();
-}
-
 // What others have posted and the rank that failed has not, never ends. Its awaiters end here: at
 // once, where MPI works on memory of the library; where it may write to that of callers, when no
 // rank can start its part any more and what was on its way has had time to arrive. If some rank
@@ -121,16 +106,15 @@ void negotiation<Any>::watch_fault(clock::time_point at) {
   if (fault_until_ == clock::time_point::max()) fault_until_ = at + engine_.drain_bound();
   if (settled_) settled_at_ = std::min(settled_at_, at);
   const bool settled = settled_ && at - settled_at_ >= settling_time;
-  if (faulted_ || at >= fault_until_) give_up_data(settled);
+  if (faulted_ || at >= fault_until_) give_up_data(settled, at >= fault_until_);
   if (under_way() == 0 || at < fault_until_) return;
   std::string text =
       "coordinator: a data operation has failed on some rank, not all ranks have closed since, and "
       "these did not end:";
   const auto name = [&](const execution& one) {
     for (const task* each : one.tasks) {
-      text += "\n  " + std::string(protocol::name_of(each->kind)) + " #" +
-              std::to_string(one.log_count);
-      if (each->name != protocol::none) text += " '" + node_.name(each->name).text + "'";
+      text += "\n  " + std::string(each->verb()) + " #" + std::to_string(one.log_count);
+      if (each->name != protocol::none) text += " '" + std::string(given_name(*each)) + "'";
     }
   };
   plane_.for_each_under_way(name);
@@ -157,87 +141,6 @@ void negotiation<Any>::watch_plan(clock::time_point at) {
   for (const std::string& name : awaited) text += " '" + name + "'";
   log::write(log::level::warning, text);
   if (node_.give_up_plan()) touch();
-}
-
-template <class Any>
-void negotiation<Any>::give_up() {
-  const int parent = node_.shape().parent();
-  const std::string text =
-      ": no decision within " +
-      std::to_string(
-          std::chrono::duration_cast<std::chrono::milliseconds>(options_.decision_timeout)
-              .count()) +
-      " ms; rank " + std::to_string(parent) +
-      (answered_ >= pinged_
-           ? ", this rank's parent, answers, so it is a rank beyond it that does not"
-           : ", this rank's parent, does not answer");
-  stall_facts facts;
-  if (answered_ < pinged_) facts.silent.push_back(parent);
-  // What is elected all the same needs this rank's data, and the buffers are the caller's.
-  for (task* each = first_; each != nullptr;) {
-    task* const next = each->after;
-    if (!each->started && each->name != protocol::none) {
-      try {
-        node_.replace_token(each->operation_ref,
-                            reinterpret_cast<std::uint64_t>(stand_in_for(*each)));
-      } catch (...) {
-        return break_down(std::current_exception());
-      }
-      each->fail(std::make_exception_ptr(
-          deadline_error(facts, "rank " + std::to_string(rank_) + ": " +
-                                    std::string(protocol::name_of(each->kind)) + " '" +
-                                    node_.name(each->name).text + "'" + text)));
-      complete(*each);
-    }
-    each = next;
-  }
-  log::write(log::level::error,
-             "rank " + std::to_string(rank_) + ": coordinator" + text + "; this rank leaves");
-  left_ = true;
-  leave_until_ = clock::now() + options_.leave_deadline;
-  node_.give_up();
-  touch();
-}
-
-template <class Any>
-task* negotiation<Any>::stand_in_for(const task& one) const {
-  auto copy = std::make_unique<neutral_task>(protocol::signature());
-  copy->kind = one.kind;
-  copy->flags = one.flags;
-  copy->code = one.code;
-  copy->root = one.root;
-  copy->prescale = one.prescale;
-  copy->postscale = one.postscale;
-  copy->first = one.first;
-  copy->others = one.others;
-  copy->sizes = one.sizes;
-  copy->row_bytes = one.row_bytes;
-  copy->made = one.made;
-  copy->name = one.name;
-  copy->epoch = one.epoch;
-  if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
-  // Inputs are copied, and what comes goes behind them.
-  const bool is_root = one.root == rank_;
-  const bool reads = one.kind != op_kind::scatter || is_root;
-  const std::size_t results =
-      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
-  const auto room_of = [](const tensor& what) {
-    return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
-  };
-  std::size_t room = 64;
-  for (std::size_t i = 0; i < one.tensors(); ++i) room += (1 + results) * room_of(one[i]);
-  copy->inputs.resize(room);
-  std::byte* at = copy->inputs.data();
-  for (std::size_t i = 0; i < one.tensors(); ++i) {
-    const tensor& from = one[i];
-    tensor& to = i == 0 ? copy->first : copy->others[i - 1];
-    if (from.kernels == nullptr) continue;
-    if (reads && from.bytes() != 0) std::memcpy(at, from.in, from.place_of(from.bytes()));
-    to.in = at;
-    to.out = from.in == from.out ? at : at + room_of(from);
-    at += (1 + results) * room_of(from);
-  }
-  return copy.release();
 }
 
 /// The others may still come; this rank goes on serving them while its loop runs. [L6]
@@ -298,6 +201,7 @@ void negotiation<Any>::stop_waiting(task& one) {
 template <class Any>
 void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
+  if (device_opening_) return;
   if (closed_by_fault_ && !broken_) {
     if (node_.shape().is_root()) settle();
     if (!settled_) return;
@@ -326,6 +230,7 @@ void negotiation<Any>::finish_closing() {
   closed_ = true;
   if (set_ == 0) timeline_->stop();
   source_.forget(*this);
+  close_device();
   if (keeps_) {
     leave_to_mpi();
   } else {
@@ -333,6 +238,7 @@ void negotiation<Any>::finish_closing() {
   }
   control_ = communicator();
   slots_ = communicator();
+  device_over_ = communicator();
   for (task* each : std::exchange(closing_, {})) engine_.complete(each);
 }
 
@@ -341,7 +247,7 @@ void negotiation<Any>::finish_closing() {
 template <class Any>
 void negotiation<Any>::leave_to_mpi() {
   left_to_mpi().add(this->shared_from_this());
-  for (const communicator& each : {control_, slots_}) {
+  for (const communicator& each : {control_, slots_, device_over_}) {
     if (!each) continue;
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());

@@ -8,6 +8,10 @@
 
 #include <cohort/nccl/detail/elected.ipp>
 
+#include <cohort/device/completion.hpp>
+#include <cohort/mpi/post.hpp>
+#include <cohort/p2p/wait.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -25,6 +29,7 @@ inline device_plane::~device_plane() = default;
 
 inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const {
   all.emplace_back("backend.pack_below", options_.pack_below);
+  all.emplace_back("backend.hierarchical", options_.hierarchical ? 1 : 0);
 }
 
 // ---- sets ------------------------------------------------------------------------------------
@@ -43,20 +48,16 @@ struct pinned_job {
 
 }  // namespace detail
 
-inline asio::awaitable<communicator> device_plane::make_set(cohort::communicator over, turn place) {
-  communicator_options how = options_.communicator;
-  how.device = device_;
-  auto making = detail::make(std::move(over), nullptr, how, device_, std::move(place), {}, this);
-  communicator comm = co_await std::move(making);
-  if (packing_) co_return comm;
+inline asio::awaitable<void> device_plane::take_pinned_memory() {
   const device::stream_options as{.device = device_, .high_priority = true};
   device::stream packing(as);
   device::stream unpacking(as);
   auto job = std::make_shared<detail::pinned_job>();
-  std::thread thread([job, packing, unpacking] {
+  const std::size_t after_bytes = options_.hierarchical ? between_bytes : staging_bytes;
+  std::thread thread([job, packing, unpacking, after_bytes] {
     try {
       job->before = device::pinned_vector<std::byte>(staging_bytes, packing);
-      job->after = device::pinned_vector<std::byte>(staging_bytes, unpacking);
+      job->after = device::pinned_vector<std::byte>(after_bytes, unpacking);
     } catch (...) {
       job->failed = std::current_exception();
     }
@@ -77,7 +78,33 @@ inline asio::awaitable<communicator> device_plane::make_set(cohort::communicator
     std::swap(pack_staging_, job->before);
     std::swap(unpack_staging_, job->after);
   });
-  co_return comm;
+}
+
+inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::communicator over,
+                                                                       turn place,
+                                                                       turn node_place) {
+  communicator_options how = options_.communicator;
+  how.device = device_;
+  set_state its;
+  auto making = detail::make(over, nullptr, how, device_, std::move(place), {}, this);
+  its.comm = co_await std::move(making);
+  if (options_.hierarchical) {
+    cohort::communicator all = co_await over.dup();
+    cohort::communicator node;
+    if (options_.node < 0) {
+      node = co_await all.split_node();
+    } else {
+      node = co_await all.split(options_.node);
+    }
+    if (node.size() != all.size()) {
+      its.leaders = co_await all.split(node.rank() == 0 ? 0 : -1);
+      auto within = detail::make(node, nullptr, how, device_, std::move(node_place), {}, this);
+      its.node = co_await std::move(within);
+    }
+  }
+  node_place.release();
+  if (!packing_) co_await take_pinned_memory();
+  co_return its;
 }
 
 inline void device_plane::open(std::uint32_t set, const cohort::communicator& over,
@@ -87,17 +114,20 @@ inline void device_plane::open(std::uint32_t set, const cohort::communicator& ov
   if (set == 0 && device_ >= 0) static_cast<void>(source_->hold(device_, this));
   source_->exclusively([&] { sets_[set]; });
   auto place = detail::place_for(over, device_);
+  auto node_place = options_.hierarchical ? detail::place_for(over, device_) : turn();
   asio::post(over.get_executor(), [self = shared_from_this(), set, over, done = std::move(done),
-                                   place = std::move(place)]() mutable {
-    asio::co_spawn(over.get_executor(), self->make_set(over, std::move(place)),
-                   [self, set, done = std::move(done)](std::exception_ptr why, communicator comm) {
-                     self->made(set, std::move(comm), why);
+                                   place = std::move(place),
+                                   node_place = std::move(node_place)]() mutable {
+    asio::co_spawn(over.get_executor(),
+                   self->make_set(over, std::move(place), std::move(node_place)),
+                   [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
+                     self->made(set, std::move(its), why);
                      done(std::move(why));
                    });
   });
 }
 
-inline void device_plane::made(std::uint32_t set, communicator comm, std::exception_ptr why) {
+inline void device_plane::made(std::uint32_t set, set_state its, std::exception_ptr why) {
   std::error_code code;
   try {
     if (why) std::rethrow_exception(why);
@@ -107,16 +137,21 @@ inline void device_plane::made(std::uint32_t set, communicator comm, std::except
     code = std::make_error_code(std::errc::not_enough_memory);
   }
   std::vector<work*> ended;
-  communicator unwanted;
+  set_state unwanted;
   source_->exclusively([&] {
-    set_state& its = sets_[set];
-    its.failed = code ? code : failed_;
-    (its.failed ? unwanted : its.comm) = std::move(comm);
+    set_state& known = sets_[set];
+    if (!known.failed) known.failed = code ? code : failed_;
+    if (known.failed) {
+      unwanted = std::move(its);
+    } else {
+      known = std::move(its);
+    }
     submit_what_can_be(ended);
   });
   finish_outside(ended);
-  if (unwanted) {
-    source_->bring_down(*unwanted.state(), code ? code : make_error_code(errc::closed),
+  for (const communicator& each : {unwanted.comm, unwanted.node}) {
+    if (!each) continue;
+    source_->bring_down(*each.state(), code ? code : make_error_code(errc::closed),
                         "the coordinator has failed", true, true);
   }
 }
@@ -124,12 +159,12 @@ inline void device_plane::made(std::uint32_t set, communicator comm, std::except
 inline void device_plane::close(std::uint32_t set) {
   if (source_ == nullptr) return;
   std::vector<work*> ended;
-  std::vector<communicator> gone;  // their last handles take the lock
+  std::vector<set_state> gone;  // their last handles take the lock
   source_->exclusively([&] {
     for (auto& [number, its] : sets_) {
       if (set != 0 && number != set) continue;
+      gone.push_back(std::exchange(its, set_state()));
       its.failed = errc::closed;
-      gone.push_back(std::exchange(its.comm, communicator()));
     }
     submit_what_can_be(ended);
   });
@@ -142,14 +177,22 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
   if (source_ == nullptr) return;
   std::vector<work*> ended;
   std::vector<std::shared_ptr<communicator_state>> comms;
+  std::optional<comm::backend_completion> between;
   source_->exclusively([&] {
     if (!failed_) failed_ = why;
     for (auto& [number, its] : sets_) {
       if (its.comm) comms.push_back(its.comm.state());
+      if (its.node) comms.push_back(its.node.state());
+    }
+    if (between_ != nullptr && between_->stage_ == elected_work::stage::between_nodes) {
+      between = between_->done_;  // what MPI has of it ends by itself
+      between_->what_ = nullptr;
+      between_ = nullptr;
     }
     submit_what_can_be(ended);
   });
   finish_outside(ended);
+  if (between) (*between)(why);
   for (const auto& comm : comms) source_->bring_down(*comm, why, text, true, true);
 }
 
@@ -273,12 +316,17 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
       op.fail(failed_);
     } else if (set.failed) {
       op.fail(set.failed);
-    } else if (!set.comm || !op.what_->sized) {
+    } else if (!set.comm || !op.what_->sized || between_ != nullptr) {
       return;
     }
     held_.pop_front();
     if (!op.error()) {
       op.comm = set.comm.state();
+      if (set.node && op.what_->kind == comm::collective::all_reduce) {
+        op.comm = set.node.state();
+        op.stage_ = elected_work::stage::within_node;
+        between_ = &op;
+      }
       try {
         op.lay_out();
       } catch (const std::bad_alloc&) {
@@ -292,6 +340,102 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
     }
   }
   pack_ahead();
+}
+
+// ---- over nodes ------------------------------------------------------------------------------
+
+/// The first part of an operation over nodes is over.
+inline void device_plane::go_between(elected_work& op) {
+  cohort::communicator leaders;
+  std::vector<between_piece> pieces;
+  source_->exclusively([&] {
+    op.stage_ = elected_work::stage::between_nodes;
+    if (op.what_ == nullptr) return;
+    leaders = sets_[op.what_->set].leaders;
+    if (leaders) pieces = pieces_of(op);
+  });
+  if (!leaders) return come_back(op, nullptr);
+  asio::co_spawn(leaders.get_executor(), reduce_between(std::move(pieces), leaders),
+                 [self = shared_from_this(), &op](std::exception_ptr why) {
+                   self->come_back(op, std::move(why));
+                 });
+}
+
+inline std::vector<device_plane::between_piece> device_plane::pieces_of(const elected_work& op) {
+  std::vector<between_piece> pieces;
+  std::byte* const base = blocks_[op.block_].memory.data();
+  for (const auto& run : op.runs_) {
+    const comm::device_tensor& first = op.tensors()[run.first];
+    const std::size_t all = run.bytes / first.size;
+    const std::size_t most = unpack_staging_.size() / first.size;
+    for (std::size_t done = 0; done < all; done += most) {
+      pieces.push_back({base + run.begin + done * first.size, std::min(most, all - done),
+                        first.size, first.math->type(),
+                        first.math->operation(op.what_->reduction)});
+    }
+  }
+  return pieces;
+}
+
+/// Piece by piece through pinned memory, in the order of the packs, which is that of all leaders.
+inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_piece> pieces,
+                                                          cohort::communicator leaders) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+  const device::stream on = *unpacking_;
+  for (const between_piece& each : pieces) {
+    const std::size_t bytes = each.count * each.size;
+    device::check(
+        cudaMemcpyAsync(unpack_staging_.data(), each.at, bytes, cudaMemcpyDeviceToHost, on.get()),
+        "cudaMemcpyAsync", device_);
+    auto fetched = device::done(on);
+    co_await std::move(fetched);
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+      const mpi::lock calls;
+      mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, unpack_staging_.data(),
+                                       static_cast<MPI_Count>(each.count), each.type, each.op,
+                                       leaders.native(), &request),
+                 "MPI_Iallreduce");
+    }
+    auto reduced = cohort::wait(leaders, request);
+    co_await std::move(reduced);
+    device::check(
+        cudaMemcpyAsync(each.at, unpack_staging_.data(), bytes, cudaMemcpyHostToDevice, on.get()),
+        "cudaMemcpyAsync", device_);
+    auto brought = device::done(on);  // the next piece goes through the same memory
+    co_await std::move(brought);
+  }
+}
+
+/// The second part is queued, before all that was elected later.
+inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
+  std::error_code code;
+  try {
+    if (why) std::rethrow_exception(why);
+  } catch (const std::system_error& failed) {
+    code = failed.code();
+  } catch (...) {
+    code = std::make_error_code(std::errc::not_enough_memory);
+  }
+  std::vector<work*> ended;
+  source_->exclusively([&] {
+    op.stage_ = elected_work::stage::back;
+    if (op.what_ == nullptr) code = errc::aborted;
+    if (code) op.fail(code);
+    op.prepared_ = false;
+    op.ready_.reset();
+    op.ends = op.wanted_;
+    op.uses = std::move(op.kept_uses_);
+    if (between_ == &op) between_ = nullptr;
+    if (op.error() || !source_->submit_held(op)) {
+      ended.push_back(&op);
+    } else {
+      queued_.push_back(&op);
+    }
+    submit_what_can_be(ended);
+  });
+  finish_outside(ended);
+  source_->engine().started();
 }
 
 /// What goes wrong here goes wrong again when it is issued, and is told then.

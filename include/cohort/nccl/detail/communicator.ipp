@@ -8,6 +8,7 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/device/device.hpp>
+#include <cohort/device/uuid.hpp>
 #include <cohort/nccl/detail/config_fields.hpp>
 
 #include <unistd.h>
@@ -33,6 +34,7 @@ struct facts {
   config_values config;
   std::array<char, 64> host;
   std::array<char, 32> bus;
+  device::device_uuid uuid;
   std::array<char, 160> text;  // of the error
 };
 
@@ -90,12 +92,20 @@ inline facts look_around(communicator_state& comm) {
     device::check(
         cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device),
         "cudaDeviceGetPCIBusId", comm.device);
+    mine.uuid = device::uuid(comm.device);
   } catch (const std::system_error& failed) {
     const bool known = failed.code().category() == cohort_category();
     mine.error = known ? failed.code().value() : static_cast<std::int32_t>(errc::no_device);
     put(mine.text, failed.what());
   }
   return mine;
+}
+
+/// By UUID, for parts of a GPU (MIG) share its bus id and containers may share a host name; by
+/// these two where there is none.
+inline bool same_device(const facts& one, const facts& other) {
+  if (one.uuid.known() && other.uuid.known()) return one.uuid == other.uuid;
+  return one.host == other.host && one.bus == other.bus;
 }
 
 /// The same on all ranks: throws if they cannot make a communicator together.
@@ -130,11 +140,12 @@ inline void judge(const std::vector<facts>& all, bool borrowed) {
     }
     if (borrowed) continue;
     for (std::size_t before = 0; before < rank; ++before) {
-      if (all[rank].host != all[before].host || all[rank].bus != all[before].bus) continue;
+      if (!same_device(all[rank], all[before])) continue;
       throw rank_error(errc::wrong_device, {static_cast<int>(before), static_cast<int>(rank)},
                        "no NCCL communicator can be made: ranks " + std::to_string(before) +
                            " and " + std::to_string(rank) + " have the same device " +
-                           get(all[rank].bus) + " on " + get(all[rank].host));
+                           get(all[rank].bus) + " on " + get(all[rank].host) + ", with the UUID " +
+                           all[rank].uuid.text());
     }
   }
 }

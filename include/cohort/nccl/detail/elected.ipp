@@ -136,12 +136,16 @@ inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::dev
 inline void elected_work::deliver(progress::operation* base, action what) {
   auto* const self = static_cast<elected_work*>(base);
   const auto plane = self->plane_;
+  if (self->stage_ == stage::within_node && !self->error() && what != action::destroy) {
+    return plane->go_between(*self);
+  }
   bool wanted = false;
   plane->source_->exclusively([&] {
     std::erase(plane->live_, self);
     std::erase(plane->held_, self);
     std::erase(plane->queued_, self);
     if (self->has_turn_) ++plane->blocks_[self->block_].over;
+    if (plane->between_ == self) plane->between_ = nullptr;
     wanted = self->what_ != nullptr && what != action::destroy;
   });
   if (wanted) self->done_(self->error());
@@ -162,12 +166,14 @@ inline void elected_work::lay_out() {
   const bool fuses = reduces || what_->kind == comm::collective::broadcast;
   for (const comm::device_tensor& each : tensors()) bytes += detail::bytes_of(each);
   if (!fuses) return;
+  const bool whole = stage_ == stage::whole;
   for (std::size_t i = 0; i < tensors().size(); ++i) {
     const comm::device_tensor& each = tensors()[i];
     const std::size_t size = detail::bytes_of(each);
-    const bool small = size < plane_->options_.pack_below;
-    const treatment how =
-        reduces ? detail::treatment_of(each, what_->reduction, comm->size) : treatment();
+    const bool small = size < plane_->options_.pack_below || !whole;
+    const treatment how = reduces
+                              ? detail::treatment_of(each, what_->reduction, whole ? comm->size : 0)
+                              : treatment();
     if (small && !runs_.empty() && runs_.back().packed && runs_.back().how == how) {
       ++runs_.back().tensors;
       runs_.back().bytes += detail::aligned(size);
@@ -176,10 +182,15 @@ inline void elected_work::lay_out() {
     }
   }
   for (run& each : runs_) {
-    each.packed = each.tensors > 1;
+    each.packed = each.tensors > 1 || !whole;
     if (!each.packed) continue;
     each.begin = packed_bytes_;
     packed_bytes_ += each.bytes;
+  }
+  if (!whole) {
+    kept_uses_ = std::move(uses);
+    uses.clear();
+    wanted_ = std::exchange(ends, until::complete);
   }
   if (packed_bytes_ == 0) return;
   block_ = static_cast<std::size_t>(plane_->packs_++ % plane_->blocks_.size());
@@ -213,8 +224,9 @@ inline const device::stream& elected_work::packing() {
 /// Memory for what this rank does not bring, or does not want.
 inline std::byte* elected_work::take_room(std::size_t bytes_wanted) {
   if (bytes_wanted == 0) return nullptr;
-  rooms_.emplace_back(bytes_wanted, packing());
-  return rooms_.back().data();
+  device::vector<std::byte> room(bytes_wanted, packing());
+  uses.push_back({"room", nullptr, 0, plane_->device_, {}, room.lease()});
+  return room.data();
 }
 
 /// What the copy of a contribution leaves to do: factors, and neutral elements where there is none.
@@ -265,8 +277,12 @@ inline bool elected_work::pack() {
   device_plane::block& block = plane.blocks_[block_];
   if (has_turn_ && block.over != turn_) return false;
   const device::scoped_device here(plane.device_);
-  rooms_.clear();
   more.clear();
+  if (stage_ == stage::back) {
+    add(call::kind::broadcast, element{ncclUint8}, block.memory.data(), block.memory.data(),
+        packed_bytes_, 1);
+    return prepared_ = true;
+  }
   packs_ = false;
   if (has_turn_) {
     const device::stream& on = packing();
@@ -302,6 +318,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   device_plane& plane = *plane_;
   const device::stream& out = *plane.unpacking_;
   device::event launched = domain.record();
+  if (stage_ == stage::within_node) return launched;
   const bool unpacks =
       has_turn_ && (what_->kind == comm::collective::all_reduce || comm->rank != what_->root);
   const auto finish = [&](const comm::device_tensor& tensor, const treatment& how,
@@ -371,6 +388,8 @@ inline void elected_work::make_calls() {
     case comm::collective::gather:
     case comm::collective::scatter:
       return call_rooted();
+    case comm::collective::message:
+      return call_message();
     case comm::collective::barrier:
       one.what = call::kind::barrier;
       return;
@@ -379,14 +398,16 @@ inline void elected_work::make_calls() {
 
 inline void elected_work::call_fused() {
   const bool reduces = what_->kind == comm::collective::all_reduce;
-  const auto kind = reduces ? call::kind::all_reduce : call::kind::broadcast;
+  auto kind = reduces ? call::kind::all_reduce : call::kind::broadcast;
+  if (stage_ == stage::within_node) kind = call::kind::reduce;
+  const int root = stage_ == stage::within_node ? 0 : what_->root;
   const bool reads = reduces || comm->rank == what_->root;
   for (const run& each : runs_) {
     const comm::device_tensor& first = tensors()[each.first];
     const std::size_t unit = reduces ? first.size : 1;
     if (each.packed) {
       std::byte* const at = plane_->blocks_[block_].memory.data() + each.begin;
-      add(kind, each.how.as, at, at, each.bytes / unit, unit, what_->root).op = each.how.op;
+      add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
     } else {
       const std::size_t size = detail::bytes_of(first);
       void* to = first.out != nullptr ? first.out : take_room(size);
@@ -489,6 +510,20 @@ inline void elected_work::call_rooted() {
     }
     add(gathers ? call::kind::gather : call::kind::scatter, bytes_as, from, to, part, 1,
         what_->root);
+  }
+}
+
+// One of a pair of ranks; the others do nothing here. An empty message launches nothing.
+inline void elected_work::call_message() {
+  const comm::device_tensor& tensor = tensors().front();
+  const std::size_t size = detail::bytes_of(tensor);
+  const element bytes_as{ncclUint8};
+  if (size == 0) return;
+  if (tensor.in != nullptr) {
+    add(call::kind::send, bytes_as, tensor.in, nullptr, size, 1, what_->root);
+  } else {
+    void* const to = tensor.out != nullptr ? tensor.out : take_room(size);
+    add(call::kind::recv, bytes_as, nullptr, to, size, 1, what_->root);
   }
 }
 
