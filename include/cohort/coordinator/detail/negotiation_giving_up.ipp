@@ -60,9 +60,8 @@ void negotiation<Any>::give_up() {
         return break_down(std::current_exception());
       }
       each->fail(std::make_exception_ptr(
-          deadline_error(facts, "rank " + std::to_string(rank_) + ": " +
-                                    std::string(each->verb()) + " '" +
-                                    std::string(given_name(*each)) + "'" + text)));
+          deadline_error(facts, "rank " + std::to_string(rank_) + ": " + std::string(each->verb()) +
+                                    " '" + std::string(given_name(*each)) + "'" + text)));
       complete(*each);
     }
     each = next;
