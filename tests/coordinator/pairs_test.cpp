@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "coordinator/support.hpp"
+#include "coordinator/text_files.hpp"
 
 namespace {
 
@@ -403,6 +405,30 @@ TEST_CASE("a message that waits is listed with the name and the verb of its call
       co_await meet(world);
       if (coord.rank() == 0) co_await coord.send("asked", value, last);
     }
+  });
+}
+
+TEST_CASE("the timeline shows a message as its callers named it", "[coordinator][pairs]") {
+  using namespace pairs;
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    const cohort_test::scratch_file base("pairs");
+    const std::string path =
+        cohort::coordination::timeline_path(base.path(), world.rank(), world.size());
+    cohort::coordinator_options options;
+    options.timeline = base.path();
+    cohort::coordinator coord(world, options);
+    co_await coord.barrier("open");
+    const int last = coord.size() - 1;
+    int value = 1;
+    if (last != 0 && coord.rank() == 0) co_await coord.send("x of all", value, last);
+    if (last != 0 && coord.rank() == last) co_await coord.recv("x of all", value, 0);
+    co_await coord.shutdown();
+    const std::string text = cohort::coordination::detail::read_text(path);
+    const bool takes_part = last != 0 && (coord.rank() == 0 || coord.rank() == last);
+    CHECK(has(text, "\"x of all\"") == takes_part);
+    CHECK(has(text, "\"send\"") == (takes_part && coord.rank() == 0));
+    CHECK(has(text, "\"recv\"") == (takes_part && coord.rank() != 0));
+    CHECK(std::remove(path.c_str()) == 0);
   });
 }
 
