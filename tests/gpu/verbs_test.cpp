@@ -7,16 +7,6 @@
 
 using namespace cohort_test;
 
-namespace {
-
-template <class T>
-asio::awaitable<std::vector<T>> now_in(const device::vector<T>& values) {
-  auto all = read(values.producer(), values);
-  co_return co_await std::move(all);
-}
-
-}  // namespace
-
 TEST_CASE("named reductions on device memory, submitted in another order on each rank") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());

@@ -182,6 +182,8 @@ class device_plane final : public comm::device_backend,
   void finish_outside(std::vector<work*>& ended);
   [[nodiscard]] asio::awaitable<set_state> make_set(cohort::communicator over, turn place,
                                                     turn node_place);
+  [[nodiscard]] asio::awaitable<void> make_node(cohort::communicator node, communicator_options how,
+                                                turn place, set_state& its);
   [[nodiscard]] asio::awaitable<void> take_pinned_memory();
   void go_between(elected_work& op);
   /// Elements in a pack that go between the nodes at a time.

@@ -785,4 +785,15 @@ std::size_t live_communicators() {
   return the().communicators.size();
 }
 
+std::vector<ncclComm_t> communicators_of(int ranks) {
+  const lock hold(the().mutex);
+  std::vector<ncclComm_t> all;
+  for (const auto& [handle, one] : the().communicators) {
+    if (one->ranks == ranks && !one->gone) {
+      all.push_back(reinterpret_cast<ncclComm_t>(one.get()));
+    }
+  }
+  return all;
+}
+
 }  // namespace fake_nccl

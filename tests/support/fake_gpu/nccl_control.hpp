@@ -101,4 +101,7 @@ void set_host(std::string name);
 [[nodiscard]] std::uint64_t pending_kernels(ncclComm_t comm);
 [[nodiscard]] std::size_t live_communicators();
 
+/// Those that are not destroyed and have so many ranks, for tests that did not make them.
+[[nodiscard]] std::vector<ncclComm_t> communicators_of(int ranks);
+
 }  // namespace fake_nccl

@@ -8,6 +8,7 @@
 
 #include <cohort/nccl/detail/elected.ipp>
 
+#include <cohort/collectives/all_gather.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/p2p/wait.hpp>
@@ -46,6 +47,19 @@ struct pinned_job {
   std::atomic<bool> done{false};
 };
 
+/// What it throws, as a value.
+inline asio::awaitable<bad_start> told(asio::awaitable<void> work) {
+  bad_start bad;
+  try {
+    co_await std::move(work);
+  } catch (const std::system_error& failed) {
+    bad = {failed.code(), failed.what()};
+  } catch (const std::exception& failed) {
+    bad = {make_error_code(errc::aborted), failed.what()};
+  }
+  co_return bad;
+}
+
 }  // namespace detail
 
 inline asio::awaitable<void> device_plane::take_pinned_memory() {
@@ -73,6 +87,7 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
   thread.join();
   if (job->failed) std::rethrow_exception(job->failed);
   source_->exclusively([&] {
+    if (packing_) return;  // another set was opened at the same time
     packing_.emplace(std::move(packing));
     unpacking_.emplace(std::move(unpacking));
     std::swap(pack_staging_, job->before);
@@ -80,31 +95,58 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
   });
 }
 
+// What fails here alone is told to all in the exchange before NCCL's init, and for the
+// communicators of nodes in one after it: either all ranks have a set or none has.
 inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::communicator over,
                                                                        turn place,
                                                                        turn node_place) {
   communicator_options how = options_.communicator;
   how.device = device_;
-  set_state its;
-  auto making = detail::make(over, nullptr, how, device_, std::move(place), {}, this);
-  its.comm = co_await std::move(making);
-  if (options_.hierarchical) {
-    cohort::communicator all = co_await over.dup();
-    cohort::communicator node;
-    if (options_.node < 0) {
-      node = co_await all.split_node();
-    } else {
-      node = co_await all.split(options_.node);
-    }
-    if (node.size() != all.size()) {
-      its.leaders = co_await all.split(node.rank() == 0 ? 0 : -1);
-      auto within = detail::make(node, nullptr, how, device_, std::move(node_place), {}, this);
-      its.node = co_await std::move(within);
-    }
+  detail::bad_start bad;
+  if (!packing_ && device_ >= 0) {
+    auto taking = take_pinned_memory();
+    bad = co_await detail::told(std::move(taking));
+    // Nobody is left to tell.
+    if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
   }
-  node_place.release();
-  if (!packing_) co_await take_pinned_memory();
+  set_state its;
+  auto making = detail::make(over, nullptr, how, device_, std::move(place), std::move(bad), this);
+  its.comm = co_await std::move(making);
+  if (!options_.hierarchical) co_return its;
+  cohort::communicator all = co_await over.dup();
+  cohort::communicator node;
+  if (options_.node < 0) {
+    node = co_await all.split_node();
+  } else {
+    node = co_await all.split(options_.node);
+  }
+  const bool flat = node.size() == all.size();
+  if (!flat) its.leaders = co_await all.split(node.rank() == 0 ? 0 : -1);
+  auto within = make_node(flat ? cohort::communicator() : node, how, std::move(node_place), its);
+  bad = co_await detail::told(std::move(within));
+  std::vector<detail::verdict> each(static_cast<std::size_t>(all.size()));
+  detail::verdict mine{bad.code ? 1 : 0, 0, {}};
+  detail::put(mine.text, bad.text);
+  co_await cohort::all_gather(all, mine, each);
+  std::vector<int> ranks;
+  std::string text;
+  for (int rank = 0; rank < all.size(); ++rank) {
+    const detail::verdict& one = each[static_cast<std::size_t>(rank)];
+    if (one.failed == 0) continue;
+    ranks.push_back(rank);
+    text += (text.empty() ? "the nodes' communicators were not made: rank " : "; rank ") +
+            std::to_string(rank) + ": " + detail::get(one.text);
+  }
+  if (!ranks.empty()) throw rank_error(errc::aborted, ranks, text);
   co_return its;
+}
+
+inline asio::awaitable<void> device_plane::make_node(cohort::communicator node,
+                                                     communicator_options how, turn place,
+                                                     set_state& its) {
+  if (!node) co_return;
+  auto making = detail::make(node, nullptr, how, device_, std::move(place), {}, this);
+  its.node = co_await std::move(making);
 }
 
 inline void device_plane::open(std::uint32_t set, const cohort::communicator& over,
@@ -121,8 +163,10 @@ inline void device_plane::open(std::uint32_t set, const cohort::communicator& ov
     asio::co_spawn(over.get_executor(),
                    self->make_set(over, std::move(place), std::move(node_place)),
                    [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
+                     // So that what waits here ends with that, and not with its own failure.
+                     if (why) done(why);
                      self->made(set, std::move(its), why);
-                     done(std::move(why));
+                     if (!why) done(nullptr);
                    });
   });
 }

@@ -67,6 +67,14 @@ inline std::uint64_t fresh_token() {
 struct verdict {
   std::int32_t failed;
   std::int32_t code;  // NCCL's, if it is one
+  std::array<char, 128> text;
+};
+
+/// What is wrong on this rank before anything has been asked. It takes part all the same, so that
+/// the other ranks hear of it.
+struct bad_start {
+  std::error_code code;
+  std::string text;
 };
 
 /// Of this rank. Throws nothing: what is wrong is a fact too.
@@ -197,7 +205,7 @@ struct making {
   std::vector<turn> places;
   bool several = false;  // the ranks may bring different numbers of devices
   ncclComm_t theirs = nullptr;
-  std::error_code bad_parent;
+  bad_start bad;
   const void* orderer = nullptr;
 };
 
@@ -251,10 +259,10 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
                                  std::to_string(count));
     }
   }
-  if (what.bad_parent && mine.front().error == 0) {
-    const bool known = what.bad_parent.category() == cohort_category();
-    mine.front().error = known ? what.bad_parent.value() : static_cast<std::int32_t>(errc::aborted);
-    put(mine.front().text, "the communicator to be split has ended: " + what.bad_parent.message());
+  if (what.bad.code && mine.front().error == 0) {
+    const bool known = what.bad.code.category() == cohort_category();
+    mine.front().error = known ? what.bad.code.value() : static_cast<std::int32_t>(errc::aborted);
+    put(mine.front().text, what.bad.text);
   }
   std::vector<facts> all(static_cast<std::size_t>(ranks));
   co_await cohort::all_gather_v(over, mine, all, counts);
@@ -345,19 +353,19 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
   verdict mine_now{};
   mine_now.failed = why ? 1 : 0;
   mine_now.code = why.category() == nccl_category() ? why.value() : 0;
+  put(mine_now.text, why ? why.message() : std::string());
   std::vector<verdict> each(processes);
   co_await cohort::all_gather(over, mine_now, each);
-  std::vector<int> bad;
+  std::string text;
   std::int32_t code = 0;
   for (std::size_t rank = 0; rank < each.size(); ++rank) {
     if (each[rank].failed == 0) continue;
-    bad.push_back(static_cast<int>(rank));
+    text += (text.empty() ? "NCCL's init failed on rank " : "; on rank ") + std::to_string(rank) +
+            ": " + get(each[rank].text);
     // What others have heard of it comes second.
     if (code == 0 || code == ncclRemoteError) code = each[rank].code;
   }
-  if (!bad.empty()) {
-    std::string text = "NCCL's init failed on rank";
-    for (const int rank : bad) text += " " + std::to_string(rank);
+  if (!text.empty()) {
     const std::error_code common =
         code != 0 ? make_error(static_cast<ncclResult_t>(code)) : make_error_code(errc::aborted);
     throw std::system_error(common, text);
@@ -376,15 +384,14 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
 /// One device.
 inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
                                           communicator_options options, int device, turn place,
-                                          std::error_code bad_parent = {},
-                                          const void* orderer = nullptr) {
+                                          bad_start bad = {}, const void* orderer = nullptr) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   making what;
   what.options = options;
   what.devices.push_back(device);
   what.places.push_back(std::move(place));
   what.theirs = theirs;
-  what.bad_parent = bad_parent;
+  what.bad = std::move(bad);
   what.orderer = orderer;
   auto made = make_all(std::move(world), std::move(what));
   std::vector<communicator> one = co_await std::move(made);
@@ -429,7 +436,9 @@ inline asio::awaitable<communicator> split(communicator parent, int color, int k
     if (bad) throw std::system_error(bad, "split");
     co_return communicator();
   }
-  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place), bad);
+  bad_start parents{bad, "the communicator to be split has ended: " + bad.message()};
+  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place),
+                   std::move(parents));
   co_return co_await std::move(made);
 }
 
