@@ -11,6 +11,7 @@
 #include <cohort/device/device.hpp>
 #include <cohort/device/error.hpp>
 #include <cohort/device/event.hpp>
+#include <cohort/device/fill.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/native.hpp>
 #include <cohort/device/pinned_vector.hpp>

@@ -5,6 +5,7 @@
 /// Gate of the layer nccl: NCCL's collectives on CUDA streams, awaited. Declares nothing but
 /// COHORT_HAS_NCCL, which is 0 then, where there is no <cuda_runtime.h> or no <nccl.h>.
 
+#include <cohort/nccl/arena.hpp>
 #include <cohort/nccl/backend.hpp>
 #include <cohort/nccl/collectives.hpp>
 #include <cohort/nccl/communicator.hpp>

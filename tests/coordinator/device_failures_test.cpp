@@ -274,6 +274,37 @@ TEST_CASE("a fault on one device ends what is in flight on all ranks", "[coordin
   });
 }
 
+TEST_CASE("what does not end on a device after a fault is forgotten", "[coordinator][device]") {
+  const cohort::log::capture lines;
+  asio::io_context io;
+  cohort::use_engine(io, {.drain = 300ms});
+  const auto body = [](cohort::communicator world) -> asio::awaitable<void> {
+    const int last = world.size() - 1;
+    const fake_backend backend;
+    device_script& script = *backend.script;
+    cohort::coordinator coord(world, backend);
+    script.holds_data = true;
+    script.ignores_fail = true;
+    script.fail_at = world.rank() == last ? 0 : -1;
+    fake_vector<float> data(ones(3));
+    auto first = coord.all_reduce("first", data, op::sum, as_future);
+    auto second = coord.broadcast("second", data, 0, as_future);
+    co_await coord.barrier();
+    script.holds_data = false;
+    script.let_run();
+    const auto one = co_await caught<cohort::data_error>(std::move(first));
+    CHECK(one);
+    const auto other = co_await caught<cohort::data_error>(std::move(second));
+    CHECK(other);
+    CHECK(script.fails == 1);
+    CHECK(script.forgotten == (world.rank() == last ? 1 : 2));
+    co_await coord.shutdown();
+    CHECK(script.closes == 1);
+  };
+  cohort::communicator world(io);
+  cohort_test::run(io, body(world));
+}
+
 TEST_CASE("a deadline over what a device has is told to its backend", "[coordinator][device]") {
   const cohort::log::capture lines;
   const bool by_options = GENERATE(true, false);

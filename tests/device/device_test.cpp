@@ -4,6 +4,8 @@
 // Devices, streams, events, memory and copies, without an event loop.
 #include "device/support.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 
 using namespace cohort_test;
@@ -248,6 +250,67 @@ TEST_CASE("many copies go in one batch, behind what their stream has queued") {
   device::copy_batch(on, {});
   device::copy_batch(on, std::vector<device::batch_part>{{nullptr, nullptr, 0}});
   finish(on);
+}
+
+TEST_CASE("device memory is filled with a byte or with a value") {
+  const machine here;
+  if (here.lacks()) return;
+  const device::stream on(0);
+  const std::size_t size = GENERATE(1, 1023, 1024, 1025, 5000);
+  device::vector<int> values(size + 2, on);
+  device::pinned_vector<int> in(size + 2, on);
+  device::fill_bytes(on, values, std::byte(0x11));
+  const auto middle = device::span<int>(values).subspan(1, size);
+  int expected = 0;
+  SECTION("a value of many bytes") {
+    device::fill(on, middle, 258);
+    expected = 258;
+  }
+  SECTION("a value of one byte") {
+    device::fill(on, middle, -1);
+    expected = -1;
+  }
+  SECTION("a byte") {
+    device::fill_bytes(on, middle, std::byte(2));
+    expected = 0x02020202;
+  }
+  device::copy(on, values, in);
+  finish(on);
+  CHECK(in[0] == 0x11111111);
+  CHECK(in[size + 1] == 0x11111111);
+  CHECK(std::count(in.begin(), in.end(), expected) == static_cast<std::ptrdiff_t>(size));
+}
+
+TEST_CASE("a filling comes between what its buffer's stream has queued and what it will") {
+  const machine here;
+  if (here.lacks()) return;
+  const device::stream producer(0);
+  const device::stream on(0);
+  auto out = counted<int>(10, producer, 1);
+  device::pinned_vector<int> in(10, producer);
+  device::vector<int> values(10, producer);
+  const bool value = GENERATE(true, false);
+  {
+    gate closed(producer);
+    device::copy(producer, out, values);
+    if (value) device::fill(on, values, 300);
+    if (!value) device::fill_bytes(on, values, std::byte(1));
+    CHECK(stays_busy(on));
+    closed.open();
+  }
+  finish(on);
+  {
+    gate closed(on);
+    if (value) device::fill(on, values, 301);
+    if (!value) device::fill_bytes(on, values, std::byte(2));
+    device::copy(producer, values, in);
+    CHECK(stays_busy(producer));
+    closed.open();
+  }
+  finish(producer);
+  CHECK(in[9] == (value ? 301 : 0x02020202));
+  device::fill(on, device::vector<int>(0, on), 5);  // nothing to do
+  device::fill_bytes(on, device::vector<int>(), std::byte(5));
 }
 
 TEST_CASE("a vector may go while its stream still works on it") {

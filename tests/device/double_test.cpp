@@ -262,6 +262,10 @@ TEST_CASE("what belongs to another device is refused by name") {
   CHECK(code_thrown_by([&] { device::copy(zero, host, there); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { device::copy(zero, there, host); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { device::copy(two, there, at_home); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::fill(zero, there, 7); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::fill_bytes(zero, there, std::byte(7)); }) ==
+        errc::wrong_device);
+  CHECK(fake_gpu::calls("cudaMemsetAsync") == 0);
   const device::span<int> unknown(there.data(), 10);  // nobody says which stream works on it
   CHECK(code_thrown_by([&] { device::copy(zero, host, unknown); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { static_cast<void>(device::stream::borrow(one.get(), 0)); }) ==

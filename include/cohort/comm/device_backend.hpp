@@ -87,7 +87,7 @@ struct device_tensor {
 struct device_call {
   collective kind = collective::barrier;
   device_reduction reduction = device_reduction::none;
-  int root = 0;  ///< in the set
+  int root = 0;  ///< in the set; of a message the other rank, to send to where `in` is set
   const char* verb = "";
   std::uint64_t sequence = 0;  ///< log count
   std::uint32_t set = 0;       ///< number of the set that it is an operation of

@@ -80,7 +80,7 @@ struct group_remove_body {
 /// A handle. The buffers must live until the group is removed or its coordinator has ended.
 ///
 /// On device memory each start is elected like a named operation, since devices launch in one order
-/// on all ranks, and no other operation may have the name of the group.
+/// on all ranks. The options `on` and `ends` of the group are those of every start.
 ///
 /// While there is a group, `join()` fails with errc::not_accepting; once a rank has left, so do
 /// starts, and those that some rank lacks end with peer_lost_error on all.

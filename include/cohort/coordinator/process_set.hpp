@@ -5,6 +5,7 @@
 /// \file Named operations among some ranks.
 
 #include <cohort/coordinator/detail/bundle_verbs.hpp>
+#include <cohort/coordinator/detail/message_verbs.hpp>
 #include <cohort/coordinator/detail/set_verbs.hpp>
 #include <cohort/coordinator/detail/verbs.hpp>
 #include <cohort/coordinator/persistent_group.hpp>
@@ -40,7 +41,7 @@ namespace cohort {
 /// *Threads.* Any; under the lock of the engine's source. *Cost*: two small messages per rank and
 /// batch of submissions, and the operation itself; nothing is allocated in the steady state.
 /// *Source*: docs/design/coordinator.md.
-class process_set {
+class process_set : public coordination::message_verbs<process_set> {
  public:
   process_set() noexcept {}
 
@@ -381,6 +382,7 @@ class process_set {
  protected:
   template <class>
   friend struct coordination::add_set_body;
+  friend class coordination::message_verbs<process_set>;
   explicit process_set(std::shared_ptr<coordination::instance_handle> where) noexcept
       : where_(std::move(where)) {}
   template <class Body, class Token>

@@ -18,6 +18,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,8 @@ class task : public progress::operation {
   std::uint8_t flags = 0;
   reduction_code code = reduction_code::no_reduction;
   int root = -1;
+  int peer = -1;       ///< message: the rank at the other end
+  bool sends = false;  ///< message: from here
   double prescale = 1;
   double postscale = 1;
   compression wanted = compression::none;  ///< until it is submitted
@@ -112,6 +115,11 @@ class task : public progress::operation {
   [[nodiscard]] std::size_t tensors() const noexcept { return 1 + others.size(); }
   [[nodiscard]] const tensor& operator[](std::size_t i) const noexcept {
     return i == 0 ? first : others[i - 1];
+  }
+  /// As its caller knows it; a literal.
+  [[nodiscard]] std::string_view verb() const noexcept {
+    if (kind == op_kind::message) return sends ? "send" : "recv";
+    return protocol::name_of(kind);
   }
   void fail(std::exception_ptr why) noexcept {
     if (!error) error = std::move(why);

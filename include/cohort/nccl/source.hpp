@@ -113,6 +113,12 @@ class issue_source : public asio::execution_context::service {
     const void* const holder = queue_of(device).orderer;
     return holder == nullptr || holder == orderer;
   }
+  /// Nothing of this library runs on the device or is on its way there. Inside `exclusively`, or in
+  /// a condition of `when`.
+  [[nodiscard]] bool is_drained(int device) {
+    const queue& one = queue_of(device);
+    return one.flights.empty() && one.launching == nullptr && !one.stopped;
+  }
   /// Runs `function` while nobody else calls NCCL through this source.
   template <class Function>
   auto exclusively(Function function) {

@@ -31,8 +31,9 @@ enum class op_kind : std::uint8_t {
   barrier,
   group_create,  ///< of a persistent group (H1)
   group_remove,  ///< its removal; `detail` is the number of starts (H5)
+  message,       ///< of a pair of ranks, its listed members: `root` sends it to rank `detail`
 };
-inline constexpr std::uint8_t op_kind_count = 11;
+inline constexpr std::uint8_t op_kind_count = 12;
 
 /// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
 /// digests of their types.
@@ -212,6 +213,8 @@ inline std::string_view name_of(op_kind kind) noexcept {
       return "persistent_group";
     case op_kind::group_remove:
       return "remove of a persistent_group";
+    case op_kind::message:
+      return "message";
   }
   return "?";
 }

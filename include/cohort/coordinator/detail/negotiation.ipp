@@ -95,11 +95,15 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
                 name.size() > longest_name
                     ? "a name of " + std::to_string(name.size()) + " bytes, more than 65535"
                     : std::string("a reserved name"))));
+    } else if (sig.kind == op_kind::message && !check_peer(one, name)) {
+      // It has no other end that could hear of it.
     } else {
       site_.file.assign(site.file_name());
       site_.line = site.line();
-      const auto result =
-          node_.submit(0, name, sig, reinterpret_cast<std::uint64_t>(&one), one.sizes, &site_);
+      const auto as = reinterpret_cast<std::uint64_t>(&one);
+      const auto result = sig.kind == op_kind::message
+                              ? node_.submit(0, pair_name(one, name), sig, as, one.sizes, &site_)
+                              : node_.submit(0, name, sig, as, one.sizes, &site_);
       one.name = result.name;
       one.epoch = result.number;
       if (result.status == protocol::submission_status::pending) {
@@ -121,7 +125,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
         stay_awake();
         unsent_ += sig.bytes();
       } else if (result.status == protocol::submission_status::failed) {
-        one.fail(error_of(name, protocol::name_of(sig.kind), *result.why, protocol::action{}));
+        one.fail(error_of(name, one.verb(), *result.why, protocol::action{}));
         complete(one);
         return;
       } else {
@@ -138,6 +142,31 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
     if (unsent_ >= options_.fusion_buffer) at_look();
   }
   engine_.started();
+}
+
+/// Both ends of a message find each other under this name. Its ranks are those of the node.
+template <class Any>
+std::string negotiation<Any>::pair_name(const task& one, std::string_view name) const {
+  return one.sends ? protocol::message_name(rank_, one.peer, name)
+                   : protocol::message_name(one.peer, rank_, name);
+}
+
+template <class Any>
+bool negotiation<Any>::check_peer(task& one, std::string_view name) const {
+  const bool is_rank = one.peer >= 0 && one.peer < size_;
+  if (is_rank && one.peer != rank_) return true;
+  one.fail(std::make_exception_ptr(error(
+      is_rank ? errc::invalid_argument : errc::bad_rank,
+      "rank " + std::to_string(rank_) + ": " + std::string(one.verb()) + " '" + std::string(name) +
+          "': " + (one.sends ? "to_rank=" : "from_rank=") + std::to_string(one.peer) +
+          (is_rank ? " is this rank" : ", ranks=" + std::to_string(size_)))));
+  return false;
+}
+
+/// As the caller has given it.
+template <class Any>
+std::string_view negotiation<Any>::given_name(const task& one) const {
+  return protocol::own_name(node_.name(one.name).text);
 }
 
 template <class Any>
@@ -304,10 +333,11 @@ std::vector<pending_operation> negotiation<Any>::pending() {
       one.name = one.verb = "join";
       continue;
     }
-    one.name = node_.name(each->name).text;
-    one.verb = protocol::name_of(each->kind);
+    const std::string& full_name = node_.name(each->name).text;
+    one.name = protocol::own_name(full_name);
+    one.verb = each->verb();
     for (const protocol::stall_report_row& row : last_report_.rows) {
-      if (row.name != one.name || row.number != each->epoch || row.ready.empty()) continue;
+      if (row.name != full_name || row.number != each->epoch || row.ready.empty()) continue;
       one.asked = true;
       protocol::rank_set ready;
       for (const protocol::side& side : row.ready) ready.unite(side.ranks);

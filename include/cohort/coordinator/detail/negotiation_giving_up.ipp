@@ -60,9 +60,8 @@ void negotiation<Any>::give_up() {
         return break_down(std::current_exception());
       }
       each->fail(std::make_exception_ptr(
-          deadline_error(facts, "rank " + std::to_string(rank_) + ": " +
-                                    std::string(protocol::name_of(each->kind)) + " '" +
-                                    node_.name(each->name).text + "'" + text)));
+          deadline_error(facts, "rank " + std::to_string(rank_) + ": " + std::string(each->verb()) +
+                                    " '" + std::string(given_name(*each)) + "'" + text)));
       complete(*each);
     }
     each = next;
@@ -83,6 +82,8 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   copy->flags = one.flags;
   copy->code = one.code;
   copy->root = one.root;
+  copy->peer = one.peer;
+  copy->sends = one.sends;
   copy->prescale = one.prescale;
   copy->postscale = one.postscale;
   copy->first = one.first;
@@ -99,7 +100,7 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
   // Inputs are copied, and what comes goes behind them.
   const bool is_root = one.root == rank_;
-  const bool reads = one.kind != op_kind::scatter || is_root;
+  const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::message) || is_root;
   const std::size_t results =
       one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
   const auto room_of = [](const tensor& what) {

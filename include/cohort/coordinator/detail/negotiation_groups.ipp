@@ -18,18 +18,23 @@ template <class Any>
 std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_view name,
                                                          protocol::signature sig,
                                                          const std::source_location& site) {
-  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   auto group = std::make_shared<persistent_state>(*this, options_);
+  if (one.space != memory_space::host) {
+    one.take(sig);
+    try {
+      if (!one.error) require_device(one, name, sig);
+    } catch (...) {
+      one.fail(std::current_exception());
+    }
+    one.wanted = compression::none;
+    one.space = memory_space::host;  // of what makes the group
+    group->device_ = std::move(one.device);
+  }
+  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   group->sig_ = sig;
   group->text_ = name;
   group->site_ = site;
   for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
-  if (one.space != memory_space::host) {
-    one.take(sig);
-    admit(one, name, sig);
-    group->device_ = std::move(one.device);
-    one.space = memory_space::host;
-  }
   // A creation moves no data: the collective is the making of the communicator.
   one.kind = sig.kind = op_kind::group_create;
   one.context = group.get();
@@ -69,14 +74,16 @@ void negotiation<Any>::group_elected(task& own) {
 template <class Any>
 void negotiation<Any>::start_group(task& one, group_state& which) {
   auto& group = static_cast<persistent_state&>(which);
+  one.take(group.sig_);
+  one.first = group.members_.front();
+  one.others.assign(group.members_.begin() + 1, group.members_.end());
+  if (group.device_) return start_on_device(one, group);
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
     std::optional<std::uint64_t> number;
     // After a fault here its collective would be taken for the one that has failed.
-    const bool usable = !broken_ && !faulted_ && group.name_ != protocol::none && !group.removed_;
-    if (usable && group.device_) return start_on_device(one, group);
-    if (usable) {
+    if (!broken_ && !faulted_ && group.name_ != protocol::none && !group.removed_) {
       number = node_.start_group(group.name_);
     }
     if (!number) {
@@ -89,10 +96,6 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
       }
       return complete(one);
     }
-    const protocol::signature& sig = group.sig_;
-    one.take(sig);
-    one.first = group.members_.front();
-    one.others.assign(group.members_.begin() + 1, group.members_.end());
     one.name = group.name_;
     one.epoch = static_cast<protocol::epoch>(*number);
     one.started = true;
@@ -101,23 +104,6 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
     group.push(one, *number);
   }
   engine_.started();
-}
-
-/// On a device the order of launches must be the same on all ranks, so a start is elected like any
-/// operation, under the name of the group. [H1]
-template <class Any>
-void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
-  --statistics_.submitted;  // counted when it is submitted
-  ++group.starts_;
-  const protocol::signature& sig = group.sig_;
-  one.take(sig);
-  one.first = group.members_.front();
-  one.others.assign(group.members_.begin() + 1, group.members_.end());
-  device_part& part = one.use_device();
-  part.buffers = group.device_->buffers;
-  part.on = group.device_->on;
-  part.ends = group.device_->ends;
-  submit(one, group.text_, sig, group.site_, std::chrono::nanoseconds::zero());
 }
 
 template <class Any>
@@ -142,7 +128,8 @@ void negotiation<Any>::remove_group(task& one, group_state& which,
       one.fail(refusal(group.text_));
       return complete(one);
     }
-    sig.detail = group.device_ ? group.starts_ : node_.group_starts(0, group.text_);  // [H5]
+    // [H5]
+    sig.detail = group.device_ ? group.starts_ : node_.group_starts(0, group.text_);
   }
   one.kind = sig.kind = op_kind::group_remove;
   one.context = &group;

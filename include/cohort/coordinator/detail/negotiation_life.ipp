@@ -37,6 +37,8 @@ void negotiation<Any>::stay_awake() {
 template <class Any>
 std::size_t negotiation<Any>::at_look() {
   if (broken_) check_released();
+  // Its backend may have stopped looking: the ticks that give it up must come.
+  if (device_failed_ && !closed_ && plane_.on_devices() != 0) source_.at_next_look(*this);
   if (!ready_ || broken_ || to_break_) return 0;
   const std::size_t before = completed_;
   try {
@@ -111,9 +113,8 @@ void negotiation<Any>::watch_fault(clock::time_point at) {
       "these did not end:";
   const auto name = [&](const execution& one) {
     for (const task* each : one.tasks) {
-      text += "\n  " + std::string(protocol::name_of(each->kind)) + " #" +
-              std::to_string(one.log_count);
-      if (each->name != protocol::none) text += " '" + node_.name(each->name).text + "'";
+      text += "\n  " + std::string(each->verb()) + " #" + std::to_string(one.log_count);
+      if (each->name != protocol::none) text += " '" + std::string(given_name(*each)) + "'";
     }
   };
   plane_.for_each_under_way(name);

@@ -66,6 +66,10 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
   only.kernels = sig.element == 255 ? &kernels_of<std::byte> : kernels_for(sig.element);
   only.count = sig.element == 255 ? count * sig.element_size : count;
   if (sig.kind == op_kind::barrier) only = tensor{};
+  if (sig.kind == op_kind::message) {
+    one->sends = sig.root == rank_;
+    one->peer = one->sends ? static_cast<int>(sig.detail) : sig.root;
+  }
   const bool on_device = sig.space != memory_space::host;  // its backend brings them
   if (protocol::is_sized(sig.kind)) {
     one->row_bytes = count * sig.element_size;
@@ -119,11 +123,11 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
 // somebody ends it.
 template <class Any>
 void negotiation<Any>::start(const protocol::action& one) {
-  if (node_.name(one.name).listed) {
+  const protocol::entry_record& entry = node_.entry(one.entry);
+  if (node_.name(one.name).listed && entry.sig.kind != op_kind::message) {
     return listed_elected(*reinterpret_cast<task*>(one.token), one.log_count);
   }
   task* own = task_of(one.token);
-  const protocol::entry_record& entry = node_.entry(one.entry);
   std::unique_ptr<neutral_task> neutral;
   if (own == nullptr) neutral = make_neutral(entry.sig);
   if (pack_ == nullptr) {
@@ -184,9 +188,8 @@ void negotiation<Any>::fail(const protocol::action& one) {
   auto* own = is_join ? std::exchange(joining_, nullptr) : task_of(one.token);
   if (own == nullptr) return;
   const protocol::verdict& why = *node_.verdict_of(one);
-  const std::string_view name =
-      is_join ? std::string_view("join") : std::string_view(node_.name(one.name).text);
-  const std::string_view verb = is_join ? "join" : protocol::name_of(own->kind);
+  const std::string_view name = is_join ? "join" : protocol::own_name(node_.name(one.name).text);
+  const std::string_view verb = is_join ? "join" : own->verb();
   if (timeline_->active()) trace_failure(*own, name);
   own->fail(error_of(name, verb, why, one));
   complete(*own);
@@ -269,8 +272,7 @@ template <class Any>
 std::exception_ptr negotiation<Any>::fault_of(const task& one) const {
   if (broken_) return broken_;
   if (one.name == protocol::none) return error_of("join", "join", *fault_, protocol::action{});
-  return error_of(node_.name(one.name).text, protocol::name_of(one.kind), *fault_,
-                  protocol::action{});
+  return error_of(given_name(one), one.verb(), *fault_, protocol::action{});
 }
 
 /// The memory of what nobody awaits stays where MPI still works on it.
@@ -327,8 +329,7 @@ void negotiation<Any>::data_done(execution& what) noexcept {
   const bool traced = timeline_->active();
   const auto end = now();
   if (traced) {
-    const std::string_view verb =
-        what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
+    const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
     for (const execution::span& one : what.spans()) {
       timeline_->span(one.what, verb, 0, set_, what.log_count, one.begin, one.end, one.bytes);
     }
@@ -343,8 +344,7 @@ void negotiation<Any>::data_done(execution& what) noexcept {
     }
     if (protocol::is_persistent(each->kind) && !what.is_join) group_elected(*each);
     if (traced) {
-      const std::string_view name =
-          what.is_join ? std::string_view("join") : std::string_view(node_.name(each->name).text);
+      const std::string_view name = what.is_join ? "join" : given_name(*each);
       const auto epoch = static_cast<std::uint64_t>(each->epoch);
       timeline_->span(phase::negotiate, name, epoch, set_, what.log_count, each->submitted,
                       what.elected);
@@ -366,7 +366,7 @@ void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
 template <class Any>
 void negotiation<Any>::data_broke(execution& what, std::error_code why) noexcept {
   if (faulted_ || broken_) return;
-  const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
+  const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
   const std::string cause =
       std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
   const std::string text = "rank " + std::to_string(rank_) + ": " + cause;

@@ -388,6 +388,8 @@ inline void elected_work::make_calls() {
     case comm::collective::gather:
     case comm::collective::scatter:
       return call_rooted();
+    case comm::collective::message:
+      return call_message();
     case comm::collective::barrier:
       one.what = call::kind::barrier;
       return;
@@ -508,6 +510,20 @@ inline void elected_work::call_rooted() {
     }
     add(gathers ? call::kind::gather : call::kind::scatter, bytes_as, from, to, part, 1,
         what_->root);
+  }
+}
+
+// One of a pair of ranks; the others do nothing here. An empty message launches nothing.
+inline void elected_work::call_message() {
+  const comm::device_tensor& tensor = tensors().front();
+  const std::size_t size = detail::bytes_of(tensor);
+  const element bytes_as{ncclUint8};
+  if (size == 0) return;
+  if (tensor.in != nullptr) {
+    add(call::kind::send, bytes_as, tensor.in, nullptr, size, 1, what_->root);
+  } else {
+    void* const to = tensor.out != nullptr ? tensor.out : take_room(size);
+    add(call::kind::recv, bytes_as, nullptr, to, size, 1, what_->root);
   }
 }
 
