@@ -261,9 +261,10 @@ class fake_device final : public cohort::comm::device_backend,
     mark = made;
     return copy;
   }
-  void deadline_passed(call_type&) override {
+  bool deadline_passed(call_type&) override {
     ++script_->deadlines;
     if (script_->fails_on_deadline) end_all(cohort::errc::deadline_exceeded);
+    return true;
   }
   void fail(std::error_code why, const std::string&) override {
     ++script_->fails;

@@ -135,11 +135,11 @@ TEST_CASE("messages of all pairs in another random order on each rank between re
     const int me = coord.rank();
     std::mt19937 random(static_cast<std::uint32_t>(7 + me));
     constexpr int names = 3;
-    constexpr int many = 4;
+    constexpr int rounds = 4;
     // Which end of which message, `n` of them, or of which sum (peer -1).
     using what = std::tuple<bool, int, int>;
     std::vector<what> all;
-    for (int n = 0; n < many; ++n) {
+    for (int n = 0; n < rounds; ++n) {
       for (int name = 0; name < names; ++name) {
         for (int peer = 0; peer < ranks; ++peer) {
           if (peer == me) continue;

@@ -116,6 +116,9 @@ class device_backend {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// Adds what must be equal on all ranks, with names for the message if it is not.
   virtual void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const = 0;
+  /// The coordinator is being made: from here on, which is at the same place in the program on all
+  /// ranks, the device is its own until `close(0)`.
+  virtual void attach(const communicator& parent) { static_cast<void>(parent); }
   /// Makes what operations of a set need. Collective over `over`, which has the ranks of the set
   /// and is used by nobody else until `close`; the operations of the set may be started before it
   /// is done, and then wait. `done` is called once, from the engine without a lock, after a `fail`
@@ -140,8 +143,9 @@ class device_backend {
   /// awaiter does not wait any longer. `mark` is that of the submission, and then that of the copy.
   [[nodiscard]] virtual device_buffer keep(const device_buffer& of,
                                            std::shared_ptr<device_mark>& mark) = 0;
-  /// A deadline has passed over an operation that has been started.
-  virtual void deadline_passed(device_call& what) = 0;
+  /// A deadline has passed over an operation that has been started. False: ask again later, for it
+  /// has not come so far that anything can be done.
+  virtual bool deadline_passed(device_call& what) = 0;
   /// Everything that was started ends with an error, here and, by the backend's own means, on the
   /// other ranks; so does an opening. Nothing is started any more. Called at most once.
   virtual void fail(std::error_code why, const std::string& text) = 0;

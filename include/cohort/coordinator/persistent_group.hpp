@@ -45,7 +45,11 @@ struct group_start_body {
   static void start(group_start_body& self, task& of, instance& where) {
     where.start_group(of, *self.state);
   }
-  static void cancel(task&, instance&) {}
+  /// What has started stays; on devices a start is an operation that may still be withdrawn.
+  static void cancel(task& of, instance& where) {
+    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
+                                                     : protocol::withdrawal_reason::cancelled);
+  }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
     std::forward<Handler>(handler)(std::move(why));

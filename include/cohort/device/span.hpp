@@ -34,6 +34,9 @@ class span {
   /// On the device of the stream, which is not checked; `producer` is where it is written.
   span(T* data, std::size_t size, const stream& producer) noexcept
       : data_(data), size_(size), device_(producer.device()), producer_(producer.get()) {}
+  /// On that device, which is not checked, and without a producer.
+  span(T* data, std::size_t size, int device) noexcept
+      : data_(data), size_(size), device_(device) {}
   span(vector<value_type>& all) noexcept  // NOLINT: converting, as std::span does
       : data_(all.data()), size_(all.size()), device_(all.device()), producer_(producer_of(all)) {}
   span(const vector<value_type>& all) noexcept  // NOLINT: the same

@@ -68,8 +68,7 @@ class arena {
     if (size == 0) throw cohort::error(errc::invalid_argument, "a span of no nccl arena");
     auto* const at = static_cast<std::byte*>(handle_->state->memory) + offset;
     // Without a producer, and without asking CUDA, which knows nothing of an address at the end.
-    return device::span<T>(reinterpret_cast<T*>(at), count,
-                           device::stream::borrow(nullptr, device()));
+    return device::span<T>(reinterpret_cast<T*>(at), count, device());
   }
 
  private:

@@ -74,6 +74,7 @@ class elected_work final : public work, public work_steps {
 
   void prepare(const device::stream& domain) override;
   [[nodiscard]] device::event conclude(const device::stream& domain) override;
+  [[nodiscard]] bool end_in_lap() override;
 
  private:
   friend class device_plane;
@@ -93,6 +94,8 @@ class elected_work final : public work, public work_steps {
     std::size_t count;
   };
   static void deliver(progress::operation* base, action what);
+  /// Takes it off the lists of the plane. Whether somebody waits for it.
+  [[nodiscard]] bool let_go();
   [[nodiscard]] std::span<const comm::device_tensor> tensors() const { return what_->tensors; }
   [[nodiscard]] std::byte* take_room(std::size_t bytes);
   void complete_input(void* to, const comm::device_tensor& tensor, const treatment& how);
@@ -140,6 +143,7 @@ class device_plane final : public comm::device_backend,
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
   void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const override;
+  void attach(const cohort::communicator& parent) override;
   void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override;
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
@@ -150,7 +154,7 @@ class device_plane final : public comm::device_backend,
   void sizes_known(comm::device_call& what) override;
   [[nodiscard]] comm::device_buffer keep(const comm::device_buffer& of,
                                          std::shared_ptr<comm::device_mark>& mark) override;
-  void deadline_passed(comm::device_call& what) override;
+  bool deadline_passed(comm::device_call& what) override;
   void fail(std::error_code why, const std::string& text) override;
   bool forget(const comm::request_operation& op) override;
   void close(std::uint32_t set) override;
@@ -171,6 +175,12 @@ class device_plane final : public comm::device_backend,
     std::optional<device::event> used;
     std::uint64_t given = 0;  // turns
     std::uint64_t over = 0;
+    std::vector<std::uint64_t> later;  // turns that ended before some that were given earlier
+
+    void end(std::uint64_t turn) {
+      later.push_back(turn);
+      while (std::erase(later, over) != 0) ++over;
+    }
   };
   /// Pinned memory through which host code works on a stream's data, piece by piece.
   static constexpr std::size_t staging_bytes = std::size_t{1} << 18U;
@@ -191,8 +201,8 @@ class device_plane final : public comm::device_backend,
     std::byte* at;
     std::size_t count;
     std::size_t size;
-    MPI_Datatype type;
-    MPI_Op op;
+    const comm::host_math* math;
+    comm::device_reduction reduction;
   };
   [[nodiscard]] std::vector<between_piece> pieces_of(const elected_work& op);
   [[nodiscard]] asio::awaitable<void> reduce_between(std::vector<between_piece> pieces,
@@ -202,6 +212,9 @@ class device_plane final : public comm::device_backend,
   void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,
                std::size_t count, std::size_t size, bool reads, Function function);
   void copy_all(const device::stream& on);
+  [[nodiscard]] bool is_device() const noexcept {
+    return device_ >= 0 && device_ < device::detail::most_devices;
+  }
   void check_stream(const device::stream& one, const char* field) const;
 
   backend_options options_;

@@ -91,7 +91,8 @@ class issue_source : public asio::execution_context::service {
   /// the operations of all devices are the same. All of them or none.
   void submit_parts(work& whole);
   /// A deadline has passed over it: reports, and brings the communicators down by option.
-  void deadline_passed(work& op);
+  /// False: it has not entered the queue of its device.
+  bool deadline_passed(work& op);
 
   /// A place at the end of the device's queue.
   [[nodiscard]] turn reserve(int device);
@@ -294,6 +295,7 @@ class issue_source : public asio::execution_context::service {
   bool ending_ = false;
   std::deque<queue> queues_;  // references stay good
   std::vector<std::shared_ptr<communicator_state>> comms_;
+  std::vector<work*> ended_in_lap_;  // those with steps of their own
   std::vector<condition_base*> conditions_;
   std::vector<std::unique_ptr<abort_job>> aborts_;
   std::size_t leaving_ = 0;

@@ -73,6 +73,16 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   communicator_state(issue_source& owner, cohort::communicator over, communicator_options how)
       : source(owner), mpi(std::move(over)), options(how), rank(mpi.rank()), size(mpi.size()) {}
 
+  communicator_state(const communicator_state&) = delete;
+  /// After a failure a peer's message about it may still come. Open MPI 4.1 takes that for a part
+  /// of the next communicator to which it gives the same number, so that number is never given
+  /// back.
+  ~communicator_state() {
+    if (!has_failed || !mpi) return;
+    static_cast<void>(mpi.state()->data.release());
+    static_cast<void>(mpi.state()->exchange.release());
+  }
+
   // Constant once it is ready.
   issue_source& source;
   cohort::communicator mpi;  ///< a duplicate of the one that it was made over
@@ -91,6 +101,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   ncclComm_t native = nullptr;
   std::atomic<phase> stands{phase::making};
   std::error_code why;  ///< of what failed or closed
+  bool has_failed = false;
   std::uint64_t sequence = 0;
   std::uint64_t collectives = 0;  ///< of the operations that all ranks start
   std::size_t outstanding = 0;    ///< operations that are queued, launching or on the device

@@ -75,6 +75,9 @@ class work_steps {
   virtual void prepare(const device::stream& domain) = 0;
   /// Its calls are in that stream. Returns the mark of its end.
   [[nodiscard]] virtual device::event conclude(const device::stream& domain) = 0;
+  /// It has ended, and the lap is about to. True: this object is gone. False: it is to be
+  /// delivered.
+  [[nodiscard]] virtual bool end_in_lap() = 0;
 
  protected:
   ~work_steps() = default;
@@ -114,6 +117,7 @@ class work : public progress::operation {
   std::error_code error_;
   bool pending_ = false;  // the source has it
   bool stall_reported_ = false;
+  bool overdue_ = false;           // a deadline that aborts has passed over it
   std::vector<ncclRedOp_t> made_;  // to be destroyed when the launch is done
 };
 

@@ -117,8 +117,7 @@ bool basic_data_plane<Any>::deadline_passed(const task& over) {
     if (owner == nullptr || &owner->plane_ != this) continue;
     const auto& tasks = owner->tasks;
     if (std::find(tasks.begin(), tasks.end(), &over) == tasks.end()) continue;
-    device_->deadline_passed(*owner->device_call_);
-    return true;
+    return device_->deadline_passed(*owner->device_call_);
   }
   return false;
 }

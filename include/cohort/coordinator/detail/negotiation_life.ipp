@@ -292,6 +292,7 @@ void negotiation<Any>::settle_tasks() {
 
 template <class Any>
 void negotiation<Any>::destroy_tasks() {
+  close_device();  // before the services that it uses go
   for (task* each : std::exchange(closing_, {})) each->destroy();
   for (task* each = first_; each != nullptr;) {
     task* const next = each->after;

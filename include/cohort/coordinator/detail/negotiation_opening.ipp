@@ -93,6 +93,7 @@ std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
     const comm::request_source::guard hold(one->source_);
     one->source_.watch(*one);
   }
+  if (one->device_) one->device_->attach(parent);
   one->open();
   return one;
 }

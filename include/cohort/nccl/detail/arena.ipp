@@ -128,7 +128,9 @@ inline asio::awaitable<void> free_arena(std::shared_ptr<arena_state> state, turn
   issue_source& source = state->comms.front()->source;
   const auto is_settled = [](const auto& comm) {
     const phase stands = comm->stands;
-    return stands == phase::ready || stands == phase::gone || stands == phase::leaked;
+    // One that leaves behind this in the queue waits for it.
+    const bool is_behind = stands == phase::leaving && comm->place && !comm->place->come;
+    return stands == phase::ready || is_behind || stands == phase::gone || stands == phase::leaked;
   };
   auto drained = source.when(
       [&] {
@@ -142,7 +144,9 @@ inline asio::awaitable<void> free_arena(std::shared_ptr<arena_state> state, turn
   source.exclusively([&] {
     for (std::size_t i = 0; i < state->handles.size(); ++i) {
       communicator_state& comm = *state->comms[i];
-      if (comm.stands == phase::ready) delist(comm.native, state->handles[i]);
+      const phase stands = comm.stands;
+      if (stands == phase::ready || stands == phase::leaving)
+        delist(comm.native, state->handles[i]);
     }
   });
   const auto call = std::make_shared<memory_call>();

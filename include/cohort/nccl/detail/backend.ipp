@@ -31,6 +31,7 @@ inline device_plane::~device_plane() = default;
 inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const {
   all.emplace_back("backend.pack_below", options_.pack_below);
   all.emplace_back("backend.hierarchical", options_.hierarchical ? 1 : 0);
+  all.emplace_back("backend.node is given", options_.node >= 0 ? 1 : 0);
 }
 
 // ---- sets ------------------------------------------------------------------------------------
@@ -68,7 +69,8 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
   device::stream unpacking(as);
   auto job = std::make_shared<detail::pinned_job>();
   const std::size_t after_bytes = options_.hierarchical ? between_bytes : staging_bytes;
-  std::thread thread([job, packing, unpacking, after_bytes] {
+  // It has a share of what it writes to, so nobody need wait for it.
+  std::thread([job, packing, unpacking, after_bytes] {
     try {
       job->before = device::pinned_vector<std::byte>(staging_bytes, packing);
       job->after = device::pinned_vector<std::byte>(after_bytes, unpacking);
@@ -76,15 +78,11 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
       job->failed = std::current_exception();
     }
     job->done.store(true);
-  });
+  }).detach();
   auto waiting =
       source_->when([job] { return job->done.load(); }, cohort::as_tuple(default_token()));
   const auto [ended] = co_await std::move(waiting);
-  if (ended) {
-    thread.detach();  // it has a share of what it writes to
-    throw std::system_error(ended);
-  }
-  thread.join();
+  if (ended) throw std::system_error(ended);
   if (job->failed) std::rethrow_exception(job->failed);
   source_->exclusively([&] {
     if (packing_) return;  // another set was opened at the same time
@@ -149,11 +147,15 @@ inline asio::awaitable<void> device_plane::make_node(cohort::communicator node,
   its.node = co_await std::move(making);
 }
 
+inline void device_plane::attach(const cohort::communicator& parent) {
+  source_ = &asio::use_service<issue_source>(parent.get_executor().context());
+  // If somebody else has it, or there is no such device, the exchange before NCCL's init says so.
+  if (is_device()) static_cast<void>(source_->hold(device_, this));
+}
+
 inline void device_plane::open(std::uint32_t set, const cohort::communicator& over,
                                std::function<void(std::exception_ptr)> done) {
-  auto& context = over.get_executor().context();
-  source_ = &asio::use_service<issue_source>(context);
-  if (set == 0 && device_ >= 0) static_cast<void>(source_->hold(device_, this));
+  if (source_ == nullptr) attach(over);
   source_->exclusively([&] { sets_[set]; });
   auto place = detail::place_for(over, device_);
   auto node_place = options_.hierarchical ? detail::place_for(over, device_) : turn();
@@ -214,19 +216,21 @@ inline void device_plane::close(std::uint32_t set) {
   });
   finish_outside(ended);
   gone.clear();
-  if (set == 0 && device_ >= 0) source_->let_go(device_, this);
+  if (set == 0 && is_device()) source_->let_go(device_, this);
 }
 
 inline void device_plane::fail(std::error_code why, const std::string& text) {
   if (source_ == nullptr) return;
   std::vector<work*> ended;
   std::vector<std::shared_ptr<communicator_state>> comms;
+  std::vector<cohort::communicator> leaders;
   std::optional<comm::backend_completion> between;
   source_->exclusively([&] {
     if (!failed_) failed_ = why;
     for (auto& [number, its] : sets_) {
       if (its.comm) comms.push_back(its.comm.state());
       if (its.node) comms.push_back(its.node.state());
+      if (its.leaders) leaders.push_back(its.leaders);
     }
     if (between_ != nullptr && between_->stage_ == elected_work::stage::between_nodes) {
       between = between_->done_;  // what MPI has of it ends by itself
@@ -237,6 +241,12 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
   });
   finish_outside(ended);
   if (between) (*between)(why);
+  // One of the leaders may be in a reduction that another will not join. MPI must not use the
+  // number of that communicator again, or what is still on its way is taken for something else.
+  for (const cohort::communicator& each : leaders) {
+    static_cast<void>(each.state()->data.release());
+    static_cast<void>(each.state()->exchange.release());
+  }
   for (const auto& comm : comms) source_->bring_down(*comm, why, text, true, true);
 }
 
@@ -394,7 +404,7 @@ inline void device_plane::go_between(elected_work& op) {
   std::vector<between_piece> pieces;
   source_->exclusively([&] {
     op.stage_ = elected_work::stage::between_nodes;
-    if (op.what_ == nullptr) return;
+    if (op.what_ == nullptr || failed_) return;
     leaders = sets_[op.what_->set].leaders;
     if (leaders) pieces = pieces_of(op);
   });
@@ -414,8 +424,7 @@ inline std::vector<device_plane::between_piece> device_plane::pieces_of(const el
     const std::size_t most = unpack_staging_.size() / first.size;
     for (std::size_t done = 0; done < all; done += most) {
       pieces.push_back({base + run.begin + done * first.size, std::min(most, all - done),
-                        first.size, first.math->type(),
-                        first.math->operation(op.what_->reduction)});
+                        first.size, first.math, op.what_->reduction});
     }
   }
   return pieces;
@@ -426,6 +435,7 @@ inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_pi
                                                           cohort::communicator leaders) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   const device::stream on = *unpacking_;
+  const MPI_Comm over = leaders.native();
   for (const between_piece& each : pieces) {
     const std::size_t bytes = each.count * each.size;
     device::check(
@@ -434,11 +444,13 @@ inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_pi
     auto fetched = device::done(on);
     co_await std::move(fetched);
     MPI_Request request = MPI_REQUEST_NULL;
+    const MPI_Datatype type = each.math->type();
+    const MPI_Op operation = each.math->operation(each.reduction);
     {
       const mpi::lock calls;
       mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, unpack_staging_.data(),
-                                       static_cast<MPI_Count>(each.count), each.type, each.op,
-                                       leaders.native(), &request),
+                                       static_cast<MPI_Count>(each.count), type, operation, over,
+                                       &request),
                  "MPI_Iallreduce");
     }
     auto reduced = cohort::wait(leaders, request);
@@ -470,6 +482,7 @@ inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
     op.ready_.reset();
     op.ends = op.wanted_;
     op.uses = std::move(op.kept_uses_);
+    op.uses.push_back({"pack", nullptr, 0, device_, {}, blocks_[op.block_].memory.lease()});
     if (between_ == &op) between_ = nullptr;
     if (op.error() || !source_->submit_held(op)) {
       ended.push_back(&op);
@@ -506,6 +519,10 @@ inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
   }
   device::check(cudaMemcpyAsync(copy.data(), of.data, of.bytes, cudaMemcpyDeviceToDevice, on.get()),
                 "cudaMemcpyAsync", device_);
+  // Nothing that follows on the buffer's stream comes before the copy.
+  if (of.where.producer != nullptr) {
+    device::stream::borrow(detail::native_of(of.where.producer), of.where.device).wait(on.record());
+  }
   comm::device_buffer kept = of;
   kept.data = copy.data();
   kept.where.producer = on.get();
@@ -516,15 +533,13 @@ inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
   return kept;
 }
 
-inline void device_plane::deadline_passed(comm::device_call& what) {
-  work* found = nullptr;
-  source_->exclusively([&] {
+inline bool device_plane::deadline_passed(comm::device_call& what) {
+  return source_->exclusively([&] {
     for (elected_work* const op : live_) {
-      if (op->what_ == &what) found = op;
+      if (op->what_ == &what) return source_->deadline_passed(*op);
     }
+    return true;  // it has ended
   });
-  // It is delivered by the thread that calls this, or under the same lock.
-  if (found != nullptr) source_->deadline_passed(*found);
 }
 
 inline bool device_plane::forget(const comm::request_operation& op) {

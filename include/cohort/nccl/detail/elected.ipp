@@ -7,6 +7,7 @@
 #include <cohort/nccl/device_plane.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace cohort::nccl {
@@ -76,16 +77,30 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
   how.as = *reduced_element(of);
   const double factor = of.prescale * of.postscale;
   const bool by_all = of.all_bring && of.divisor == ranks;
+  // NCCL multiplies in the type of the elements: in 16 bits a factor may be 0 or infinite.
+  const double least = how.as.type == ncclFloat16 ? 6.2e-5 : 1.2e-38;
+  const double most = how.as.type == ncclFloat16 ? 6.5e4 : 3.3e38;
+  const bool is_small_type = of.size / how.as.width < sizeof(double);
+  const auto fits = [&](double by) {
+    return !is_small_type || by == 0 || (std::abs(by) >= least && std::abs(by) <= most);
+  };
   switch (reduction) {
     case device_reduction::sum:
-      if (factor != 1) how.op = scaled_sum(how.as.type, factor);
+      if (factor != 1 && fits(factor)) {
+        how.op = scaled_sum(how.as.type, factor);
+      } else if (factor != 1) {
+        how.scale_before = of.prescale;
+        how.scale_after = of.postscale;
+      }
       break;
     case device_reduction::average:
       if (by_all && factor == 1) {
         how.op.op = ncclAvg;
-      } else if (is_real(how.as.type)) {
+      } else if (is_real(how.as.type) && fits(factor / static_cast<double>(of.divisor))) {
         how.op = scaled_sum(how.as.type, factor / static_cast<double>(of.divisor));
       } else {
+        how.scale_before = of.prescale;
+        how.scale_after = of.postscale;
         how.divide_after = of.divisor;
       }
       break;
@@ -131,6 +146,7 @@ inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::dev
   ends = what.ends;
   steps = this;
   one.what = call::kind::all_reduce;  // of nothing, until there are calls
+  everybody = what.kind != comm::collective::message;
 }
 
 inline void elected_work::deliver(progress::operation* base, action what) {
@@ -139,17 +155,32 @@ inline void elected_work::deliver(progress::operation* base, action what) {
   if (self->stage_ == stage::within_node && !self->error() && what != action::destroy) {
     return plane->go_between(*self);
   }
-  bool wanted = false;
-  plane->source_->exclusively([&] {
-    std::erase(plane->live_, self);
-    std::erase(plane->held_, self);
-    std::erase(plane->queued_, self);
-    if (self->has_turn_) ++plane->blocks_[self->block_].over;
-    if (plane->between_ == self) plane->between_ = nullptr;
-    wanted = self->what_ != nullptr && what != action::destroy;
-  });
+  const bool wanted = self->let_go() && what != action::destroy;
   if (wanted) self->done_(self->error());
   delete self;
+}
+
+inline bool elected_work::let_go() {
+  device_plane& plane = *plane_;
+  return plane.source_->exclusively([&] {
+    std::erase(plane.live_, this);
+    std::erase(plane.held_, this);
+    std::erase(plane.queued_, this);
+    if (has_turn_) plane.blocks_[block_].end(turn_);
+    if (plane.between_ == this) plane.between_ = nullptr;
+    return what_ != nullptr;
+  });
+}
+
+inline bool elected_work::end_in_lap() {
+  if (stage_ == stage::within_node && !error()) return false;
+  const auto plane = plane_;
+  const comm::backend_completion done = done_;
+  const std::error_code why = error();
+  const bool wanted = let_go();
+  delete this;
+  if (wanted) done.in_look(why);
+  return true;
 }
 
 // ---- what travels together -------------------------------------------------------------------
@@ -271,8 +302,8 @@ inline const void* elected_work::input_of(const comm::device_tensor& tensor, con
 // ---- before and after ------------------------------------------------------------------------
 
 inline bool elected_work::pack() {
-  if (prepared_) return true;
   if (what_ == nullptr) throw cohort::error(errc::aborted, "the operation was given up");
+  if (prepared_) return true;
   device_plane& plane = *plane_;
   device_plane::block& block = plane.blocks_[block_];
   if (has_turn_ && block.over != turn_) return false;
@@ -290,6 +321,7 @@ inline bool elected_work::pack() {
     if (block.memory.size() < packed_bytes_) {
       block.memory = device::vector<std::byte>(packed_bytes_, on);
     }
+    uses.push_back({"pack", nullptr, 0, plane.device_, {}, block.memory.lease()});
     const bool reads = what_->kind == comm::collective::all_reduce || comm->rank == what_->root;
     if (reads) {
       for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
@@ -318,7 +350,8 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   device_plane& plane = *plane_;
   const device::stream& out = *plane.unpacking_;
   device::event launched = domain.record();
-  if (stage_ == stage::within_node) return launched;
+  if (stage_ == stage::within_node || what_ == nullptr) return launched;
+  plane.copies_.clear();
   const bool unpacks =
       has_turn_ && (what_->kind == comm::collective::all_reduce || comm->rank != what_->root);
   const auto finish = [&](const comm::device_tensor& tensor, const treatment& how,
@@ -348,7 +381,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
   if (has_turn_) {
     plane.blocks_[block_].used = out.record();
-    ++plane.blocks_[block_].over;
+    plane.blocks_[block_].end(turn_);
     has_turn_ = false;
   }
   device::event over = out.record();

@@ -109,10 +109,19 @@ inline void issue_source::look_at_inquiries() {
     const inquiry asked = std::move(*comm->asked);
     comm->asked.reset();
     bool is_pending = false;
+    const work* overdue = nullptr;  // another one, whose deadline came while this was being asked
     for_each_pending([&](const work& op, const char*) {
-      is_pending = is_pending || (op.comm == comm && op.sequence == asked.sequence);
+      if (op.comm != comm) return;
+      is_pending = is_pending || op.sequence == asked.sequence;
+      if (overdue == nullptr && op.overdue_) overdue = &op;
     });
-    if (!is_pending) continue;  // it has ended after all
+    if (!is_pending) {  // it has ended after all
+      if (overdue == nullptr) continue;
+      const std::string text = line_about(*overdue, "deadline");
+      const std::error_code why = errc::deadline_exceeded;
+      if (!ask(*comm, *overdue, text, why, true)) fall(*comm, why, text, false, true);
+      continue;
+    }
     const auto bound =
         std::chrono::duration_cast<std::chrono::milliseconds>(comm->options.answer_bound);
     const std::string text = asked.about + "; asked the ranks: " +  //

@@ -335,7 +335,11 @@ inline std::size_t issue_source::finish(work& op, progress::ready_queue& ready) 
   work* const over = concluded(op);
   if (over == nullptr) return 0;
   over->settle();
-  ready.push(over);
+  if (over->steps != nullptr) {
+    ended_in_lap_.push_back(over);
+  } else {
+    ready.push(over);
+  }
   return 1;
 }
 
@@ -515,6 +519,10 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
     conditions_.erase(conditions_.begin() + static_cast<std::ptrdiff_t>(i));
     ++found;
   }
+  // A coordinator goes on at once, also where nothing is delivered any more.
+  for (work* const op : std::exchange(ended_in_lap_, {})) {
+    if (!op->steps->end_in_lap()) ready.push(op);
+  }
   recount();
   return found;
 }
@@ -601,6 +609,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     if (!is_up(*one) || (only_this && !is_it && !is_sister)) continue;
     if (one->stands == phase::leaving || one->stands == phase::finalising) --leaving_;
     one->why = why;
+    one->has_failed = true;
     one->stands = phase::failed;
     job->comms.push_back(one);
     if (one->native != nullptr && (!one->borrowed || one->options.abort_borrowed)) {
@@ -713,6 +722,7 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
     if (stands == phase::leaving || stands == phase::finalising) --leaving_;
     comm->why = why;
     comm->stands = then;
+    comm->has_failed = true;
     comm->native = nullptr;
     let_next_come(*comm);
     comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +
@@ -758,10 +768,10 @@ inline void issue_source::ask_whether_gone(queue& one) {
   device::detail::note(code, one.device, one.generation);
 }
 
-inline void issue_source::deadline_passed(work& given) {
+inline bool issue_source::deadline_passed(work& given) {
   {
     const std::lock_guard hold(mutex_);
-    if (!given.pending_) return;
+    if (!given.pending_) return false;
     work* which = &given;
     if (given.joined) {
       auto& parts = given.joined->parts;
@@ -776,12 +786,14 @@ inline void issue_source::deadline_passed(work& given) {
     if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
       comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
       ask(comm, op, text, why, false);
-      return;
+      return true;
     }
+    op.overdue_ = true;
     // Who holds it up is found out first.
     if (!ask(comm, op, text, why, true)) fall(comm, why, text, false, true);
   }
   engine_.started();
+  return true;
 }
 
 // ---- the fault channel -----------------------------------------------------------------------
