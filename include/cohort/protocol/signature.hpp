@@ -31,8 +31,9 @@ enum class op_kind : std::uint8_t {
   barrier,
   group_create,  ///< of a persistent group (H1)
   group_remove,  ///< its removal; `detail` is the number of starts (H5)
+  set_add,       ///< of a process set of the operation's members, in the same instance (D1)
 };
-inline constexpr std::uint8_t op_kind_count = 11;
+inline constexpr std::uint8_t op_kind_count = 12;
 
 /// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
 /// digests of their types.
@@ -143,10 +144,11 @@ struct call_site {
 /// Whether no member may have joined (J6).
 [[nodiscard]] inline bool needs_everyone(const signature& sig) noexcept {
   return sig.kind == op_kind::all_to_all || sig.kind == op_kind::group_create ||
-         sig.has(signature_flag::needs_all);
+         sig.kind == op_kind::set_add || sig.has(signature_flag::needs_all);
 }
 [[nodiscard]] inline bool is_cached(const signature& sig) noexcept {
-  return !is_persistent(sig.kind) && !sig.has(signature_flag::unnamed);
+  return !is_persistent(sig.kind) && sig.kind != op_kind::set_add &&
+         !sig.has(signature_flag::unnamed);
 }
 
 [[nodiscard]] std::size_t hash_of(const signature& sig) noexcept;
@@ -212,6 +214,8 @@ inline std::string_view name_of(op_kind kind) noexcept {
       return "persistent_group";
     case op_kind::group_remove:
       return "remove of a persistent_group";
+    case op_kind::set_add:
+      return "add_process_set";
   }
   return "?";
 }

@@ -615,6 +615,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
     case op_kind::group_create:
       rc = MPI_Comm_idup(where, only.made, &request);
       break;
+    case op_kind::set_add:       // made by its members; not an operation on data
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
       rc = MPI_Ibarrier(where, &request);
       break;

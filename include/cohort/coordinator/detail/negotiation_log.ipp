@@ -40,6 +40,8 @@ void negotiation<Any>::perform() {
       case action_kind::drain:
         drain_group(one);
         break;
+      case action_kind::end_set:
+        break;
       case action_kind::close:
         if (one.detail != protocol::none) {
           if (!fault_) fault_ = *node_.verdict_of(one);
