@@ -60,10 +60,14 @@ class device_mark {
 };
 
 /// One tensor of an elected operation: contiguous, `count` elements as the operation's signature
-/// says (of a scatter and a reduce_scatter: of the whole).
+/// says (of a scatter and a reduce_scatter: of the whole; the parts of the latter differ by at most
+/// one element, the first ranks get one more). Those of a bundle may have different elements; one
+/// that is not named comes as bytes, of size 1.
 struct device_tensor {
-  const void* in = nullptr;  ///< null: neutral elements, or nothing to read on this rank
-  void* out = nullptr;       ///< null: what comes is not wanted here
+  /// Null: neutral elements, or nothing to read on this rank. Equal to `out` in place, and where a
+  /// root sends.
+  const void* in = nullptr;
+  void* out = nullptr;  ///< null: what comes is not wanted here
   std::size_t count = 0;
   element_type element = element_type::byte;
   bool named = false;    ///< false: `element` is not known, it is moved as bytes
@@ -85,9 +89,11 @@ struct device_call {
   std::uint64_t sequence = 0;  ///< log count
   std::uint32_t set = 0;       ///< number of the set that it is an operation of
   std::vector<device_tensor> tensors;
-  std::vector<std::shared_ptr<device_mark>> marks;  ///< of the submissions of this rank
+  /// Of the submissions of this rank. A backend keeps them for as long as a device may use the
+  /// memory, also beyond the completion.
+  std::vector<std::shared_ptr<device_mark>> marks;
   /// all_gather and all_to_all: bytes for and from each rank. Known when `sized` is true; then the
-  /// output of the only tensor is set too.
+  /// output of the only tensor is set too. (An all_gather sends every rank the same.)
   std::vector<std::size_t> sent;
   std::vector<std::size_t> received;
   bool sized = true;
@@ -95,7 +101,8 @@ struct device_call {
 };
 
 /// Does elected operations on device memory. All functions are called with the lock of the engine's
-/// request source held, but for `mark`; none of them blocks.
+/// request source held, but for `mark`; none of them blocks, and none calls a completion before it
+/// returns, unless through `backend_completion::operator()`.
 class device_backend {
  public:
   device_backend(const device_backend&) = delete;
@@ -106,31 +113,34 @@ class device_backend {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// Adds what must be equal on all ranks, with names for the message if it is not.
   virtual void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const = 0;
-  /// Makes what operations of a set need. Collective over `over`, which has the ranks of the set;
-  /// the operations of the set may be started before it is done, and then wait. `done` is called
-  /// once, from the engine without a lock. An exception is the same on all ranks where that can be.
+  /// Makes what operations of a set need. Collective over `over`, which has the ranks of the set
+  /// and is used by nobody else until `close`; the operations of the set may be started before it
+  /// is done, and then wait. `done` is called once, from the engine without a lock, after a `fail`
+  /// too. An exception is the same on all ranks where that can be.
   virtual void open(std::uint32_t set, const communicator& over,
                     std::function<void(std::exception_ptr)> done) = 0;
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
   /// Marks what the buffers' streams, and `on` if that is one, have queued so far. Called at
-  /// submission, from any thread. Throws std::system_error, error(errc::wrong_device).
+  /// submission, from any thread, also before `open`. Throws std::system_error,
+  /// error(errc::wrong_device).
   [[nodiscard]] virtual std::shared_ptr<device_mark> mark(std::span<const device_buffer> buffers,
                                                           const stream_ref& on) = 0;
-  /// Adds a buffer that was made after the election, for a result.
+  /// Adds a buffer that was made after the election, for a result, before the sizes are known to
+  /// the backend.
   virtual void add_result(device_mark& to, const device_buffer& made) = 0;
   /// Operations are launched in the order of these calls, over all sets. If not `what.sized`, those
   /// behind it wait until `sizes_known`.
   virtual void start(device_call& what, backend_completion done) = 0;
   virtual void sizes_known(device_call& what) = 0;
   /// A copy in memory of the backend, in the order of the buffer's stream: for an operation whose
-  /// awaiter does not wait any longer. The mark is that of the copy.
+  /// awaiter does not wait any longer. `mark` is that of the submission, and then that of the copy.
   [[nodiscard]] virtual device_buffer keep(const device_buffer& of,
                                            std::shared_ptr<device_mark>& mark) = 0;
   /// A deadline has passed over an operation that has been started.
   virtual void deadline_passed(device_call& what) = 0;
   /// Everything that was started ends with an error, here and, by the backend's own means, on the
-  /// other ranks.
+  /// other ranks; so does an opening. Nothing is started any more. Called at most once.
   virtual void fail(std::error_code why, const std::string& text) = 0;
   /// Touch the memory of this operation no more than the device does already, and never complete
   /// it. False if it has been completed.

@@ -4,8 +4,8 @@
 
 /// \file Tensors that travel together: one operation of several buffers.
 
+#include <cohort/coordinator/detail/named_argument.hpp>
 #include <cohort/coordinator/element_kernels.hpp>
-#include <cohort/coordinator/task.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/protocol/validation.hpp>
 
@@ -54,23 +54,37 @@ class bundle {
   }
   ~bundle() {}
 
-  /// Throws errc::invalid_argument for a name that is in it, errc::not_supported for a buffer that
-  /// is not contiguous.
+  /// Throws errc::invalid_argument for a name that is in it and for memory of a device beside that
+  /// of the host, errc::not_supported for a buffer that is not contiguous.
   template <class B>
-  requires writable_buffer<B&> && named_element<element_of_t<B&>> bundle& add(std::string name,
-                                                                              B& buffer) & {
-    const auto view = view_of(buffer);
-    if (!view.contiguous()) throw error(errc::not_supported, "bundle: '" + name + "' is strided");
+  requires coordination::named_output<B&> && named_element<coordination::value_of<B&>> bundle& add(
+      std::string name, B& buffer) & {
+    member fresh;
+    fresh.what.kernels = &coordination::kernels_of<coordination::value_of<B&>>;
+    if constexpr (located_buffer<B&>) {
+      using traits = memory_traits<std::remove_cvref_t<B>>;
+      fresh.what.in = fresh.what.out = buffer.data();
+      fresh.what.count = buffer.size();
+      fresh.on_device = {"member", buffer.data(), fresh.what.bytes(), traits::locate(buffer),
+                         traits::lease(buffer)};
+    } else {
+      const auto view = view_of(buffer);
+      if (!view.contiguous()) throw error(errc::not_supported, "bundle: '" + name + "' is strided");
+      fresh.what.in = fresh.what.out = view.data;
+      fresh.what.count = view.count;
+    }
     for (const member& one : members_) {
       if (one.name == name) {
         throw error(errc::invalid_argument, "bundle: '" + name + "' is in it twice");
       }
     }
-    coordination::tensor what;
-    what.in = what.out = view.data;
-    what.count = view.count;
-    what.kernels = &coordination::kernels_of<element_of_t<B&>>;
-    members_.push_back({std::move(name), what});
+    if (!members_.empty() && members_.front().is_located() != fresh.is_located()) {
+      throw error(
+          errc::invalid_argument,
+          "bundle: '" + name + "' is in another memory space than '" + members_.front().name + "'");
+    }
+    fresh.name = std::move(name);
+    members_.push_back(std::move(fresh));
     return *this;
   }
   template <class B>
@@ -91,6 +105,10 @@ class bundle {
   struct member {
     std::string name;
     coordination::tensor what;
+    comm::device_buffer on_device = {};  // where it is on one
+    [[nodiscard]] bool is_located() const noexcept {
+      return on_device.where.space != memory_space::host;
+    }
   };
   std::string name_;
   std::vector<member> members_;
@@ -162,6 +180,9 @@ struct bundle_access {
   using member = bundle::member;
   [[nodiscard]] static const std::vector<member>& members(const bundle& of) noexcept {
     return of.members_;
+  }
+  [[nodiscard]] static bool on_device(const bundle& of) noexcept {
+    return !of.members_.empty() && of.members_.front().is_located();
   }
 };
 

@@ -36,6 +36,14 @@ class coordinator : public process_set {
       : process_set(make(world, options,
                          std::make_shared<comm::backend_holder<Backend>>(std::move(backend)))) {}
 
+  /// With something that does the operations on device memory, `nccl::backend` say. All ranks give
+  /// one; otherwise every operation fails with mismatch_error, and where it cannot be opened, with
+  /// its error. What is submitted before that is done waits.
+  template <std::same_as<communicator> Communicator, comm::device_backend_maker Backend>
+  coordinator(const Communicator& world, const Backend& backend,
+              const coordinator_options& options = {})
+      : process_set(make(world, options, nullptr, backend.make_device_backend())) {}
+
   /// A set of some of the coordinator's ranks, with log, names and progress of its own; the
   /// position in the list is the rank in the set. *Collective over* the listed ranks only, which
   /// give the same list; on any other rank the result is empty, at once. *Errors*: mismatch_error
@@ -62,10 +70,11 @@ class coordinator : public process_set {
   template <class Communicator>
   static std::shared_ptr<coordination::instance_handle> make(
       const Communicator& world, const coordinator_options& options,
-      std::shared_ptr<comm::any_backend> backend) {
+      std::shared_ptr<comm::any_backend> backend,
+      std::shared_ptr<comm::device_backend> device = nullptr) {
     return std::make_shared<coordination::instance_handle>(
         coordination::negotiation<Communicator>::make(world, with_environment(options),
-                                                      std::move(backend)));
+                                                      std::move(backend), std::move(device)));
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/communicator.hpp>
+#include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/fusion_allocator.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/task.hpp>
@@ -67,6 +68,7 @@ class basic_lane final : public comm::request_operation, public comm::staging {
   inline void take(std::size_t offset, std::span<const std::byte> from) noexcept override;
 
   std::uint32_t call = 0;  ///< of the execution: what is under way
+  bool on_device = false;  ///< a backend for devices has it, and MPI nothing
   fusion_allocator::buffer pack;
 
  private:
@@ -107,7 +109,14 @@ class basic_execution {
   /// Looks at the tasks: from here on it is known how many parts there are.
   void prepare();
   [[nodiscard]] bool exchanges() const noexcept { return sized() && !known; }
-  [[nodiscard]] bool later_parts() const noexcept { return exchanges() || calls_.size() > 1; }
+  /// For MPI.
+  [[nodiscard]] bool later_parts() const noexcept {
+    return (exchanges() && !on_device()) || calls_.size() > 1;
+  }
+  /// All of a pack are in one memory space.
+  [[nodiscard]] bool on_device() const noexcept {
+    return !is_join && tasks.front()->space != memory_space::host;
+  }
   /// Posts the first part. Throws std::system_error or std::bad_alloc.
   void start(std::uint32_t slot);
   [[nodiscard]] bool has_started() const noexcept { return started_; }
@@ -145,7 +154,7 @@ class basic_execution {
   }
   [[nodiscard]] bool fuses() const noexcept {
     const op_kind kind = tasks.front()->kind;
-    return !is_join && (kind == op_kind::all_reduce || kind == op_kind::broadcast);
+    return !is_join && !on_device() && (kind == op_kind::all_reduce || kind == op_kind::broadcast);
   }
   /// What calls count in: elements to reduce, else bytes, for a rank that has joined may not know
   /// the element.
@@ -199,6 +208,13 @@ class basic_execution {
   void add(lane& on, int return_code, const MPI_Request& request);
   bool stage(lane& on, std::size_t count, MPI_Comm where);
   bool give_to_backend(lane& on, comm::collective_call what, MPI_Comm where);
+  // On a device.
+  void fill_device_call();
+  void start_device();
+  void size_device_call();
+  bool step_on_device(lane& on);
+  template <class Post>
+  void begin(Post post);
   lane& new_lane();
   /// The requests of a lane are complete. True if it goes on.
   bool step(lane& on);
@@ -225,6 +241,8 @@ class basic_execution {
   std::optional<mpi::blocks> received_;
   std::error_code failed_;
   std::vector<span> spans_;
+  std::unique_ptr<comm::device_call> device_call_;  // made by the first that is on a device
+  bool device_has_it_ = false;                      // and may touch memory of callers
 };
 
 /// Owns the communicators of an instance and the executions in progress on them. Everything here
@@ -254,13 +272,15 @@ class basic_data_plane {
 
   /// `shared` is for first parts and for operations posted whole, each slot for later parts of one.
   void open(comm::communicator_state& on, int rank, int size, MPI_Comm shared,
-            std::vector<MPI_Comm> slots, comm::any_backend* backend) {
+            std::vector<MPI_Comm> slots, comm::any_backend* backend,
+            comm::device_backend* device = nullptr) {
     state_ = &on;
     rank_ = rank;
     size_ = size;
     shared_ = shared;
     slots_ = std::move(slots);
     backend_ = backend;
+    device_ = device;
   }
 
   /// An execution to fill in.
@@ -277,10 +297,13 @@ class basic_data_plane {
   void drop_waiting(Visit visit);
   /// What is under way ends with `why` before its next part.
   void post_no_more(std::error_code why) noexcept;
-  /// Leaves what is under way to MPI; if not `all`, only what works on no memory of callers. It
-  /// stays as it is, so this plane must never be destroyed; `visit` ends its tasks.
+  /// Leaves what is under way to MPI; if not `all`, only what works on no memory of callers; what a
+  /// device has, only if `devices`. It stays as it is, so this plane must never be destroyed;
+  /// `visit` ends its tasks.
   template <class Visit>
-  void give_up(bool all, Visit visit);
+  void give_up(bool all, bool devices, Visit visit);
+  /// False where no device has the operation.
+  bool deadline_passed(const task& over);
   [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
   /// Whether everything before a position of the log is complete here.
@@ -314,11 +337,13 @@ class basic_data_plane {
   MPI_Comm shared_ = MPI_COMM_NULL;
   std::vector<MPI_Comm> slots_;
   comm::any_backend* backend_ = nullptr;
+  comm::device_backend* device_ = nullptr;
   protocol::start_queue queue_;
   protocol::steady_fifo<execution*> waiting_;
   std::vector<std::unique_ptr<execution>> all_;
   std::vector<execution*> free_;
   std::vector<lane*> with_backend_;
+  std::vector<lane*> with_device_;
   std::vector<lane*> given_up_;
   std::size_t under_way_ = 0;
   std::size_t bytes_under_way_ = 0;

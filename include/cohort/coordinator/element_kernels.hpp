@@ -5,6 +5,7 @@
 /// \file What the data plane does to elements whose type it does not know: scale them, divide them,
 /// fill in the neutral element.
 
+#include <cohort/comm/device_backend.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/half.hpp>
 #include <cohort/core/reduction.hpp>
@@ -35,7 +36,28 @@ struct element_kernels {
   void (*scale)(void* out, const void* in, std::size_t n, double factor);
   /// out = in ÷ divisor; out may be in. Integers truncate toward zero.
   void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor);
+  /// The same for a backend for devices.
+  comm::host_math math;
 };
+
+/// The number of a reduction that devices have.
+[[nodiscard]] constexpr reduction_code code_of(comm::device_reduction what) noexcept {
+  switch (what) {
+    case comm::device_reduction::none:
+      return reduction_code::no_reduction;
+    case comm::device_reduction::sum:
+      return reduction_code::sum;
+    case comm::device_reduction::average:
+      return reduction_code::average;
+    case comm::device_reduction::product:
+      return reduction_code::product;
+    case comm::device_reduction::min:
+      return reduction_code::min;
+    case comm::device_reduction::max:
+      return reduction_code::max;
+  }
+  return reduction_code::no_reduction;
+}
 
 /// Functions between elements in the memory of the caller and 16 bits.
 struct wire_kernels {
@@ -91,6 +113,11 @@ void fill_neutral(void* out, std::size_t n, reduction_code code) {
   const T value = neutral<T>(code);
   T* to = static_cast<T*>(out);
   for (std::size_t i = 0; i < n; ++i) to[i] = value;
+}
+
+template <class T>
+void fill_for_device(void* out, std::size_t n, comm::device_reduction of) {
+  fill_neutral<T>(out, n, code_of(of));
 }
 
 template <class T>
@@ -189,6 +216,11 @@ constexpr element_kernels make_kernels() {
     all.scale = &scale<T>;
     all.divide = &divide<T>;
   }
+  if (all.fill != nullptr) {
+    if constexpr (named_element<T>) all.math.fill = &fill_for_device<T>;
+  }
+  all.math.scale = all.scale;
+  all.math.divide = all.divide;
   return all;
 }
 

@@ -169,7 +169,7 @@ class named_operation final : public task {
 /// fills in the task and the signature; a mistake of this rank alone goes into `task::error`.
 struct submitting_body {
   explicit submitting_body(operation_name name_, const call_options& options_ = {})
-      : name(std::move(name_)), options(options_) {}
+      : name(std::move(name_)), options(options_), on(options_.on.get()) {}
 
   template <class Self>
   static void start(Self& self, task& of, instance& where) {
@@ -187,7 +187,19 @@ struct submitting_body {
     of.prescale = sig.prescale;
     of.postscale = sig.postscale;
     of.wanted = self.options.compression;
+    self.choose_device(of, sig);
     where.submit(of, text, sig, self.name.where(), self.options.deadline);
+  }
+  /// Once the tensors are described.
+  void choose_device(task& of, protocol::signature& sig) {
+    sig.space = of.space;
+    if (of.device) {
+      of.device->on = std::move(on);
+      of.device->ends = options.ends;
+    } else if (of.space == memory_space::host && (options.on || options.ends != until::complete)) {
+      of.fail(std::make_exception_ptr(
+          error(errc::invalid_argument, "the options `on` and `ends` are for device memory")));
+    }
   }
   static void cancel(task& of, instance& where) {
     where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
@@ -196,6 +208,7 @@ struct submitting_body {
 
   operation_name name;
   call_options options;
+  stream_ref on;  ///< the stream of the options, kept
 };
 
 struct start_named {

@@ -87,9 +87,11 @@ class negotiation final : public instance,
   /// not block [D3]. Throws error(errc::invalid_argument) for options out of range.
   static std::shared_ptr<negotiation> make(const communicator& parent,
                                            const coordinator_options& options,
-                                           std::shared_ptr<comm::any_backend> backend);
+                                           std::shared_ptr<comm::any_backend> backend,
+                                           std::shared_ptr<comm::device_backend> device = nullptr);
   negotiation(const communicator& parent, const coordinator_options& options,
-              std::shared_ptr<comm::any_backend> backend);
+              std::shared_ptr<comm::any_backend> backend,
+              std::shared_ptr<comm::device_backend> device = nullptr);
   ~negotiation() override;
 
   void submit(task& one, std::string_view name, const protocol::signature& sig,
@@ -141,12 +143,22 @@ class negotiation final : public instance,
 
   // opening
   void open();
-  void name_differing(const std::vector<std::uint64_t>& gathered);
+  void name_differing(const std::vector<std::uint64_t>& gathered,
+                      const std::vector<std::string>& fields);
   void slots_made(communicator made);
-  [[nodiscard]] static std::vector<std::uint64_t> option_values(const coordinator_options& options);
   [[nodiscard]] static protocol::tree make_tree(const communicator& parent,
                                                 const coordinator_options& options);
   [[nodiscard]] static protocol::node_options node_options_of(const coordinator_options& options);
+
+  // devices
+  void open_device(communicator over);
+  void device_opened(std::exception_ptr why);
+  void admit(task& one, std::string_view name, const protocol::signature& sig);
+  void pass_deadline(task& over);
+  void fail_device() noexcept;
+  void close_device() noexcept;
+  void watch_device(clock::time_point at);
+  void keep_for(task& copy, const task& one) const;
 
   // messages
   void post_receive(std::size_t index);
@@ -175,7 +187,7 @@ class negotiation final : public instance,
   [[nodiscard]] std::exception_ptr fault_of(const task& one) const;
   void end_by_fault(execution& what, bool given_up);
   [[nodiscard]] std::size_t under_way() const noexcept;
-  void give_up_data(bool all);
+  void give_up_data(bool all, bool devices);
   void settle();
   [[nodiscard]] std::unique_ptr<neutral_task> make_neutral(const protocol::signature& sig);
   void data_done(execution& what) noexcept override;
@@ -226,6 +238,8 @@ class negotiation final : public instance,
   communicator slots_;    // later parts
   comm::request_source& source_;
   std::shared_ptr<comm::any_backend> backend_;
+  std::shared_ptr<comm::device_backend> device_;
+  communicator device_over_;  // of the backend for devices alone
 
   protocol::node node_;
   data_plane plane_;
@@ -260,6 +274,10 @@ class negotiation final : public instance,
   clock::time_point answered_{};  // when it last gave one
 
   std::exception_ptr broken_;
+  std::exception_ptr to_break_;  // waits for the device's own reason
+  clock::time_point device_until_ = clock::time_point::max();
+  bool device_opening_ = false;
+  bool device_failed_ = false;    // and has been told
   int lost_ = -1;                 // the rank that has broken down first, as far as is known
   bool ready_ = false;            // open
   bool faulted_ = false;          // a data operation has failed, here or elsewhere
@@ -311,12 +329,12 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
 template <class Any>
 class negotiation<Any>::opening final : public comm::request_operation {
  public:
-  explicit opening(negotiation& owner)
-      : request_operation(&run), owner_(&owner), values_(option_values(owner.options_)) {
+  explicit opening(negotiation& owner) : request_operation(&run), owner_(&owner) {
     advance_ = &advanced;
     advances_failed_ = true;
     verb = "coordinator";
     rank = owner.rank_;
+    collect_values();
   }
   void begin();
 
@@ -324,12 +342,20 @@ class negotiation<Any>::opening final : public comm::request_operation {
   static bool advanced(request_operation* base);
   static void run(operation* base, action what);
   bool step();
+  void collect_values();
   void duplicate(MPI_Comm from, std::size_t index);
 
   negotiation* owner_;  // null once it has ended
+  [[nodiscard]] bool same(std::size_t value) const noexcept {
+    return compared_[2 * value] == ~compared_[2 * value + 1];
+  }
+
   int stage_ = 0;
-  std::array<MPI_Comm, 4> made_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
+  std::array<MPI_Comm, 6> made_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL,
+                                MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
   std::vector<std::uint64_t> values_;
+  std::vector<std::string> fields_;                           // their names
+  std::vector<std::pair<std::string, std::uint64_t>> facts_;  // of the backend for devices
   std::vector<std::int64_t> compared_;
   std::vector<std::uint64_t> gathered_;
 };

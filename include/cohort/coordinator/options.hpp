@@ -6,6 +6,7 @@
 
 #include <cohort/core/duration.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/until.hpp>
 #include <cohort/protocol/fusion_planner.hpp>
 
 #include <charconv>
@@ -76,16 +77,23 @@ enum class compression : std::uint8_t {
   bf16,  ///< 8 significant bits, the range of float
 };
 
-/// Of one call. All but the deadline is part of what must be equal on all ranks.
+/// Of one call. All but the deadline, `on` and `ends` is part of what must be equal on all ranks.
 struct call_options {
   std::int32_t priority = 0;  ///< higher goes first among what is ready
-  /// Until election, from now on. Zero: none.
+  /// Until election, from now on; on device memory until completion, where the backend has a way to
+  /// end what it has started. Zero: none.
   std::chrono::nanoseconds deadline = std::chrono::nanoseconds::zero();
   double prescale = 1;   ///< each rank's data is multiplied by it before…
   double postscale = 1;  ///< …and the result after the reduction; floating point only
   /// The data travels and is reduced in 16 bits: reductions of float and double. The scale factors
   /// and the division of an average apply before and after, in the type of the elements.
   cohort::compression compression = cohort::compression::none;
+  /// Device memory only: the stream that writes the data, beside that of the buffer. What it has
+  /// queued when the operation is submitted comes before the operation.
+  stream_argument on = {};
+  /// Device memory only: when the operation ends for its awaiter. What `on`, or without it the
+  /// stream of the buffer, is given afterwards comes after the operation.
+  until ends = until::complete;
 };
 
 /// Applies the variables of the environment to what the program has chosen. Throws

@@ -26,6 +26,7 @@ struct add_group_body : bundle_body<op_kind::all_reduce> {
     sig.prescale = self.options.prescale;
     sig.postscale = self.options.postscale;
     self.describe(of, sig, where);
+    self.choose_device(of, sig);
     of.wanted = self.options.compression;
     self.state = where.add_group(of, self.name.view(), std::move(sig), self.name.where());
   }

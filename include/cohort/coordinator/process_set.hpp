@@ -66,31 +66,35 @@ class process_set {
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
   /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
   template <class B, class Op, class Token = default_token>
-  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>>
+  requires coordination::named_output<B> &&
+      coordination::named_reduction_for<Op, coordination::value_of<B>>
   auto all_reduce(operation_name name, B&& buffer, const Op&, const call_options& options,
                   Token&& token = Token()) const {
     return start(coordination::all_reduce_body<Op, B>(std::move(name), options, buffer), token);
   }
   template <class B, class Op, class Token = default_token>
-  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>> &&
+  requires coordination::named_output<B> &&
+      coordination::named_reduction_for<Op, coordination::value_of<B>> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
           operation_name name, B&& buffer, const Op& op, Token&& token = Token()) const {
     return all_reduce(std::move(name), std::forward<B>(buffer), op, call_options(), token);
   }
   /// Out of place: `out` has as many elements as `in`.
   template <class In, class Out, class Op, class Token = default_token>
-  requires input_buffer<In> && output_buffer<Out> &&
-      std::same_as<element_of_t<In>, element_of_t<Out>> &&
-      coordination::named_reduction_for<Op, element_of_t<In>>
+  requires coordination::named_input<In> && coordination::named_output<Out> &&
+      coordination::beside<In, Out> &&
+      std::same_as<coordination::value_of<In>, coordination::value_of<Out>> &&
+      coordination::named_reduction_for<Op, coordination::value_of<In>>
   auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, const call_options& options,
                   Token&& token = Token()) const {
     return start(coordination::all_reduce_to_body<Op, In, Out>(std::move(name), options, in, out),
                  token);
   }
   template <class In, class Out, class Op, class Token = default_token>
-  requires input_buffer<In> && output_buffer<Out> &&
-      std::same_as<element_of_t<In>, element_of_t<Out>> &&
-      coordination::named_reduction_for<Op, element_of_t<In>> &&
+  requires coordination::named_input<In> && coordination::named_output<Out> &&
+      coordination::beside<In, Out> &&
+      std::same_as<coordination::value_of<In>, coordination::value_of<Out>> &&
+      coordination::named_reduction_for<Op, coordination::value_of<In>> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
           operation_name name, In&& in, Out&& out, const Op& op, Token&& token = Token()) const {
     return all_reduce(std::move(name), std::forward<In>(in), std::forward<Out>(out), op,
@@ -98,23 +102,24 @@ class process_set {
   }
   /// Without a name.
   template <class B, class Op, class Token = default_token>
-  requires output_buffer<B> &&
-      (!std::convertible_to<B, operation_name>)&&coordination::named_reduction_for<
-          Op, element_of_t<B>> auto all_reduce(B&& buffer, const Op& op, Token&& token = Token(),
-                                               std::source_location where =
-                                                   std::source_location::current()) const {
+  requires coordination::named_output<B> &&(!std::convertible_to<B, operation_name>)&&coordination::
+      named_reduction_for<Op, coordination::value_of<B>> auto all_reduce(
+          B&& buffer, const Op& op, Token&& token = Token(),
+          std::source_location where = std::source_location::current()) const {
     return all_reduce(operation_name(where), std::forward<B>(buffer), op, call_options(), token);
   }
 
   /// Reduces to `root`, where the buffer holds the result; elsewhere it is left as it is.
   template <class B, class Op, class Token = default_token>
-  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>>
+  requires coordination::named_output<B> &&
+      coordination::named_reduction_for<Op, coordination::value_of<B>>
   auto reduce(operation_name name, B&& buffer, const Op&, int root, const call_options& options,
               Token&& token = Token()) const {
     return start(coordination::reduce_body<Op, B>(std::move(name), options, buffer, root), token);
   }
   template <class B, class Op, class Token = default_token>
-  requires output_buffer<B> && coordination::named_reduction_for<Op, element_of_t<B>> &&
+  requires coordination::named_output<B> &&
+      coordination::named_reduction_for<Op, coordination::value_of<B>> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce(
           operation_name name, B&& buffer, const Op& op, int root, Token&& token = Token()) const {
     return reduce(std::move(name), std::forward<B>(buffer), op, root, call_options(), token);
@@ -122,13 +127,13 @@ class process_set {
 
   /// Copies the root's buffer to every rank.
   template <class B, class Token = default_token>
-  requires output_buffer<B>
+  requires coordination::named_output<B>
   auto broadcast(operation_name name, B&& buffer, int root, const call_options& options,
                  Token&& token = Token()) const {
     return start(coordination::broadcast_body<B>(std::move(name), options, buffer, root), token);
   }
   template <class B, class Token = default_token>
-  requires output_buffer<B> &&
+  requires coordination::named_output<B> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto broadcast(
           operation_name name, B&& buffer, int root, Token&& token = Token()) const {
     return broadcast(std::move(name), std::forward<B>(buffer), root, call_options(), token);
@@ -137,13 +142,13 @@ class process_set {
   /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
   /// from time to time; what has not changed on any rank is not told again.
   template <class In, class Token = default_token>
-  requires input_buffer<In>
+  requires coordination::named_input<In>
   auto all_gather(operation_name name, In&& in, const call_options& options,
                   Token&& token = Token()) const {
     return start(coordination::all_gather_body<In>(std::move(name), options, in), token);
   }
   template <class In, class Token = default_token>
-  requires input_buffer<In> &&
+  requires coordination::named_input<In> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_gather(
           operation_name name, In&& in, Token&& token = Token()) const {
     return all_gather(std::move(name), std::forward<In>(in), call_options(), token);
@@ -152,13 +157,13 @@ class process_set {
   /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
   /// Results: what came, in rank order, and how many elements from each rank.
   template <class In, class Splits, class Token = default_token>
-  requires input_buffer<In> && std::ranges::input_range<const Splits&>
+  requires coordination::named_input<In> && std::ranges::input_range<const Splits&>
   auto all_to_all(operation_name name, In&& in, const Splits& splits, const call_options& options,
                   Token&& token = Token()) const {
     return start(coordination::all_to_all_body<In>(std::move(name), options, in, splits), token);
   }
   template <class In, class Splits, class Token = default_token>
-  requires input_buffer<In> && std::ranges::input_range<const Splits&> &&
+  requires coordination::named_input<In> && std::ranges::input_range<const Splits&> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_to_all(
           operation_name name, In&& in, const Splits& splits, Token&& token = Token()) const {
     return all_to_all(std::move(name), std::forward<In>(in), splits, call_options(), token);
@@ -167,13 +172,15 @@ class process_set {
   /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
   /// ranks, n / r, and the first n % r ranks one more.
   template <class In, class Op, class Token = default_token>
-  requires input_buffer<In> && coordination::named_reduction_for<Op, element_of_t<In>>
+  requires coordination::named_input<In> &&
+      coordination::named_reduction_for<Op, coordination::value_of<In>>
   auto reduce_scatter(operation_name name, In&& in, const Op&, const call_options& options,
                       Token&& token = Token()) const {
     return start(coordination::reduce_scatter_body<Op, In>(std::move(name), options, in), token);
   }
   template <class In, class Op, class Token = default_token>
-  requires input_buffer<In> && coordination::named_reduction_for<Op, element_of_t<In>> &&
+  requires coordination::named_input<In> &&
+      coordination::named_reduction_for<Op, coordination::value_of<In>> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce_scatter(
           operation_name name, In&& in, const Op& op, Token&& token = Token()) const {
     return reduce_scatter(std::move(name), std::forward<In>(in), op, call_options(), token);
@@ -181,30 +188,33 @@ class process_set {
 
   /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
   template <class In, class Token = default_token>
-  requires input_buffer<In>
+  requires coordination::named_input<In>
   auto gather(operation_name name, In&& in, int root, const call_options& options,
               Token&& token = Token()) const {
     return start(coordination::gather_body<In>(std::move(name), options, in, root), token);
   }
   template <class In, class Token = default_token>
-  requires input_buffer<In> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto gather(
-      operation_name name, In&& in, int root, Token&& token = Token()) const {
+  requires coordination::named_input<In> &&
+      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto gather(
+          operation_name name, In&& in, int root, Token&& token = Token()) const {
     return gather(std::move(name), std::forward<In>(in), root, call_options(), token);
   }
 
   /// Gives each rank its block of the root's `in`, which only counts there and has
   /// `size() × out.size()` elements.
   template <class In, class Out, class Token = default_token>
-  requires input_buffer<In> && output_buffer<Out> &&
-      std::same_as<element_of_t<In>, element_of_t<Out>>
+  requires coordination::named_input<In> && coordination::named_output<Out> &&
+      coordination::beside<In, Out> &&
+      std::same_as<coordination::value_of<In>, coordination::value_of<Out>>
   auto scatter(operation_name name, In&& in, Out&& out, int root, const call_options& options,
                Token&& token = Token()) const {
     return start(coordination::scatter_body<In, Out>(std::move(name), options, in, out, root),
                  token);
   }
   template <class In, class Out, class Token = default_token>
-  requires input_buffer<In> && output_buffer<Out> &&
-      std::same_as<element_of_t<In>, element_of_t<Out>> &&
+  requires coordination::named_input<In> && coordination::named_output<Out> &&
+      coordination::beside<In, Out> &&
+      std::same_as<coordination::value_of<In>, coordination::value_of<Out>> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto scatter(
           operation_name name, In&& in, Out&& out, int root, Token&& token = Token()) const {
     return scatter(std::move(name), std::forward<In>(in), std::forward<Out>(out), root,

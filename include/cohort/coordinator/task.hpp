@@ -4,6 +4,7 @@
 
 /// \file One named operation on one rank: its tensors, and the handler that waits for them.
 
+#include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/element_kernels.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,6 +49,14 @@ struct tensor {
   }
 };
 
+/// What a submission on device memory has beside its tensors.
+struct device_part {
+  std::vector<comm::device_buffer> buffers;  ///< of the tensors, and of a result
+  stream_ref on;
+  until ends = until::complete;
+  std::vector<std::shared_ptr<comm::device_mark>> marks;
+};
+
 /// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.
 class task : public progress::operation {
  public:
@@ -57,8 +67,11 @@ class task : public progress::operation {
   double prescale = 1;
   double postscale = 1;
   compression wanted = compression::none;  ///< until it is submitted
-  tensor first;                            ///< the only one, but for bundles
-  std::vector<tensor> others;              ///< of a bundle
+  memory_space space = memory_space::host;
+  std::unique_ptr<device_part>
+      device;                  ///< null on the host, and where neutral elements are brought
+  tensor first;                ///< the only one, but for bundles
+  std::vector<tensor> others;  ///< of a bundle
 
   /// For what is not known before the operation runs. `rows` is one number per rank; returns where
   /// the data go. May throw std::bad_alloc.
@@ -94,6 +107,11 @@ class task : public progress::operation {
   void fail(std::exception_ptr why) noexcept {
     if (!error) error = std::move(why);
   }
+  device_part& use_device() {
+    space = memory_space::device;
+    if (!device) device = std::make_unique<device_part>();
+    return *device;
+  }
 
  protected:
   explicit task(function run) noexcept : operation(run) {}
@@ -107,6 +125,7 @@ class neutral_task final : public task {
  public:
   explicit neutral_task(const protocol::signature& sig) : task(&run) {
     kind = sig.kind;
+    space = sig.space;
     flags = sig.flags;
     code = static_cast<reduction_code>(sig.reduction);
     root = sig.root;

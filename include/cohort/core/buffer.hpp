@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <memory>
 #include <span>  // also brings the range concepts, without the cost of <ranges>
 #include <type_traits>
 #include <utility>
@@ -84,6 +85,15 @@ concept borrowed_range_of_elements =
 template <class B>
 concept borrowed_buffer = borrowed_range_of_elements<B> || strided<B> || scalar<B>;
 
+template <class B>
+inline constexpr bool is_off_host =
+    memory_space_of<B> == memory_space::device || memory_space_of<B> == memory_space::managed;
+
+template <class B>
+using data_of_t = decltype(std::declval<B&>().data());
+template <class B>
+inline constexpr bool data_is_const = std::is_const_v<std::remove_pointer_t<data_of_t<B>>>;
+
 struct view_maker {
   template <class B>
   static constexpr auto make(B&& buffer);
@@ -98,16 +108,17 @@ using viewed_t = decltype(view_maker::make(std::declval<std::remove_reference_t<
 /// array, a span, a strided view, a lvalue element. `B` is deduced as for a forwarding reference,
 /// so that a temporary container, which would dangle, is not one.
 template <class B>
-concept readable_buffer = detail::borrowed_buffer<B>;
+concept readable_buffer = detail::borrowed_buffer<B> && !detail::is_off_host<B>;
 
 /// A container passed as an rvalue: the operation owns it and hands it back. Recognised by being a
 /// movable contiguous range whose constness is deep, as it is for owners and is not for views.
 template <class B>
-concept owned_buffer = std::is_object_v<B> && !std::is_const_v<B> && std::movable<B> &&
-                       !detail::strided<B> && !std::ranges::borrowed_range<B> &&
-                       detail::range_of_elements<B> && detail::range_of_elements<const B> &&
-                       !std::is_const_v<std::remove_pointer_t<detail::data_pointer_t<B>>> &&
-                       std::is_const_v<std::remove_pointer_t<detail::data_pointer_t<const B>>>;
+concept owned_buffer =
+    std::is_object_v<B> && !std::is_const_v<B> && std::movable<B> && !detail::is_off_host<B> &&
+    !detail::strided<B> && !std::ranges::borrowed_range<B> && detail::range_of_elements<B> &&
+    detail::range_of_elements<const B> &&
+    !std::is_const_v<std::remove_pointer_t<detail::data_pointer_t<B>>> &&
+    std::is_const_v<std::remove_pointer_t<detail::data_pointer_t<const B>>>;
 
 /// The view of a buffer. Free: no call into MPI, no allocation. For an owned buffer, pass the
 /// lvalue where it has been moved to.
@@ -131,6 +142,29 @@ template <class B>
 requires input_buffer<B>
 using element_of_t = std::remove_const_t<
     std::remove_pointer_t<decltype(detail::viewed_t<std::remove_reference_t<B>&>::data)>>;
+
+/// A buffer of a class whose `memory_traits` say that it is on a device: `data()` and `size()` of
+/// elements, its place, its lease, and an owner like it. Verbs that run on the host take none;
+/// named operations do, where the coordinator has a backend for devices.
+template <class B>
+concept located_buffer = detail::is_off_host<B> && requires(std::remove_reference_t<B>& buffer) {
+  requires element<std::remove_const_t<std::remove_pointer_t<decltype(buffer.data())>>>;
+  { buffer.size() } -> std::convertible_to<std::size_t>;
+  { memory_traits<std::remove_cvref_t<B>>::locate(buffer) } -> std::same_as<memory_location>;
+  {
+    memory_traits<std::remove_cvref_t<B>>::lease(buffer)
+    } -> std::convertible_to<std::shared_ptr<const void>>;
+  typename memory_traits<std::remove_cvref_t<B>>::result;
+};
+/// One that can be written.
+template <class B>
+concept writable_located_buffer =
+    located_buffer<B> && !detail::data_is_const<std::remove_reference_t<B>>;
+/// An owner passed as an rvalue, recognised as `owned_buffer` is: the operation has it meanwhile.
+template <class B>
+concept owned_located_buffer =
+    located_buffer<B> && std::is_object_v<B> && !std::is_const_v<B> && std::movable<B> &&
+    !detail::data_is_const<B> && detail::data_is_const<const B>;
 
 template <class B>
 constexpr auto detail::view_maker::make(B&& buffer) {

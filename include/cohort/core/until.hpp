@@ -5,6 +5,7 @@
 /// \file When an operation on a device ends for its awaiter, and the stream that it is ordered
 /// with.
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 
@@ -34,6 +35,28 @@ struct stream_ref {
   const void* native = nullptr;
   int device = -1;  ///< -1: none
   std::shared_ptr<const void> keep;
+};
+
+/// A stream that is named in the options of a call. Borrowed: it must live until the call is made,
+/// which for `co_await` is at once. (It owns nothing, because g++ 12 copies temporary aggregates
+/// bit by bit in an expression with co_await.)
+class stream_argument {
+ public:
+  stream_argument() noexcept {}
+  template <class Stream>
+  requires std::convertible_to<const Stream&, stream_ref> stream_argument(const Stream& one)
+  noexcept  // NOLINT: converting
+      : stream_(&one),
+        make_([](const void* stream) { return stream_ref(*static_cast<const Stream*>(stream)); }) {}
+
+  [[nodiscard]] explicit operator bool() const noexcept { return stream_ != nullptr; }
+  [[nodiscard]] stream_ref get() const {
+    return stream_ == nullptr ? stream_ref() : make_(stream_);
+  }
+
+ private:
+  const void* stream_ = nullptr;
+  stream_ref (*make_)(const void*) = nullptr;
 };
 
 }  // namespace cohort

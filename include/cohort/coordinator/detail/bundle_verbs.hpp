@@ -9,9 +9,22 @@
 
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 namespace cohort::coordination {
+
+/// True, and the operation fails, where the members of a bundle are on a device: what is copied
+/// into one block of bytes, and handed out as such, is on the host.
+inline bool refuse_device(task& of, const bundle& members) {
+  if (!bundle_access::on_device(members)) return false;
+  of.space = memory_space::device;
+  of.fail(std::make_exception_ptr(
+      error(errc::not_supported, "bundle '" + members.name() +
+                                     "': of bundles in device memory there are all_reduce, reduce "
+                                     "and broadcast")));
+  return true;
+}
 
 /// The body of the grouped verbs.
 template <op_kind Kind>
@@ -48,6 +61,7 @@ struct bundle_body : submitting_body {
                     "the reduction is not defined for the elements of '" + one.name + "'")));
         }
       }
+      if (one.is_located()) of.use_device().buffers.push_back(one.on_device);
       append_member(sig.members, {one.name, what.kernels->element, what.count});
       elements += static_cast<std::int64_t>(what.count);
       if (first) {
@@ -80,6 +94,8 @@ struct bundle_gather_body : submitting_body {
 
   bundle_gather_body(const bundle& from, const call_options& options_, std::source_location where)
       : submitting_body(operation_name(std::string(from.name()), where), options_) {
+    if (bundle_access::on_device(from)) refused = from;
+    if (refused) return;
     std::size_t end = from.size() * sizeof(std::uint64_t);
     for (const bundle_access::member& one : bundle_access::members(from)) end += one.what.bytes();
     mine.resize(end);
@@ -99,6 +115,9 @@ struct bundle_gather_body : submitting_body {
     sig.kind = op_kind::all_gather;
     sig.detail = 3;
     describe_element<std::byte>(sig);
+    of.sizes.assign(1, static_cast<std::int64_t>(mine.size()));
+    of.row_bytes = 1;
+    if (refused && refuse_device(of, *refused)) return;
     for (std::size_t i = 0; i < result.names_.size(); ++i) {  // numbers may differ
       append_member(sig.members, {result.names_[i], result.kinds_[i]->element, 0});
     }
@@ -108,8 +127,6 @@ struct bundle_gather_body : submitting_body {
     of.first.in = mine.data();
     of.first.count = mine.size();
     of.first.kernels = &kernels_of<std::byte>;
-    of.sizes.assign(1, static_cast<std::int64_t>(mine.size()));
-    of.row_bytes = 1;
     of.context = this;
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
       auto& body = *static_cast<bundle_gather_body*>(self.context);
@@ -154,6 +171,7 @@ struct bundle_gather_body : submitting_body {
   std::vector<std::byte> mine;
   std::vector<std::size_t> sizes;
   gathered_bundle result;
+  std::optional<bundle> refused;
 };
 
 /// What a bundle says of its members where all ranks have the same numbers; fails an empty one.
@@ -185,6 +203,8 @@ struct bundle_block_body : submitting_body {
     sig.detail = 3;
     describe_element<std::byte>(sig);
     describe_members(of, sig, members);
+    if (Kind == op_kind::gather) require_root(of, sig, root, where);
+    if (refuse_device(of, members)) return;
     std::size_t block = 0;
     for (const bundle_access::member& one : bundle_access::members(members)) {
       if (one.what.count % parts != 0) {
@@ -210,7 +230,6 @@ struct bundle_block_body : submitting_body {
     of.first.kernels = &kernels_of<std::byte>;
     if constexpr (Kind == op_kind::gather) {
       sig.dimensions = shape{static_cast<std::int64_t>(block)};
-      require_root(of, sig, root, where);
       if (where.rank() != root) return;
     } else {
       of.sizes.assign(ranks, static_cast<std::int64_t>(block));
@@ -261,6 +280,7 @@ struct bundle_scatter_body : submitting_body {
     describe_element<std::byte>(sig);
     describe_members(of, sig, to);
     require_root(of, sig, root, where);
+    if (refuse_device(of, to) || refuse_device(of, from)) return;
     std::size_t block = 0;
     for (const bundle_access::member& one : bundle_access::members(to)) block += one.what.bytes();
     sig.dimensions = shape{static_cast<std::int64_t>(block * ranks)};
@@ -324,6 +344,7 @@ struct bundle_reduce_scatter_body : bundle_body<op_kind::reduce_scatter> {
 
   void describe(task& of, coordination::signature& sig, const instance& where) {
     bundle_body::describe(of, sig, where);
+    if (refuse_device(of, members)) return;
     std::size_t end = 0;
     std::size_t index = 0;
     std::vector<std::size_t> begins;

@@ -29,6 +29,7 @@ void basic_lane<Any>::run(operation* base, action what) {
     if (self->owner_->step(*self)) return;
   } else if (self->owner_ != nullptr) {
     std::erase(self->owner_->plane_.with_backend_, self);
+    std::erase(self->owner_->plane_.with_device_, self);
   }
   delete self;
 }
@@ -61,6 +62,12 @@ void basic_execution<Any>::reset() noexcept {
   received_.reset();
   failed_ = {};
   spans_.clear();
+  if (device_call_) {
+    device_call_->tensors.clear();
+    device_call_->marks.clear();
+    device_call_->sent.clear();
+    device_call_->received.clear();
+  }
 }
 
 // Tensors lie at multiples of their size, up to a cache line: small ones do not grow.
@@ -146,6 +153,7 @@ void basic_execution<Any>::split() {
 
 template <class Any>
 std::size_t basic_execution<Any>::load() const noexcept {
+  if (on_device()) return 0;  // its backend knows what it bears
   if (calls_.size() < 2) return bytes_;
   const coordinator_options& options = plane_.options_;
   return std::min(bytes_, static_cast<std::size_t>(options.piece) * options.pieces_in_flight);
@@ -170,23 +178,26 @@ void basic_execution<Any>::add(lane& on, int return_code, const MPI_Request& req
 
 // A lane that has not posted anything is nobody's: the engine will not deliver it.
 template <class Any>
+template <class Post>
+void basic_execution<Any>::begin(Post post) {
+  lane& on = new_lane();
+  try {
+    post(on);
+  } catch (...) {
+    if (!comm::request_source::pending(on)) {
+      on.owner_ = nullptr;
+      --lanes_;
+      delete &on;
+    }
+    throw;
+  }
+}
+
+template <class Any>
 void basic_execution<Any>::start(std::uint32_t slot) {
   slot_ = slot;
   started_ = true;
   begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
-  const auto begin = [this](auto post) {
-    lane& on = new_lane();
-    try {
-      post(on);
-    } catch (...) {
-      if (!comm::request_source::pending(on)) {
-        on.owner_ = nullptr;
-        --lanes_;
-        delete &on;
-      }
-      throw;
-    }
-  };
   if (is_join) {
     // The newest data, and among equals the highest rank.
     const auto size = static_cast<std::uint64_t>(plane_.size_);
@@ -200,6 +211,7 @@ void basic_execution<Any>::start(std::uint32_t slot) {
     });
     return;
   }
+  if (on_device()) return start_device();
   if (exchanges()) {
     begin([this](lane& on) { post_exchange(on); });
     return;
@@ -765,6 +777,7 @@ bool basic_execution<Any>::borrows() const noexcept {
       std::none_of(tasks.begin(), tasks.end(), [](const task* one) { return one->linked; })) {
     return false;
   }
+  if (on_device()) return device_has_it_;
   if (sized()) return exchanged_ || known;
   if (fuses()) {
     return std::any_of(calls_.begin(), calls_.end(),
@@ -785,6 +798,7 @@ void basic_execution<Any>::broke(std::error_code why) noexcept {
 // on memory of callers.
 template <class Any>
 bool basic_execution<Any>::step(lane& on) {
+  if (!is_join && on_device()) return step_on_device(on);
   if (on.waits_for_turn_) std::erase(plane_.with_backend_, &on);
   on.waits_for_turn_ = false;
   if (given_up_) return false;
@@ -931,10 +945,10 @@ void basic_data_plane<Any>::post_no_more(std::error_code why) noexcept {
 
 template <class Any>
 template <class Visit>
-void basic_data_plane<Any>::give_up(bool all, Visit visit) {
+void basic_data_plane<Any>::give_up(bool all, bool devices, Visit visit) {
   std::size_t found = 0;
   for (const auto& one : all_) {
-    if (!one->started_ || (!all && one->borrows())) continue;
+    if (!one->started_ || (one->device_has_it_ ? !devices : !all && one->borrows())) continue;
     ++found;
     one->given_up_ = true;
     one->started_ = false;
@@ -950,6 +964,11 @@ void basic_data_plane<Any>::give_up(bool all, Visit visit) {
   // A backend that can forget a call touches its memory no more; the lane is nobody's then.
   std::erase_if(with_backend_, [&](lane* each) {
     if (!is_given_up(*each) || !backend_->forget(*each)) return false;
+    delete each;
+    return true;
+  });
+  std::erase_if(with_device_, [&](lane* each) {
+    if (!is_given_up(*each) || !device_->forget(*each)) return false;
     delete each;
     return true;
   });
@@ -975,3 +994,5 @@ void basic_data_plane<Any>::drop_waiting(Visit visit) {
 }
 
 }  // namespace cohort::coordination
+
+#include <cohort/coordinator/detail/device_path.ipp>

@@ -73,7 +73,9 @@ std::exception_ptr negotiation<Any>::refusal(std::string_view name) const {
 template <class Any>
 void negotiation<Any>::submit(task& one, std::string_view name, const protocol::signature& sig,
                               const std::source_location& site, std::chrono::nanoseconds deadline) {
-  if (one.wanted != compression::none) {
+  if (one.space != memory_space::host) {
+    if (!one.error) admit(one, name, sig);
+  } else if (one.wanted != compression::none) {
     protocol::signature wire = sig;
     compress<Any>(one, name, wire);
     return submit(one, name, wire, site, deadline);
@@ -179,6 +181,9 @@ template <class Any>
 bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
   {
     const comm::request_source::guard hold(source_);
+    if (one.linked && one.started && reason == protocol::withdrawal_reason::deadline) {
+      pass_deadline(one);
+    }
     if (!one.linked || one.started || broken_) return false;
     if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
     one.withdrawn = true;
@@ -217,6 +222,11 @@ template <class Any>
 void negotiation<Any>::break_down(const std::exception_ptr& why) {
   const comm::request_source::guard hold(source_);
   if (broken_) return;
+  // Where a device cannot be opened all ranks hear of it, but perhaps first that another has ended.
+  if (device_opening_) {
+    if (!to_break_) to_break_ = why;
+    return;
+  }
   broken_ = why;
   try {
     std::rethrow_exception(why);
@@ -341,6 +351,7 @@ void negotiation<Any>::stop_timeline() {
 
 }  // namespace cohort::coordination
 
+#include <cohort/coordinator/detail/negotiation_device.ipp>
 #include <cohort/coordinator/detail/negotiation_groups.ipp>
 #include <cohort/coordinator/detail/negotiation_life.ipp>
 #include <cohort/coordinator/detail/negotiation_log.ipp>

@@ -38,7 +38,7 @@ void negotiation<Any>::stay_awake() {
 template <class Any>
 std::size_t negotiation<Any>::at_look() {
   if (broken_) check_released();
-  if (!ready_ || broken_) return 0;
+  if (!ready_ || broken_ || to_break_) return 0;
   const std::size_t before = completed_;
   try {
     advance();
@@ -57,10 +57,11 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   timeline_->flush();
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   watch_fault(at);
+  watch_device(at);
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     if (edges_[i].sending) wake_receiver(i);
   }
-  if (!ready_ || broken_ || closed_) return;
+  if (!ready_ || broken_ || to_break_ || closed_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
       node_.expire(nanoseconds(at));
@@ -68,7 +69,11 @@ void negotiation<Any>::at_tick(clock::time_point at) {
     }
     if (deadlines_ != 0) {
       for (task* each = first_; each != nullptr; each = each->after) {
-        if (each->withdrawn || each->started || each->deadline > at) continue;
+        if (each->withdrawn || each->deadline > at) continue;
+        if (each->started) {
+          pass_deadline(*each);
+          continue;
+        }
         each->withdrawn = true;
         if (node_.withdraw(each->operation_ref, protocol::withdrawal_reason::deadline,
                            nanoseconds(at))) {
@@ -121,7 +126,7 @@ void negotiation<Any>::watch_fault(clock::time_point at) {
   if (fault_until_ == clock::time_point::max()) fault_until_ = at + engine_.drain_bound();
   if (settled_) settled_at_ = std::min(settled_at_, at);
   const bool settled = settled_ && at - settled_at_ >= settling_time;
-  if (faulted_ || at >= fault_until_) give_up_data(settled);
+  if (faulted_ || at >= fault_until_) give_up_data(settled, at >= fault_until_);
   if (under_way() == 0 || at < fault_until_) return;
   std::string text =
       "coordinator: a data operation has failed on some rank, not all ranks have closed since, and "
@@ -203,6 +208,7 @@ template <class Any>
 task* negotiation<Any>::stand_in_for(const task& one) const {
   auto copy = std::make_unique<neutral_task>(protocol::signature());
   copy->kind = one.kind;
+  copy->space = one.space;
   copy->flags = one.flags;
   copy->code = one.code;
   copy->root = one.root;
@@ -215,6 +221,10 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   copy->made = one.made;
   copy->name = one.name;
   copy->epoch = one.epoch;
+  if (one.space != memory_space::host) {
+    keep_for(*copy, one);
+    return copy.release();
+  }
   if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
   // Inputs are copied, and what comes goes behind them.
   const bool is_root = one.root == rank_;
@@ -298,6 +308,7 @@ void negotiation<Any>::stop_waiting(task& one) {
 template <class Any>
 void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
+  if (device_opening_) return;
   if (closed_by_fault_ && !broken_) {
     if (node_.shape().is_root()) settle();
     if (!settled_) return;
@@ -326,6 +337,7 @@ void negotiation<Any>::finish_closing() {
   closed_ = true;
   if (set_ == 0) timeline_->stop();
   source_.forget(*this);
+  close_device();
   if (keeps_) {
     leave_to_mpi();
   } else {
@@ -333,6 +345,7 @@ void negotiation<Any>::finish_closing() {
   }
   control_ = communicator();
   slots_ = communicator();
+  device_over_ = communicator();
   for (task* each : std::exchange(closing_, {})) engine_.complete(each);
 }
 
@@ -341,7 +354,7 @@ void negotiation<Any>::finish_closing() {
 template <class Any>
 void negotiation<Any>::leave_to_mpi() {
   left_to_mpi().add(this->shared_from_this());
-  for (const communicator& each : {control_, slots_}) {
+  for (const communicator& each : {control_, slots_, device_over_}) {
     if (!each) continue;
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());

@@ -68,9 +68,10 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
   only.kernels = sig.element == 255 ? &kernels_of<std::byte> : kernels_for(sig.element);
   only.count = sig.element == 255 ? count * sig.element_size : count;
   if (sig.kind == op_kind::barrier) only = tensor{};
+  const bool on_device = sig.space != memory_space::host;  // its backend brings them
   if (protocol::is_sized(sig.kind)) {
     one->row_bytes = count * sig.element_size;
-    one->make_result = &neutral_task::own_result;
+    if (!on_device) one->make_result = &neutral_task::own_result;
     only.count = 0;
     return one;
   }
@@ -87,6 +88,7 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
       each.count = static_cast<std::size_t>((*members)[i].count);
     }
   }
+  if (on_device) return one;
   // reduce_scatter has its result behind its input.
   const std::size_t parts = sig.kind == op_kind::reduce_scatter ? 2 : 1;
   const auto room_of = [](const tensor& what) { return (what.bytes() + 63) / 64 * 64; };
@@ -252,6 +254,7 @@ void negotiation<Any>::close_by_fault() {
   }
   const auto drop = [this](execution& one) { end_by_fault(one, false); };
   plane_.drop_waiting(drop);
+  fail_device();
   if (!broken_) plane_.post_no_more(errc::data_operation_failed);
   for (const auto& group : groups_) {
     group->plane_.drop_waiting(drop);
@@ -294,11 +297,11 @@ std::size_t negotiation<Any>::under_way() const noexcept {
 
 // A collective that a rank has not joined never ends, and MPI cannot be told to forget it.
 template <class Any>
-void negotiation<Any>::give_up_data(bool all) {
+void negotiation<Any>::give_up_data(bool all, bool devices) {
   const std::size_t before = under_way();
   const auto end = [this](execution& one) { end_by_fault(one, true); };
-  plane_.give_up(all, end);
-  for (const auto& group : groups_) group->plane_.give_up(all, end);
+  plane_.give_up(all, devices, end);
+  for (const auto& group : groups_) group->plane_.give_up(all, devices, end);
   if (under_way() == before) return;
   keeps_ = true;
   touch();
@@ -332,7 +335,7 @@ void negotiation<Any>::data_done(execution& what) noexcept {
       timeline_->span(one.what, verb, 0, set_, what.log_count, one.begin, one.end, one.bytes);
     }
     timeline_->data(verb, set_, what.log_count, what.tasks.size(), what.bytes(), what.begun, end,
-                    "mpi");
+                    what.on_device() ? device_->name() : std::string_view("mpi"));
   }
   for (task* each : what.tasks) {
     if (what.is_join) each->number = what.newest_rank(size_);

@@ -78,7 +78,7 @@ int negotiation<Any>::repost_receive(control_operation& op) {
 
 template <class Any>
 bool negotiation<Any>::received(control_operation& op) {
-  if (broken_) {  // the node knows of tasks that have ended
+  if (broken_ || to_break_) {  // the node knows of tasks that have ended
     check_released();
     return false;
   }

@@ -10,6 +10,7 @@
 #include <cohort/core/log.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -56,11 +57,13 @@ protocol::node_options negotiation<Any>::node_options_of(const coordinator_optio
 
 template <class Any>
 negotiation<Any>::negotiation(const communicator& parent, const coordinator_options& options,
-                              std::shared_ptr<comm::any_backend> backend)
+                              std::shared_ptr<comm::any_backend> backend,
+                              std::shared_ptr<comm::device_backend> device)
     : instance(parent, options),
       parent_(parent),
       source_(parent.state()->source),
       backend_(std::move(backend)),
+      device_(std::move(device)),
       node_(make_tree(parent, options),
             std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
@@ -81,10 +84,10 @@ negotiation<Any>::~negotiation() {
 template <class Any>
 std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
     const communicator& parent, const coordinator_options& options,
-    std::shared_ptr<comm::any_backend> backend) {
+    std::shared_ptr<comm::any_backend> backend, std::shared_ptr<comm::device_backend> device) {
   if (!parent) throw error(errc::invalid_communicator, "coordinator");
   validate(options);
-  auto one = std::make_shared<negotiation>(parent, options, std::move(backend));
+  auto one = std::make_shared<negotiation>(parent, options, std::move(backend), std::move(device));
   asio::use_service<registry>(one->engine_.context()).add(one);
   {
     const comm::request_source::guard hold(one->source_);
@@ -184,15 +187,21 @@ bool negotiation<Any>::opening::step() {
       return true;
     }
     case 2: {
-      bool same = true;
-      for (std::size_t i = 0; i < compared_.size(); i += 2) {
-        same = same && compared_[i] == ~compared_[i + 1];
-      }
-      if (same) {
+      bool all_same = true;
+      for (std::size_t i = 0; i < values_.size(); ++i) all_same = all_same && same(i);
+      if (all_same) {
         stage_ = 4;
         duplicate(owner.control_.state()->data.native(), 2);
         duplicate(owner.control_.state()->exchange.native(), 3);
         return true;
+      }
+      // The digest of the facts says no more; their values do, where all ranks have the same facts.
+      const bool same_facts = same(values_.size() - 2);
+      values_.pop_back();
+      for (const auto& [name, value] : facts_) {
+        if (!same_facts) break;
+        fields_.push_back(name);
+        values_.push_back(value);
       }
       const auto count = static_cast<MPI_Count>(values_.size());
       gathered_.resize(values_.size() * static_cast<std::size_t>(owner.size_));
@@ -203,39 +212,80 @@ bool negotiation<Any>::opening::step() {
       return true;
     }
     case 3:
-      owner.name_differing(gathered_);
+      owner.name_differing(gathered_, fields_);
       return false;
-    default:
+    case 4:
+      if (owner.device_) {
+        duplicate(made_[2], 4);
+        duplicate(made_[3], 5);
+        return true;
+      }
+      [[fallthrough]];
+    default: {
       owner.slots_made(communicator::adopt(owner.control_, mpi::comm::adopt(made_[2]),
                                            mpi::comm::adopt(made_[3])));
+      if (!owner.device_ || owner.broken_) return false;
+      owner.open_device(communicator::adopt(owner.control_, mpi::comm::adopt(made_[4]),
+                                            mpi::comm::adopt(made_[5])));
       return false;
-  }
-}
-
-/// The rows of the table, and a digest of the frozen plan.
-template <class Any>
-std::vector<std::uint64_t> negotiation<Any>::option_values(const coordinator_options& options) {
-  std::vector<std::uint64_t> values;
-  for (const option_row& row : option_table()) values.push_back(row.get(options));
-  std::uint64_t digest = 14695981039346656037U;
-  for (const auto& pack : options.frozen_plan) {
-    for (const std::string& name : pack) {
-      for (const char c : name) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211U;
-      digest = (digest ^ 256U) * 1099511628211U;
     }
-    digest = (digest ^ 257U) * 1099511628211U;
   }
-  values.push_back(digest);
-  return values;
+}
+
+/// The rows of the table, a digest of the frozen plan, and of the backend for devices its name, the
+/// names of its facts and their values: as many numbers on every rank.
+template <class Any>
+void negotiation<Any>::opening::collect_values() {
+  constexpr std::uint64_t nothing = 14695981039346656037U;
+  const auto mix = [](std::uint64_t& digest, std::uint64_t value) {
+    digest = (digest ^ value) * 1099511628211U;
+  };
+  const auto mix_text = [&mix](std::uint64_t& digest, std::string_view text) {
+    for (const char c : text) mix(digest, static_cast<unsigned char>(c));
+    mix(digest, 256U);
+  };
+  for (const option_row& row : option_table()) {
+    fields_.emplace_back(row.name);
+    values_.push_back(row.get(owner_->options_));
+  }
+  std::uint64_t plan = nothing;
+  for (const auto& pack : owner_->options_.frozen_plan) {
+    for (const std::string& name : pack) mix_text(plan, name);
+    mix(plan, 257U);
+  }
+  fields_.emplace_back("frozen_plan");
+  values_.push_back(plan);
+  std::uint64_t backend = 0;  // the first letters of its name
+  std::uint64_t names = nothing;
+  std::uint64_t facts = nothing;
+  if (owner_->device_) {
+    const std::string_view name = owner_->device_->name();
+    std::memcpy(&backend, name.data(), std::min(name.size(), sizeof(backend)));
+    mix_text(names, name);
+    owner_->device_->facts(facts_);
+    for (const auto& [fact, value] : facts_) {
+      mix_text(names, fact);
+      mix(facts, value);
+    }
+  }
+  fields_.emplace_back("backend");
+  fields_.emplace_back("facts of the backend");
+  values_.insert(values_.end(), {backend, names, facts});
 }
 
 template <class Any>
-void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered) {
-  const std::span<const option_row> table = option_table();
-  const std::size_t fields = table.size() + 1;
+void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered,
+                                      const std::vector<std::string>& all) {
+  const std::size_t fields = all.size();
+  const auto text_of = [&all](std::size_t field, std::uint64_t value) {
+    if (all[field] != "backend") return std::to_string(value);
+    std::array<char, sizeof(value) + 1> letters{};
+    std::memcpy(letters.data(), &value, sizeof(value));
+    return value == 0 ? std::string("none") : std::string(letters.data());
+  };
   std::vector<std::string> names;
-  std::map<std::vector<std::uint64_t>, protocol::rank_set> kinds;  // by the values that differ
-  std::vector<std::vector<std::uint64_t>> differing(static_cast<std::size_t>(size_));
+  std::map<std::vector<std::string>, protocol::rank_set> kinds;  // by the values that differ
+  std::vector<std::vector<std::string>> differing(static_cast<std::size_t>(size_));
   std::string text = "coordinator options differ between ranks:";
   for (std::size_t field = 0; field < fields; ++field) {
     std::map<std::uint64_t, protocol::rank_set> groups;
@@ -243,16 +293,16 @@ void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered
       groups[gathered[static_cast<std::size_t>(rank) * fields + field]].insert(rank);
     }
     if (groups.size() == 1) continue;
-    names.emplace_back(field < table.size() ? table[field].name : "frozen_plan");
+    names.push_back(all[field]);
     for (const auto& [value, ranks] : groups) {
       for (const int rank : ranks.list()) {
-        differing[static_cast<std::size_t>(rank)].push_back(value);
+        differing[static_cast<std::size_t>(rank)].push_back(text_of(field, value));
       }
     }
     text += (names.size() == 1 ? " " : "; ") + names.back() + ":";
     for (const auto& [value, ranks] : groups) {
       text += ' ';  // apart: g++ 12 takes the one expression for an overlapping copy
-      text += std::to_string(value) + " on " + protocol::detail::ranks_text(ranks) + ",";
+      text += text_of(field, value) + " on " + protocol::detail::ranks_text(ranks) + ",";
     }
     text.pop_back();
   }
@@ -264,7 +314,7 @@ void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered
   for (const auto& [values, ranks] : kinds) {
     mismatch_error::side& one = sides.emplace_back();
     one.ranks = ranks.list();
-    for (const std::uint64_t value : values) one.values.push_back(std::to_string(value));
+    one.values = values;
     one.site = "?";
   }
   std::sort(sides.begin(), sides.end(),
@@ -279,7 +329,7 @@ void negotiation<Any>::slots_made(communicator made) {
   std::vector<MPI_Comm> slots{slots_.state()->data.native(), slots_.state()->exchange.native()};
   slots.resize(options_.slots);
   plane_.open(*control_.state(), rank_, size_, control_.state()->exchange.native(),
-              std::move(slots), backend_.get());
+              std::move(slots), backend_.get(), device_.get());
   const auto add_edge = [this](int rank) {
     edge& one = edges_.emplace_back();
     one.rank = rank;

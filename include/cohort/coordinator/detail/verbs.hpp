@@ -5,12 +5,13 @@
 /// \file The bodies of the named verbs of one tensor: what each says of its submission, and what it
 /// gives back.
 
-#include <cohort/comm/argument.hpp>
+#include <cohort/coordinator/detail/named_argument.hpp>
 #include <cohort/coordinator/named_operation.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/op.hpp>
 
 #include <numeric>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -59,12 +60,6 @@ void describe_reduction(task& of, signature& sig, const instance& where) {
   }
 }
 
-inline void require_contiguous(task& of, bool contiguous) {
-  if (contiguous) return;
-  of.fail(std::make_exception_ptr(
-      error(errc::not_supported, "named operations take contiguous buffers")));
-}
-
 inline void require_root(task& of, signature& sig, int root, const instance& where) {
   sig.root = root;
   if (root >= 0 && root < where.size()) return;
@@ -76,21 +71,20 @@ inline void require_root(task& of, signature& sig, int root, const instance& whe
 /// Reductions in place, and broadcast.
 template <class B>
 struct in_place_body : submitting_body {
-  using value = element_of_t<B>;
-  using argument = comm::argument<B>;
+  using value = value_of<B>;
+  using argument = named_argument<B>;
   using signature = typename named_signature<kept_by<argument>>::type;
 
   in_place_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b)
       : submitting_body(std::move(name_), options_), buffer(b) {}
 
   void describe_buffer(task& of, coordination::signature& sig) {
-    const auto view = buffer.view();
-    require_contiguous(of, view.contiguous());
-    of.first.in = of.first.out = view.data;
-    of.first.count = view.count;
+    const auto [data, count] = buffer.use(of, "buffer");
+    of.first.in = of.first.out = data;
+    of.first.count = count;
     of.first.kernels = &kernels_of<value>;
     describe_element<value>(sig);
-    sig.dimensions = shape{static_cast<std::int64_t>(view.count)};
+    sig.dimensions = shape{static_cast<std::int64_t>(count)};
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
@@ -108,7 +102,7 @@ struct all_reduce_body : in_place_body<B> {
   void describe(task& of, signature& sig, const instance& where) {
     sig.kind = op_kind::all_reduce;
     this->describe_buffer(of, sig);
-    describe_reduction<Op, element_of_t<B>>(of, sig, where);
+    describe_reduction<Op, value_of<B>>(of, sig, where);
   }
 };
 
@@ -120,7 +114,7 @@ struct reduce_body : in_place_body<B> {
   void describe(task& of, signature& sig, const instance& where) {
     sig.kind = op_kind::reduce;
     this->describe_buffer(of, sig);
-    describe_reduction<Op, element_of_t<B>>(of, sig, where);
+    describe_reduction<Op, value_of<B>>(of, sig, where);
     require_root(of, sig, root, where);
   }
   int root;
@@ -141,9 +135,9 @@ struct broadcast_body : in_place_body<B> {
 
 template <class Op, class In, class Out>
 struct all_reduce_to_body : submitting_body {
-  using value = element_of_t<In>;
-  using input = comm::argument<In>;
-  using output = comm::argument<Out>;
+  using value = value_of<In>;
+  using input = named_argument<In>;
+  using output = named_argument<Out>;
   using signature = typename named_signature<kept_by<input, output>>::type;
 
   all_reduce_to_body(operation_name name_, const call_options& options_,
@@ -151,20 +145,19 @@ struct all_reduce_to_body : submitting_body {
       : submitting_body(std::move(name_), options_), in(in_), out(out_) {}
 
   void describe(task& of, coordination::signature& sig, const instance& where) {
-    const auto from = in.view();
-    const auto to = out.view();
+    const auto [from, count] = in.use(of, "in");
+    const auto [to, room] = out.use(of, "out");
     sig.kind = op_kind::all_reduce;
     describe_element<value>(sig);
-    sig.dimensions = shape{static_cast<std::int64_t>(from.count)};
-    of.first.in = from.data;
-    of.first.out = to.data;
-    of.first.count = from.count;
+    sig.dimensions = shape{static_cast<std::int64_t>(count)};
+    of.first.in = from;
+    of.first.out = to;
+    of.first.count = count;
     of.first.kernels = &kernels_of<value>;
-    require_contiguous(of, from.contiguous() && to.contiguous());
-    if (from.count != to.count) {
-      of.fail(std::make_exception_ptr(error(
-          errc::size_mismatch,
-          "in=" + std::to_string(from.count) + ", out=" + std::to_string(to.count) + " elements")));
+    if (count != room) {
+      of.fail(std::make_exception_ptr(
+          error(errc::size_mismatch,
+                "in=" + std::to_string(count) + ", out=" + std::to_string(room) + " elements")));
     }
     describe_reduction<Op, value>(of, sig, where);
   }
@@ -179,33 +172,46 @@ struct all_reduce_to_body : submitting_body {
   output out;
 };
 
-/// A verb that reads a buffer and makes a vector. Owned buffers are not handed back: the result is
+/// A verb that reads a buffer and makes another. Owned buffers are not handed back: the result is
 /// what the caller wants.
 template <class In>
 struct making_body : submitting_body {
-  using value = element_of_t<In>;
+  using value = value_of<In>;
+  using result_type = typename named_result<In>::type;
 
   making_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_)
-      : submitting_body(std::move(name_), options_), in(in_) {}
+      : submitting_body(std::move(name_), options_), result(in_), in(in_) {}
 
   void describe_input(task& of, coordination::signature& sig) {
-    const auto from = in.view();
-    require_contiguous(of, from.contiguous());
-    of.first.in = from.data;
-    of.first.count = from.count;
+    const auto [from, count] = in.use(of, "in");
+    of.first.in = from;
+    of.first.count = count;
     of.first.kernels = &kernels_of<value>;
     describe_element<value>(sig);
   }
+  /// Where it is known at once how much comes.
+  void make_result(task& of, std::size_t count) {
+    try {
+      of.first.out = result.make(of, count);
+    } catch (...) {
+      of.fail(std::current_exception());
+    }
+  }
+  /// Where the ranks tell each other.
+  static void* result_of(making_body& self, task& of, std::span<const std::int64_t> rows) {
+    const auto sum = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    return self.result.make(of, static_cast<std::size_t>(sum));
+  }
 
-  comm::argument<In> in;
-  std::vector<value> result;
+  named_result<In> result;  // before the input, which may be moved from
+  named_argument<In> in;
 };
 
 template <class In>
 struct all_gather_body : making_body<In> {
   using making_body<In>::making_body;
-  using value = element_of_t<In>;
-  using signature = void(std::exception_ptr, std::vector<value>);
+  using value = value_of<In>;
+  using signature = void(std::exception_ptr, typename named_result<In>::type);
 
   void describe(task& of, coordination::signature& sig, const instance&) {
     sig.kind = op_kind::all_gather;
@@ -215,22 +221,20 @@ struct all_gather_body : making_body<In> {
     of.row_bytes = sizeof(value);
     of.context = this;
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
-      auto& body = *static_cast<all_gather_body*>(self.context);
-      body.result.resize(
-          static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})));
-      return body.result.data();
+      return making_body<In>::result_of(*static_cast<all_gather_body*>(self.context), self, rows);
     };
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), std::move(this->result));
+    std::forward<Handler>(handler)(std::move(why), this->result.take());
   }
 };
 
 template <class In>
 struct all_to_all_body : making_body<In> {
-  using value = element_of_t<In>;
-  using signature = void(std::exception_ptr, std::vector<value>, std::vector<std::size_t>);
+  using value = value_of<In>;
+  using signature = void(std::exception_ptr, typename named_result<In>::type,
+                         std::vector<std::size_t>);
 
   template <class Splits>
   all_to_all_body(operation_name name_, const call_options& options_,
@@ -262,14 +266,12 @@ struct all_to_all_body : making_body<In> {
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
       auto& body = *static_cast<all_to_all_body*>(self.context);
       body.received.assign(rows.begin(), rows.end());
-      body.result.resize(
-          static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})));
-      return body.result.data();
+      return making_body<In>::result_of(body, self, rows);
     };
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), std::move(this->result), std::move(received));
+    std::forward<Handler>(handler)(std::move(why), this->result.take(), std::move(received));
   }
 
   std::vector<std::int64_t> splits;
@@ -279,8 +281,8 @@ struct all_to_all_body : making_body<In> {
 template <class Op, class In>
 struct reduce_scatter_body : making_body<In> {
   using making_body<In>::making_body;
-  using value = element_of_t<In>;
-  using signature = void(std::exception_ptr, std::vector<value>);
+  using value = value_of<In>;
+  using signature = void(std::exception_ptr, typename named_result<In>::type);
 
   void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::reduce_scatter;
@@ -292,19 +294,19 @@ struct reduce_scatter_body : making_body<In> {
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       of.sizes.push_back(rows / ranks + (rank < rows % ranks ? 1 : 0));
     }
-    this->result.resize(static_cast<std::size_t>(of.sizes[static_cast<std::size_t>(where.rank())]));
-    of.first.out = this->result.data();
+    this->make_result(of,
+                      static_cast<std::size_t>(of.sizes[static_cast<std::size_t>(where.rank())]));
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), std::move(this->result));
+    std::forward<Handler>(handler)(std::move(why), this->result.take());
   }
 };
 
 template <class In>
 struct gather_body : making_body<In> {
-  using value = element_of_t<In>;
-  using signature = void(std::exception_ptr, std::vector<value>);
+  using value = value_of<In>;
+  using signature = void(std::exception_ptr, typename named_result<In>::type);
 
   gather_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
               int root_)
@@ -315,43 +317,40 @@ struct gather_body : making_body<In> {
     sig.dimensions = shape{static_cast<std::int64_t>(of.first.count)};
     require_root(of, sig, root, where);
     if (where.rank() != root) return;
-    this->result.resize(of.first.count * static_cast<std::size_t>(where.size()));
-    of.first.out = this->result.data();
+    this->make_result(of, of.first.count * static_cast<std::size_t>(where.size()));
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), std::move(this->result));
+    std::forward<Handler>(handler)(std::move(why), this->result.take());
   }
   int root;
 };
 
 template <class In, class Out>
 struct scatter_body : submitting_body {
-  using value = element_of_t<Out>;
-  using output = comm::argument<Out>;
+  using value = value_of<Out>;
+  using output = named_argument<Out>;
   using signature = typename named_signature<kept_by<output>>::type;
 
   scatter_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
                std::remove_reference_t<Out>& out_, int root_)
       : submitting_body(std::move(name_), options_), in(in_), out(out_), root(root_) {}
   void describe(task& of, coordination::signature& sig, const instance& where) {
-    const auto from = in.view();
-    const auto to = out.view();
+    const auto [from, given] = in.use(of, "in");
+    const auto [to, count] = out.use(of, "out");
     const auto ranks = static_cast<std::size_t>(where.size());
     sig.kind = op_kind::scatter;
     describe_element<value>(sig);
-    sig.dimensions = shape{static_cast<std::int64_t>(to.count * ranks)};
+    sig.dimensions = shape{static_cast<std::int64_t>(count * ranks)};
     require_root(of, sig, root, where);
-    of.first.in = from.data;
-    of.first.out = to.data;
-    of.first.count = to.count * ranks;
+    of.first.in = from;
+    of.first.out = to;
+    of.first.count = count * ranks;
     of.first.kernels = &kernels_of<value>;
-    require_contiguous(of, from.contiguous() && to.contiguous());
-    if (where.rank() == root && from.count != of.first.count) {
-      of.fail(std::make_exception_ptr(
-          error(errc::size_mismatch, "in=" + std::to_string(from.count) +
-                                         ", out=" + std::to_string(to.count) + " elements of " +
-                                         std::to_string(ranks) + " ranks")));
+    if (where.rank() == root && given != of.first.count) {
+      of.fail(std::make_exception_ptr(error(
+          errc::size_mismatch, "in=" + std::to_string(given) + ", out=" + std::to_string(count) +
+                                   " elements of " + std::to_string(ranks) + " ranks")));
     }
   }
   template <class Handler>
@@ -360,7 +359,7 @@ struct scatter_body : submitting_body {
         [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
         out.take());
   }
-  comm::argument<In> in;
+  named_argument<In> in;
   output out;
   int root;
 };

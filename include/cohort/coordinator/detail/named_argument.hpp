@@ -1,0 +1,173 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What named verbs take and make: buffers of the host or of a device, borrowed or owned.
+
+#include <cohort/comm/argument.hpp>
+#include <cohort/coordinator/task.hpp>
+#include <cohort/core/buffer.hpp>
+#include <cohort/core/error.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort::coordination {
+
+/// What a named verb reads from and writes to.
+template <class B>
+concept named_input = input_buffer<B> || located_buffer<B>;
+template <class B>
+concept named_output = output_buffer<B> || writable_located_buffer<B>;
+/// Both are on the host, or both on a device.
+template <class A, class B>
+concept beside = located_buffer<A>
+== located_buffer<B>;
+
+namespace detail {
+template <class B>
+struct value_of {
+  using type = element_of_t<B>;
+};
+template <located_buffer B>
+struct value_of<B> {
+  using type = std::remove_const_t<
+      std::remove_pointer_t<cohort::detail::data_of_t<std::remove_reference_t<B>>>>;
+};
+}  // namespace detail
+
+/// The element type of a buffer of either kind, without const.
+template <class B>
+using value_of = typename detail::value_of<B>::type;
+
+inline void require_contiguous(task& of, bool contiguous) {
+  if (contiguous) return;
+  of.fail(std::make_exception_ptr(
+      error(errc::not_supported, "named operations take contiguous buffers")));
+}
+
+/// Keeps what a verb was given. `use` tells the task of it, once it lies where it stays, and
+/// returns where its elements are; `take` gives back what is owned.
+template <class B>
+class named_argument {
+ public:
+  explicit named_argument(std::remove_reference_t<B>& buffer) : kept_(buffer) {}
+
+  auto use(task& of, const char*) {
+    const auto view = kept_.view();
+    require_contiguous(of, view.contiguous());
+    return std::pair(view.data, view.count);
+  }
+  [[nodiscard]] auto take() { return kept_.take(); }
+
+ private:
+  comm::argument<B> kept_;
+};
+
+/// One on a device. What is borrowed may go before the operation ends where it has a lease.
+template <located_buffer B>
+class named_argument<B> {
+  using object = std::remove_cvref_t<B>;
+  using pointer = cohort::detail::data_of_t<std::remove_reference_t<B>>;
+  static constexpr bool owned = owned_located_buffer<B>;
+  struct borrowed {
+    explicit borrowed(std::remove_reference_t<B>& buffer)
+        : data(buffer.data()),
+          size(buffer.size()),
+          where(memory_traits<object>::locate(buffer)),
+          lease(memory_traits<object>::lease(buffer)) {}
+    pointer data;
+    std::size_t size;
+    memory_location where;
+    std::shared_ptr<const void> lease;
+  };
+
+ public:
+  explicit named_argument(std::remove_reference_t<B>& buffer) : kept_(keep(buffer)) {}
+
+  auto use(task& of, const char* field) {
+    const auto put = [&](const auto& data, std::size_t count, const memory_location& where,
+                         std::shared_ptr<const void> lease) {
+      of.use_device().buffers.push_back(
+          {field, data, count * sizeof(value_of<B>), where, std::move(lease)});
+      return std::pair(data, count);
+    };
+    if constexpr (owned) {
+      return put(kept_.data(), kept_.size(), memory_traits<object>::locate(kept_),
+                 memory_traits<object>::lease(kept_));
+    } else {
+      return put(kept_.data, kept_.size, kept_.where, kept_.lease);
+    }
+  }
+  [[nodiscard]] auto take() {
+    if constexpr (owned) {
+      return std::tuple<B>(std::move(kept_));
+    } else {
+      return std::tuple<>();
+    }
+  }
+
+ private:
+  static decltype(auto) keep(std::remove_reference_t<B>& buffer) {
+    if constexpr (owned) {
+      return std::move(buffer);
+    } else {
+      return borrowed(buffer);
+    }
+  }
+  std::conditional_t<owned, object, borrowed> kept_;
+};
+
+/// What a verb makes of a buffer: a vector, or an owner beside it.
+template <class In>
+class named_result {
+ public:
+  using type = std::vector<value_of<In>>;
+  explicit named_result(const std::remove_reference_t<In>&) noexcept {}
+
+  /// Room for `count` elements. May throw std::bad_alloc.
+  void* make(task&, std::size_t count) {
+    value_.resize(count);
+    return value_.data();
+  }
+  [[nodiscard]] type take() { return std::move(value_); }
+
+ private:
+  type value_;
+};
+
+/// The buffer may be gone when it is made, so an empty one is made of it at once.
+template <located_buffer In>
+class named_result<In> {
+ public:
+  using type = typename memory_traits<std::remove_cvref_t<In>>::result;
+  explicit named_result(const std::remove_reference_t<In>& like) noexcept {
+    try {
+      value_ = memory_traits<std::remove_cvref_t<In>>::make(0, like);
+    } catch (...) {
+      why_ = std::current_exception();
+    }
+  }
+
+  /// Also throws what the device says.
+  void* make(task& of, std::size_t count) {
+    if (why_) std::rethrow_exception(why_);
+    value_ = memory_traits<type>::make(count, value_);
+    of.use_device().buffers.push_back({"result", value_.data(), count * sizeof(value_of<In>),
+                                       memory_traits<type>::locate(value_),
+                                       memory_traits<type>::lease(value_)});
+    return value_.data();
+  }
+  [[nodiscard]] type take() { return std::move(value_); }
+
+ private:
+  type value_;
+  std::exception_ptr why_;
+};
+
+}  // namespace cohort::coordination

@@ -1,0 +1,149 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of coordinator/negotiation.hpp: the backend for devices.
+
+#include <cohort/coordinator/negotiation.hpp>
+
+#include <cohort/coordinator/device_call.hpp>
+#include <cohort/protocol/validation.hpp>
+
+#include <string>
+#include <utility>
+
+namespace cohort::coordination {
+
+template <class Any>
+void negotiation<Any>::open_device(communicator over) {
+  device_over_ = std::move(over);
+  device_opening_ = true;
+  try {
+    device_->open(0, device_over_, [weak = this->weak_from_this()](std::exception_ptr why) {
+      if (const auto self = weak.lock()) self->device_opened(std::move(why));
+    });
+  } catch (...) {
+    device_opening_ = false;
+    throw;
+  }
+}
+
+template <class Any>
+void negotiation<Any>::device_opened(std::exception_ptr why) {
+  const comm::request_source::guard hold(source_);
+  if (!device_opening_) return;
+  device_opening_ = false;
+  if (!why) why = std::exchange(to_break_, nullptr);
+  if (why && !broken_ && !faulted_) return break_down(why);
+  check_released();
+}
+
+/// What is not for this backend is a mistake of this rank; what is, is marked.
+template <class Any>
+void negotiation<Any>::admit(task& one, std::string_view name, const protocol::signature& sig) {
+  const auto code = static_cast<reduction_code>(sig.reduction);
+  std::string why;
+  if (!device_) {
+    why = "this set has no backend for devices";
+  } else if (one.wanted != compression::none) {
+    why = "compression is for memory of the host";
+  } else if (protocol::is_persistent(sig.kind)) {
+    why = "persistent groups are for memory of the host";
+  } else if (!device_reduction_of(code)) {
+    why = "devices have no " + name_of(code);
+  } else {
+    comm::device_call what;
+    describe(what, one, rank_);
+    const comm::request_source::guard hold(source_);
+    if (broken_ || left_) return;  // refused in any case
+    why = device_->refuses(what);
+  }
+  try {
+    if (!why.empty()) {
+      throw error(errc::not_supported,
+                  "rank " + std::to_string(rank_) + ": " +
+                      std::string(protocol::name_of(sig.kind)) + " '" + std::string(name) +
+                      "' of " + protocol::element_name(sig) + " in device memory: " + why);
+    }
+    one.device->marks.push_back(device_->mark(one.device->buffers, one.device->on));
+  } catch (...) {
+    one.fail(std::current_exception());
+  }
+}
+
+/// A deadline over what has been elected. What the device has not got yet is asked for again.
+template <class Any>
+void negotiation<Any>::pass_deadline(task& over) {
+  if (over.space == memory_space::host || broken_ || faulted_) return;
+  if (over.deadline == clock::time_point::max()) ++deadlines_;
+  over.deadline = std::min(over.deadline, clock::now());
+  if (!over.withdrawn) over.withdrawn = plane_.deadline_passed(over);
+}
+
+/// Nothing is started any more, and what is on a device must not be waited for.
+template <class Any>
+void negotiation<Any>::fail_device() noexcept {
+  if (!device_ || std::exchange(device_failed_, true)) return;
+  try {
+    std::error_code code = errc::data_operation_failed;
+    std::string text = fault_ ? fault_->text : std::string();
+    try {
+      if (broken_) std::rethrow_exception(broken_);
+    } catch (const std::system_error& problem) {
+      code = problem.code();
+      text = problem.what();
+    } catch (const std::exception& problem) {
+      text = problem.what();
+    }
+    device_->fail(code, text);
+  } catch (const std::exception& problem) {
+    log::write(log::level::error, problem.what());
+  }
+}
+
+template <class Any>
+void negotiation<Any>::close_device() noexcept {
+  if (!device_) return;
+  try {
+    device_->close(0);
+  } catch (const std::exception& problem) {
+    log::write(log::level::error, problem.what());
+  }
+}
+
+// A peer that has gone may be what the opening waits for.
+template <class Any>
+void negotiation<Any>::watch_device(clock::time_point at) {
+  if (!device_opening_ || !(to_break_ || faulted_)) return;
+  if (device_until_ == clock::time_point::max()) device_until_ = at + engine_.drain_bound();
+  if (at < device_until_) return;
+  device_opening_ = false;
+  if (to_break_) return break_down(std::exchange(to_break_, nullptr));
+  check_released();
+}
+
+/// The data of an operation whose awaiter has given up, in memory of the backend. What comes is not
+/// wanted.
+template <class Any>
+void negotiation<Any>::keep_for(task& copy, const task& one) const {
+  const bool reads =
+      (one.kind != op_kind::scatter && one.kind != op_kind::broadcast) || one.root == rank_;
+  for (std::size_t i = 0; i < one.tensors(); ++i) {
+    tensor& to = i == 0 ? copy.first : copy.others[i - 1];
+    const void* const from = std::exchange(to.in, nullptr);
+    to.out = nullptr;
+    if (!reads || to.kernels == nullptr || to.bytes() == 0 || one.device->marks.empty()) continue;
+    for (const comm::device_buffer& each : one.device->buffers) {
+      if (each.data != from) continue;
+      std::shared_ptr<comm::device_mark> mark = one.device->marks.front();
+      comm::device_buffer kept = device_->keep(each, mark);
+      to.in = kept.data;
+      device_part& part = copy.use_device();
+      part.buffers.push_back(std::move(kept));
+      part.marks.push_back(std::move(mark));
+      break;
+    }
+  }
+}
+
+}  // namespace cohort::coordination

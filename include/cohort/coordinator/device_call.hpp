@@ -1,0 +1,90 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What a backend for devices is told of an operation.
+
+#include <cohort/comm/device_backend.hpp>
+#include <cohort/coordinator/task.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace cohort::coordination {
+
+[[nodiscard]] constexpr comm::collective collective_of(op_kind kind) noexcept {
+  switch (kind) {
+    case op_kind::all_reduce:
+      return comm::collective::all_reduce;
+    case op_kind::all_gather:
+      return comm::collective::all_gather;
+    case op_kind::broadcast:
+      return comm::collective::broadcast;
+    case op_kind::all_to_all:
+      return comm::collective::all_to_all;
+    case op_kind::reduce_scatter:
+      return comm::collective::reduce_scatter;
+    case op_kind::reduce:
+      return comm::collective::reduce;
+    case op_kind::gather:
+      return comm::collective::gather;
+    case op_kind::scatter:
+      return comm::collective::scatter;
+    case op_kind::barrier:
+    case op_kind::group_create:
+    case op_kind::group_remove:
+      break;
+  }
+  return comm::collective::barrier;
+}
+
+/// Nothing for what devices do not have: bitwise and logical reductions, and those of the user.
+[[nodiscard]] constexpr std::optional<comm::device_reduction> device_reduction_of(
+    reduction_code code) noexcept {
+  using comm::device_reduction;
+  for (const device_reduction one :
+       {device_reduction::none, device_reduction::sum, device_reduction::average,
+        device_reduction::product, device_reduction::min, device_reduction::max}) {
+    if (code_of(one) == code) return one;
+  }
+  return std::nullopt;
+}
+
+/// One tensor of an operation on this rank, which is `rank` of the set.
+[[nodiscard]] inline comm::device_tensor device_tensor_of(const tensor& what, const task& of,
+                                                          int rank) {
+  comm::device_tensor one;
+  const bool is_root = of.root == rank;
+  const bool reads = (of.kind != op_kind::broadcast && of.kind != op_kind::scatter) || is_root;
+  const bool writes = (of.kind != op_kind::reduce && of.kind != op_kind::gather) || is_root;
+  if (reads) one.in = what.in;
+  if (writes) one.out = what.out;
+  one.named = what.kernels->element != 255;
+  if (one.named) {
+    one.element = static_cast<element_type>(what.kernels->element);
+    one.size = what.kernels->size;
+    one.count = what.count;
+  } else {
+    one.count = what.bytes();
+  }
+  one.math = &what.kernels->math;
+  one.prescale = of.prescale;
+  one.postscale = of.postscale;
+  return one;
+}
+
+/// Of the operation of a task alone, without what is known when it is elected. Its reduction must
+/// be one that devices have.
+inline void describe(comm::device_call& call, const task& of, int rank) {
+  call.kind = collective_of(of.kind);
+  call.reduction = device_reduction_of(of.code).value_or(comm::device_reduction::none);
+  call.root = std::max(of.root, 0);
+  call.verb = protocol::name_of(of.kind).data();
+  for (std::size_t i = 0; i < of.tensors(); ++i) {
+    if (of[i].kernels != nullptr) call.tensors.push_back(device_tensor_of(of[i], of, rank));
+  }
+}
+
+}  // namespace cohort::coordination
