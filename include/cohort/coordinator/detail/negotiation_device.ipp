@@ -53,7 +53,8 @@ void negotiation<Any>::admit(task& one, std::string_view name, const protocol::s
     why = "devices have no " + name_of(code);
   } else {
     comm::device_call what;
-    describe(what, one, rank_);
+    describe(what, one, instance_of(one.set).rank());
+    what.set = one.set;
     const comm::request_source::guard hold(source_);
     if (broken_ || left_) return;  // refused in any case
     why = device_->refuses(what);
@@ -126,8 +127,8 @@ void negotiation<Any>::watch_device(clock::time_point at) {
 /// wanted.
 template <class Any>
 void negotiation<Any>::keep_for(task& copy, const task& one) const {
-  const bool reads =
-      (one.kind != op_kind::scatter && one.kind != op_kind::broadcast) || one.root == rank_;
+  const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast) ||
+                     one.root == instance_of(one.set).rank();
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     tensor& to = i == 0 ? copy.first : copy.others[i - 1];
     const void* const from = std::exchange(to.in, nullptr);

@@ -31,7 +31,8 @@ void negotiation<Any>::stay_awake() {
   }
   if (edges_.front().receive == nullptr) return;
   const bool waits = first_ != nullptr || (left_ && !leave_expired_) ||
-                     node_.deadline().has_value() || (closed_by_fault_ && !settled_);
+                     node_.deadline().has_value() || (closed_by_fault_ && !settled_) ||
+                     leaves_subsets();
   source_.set_idle(*edges_.front().receive, !waits);
 }
 
@@ -42,6 +43,7 @@ std::size_t negotiation<Any>::at_look() {
   const std::size_t before = completed_;
   try {
     advance();
+    release_subsets();
   } catch (...) {
     break_down(std::current_exception());
     return completed_ - before;
@@ -58,6 +60,7 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   watch_fault(at);
   watch_device(at);
+  watch_subsets(at);
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     if (edges_[i].sending) wake_receiver(i);
   }
@@ -221,16 +224,18 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   copy->made = one.made;
   copy->name = one.name;
   copy->epoch = one.epoch;
+  copy->set = one.set;
   if (one.space != memory_space::host) {
     keep_for(*copy, one);
     return copy.release();
   }
   if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
   // Inputs are copied, and what comes goes behind them.
-  const bool is_root = one.root == rank_;
+  const bool is_root = one.root == instance_of(one.set).rank();
   const bool reads = one.kind != op_kind::scatter || is_root;
-  const std::size_t results =
-      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
+  const std::size_t results = one.kind == op_kind::gather && is_root
+                                  ? static_cast<std::size_t>(instance_of(one.set).size())
+                                  : 1;
   const auto room_of = [](const tensor& what) {
     return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
   };
@@ -308,7 +313,7 @@ void negotiation<Any>::stop_waiting(task& one) {
 template <class Any>
 void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
-  if (device_opening_) return;
+  if (device_opening_ || (!broken_ && !closed_by_fault_ && opens_subsets())) return;
   if (closed_by_fault_ && !broken_) {
     if (node_.shape().is_root()) settle();
     if (!settled_) return;
@@ -346,6 +351,7 @@ void negotiation<Any>::finish_closing() {
   control_ = communicator();
   slots_ = communicator();
   device_over_ = communicator();
+  close_subsets();
   for (task* each : std::exchange(closing_, {})) engine_.complete(each);
 }
 
@@ -359,6 +365,7 @@ void negotiation<Any>::leave_to_mpi() {
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }
+  for (const auto& [set, each] : subsets_) each->leave_to_mpi();
   for (const auto& group : groups_) static_cast<void>(group->comm_.release());
   parent_ = communicator();
 }
@@ -395,6 +402,9 @@ void negotiation<Any>::settle_tasks() {
   for (task* each = first_; each != nullptr; each = each->after) {
     if (!each->started) each->settle();
   }
+  for (const auto& [set, one] : subsets_) {
+    if (one->maker != nullptr) one->maker->settle();
+  }
 }
 
 template <class Any>
@@ -405,6 +415,7 @@ void negotiation<Any>::destroy_tasks() {
     if (!each->started) each->destroy();
     each = next;
   }
+  for (const auto& [set, one] : subsets_) one->destroy_tasks();
 }
 
 }  // namespace cohort::coordination
