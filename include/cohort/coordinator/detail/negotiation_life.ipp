@@ -313,7 +313,12 @@ void negotiation<Any>::stop_waiting(task& one) {
 template <class Any>
 void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
-  if (device_opening_ || (!broken_ && !closed_by_fault_ && opens_subsets())) return;
+  if (device_opening_) return;
+  if (!broken_ && !closed_by_fault_ && opens_subsets()) {
+    if (!abandoned_) return;
+    fail_device();  // it would not be heard of any more; what it works on stays
+    keeps_ = true;
+  }
   if (closed_by_fault_ && !broken_) {
     if (node_.shape().is_root()) settle();
     if (!settled_) return;

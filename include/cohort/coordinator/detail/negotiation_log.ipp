@@ -42,6 +42,7 @@ void negotiation<Any>::perform() {
         break;
       case action_kind::end_set:
         ended_.push_back(one.set);
+        touch();
         break;
       case action_kind::close:
         if (one.detail != protocol::none) {
