@@ -265,6 +265,7 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
           what.key -= 100;
           what.sig.kind = op_kind::set_add;
           what.wait = !drain || !on.skip;  // else two may wait for what the other has skipped
+          if (drain && on.abandon && random.happens(.5)) what.wait = false;  // and leaves before
           const std::size_t end = what.name.second.rfind('\x01') + 1;
           what.name.second = what.name.second.substr(0, end) + "make";
           if (on.skip && random.happens(.08)) continue;
