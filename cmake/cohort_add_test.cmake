@@ -11,8 +11,8 @@
 # `<layer>.<theme>.np<n>`. NO_MAIN is for a program with a `main` of its own, the target
 # <layer>_<theme>_test; it gets its entries from cohort_add_run. LAYERS defaults to the layer in the
 # name. The layer is a label; three more labels have a meaning for .ci/run: `threads` (runs under
-# TSan), `sample` (one per layer, runs under g++ with ASan) and `ranks` (runs with both MPIs). All
-# that has RANKS gets the label `ranks` by itself.
+# TSan), `sample` (one per layer, runs under g++ with ASan) and `ranks` (runs under mpiexec), which
+# all that has RANKS gets by itself. COHORT_TEST_RANKS leaves out numbers of RANKS.
 #
 # Where COHORT_UNITY_BUILD is on, as in scripts/test.sh and .ci/run, the SOURCES are compiled as one
 # file, because most of the code of each is what they all instantiate. So two of them may not define
@@ -26,7 +26,7 @@
 # FAILS_WITH: the program must end within WITHIN seconds (default 5) with a non-zero status, and its
 # output must match.
 
-set(COHORT_TEST_COUNT_LIMIT 50)  # executables; more of them cost more in linking than they tell
+set(COHORT_TEST_COUNT_LIMIT 55)  # executables; more of them cost more in linking than they tell
 
 function(cohort_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_MAIN" "TIMEOUT"
@@ -122,10 +122,8 @@ function(cohort_add_run name)
     cohort_test_properties(${name} ${timeout} 1 ${arg_LABELS})
     return()
   endif()
-  foreach(ranks IN LISTS arg_RANKS)
-    if(ranks GREATER COHORT_TEST_MAX_RANKS)
-      continue()
-    endif()
+  cohort_choose_ranks(chosen ${arg_RANKS})
+  foreach(ranks IN LISTS chosen)
     add_test(NAME ${name}.np${ranks}
       COMMAND ${judge} "${PROJECT_SOURCE_DIR}/scripts/mpirun.sh" ${ranks}
         $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
@@ -133,7 +131,30 @@ function(cohort_add_run name)
   endforeach()
 endfunction()
 
+# cohort_choose_ranks(<variable> <n>...): those of the numbers on which a test runs in this build.
+function(cohort_choose_ranks variable)
+  set(all ${ARGN})
+  list(SORT all COMPARE NATURAL)
+  set(possible)
+  set(chosen)
+  foreach(ranks IN LISTS all)
+    if(ranks GREATER COHORT_TEST_MAX_RANKS)
+      continue()
+    endif()
+    list(APPEND possible ${ranks})
+    if(NOT COHORT_TEST_RANKS OR ranks IN_LIST COHORT_TEST_RANKS)
+      list(APPEND chosen ${ranks})
+    endif()
+  endforeach()
+  if(possible AND NOT chosen)
+    list(GET possible -1 chosen)
+  endif()
+  set(${variable} ${chosen} PARENT_SCOPE)
+endfunction()
+
 # cohort_test_properties(<test> <timeout> <processors> [<label>...])
+#
+# What may take long starts first, and the others run beside it.
 #
 # The launcher ends the job a little before ctest would kill the launcher, so that no rank is left
 # behind.
@@ -151,6 +172,7 @@ function(cohort_test_properties test timeout processors)
   set(support "${PROJECT_SOURCE_DIR}/tests/support")
   set_tests_properties(${test} PROPERTIES
     TIMEOUT ${ctest_timeout}
+    COST ${timeout}
     PROCESSORS ${processors}
     LABELS "${ARGN}"
     ENVIRONMENT "MPIEXEC=${COHORT_MPIEXEC};MPIEXEC_TIMEOUT=${timeout};\

@@ -8,6 +8,8 @@ option(COHORT_WARNINGS_AS_ERRORS "Compiler warnings are errors in cohort's own p
 option(COHORT_UNITY_BUILD "Compile the files of a test or benchmark as one: a build from scratch \
 takes half the time, one after a change longer" OFF)
 set(COHORT_TEST_MAX_RANKS 4 CACHE STRING "Tests that need more ranks than this are left out")
+set(COHORT_TEST_RANKS "" CACHE STRING "Run each test only on these of its numbers of ranks, or on \
+its largest if it has none of them (empty: on all)")
 set(COHORT_TEST_TIMEOUT_FACTOR 1 CACHE STRING "Multiplies every test's timeout (sanitizers: 4)")
 
 set(CMAKE_CXX_EXTENSIONS OFF)

@@ -13,14 +13,68 @@
 #   ASIO_INCLUDE_DIR    holds asio/version.hpp, if the compiler does not find it
 #   CATCH2_INCLUDE_DIR  holds catch2/; for version 3 also pass -L... -lCatch2
 #   CXX                 the compiler (default g++)
+#
+# What is done, and how:
+#
+#   STAGES              words (default "build test sanitizer"): build; test runs the programs;
+#                       sanitizer runs them under compute-sanitizer where that is
+#   SANITIZERS          its tools (default "memcheck"; also racecheck, initcheck, synccheck)
+#   STAGE_TIMEOUT       seconds that each program may take, of the compiler's too (default 900)
 #   TEST_ARGUMENTS      words for the test programs, a name of a test case say
 #   TEST_RANKS          how many ranks (default: as many as there are devices, 4 at most)
 #
-# Where compute-sanitizer is, the tests run under it too. Exits with 77 where no device is.
+# The last lines say what passed, failed and was skipped, and why. Exits with 77 where no device is, with
+# 1 if anything failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cuda=${CUDA_HOME:-/usr/local/cuda}
-[ -e "$cuda/include/cuda_runtime.h" ] || { echo "no CUDA headers in $cuda/include"; exit 1; }
+nccl=${NCCL_HOME:-$cuda}
+[ -n "${NCCL_HOME-}" ] || [ -e "$nccl/include/nccl.h" ] || nccl=/usr
+compiler=${CXX:-g++}
+mpicxx=${MPI_HOME:+$MPI_HOME/bin/}mpicxx
+mpiexec=${MPI_HOME:+$MPI_HOME/bin/}mpiexec
+folder=build/gpu-tests
+read -r -a stages <<<"${STAGES-build test sanitizer}"
+read -r -a words <<<"${TEST_ARGUMENTS-}"
+extra=("$@")  # of the compiler
+passed=() failed=() skipped=()
+
+for stage in ${stages[@]+"${stages[@]}"}; do
+  case $stage in
+    build | test | sanitizer) ;;
+    *) echo "STAGES: no stage '$stage', only build, test and sanitizer" >&2; exit 1 ;;
+  esac
+done
+wanted() { [[ " ${stages[*]-} " == *" $1 "* ]]; }
+
+# bounded COMMAND...: a program that hangs on a device is killed 10 s after it was asked to end.
+bounded() { timeout -k 10 "${STAGE_TIMEOUT:-900}" "$@"; }
+
+# does WHAT COMMAND...: runs it and notes how it ended.
+does() {
+  local what=$1 status=0
+  shift
+  printf '\n== %s\n' "$what"
+  "$@" || status=$?
+  case $status in
+    0) passed+=("$what") ;;
+    77) skipped+=("$what: there is no device") ;;
+    124 | 137) failed+=("$what: more than ${STAGE_TIMEOUT:-900} s, or killed") ;;
+    *) failed+=("$what: status $status") ;;
+  esac
+  return "$status"
+}
+
+# Says what happened and ends the script with STATUS, or 1 if anything failed.
+finish() {
+  local line status=$1
+  printf '\n== summary\n'
+  for line in ${passed[@]+"${passed[@]}"}; do echo "passed:  $line"; done
+  for line in ${skipped[@]+"${skipped[@]}"}; do echo "skipped: $line"; done
+  for line in ${failed[@]+"${failed[@]}"}; do echo "FAILED:  $line"; done
+  [ ${#failed[@]} -eq 0 ] || status=1
+  exit "$status"
+}
 
 # library PREFIX NAME: wheels have a library with a version and no link without one.
 library() {
@@ -28,42 +82,31 @@ library() {
     sort | head -n 1
 }
 
-runtime=$(library "$cuda" cudart)
-[ -n "$runtime" ] || { echo "no libcudart.so in $cuda/lib64 or $cuda/lib"; exit 1; }
-
-options=(-std=c++20 -O1 -g1 -pthread -Iinclude -Itests -isystem "$cuda/include")
-[ -z "${ASIO_INCLUDE_DIR-}" ] || options+=(-isystem "$ASIO_INCLUDE_DIR")
-[ -z "${CATCH2_INCLUDE_DIR-}" ] || options+=(-isystem "$CATCH2_INCLUDE_DIR")
-mkdir -p build/gpu-tests
-
-# build PROGRAM COMPILER LIBRARIES SOURCE... -- OPTION...
-build() {
-  local program=build/gpu-tests/$1 compiler=$2 libraries=$3 objects=() object source
-  shift 3
-  while [ "$1" != -- ]; do
-    source=$1 object=$program-$(basename "$1" .cpp).o
-    shift
-    "$compiler" "${options[@]}" "${own[@]}" -c "$source" -o "$object"
+# link PROGRAM COMPILER LIBRARIES OPTIONS SOURCE...: OPTIONS and LIBRARIES are names of arrays. Called
+# where `set -e` is off, hence the returns.
+link() {
+  local program=$folder/$1 with=$2 objects=() source object one rpaths=()
+  local -n libraries=$3 includes=$4
+  shift 4
+  for source in "$@"; do
+    object=$program-$(basename "$source" .cpp).o
+    bounded "$with" -std=c++20 -O1 -g1 -pthread -Iinclude -Itests "${includes[@]}" \
+      ${extra[@]+"${extra[@]}"} -c "$source" -o "$object" || return
     objects+=("$object")
   done
-  shift
-  local link=() one
-  for one in $libraries; do link+=("$one" "-Wl,-rpath,$(dirname "$one")"); done
-  "$compiler" -pthread "${objects[@]}" "${link[@]}" "$@" -o "$program"
+  for one in "${libraries[@]}"; do rpaths+=("-Wl,-rpath,$(dirname "$one")"); done
+  bounded "$with" -pthread "${objects[@]}" "${libraries[@]}" "${rpaths[@]}" \
+    ${extra[@]+"${extra[@]}"} -o "$program"
 }
 
-own=("$@")
-compiler=${CXX:-g++}
-build device_test "$compiler" "$runtime" \
-  tests/device/{device_test,completion_test,on_gpu_main}.cpp tests/support/catch_run.cpp -- "$@"
-echo "compiled with $(grep -m1 -o 'CUDART_VERSION *[0-9]*' "$cuda/include/cuda_runtime_api.h")"
+# --- what is there ------------------------------------------------------------------------------
 
-# The layer nccl: `without` is why not.
-nccl=${NCCL_HOME:-$cuda}
-[ -n "${NCCL_HOME-}" ] || [ -e "$nccl/include/nccl.h" ] || nccl=/usr
-mpicxx=${MPI_HOME:+$MPI_HOME/bin/}mpicxx
-mpiexec=${MPI_HOME:+$MPI_HOME/bin/}mpiexec
-without=
+[ -e "$cuda/include/cuda_runtime.h" ] || { echo "no CUDA headers in $cuda/include: set CUDA_HOME"; exit 1; }
+runtime=$(library "$cuda" cudart)
+[ -n "$runtime" ] || { echo "no libcudart.so in $cuda/lib64 or $cuda/lib"; exit 1; }
+echo "CUDA: $runtime, $(grep -m1 -o 'CUDART_VERSION *[0-9]*' "$cuda/include/cuda_runtime_api.h")"
+
+without=  # why there is no layer nccl
 if [ ! -e "$nccl/include/nccl.h" ]; then
   without="no nccl.h in $nccl/include: set NCCL_HOME"
 elif [ -z "$(library "$nccl" nccl)" ]; then
@@ -71,31 +114,75 @@ elif [ -z "$(library "$nccl" nccl)" ]; then
 elif ! command -v "$mpicxx" >/dev/null || ! command -v "$mpiexec" >/dev/null; then
   without="no $mpicxx and $mpiexec: set MPI_HOME"
 else
-  [ "$nccl" = /usr ] || own+=(-isystem "$nccl/include")
-  export OMPI_CXX=$compiler MPICH_CXX=$compiler
-  build nccl_test "$mpicxx" "$runtime $(library "$nccl" nccl)" \
-    tests/nccl/verbs_test.cpp tests/support/{mpi_main,catch_run}.cpp -- "$@"
-  echo "compiled with $(grep -m1 -o 'NCCL_VERSION_CODE *[0-9]*' "$nccl/include/nccl.h")"
+  echo "NCCL: $(library "$nccl" nccl), $(grep -m1 -o 'NCCL_VERSION_CODE *[0-9]*' "$nccl/include/nccl.h")"
 fi
-[ -z "$without" ] || echo "skipped: the tests of the layer nccl: $without"
+[ -z "$without" ] || skipped+=("layer nccl: $without")
 
-read -r -a words <<<"${TEST_ARGUMENTS-}"
-output=build/gpu-tests/device_test.txt
-build/gpu-tests/device_test ${words[@]+"${words[@]}"} | tee "$output"
+# NCCL's folder stands before CUDA's: a toolkit may come with an nccl.h of another version.
+common=(-isystem "$cuda/include")
+[ -z "${ASIO_INCLUDE_DIR-}" ] || common+=(-isystem "$ASIO_INCLUDE_DIR")
+[ -z "${CATCH2_INCLUDE_DIR-}" ] || common+=(-isystem "$CATCH2_INCLUDE_DIR")
+# shellcheck disable=SC2034  # link reads these
+{
+  device_libraries=("$runtime")
+  nccl_libraries=("$runtime" "$(library "$nccl" nccl)")
+  nccl_includes=("${common[@]}")
+  [ "$nccl" = /usr ] || nccl_includes=(-isystem "$nccl/include" "${common[@]}")
+}
 
-sanitizer=$(command -v compute-sanitizer || find -L "$cuda/bin" -name compute-sanitizer 2>/dev/null || true)
-if [ -n "$sanitizer" ]; then
-  "$sanitizer" --error-exitcode 1 build/gpu-tests/device_test ${words[@]+"${words[@]}"}
-else
-  echo "skipped: compute-sanitizer is not installed"
+# --- build --------------------------------------------------------------------------------------
+
+if wanted build; then
+  mkdir -p "$folder"
+  does "build of the layer device" link device_test "$compiler" device_libraries common \
+    tests/device/{device_test,completion_test,graph_test,staged_copy_test,on_gpu_main}.cpp tests/support/catch_run.cpp || true
+  if [ -z "$without" ]; then
+    export OMPI_CXX=$compiler MPICH_CXX=$compiler
+    does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries nccl_includes \
+      tests/nccl/verbs_test.cpp tests/support/{mpi_main,catch_run}.cpp || true
+  fi
+  [ ${#failed[@]} -eq 0 ] || finish 1
+fi
+wanted test || wanted sanitizer || finish 0
+
+# --- run ----------------------------------------------------------------------------------------
+
+# Asked for help only, the program still names its device first, or says why there is none.
+status=0
+[ -x "$folder/device_test" ] || { echo "not built: $folder/device_test"; exit 1; }
+bounded "$folder/device_test" --help >"$folder/devices.txt" || status=$?
+head -n 1 "$folder/devices.txt"
+if [ "$status" -ne 0 ]; then
+  [ "$status" -eq 77 ] || failed+=("look for a device: status $status")
+  [ "$status" -ne 77 ] || skipped+=("the tests: $(sed -n '1s/^skipped: //p' "$folder/devices.txt")")
+  finish "$status"
 fi
 
-# One rank for each device; two ranks on one device are refused.
+# One rank for each device: NCCL refuses two ranks on one.
+devices=$(sed -n 's/^device [0-9]* of \([0-9]*\):.*/\1/p' "$folder/devices.txt")
+ranks=${TEST_RANKS:-$((devices < 4 ? devices : 4))}
+on_ranks() { MPIEXEC=$mpiexec bounded scripts/mpirun.sh "$ranks" "$@"; }
 if [ -z "$without" ]; then
-  ranks=${TEST_RANKS:-$(sed -n 's/^device [0-9]* of \([0-9]*\):.*/\1/p' "$output")}
-  [ "$ranks" -le 4 ] || ranks=4
-  echo "the layer nccl on $ranks rank(s)"
-  [ "$ranks" -gt 1 ] || echo "skipped: NCCL between devices, there is only one; NCCL launches no kernel then"
-  "$mpiexec" -n "$ranks" build/gpu-tests/nccl_test ${words[@]+"${words[@]}"}
-  echo "skipped: the tests in tests/nccl but verbs_test.cpp, which make the doubles fail"
+  [ "$ranks" -gt 1 ] || skipped+=("NCCL between devices: there is one rank; NCCL launches no kernel then")
+  skipped+=("tests/nccl but verbs_test.cpp: they make the doubles fail")
 fi
+
+if wanted test; then
+  does "tests of the layer device" bounded "$folder/device_test" ${words[@]+"${words[@]}"} || true
+  [ -n "$without" ] || does "tests of the layer nccl on $ranks rank(s)" \
+    on_ranks "$folder/nccl_test" ${words[@]+"${words[@]}"} || true
+fi
+
+if wanted sanitizer; then
+  sanitizer=$(command -v compute-sanitizer || find -L "$cuda/bin" -name compute-sanitizer 2>/dev/null || true)
+  read -r -a tools <<<"${SANITIZERS-memcheck}"
+  [ -n "$sanitizer" ] || skipped+=("compute-sanitizer: it is not installed")
+  for tool in ${sanitizer:+${tools[@]+"${tools[@]}"}}; do
+    check=("$sanitizer" --tool "$tool" --error-exitcode 1)
+    does "tests of the layer device under $tool" \
+      bounded "${check[@]}" "$folder/device_test" ${words[@]+"${words[@]}"} || true
+    [ -n "$without" ] || does "tests of the layer nccl on $ranks rank(s) under $tool" \
+      on_ranks "${check[@]}" "$folder/nccl_test" ${words[@]+"${words[@]}"} || true
+  done
+fi
+finish 0

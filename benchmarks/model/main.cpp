@@ -9,6 +9,7 @@
 #include "competitors.hpp"
 #include "support/core_distance.hpp"
 #include "support/report.hpp"
+#include "support/resnet50.hpp"
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/barrier.hpp>
@@ -21,38 +22,6 @@
 #include <functional>
 
 namespace {
-
-/// ResNet-50 for 1 000 classes: 25 557 032 numbers.
-model resnet50() {
-  model all;
-  const auto add = [&](const std::string& name, std::size_t count) {
-    all.push_back({name, std::vector<float>(count, 1.0F)});
-  };
-  const auto convolution = [&](const std::string& name, const std::string& norm, std::size_t in,
-                               std::size_t out, std::size_t width) {
-    add(name + ".weight", in * out * width * width);
-    add(norm + ".weight", out);
-    add(norm + ".bias", out);
-  };
-  convolution("conv1", "bn1", 3, 64, 7);
-  std::size_t in = 64;
-  constexpr std::size_t blocks[] = {3, 4, 6, 3};
-  for (std::size_t stage = 0; stage < 4; ++stage) {
-    const std::size_t inner = std::size_t{64} << stage;
-    for (std::size_t block = 0; block < blocks[stage]; ++block) {
-      const std::string at = "layer" + std::to_string(stage + 1) + "." + std::to_string(block);
-      convolution(at + ".conv1", at + ".bn1", in, inner, 1);
-      convolution(at + ".conv2", at + ".bn2", inner, inner, 3);
-      convolution(at + ".conv3", at + ".bn3", inner, 4 * inner, 1);
-      if (block == 0) convolution(at + ".down", at + ".down.bn", in, 4 * inner, 1);
-      in = 4 * inner;
-    }
-  }
-  add("fc.weight", in * 1000);
-  add("fc.bias", 1000);
-  std::reverse(all.begin(), all.end());
-  return all;
-}
 
 struct competitor {
   std::string name;
@@ -121,7 +90,9 @@ asio::awaitable<void> contest(cohort::communicator world, bench::core_distance& 
 
 asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& distance,
                               int turns) {
-  model gradients = resnet50();
+  model gradients;
+  for (const bench::tensor_shape& one : bench::resnet50())
+    gradients.push_back({one.name, std::vector<float>(one.count, 1.0F)});
   std::size_t values = 0;
   for (const gradient& each : gradients) values += each.values.size();
   if (gradients.size() != 161 || values != 25'557'032) throw std::logic_error("not ResNet-50");

@@ -317,6 +317,7 @@ TEST_CASE("a failure of one set's operation ends all sets", "[coordinator][devic
     cohort::coordinator coord(world, backend);
     const auto set = co_await coord.add_process_set(lower(world.size()));
     const auto other = co_await coord.add_process_set(upper(world.size()));
+    co_await cohort_test::meet(world);  // who still makes a set would hear of the failure there
     if (world.rank() == 0) backend.script->fail_at = 0;
     std::vector<cohort::future<void>> waiting;
     int value = 1;

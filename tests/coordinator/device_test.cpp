@@ -210,9 +210,6 @@ TEST_CASE("bundles of device memory", "[coordinator][device]") {
     refused(*co_await caught<cohort::error>(coord.grouped_scatter(both, both, 0)));
     refused(*co_await caught<cohort::error>(coord.grouped_all_to_all(both)));
     refused(*co_await caught<cohort::error>(coord.grouped_reduce_scatter(both, op::sum)));
-    const auto group = co_await caught<cohort::error>(coord.make_persistent(both, op::sum));
-    REQUIRE(group);
-    CHECK(group->code() == errc::not_supported);
     CHECK(script.started.size() == 3);
   });
 }
@@ -412,5 +409,48 @@ TEST_CASE("what is submitted before the device is open waits for it", "[coordina
     co_await std::move(done);
     CHECK(data.values() == sum_of_ramps(4, world.size()));
     co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a persistent group of device memory", "[coordinator][device]") {
+  on_devices([](auto world, auto coord, device_script& script) -> asio::awaitable<void> {
+    const int ranks = world.size();
+    fake_vector<float> a(std::vector<float>(3, 1));
+    fake_vector<int> b(std::vector<int>(2, 1));
+    cohort::bundle both("both");
+    both.add("a", a).add("b", b);
+    const fake_stream stream;
+    cohort::call_options options;
+    options.on = stream;
+    options.ends = cohort::until::enqueued;
+    const auto group = co_await coord.make_persistent(both, op::sum, options);
+    CHECK(script.marks == 0);
+    int expected = 1;
+    for (int round = 0; round < 3; ++round) {
+      // Every start takes its place among what else is on the device, whoever calls first.
+      fake_vector<float> other(ramp(2, world.rank()));
+      auto before = world.rank() % 2 == 0 ? group.start(as_future)
+                                          : coord.all_reduce("o", other, op::sum, as_future);
+      auto after = world.rank() % 2 != 0 ? group.start(as_future)
+                                         : coord.all_reduce("o", other, op::sum, as_future);
+      CHECK(script.marks == 2 * round + 2);
+      CHECK(script.on_streams == round + 1);
+      co_await std::move(before);
+      co_await std::move(after);
+      expected *= ranks;
+      CHECK(a.values() == std::vector<float>(3, static_cast<float>(expected)));
+      CHECK(b.values() == std::vector<int>(2, expected));
+    }
+    const auto started = co_await coord.all_gather_object("started", script.started);
+    for (const auto& each : started) CHECK(each == script.started);
+    CHECK(std::count(script.ends.begin(), script.ends.end(), cohort::until::enqueued) == 3);
+    co_await group.remove();
+    const auto late = co_await caught<cohort::error>(group.start());
+    REQUIRE(late);
+    CHECK(late->code() == errc::not_accepting);
+    const auto refused = co_await caught<cohort::error>(
+        coord.make_persistent(cohort::bundle("bits").add("b", b), op::bit_or));
+    REQUIRE(refused);
+    CHECK(refused->code() == errc::not_supported);
   });
 }

@@ -148,6 +148,20 @@ void gather_and_scatter(std::size_t count) {
   });
 }
 
+void message(std::size_t count) {
+  coordinated([=](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
+    const int last = coord.size() - 1;
+    if (last != 0 && coord.rank() == 0) {
+      const bytes data = filled(count);
+      co_await coord.send("message", data, last);
+    } else if (last != 0 && coord.rank() == last) {
+      bytes data(count);
+      co_await coord.recv("message", data, 0);
+      CHECK(looks_right(data.data(), count, 1));
+    }
+  });
+}
+
 }  // namespace
 
 TEST_CASE("several pieces of elements of one byte", "[coordinator]") {
@@ -158,6 +172,7 @@ TEST_CASE("several pieces of elements of one byte", "[coordinator]") {
   all_gather(few);
   all_to_all(few);
   gather_and_scatter(few);
+  message(few);
 }
 
 TEST_CASE("a named all_reduce of more than 2^31 elements", "[.][large]") { all_reduce(many); }
@@ -168,6 +183,7 @@ TEST_CASE("a named reduce_scatter of more than 2^31 elements", "[.][large]") {
 }
 TEST_CASE("a named all_gather of more than 2^31 elements", "[.][large]") { all_gather(many); }
 TEST_CASE("a named all_to_all of more than 2^31 elements", "[.][large]") { all_to_all(many); }
+TEST_CASE("a named message of more than 2^31 elements", "[.][large]") { message(many); }
 TEST_CASE("a named gather and scatter of more than 2^31 elements", "[.][large]") {
   gather_and_scatter(many);
 }

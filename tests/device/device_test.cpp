@@ -4,6 +4,8 @@
 // Devices, streams, events, memory and copies, without an event loop.
 #include "device/support.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 
 using namespace cohort_test;
@@ -55,6 +57,22 @@ TEST_CASE("the default device follows the rank on the node") {
     device::set_default(0);
     CHECK(device::default_device() == 0);
   }
+}
+
+TEST_CASE("devices are told apart by UUID") {
+  const machine here;
+  if (here.lacks()) return;
+  const device::device_uuid first = device::uuid(0);
+  CHECK(first.known());
+  CHECK(first == device::uuid(0));
+  CHECK(first.text().size() == 36);
+  CHECK_FALSE(device::device_uuid().known());
+  CHECK(device::device_uuid().text() == "00000000-0000-0000-0000-000000000000");
+  device::device_uuid example;
+  std::iota(example.bytes.begin(), example.bytes.end(), static_cast<unsigned char>(0xa7));
+  CHECK(example.text() == "a7a8a9aa-abac-adae-afb0-b1b2b3b4b5b6");
+  for (int other = 1; other < device::count(); ++other) CHECK_FALSE(device::uuid(other) == first);
+  CHECK_THROWS_AS(device::uuid(-1), cohort::error);
 }
 
 TEST_CASE("calls of the library restore the current device") {
@@ -199,6 +217,102 @@ TEST_CASE("a part of device memory is a span") {
   CHECK(code_thrown_by([&] { device::span<int>(&on_the_stack, 1); }) == errc::invalid_argument);
 }
 
+TEST_CASE("many copies go in one batch, behind what their stream has queued") {
+  const machine here;
+  if (here.lacks()) return;
+  auto on = device::stream(0);
+  SECTION("of a stream of its own") {}
+  SECTION("of the default stream, which takes no batches") { on = device::stream::borrow(nullptr); }
+  constexpr int parts = 100;
+  auto out = counted<int>(parts * 10, on, 1);
+  device::pinned_vector<int> in(parts * 10, on);
+  device::vector<int> from(parts * 10, on);
+  device::vector<int> to(parts * 10, on);
+  std::vector<device::batch_part> batch;
+  for (std::size_t i = 0; i < parts; ++i) {  // the tens in reverse order, and nothing between them
+    batch.push_back({to.data() + (parts - 1 - i) * 10, from.data() + i * 10, 10 * sizeof(int)});
+    batch.push_back({nullptr, nullptr, 0});
+  }
+  {
+    gate closed(on);
+    device::copy(on, out, from);
+    device::copy_batch(on, batch);
+    device::copy(on, to, in);
+    CHECK(stays_busy(on));
+    closed.open();
+  }
+  finish(on);
+  bool same = true;
+  for (int i = 0; i < parts * 10; ++i) {
+    same &= in[static_cast<std::size_t>(i)] == (parts - 1 - i / 10) * 10 + i % 10 + 1;
+  }
+  CHECK(same);
+  device::copy_batch(on, {});
+  device::copy_batch(on, std::vector<device::batch_part>{{nullptr, nullptr, 0}});
+  finish(on);
+}
+
+TEST_CASE("device memory is filled with a byte or with a value") {
+  const machine here;
+  if (here.lacks()) return;
+  const device::stream on(0);
+  const std::size_t size = GENERATE(1, 1023, 1024, 1025, 5000);
+  device::vector<int> values(size + 2, on);
+  device::pinned_vector<int> in(size + 2, on);
+  device::fill_bytes(on, values, std::byte(0x11));
+  const auto middle = device::span<int>(values).subspan(1, size);
+  int expected = 0;
+  SECTION("a value of many bytes") {
+    device::fill(on, middle, 258);
+    expected = 258;
+  }
+  SECTION("a value of one byte") {
+    device::fill(on, middle, -1);
+    expected = -1;
+  }
+  SECTION("a byte") {
+    device::fill_bytes(on, middle, std::byte(2));
+    expected = 0x02020202;
+  }
+  device::copy(on, values, in);
+  finish(on);
+  CHECK(in[0] == 0x11111111);
+  CHECK(in[size + 1] == 0x11111111);
+  CHECK(std::count(in.begin(), in.end(), expected) == static_cast<std::ptrdiff_t>(size));
+}
+
+TEST_CASE("a filling comes between what its buffer's stream has queued and what it will") {
+  const machine here;
+  if (here.lacks()) return;
+  const device::stream producer(0);
+  const device::stream on(0);
+  auto out = counted<int>(10, producer, 1);
+  device::pinned_vector<int> in(10, producer);
+  device::vector<int> values(10, producer);
+  const bool value = GENERATE(true, false);
+  {
+    gate closed(producer);
+    device::copy(producer, out, values);
+    if (value) device::fill(on, values, 300);
+    if (!value) device::fill_bytes(on, values, std::byte(1));
+    CHECK(stays_busy(on));
+    closed.open();
+  }
+  finish(on);
+  {
+    gate closed(on);
+    if (value) device::fill(on, values, 301);
+    if (!value) device::fill_bytes(on, values, std::byte(2));
+    device::copy(producer, values, in);
+    CHECK(stays_busy(producer));
+    closed.open();
+  }
+  finish(producer);
+  CHECK(in[9] == (value ? 301 : 0x02020202));
+  device::fill(on, device::vector<int>(0, on), 5);  // nothing to do
+  device::fill_bytes(on, device::vector<int>(), std::byte(5));
+}
+
 TEST_CASE("a vector may go while its stream still works on it") {
   const machine here;
   if (here.lacks()) return;
@@ -274,6 +388,67 @@ TEST_CASE("a copy comes after what its buffers' streams have queued, and before 
   finish(on);
   CHECK(in[0] == 3);
   finish(producer);
+}
+
+TEST_CASE("a copy between devices comes between what both have queued and what they will") {
+  const machine here(2);
+  if (here.lacks()) return;
+  const device::stream zero(0);
+  const device::stream one(1);
+  auto on = device::stream(0);
+  SECTION("in a stream of its own") {}
+  SECTION("in that of the target") { on = one; }
+  SECTION("in that of the source") { on = zero; }
+  auto out = counted<int>(10, zero, 3);
+  auto later = counted<int>(10, zero, 50);
+  device::pinned_vector<int> in(10, one);
+  device::vector<int> to(10, one);
+  {
+    device::vector<int> from(10, zero);
+    gate closed(zero);
+    device::copy(zero, out, from);
+    device::copy(on, from, to);
+    device::copy(one, to, in);
+    CHECK(stays_busy(on));
+    CHECK(stays_busy(one));  // although the target's stream was not the one that copies
+    device::copy(zero, later, from);
+    closed.open();
+  }  // and the source may go
+  finish(one);
+  CHECK(in[0] == 3);
+  CHECK(in[9] == 12);
+  finish(zero);
+  finish(on);
+  CHECK(device::current() == 0);
+}
+
+TEST_CASE("the source of a copy between devices is not written before it was read") {
+  const machine here(2);
+  if (here.lacks()) return;
+  auto zero = device::stream(0);
+  auto one = device::stream(1);
+  SECTION("in streams of their own") {}
+  SECTION("in the default streams, which have one handle") {
+    zero = device::stream::borrow(nullptr, 0);
+    one = device::stream::borrow(nullptr, 1);
+  }
+  auto later = counted<int>(10, zero, 50);
+  auto out = counted<int>(10, zero, 3);
+  device::pinned_vector<int> in(10, one);
+  device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  device::copy(zero, out, from);
+  {
+    gate closed(one);  // the copy cannot begin
+    device::copy(one, from, to);
+    device::copy(zero, later, from);
+    device::copy(one, to, in);
+    CHECK(stays_busy(zero));
+    closed.open();
+  }
+  finish(one);
+  CHECK(in[0] == 3);
+  finish(zero);
 }
 
 TEST_CASE("a wrong copy is refused before CUDA is asked") {

@@ -252,21 +252,99 @@ TEST_CASE("the end of the runtime is no fault in destructors, and ends waits") {
 }
 
 TEST_CASE("what belongs to another device is refused by name") {
-  const machine here(2);
+  const machine here(3);
   const device::stream zero(0);
   const device::stream one(1);
+  const device::stream two(2);
   device::vector<int> there(10, one);
+  device::vector<int> at_home(10, zero);
   auto host = counted<int>(10, zero, 0);
   CHECK(code_thrown_by([&] { device::copy(zero, host, there); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { device::copy(zero, there, host); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::copy(two, there, at_home); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::fill(zero, there, 7); }) == errc::wrong_device);
+  CHECK(code_thrown_by([&] { device::fill_bytes(zero, there, std::byte(7)); }) ==
+        errc::wrong_device);
+  CHECK(fake_gpu::calls("cudaMemsetAsync") == 0);
   const device::span<int> unknown(there.data(), 10);  // nobody says which stream works on it
   CHECK(code_thrown_by([&] { device::copy(zero, host, unknown); }) == errc::wrong_device);
   CHECK(code_thrown_by([&] { static_cast<void>(device::stream::borrow(one.get(), 0)); }) ==
         errc::wrong_device);
   CHECK(device::stream::borrow(one.get()).device() == 1);
   CHECK(fake_gpu::calls("cudaMemcpyAsync") == 0);
+  CHECK(fake_gpu::calls("cudaMemcpyPeerAsync") == 0);
   one.wait(zero);  // across devices events work
   finish(one);
+}
+
+TEST_CASE("a copy to a device that is lost is refused, and the other one goes on") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  fake_gpu::break_device(1, cudaErrorLaunchFailure);
+  CHECK(code_thrown_by([&] { static_cast<void>(one.record()); }) == cuda(cudaErrorLaunchFailure));
+  CHECK(code_thrown_by([&] { device::copy(zero, from, to); }) == cuda(cudaErrorLaunchFailure));
+  CHECK(fake_gpu::calls("cudaMemcpyPeerAsync") == 0);
+  auto host = counted<int>(10, zero, 0);
+  device::copy(zero, host, from);
+  finish(zero);
+}
+
+TEST_CASE("a batch of copies is one call where CUDA can, and one for each copy elsewhere") {
+  const machine here;
+  const device::stream on(0);
+  const device::vector<int> from(30, on);
+  device::vector<int> to(30, on);
+  const std::vector<device::batch_part> batch = {{to.data(), from.data(), 40},
+                                                 {to.data() + 10, nullptr, 0},
+                                                 {to.data() + 20, from.data() + 20, 40}};
+  const auto calls = [](const device::stream& where, const std::vector<device::batch_part>& what) {
+    const auto batches = fake_gpu::calls("cudaMemcpyBatchAsync");
+    const auto copies = fake_gpu::calls("cudaMemcpyAsync");
+    device::copy_batch(where, what);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    return std::pair(fake_gpu::calls("cudaMemcpyBatchAsync") - batches,
+                     fake_gpu::calls("cudaMemcpyAsync") - copies);
+  };
+  using counts = std::pair<std::uint64_t, std::uint64_t>;
+  SECTION("one call") {
+    CHECK(calls(on, batch) == counts(1, 0));
+    CHECK(calls(on, {}) == counts(0, 0));
+    CHECK(calls(on, {{to.data(), nullptr, 0}}) == counts(0, 0));
+  }
+  SECTION("not in the default stream") {
+    CHECK(calls(device::stream::borrow(nullptr), batch) == counts(0, 2));
+    CHECK(calls(device::stream::borrow(cudaStreamPerThread), batch) == counts(1, 0));
+  }
+  SECTION("not in a capture, which goes on") {
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK(calls(on, batch) == counts(0, 2));
+    CHECK(cudaStreamEndCapture(on.get(), &graph) == cudaSuccess);
+    CHECK(calls(on, batch) == counts(1, 0));
+  }
+  SECTION("a driver that is too old is asked once") {
+    const auto code = GENERATE(cudaErrorNotSupported, cudaErrorCallRequiresNewerDriver);
+    fake_gpu::fail_next("cudaMemcpyBatchAsync", code, 2);
+    CHECK(calls(on, batch) == counts(1, 2));
+    CHECK(calls(on, batch) == counts(0, 2));
+  }
+  SECTION("other refusals are errors, and it is asked again") {
+    fake_gpu::fail_next("cudaMemcpyBatchAsync", cudaErrorUnknown);
+    CHECK(code_thrown_by([&] { device::copy_batch(on, batch); }) == cuda(cudaErrorUnknown));
+    CHECK(calls(on, batch) == counts(1, 0));
+    fake_gpu::fail_next("cudaMemcpyBatchAsync", cudaErrorNotSupported);
+    fake_gpu::fail_next("cudaMemcpyAsync", cudaErrorUnknown);
+    CHECK(code_thrown_by([&] { device::copy_batch(on, batch); }) == cuda(cudaErrorUnknown));
+  }
+  SECTION("a lost device is not asked") {
+    fake_gpu::break_device(0, cudaErrorLaunchFailure);
+    CHECK(code_thrown_by([&] { static_cast<void>(on.record()); }) == cuda(cudaErrorLaunchFailure));
+    CHECK(code_thrown_by([&] { device::copy_batch(on, batch); }) == cuda(cudaErrorLaunchFailure));
+    CHECK(fake_gpu::calls("cudaMemcpyBatchAsync") == 0);
+  }
 }
 
 TEST_CASE("a lap asks once for the head of each stream") {
@@ -488,6 +566,36 @@ TEST_CASE("the double: what belongs to another device is refused, or breaks the 
   static_cast<void>(cudaGetLastError());
 }
 
+TEST_CASE("the parts of a GPU have a bus id in common and a UUID each") {
+  const machine here(2);
+  fake_gpu::set_bus_id(1, 0x17);  // that of device 0
+  CHECK(device::uuid(0) == device::uuid(1));
+  fake_gpu::set_uuid(0, 5);
+  fake_gpu::set_uuid(1, 6);
+  CHECK_FALSE(device::uuid(0) == device::uuid(1));
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(2)); }) == cuda(cudaErrorInvalidDevice));
+  fake_gpu::fail_next("cudaGetDeviceProperties", cudaErrorNoDevice);
+  CHECK(code_thrown_by([] { static_cast<void>(device::uuid(0)); }) == errc::no_device);
+}
+
+TEST_CASE("the double: a copy between devices breaks the one that is told the wrong numbers") {
+  const machine here(2);
+  const device::stream zero(0);
+  const device::stream one(1);
+  const device::vector<int> from(10, zero);
+  device::vector<int> to(10, one);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 1, from.data(), 0, 40, zero.get()) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(zero.get()) == cudaSuccess);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 2, from.data(), 0, 40, zero.get()) ==
+        cudaErrorInvalidDevice);
+  int on_the_stack[10];
+  CHECK(cudaMemcpyPeerAsync(to.data(), 1, on_the_stack, 0, 40, zero.get()) ==
+        cudaErrorInvalidValue);
+  CHECK(cudaMemcpyPeerAsync(to.data(), 0, from.data(), 1, 40, zero.get()) == cudaSuccess);
+  CHECK(cudaStreamSynchronize(zero.get()) == cudaErrorIllegalAddress);
+  static_cast<void>(cudaGetLastError());
+}
+
 TEST_CASE("the double: asking for an event spoils a capture that forbids it") {
   const machine here;
   const device::stream on(0);
@@ -509,6 +617,49 @@ TEST_CASE("the double: asking for an event spoils a capture that forbids it") {
   static_cast<void>(cudaGetLastError());
 }
 
+TEST_CASE("the double: batches are refused where hardware refuses them, and have no order inside") {
+  const machine here;
+  const device::stream on(0);
+  device::pinned_vector<int> chain(3, on);
+  chain[0] = 1;
+  chain[1] = 2;
+  chain[2] = 3;
+  void* to[] = {chain.data() + 1, chain.data() + 2};
+  const void* from[] = {chain.data(), chain.data() + 1};
+  std::size_t bytes[] = {sizeof(int), sizeof(int)};
+  cudaMemcpyAttributes how{};
+  how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;
+  const auto batch = [&](cudaStream_t where, std::size_t attributes = 1) {
+    const auto code = cudaMemcpyBatchAsync(to, from, bytes, 2, &how, &first, attributes, where);
+    static_cast<void>(cudaGetLastError());
+    return code;
+  };
+  CHECK(batch(nullptr) == cudaErrorInvalidValue);
+  CHECK(batch(cudaStreamLegacy) == cudaErrorInvalidValue);
+  CHECK(batch(on.get(), 0) == cudaErrorInvalidValue);
+  first = 1;
+  CHECK(batch(on.get()) == cudaErrorInvalidValue);
+  first = 0;
+  how.srcAccessOrder = cudaMemcpySrcAccessOrderInvalid;
+  CHECK(batch(on.get()) == cudaErrorInvalidValue);
+  how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  bytes[1] = 0;
+  CHECK(batch(on.get()) == cudaErrorInvalidValue);
+  bytes[1] = sizeof(int);
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  CHECK(batch(on.get()) == cudaErrorStreamCaptureUnsupported);
+  CHECK(cudaStreamEndCapture(on.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+  finish(on);
+  CHECK(chain[2] == 3);  // none of these did anything
+  CHECK(batch(on.get()) == cudaSuccess);
+  finish(on);
+  CHECK(chain[1] == 1);
+  CHECK(chain[2] == 2);  // with the first copy before the second it would be 1
+  static_cast<void>(cudaGetLastError());
+}
+
 TEST_CASE("the double: a stream that hangs hangs until it is released, and delays delay") {
   const machine here;
   const device::stream on(0);
@@ -525,6 +676,31 @@ TEST_CASE("the double: a stream that hangs hangs until it is released, and delay
   static_cast<void>(on.record());
   finish(on);
   CHECK(std::chrono::steady_clock::now() - start >= 2ms);  // a lower bound holds on any machine
+}
+
+TEST_CASE("the double: only events with timing that were reached tell a time") {
+  const machine here(1);
+  cudaStream_t s = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess);
+  cudaEvent_t first = nullptr;
+  cudaEvent_t last = nullptr;
+  cudaEvent_t untimed = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&first, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&last, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming) == cudaSuccess);
+  float time = -1;  // in milliseconds
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorInvalidResourceHandle);
+  fake_gpu::delay(0, 2000);  // each piece of work takes that long at least
+  REQUIRE(cudaEventRecord(first, s) == cudaSuccess);
+  fake_gpu::hold(s);
+  REQUIRE(cudaEventRecord(last, s) == cudaSuccess);
+  REQUIRE(cudaEventRecord(untimed, s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaErrorNotReady);
+  fake_gpu::release(s);
+  REQUIRE(cudaStreamSynchronize(s) == cudaSuccess);
+  CHECK(cudaEventElapsedTime(&time, first, last) == cudaSuccess);
+  CHECK(time >= 2);
+  CHECK(cudaEventElapsedTime(&time, first, untimed) == cudaErrorInvalidResourceHandle);
 }
 
 TEST_CASE("the double: a reset invalidates handles, and work behind a fault never runs") {

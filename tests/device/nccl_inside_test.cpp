@@ -636,6 +636,184 @@ TEST_CASE("a group joins its streams") {
   CHECK(here.right.values()[0] == 16);
 }
 
+// ---- graphs ------------------------------------------------------------------------------------
+
+namespace {
+
+/// A sum of a pair captured as a graph of each device, and ready to be launched.
+struct captured_sum {
+  explicit captured_sum(pair& here, cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed) {
+    for (cudaStream_t stream : here.streams) {
+      REQUIRE(cudaStreamBeginCapture(stream, mode) == cudaSuccess);
+    }
+    here.sum(here.comms, {&here.left, &here.right}, here.streams);
+    for (std::size_t i = 0; i < 2; ++i) {
+      cudaGraph_t graph = nullptr;
+      REQUIRE(cudaStreamEndCapture(here.streams[i], &graph) == cudaSuccess);
+      REQUIRE(cudaGraphInstantiate(&graphs[i], graph, 0) == cudaSuccess);
+      REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+  }
+  ~captured_sum() {
+    for (std::size_t i = 0; i < 2; ++i) destroy(i);
+  }
+  captured_sum(const captured_sum&) = delete;
+  captured_sum& operator=(const captured_sum&) = delete;
+
+  void launch(std::size_t i, cudaStream_t stream) const {
+    REQUIRE(cudaGraphLaunch(graphs[i], stream) == cudaSuccess);
+  }
+  void destroy(std::size_t i) {
+    if (graphs[i] != nullptr) CHECK(cudaGraphExecDestroy(graphs[i]) == cudaSuccess);
+    graphs[i] = nullptr;
+  }
+  cudaGraphExec_t graphs[2] = {nullptr, nullptr};
+};
+
+}  // namespace
+
+TEST_CASE("a captured collective runs with each launch of its graph, and not before") {
+  pair here;
+  fake_nccl::clear_faults();
+  const captured_sum sum(here);
+  CHECK(here.left.values()[0] == 3);
+  CHECK(fake_nccl::pending_kernels(here.comms[0]) == 0);
+  for (int i = 0; i < 3; ++i) {
+    sum.launch(0, here.streams[0]);
+    sum.launch(1, here.streams[1]);
+  }
+  CHECK(here.left.values()[0] == 24);  // doubled by each launch
+  CHECK(here.right.values()[0] == here.left.values()[0]);
+  // Beside others of the same communicator, in the order of the calls.
+  sum.launch(0, here.streams[0]);
+  sum.launch(1, here.streams[1]);
+  here.sum(here.comms, {&here.left, &here.right}, here.streams);
+  CHECK(here.left.values()[0] == 96);
+  CHECK(fake_nccl::faults().empty());
+}
+
+TEST_CASE("a graph whose counterpart is not launched waits with the device, until an abort") {
+  pair here;
+  const captured_sum sum(here);
+  sum.launch(0, here.streams[0]);
+  CHECK(becomes([] { return fake_gpu::occupied(0); }));
+  CHECK(fake_nccl::pending_kernels(here.comms[0]) == 1);
+  const cudaEvent_t behind = record(0, here.streams[0]);
+  CHECK_FALSE(done(behind));
+  CHECK(ncclCommAbort(here.comms[0]) == ncclSuccess);
+  here.forget(here.comms[0]);
+  CHECK(becomes([&] { return done(behind); }));
+  CHECK(static_cast<unsigned>(here.left.values()[0]) == 0xdbdbdbdb);
+}
+
+TEST_CASE("finalizing is in progress while a graph with a collective is alive") {
+  pair here;
+  captured_sum sum(here);
+  REQUIRE(ncclGroupStart() == ncclSuccess);
+  for (ncclComm_t comm : here.comms) CHECK(ncclCommFinalize(comm) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclInProgress);
+  std::this_thread::sleep_for(10ms);
+  for (ncclComm_t comm : here.comms) CHECK(state(comm) == ncclInProgress);
+  sum.destroy(0);
+  std::this_thread::sleep_for(10ms);
+  for (ncclComm_t comm : here.comms) CHECK(state(comm) == ncclInProgress);
+  sum.destroy(1);
+  for (ncclComm_t comm : here.comms) CHECK(settle(comm) == ncclSuccess);
+}
+
+TEST_CASE("a capture that ends before its collective is in it is a fault") {
+  pair here;
+  fake_nccl::clear_faults();
+  const auto capture = [&](bool in_time) {
+    for (cudaStream_t stream : here.streams) {
+      REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    }
+    fake_nccl::hold_launches(true);
+    CHECK(here.one_sum(here.comms[0], here.left, here.streams[0]) == ncclInProgress);
+    CHECK(here.one_sum(here.comms[1], here.right, here.streams[1]) == ncclInProgress);
+    const auto go_on = [&] {
+      fake_nccl::hold_launches(false);
+      for (ncclComm_t comm : here.comms) CHECK(settle(comm) == ncclSuccess);
+    };
+    if (in_time) go_on();
+    for (cudaStream_t stream : here.streams) {
+      cudaGraph_t graph = nullptr;
+      CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+      CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+    if (!in_time) go_on();
+  };
+  capture(true);
+  CHECK(fake_nccl::faults().empty());
+  capture(false);
+  CHECK(any_contains(fake_nccl::faults(), "ended before the collective"));
+  fake_nccl::clear_faults();
+}
+
+TEST_CASE("several streams of a call are captured together") {
+  pair here;
+  cudaStream_t second = make_stream(0);
+  const array<int> more(std::vector<int>{10}, second);
+  REQUIRE(more.values()[0] == 10);
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  cudaEvent_t begin = record(0, here.streams[0]);
+  cudaEvent_t end = record(0, second);
+  REQUIRE(cudaStreamSynchronize(here.streams[0]) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(second) == cudaSuccess);
+  const auto post = [&] {
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    CHECK(here.one_sum(here.comms[0], here.left, here.streams[0]) == ncclSuccess);
+    const ncclResult_t other = here.one_sum(here.comms[0], more, second);
+    CHECK(here.one_sum(here.comms[1], here.right, here.streams[1]) == ncclSuccess);
+    CHECK(here.one_sum(here.comms[1], here.right, here.streams[1]) == ncclSuccess);
+    const ncclResult_t all = ncclGroupEnd();
+    CHECK(all == (other == ncclSuccess ? ncclInProgress : other));
+    for (ncclComm_t comm : here.comms) CHECK(settle(comm) == ncclSuccess);
+    return other;
+  };
+  REQUIRE(cudaStreamBeginCapture(here.streams[0], cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  bool taken = false;
+  SECTION("by one graph") {
+    taken = true;
+    REQUIRE(cudaEventRecord(begin, here.streams[0]) == cudaSuccess);
+    REQUIRE(cudaStreamWaitEvent(second, begin, 0) == cudaSuccess);
+    CHECK(post() == ncclSuccess);
+    REQUIRE(cudaEventRecord(end, second) == cudaSuccess);
+    REQUIRE(cudaStreamWaitEvent(here.streams[0], end, 0) == cudaSuccess);
+  }
+  SECTION("or refused") { CHECK(post() == ncclInvalidUsage); }
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(here.streams[0], &graph) == cudaSuccess);
+  cudaGraphExec_t made = nullptr;
+  REQUIRE(cudaGraphInstantiate(&made, graph, 0) == cudaSuccess);
+  REQUIRE(cudaGraphLaunch(made, here.streams[0]) == cudaSuccess);
+  CHECK(here.left.values()[0] == (taken ? 6 : 3));
+  CHECK(more.values()[0] == (taken ? 16 : 10));
+  REQUIRE(cudaStreamSynchronize(here.streams[0]) == cudaSuccess);
+  CHECK(cudaGraphExecDestroy(made) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
+TEST_CASE("with one rank the copy is captured") {
+  cluster here(1);
+  const auto alone = here.make("alone", {0});
+  const array<int> from(std::vector<int>{5}, here.streams[0]);
+  const array<int> to(std::vector<int>{0}, here.streams[0]);
+  REQUIRE(cudaStreamSynchronize(here.streams[0]) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(here.streams[0], cudaStreamCaptureModeRelaxed) == cudaSuccess);
+  CHECK(ncclAllReduce(from.data(), to.data(), 1, ncclInt32, ncclSum, alone[0], here.streams[0]) ==
+        ncclSuccess);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(here.streams[0], &graph) == cudaSuccess);
+  CHECK(to.values()[0] == 0);
+  cudaGraphExec_t made = nullptr;
+  REQUIRE(cudaGraphInstantiate(&made, graph, 0) == cudaSuccess);
+  REQUIRE(cudaGraphLaunch(made, here.streams[0]) == cudaSuccess);
+  CHECK(to.values()[0] == 5);
+  CHECK(cudaGraphExecDestroy(made) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+}
+
 TEST_CASE("a communicator's kernels run in the order of the calls, in whichever streams") {
   pair here;
   cudaStream_t second = make_stream(0);

@@ -63,6 +63,7 @@ class gate {
   }
   ~gate() {
     open();
+    const device::scoped_device here(on_.device());
     cudaStreamSynchronize(on_.get());
   }
   gate(const gate&) = delete;
@@ -80,6 +81,7 @@ class gate {
 };
 
 inline bool is_idle(const device::stream& on) {
+  const device::scoped_device here(on.device());  // for default streams
   const cudaError_t code = cudaStreamQuery(on.get());
   static_cast<void>(cudaGetLastError());
   return code == cudaSuccess;
@@ -93,6 +95,7 @@ inline bool stays_busy(const device::stream& on) {
 
 /// Waits for a stream as a plain program would.
 inline void finish(const device::stream& on) {
+  const device::scoped_device here(on.device());
   REQUIRE(cudaStreamSynchronize(on.get()) == cudaSuccess);
 }
 

@@ -55,6 +55,29 @@ TEST_CASE("one device for two ranks, and other versions of NCCL, are named on al
   });
 }
 
+TEST_CASE("devices are told apart by UUID, not by host name and bus id") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    // One bus id and host name everywhere; NCCL compares hosts of its own (NCCL_HOSTID).
+    fake_gpu::set_bus_id(0, 7);
+    fake_nccl::set_host("container " + std::to_string(world.rank()));
+    fake_gpu::set_uuid(0, 200 + world.rank());
+    {
+      auto gpus = co_await nccl::make_communicator(world);
+      CHECK(gpus.size() == world.size());
+      co_await gpus.finalize();
+    }
+    // And the other way round: one device under two names.
+    fake_gpu::set_bus_id(0, 100 + world.rank());
+    fake_gpu::set_uuid(0, world.rank() < 2 ? 200 : 200 + world.rank());
+    auto failed = co_await caught<cohort::rank_error>(nccl::make_communicator(world));
+    REQUIRE(failed);
+    CHECK(failed->code() == errc::wrong_device);
+    CHECK(failed->ranks() == std::vector<int>{0, 1});
+    CHECK(std::string(failed->what()).find("UUID c8000000-") != std::string::npos);
+  });
+}
+
 TEST_CASE("an init that fails on one rank fails on all") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
@@ -315,6 +338,9 @@ TEST_CASE("an operation that takes long is named once, with its age and where it
     const char* const third = alone ? "on the device, for " : "being launched, for ";
     CHECK(all.find(line(3, 20, third)) != std::string::npos);
     CHECK(all.find(last) != std::string::npos);
+    // Each is asked about once, too.
+    CHECK(co_await soon(
+        [&] { return source.exclusively([&] { return !gpus.state()->asked.has_value(); }); }));
     const auto once = log.text();
     co_await pause(120ms);  // at least one more tick
     CHECK(log.text() == once);

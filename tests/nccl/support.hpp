@@ -17,9 +17,11 @@
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
+#include <chrono>
 #include <numeric>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 namespace cohort_test {
@@ -126,6 +128,27 @@ asio::awaitable<device::vector<T>> filled(device::stream on, std::size_t size, T
   auto done = device::done(on);
   co_await std::move(done);
   co_return made;
+}
+
+/// Keeps this rank from lapping until rank 0 lets it go. MPI goes on.
+inline void hold_the_loop() {
+  const cohort::mpi::lock calls;
+  MPI_Request request = MPI_REQUEST_NULL;
+  char sign = 0;
+  MPI_Irecv(&sign, 1, MPI_CHAR, 0, 77, MPI_COMM_WORLD, &request);
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  int there = 0;
+  while (there == 0 && std::chrono::steady_clock::now() < end) {
+    MPI_Test(&request, &there, MPI_STATUS_IGNORE);
+    std::this_thread::yield();
+  }
+  CHECK(there != 0);
+}
+/// Lets that rank lap again.
+inline void let_loop_go(int rank) {
+  const cohort::mpi::lock calls;
+  const char sign = 1;
+  MPI_Send(&sign, 1, MPI_CHAR, rank, 77, MPI_COMM_WORLD);
 }
 
 }  // namespace cohort_test

@@ -6,10 +6,12 @@
 /// by the tests of the codec and its fuzz target.
 
 #include <cohort/protocol/message_reader.hpp>
+#include <cohort/protocol/node.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace protocol_codec {
@@ -122,6 +124,18 @@ inline signature unusual_signature() {
   return sig;
 }
 
+inline signature message_signature() {
+  signature sig;
+  sig.kind = op_kind::message;
+  sig.element_size = 4;
+  sig.root = 3;
+  sig.detail = 900;
+  sig.dimensions = {64};
+  return sig;
+}
+
+inline const std::string message_text = message_name(3, 900, "activations");
+
 inline wire_operation some_operation() { return {{none, 2, "layer1/w"}, -5}; }
 
 inline stall_answer some_answer() {
@@ -152,6 +166,10 @@ inline bytes sample_up() {
   a.implied = true;
   a.sizes = 1234;
   to.on(a);
+  a = {};
+  a.entry = {none, 0, message_text, message_signature(), {"here.cpp", 5}};
+  a.number = 2;
+  to.on(a);
   to.on(contradiction{some_operation(),
                       {{unusual_signature(), {1}, {}}, {signature{}, {2, 3}, {"x", 1}}}});
   to.on(withdrawal{{{55, 0, {}}, 6}, 3, withdrawal_reason::deadline});
@@ -176,6 +194,10 @@ inline bytes sample_down() {
   item.define = true;
   item.whole = false;
   item.contributors = 3;
+  to.on_elected(item, false);
+  item.entry = {none, 0, message_text, message_signature(), {}};
+  item.define = false;
+  item.contributors = 2;
   to.on_elected(item, false);
   to.on_elected_id(1, true);
   failed fail;

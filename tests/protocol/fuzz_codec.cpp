@@ -26,7 +26,7 @@ void require(bool good, const char* what) {
   std::abort();
 }
 
-/// Four ranks with cached names, new names, a join and pending withdrawals.
+/// Four ranks with cached names, new names, a message between two, a join and pending withdrawals.
 fake_job& job() {
   static fake_job* const made = [] {
     auto* fresh = new fake_job(4, 2);
@@ -36,6 +36,11 @@ fake_job& job() {
     fresh->submit(2, "a");
     fresh->submit(0, "new");
     fresh->submit(3, "a", sum_of(9));
+    signature pair = sum_of(4);
+    pair.kind = op_kind::message;
+    pair.root = 1;
+    pair.detail = 3;
+    fresh->submit(1, message_name(1, 3, "pair"), pair);
     fresh->node_of(1).request_report();
     return fresh;
   }();

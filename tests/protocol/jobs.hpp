@@ -20,7 +20,7 @@ namespace protocol_test {
 /// What disturbs a random job.
 struct disturbances {
   bool mismatch, skip, cancel, join, missing_join, persistent, frozen, stall, sizes, abandon, drain,
-      coalesce, slow, listed, asked;
+      coalesce, slow, listed, messages, asked;
   bool large;  // many ranks, few operations
 };
 
@@ -163,6 +163,22 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
       inst.listed[partial.back()] = some;
       inst.listed[{s, listed_name(members_too, "make")}] = some;
     }
+    // Messages from one member to another, some of one name.
+    std::vector<std::pair<full_name, signature>> messages;
+    if (on.messages && members.size() > 1) {
+      const std::vector<int> all(members.begin(), members.end());
+      for (int n = random.between(1, 4); n > 0; --n) {
+        const std::vector<int> two = random.sample(static_cast<int>(all.size()), 2);
+        const bool turned = random.happens(.5);
+        const int source = all[static_cast<std::size_t>(two[turned ? 1 : 0])];
+        const int destination = all[static_cast<std::size_t>(two[turned ? 0 : 1])];
+        const int priority = (2 * source + destination) % 3;  // the same for all of one name
+        signature sig = signature_of(op_kind::message, 1, priority, source);
+        sig.detail = static_cast<std::uint64_t>(destination);
+        messages.push_back({{s, message_name(source, destination, "m")}, sig});
+        inst.listed[messages.back().first] = {source, destination};
+      }
+    }
     const int starts = random.between(1, 4);
     static const std::vector<double> waits{0, .3, 1};
     const double wait = drain ? 0 : random.choice(waits);
@@ -284,6 +300,20 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
           insert(what);
         }
       }
+      for (std::size_t i = 0; i < messages.size(); ++i) {
+        const auto& [name, sig] = messages[i];
+        if (!inst.listed[name].contains(rank) || (on.skip && random.happens(.08))) continue;
+        step what;
+        what.name = name;
+        what.key = -500 - static_cast<int>(i);
+        what.sig = sig;
+        if (on.mismatch && random.happens(.08)) what.sig.dimensions = {2};
+        insert(what);
+        if (on.cancel && random.happens(.12)) {
+          what.what = step::kind::cancel;
+          insert(what);
+        }
+      }
       if (on.stall) {
         step what;
         what.what = step::kind::stall;
@@ -322,6 +352,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
   on.coalesce = random.happens(.3);
   on.slow = random.happens(.7);
   on.listed = random.happens(.25);
+  on.messages = random.happens(.25);
   on.asked = random.happens(.4);
   const auto some = [&] {
     const std::vector<int> list = random.sample(n, random.between(1, n));

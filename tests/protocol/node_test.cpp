@@ -368,6 +368,14 @@ std::uint32_t make_set(fake_job& job, const rank_set& members) {
   return number;
 }
 
+signature message_of(int source, int destination, std::int64_t count = 4) {
+  signature sig = sum_of(count);
+  sig.kind = op_kind::message;
+  sig.root = source;
+  sig.detail = static_cast<std::uint64_t>(destination);
+  return sig;
+}
+
 }  // namespace
 
 TEST_CASE("a set that is made while the node runs has the same number on all ranks") {
@@ -588,6 +596,142 @@ TEST_CASE("a leave of a set by ranks that are not in it is no message") {
   CHECK_THROWS_AS(give(set, 2), protocol_error);
   CHECK_THROWS_AS(give(set + 1, 1), protocol_error);
   CHECK_NOTHROW(give(set, 1));
+}
+
+TEST_CASE("messages of one name to one rank do not collide and the other ranks just apply them") {
+  fake_job job(7, 2);
+  const auto send = [&](int at, int from, int to, std::int64_t count = 4) {
+    return job.submit(at, message_name(from, to, "x"), message_of(from, to, count));
+  };
+  for (const int from : {5, 2, 6}) send(from, from, 3);
+  send(3, 3, 2);  // the other way
+  job.settle();
+  for (const int rank : {2, 3, 5, 6}) CHECK(job.log(rank).empty());
+  send(3, 2, 3);
+  send(3, 6, 3);
+  job.settle();
+  const std::string of_two = message_name(2, 3, "x") + "#0 of 2";
+  const std::string of_six = message_name(6, 3, "x") + "#0 of 2";
+  CHECK(job.log(2) == std::vector<std::string>{of_two});
+  CHECK(job.log(6) == std::vector<std::string>{of_six});
+  CHECK(job.log(3).size() == 2);
+  CHECK(job.log(5).empty());
+  CHECK(job.log(0).empty());
+  CHECK(send(0, 2, 3).status == submission_status::refused);
+  for (int rank = 0; rank < 7; ++rank) {
+    CHECK(job.node_of(rank).log().log_count == 2);
+    CHECK(job.node_of(rank).log().cache.size() == 0);
+    CHECK(job.node_of(rank).log().digest() == job.node_of(0).log().digest());
+  }
+}
+
+TEST_CASE("a name says which ranks it lists, and which part of it is the user's") {
+  CHECK(own_name("gradient") == "gradient");
+  CHECK(own_name("") == "");
+  CHECK(own_name("a\x01z") == "a\x01z");
+  CHECK(own_name(listed_name({0, 4, 5}, "add")) == "add");
+  CHECK(own_name(message_name(11, 2, "x")) == "x");
+  CHECK(own_name(message_name(0, 1, "")) == "");
+  CHECK(own_name(message_name(0, 1, "a\x01z")) == "a\x01z");
+  CHECK(message_name(0, 1, "x") != message_name(1, 0, "x"));
+}
+
+TEST_CASE("two ends of a message that differ fail it on both, with the field and the ranks") {
+  fake_job job(4, 1);
+  const std::string name = message_name(1, 3, "x");
+  signature other = message_of(1, 3);
+  std::string field;
+  SECTION("size") {
+    other = message_of(1, 3, 5);
+    field = "shape differs: 4 on rank 1 (rank1.cpp:1), 5 on rank 3 (rank3.cpp:1)";
+  }
+  SECTION("element") {
+    other.element = 2;
+    field = "type differs: float32 on rank 1 (rank1.cpp:1), int32 on rank 3 (rank3.cpp:1)";
+  }
+  SECTION("element size") {
+    other.element_size = 8;
+    field = "element size differs: 4 on rank 1 (rank1.cpp:1), 8 on rank 3 (rank3.cpp:1)";
+  }
+  SECTION("memory") {
+    other.space = cohort::memory_space::device;
+    field = "memory differs: host on rank 1 (rank1.cpp:1), device on rank 3 (rank3.cpp:1)";
+  }
+  SECTION("priority") {
+    other.priority = 7;
+    field = "priority differs: 0 on rank 1 (rank1.cpp:1), 7 on rank 3 (rank3.cpp:1)";
+  }
+  SECTION("source") {
+    other.root = 2;
+    field = "source differs: 1 on rank 1 (rank1.cpp:1), 2 on rank 3 (rank3.cpp:1)";
+  }
+  SECTION("destination") {
+    other.detail = 0;
+    field = "destination differs: 3 on rank 1 (rank1.cpp:1), 0 on rank 3 (rank3.cpp:1)";
+  }
+  job.submit(1, name, message_of(1, 3));
+  job.submit(3, name, other);
+  job.settle();
+  for (const int rank : {1, 3}) {
+    REQUIRE(job.log(rank).size() == 1);
+    CHECK(job.log(rank).front().find(field) != std::string::npos);
+  }
+  for (const int rank : {0, 2}) CHECK(job.log(rank).empty());
+  job.submit(3, name, message_of(1, 3));  // the next of that name is not concerned
+  job.submit(1, name, message_of(1, 3));
+  job.settle();
+  for (const int rank : {1, 3}) CHECK(job.log(rank).back() == name + "#1 of 2");
+}
+
+TEST_CASE("a message ends with the rank at its other end: withdrawn, joined or gone") {
+  fake_job job(5, 8);
+  const std::string name = message_name(4, 2, "x");
+  const auto submit = [&](int rank) { return job.submit(rank, name, message_of(4, 2)); };
+  const auto sent = submit(4);
+  job.settle();
+  job.node_of(4).withdraw(sent.operation, withdrawal_reason::cancelled);
+  job.settle();
+  CHECK(job.log(4).back() == "'" + name + "': withdrawn by rank 4 (cancelled), own: cancelled");
+  CHECK(submit(2).status == submission_status::failed);  // at once, for it is the same one
+
+  const auto late = submit(4);
+  job.node_of(4).withdraw(late.operation, withdrawal_reason::deadline);
+  job.settle();
+  CHECK(job.log(4).back().find("ready: rank 4, missing: rank 2") != std::string::npos);
+  CHECK(submit(2).status == submission_status::failed);
+
+  submit(4);
+  job.node_of(2).join(0, 900);
+  job.settle();
+  CHECK(job.log(4).back() == "'" + name + "': needs data of rank 2, joined");
+  job.node_of(2).leave(departure::drained);
+  submit(4);
+  job.settle();
+  CHECK(job.log(4).back() == "'" + name + "': needs a rank that has left: rank 2");
+  for (const int rank : {0, 1, 3}) CHECK(job.log(rank).empty());
+}
+
+TEST_CASE("a message that is not between two ranks is refused as malformed") {
+  const auto refuses = [](const std::string& name, const signature& sig) {
+    fake_job job(3, 1);
+    bytes message;
+    job.node_of(1).submit(0, name, sig, 1);
+    REQUIRE(job.node_of(1).take_message(0, message));
+    try {
+      job.node_of(0).receive(1, message);
+      return false;
+    } catch (const protocol_error&) {
+      return true;
+    }
+  };
+  CHECK_FALSE(refuses(message_name(1, 2, "x"), message_of(1, 2)));
+  CHECK(refuses("x", message_of(1, 2)));
+  CHECK(refuses(listed_name({0, 1, 2}, "x"), message_of(1, 2)));
+  CHECK(refuses(message_name(1, 2, "x"), message_of(1, 1)));
+  CHECK(refuses(message_name(1, 2, "x"), message_of(-1, 2)));
+  signature far = message_of(1, 2);
+  far.detail = std::uint64_t{1} << 31U;
+  CHECK(refuses(message_name(1, 2, "x"), far));
 }
 
 TEST_CASE("epochs that are far ahead of the others are matched all the same") {

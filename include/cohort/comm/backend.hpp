@@ -27,7 +27,8 @@ enum class collective : std::uint8_t {
   scatter,
   reduce_scatter,
   all_to_all,
-  barrier
+  barrier,
+  message  ///< of a pair of ranks, of a coordinator: never given to a communicator's backend
 };
 
 /// Data that lies in many places: it is written where a backend asks for it, and results are taken

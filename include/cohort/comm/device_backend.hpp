@@ -36,6 +36,9 @@ struct host_math {
   void (*scale)(void* out, const void* in, std::size_t n, double factor) = nullptr;
   /// Integers truncate toward zero.
   void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor) = nullptr;
+  /// To reduce them with MPI, between nodes.
+  MPI_Datatype (*type)() = nullptr;
+  MPI_Op (*operation)(device_reduction of) = nullptr;
 };
 
 /// A buffer as it was when its operation was submitted.
@@ -84,7 +87,7 @@ struct device_tensor {
 struct device_call {
   collective kind = collective::barrier;
   device_reduction reduction = device_reduction::none;
-  int root = 0;  ///< in the set
+  int root = 0;  ///< in the set; of a message the other rank, to send to where `in` is set
   const char* verb = "";
   std::uint64_t sequence = 0;  ///< log count
   std::uint32_t set = 0;       ///< number of the set that it is an operation of

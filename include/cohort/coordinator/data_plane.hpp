@@ -313,6 +313,7 @@ class basic_data_plane {
   /// False where no device has the operation.
   bool deadline_passed(const task& over);
   [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
+  [[nodiscard]] std::size_t on_devices() const noexcept { return with_device_.size(); }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
   /// Whether everything before a position of the log is complete here.
   [[nodiscard]] bool complete_before(std::uint64_t log_count) const noexcept {

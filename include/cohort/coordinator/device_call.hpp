@@ -32,6 +32,8 @@ namespace cohort::coordination {
       return comm::collective::gather;
     case op_kind::scatter:
       return comm::collective::scatter;
+    case op_kind::message:
+      return comm::collective::message;
     case op_kind::barrier:
     case op_kind::group_create:
     case op_kind::group_remove:
@@ -58,8 +60,11 @@ namespace cohort::coordination {
                                                           int rank) {
   comm::device_tensor one;
   const bool is_root = of.root == rank;
-  const bool reads = (of.kind != op_kind::broadcast && of.kind != op_kind::scatter) || is_root;
-  const bool writes = (of.kind != op_kind::reduce && of.kind != op_kind::gather) || is_root;
+  const bool moves = of.kind == op_kind::message;
+  const bool reads =
+      (of.kind != op_kind::broadcast && of.kind != op_kind::scatter && !moves) || is_root;
+  const bool writes =
+      moves ? !is_root : (of.kind != op_kind::reduce && of.kind != op_kind::gather) || is_root;
   if (reads) one.in = what.in;
   if (writes) one.out = what.out;
   one.named = what.kernels->element != 255;
@@ -81,8 +86,8 @@ namespace cohort::coordination {
 inline void describe(comm::device_call& call, const task& of, int rank) {
   call.kind = collective_of(of.kind);
   call.reduction = device_reduction_of(of.code).value_or(comm::device_reduction::none);
-  call.root = std::max(of.root, 0);
-  call.verb = protocol::name_of(of.kind).data();
+  call.root = std::max(of.kind == op_kind::message ? of.peer : of.root, 0);
+  call.verb = of.verb().data();
   for (std::size_t i = 0; i < of.tensors(); ++i) {
     if (of[i].kernels != nullptr) call.tensors.push_back(device_tensor_of(of[i], of, rank));
   }

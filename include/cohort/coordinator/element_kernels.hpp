@@ -221,6 +221,10 @@ constexpr element_kernels make_kernels() {
   }
   all.math.scale = all.scale;
   all.math.divide = all.divide;
+  all.math.type = all.type;
+  if constexpr (named_element<T>) {
+    all.math.operation = [](comm::device_reduction of) { return operation_of<T>(code_of(of)); };
+  }
   return all;
 }
 

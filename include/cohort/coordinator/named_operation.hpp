@@ -180,12 +180,7 @@ struct submitting_body {
     const std::string_view text = self.name.view();
     if (text.empty()) sig.flags |= protocol::signature_flag::unnamed;
     self.describe(of, sig, where);
-    of.kind = sig.kind;
-    of.flags = sig.flags;
-    of.code = static_cast<reduction_code>(sig.reduction);
-    of.root = sig.root;
-    of.prescale = sig.prescale;
-    of.postscale = sig.postscale;
+    of.take(sig);
     of.wanted = self.options.compression;
     self.choose_device(of, sig);
     where.submit(of, text, sig, self.name.where(), self.options.deadline);

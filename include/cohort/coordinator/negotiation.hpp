@@ -110,6 +110,8 @@ class negotiation final : public instance,
   void open_device(communicator over);
   void device_opened(std::exception_ptr why);
   void admit(task& one, std::string_view name, const protocol::signature& sig);
+  void require_device(task& one, std::string_view name, const protocol::signature& sig);
+  void start_on_device(task& one, persistent_state& group);
   void pass_deadline(task& over);
   void fail_device() noexcept;
   void close_device() noexcept;
@@ -186,6 +188,9 @@ class negotiation final : public instance,
   [[nodiscard]] std::exception_ptr refusal(std::string_view name) const;
   void report(const protocol::stall_report& what);
   void listed_elected(task& own, const protocol::action& at);
+  [[nodiscard]] std::string pair_name(const task& one, std::string_view name) const;
+  bool check_peer(task& one, std::string_view name) const;
+  [[nodiscard]] std::string_view given_name(const task& one) const;
   void confirm_sets();
   void make_sets();
   void make_set(creation& one);
@@ -278,7 +283,8 @@ class negotiation final : public instance,
 };
 
 /// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its
-/// starts need no message, for every one is the next collective on that communicator. [H1]
+/// starts need no message, for every one is the next collective on that communicator. On device
+/// memory every start is an operation like any other. [H1]
 template <class Any>
 class negotiation<Any>::persistent_state final : public group_state, private data_plane::client {
  public:
@@ -298,7 +304,10 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
   negotiation& owner_;
   protocol::signature sig_;  // of a start
   std::vector<tensor> members_;
+  std::unique_ptr<device_part> device_;  // of every start
+  std::uint64_t starts_ = 0;             // on a device
   std::string text_;
+  std::source_location site_;  // where it was made
   protocol::name_index name_ = protocol::none;
   mpi::comm comm_;
   data_plane plane_;

@@ -79,6 +79,9 @@ struct group_remove_body {
 /// other, in any order beside other operations, and no message is needed but the reduction itself.
 /// A handle. The buffers must live until the group is removed or its coordinator has ended.
 ///
+/// On device memory each start is elected like a named operation, since devices launch in one order
+/// on all ranks. The options `on` and `ends` of the group are those of every start.
+///
 /// While there is a group, `join()` fails with errc::not_accepting; once a rank has left, so do
 /// starts, and those that some rank lacks end with peer_lost_error on all.
 class persistent_group {

@@ -5,6 +5,7 @@
 /// \file Named operations among some ranks.
 
 #include <cohort/coordinator/detail/bundle_verbs.hpp>
+#include <cohort/coordinator/detail/message_verbs.hpp>
 #include <cohort/coordinator/detail/set_verbs.hpp>
 #include <cohort/coordinator/detail/verbs.hpp>
 #include <cohort/coordinator/persistent_group.hpp>
@@ -40,7 +41,7 @@ namespace cohort {
 /// *Threads.* Any; under the lock of the engine's source. *Cost*: two small messages per rank and
 /// batch of submissions, and the operation itself; nothing is allocated in the steady state.
 /// *Source*: docs/design/coordinator.md.
-class process_set {
+class process_set : public coordination::message_verbs<process_set> {
  public:
   process_set() noexcept {}
 
@@ -66,35 +67,27 @@ class process_set {
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
   /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
   template <class B, class Op, class Token = default_token>
-  requires coordination::named_output<B> &&
-      coordination::named_reduction_for<Op, coordination::value_of<B>>
+  requires coordination::reducible<B, Op>
   auto all_reduce(operation_name name, B&& buffer, const Op&, const call_options& options,
                   Token&& token = Token()) const {
     return start(coordination::all_reduce_body<Op, B>(std::move(name), options, buffer), token);
   }
   template <class B, class Op, class Token = default_token>
-  requires coordination::named_output<B> &&
-      coordination::named_reduction_for<Op, coordination::value_of<B>> &&
+  requires coordination::reducible<B, Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
           operation_name name, B&& buffer, const Op& op, Token&& token = Token()) const {
     return all_reduce(std::move(name), std::forward<B>(buffer), op, call_options(), token);
   }
   /// Out of place: `out` has as many elements as `in`.
   template <class In, class Out, class Op, class Token = default_token>
-  requires coordination::named_input<In> && coordination::named_output<Out> &&
-      coordination::beside<In, Out> &&
-      std::same_as<coordination::value_of<In>, coordination::value_of<Out>> &&
-      coordination::named_reduction_for<Op, coordination::value_of<In>>
+  requires coordination::beside<In, Out> && coordination::reducible_input<In, Op>
   auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, const call_options& options,
                   Token&& token = Token()) const {
     return start(coordination::all_reduce_to_body<Op, In, Out>(std::move(name), options, in, out),
                  token);
   }
   template <class In, class Out, class Op, class Token = default_token>
-  requires coordination::named_input<In> && coordination::named_output<Out> &&
-      coordination::beside<In, Out> &&
-      std::same_as<coordination::value_of<In>, coordination::value_of<Out>> &&
-      coordination::named_reduction_for<Op, coordination::value_of<In>> &&
+  requires coordination::beside<In, Out> && coordination::reducible_input<In, Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
           operation_name name, In&& in, Out&& out, const Op& op, Token&& token = Token()) const {
     return all_reduce(std::move(name), std::forward<In>(in), std::forward<Out>(out), op,
@@ -111,15 +104,13 @@ class process_set {
 
   /// Reduces to `root`, where the buffer holds the result; elsewhere it is left as it is.
   template <class B, class Op, class Token = default_token>
-  requires coordination::named_output<B> &&
-      coordination::named_reduction_for<Op, coordination::value_of<B>>
+  requires coordination::reducible<B, Op>
   auto reduce(operation_name name, B&& buffer, const Op&, int root, const call_options& options,
               Token&& token = Token()) const {
     return start(coordination::reduce_body<Op, B>(std::move(name), options, buffer, root), token);
   }
   template <class B, class Op, class Token = default_token>
-  requires coordination::named_output<B> &&
-      coordination::named_reduction_for<Op, coordination::value_of<B>> &&
+  requires coordination::reducible<B, Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce(
           operation_name name, B&& buffer, const Op& op, int root, Token&& token = Token()) const {
     return reduce(std::move(name), std::forward<B>(buffer), op, root, call_options(), token);
@@ -172,15 +163,13 @@ class process_set {
   /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
   /// ranks, n / r, and the first n % r ranks one more.
   template <class In, class Op, class Token = default_token>
-  requires coordination::named_input<In> &&
-      coordination::named_reduction_for<Op, coordination::value_of<In>>
+  requires coordination::reducible_input<In, Op>
   auto reduce_scatter(operation_name name, In&& in, const Op&, const call_options& options,
                       Token&& token = Token()) const {
     return start(coordination::reduce_scatter_body<Op, In>(std::move(name), options, in), token);
   }
   template <class In, class Op, class Token = default_token>
-  requires coordination::named_input<In> &&
-      coordination::named_reduction_for<Op, coordination::value_of<In>> &&
+  requires coordination::reducible_input<In, Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce_scatter(
           operation_name name, In&& in, const Op& op, Token&& token = Token()) const {
     return reduce_scatter(std::move(name), std::forward<In>(in), op, call_options(), token);
@@ -203,18 +192,14 @@ class process_set {
   /// Gives each rank its block of the root's `in`, which only counts there and has
   /// `size() × out.size()` elements.
   template <class In, class Out, class Token = default_token>
-  requires coordination::named_input<In> && coordination::named_output<Out> &&
-      coordination::beside<In, Out> &&
-      std::same_as<coordination::value_of<In>, coordination::value_of<Out>>
+  requires coordination::beside<In, Out>
   auto scatter(operation_name name, In&& in, Out&& out, int root, const call_options& options,
                Token&& token = Token()) const {
     return start(coordination::scatter_body<In, Out>(std::move(name), options, in, out, root),
                  token);
   }
   template <class In, class Out, class Token = default_token>
-  requires coordination::named_input<In> && coordination::named_output<Out> &&
-      coordination::beside<In, Out> &&
-      std::same_as<coordination::value_of<In>, coordination::value_of<Out>> &&
+  requires coordination::beside<In, Out> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto scatter(
           operation_name name, In&& in, Out&& out, int root, Token&& token = Token()) const {
     return scatter(std::move(name), std::forward<In>(in), std::forward<Out>(out), root,
@@ -397,6 +382,7 @@ class process_set {
  protected:
   template <class>
   friend struct coordination::add_set_body;
+  friend class coordination::message_verbs<process_set>;
   explicit process_set(std::shared_ptr<coordination::instance_handle> where) noexcept
       : where_(std::move(where)) {}
   template <class Body, class Token>

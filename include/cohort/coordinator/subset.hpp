@@ -49,7 +49,10 @@ class negotiation<Any>::subset final : public instance {
     one.set = place.set;
     if (sig.root < 0) return owner_.submit(one, name, sig, site, deadline);
     protocol::signature common = sig;  // the log knows the ranks of the coordinator
-    common.root = members_[static_cast<std::size_t>(sig.root)];
+    common.root = outside(sig.root);
+    if (sig.kind == op_kind::message) {
+      common.detail = static_cast<std::uint64_t>(outside(static_cast<int>(sig.detail)));
+    }
     owner_.submit(one, name, common, site, deadline);
   }
   void join(task& one) override {
@@ -114,6 +117,11 @@ class negotiation<Any>::subset final : public instance {
   void leave_to_mpi();
 
  private:
+  /// The coordinator's number of a rank; what is none is refused with the number that was given.
+  [[nodiscard]] int outside(int rank) const {
+    return rank >= 0 && rank < size_ ? members_[static_cast<std::size_t>(rank)] : rank;
+  }
+
   negotiation& owner_;
   communicator host_;
   mpi::comm second_;

@@ -18,6 +18,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,8 @@ class task : public progress::operation {
   std::uint8_t flags = 0;
   reduction_code code = reduction_code::no_reduction;
   int root = -1;
+  int peer = -1;       ///< message: the rank at the other end
+  bool sends = false;  ///< message: from here
   double prescale = 1;
   double postscale = 1;
   compression wanted = compression::none;  ///< until it is submitted
@@ -101,9 +104,23 @@ class task : public progress::operation {
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
 
+  /// What the data plane needs of a signature.
+  void take(const protocol::signature& sig) noexcept {
+    kind = sig.kind;
+    flags = sig.flags;
+    code = static_cast<reduction_code>(sig.reduction);
+    root = sig.root;
+    prescale = sig.prescale;
+    postscale = sig.postscale;
+  }
   [[nodiscard]] std::size_t tensors() const noexcept { return 1 + others.size(); }
   [[nodiscard]] const tensor& operator[](std::size_t i) const noexcept {
     return i == 0 ? first : others[i - 1];
+  }
+  /// As its caller knows it; a literal.
+  [[nodiscard]] std::string_view verb() const noexcept {
+    if (kind == op_kind::message) return sends ? "send" : "recv";
+    return protocol::name_of(kind);
   }
   void fail(std::exception_ptr why) noexcept {
     if (!error) error = std::move(why);
@@ -125,13 +142,8 @@ class task : public progress::operation {
 class neutral_task final : public task {
  public:
   explicit neutral_task(const protocol::signature& sig) : task(&run) {
-    kind = sig.kind;
+    take(sig);
     space = sig.space;
-    flags = sig.flags;
-    code = static_cast<reduction_code>(sig.reduction);
-    root = sig.root;
-    prescale = sig.prescale;
-    postscale = sig.postscale;
   }
   std::vector<std::byte> memory;  ///< for what comes, and for neutral elements
   std::vector<std::byte> inputs;  ///< copied data

@@ -54,6 +54,7 @@ enum class errc {
   refused,                  ///< the other side does not take this request
   no_device,                ///< there is no GPU, or no driver for it
   wrong_device,             ///< a stream and a buffer are on different devices
+  device_ordered,           ///< a coordinator orders what runs on the device
   not_initialised = not_initialized
 };
 
@@ -265,6 +266,8 @@ namespace detail {
       return "there is no device, or no driver for it";
     case errc::wrong_device:
       return "what is used together is on different devices";
+    case errc::device_ordered:
+      return "a coordinator orders the operations on this device";
   }
   return "unknown error of cohort";
 }

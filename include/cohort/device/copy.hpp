@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// `cohort::device::copy`: queues a copy between device memory and pinned memory of the host.
+/// `cohort::device::copy`: queues a copy between device memory and pinned memory of the host, or
+/// between devices.
 
 #include <cohort/device/native.hpp>
 
@@ -79,6 +80,8 @@ copy_end end_of(B& buffer) {
   return {data, std::ranges::size(buffer), space, -1, nullptr};
 }
 
+/// Throws what `copy` does before anything is queued; of pageable memory only if that is refused.
+void check_copy(const stream& on, const copy_end& from, const copy_end& to, bool pageable = false);
 void queue_copy(const stream& on, const copy_end& from, const copy_end& to, std::size_t width);
 
 }  // namespace detail
@@ -93,9 +96,13 @@ concept copyable_buffer =
 ///
 /// What the buffers' own streams have queued comes first, and what they queue later comes after
 /// it. Memory of the host must be pinned (`pinned_vector`, or registered with CUDA): with pageable
-/// memory CUDA would block this thread, so that is error(errc::invalid_argument). It must stay
-/// until the copy is over; device vectors may go before. Device memory is on the device of `on`,
-/// else error(errc::wrong_device). Other errors: errc::size_mismatch, CUDA's codes.
+/// memory CUDA would block this thread, so that is error(errc::invalid_argument), and `staged_copy`
+/// is there for it. It must stay until the copy is over; device vectors may go before.
+///
+/// Device memory is on the device of `on`, but for one end of a copy from device to device, which
+/// may be on another one; else error(errc::wrong_device). CUDA takes the way through the host where
+/// the devices cannot reach each other. A span of the other device without a producer is ordered
+/// with nothing there. Other errors: errc::size_mismatch, CUDA's codes.
 template <copyable_buffer From, copyable_buffer To>
 requires std::same_as<std::remove_const_t<detail::end_element_t<std::remove_reference_t<From>>>,
                       detail::end_element_t<std::remove_reference_t<To>>>
@@ -104,33 +111,52 @@ void copy(const stream& on, From&& from, To&& to) {
                      sizeof(detail::end_element_t<std::remove_reference_t<To>>));
 }
 
-inline void detail::queue_copy(const stream& on, const copy_end& from, const copy_end& to,
-                               std::size_t width) {
+inline void detail::check_copy(const stream& on, const copy_end& from, const copy_end& to,
+                               bool pageable) {
   if (from.size != to.size) {
     throw error(errc::size_mismatch, "a copy of " + std::to_string(from.size) + " elements into " +
                                          std::to_string(to.size));
   }
   if (from.size == 0) return;
+  const bool between = from.space == memory_space::device && to.space == memory_space::device;
+  const bool one_is_here = from.device == on.device() || to.device == on.device();
   for (const copy_end* end : {&from, &to}) {
     const char* what = end == &from ? "the source of a copy" : "the target of a copy";
-    if (end->space == memory_space::device) check_device(end->device, on.device(), what);
-    if (end->space != memory_space::host) continue;
+    if (end->space == memory_space::device && !(between && one_is_here)) {
+      check_device(end->device, on.device(), what);
+    }
+    if (end->space == memory_space::device) check_usable(end->device);
+    if (end->space != memory_space::host || pageable) continue;
     throw error(errc::invalid_argument,
-                std::string(what) + " is pageable memory; use a pinned_vector");
+                std::string(what) + " is pageable memory; use a pinned_vector or staged_copy");
   }
+}
+
+inline void detail::queue_copy(const stream& on, const copy_end& from, const copy_end& to,
+                               std::size_t width) {
+  check_copy(on, from, to);
+  if (from.size == 0) return;
   check_usable(on.device());
   const scoped_device here(on.device());
+  const auto is_device = [](const copy_end& end) { return end.space == memory_space::device; };
+  // The handle of a default stream is the same on all devices.
   const auto is_elsewhere = [&](const copy_end& end) {
-    return end.producer != nullptr && end.producer != on.get();
+    return end.producer != nullptr && (end.producer != on.get() || end.device != on.device());
   };
   for (const copy_end* end : {&from, &to}) {
-    if (is_elsewhere(*end)) on.wait(stream::borrow(end->producer, on.device()));
+    if (is_elsewhere(*end)) on.wait(stream::borrow(end->producer, end->device));
   }
-  check(cudaMemcpyAsync(const_cast<void*>(to.data), from.data, from.size * width, cudaMemcpyDefault,
-                        on.get()),
-        "cudaMemcpyAsync", on.device());
+  if (is_device(from) && is_device(to) && from.device != to.device) {
+    check(cudaMemcpyPeerAsync(const_cast<void*>(to.data), to.device, from.data, from.device,
+                              from.size * width, on.get()),
+          "cudaMemcpyPeerAsync", on.device());
+  } else {
+    check(cudaMemcpyAsync(const_cast<void*>(to.data), from.data, from.size * width,
+                          cudaMemcpyDefault, on.get()),
+          "cudaMemcpyAsync", on.device());
+  }
   for (const copy_end* end : {&from, &to}) {
-    if (is_elsewhere(*end)) stream::borrow(end->producer, on.device()).wait(on);
+    if (is_elsewhere(*end)) stream::borrow(end->producer, end->device).wait(on);
   }
 }
 

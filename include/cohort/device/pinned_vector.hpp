@@ -38,6 +38,8 @@ class pinned_pool {
   /// At least `bytes`, from the pool if a block there is out of use. Otherwise it calls
   /// `cudaHostAlloc`, which may wait for the device.
   [[nodiscard]] inline block take(std::size_t bytes, int device);
+  /// The same, but nothing if the pool has none. Never blocks.
+  [[nodiscard]] inline std::optional<block> find(std::size_t bytes, int device);
   /// Back into the pool, to be used again once the device has reached `used`. Never blocks.
   inline void retire(block what, event&& used) noexcept;
   /// Gives what is out of use back to CUDA, but not where frees are off (device_state). May wait
@@ -59,6 +61,10 @@ class pinned_pool {
     block what;
     event used;  // empty: out of use
   };
+  static std::size_t rounded(std::size_t bytes) noexcept {
+    constexpr std::size_t smallest = 4096;
+    return std::bit_ceil(bytes < smallest ? smallest : bytes);
+  }
   /// Drops those that have gone with their device's context.
   inline void forget_gone();
   static bool is_free(const kept_block& one) noexcept {
@@ -86,6 +92,9 @@ class pinned_vector {
   explicit pinned_vector(std::size_t size) : pinned_vector(size, stream()) {}
   /// Throws std::system_error with CUDA's code, error(errc::no_device).
   pinned_vector(std::size_t size, stream on);
+  /// Over a block of the pool, of at least `size` elements, on the device of `on`.
+  pinned_vector(pinned_pool::block from_pool, std::size_t size, stream on) noexcept
+      : block_(from_pool), size_(size), on_(std::move(on)) {}
   pinned_vector(pinned_vector&& other) noexcept
       : block_(std::exchange(other.block_, pinned_pool::block())),
         size_(std::exchange(other.size_, 0)),
@@ -117,25 +126,28 @@ class pinned_vector {
   std::optional<stream> on_;
 };
 
-inline pinned_pool::block pinned_pool::take(std::size_t bytes, int device) {
-  constexpr std::size_t smallest = 4096;
-  const std::size_t wanted = std::bit_ceil(bytes < smallest ? smallest : bytes);
+inline std::optional<pinned_pool::block> pinned_pool::find(std::size_t bytes, int device) {
+  const std::size_t wanted = rounded(bytes);
   const detail::relaxed_capture may_ask;
-  {
-    const std::lock_guard hold(mutex_);
-    forget_gone();
-    for (kept_block& one : kept_) {
-      if (one.what.bytes != wanted || one.what.device != device || !is_free(one)) continue;
-      const block found = one.what;
-      std::swap(one, kept_.back());
-      kept_.pop_back();
-      return found;
-    }
+  const std::lock_guard hold(mutex_);
+  forget_gone();
+  for (kept_block& one : kept_) {
+    if (one.what.bytes != wanted || one.what.device != device || !is_free(one)) continue;
+    const block found = one.what;
+    std::swap(one, kept_.back());
+    kept_.pop_back();
+    return found;
   }
+  return std::nullopt;
+}
+
+inline pinned_pool::block pinned_pool::take(std::size_t bytes, int device) {
+  if (const auto found = find(bytes, device)) return *found;
   check_usable(device);
   const scoped_device here(device);
-  block made{nullptr, wanted, device, state_of(device).generation()};
-  check(cudaHostAlloc(&made.memory, wanted, cudaHostAllocPortable), "cudaHostAlloc", device);
+  const detail::relaxed_capture may_ask;
+  block made{nullptr, rounded(bytes), device, state_of(device).generation()};
+  check(cudaHostAlloc(&made.memory, made.bytes, cudaHostAllocPortable), "cudaHostAlloc", device);
   return made;
 }
 

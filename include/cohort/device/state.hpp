@@ -108,6 +108,8 @@ inline constexpr int most_devices = 64;
 
 struct process_devices {
   std::array<device_state, most_devices> all;
+  /// The driver has no cudaMemcpyBatchAsync.
+  std::atomic<bool> batches_refused{false};
   std::mutex mutex;     // of what follows
   int chosen = -1;      // by set_default()
   int fixed = -1;       // the default device, once somebody has used it
@@ -130,11 +132,13 @@ inline process_devices& devices() {
   return detail::devices().all[static_cast<std::size_t>(device)];
 }
 
-/// Forgets losses, pools and the default device: for tests that begin anew on other devices.
+/// Forgets losses, pools, the default device and what the driver lacks: for tests that begin anew
+/// on other devices.
 inline void forget_devices() noexcept {
   auto& process = detail::devices();
   const std::lock_guard hold(process.mutex);
   process.chosen = process.fixed = process.local_rank = -1;
+  process.batches_refused.store(false);
   for (device_state& one : process.all) {
     one.context_gone(one.generation());
     one.lost_.store(cudaSuccess, std::memory_order_release);

@@ -15,6 +15,7 @@
 #include <exception>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace cohort::nccl {
 
@@ -102,6 +103,23 @@ template <class Token = default_token>
 auto make_communicator(const cohort::communicator& world,
                        const communicator_options& options = communicator_options(),
                        Token&& token = Token());
+
+/// Makes an NCCL communicator over several devices of each rank of `world`, and one handle for each
+/// device of this one, in the order of `devices`. `void(std::exception_ptr,
+/// std::vector<communicator>)`.
+///
+/// The ranks of NCCL are those of the devices: those of rank 0 of MPI come first, in the order that
+/// it gives, then those of rank 1, and so on. Ranks may bring different numbers of devices, but at
+/// least one. Averages divide by the number of devices. Operations are started on each handle, or
+/// together by a \ref set_group. A failure of one of the handles ends the others too. `split` is
+/// refused with errc::not_supported. `options.device` is not used; all else is as above, and a
+/// rank_error names ranks of NCCL, but for errc::invalid_argument (no device, or too many), which
+/// names ranks of MPI.
+/// *Example*: `auto gpus = co_await cohort::nccl::make_communicators(world, devices);`
+template <class Token = default_token>
+auto make_communicators(const cohort::communicator& world, std::vector<int> devices,
+                        const communicator_options& options = communicator_options(),
+                        Token&& token = Token());
 
 /// The same over a communicator that somebody else has made, over the same ranks in the same order,
 /// as a non-blocking one: calls on a blocking one would stop the loop until the peers call.

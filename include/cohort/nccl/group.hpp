@@ -11,18 +11,67 @@
 #include <cohort/nccl/datatype.hpp>
 #include <cohort/nccl/operation.hpp>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 namespace cohort::nccl {
+
+namespace detail {
+
+/// What is received must not lie in what else the group reads or writes: NCCL moves all of it at
+/// once. Sends may share their memory.
+inline void refuse_overlap(request& asked) {
+  struct stretch {
+    const std::byte* begin;
+    const std::byte* end;
+    bool is_written;
+    std::size_t which;
+  };
+  std::vector<stretch> all;
+  for (std::size_t i = 0; i < asked.uses.size(); ++i) {
+    const buffer_use& use = asked.uses[i];
+    const auto* const begin = static_cast<const std::byte*>(use.data);
+    const bool is_written = asked.more[i].what == call::kind::recv;
+    if (use.bytes != 0) all.push_back({begin, begin + use.bytes, is_written, i});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const stretch& a, const stretch& b) { return a.begin < b.begin; });
+  // Of those before: which one ends last, and which one that is written.
+  const stretch* furthest = nullptr;
+  const stretch* written = nullptr;
+  for (const stretch& one : all) {
+    const stretch* const other = one.is_written ? furthest : written;
+    if (other != nullptr && one.begin < other->end) {
+      const auto name = [&](const stretch& each) {
+        return std::string(each.is_written ? "recv" : "send") + " " + std::to_string(each.which);
+      };
+      const bool in_order = other->which < one.which;
+      asked.refuse(errc::invalid_argument, name(in_order ? *other : one) + " and " +
+                                               name(in_order ? one : *other) +
+                                               " overlap in memory");
+      return;
+    }
+    if (furthest == nullptr || furthest->end < one.end) furthest = &one;
+    if (one.is_written && (written == nullptr || written->end < one.end)) written = &one;
+  }
+}
+
+}  // namespace detail
 
 /// Several messages that are posted together, so that their order among the ranks does not matter.
 ///
 /// `co_await nccl::group(gpus, stream).send(a, 1).recv(b, 1).run();` A message of nothing is left
 /// out, so it must be of nothing on both sides. Buffers are borrowed; a device::vector may go
 /// before the group has ended. What NCCL allows once only in a group, more than one message for a
-/// pair of ranks, is matched in the order of the calls.
+/// pair of ranks, is matched in the order of the calls. What is received must not overlap with any
+/// other buffer of the group: errc::invalid_argument, which names both by their place in it.
 class group {
  public:
   group(const communicator& comm, const device::stream& on)
-      : asked_(detail::request_for(comm.state(), on, "group", call::kind::barrier)) {}
+      : asked_(detail::request_for(comm.state(), on, "group", call::kind::barrier)) {
+    asked_.everybody = false;
+  }
 
   template <device_buffer B>
   group& send(B&& buffer, int to) & {
@@ -50,6 +99,7 @@ class group {
   requires detail::tail_for<void(std::error_code), Tail...>
   auto run(Tail&&... tail) {
     request asked = std::move(asked_);
+    detail::refuse_overlap(asked);
     // Nothing to post is an operation of nothing, not a barrier.
     if (asked.more.empty()) asked.one.what = call::kind::send;
     return detail::initiate<void(std::error_code)>(std::move(asked), std::tuple<>(),

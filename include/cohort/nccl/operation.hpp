@@ -54,6 +54,11 @@ concept writable_buffer = device_buffer<B> &&
 template <device_buffer B>
 using element_of = typename std::remove_cvref_t<B>::value_type;
 
+/// Given to a verb in place of a token: it starts nothing and returns its request, for
+/// \ref set_group.
+struct in_group_t {};
+inline constexpr in_group_t in_group{};
+
 /// What a verb hands in.
 struct request {
   request() {}
@@ -66,8 +71,10 @@ struct request {
   std::vector<buffer_use> uses;
   std::optional<device::stream> user;
   std::size_t bytes = 0;
-  errc bad{};         // misuse that the verb itself has seen
-  std::string facts;  // of it
+  errc bad{};                  // misuse that the verb itself has seen
+  std::string facts;           // of it
+  bool everybody = true;       // all ranks start it, in one order
+  std::vector<request> parts;  // it is these, each on a device of its own
   /// Two uses that may be the same memory, or that must not overlap.
   bool may_be_in_place = false;
   bool never_in_place = false;        // of a group with one input and one output
@@ -141,6 +148,7 @@ struct tail_check<Signature> : std::true_type {};
 template <class Signature, class Last>
 struct tail_check<Signature, Last>
     : std::bool_constant<std::is_same_v<std::remove_cvref_t<Last>, until> ||
+                         std::is_same_v<std::remove_cvref_t<Last>, in_group_t> ||
                          completion_token_for<Last, Signature>> {};
 template <class Signature, class Token>
 struct tail_check<Signature, until, Token>
@@ -177,6 +185,10 @@ auto initiate(request&& asked, Owned&& owned, Last&& last) {
   if constexpr (std::is_same_v<std::remove_cvref_t<Last>, until>) {
     asked.ends = last;
     return initiate<Signature>(std::move(asked), std::forward<Owned>(owned));
+  } else if constexpr (std::is_same_v<std::remove_cvref_t<Last>, in_group_t>) {
+    static_assert(std::tuple_size_v<std::remove_cvref_t<Owned>> == 0,
+                  "a vector that is moved in cannot be part of a group: pass it by name");
+    return request(std::move(asked));
   } else {
     return start<Signature>(std::move(asked), std::forward<Owned>(owned), last);
   }

@@ -45,6 +45,8 @@ struct operator_value {
   ncclRedOp_t op = ncclSum;
   bool is_scaled = false;
   std::array<std::byte, 8> factor{};
+
+  friend bool operator==(const operator_value&, const operator_value&) = default;
 };
 
 namespace detail {

@@ -26,6 +26,7 @@ requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Ta
 auto send(const communicator& comm, const device::stream& on, B&& buffer, int to, Tail&&... tail) {
   using T = element_of<B>;
   request asked = detail::request_for(comm.state(), on, "send", call::kind::send, to);
+  asked.everybody = false;
   detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
   asked.one.from = buffer.data();
   asked.bytes = buffer.bytes();
@@ -41,6 +42,7 @@ auto recv(const communicator& comm, const device::stream& on, B&& buffer, int fr
           Tail&&... tail) {
   using T = element_of<B>;
   request asked = detail::request_for(comm.state(), on, "recv", call::kind::recv, from);
+  asked.everybody = false;
   detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
   asked.one.to = buffer.data();
   asked.bytes = buffer.bytes();

@@ -12,6 +12,7 @@
 #include <cohort/nccl/error.hpp>
 #include <cohort/nccl/state.hpp>
 #include <cohort/nccl/work.hpp>
+#include <cohort/nccl/work_set.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <array>
@@ -84,6 +85,11 @@ class issue_source : public asio::execution_context::service {
   /// Takes over an operation whose events are recorded. It ends with an error at once if its
   /// communicator cannot be used.
   void submit(work& op);
+  /// The same inside `exclusively`. False: it has ended, and the caller is to deliver it.
+  [[nodiscard]] bool submit_held(work& op);
+  /// The parts of an operation, each to the queue of its device at once, so that their places among
+  /// the operations of all devices are the same. All of them or none.
+  void submit_parts(work& whole);
   /// A deadline has passed over it: reports, and brings the communicators down by option.
   void deadline_passed(work& op);
 
@@ -96,6 +102,23 @@ class issue_source : public asio::execution_context::service {
   /// error(errc::single_thread_violation) if it is another one, and error(errc::stalled) if NCCL
   /// has not come back from an abort there.
   void claim(int device);
+  /// From now on operations of communicators with another `orderer` are refused on the device with
+  /// errc::device_ordered. False if somebody else has done that.
+  [[nodiscard]] bool hold(int device, const void* orderer);
+  /// Ends that. No matter if it was not the holder.
+  void let_go(int device, const void* orderer);
+  /// Whether communicators of this orderer may be made on the device.
+  [[nodiscard]] bool admits(int device, const void* orderer) {
+    const std::lock_guard lock(mutex_);
+    const void* const holder = queue_of(device).orderer;
+    return holder == nullptr || holder == orderer;
+  }
+  /// Nothing of this library runs on the device or is on its way there. Inside `exclusively`, or in
+  /// a condition of `when`.
+  [[nodiscard]] bool is_drained(int device) {
+    const queue& one = queue_of(device);
+    return one.flights.empty() && one.launching == nullptr && !one.stopped;
+  }
   /// Runs `function` while nobody else calls NCCL through this source.
   template <class Function>
   auto exclusively(Function function) {
@@ -159,6 +182,7 @@ class issue_source : public asio::execution_context::service {
     work* launching = nullptr;
     std::deque<flight> flights;
     bool stopped = false;  // an abort is under way
+    const void* orderer = nullptr;
     std::error_code lost;  // a call has not come back: no more of them in this context
   };
   class condition_base : public progress::operation {
@@ -218,6 +242,7 @@ class issue_source : public asio::execution_context::service {
   queue& queue_of(int device);
   std::size_t advance(queue& one, progress::ready_queue& ready);
   ncclResult_t issue(queue& one, work& op);
+  bool prepared(queue& one, work& op);
   std::size_t launched(queue& one, progress::ready_queue& ready);
   std::size_t land(queue& one, progress::ready_queue& ready);
   std::size_t finish(work& op, progress::ready_queue& ready);
@@ -234,7 +259,23 @@ class issue_source : public asio::execution_context::service {
                std::vector<work*>& ended);
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
             const std::string& text, bool only_this);
-  void hear(const std::shared_ptr<communicator_state>& comm);
+  bool hear(const communicator_state& comm, const std::optional<fault_message>& message, int from);
+  static bool is_up(const communicator_state& comm) noexcept;
+  bool has_sister_up(const communicator_state& comm) const;
+  std::error_code why_refused(const queue& one, const communicator_state& comm) const;
+  // See detail/work_set.ipp.
+  bool is_together(const work_set& set);
+  std::size_t issue_parts(work_set& set, progress::ready_queue& ready);
+  ncclResult_t state_of_launch(work& op, communicator_state*& of);
+  static work* concluded(work& op) noexcept;
+  // See detail/inquiry.ipp.
+  bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
+           bool aborts);
+  void answer(const communicator_state& comm, std::uint64_t number, int asker);
+  void note_answer(const communicator_state& comm, position_answer&& said);
+  rank_position position_of(const communicator_state& comm);
+  void look_at_inquiries();
+  void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
   void silence(const std::shared_ptr<communicator_state>& comm);
   std::size_t look_at_aborts(progress::ready_queue& ready);
   std::size_t look_at_leaving(progress::ready_queue& ready);
@@ -246,7 +287,8 @@ class issue_source : public asio::execution_context::service {
   static std::string line_about(const work& op, const char* stands);
 
   progress::engine& engine_;
-  mutable std::mutex mutex_;        // held for a whole lap
+  // Held for a whole lap, in which the source of MPI may start operations here.
+  mutable std::recursive_mutex mutex_;
   bool asked_ = false;              // in this lap
   std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
@@ -255,6 +297,8 @@ class issue_source : public asio::execution_context::service {
   std::vector<condition_base*> conditions_;
   std::vector<std::unique_ptr<abort_job>> aborts_;
   std::size_t leaving_ = 0;
+  static constexpr int every_peer = -1;
+  std::uint64_t questions_ = 0;
   static constexpr auto longest_hold = std::chrono::seconds(1);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
@@ -264,5 +308,8 @@ class issue_source : public asio::execution_context::service {
 }  // namespace cohort::nccl
 
 #include <cohort/nccl/detail/source.ipp>
+
+#include <cohort/nccl/detail/inquiry.ipp>
+#include <cohort/nccl/detail/work_set.ipp>
 
 #endif

@@ -11,6 +11,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/device/vector.hpp>
+#include <cohort/nccl/inquiry.hpp>
 #include <cohort/nccl/work.hpp>
 
 #include <array>
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace cohort::nccl {
 
@@ -35,6 +37,8 @@ struct communicator_options {
   std::chrono::nanoseconds init_bound = std::chrono::seconds(120);  ///< for NCCL's own init
   std::chrono::nanoseconds leave_bound = std::chrono::seconds(30);  ///< then it is leaked
   std::chrono::nanoseconds abort_bound = std::chrono::seconds(30);  ///< then awaiters end anyway
+  /// How long ranks that are asked where they stand may take before they are named silent.
+  std::chrono::nanoseconds answer_bound = std::chrono::seconds(1);
   bool abort_borrowed = false;                    ///< a borrowed communicator may be aborted too
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;  ///< passed on, but for `blocking`, which is 0
 };
@@ -56,6 +60,13 @@ struct queue_place {
   bool over = false;  ///< the next one may come
 };
 
+/// The receive through which peers tell of faults, one for all handles of a communicator here.
+struct fault_channel {
+  fault_bytes heard{};  ///< what the posted receive writes
+  asio::cancellation_signal stop_listening;
+  bool listening = false;
+};
+
 /// *Threads*: what is not said to be constant is guarded by the source.
 class communicator_state : public std::enable_shared_from_this<communicator_state> {
  public:
@@ -68,8 +79,12 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   communicator_options options;
   int rank;
   int size;
+  /// With several devices in a process: the rank of the first device of each rank of `mpi`.
+  std::vector<int> firsts;
   int device = -1;
   bool borrowed = false;
+  bool native_exchange = false;          ///< NCCL has all_to_all, gather and scatter
+  const void* orderer = nullptr;         ///< the coordinator that it belongs to, or null
   std::optional<device::stream> domain;  ///< where the operations run
   device::vector<std::int32_t> scratch;  ///< for barriers
 
@@ -77,7 +92,8 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::atomic<phase> stands{phase::making};
   std::error_code why;  ///< of what failed or closed
   std::uint64_t sequence = 0;
-  std::size_t outstanding = 0;  ///< operations that are queued, launching or on the device
+  std::uint64_t collectives = 0;  ///< of the operations that all ranks start
+  std::size_t outstanding = 0;    ///< operations that are queued, launching or on the device
   std::chrono::steady_clock::time_point leave_until{};
   std::chrono::steady_clock::time_point hold_until{};
   std::shared_ptr<queue_place> place;  ///< of its leaving
@@ -99,20 +115,26 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
     history_[op.sequence % history_.size()] = {op.verb, op.sequence, op.bytes};
   }
   [[nodiscard]] std::string history() const;
+  [[nodiscard]] const record& last_started() const noexcept {
+    return history_[sequence % history_.size()];
+  }
+
+  /// Of the same NCCL communicator: the other devices of this process.
+  [[nodiscard]] bool is_sister(const communicator_state& other) const noexcept {
+    return token != 0 && token == other.token;
+  }
+  /// The rank here of a rank of `mpi`: that of its first device.
+  [[nodiscard]] int rank_of_process(int which) const noexcept {
+    const auto index = static_cast<std::size_t>(which);
+    return index < firsts.size() ? firsts[index] : which;
+  }
 
   // The fault channel.
-  struct fault {
-    std::uint64_t token;  ///< of the communicator that it is about
-    std::int32_t value;
-    std::int32_t only_this;  ///< the sender has aborted this communicator alone
-    std::array<char, 240> text;
-  };
   /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI
   /// communicator has gone here and another one has taken its place.
   std::uint64_t token = 0;
-  fault heard{};  ///< what the posted receive writes
-  asio::cancellation_signal stop_listening;
-  bool listening = false;
+  std::shared_ptr<fault_channel> channel = std::make_shared<fault_channel>();
+  std::optional<inquiry> asked;  ///< under way
 
  private:
   std::array<record, 8> history_{};

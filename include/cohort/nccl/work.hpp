@@ -26,6 +26,8 @@ namespace cohort::nccl {
 
 class communicator_state;
 class issue_source;
+struct work_set;
+class work;
 
 using cohort::until;
 
@@ -64,6 +66,20 @@ struct buffer_use {
   std::shared_ptr<const void> lease;       // null: borrowed, must outlive the operation
 };
 
+/// What an operation does beside its calls of NCCL. Called with the source's lock held; what is
+/// thrown ends the operation's communicator.
+class work_steps {
+ public:
+  /// It is at the head of the queue, and no call is in progress: the last moment to say what is
+  /// called, and to let the stream of the device wait.
+  virtual void prepare(const device::stream& domain) = 0;
+  /// Its calls are in that stream. Returns the mark of its end.
+  [[nodiscard]] virtual device::event conclude(const device::stream& domain) = 0;
+
+ protected:
+  ~work_steps() = default;
+};
+
 /// An operation in the issuing queue of its device.
 class work : public progress::operation {
  public:
@@ -75,13 +91,18 @@ class work : public progress::operation {
   std::shared_ptr<communicator_state> comm;
   const char* verb = "";
   std::uint64_t sequence = 0;
+  bool everybody = true;         // all ranks start it, in one order
+  std::uint64_t collective = 0;  // its number among those, when it has been taken over
   std::size_t bytes = 0;
   until ends = until::complete;
   call one;                // if `more` is empty
   std::vector<call> more;  // posted as one group
   std::vector<buffer_use> uses;
-  std::vector<device::event> after;             // recorded when the operation was started
-  std::optional<device::stream> user;           // the stream that the caller named
+  std::vector<device::event> after;    // recorded when the operation was started
+  std::optional<device::stream> user;  // the stream that the caller named
+  work_steps* steps = nullptr;
+  std::shared_ptr<work_set> joined;             // the operation is these
+  work_set* part_of = nullptr;                  // or one of them
   progress::engine::clock::time_point since{};  // when it was started
 
  protected:

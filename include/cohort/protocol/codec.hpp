@@ -173,6 +173,10 @@ void wire_fields(Archive& archive, signature& sig) {
     const std::size_t size = archive.varint_up_to(shape::max_dimensions);
     for (std::size_t i = 0; i < size; ++i) dimensions[i] = archive.signed_varint();
     sig.dimensions = shape(std::span<const std::int64_t>(dimensions.data(), size));
+    if (sig.kind == op_kind::message && (sig.root < 0 || sig.detail > detail::rank_limit ||
+                                         sig.detail == static_cast<std::uint64_t>(sig.root))) {
+      archive.fail(wire_errc::bad_value);
+    }
   } else {
     archive.varint(sig.dimensions.size());
     for (const std::int64_t dimension : sig.dimensions) archive.signed_varint(dimension);

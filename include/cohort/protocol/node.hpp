@@ -56,6 +56,21 @@ struct node_options {
   return "\x01" + members.str() + "\x01" + std::string(purpose);
 }
 
+/// The name of a message from one rank to another: of these two the n-th of a name to be sent and
+/// the n-th to be received belong together, whatever other pairs call theirs.
+[[nodiscard]] inline std::string message_name(int source, int destination, std::string_view name) {
+  return listed_name(
+      {source, destination},
+      std::to_string(source) + ">" + std::to_string(destination) + "\x01" + std::string(name));
+}
+
+/// The part of a name that its user has given.
+[[nodiscard]] inline std::string_view own_name(std::string_view text) noexcept {
+  if (text.empty() || text[0] != '\x01') return text;
+  text.remove_prefix(text.find('\x01', 1) + 1);
+  return text.substr(text.find('\x01') + 1);  // all of it where nothing is found
+}
+
 /// One rank of one instance: client, inner node and, on rank 0, root. It reads like the rules of
 /// docs/design/protocol.md, one function for one rule.
 ///

@@ -31,9 +31,10 @@ enum class op_kind : std::uint8_t {
   barrier,
   group_create,  ///< of a persistent group (H1)
   group_remove,  ///< its removal; `detail` is the number of starts (H5)
+  message,       ///< of a pair of ranks, its listed members: `root` sends it to rank `detail`
   set_add,       ///< of a process set of the operation's members, in the same instance (D1)
 };
-inline constexpr std::uint8_t op_kind_count = 12;
+inline constexpr std::uint8_t op_kind_count = 13;
 
 /// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
 /// digests of their types.
@@ -214,6 +215,8 @@ inline std::string_view name_of(op_kind kind) noexcept {
       return "persistent_group";
     case op_kind::group_remove:
       return "remove of a persistent_group";
+    case op_kind::message:
+      return "message";
     case op_kind::set_add:
       return "add_process_set";
   }

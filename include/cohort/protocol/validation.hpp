@@ -119,7 +119,8 @@ inline std::vector<difference> differences(const std::vector<side>& sides) {
         [](const signature& s) { return name_of(static_cast<reduction_code>(s.reduction)); });
   check("prescale", [](const signature& s) { return detail::plain(s.prescale); });
   check("postscale", [](const signature& s) { return detail::plain(s.postscale); });
-  check("root", [](const signature& s) { return std::to_string(s.root); });
+  const bool moves = sides[0].sig.kind == op_kind::message;
+  check(moves ? "source" : "root", [](const signature& s) { return std::to_string(s.root); });
   check("memory", [](const signature& s) { return std::string(name_of(s.space)); });
   check("priority", [](const signature& s) { return std::to_string(s.priority); });
   check("group members", [](const signature& s) { return "{" + s.members + "}"; });
@@ -133,8 +134,8 @@ inline std::vector<difference> differences(const std::vector<side>& sides) {
     return std::to_string(s.flags & static_cast<unsigned>(~(signature_flag::divide_by_all |
                                                             signature_flag::half_on_wire)));
   });
-  check(is_persistent(sides[0].sig.kind) ? "starts" : "detail",
-        [](const signature& s) { return std::to_string(s.detail); });
+  const std::string_view last = is_persistent(sides[0].sig.kind) ? "starts" : "detail";
+  check(moves ? "destination" : last, [](const signature& s) { return std::to_string(s.detail); });
   return result;
 }
 

@@ -15,16 +15,25 @@
 ///   memory in a stream of another device, and work there that touches it breaks the device.
 /// - A sticky error answers every later call for the device, and what is queued never runs.
 /// - `cudaDeviceReset` invalidates streams, events and memory of the device.
-/// - While a stream is captured in global mode, `cudaEventQuery` from a thread in another mode than
-///   relaxed is refused and spoils the capture. Events recorded in a capture cannot be asked for.
+/// - A capture takes what its streams are given, and does nothing. Streams that wait for its events
+///   join it and must come back. What CUDA forbids meanwhile spoils it: waiting and asking for its
+///   streams, events from outside or of another capture, and in the modes that say so
+///   `cudaEventQuery`, `cudaMalloc` and its kin from a thread that is not in relaxed mode. Events
+///   recorded in a capture cannot be asked for.
+/// - An executable graph has a stream for each captured one, so what it does not order runs at the
+///   same time. Its launches come one after another.
+/// - `cudaMemcpyBatchAsync` refuses the legacy default stream, a stream that is captured, and
+///   attributes that CUDA's documentation forbids; its copies are in another order than in the
+///   list.
 /// - Every failing call sets the thread's last error, "not ready" too. Without a driver it stays,
 /// and
 ///   the number of devices is not written (seen with libcudart 13.0 on a machine that has none).
 ///
 /// Where it differs: it is stricter than hardware about memory that was freed (work on it breaks
-/// the device, where hardware may well get away with it) and about the device of memory that is
-/// copied; the legacy default stream orders itself with no other stream; a captured graph cannot be
-/// run; one context per device and process.
+/// the device, where hardware may well get away with it), about empty copies in a batch, and about
+/// the device of memory that is copied; the legacy default stream orders itself with no other
+/// stream; graphs have no memory of their own and contain no graphs, and an allocation in a
+/// captured stream answers `cudaErrorNotSupported`; one context per device and process.
 
 #include <cuda_runtime_api.h>
 
@@ -76,6 +85,10 @@ void unload(bool yes);
 /// The bus id of a device. By default that of device `i` is the same in every process, as it is
 /// for the devices of one machine.
 void set_bus_id(int device, std::int64_t id);
+
+/// The UUID of a device, as that of a part of a GPU (MIG), which has the bus id of the whole. By
+/// default it follows the bus id.
+void set_uuid(int device, std::int64_t id);
 
 /// Whether a collective of NCCL has its device to itself, as on hardware. Without it tests of
 /// crossed orders prove nothing.

@@ -4,6 +4,7 @@
 // The double itself; control.hpp says what it is and what it is not.
 #include "support/fake_gpu/control.hpp"
 #include "support/fake_gpu/internal.hpp"
+#include "support/fake_gpu/machine.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,93 +12,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace fake_gpu {
-namespace {
-
-struct stream_object;
-
-/// Whether the work before a mark is done. Guarded by the machine's mutex.
-struct mark {
-  bool reached = false;
-};
-
-struct event_object {
-  int device = 0;
-  std::uint32_t generation = 0;
-  bool captured = false;
-  std::shared_ptr<mark> last;  // null: never recorded, and so "done"
-};
-
-struct allocation {
-  char* address = nullptr;  // what the program sees; without access, if on a device
-  char* alias = nullptr;    // where it can be touched
-  std::size_t bytes = 0;
-  std::size_t mapped = 0;
-  int device = 0;
-  std::uint32_t generation = 0;
-  cudaMemoryType type = cudaMemoryTypeUnregistered;
-  bool freed = false;  // by the order of the stream
-};
-
-struct stream_object {
-  int device = 0;
-  std::uint32_t generation = 0;
-  int priority = 0;
-  bool destroyed = false;
-  bool held = false;
-  bool busy = false;
-  bool ending = false;
-  bool capturing = false;
-  bool spoiled = false;  // its capture
-  std::uint64_t number = 0;
-  int announced = 0;  // collectives that a call of NCCL is yet to queue here
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
-  std::deque<std::function<void(std::unique_lock<std::mutex>&)>> queue;
-  std::thread worker;
-};
-
-struct device_object {
-  cudaError_t sticky = cudaSuccess;
-  std::uint32_t generation = 0;
-  unsigned delay = 0;
-  std::shared_ptr<stream_object> legacy;
-  std::int64_t bus_id = 0;
-  bool taken = false;                 // its multiprocessors, by a collective
-  std::deque<std::uint64_t> waiting;  // for them
-};
-
-struct machine {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<device_object> devices;
-  cudaError_t count_error = cudaSuccess;
-  bool unloading = false;
-  int blocked = 0;
-  int captures_of_all = 0;  // in global mode
-  std::map<void*, std::shared_ptr<stream_object>> streams;
-  std::map<void*, std::shared_ptr<event_object>> events;
-  std::vector<std::shared_ptr<void>> graveyard;  // so that no handle's address is used again
-  std::map<char*, allocation> memory;
-  std::map<std::string, std::pair<cudaError_t, int>> failures;
-  std::map<std::string, std::uint64_t> calls;
-  std::vector<std::string> faults;
-  std::uint64_t tickets = 0;
-  bool occupy = true;
-  void (*restarted)() = nullptr;
-};
 
 machine& the() {
   static machine& instance = *new machine;
@@ -107,16 +32,13 @@ machine& the() {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-thread_local stream_object* working_for = nullptr;  // on the stream's own thread
-
-using lock = std::unique_lock<std::mutex>;
+thread_local stream_object* working_for = nullptr;
 
 cudaError_t fail(cudaError_t code) {
   if (code != cudaSuccess) last_error = code;
   return code;
 }
 
-/// What every call begins with: it is counted, and may be made to fail.
 cudaError_t enter(const char* function, lock&) {
   machine& m = the();
   ++m.calls[function];
@@ -139,7 +61,9 @@ cudaError_t device_ready(int device) {
 
 device_object& at(int device) { return the().devices[static_cast<std::size_t>(device)]; }
 
-void work(const std::shared_ptr<stream_object>& self) {
+namespace {
+
+void run_stream(const std::shared_ptr<stream_object>& self) {
   machine& m = the();
   working_for = self.get();
   current_device = self->device;
@@ -163,17 +87,18 @@ void work(const std::shared_ptr<stream_object>& self) {
   }
 }
 
+}  // namespace
+
 std::shared_ptr<stream_object> make_stream(int device, int priority) {
   auto made = std::make_shared<stream_object>();
   made->device = device;
   made->generation = at(device).generation;
   made->priority = priority;
   made->number = ++the().tickets;
-  made->worker = std::thread(work, made);
+  made->worker = std::thread(run_stream, made);
   return made;
 }
 
-/// The stream behind a handle of this context, or null.
 std::shared_ptr<stream_object> find(cudaStream_t handle) {
   machine& m = the();
   if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
@@ -198,6 +123,8 @@ std::shared_ptr<event_object> find(cudaEvent_t handle) {
   return found->second->generation == at(found->second->device).generation ? found->second
                                                                            : nullptr;
 }
+
+namespace {
 
 allocation* find(const void* pointer) {
   machine& m = the();
@@ -235,16 +162,44 @@ void wait_for_device(lock& hold, int device) {
   });
 }
 
-void push(stream_object& stream, std::function<void(lock&)> what) {
+}  // namespace
+
+cudaError_t usable(const stream_object& stream) {
+  if (const auto code = device_ready(stream.device)) return code;
+  const bool spoiled = stream.capture != nullptr && stream.capture->spoiled;
+  return spoiled ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+}
+
+void push_each(stream_object& stream, const work_of_launch& make) {
   if (stream.announced > 0) {
     the().faults.push_back("work was queued in stream " + std::to_string(stream.number) +
                            " of device " + std::to_string(stream.device) +
                            " before the collective that is in progress there");
   }
-  if (stream.capturing) return;  // a node of the graph, which is never run
-  stream.queue.push_back(std::move(what));
+  if (stream.capture != nullptr) {
+    ++stream.capture->lanes[stream.lane].before[stream.lane];
+    stream.capture->graph->nodes.push_back({graph_node::work, stream.lane, 0, make});
+    return;
+  }
+  stream.queue.push_back(make(0));
   the().changed.notify_all();
 }
+
+void push(stream_object& stream, work what) {
+  push_each(stream, [what = std::move(what)](std::uint64_t) { return what; });
+}
+
+work wait_for(std::shared_ptr<mark> target) {
+  return [target = std::move(target)](lock& held) {
+    stream_object* const waiting = working_for;
+    the().changed.wait(held, [&] {
+      return waiting->ending || !target || target->reached ||
+             at(waiting->device).sticky != cudaSuccess;
+    });
+  };
+}
+
+namespace {
 
 void break_now(int device, cudaError_t code) {
   if (at(device).sticky == cudaSuccess) at(device).sticky = code;
@@ -260,6 +215,44 @@ char* touch(const void* pointer, std::size_t bytes, int device) {
   if (found->type == cudaMemoryTypeDevice && found->device != device) return nullptr;
   if (address + bytes > found->address + found->bytes) return nullptr;
   return found->alias + (address - found->address);
+}
+
+struct piece {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
+/// One piece of work that copies all. Waits for it if memory is pageable.
+cudaError_t queue_copies(lock& hold, const std::shared_ptr<stream_object>& on,
+                         std::vector<piece> pieces) {
+  bool pageable = false;
+  for (const piece& one : pieces) {
+    for (const void* end : {static_cast<const void*>(one.to), one.from}) {
+      const allocation* found = find(end);
+      if (found == nullptr) pageable = true;
+      if (found != nullptr && found->freed) return cudaErrorInvalidValue;
+    }
+  }
+  const auto done = std::make_shared<mark>();
+  push(*on, [done, pieces = std::move(pieces), device = on->device](lock& held) {
+    for (const piece& one : pieces) {
+      char* const target = touch(one.to, one.bytes, device);
+      const char* const source = touch(one.from, one.bytes, device);
+      if (target == nullptr || source == nullptr) {
+        break_now(device, cudaErrorIllegalAddress);
+        break;
+      }
+      held.unlock();
+      std::memcpy(target, source, one.bytes);
+      held.lock();
+    }
+    done->reached = true;
+  });
+  if (pageable && on->capture == nullptr) {
+    block(hold, [&] { return done->reached || at(on->device).sticky != cudaSuccess; });
+  }
+  return cudaSuccess;
 }
 
 cudaError_t allocate(void** result, std::size_t bytes, int device, cudaMemoryType type) {
@@ -340,7 +333,9 @@ void restart(int devices) {
   m.calls.clear();
   m.faults.clear();
   m.occupy = true;
-  m.captures_of_all = 0;
+  m.captures.clear();
+  m.graphs.clear();
+  m.executables.clear();
   m.count_error = cudaSuccess;
   m.unloading = false;
   m.devices.assign(static_cast<std::size_t>(devices), device_object());
@@ -405,7 +400,9 @@ cudaError_t launch(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   const lock hold(the().mutex);
   const auto object = find(stream);
   if (!object) return cudaErrorInvalidResourceHandle;
-  push(*object, [function, argument, on = object.get()](lock& held) {
+  if (const auto code = usable(*object)) return code;
+  push(*object, [function, argument](lock& held) {
+    const stream_object* const on = working_for;
     the().changed.wait(held, [on] { return on->ending || !at(on->device).taken; });
     held.unlock();
     function(argument);
@@ -442,7 +439,7 @@ std::size_t live_streams(int device) {
     std::size_t sum = 0;
     for (const auto& [handle, one] : the().streams) {
       sum += !one->destroyed && one->device == device && one != at(device).legacy &&
-             one->generation == at(device).generation;
+             !one->of_graph && one->generation == at(device).generation;
     }
     return sum;
   });
@@ -461,6 +458,11 @@ std::size_t live_events(int device) {
 void set_bus_id(int device, std::int64_t id) {
   const lock hold(the().mutex);
   at(device).bus_id = id;
+}
+
+void set_uuid(int device, std::int64_t id) {
+  const lock hold(the().mutex);
+  at(device).uuid = id;
 }
 
 void occupy(bool yes) {
@@ -512,17 +514,26 @@ void announce(cudaStream_t stream, int change) {
   if (const auto object = find(stream)) object->announced += change;
 }
 
-bool enqueue(cudaStream_t stream, std::function<void()> kernel) {
+bool enqueue(cudaStream_t stream, const kernel_of_launch& make) {
   const lock hold(the().mutex);
   const auto object = find(stream);
-  if (!object || device_ready(object->device) != cudaSuccess || object->capturing) return false;
-  object->queue.push_back([kernel = std::move(kernel)](lock& held) {
-    held.unlock();
-    kernel();
-    held.lock();
+  if (!object || usable(*object) != cudaSuccess) return false;
+  const int announced = std::exchange(object->announced, 0);  // this is what was announced
+  push_each(*object, [make](std::uint64_t launch) -> work {
+    return [kernel = make(launch)](lock& held) {
+      held.unlock();
+      kernel();
+      held.lock();
+    };
   });
-  the().changed.notify_all();
+  object->announced = announced;
   return true;
+}
+
+const void* capture_of(cudaStream_t stream) {
+  const lock hold(the().mutex);
+  const auto object = find(stream);
+  return object ? object->capture.get() : nullptr;
 }
 
 bool occupies() {
@@ -590,6 +601,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorInsufficientDriver:
       return "cudaErrorInsufficientDriver";
+    case cudaErrorCallRequiresNewerDriver:
+      return "cudaErrorCallRequiresNewerDriver";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
     case cudaErrorInvalidResourceHandle:
@@ -662,7 +675,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* result, int device) {
   *result = cudaDeviceProp();
   std::snprintf(result->name, sizeof result->name, "test double");
   const std::int64_t bus = at(device).bus_id;
-  std::memcpy(result->uuid.bytes, &bus, sizeof bus);
+  const std::int64_t uuid = at(device).uuid == 0 ? bus : at(device).uuid;
+  std::memcpy(result->uuid.bytes, &uuid, sizeof uuid);
   result->pciBusID = static_cast<int>(bus);
   return cudaSuccess;
 }
@@ -687,6 +701,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaDeviceSynchronize", hold)) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
+  if (const auto code = check_safe()) return fail(code);
   wait_for_device(hold, current_device);
   return fail(device_ready(current_device));
 }
@@ -732,6 +747,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
   if (const auto code = device_ready(object->device)) return fail(code);
+  if (object->capture != nullptr) return fail(refuse_capture(*object));
   return fail(idle(*object) ? cudaSuccess : cudaErrorNotReady);
 }
 
@@ -741,6 +757,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
   if (const auto code = device_ready(object->device)) return fail(code);
+  if (object->capture != nullptr) return fail(refuse_capture(*object));
   block(hold, [&] { return idle(*object); });
   return fail(device_ready(object->device));
 }
@@ -769,14 +786,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto object = find(stream);
   const auto of = find(event);
   if (!object || !of) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
+  if (const auto code = usable(*object)) return fail(code);
+  if (const auto [taken, code] = capture_wait(object, *of); taken) return fail(code);
   // What was recorded last by now counts, also if the event is recorded again later.
-  push(*object, [target = of->last, waiting = object.get()](lock& held) {
-    the().changed.wait(held, [&] {
-      return waiting->ending || !target || target->reached ||
-             at(waiting->device).sticky != cudaSuccess;
-    });
-  });
+  push(*object, wait_for(of->last));
   return cudaSuccess;
 }
 
@@ -785,7 +798,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   if (const auto code = enter("cudaLaunchHostFunc", hold)) return fail(code);
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
+  if (const auto code = usable(*object)) return fail(code);
   push(*object, [function, argument](lock& held) {
     held.unlock();
     function(argument);
@@ -794,58 +807,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-  lock hold(the().mutex);
-  if (const auto code = enter("cudaStreamBeginCapture", hold)) return fail(code);
-  const auto object = find(stream);
-  if (!object) return fail(cudaErrorInvalidResourceHandle);
-  object->capturing = true;
-  object->spoiled = false;
-  object->mode = mode;
-  if (mode == cudaStreamCaptureModeGlobal) ++the().captures_of_all;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  lock hold(the().mutex);
-  if (const auto code = enter("cudaStreamEndCapture", hold)) return fail(code);
-  const auto object = find(stream);
-  *graph = nullptr;
-  if (!object) return fail(cudaErrorInvalidResourceHandle);
-  if (!object->capturing) return fail(cudaErrorStreamCaptureUnmatched);
-  object->capturing = false;
-  if (object->mode == cudaStreamCaptureModeGlobal) --the().captures_of_all;
-  if (object->spoiled) return fail(cudaErrorStreamCaptureInvalidated);
-  *graph = reinterpret_cast<cudaGraph_t>(object.get());
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus* status) {
-  lock hold(the().mutex);
-  if (const auto code = enter("cudaStreamIsCapturing", hold)) return fail(code);
-  const auto object = find(stream);
-  if (!object) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
-  *status = object->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode* mode) {
-  lock hold(the().mutex);
-  if (const auto code = enter("cudaThreadExchangeStreamCaptureMode", hold)) return fail(code);
-  std::swap(*mode, capture_mode);
-  return cudaSuccess;
-}
-
-cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaEventCreateWithFlags", hold)) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
   auto made = std::make_shared<event_object>();
   made->device = current_device;
   made->generation = at(current_device).generation;
+  made->timed = (flags & cudaEventDisableTiming) == 0;
   *event = reinterpret_cast<cudaEvent_t>(made.get());
   the().events[made.get()] = std::move(made);
   return cudaSuccess;
@@ -867,31 +836,54 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const auto object = find(stream);
   const auto of = find(event);
   if (!object || !of) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
+  if (const auto code = usable(*object)) return fail(code);
   if (object->device != of->device) return fail(cudaErrorInvalidResourceHandle);
-  of->captured = object->capturing;
+  of->capture = object->capture;
+  if (object->capture != nullptr) {
+    capture_record(*object, *of);
+    return cudaSuccess;
+  }
   of->last = std::make_shared<mark>();
-  push(*object, [target = of->last](lock&) { target->reached = true; });
+  push(*object, [target = of->last](lock&) {
+    target->reached = true;
+    target->when = std::chrono::steady_clock::now();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaEventElapsedTime", hold)) return fail(code);
+  const auto first = find(start);
+  const auto last = find(end);
+  if (!first || !last || first->device != last->device) {
+    return fail(cudaErrorInvalidResourceHandle);
+  }
+  if (const auto code = device_ready(first->device)) return fail(code);
+  for (const auto& one : {first, last}) {
+    if (!one->timed || !one->last) return fail(cudaErrorInvalidResourceHandle);
+    if (!one->last->reached) return fail(cudaErrorNotReady);
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(last->last->when - first->last->when).count();
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaEventQuery", hold)) return fail(code);
-  if (the().captures_of_all > 0 && capture_mode != cudaStreamCaptureModeRelaxed) {
-    for (auto& [handle, stream] : the().streams) stream->spoiled |= stream->capturing;
-    return fail(cudaErrorStreamCaptureUnsupported);
-  }
+  if (const auto code = check_safe()) return fail(code);
   const auto object = find(event);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
   if (const auto code = device_ready(object->device)) return fail(code);
-  if (object->captured) return fail(cudaErrorCapturedEvent);
+  if (object->capture != nullptr) return fail(cudaErrorCapturedEvent);
   return fail(!object->last || object->last->reached ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaMalloc", hold)) return fail(code);
+  if (const auto code = check_safe()) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
   wait_for_device(hold, current_device);
   return fail(allocate(memory, bytes, current_device, cudaMemoryTypeDevice));
@@ -900,6 +892,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaFree", hold)) return fail(code);
+  if (const auto code = check_safe()) return fail(code);
   if (memory == nullptr) return cudaSuccess;
   allocation* found = find(memory);
   if (found == nullptr || found->freed || found->address != memory) {
@@ -916,7 +909,8 @@ cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
   if (const auto code = enter("cudaMallocAsync", hold)) return fail(code);
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
+  if (const auto code = usable(*object)) return fail(code);
+  if (object->capture != nullptr) return fail(cudaErrorNotSupported);  // not in the double
   return fail(allocate(memory, bytes, object->device, cudaMemoryTypeDevice));
 }
 
@@ -925,9 +919,11 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   if (const auto code = enter("cudaFreeAsync", hold)) return fail(code);
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
+  if (const auto code = usable(*object)) return fail(code);
   allocation* found = find(memory);
-  if (found == nullptr || found->freed || found->device != object->device) {
+  // A graph frees only what it has allocated.
+  if (found == nullptr || found->freed || found->device != object->device ||
+      object->capture != nullptr) {
     return fail(cudaErrorInvalidValue);
   }
   push(*object, [memory](lock&) {
@@ -939,6 +935,7 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
 cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned int) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaMallocManaged", hold)) return fail(code);
+  if (const auto code = check_safe()) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
   wait_for_device(hold, current_device);
   return fail(allocate(memory, bytes, current_device, cudaMemoryTypeManaged));
@@ -947,6 +944,7 @@ cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned int) {
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned int) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaHostAlloc", hold)) return fail(code);
+  if (const auto code = check_safe()) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
   wait_for_device(hold, current_device);
   return fail(allocate(memory, bytes, current_device, cudaMemoryTypeHost));
@@ -955,6 +953,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned int) {
 cudaError_t cudaFreeHost(void* memory) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaFreeHost", hold)) return fail(code);
+  if (const auto code = check_safe()) return fail(code);
   allocation* found = find(memory);
   if (found == nullptr || found->freed) return fail(cudaErrorInvalidValue);
   if (const auto code = device_ready(found->device)) return fail(code);
@@ -983,36 +982,81 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaM
   if (const auto code = enter("cudaMemcpyAsync", hold)) return fail(code);
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
-  const bool pageable = find(to) == nullptr || find(from) == nullptr;
-  for (const allocation* end : {find(to), find(from)}) {
-    if (end != nullptr && end->freed) return fail(cudaErrorInvalidValue);
+  if (const auto code = usable(*object)) return fail(code);
+  return fail(queue_copies(hold, object, {{to, from, bytes}}));
+}
+
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaMemcpyPeerAsync", hold)) return fail(code);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = usable(*object)) return fail(code);
+  for (const int device : {to_device, from_device}) {
+    if (const auto code = device_ready(device)) return fail(code);
   }
-  const auto done = std::make_shared<mark>();
+  for (const void* end : {static_cast<const void*>(to), from}) {
+    const allocation* found = find(end);
+    if (found == nullptr || found->freed) return fail(cudaErrorInvalidValue);
+  }
   push(*object, [=, device = object->device](lock& held) {
-    char* const target = touch(to, bytes, device);
-    const char* const source = touch(from, bytes, device);
-    if (target == nullptr || source == nullptr) {
-      break_now(device, cudaErrorIllegalAddress);
-    } else {
-      held.unlock();
-      std::memcpy(target, source, bytes);
-      held.lock();
-    }
-    done->reached = true;
+    char* const target = touch(to, bytes, to_device);
+    const char* const source = touch(from, bytes, from_device);
+    if (target == nullptr || source == nullptr) return break_now(device, cudaErrorIllegalAddress);
+    held.unlock();
+    std::memcpy(target, source, bytes);
+    held.lock();
   });
-  if (pageable && !object->capturing) {
-    block(hold, [&] { return done->reached || at(object->device).sticky != cudaSuccess; });
-  }
   return cudaSuccess;
 }
+
+#if CUDART_VERSION >= 12080
+#if CUDART_VERSION >= 13000
+cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const size_t* bytes,
+                                 size_t count, struct cudaMemcpyAttributes* attributes,
+                                 size_t* first, size_t attribute_count, cudaStream_t stream) {
+  size_t* const failed = nullptr;
+#else
+cudaError_t cudaMemcpyBatchAsync(void** to, void** from, size_t* bytes, size_t count,
+                                 struct cudaMemcpyAttributes* attributes, size_t* first,
+                                 size_t attribute_count, size_t* failed, cudaStream_t stream) {
+#endif
+  lock hold(the().mutex);
+  if (failed != nullptr) *failed = SIZE_MAX;  // no copy of its own has failed
+  if (const auto code = enter("cudaMemcpyBatchAsync", hold)) return fail(code);
+  if (stream == nullptr || stream == cudaStreamLegacy) return fail(cudaErrorInvalidValue);
+  const auto object = find(stream);
+  if (!object) return fail(cudaErrorInvalidResourceHandle);
+  if (const auto code = usable(*object)) return fail(code);
+  if (object->capture != nullptr) return fail(refuse_capture(*object));
+  if (count == 0 || attribute_count == 0 || attribute_count > count || first[0] != 0) {
+    return fail(cudaErrorInvalidValue);
+  }
+  for (std::size_t i = 0; i < attribute_count; ++i) {
+    const bool ordered = i == 0 || (first[i] > first[i - 1] && first[i] < count);
+    const bool known = attributes[i].srcAccessOrder >= cudaMemcpySrcAccessOrderStream &&
+                       attributes[i].srcAccessOrder <= cudaMemcpySrcAccessOrderAny;
+    if (!ordered || !known) return fail(cudaErrorInvalidValue);
+  }
+  std::vector<piece> pieces;
+  for (std::size_t i = count; i-- > 0;) {  // in no order that anybody can rely on
+    if (bytes[i] == 0) {
+      if (failed != nullptr) *failed = i;
+      return fail(cudaErrorInvalidValue);
+    }
+    pieces.push_back({to[i], from[i], bytes[i]});
+  }
+  return fail(queue_copies(hold, object, std::move(pieces)));
+}
+#endif
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaMemsetAsync", hold)) return fail(code);
   const auto object = find(stream);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
-  if (const auto code = device_ready(object->device)) return fail(code);
+  if (const auto code = usable(*object)) return fail(code);
   if (find(to) == nullptr) return fail(cudaErrorInvalidValue);
   push(*object, [=, device = object->device](lock&) {
     char* const target = touch(to, bytes, device);

@@ -211,6 +211,65 @@ void begin(const std::shared_ptr<job>& one) {
 
 // ---- launching --------------------------------------------------------------------------------
 
+/// What a call leaves in its streams, or in the graph that is captured there: it makes the kernel
+/// of each launch. Its parts are asked for with the double of CUDA's runtime locked.
+class kernel_maker {
+ public:
+  kernel_maker(std::shared_ptr<const kernel> what, std::size_t streams, bool captured)
+      : what_(std::move(what)), streams_(streams), captured_(captured) {
+    if (captured_) what_->of->captured.fetch_add(1);
+  }
+  ~kernel_maker() {
+    if (captured_) what_->of->captured.fetch_sub(1);
+  }
+  kernel_maker(const kernel_maker&) = delete;
+  kernel_maker& operator=(const kernel_maker&) = delete;
+
+  /// Several streams wait for each other before the kernel and for the kernel.
+  struct instance {
+    instance(const shared_communicator& of, std::size_t all_others)
+        : what(of), others(all_others) {}
+    kernel what;
+    std::size_t others;
+    std::size_t parts = 0;
+    std::atomic<std::size_t> arrived{0};
+    std::atomic<bool> done{false};
+
+    void run_in_first() {
+      while (arrived < others && !internal::must_end()) std::this_thread::sleep_for(50us);
+      run(what);
+      done = true;
+    }
+    void run_in_other() {
+      arrived.fetch_add(1);
+      while (!done && !internal::must_end()) std::this_thread::sleep_for(50us);
+    }
+  };
+
+  /// For one of the streams, each of which asks once for each launch.
+  std::shared_ptr<instance> part(std::uint64_t launch) {
+    auto& found = instances_[launch];
+    if (found == nullptr) {
+      found = std::make_shared<instance>(what_->of, streams_ - 1);
+      communicator& of = *what_->of;
+      found->what.collectives = what_->collectives;
+      found->what.messages = what_->messages;
+      found->what.number = of.kernels_launched.fetch_add(1) + 1;
+      found->what.hang = of.hang_next.exchange(false);
+      found->what.delay = of.delay_next.exchange(0);
+    }
+    auto made = found;
+    if (++made->parts == streams_) instances_.erase(launch);
+    return made;
+  }
+
+ private:
+  std::shared_ptr<const kernel> what_;
+  std::size_t streams_;
+  bool captured_;
+  std::map<std::uint64_t, std::shared_ptr<instance>> instances_;  // not yet in all streams
+};
+
 /// The kernels of one group, and where they go.
 struct launch {
   shared_communicator of;
@@ -262,36 +321,23 @@ struct launch {
     dropped = true;
   }
 
-  /// Several streams wait for each other before the kernel and for the kernel.
   bool go() {
-    struct crossing {
-      std::atomic<std::size_t> arrived{0};
-      std::atomic<bool> done{false};
-    };
     internal::make_current(of->device);
+    const void* const capture = internal::capture_of(streams.front());
     for (cudaStream_t stream : streams) {
       if (internal::device_of(stream) != of->device) return false;
+      if (internal::capture_of(stream) != capture) return false;  // one has ended since the call
     }
-    const auto meeting = std::make_shared<crossing>();
-    what->number = of->kernels_launched.fetch_add(1) + 1;
-    what->hang = of->hang_next.exchange(false);
-    what->delay = of->delay_next.exchange(0);
-    for (std::size_t i = 1; i < streams.size(); ++i) {
-      internal::enqueue(streams[i], [meeting] {
-        meeting->arrived.fetch_add(1);
-        while (!meeting->done && !internal::must_end()) std::this_thread::sleep_for(50us);
+    const auto maker = std::make_shared<kernel_maker>(what, streams.size(), capture != nullptr);
+    const bool gone = internal::enqueue(streams.front(), [maker](std::uint64_t number) {
+      return [part = maker->part(number)] { part->run_in_first(); };
+    });
+    for (std::size_t i = 1; gone && i < streams.size(); ++i) {
+      internal::enqueue(streams[i], [maker](std::uint64_t number) {
+        return [part = maker->part(number)] { part->run_in_other(); };
       });
     }
-    const bool gone =
-        internal::enqueue(streams.front(), [meeting, what = what, others = streams.size() - 1] {
-          while (meeting->arrived < others && !internal::must_end()) {
-            std::this_thread::sleep_for(50us);
-          }
-          run(*what);
-          meeting->done = true;
-        });
-    if (!gone) meeting->done = true;
-    the().launched.push_back(of->name);
+    if (gone) the().launched.push_back(of->name);
     return gone;
   }
 };
@@ -368,7 +414,7 @@ std::shared_ptr<job> finalizing(const shared_communicator& of) {
   made->of = {of};
   made->step = [of]() -> std::optional<ncclResult_t> {
     if (of->aborted || of->failed()) return ncclSuccess;
-    if (!idle(*of)) return std::nullopt;
+    if (!idle(*of) || of->captured.load() != 0) return std::nullopt;
     if (of->mine().finalized.exchange(1) == 0) ring(*of->shared);
     for (int i = 0; i < of->ranks; ++i) {
       if (of->shared->ranks[i].finalized.load() != 0) continue;
@@ -737,6 +783,17 @@ std::uint64_t pending_kernels(ncclComm_t comm) {
 std::size_t live_communicators() {
   const lock hold(the().mutex);
   return the().communicators.size();
+}
+
+std::vector<ncclComm_t> communicators_of(int ranks) {
+  const lock hold(the().mutex);
+  std::vector<ncclComm_t> all;
+  for (const auto& [handle, one] : the().communicators) {
+    if (one->ranks == ranks && !one->gone) {
+      all.push_back(reinterpret_cast<ncclComm_t>(one.get()));
+    }
+  }
+  return all;
 }
 
 }  // namespace fake_nccl

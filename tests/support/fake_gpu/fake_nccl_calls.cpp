@@ -98,10 +98,17 @@ ncclResult_t enqueue(const char* function, operation what, ncclComm_t comm, cuda
       if (what.from == what.to && !what.factor.used) return ncclSuccess;
       const int before = internal::current();
       internal::make_current(of->device);
-      const bool taken = internal::device_of(stream) == of->device &&
-                         internal::enqueue(stream, [what] { run_alone(what); });
+      const bool taken =
+          internal::device_of(stream) == of->device &&
+          internal::enqueue(stream, [what](std::uint64_t) { return [what] { run_alone(what); }; });
       internal::make_current(before);
       return taken ? ncclSuccess : fail(ncclUnhandledCudaError, "a stream did not take the copy");
+    }
+    for (const posted& one : group.operations) {
+      if (one.of != of || internal::capture_of(one.stream) == internal::capture_of(stream))
+        continue;
+      return fail(ncclInvalidUsage,
+                  "streams of a group must be captured by the same graph, or none");
     }
     group.operations.push_back({of, what, stream});
     return ncclSuccess;

@@ -125,6 +125,7 @@ std::uint16_t to_half(float value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return 0x7e00;
   const float size = std::fabs(value);
+  if (size == 0) return sign;  // it has no exponent
   if (size >= 65520.0F) return static_cast<std::uint16_t>(sign | 0x7c00);
   int exponent = 0;
   std::frexp(size, &exponent);

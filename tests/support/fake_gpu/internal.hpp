@@ -30,8 +30,15 @@ void make_current(int device);
 /// Until it is taken back, work that the program queues in the stream is a fault.
 void announce(cudaStream_t stream, int change);
 
+/// Makes the kernel of one launch of a graph, which has a number; of a stream that is not captured,
+/// 0. Called with the double of CUDA's runtime locked.
+using kernel_of_launch = std::function<std::function<void()>(std::uint64_t launch)>;
+
 /// Queues without being counted as the program's work. False if the stream cannot take it.
-bool enqueue(cudaStream_t stream, std::function<void()> kernel);
+bool enqueue(cudaStream_t stream, const kernel_of_launch& make);
+
+/// Which capture takes what is queued there, or null.
+[[nodiscard]] const void* capture_of(cudaStream_t stream);
 
 /// Whether collectives have their device to themselves.
 [[nodiscard]] bool occupies();

@@ -30,6 +30,10 @@
 ///   the device goes only when the device is free, so all communicators of a process are aborted in
 ///   one group. Peers notice nothing. Finalizing waits for kernels and for all ranks; destroying
 ///   what is not finalized does that in the call. Creation waits for the device's collectives.
+/// - A call in a captured stream puts a kernel into the graph, also after the call, which must be
+///   before the end of the capture. It runs with each launch of the graph; its place among the
+///   communicator's kernels is that of the launch. While the graph is alive finalizing stays in
+///   progress. Streams of one group belong to one capture or to none.
 /// - After an asynchronous error kernels stay until the abort. A sticky error of the device ends
 /// them.
 ///
@@ -96,5 +100,8 @@ void set_host(std::string name);
 /// Kernels that were launched and have not ended; communicators that are not destroyed.
 [[nodiscard]] std::uint64_t pending_kernels(ncclComm_t comm);
 [[nodiscard]] std::size_t live_communicators();
+
+/// Those that are not destroyed and have so many ranks, for tests that did not make them.
+[[nodiscard]] std::vector<ncclComm_t> communicators_of(int ranks);
 
 }  // namespace fake_nccl

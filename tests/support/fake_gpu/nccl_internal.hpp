@@ -152,6 +152,7 @@ struct communicator {
   std::atomic<unsigned> delay_next{0};
   std::atomic<std::uint64_t> kernels_launched{0};
   std::atomic<std::uint64_t> kernels_ended{0};
+  std::atomic<std::uint64_t> captured{0};  // calls in graphs that are alive
 
   // Under the lock of the file that holds the calls.
   bool linked = true;

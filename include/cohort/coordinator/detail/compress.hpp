@@ -65,8 +65,8 @@ void compress(task& one, std::string_view name, protocol::signature& sig) {
   const bool is_f16 = std::exchange(one.wanted, compression::none) == compression::f16;
   const auto refuse = [&](const std::string& why) {
     one.fail(std::make_exception_ptr(
-        error(errc::invalid_argument, std::string(protocol::name_of(sig.kind)) + " '" +
-                                          std::string(name) + "': compression " + why)));
+        error(errc::invalid_argument,
+              std::string(one.verb()) + " '" + std::string(name) + "': compression " + why)));
   };
   if (sig.kind != op_kind::all_reduce && sig.kind != op_kind::reduce &&
       sig.kind != op_kind::reduce_scatter) {

@@ -10,6 +10,10 @@
 
 namespace cohort::coordination {
 
+/// Of messages between two ranks. They are posted in the order of the log, and those that an
+/// exchange of much data consists of have the tag 0.
+inline constexpr int message_tag = 1;
+
 // ---- lanes -----------------------------------------------------------------------------------
 
 template <class Any>
@@ -166,7 +170,7 @@ std::size_t basic_execution<Any>::load() const noexcept {
 template <class Any>
 lane& basic_execution<Any>::new_lane() {
   auto* fresh = new lane(*this);
-  fresh->verb = is_join ? "join" : protocol::name_of(tasks.front()->kind).data();
+  fresh->verb = is_join ? "join" : tasks.front()->verb().data();
   fresh->sequence = log_count;
   fresh->rank = here->rank;
   fresh->bytes = std::min<std::size_t>(bytes_, std::size_t{1} << 30);
@@ -629,8 +633,9 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       }
       break;
     }
-    case op_kind::group_create:
-      rc = MPI_Comm_idup(where, only.made, &request);
+    case op_kind::group_create:  // on devices it needs no communicator
+      rc = only.made == nullptr ? MPI_Ibarrier(where, &request)
+                                : MPI_Comm_idup(where, only.made, &request);
       break;
     case op_kind::set_add:       // made by its members; not an operation on data
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
@@ -657,6 +662,14 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       const mpi::layout block = layout_of(in, bytes);
       rc = mpi::post::iscatter(in, block.count(), block.type(), out, block.count(), block.type(),
                                only.root, where, &request);
+      break;
+    }
+    case op_kind::message: {
+      const mpi::layout block = layout_of(only.sends ? in : out, bytes);
+      rc = only.sends ? mpi::post::isend(in, block.count(), block.type(), only.peer, message_tag,
+                                         where, &request)
+                      : mpi::post::irecv(out, block.count(), block.type(), only.peer, message_tag,
+                                         where, &request);
       break;
     }
     default:
@@ -904,7 +917,7 @@ void basic_data_plane<Any>::run() noexcept {
     execution& next = *waiting_.front();
     // Whoever is oldest on all ranks starts, so a rank that holds others back stops nobody.
     next.load_ = next.load();
-    if (under_way_ != 0 && next.load_ != 0 &&
+    if (bytes_under_way_ != 0 && next.load_ != 0 &&
         bytes_under_way_ + next.load_ > options_.bytes_in_flight) {
       break;
     }

@@ -26,7 +26,8 @@ void basic_execution<Any>::fill_device_call() {
     for (std::size_t i = first; i < given.tensors.size(); ++i) {
       comm::device_tensor& one = given.tensors[i];
       if (each->code == reduction_code::average) one.divisor = divisor(*each);
-      one.all_bring = each->contributors == static_cast<std::uint64_t>(here->size);
+      one.all_bring = each->kind == op_kind::message ||
+                      each->contributors == static_cast<std::uint64_t>(here->size);
     }
     if (!each->device) continue;
     given.marks.insert(given.marks.end(), each->device->marks.begin(), each->device->marks.end());

@@ -9,6 +9,7 @@
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -24,10 +25,6 @@ template <class B>
 concept named_input = input_buffer<B> || located_buffer<B>;
 template <class B>
 concept named_output = output_buffer<B> || writable_located_buffer<B>;
-/// Both are on the host, or both on a device.
-template <class A, class B>
-concept beside = located_buffer<A>
-== located_buffer<B>;
 
 namespace detail {
 template <class B>
@@ -44,6 +41,11 @@ struct value_of<B> {
 /// The element type of a buffer of either kind, without const.
 template <class B>
 using value_of = typename detail::value_of<B>::type;
+
+/// An input and an output of the same elements, both on the host or both on a device.
+template <class In, class Out>
+concept beside = named_input<In> && named_output<Out> &&
+    (located_buffer<In> == located_buffer<Out>)&&std::same_as<value_of<In>, value_of<Out>>;
 
 inline void require_contiguous(task& of, bool contiguous) {
   if (contiguous) return;

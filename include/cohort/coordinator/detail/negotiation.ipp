@@ -96,11 +96,16 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
                 name.size() > longest_name
                     ? "a name of " + std::to_string(name.size()) + " bytes, more than 65535"
                     : std::string("a reserved name"))));
+    } else if (sig.kind == op_kind::message && !check_peer(one, name)) {
+      // It has no other end that could hear of it.
     } else {
       site_.file.assign(site.file_name());
       site_.line = site.line();
-      const auto result = node_.submit(one.set, name, sig, reinterpret_cast<std::uint64_t>(&one),
-                                       one.sizes, &site_);
+      const auto as = reinterpret_cast<std::uint64_t>(&one);
+      const auto result =
+          sig.kind == op_kind::message
+              ? node_.submit(one.set, pair_name(one, name), sig, as, one.sizes, &site_)
+              : node_.submit(one.set, name, sig, as, one.sizes, &site_);
       one.name = result.name;
       one.epoch = result.number;
       if (result.status == protocol::submission_status::pending) {
@@ -122,7 +127,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
         stay_awake();
         unsent_ += sig.bytes();
       } else if (result.status == protocol::submission_status::failed) {
-        one.fail(error_of(name, protocol::name_of(sig.kind), *result.why, of_set(one.set)));
+        one.fail(error_of(name, one.verb(), *result.why, of_set(one.set)));
         complete(one);
         return;
       } else {
@@ -139,6 +144,35 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
     if (unsent_ >= options_.fusion_buffer) at_look();
   }
   engine_.started();
+}
+
+/// Both ends of a message find each other under this name. Its ranks are those of the node.
+template <class Any>
+std::string negotiation<Any>::pair_name(const task& one, std::string_view name) const {
+  int peer = one.peer;
+  if (one.set != 0) peer = instance_of(one.set).members()[static_cast<std::size_t>(peer)];
+  return one.sends ? protocol::message_name(rank_, peer, name)
+                   : protocol::message_name(peer, rank_, name);
+}
+
+template <class Any>
+bool negotiation<Any>::check_peer(task& one, std::string_view name) const {
+  const instance& where = instance_of(one.set);
+  const bool is_rank = one.peer >= 0 && one.peer < where.size();
+  if (is_rank && one.peer != where.rank()) return true;
+  one.fail(std::make_exception_ptr(
+      error(is_rank ? errc::invalid_argument : errc::bad_rank,
+            "rank " + std::to_string(where.rank()) + ": " + std::string(one.verb()) + " '" +
+                std::string(name) + "': " + (one.sends ? "to_rank=" : "from_rank=") +
+                std::to_string(one.peer) +
+                (is_rank ? " is this rank" : ", ranks=" + std::to_string(where.size())))));
+  return false;
+}
+
+/// As the caller has given it.
+template <class Any>
+std::string_view negotiation<Any>::given_name(const task& one) const {
+  return protocol::own_name(node_.name(one.name).text);
 }
 
 template <class Any>
@@ -312,11 +346,14 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
       one.name = one.verb = "join";
       continue;
     }
-    one.name = node_.name(each->name).text;
-    one.verb = protocol::name_of(each->kind);
+    const std::string& full_name = node_.name(each->name).text;
+    one.name = protocol::own_name(full_name);
+    one.verb = each->verb();
     for (const protocol::stall_report_row& row : last_report_.rows) {
-      if (row.set != set || row.name != one.name || row.number != each->epoch || row.ready.empty())
+      if (row.set != set || row.name != full_name || row.number != each->epoch ||
+          row.ready.empty()) {
         continue;
+      }
       one.asked = true;
       protocol::rank_set ready;
       for (const protocol::side& side : row.ready) ready.unite(side.ranks);
@@ -361,6 +398,7 @@ void negotiation<Any>::stop_timeline() {
 }  // namespace cohort::coordination
 
 #include <cohort/coordinator/detail/negotiation_device.ipp>
+#include <cohort/coordinator/detail/negotiation_giving_up.ipp>
 #include <cohort/coordinator/detail/negotiation_groups.ipp>
 #include <cohort/coordinator/detail/negotiation_life.ipp>
 #include <cohort/coordinator/detail/negotiation_log.ipp>

@@ -38,38 +38,60 @@ void negotiation<Any>::device_opened(std::exception_ptr why) {
   check_released();
 }
 
-/// What is not for this backend is a mistake of this rank; what is, is marked.
+/// What is not for this backend is a mistake of this rank.
 template <class Any>
-void negotiation<Any>::admit(task& one, std::string_view name, const protocol::signature& sig) {
+void negotiation<Any>::require_device(task& one, std::string_view name,
+                                      const protocol::signature& sig) {
   const auto code = static_cast<reduction_code>(sig.reduction);
   std::string why;
   if (!device_) {
     why = "this set has no backend for devices";
   } else if (one.wanted != compression::none) {
     why = "compression is for memory of the host";
-  } else if (protocol::is_persistent(sig.kind)) {
-    why = "persistent groups are for memory of the host";
   } else if (!device_reduction_of(code)) {
     why = "devices have no " + name_of(code);
   } else {
+    const comm::request_source::guard hold(source_);
     comm::device_call what;
     describe(what, one, instance_of(one.set).rank());
     what.set = one.set;
-    const comm::request_source::guard hold(source_);
-    if (broken_ || left_) return;  // refused in any case
-    why = device_->refuses(what);
+    if (!broken_ && !left_) why = device_->refuses(what);  // else refused in any case
   }
+  if (why.empty()) return;
+  throw error(errc::not_supported, "rank " + std::to_string(rank_) + ": " +
+                                       std::string(one.verb()) + " '" + std::string(name) +
+                                       "' of " + protocol::element_name(sig) +
+                                       " in device memory: " + why);
+}
+
+/// Marks what the streams have queued.
+template <class Any>
+void negotiation<Any>::admit(task& one, std::string_view name, const protocol::signature& sig) {
   try {
-    if (!why.empty()) {
-      throw error(errc::not_supported,
-                  "rank " + std::to_string(rank_) + ": " +
-                      std::string(protocol::name_of(sig.kind)) + " '" + std::string(name) +
-                      "' of " + protocol::element_name(sig) + " in device memory: " + why);
-    }
+    require_device(one, name, sig);
     one.device->marks.push_back(device_->mark(one.device->buffers, one.device->on));
   } catch (...) {
     one.fail(std::current_exception());
   }
+}
+
+/// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do.
+template <class Any>
+void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
+  {
+    const comm::request_source::guard hold(source_);
+    if (group.name_ == protocol::none || group.removed_) {
+      ++statistics_of(one.set).submitted;
+      one.fail(broken_ ? broken_ : refusal(group.text_));
+      return complete(one);
+    }
+    ++group.starts_;
+    device_part& part = one.use_device();
+    part.buffers = group.device_->buffers;  // a removal gives them back
+    part.on = group.device_->on;
+    part.ends = group.device_->ends;
+  }
+  submit(one, group.text_ + ": start", group.sig_, group.site_, std::chrono::nanoseconds::zero());
 }
 
 /// A deadline over what has been elected. What the device has not got yet is asked for again.
@@ -97,6 +119,7 @@ void negotiation<Any>::fail_device() noexcept {
       text = problem.what();
     }
     device_->fail(code, text);
+    touch();
   } catch (const std::exception& problem) {
     log::write(log::level::error, problem.what());
   }
@@ -127,7 +150,8 @@ void negotiation<Any>::watch_device(clock::time_point at) {
 /// wanted.
 template <class Any>
 void negotiation<Any>::keep_for(task& copy, const task& one) const {
-  const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast) ||
+  const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast &&
+                      one.kind != op_kind::message) ||
                      one.root == instance_of(one.set).rank();
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     tensor& to = i == 0 ? copy.first : copy.others[i - 1];

@@ -23,15 +23,27 @@ std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_
         error(errc::not_supported, "persistent group '" + std::string(name) +
                                        "' of a process set of a coordinator for devices")));
   }
-  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   auto group = std::make_shared<persistent_state>(*this, options_);
+  if (one.space != memory_space::host) {
+    one.take(sig);
+    try {
+      if (!one.error) require_device(one, name, sig);
+    } catch (...) {
+      one.fail(std::current_exception());
+    }
+    one.wanted = compression::none;
+    one.space = memory_space::host;  // of what makes the group
+    group->device_ = std::move(one.device);
+  }
+  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   group->sig_ = sig;
   group->text_ = name;
+  group->site_ = site;
   for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
   // A creation moves no data: the collective is the making of the communicator.
   one.kind = sig.kind = op_kind::group_create;
   one.context = group.get();
-  one.made = &group->made;
+  one.made = group->device_ ? nullptr : &group->made;
   {
     const comm::request_source::guard hold(source_);
     groups_.push_back(group);
@@ -46,6 +58,11 @@ void negotiation<Any>::group_elected(task& own) {
   auto& group = *static_cast<persistent_state*>(own.context);
   if (own.kind == op_kind::group_remove) {
     group.removed_ = true;
+    if (group.device_) group.device_->buffers.clear();  // and with them the memory
+    return;
+  }
+  if (group.device_) {
+    group.name_ = own.name;
     return;
   }
   try {
@@ -62,6 +79,10 @@ void negotiation<Any>::group_elected(task& own) {
 template <class Any>
 void negotiation<Any>::start_group(task& one, group_state& which) {
   auto& group = static_cast<persistent_state&>(which);
+  one.take(group.sig_);
+  one.first = group.members_.front();
+  one.others.assign(group.members_.begin() + 1, group.members_.end());
+  if (group.device_) return start_on_device(one, group);
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
@@ -80,14 +101,6 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
       }
       return complete(one);
     }
-    const protocol::signature& sig = group.sig_;
-    one.kind = sig.kind;
-    one.flags = sig.flags;
-    one.code = static_cast<reduction_code>(sig.reduction);
-    one.prescale = sig.prescale;
-    one.postscale = sig.postscale;
-    one.first = group.members_.front();
-    one.others.assign(group.members_.begin() + 1, group.members_.end());
     one.name = group.name_;
     one.epoch = static_cast<protocol::epoch>(*number);
     one.started = true;
@@ -120,7 +133,8 @@ void negotiation<Any>::remove_group(task& one, group_state& which,
       one.fail(refusal(group.text_));
       return complete(one);
     }
-    sig.detail = node_.group_starts(0, group.text_);  // [H5]
+    // [H5]
+    sig.detail = group.device_ ? group.starts_ : node_.group_starts(0, group.text_);
   }
   one.kind = sig.kind = op_kind::group_remove;
   one.context = &group;

@@ -74,6 +74,12 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
   only.kernels = sig.element == 255 ? &kernels_of<std::byte> : kernels_for(sig.element);
   only.count = sig.element == 255 ? count * sig.element_size : count;
   if (sig.kind == op_kind::barrier) only = tensor{};
+  if (sig.kind == op_kind::message) {
+    one->sends = one->root == where.rank();
+    const int to = static_cast<int>(sig.detail);
+    const int destination = set == 0 ? to : where.members().position_of(to);
+    one->peer = one->sends ? destination : one->root;
+  }
   const bool on_device = sig.space != memory_space::host;  // its backend brings them
   if (protocol::is_sized(sig.kind)) {
     one->row_bytes = count * sig.element_size;
@@ -128,11 +134,11 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
 // somebody ends it.
 template <class Any>
 void negotiation<Any>::start(const protocol::action& one) {
-  if (node_.name(one.name).listed) {
+  const protocol::entry_record& entry = node_.entry(one.entry);
+  if (node_.name(one.name).listed && entry.sig.kind != op_kind::message) {
     return listed_elected(*reinterpret_cast<task*>(one.token), one);
   }
   task* own = task_of(one.token);
-  const protocol::entry_record& entry = node_.entry(one.entry);
   std::unique_ptr<neutral_task> neutral;
   if (own == nullptr) neutral = make_neutral(entry.sig, one.set);
   if (pack_ == nullptr) {
@@ -196,9 +202,8 @@ void negotiation<Any>::fail(const protocol::action& one) {
   auto* own = is_join ? std::exchange(joining_in(one.set), nullptr) : task_of(one.token);
   if (own == nullptr) return;
   const protocol::verdict& why = *node_.verdict_of(one);
-  const std::string_view name =
-      is_join ? std::string_view("join") : std::string_view(node_.name(one.name).text);
-  const std::string_view verb = is_join ? "join" : protocol::name_of(own->kind);
+  const std::string_view name = is_join ? "join" : protocol::own_name(node_.name(one.name).text);
+  const std::string_view verb = is_join ? "join" : own->verb();
   if (timeline_->active()) trace_failure(*own, name);
   own->fail(error_of(name, verb, why, one));
   complete(*own);
@@ -289,7 +294,7 @@ template <class Any>
 std::exception_ptr negotiation<Any>::fault_of(const task& one) const {
   if (broken_) return broken_;
   if (one.name == protocol::none) return error_of("join", "join", *fault_, of_set(one.set));
-  return error_of(node_.name(one.name).text, protocol::name_of(one.kind), *fault_, of_set(one.set));
+  return error_of(given_name(one), one.verb(), *fault_, of_set(one.set));
 }
 
 /// The memory of what nobody awaits stays where MPI still works on it.
@@ -347,8 +352,7 @@ void negotiation<Any>::data_done(execution& what) noexcept {
   const auto end = now();
   const std::uint32_t set = timeline_set(what.here->set);
   if (traced) {
-    const std::string_view verb =
-        what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
+    const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
     for (const execution::span& one : what.spans()) {
       timeline_->span(one.what, verb, 0, set, what.log_count, one.begin, one.end, one.bytes);
     }
@@ -363,8 +367,7 @@ void negotiation<Any>::data_done(execution& what) noexcept {
     }
     if (protocol::is_persistent(each->kind) && !what.is_join) group_elected(*each);
     if (traced) {
-      const std::string_view name =
-          what.is_join ? std::string_view("join") : std::string_view(node_.name(each->name).text);
+      const std::string_view name = what.is_join ? "join" : given_name(*each);
       const auto epoch = static_cast<std::uint64_t>(each->epoch);
       timeline_->span(phase::negotiate, name, epoch, set, what.log_count, each->submitted,
                       what.elected);
@@ -389,7 +392,7 @@ void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
 template <class Any>
 void negotiation<Any>::data_broke(execution& what, std::error_code why) noexcept {
   if (faulted_ || broken_) return;
-  const std::string_view verb = what.is_join ? "join" : protocol::name_of(what.tasks.front()->kind);
+  const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
   const std::string cause =
       std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
   const std::string text = "rank " + std::to_string(rank_) + ": " + cause;
@@ -411,6 +414,7 @@ template <class Any>
 void negotiation<Any>::data_failed(execution& what, std::error_code why) noexcept {
   data_broke(what, why);
   end_by_fault(what, false);
+  if (broken_) touch();  // which may have waited for this alone
 }
 
 }  // namespace cohort::coordination

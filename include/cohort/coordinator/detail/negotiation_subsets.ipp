@@ -206,6 +206,10 @@ protocol::verdict negotiation<Any>::seen_from(std::uint32_t set,
   for (protocol::side& each : result.sides) {
     each.ranks = seen_from(set, each.ranks);
     if (each.sig.root >= 0) each.sig.root = members.position_of(each.sig.root);
+    if (each.sig.kind == op_kind::message) {
+      each.sig.detail =
+          static_cast<std::uint64_t>(members.position_of(static_cast<int>(each.sig.detail)));
+    }
   }
   return result;
 }

@@ -26,6 +26,12 @@ template <class Op, class T>
 concept named_reduction_for = reduction<Op> &&
     (reduction_for<Op, T> || (is_average<Op> && element<T> && reduction_for<op::sum_t, T>));
 
+/// A buffer that a reduction can write, or read.
+template <class B, class Op>
+concept reducible = named_output<B> && named_reduction_for<Op, value_of<B>>;
+template <class In, class Op>
+concept reducible_input = named_input<In> && named_reduction_for<Op, value_of<In>>;
+
 template <class... Arguments>
 struct named_signature;
 template <class... Kept, class... Results>

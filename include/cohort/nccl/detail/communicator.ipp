@@ -8,6 +8,8 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/device/device.hpp>
+#include <cohort/device/uuid.hpp>
+#include <cohort/nccl/detail/config_fields.hpp>
 
 #include <unistd.h>
 
@@ -29,9 +31,10 @@ struct facts {
   std::int32_t version;   // of the library
   std::int32_t borrowed;  // 1
   std::int32_t device;
-  std::array<std::int32_t, 6> config;
+  config_values config;
   std::array<char, 64> host;
   std::array<char, 32> bus;
+  device::device_uuid uuid;
   std::array<char, 160> text;  // of the error
 };
 
@@ -64,6 +67,14 @@ inline std::uint64_t fresh_token() {
 struct verdict {
   std::int32_t failed;
   std::int32_t code;  // NCCL's, if it is one
+  std::array<char, 128> text;
+};
+
+/// What is wrong on this rank before anything has been asked. It takes part all the same, so that
+/// the other ranks hear of it.
+struct bad_start {
+  std::error_code code;
+  std::string text;
 };
 
 /// Of this rank. Throws nothing: what is wrong is a fact too.
@@ -72,13 +83,7 @@ inline facts look_around(communicator_state& comm) {
   mine.version = library_version();
   mine.borrowed = comm.borrowed ? 1 : 0;
   mine.device = comm.device;
-  const ncclConfig_t& config = comm.options.config;
-  mine.config = {config.cgaClusterSize,
-                 config.minCTAs,
-                 config.maxCTAs,
-                 config.splitShare,
-                 static_cast<std::int32_t>(comm.options.on_deadline),
-                 0};
+  mine.config = config_of(comm.options);
   std::array<char, 64> host{};
   static_cast<void>(::gethostname(host.data(), host.size() - 1));
   mine.host = host;
@@ -89,15 +94,26 @@ inline facts look_around(communicator_state& comm) {
       throw cohort::error(errc::no_device, "there is no device " + std::to_string(comm.device));
     }
     comm.source.claim(comm.device);
+    if (!comm.source.admits(comm.device, comm.orderer)) {
+      throw cohort::error(errc::device_ordered, "device " + std::to_string(comm.device));
+    }
     device::check(
         cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device),
         "cudaDeviceGetPCIBusId", comm.device);
+    mine.uuid = device::uuid(comm.device);
   } catch (const std::system_error& failed) {
     const bool known = failed.code().category() == cohort_category();
     mine.error = known ? failed.code().value() : static_cast<std::int32_t>(errc::no_device);
     put(mine.text, failed.what());
   }
   return mine;
+}
+
+/// By UUID, for parts of a GPU (MIG) share its bus id and containers may share a host name; by
+/// these two where there is none.
+inline bool same_device(const facts& one, const facts& other) {
+  if (one.uuid.known() && other.uuid.known()) return one.uuid == other.uuid;
+  return one.host == other.host && one.bus == other.bus;
 }
 
 /// The same on all ranks: throws if they cannot make a communicator together.
@@ -125,14 +141,19 @@ inline void judge(const std::vector<facts>& all, bool borrowed) {
       differs("NCCL version", std::to_string(all[rank].version), std::to_string(all[0].version));
     }
     if (all[rank].borrowed != all[0].borrowed) differs("borrowed", "another", "one");
-    if (all[rank].config != all[0].config) differs("config", "another one", "one");
+    for (std::size_t i = 0; i < config_names.size(); ++i) {
+      const std::int32_t here = all[rank].config[i];
+      const std::int32_t there = all[0].config[i];
+      if (here != there) differs(config_names[i], in_words(here), in_words(there));
+    }
     if (borrowed) continue;
     for (std::size_t before = 0; before < rank; ++before) {
-      if (all[rank].host != all[before].host || all[rank].bus != all[before].bus) continue;
+      if (!same_device(all[rank], all[before])) continue;
       throw rank_error(errc::wrong_device, {static_cast<int>(before), static_cast<int>(rank)},
                        "no NCCL communicator can be made: ranks " + std::to_string(before) +
                            " and " + std::to_string(rank) + " have the same device " +
-                           get(all[rank].bus) + " on " + get(all[rank].host));
+                           get(all[rank].bus) + " on " + get(all[rank].host) + ", with the UUID " +
+                           all[rank].uuid.text());
     }
   }
 }
@@ -160,124 +181,221 @@ inline void keep_for_ever(std::unique_ptr<ncclComm_t> place) {
   kept.push_back(std::move(place));
 }
 
+/// How many devices each rank of MPI brings; the same on all ranks. Throws if one of them has none.
+inline asio::awaitable<std::vector<int>> count_devices(cohort::communicator over,
+                                                       std::size_t mine) {
+  const int here = static_cast<int>(std::min(mine, std::size_t{device::detail::most_devices} + 1));
+  std::vector<int> counts(static_cast<std::size_t>(over.size()));
+  co_await cohort::all_gather(over, here, counts);
+  std::vector<int> bad;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    if (counts[rank] >= 1 && counts[rank] <= device::detail::most_devices) continue;
+    bad.push_back(static_cast<int>(rank));
+  }
+  if (bad.empty()) co_return counts;
+  throw rank_error(errc::invalid_argument, bad,
+                   "no NCCL communicator can be made: rank " + std::to_string(bad.front()) +
+                       " gives no device, or too many");
+}
+
+/// What a process is to make: communicators of its devices, and their places in the queues.
+struct making {
+  communicator_options options;
+  std::vector<int> devices;
+  std::vector<turn> places;
+  bool several = false;  // the ranks may bring different numbers of devices
+  ncclComm_t theirs = nullptr;
+  bad_start bad;
+  const void* orderer = nullptr;
+};
+
 // 1. Over MPI: what each rank has, and the verdict, which is the same everywhere.
 // 2. Rank 0 makes the id, MPI carries it.
-// 3. When this place in the device's queue has come, NCCL's init; its state is polled.
+// 3. When the places in the devices' queues have come, NCCL's init, for all devices of the process
+//    in one group; its state is polled.
 // 4. Over MPI: how it went, so that all ranks end alike. A rank where it fails tells the others
 //    through the fault channel, whose init would wait for it.
 //
 // It cannot be cancelled: the peers count on this rank in each of these steps.
-inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
-                                          communicator_options options, int device, turn place,
-                                          std::error_code bad_parent = {}) {
+inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator world,
+                                                           making what) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto& source = asio::use_service<issue_source>(world.get_executor().context());
   cohort::communicator over = co_await world.dup();
-  auto comm = std::make_shared<communicator_state>(source, over, options);
-  comm->device = device;
-  comm->borrowed = theirs != nullptr;
-  facts mine = look_around(*comm);
-  if (theirs != nullptr && mine.error == 0) {
+  const std::size_t processes = static_cast<std::size_t>(over.size());
+  const std::size_t process = static_cast<std::size_t>(over.rank());
+  std::vector<int> counts(processes, 1);
+  if (what.several) {
+    auto counted = count_devices(over, what.devices.size());
+    counts = co_await std::move(counted);
+  }
+  std::vector<int> firsts(processes, 0);
+  for (std::size_t i = 1; i < processes; ++i) firsts[i] = firsts[i - 1] + counts[i - 1];
+  const int ranks = firsts.back() + counts.back();
+
+  std::vector<std::shared_ptr<communicator_state>> comms;
+  std::vector<facts> mine;
+  for (std::size_t i = 0; i < what.devices.size(); ++i) {
+    auto& comm =
+        comms.emplace_back(std::make_shared<communicator_state>(source, over, what.options));
+    comm->rank = firsts[process] + static_cast<int>(i);
+    comm->size = ranks;
+    comm->device = what.devices[i];
+    comm->borrowed = what.theirs != nullptr;
+    comm->orderer = what.orderer;
+    comm->native_exchange = has_native_exchange();
+    if (what.several) comm->firsts = firsts;
+    mine.push_back(look_around(*comm));
+  }
+  const auto& lead = comms.front();
+  if (what.theirs != nullptr && mine.front().error == 0) {
     int count = 0;
     int rank = -1;
-    static_cast<void>(ncclCommCount(theirs, &count));
-    static_cast<void>(ncclCommUserRank(theirs, &rank));
-    if (count != comm->size || rank != comm->rank) {
-      mine.error = static_cast<std::int32_t>(errc::invalid_communicator);
-      put(mine.text, "the NCCL communicator has rank " + std::to_string(rank) + " of " +
-                         std::to_string(count));
+    static_cast<void>(ncclCommCount(what.theirs, &count));
+    static_cast<void>(ncclCommUserRank(what.theirs, &rank));
+    if (count != lead->size || rank != lead->rank) {
+      mine.front().error = static_cast<std::int32_t>(errc::invalid_communicator);
+      put(mine.front().text, "the NCCL communicator has rank " + std::to_string(rank) + " of " +
+                                 std::to_string(count));
     }
   }
-  if (bad_parent && mine.error == 0) {
-    const bool known = bad_parent.category() == cohort_category();
-    mine.error = known ? bad_parent.value() : static_cast<std::int32_t>(errc::aborted);
-    put(mine.text, "the communicator to be split has ended: " + bad_parent.message());
+  if (what.bad.code && mine.front().error == 0) {
+    const bool known = what.bad.code.category() == cohort_category();
+    mine.front().error = known ? what.bad.code.value() : static_cast<std::int32_t>(errc::aborted);
+    put(mine.front().text, what.bad.text);
   }
-  std::vector<facts> all(static_cast<std::size_t>(comm->size));
-  co_await cohort::all_gather(over, mine, all);
-  judge(all, comm->borrowed);
+  std::vector<facts> all(static_cast<std::size_t>(ranks));
+  co_await cohort::all_gather_v(over, mine, all, counts);
+  judge(all, lead->borrowed);
 
   identity made{};
-  if (comm->rank == 0 && theirs == nullptr) made.code = ncclGetUniqueId(&made.id);
+  if (process == 0 && what.theirs == nullptr) made.code = ncclGetUniqueId(&made.id);
   made.token = fresh_token();
   co_await cohort::broadcast(over, made, 0);
-  comm->token = made.token;
   check(static_cast<ncclResult_t>(made.code), "ncclGetUniqueId");
 
-  source.add(comm);
-  unfinished guard(comm);
-  source.listen(comm);
-  auto come = source.when([&] { return place.has_come() || comm->stands != phase::making; },
-                          default_token());
+  for (const auto& comm : comms) {
+    comm->token = made.token;
+    comm->channel = lead->channel;
+    source.add(comm);
+  }
+  unfinished guard(lead);
+  source.listen(lead);
+  const auto is_down = [&] {
+    return std::any_of(comms.begin(), comms.end(),
+                       [](const auto& comm) { return comm->stands != phase::making; });
+  };
+  const auto have_come = [&] {
+    return std::all_of(what.places.begin(), what.places.end(),
+                       [](const turn& place) { return place.has_come(); });
+  };
+  auto come = source.when([&] { return have_come() || is_down(); }, default_token());
   co_await std::move(come);
   std::error_code why;
   // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is kept.
-  auto native = std::make_unique<ncclComm_t>(nullptr);
+  std::vector<std::unique_ptr<ncclComm_t>> natives;
   try {
-    comm->domain.emplace(source.domain_of(device));
-    comm->scratch = device::vector<std::int32_t>(1, *comm->domain);
-    const device::scoped_device here(device);
+    for (const auto& comm : comms) {
+      natives.push_back(std::make_unique<ncclComm_t>(nullptr));
+      comm->domain.emplace(source.domain_of(comm->device));
+      comm->scratch = device::vector<std::int32_t>(1, *comm->domain);
+    }
     source.exclusively([&] {
-      if (comm->stands != phase::making) return;
-      if (theirs != nullptr) {
-        comm->native = theirs;
+      if (is_down()) return;
+      if (what.theirs != nullptr) {
+        lead->native = what.theirs;
         return;
       }
-      ncclConfig_t config = comm->options.config;
-      config.blocking = 0;
-      const ncclResult_t code =
-          ncclCommInitRankConfig(native.get(), comm->size, made.id, comm->rank, &config);
-      comm->native = *native;
+      if (what.several) check(ncclGroupStart(), "ncclGroupStart");
+      ncclResult_t code = ncclSuccess;
+      for (std::size_t i = 0; i < comms.size() && !failed(code); ++i) {
+        const device::scoped_device here(comms[i]->device);
+        ncclConfig_t config = comms[i]->options.config;
+        config.blocking = 0;
+        code = ncclCommInitRankConfig(natives[i].get(), ranks, made.id, comms[i]->rank, &config);
+      }
+      const ncclResult_t posted = what.several ? ncclGroupEnd() : ncclSuccess;
+      for (std::size_t i = 0; i < comms.size(); ++i) comms[i]->native = *natives[i];
       check(code, "ncclCommInitRankConfig");
+      check(posted, "ncclGroupEnd");
     });
   } catch (const std::system_error& failed) {
     why = failed.code();
   }
-  const auto bound = std::chrono::steady_clock::now() + options.init_bound;
+  const auto bound = std::chrono::steady_clock::now() + what.options.init_bound;
   bool late = false;
   auto settled = source.when(
       [&] {
-        if (why || comm->stands != phase::making) return true;
-        ncclResult_t state = ncclSuccess;
-        const ncclResult_t asked = ncclCommGetAsyncError(comm->native, &state);
-        if (failed(asked)) state = asked;
-        if (failed(state)) why = make_error(state);
-        late = state == ncclInProgress && std::chrono::steady_clock::now() >= bound;
-        return state != ncclInProgress || late;
+        if (why || is_down()) return true;
+        bool is_over = true;
+        for (const auto& comm : comms) {
+          ncclResult_t state = ncclSuccess;
+          const ncclResult_t asked = ncclCommGetAsyncError(comm->native, &state);
+          if (failed(asked)) state = asked;
+          if (failed(state)) why = make_error(state);
+          is_over = is_over && state != ncclInProgress;
+        }
+        late = !is_over && std::chrono::steady_clock::now() >= bound;
+        return is_over || why || late;
       },
       default_token());
   co_await std::move(settled);
-  if (late || comm->stands != phase::making) keep_for_ever(std::move(native));
-  if (late) why = errc::deadline_exceeded;
-  if (why) source.bring_down(*comm, why, "NCCL's init failed", true, true);
-  if (!why && comm->stands != phase::making) why = comm->why ? comm->why : errc::aborted;
-  place.release();
+  if (why || late || is_down()) {
+    for (auto& native : natives) keep_for_ever(std::move(native));
+  }
+  if (late && !why) why = errc::deadline_exceeded;
+  if (why) source.bring_down(*lead, why, "NCCL's init failed", true, true);
+  for (const auto& comm : comms) {
+    if (!why && comm->stands != phase::making) why = comm->why ? comm->why : errc::aborted;
+  }
+  for (turn& place : what.places) place.release();
 
   verdict mine_now{};
   mine_now.failed = why ? 1 : 0;
   mine_now.code = why.category() == nccl_category() ? why.value() : 0;
-  std::vector<verdict> each(static_cast<std::size_t>(comm->size));
+  put(mine_now.text, why ? why.message() : std::string());
+  std::vector<verdict> each(processes);
   co_await cohort::all_gather(over, mine_now, each);
-  std::vector<int> bad;
+  std::string text;
   std::int32_t code = 0;
   for (std::size_t rank = 0; rank < each.size(); ++rank) {
     if (each[rank].failed == 0) continue;
-    bad.push_back(static_cast<int>(rank));
+    text += (text.empty() ? "NCCL's init failed on rank " : "; on rank ") + std::to_string(rank) +
+            ": " + get(each[rank].text);
     // What others have heard of it comes second.
     if (code == 0 || code == ncclRemoteError) code = each[rank].code;
   }
-  if (!bad.empty()) {
-    std::string text = "NCCL's init failed on rank";
-    for (const int rank : bad) text += " " + std::to_string(rank);
+  if (!text.empty()) {
     const std::error_code common =
         code != 0 ? make_error(static_cast<ncclResult_t>(code)) : make_error_code(errc::aborted);
     throw std::system_error(common, text);
   }
+  std::vector<communicator> handles;
   source.exclusively([&] {
-    if (comm->stands == phase::making) comm->stands = phase::ready;
+    for (const auto& comm : comms) {
+      if (comm->stands == phase::making) comm->stands = phase::ready;
+    }
   });
   guard.done();
-  co_return communicator(std::move(comm));
+  for (auto& comm : comms) handles.emplace_back(std::move(comm));
+  co_return handles;
+}
+
+/// One device.
+inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
+                                          communicator_options options, int device, turn place,
+                                          bad_start bad = {}, const void* orderer = nullptr) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+  making what;
+  what.options = options;
+  what.devices.push_back(device);
+  what.places.push_back(std::move(place));
+  what.theirs = theirs;
+  what.bad = std::move(bad);
+  what.orderer = orderer;
+  auto made = make_all(std::move(world), std::move(what));
+  std::vector<communicator> one = co_await std::move(made);
+  co_return std::move(one.front());
 }
 
 /// The device of the options, or -1 where there is none: that is told to all ranks then.
@@ -300,6 +418,10 @@ inline turn place_for(const cohort::communicator& world, int device) {
 inline asio::awaitable<communicator> split(communicator parent, int color, int key, turn place) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto state = parent.state();
+  if (!state->firsts.empty()) {
+    throw cohort::error(errc::not_supported,
+                        "nccl split: the communicator has several devices for a process");
+  }
   issue_source& source = state->source;
   auto drained = source.when(
       [&] {
@@ -314,7 +436,9 @@ inline asio::awaitable<communicator> split(communicator parent, int color, int k
     if (bad) throw std::system_error(bad, "split");
     co_return communicator();
   }
-  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place), bad);
+  bad_start parents{bad, "the communicator to be split has ended: " + bad.message()};
+  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place),
+                   std::move(parents));
   co_return co_await std::move(made);
 }
 
@@ -350,6 +474,20 @@ struct start_make {
                   const communicator_options& options, int device) const {
     asio::co_spawn(world.get_executor(),
                    make(world, theirs, options, device, place_for(world, device)),
+                   std::forward<Handler>(handler));
+  }
+};
+
+struct start_make_several {
+  template <class Handler>
+  void operator()(Handler&& handler, const cohort::communicator& world, std::vector<int> devices,
+                  const communicator_options& options) const {
+    making what;
+    what.options = options;
+    what.several = true;
+    for (const int device : devices) what.places.push_back(place_for(world, device));
+    what.devices = std::move(devices);
+    asio::co_spawn(world.get_executor(), make_all(world, std::move(what)),
                    std::forward<Handler>(handler));
   }
 };
@@ -394,6 +532,13 @@ auto make_communicator(const cohort::communicator& world, const communicator_opt
   const int device = detail::device_for(options.device);
   return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
       detail::start_make{}, token, world, nullptr, options, device);
+}
+
+template <class Token>
+auto make_communicators(const cohort::communicator& world, std::vector<int> devices,
+                        const communicator_options& options, Token&& token) {
+  return asio::async_initiate<Token, void(std::exception_ptr, std::vector<communicator>)>(
+      detail::start_make_several{}, token, world, std::move(devices), options);
 }
 
 template <class Token>

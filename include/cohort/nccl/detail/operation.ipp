@@ -81,6 +81,54 @@ inline std::error_code prepare(work& op, const request& asked) {
   return {};
 }
 
+inline void fill(work& op, request& asked) {
+  op.comm = std::move(asked.comm);
+  op.verb = asked.verb;
+  op.ends = asked.ends;
+  op.one = asked.one;
+  op.more = std::move(asked.more);
+  op.uses = std::move(asked.uses);
+  op.user = std::move(asked.user);
+  op.bytes = asked.bytes;
+  op.everybody = asked.everybody;
+}
+
+inline bool borrows_memory(const std::vector<buffer_use>& uses) {
+  return std::any_of(uses.begin(), uses.end(),
+                     [](const buffer_use& use) { return use.bytes != 0 && !use.lease; });
+}
+
+/// Makes the parts of an operation and checks each. Returns what is wrong, and says it.
+inline std::error_code join(work& whole, std::vector<request>& parts) {
+  whole.joined = std::make_shared<work_set>(whole);
+  const auto wrong = [&](errc code, const std::string& fact) {
+    failure_text text(whole.comm->rank, std::string("nccl ") + whole.verb);
+    whole.comm->remember(text.note(fact).with_code(code));
+    return make_error_code(code);
+  };
+  std::vector<int> devices;
+  for (request& asked : parts) {
+    const std::string which = std::string(asked.verb) + ": ";
+    if (!asked.comm) return wrong(errc::invalid_communicator, which + "no communicator");
+    if (&asked.comm->source != &whole.comm->source) {
+      return wrong(errc::invalid_argument, which + "a communicator of another io_context");
+    }
+    const int device = asked.comm->device;
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      return wrong(errc::invalid_argument,
+                   which + "device " + std::to_string(device) + " has two parts");
+    }
+    devices.push_back(device);
+    asked.ends = whole.ends;
+    partial_work& part = whole.joined->parts.emplace_back();
+    fill(part, asked);
+    part.part_of = whole.joined.get();
+    whole.bytes += part.bytes;
+    if (const std::error_code bad = prepare(part, asked)) return bad;
+  }
+  return {};
+}
+
 template <class Handler, class Owned>
 class typed_work final : public work {
   using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
@@ -99,32 +147,32 @@ class typed_work final : public work {
 
   /// After that the operation may be gone.
   void start(request&& asked) {
-    comm = std::move(asked.comm);
-    verb = asked.verb;
-    ends = asked.ends;
-    one = asked.one;
-    more = std::move(asked.more);
-    uses = std::move(asked.uses);
-    user = std::move(asked.user);
-    bytes = asked.bytes;
+    fill(*this, asked);
     progress::engine& engine = comm->source.engine();
     executor_.set(handler_, engine.get_executor());
     auto slot = asio::get_associated_cancellation_slot(handler_);
     if (slot.is_connected()) slot.template emplace<on_cancel>(on_cancel{this});
     if constexpr (progress::fills_future<Handler>) {
       auto* const future = progress::associated_future<Handler>::get(handler_);
-      const bool borrows = std::any_of(uses.begin(), uses.end(), [](const buffer_use& use) {
-        return use.bytes != 0 && !use.lease;
-      });
+      const bool borrows =
+          borrows_memory(uses) ||
+          std::any_of(asked.parts.begin(), asked.parts.end(),
+                      [](const request& part) { return borrows_memory(part.uses); });
       future->belongs_to(engine, *this, borrows);
       if (future->slot() != slot) future->slot().template emplace<on_cancel>(on_cancel{this});
     }
     try {
-      if (const std::error_code bad = prepare(*this, asked)) fail(bad);
+      const bool has_parts = !asked.parts.empty();
+      const std::error_code bad = has_parts ? join(*this, asked.parts) : prepare(*this, asked);
+      if (bad) fail(bad);
     } catch (const std::bad_alloc&) {
       fail(std::make_error_code(std::errc::not_enough_memory));
     }
-    comm->source.submit(*this);
+    if (joined) {
+      comm->source.submit_parts(*this);
+    } else {
+      comm->source.submit(*this);
+    }
   }
 
  private:

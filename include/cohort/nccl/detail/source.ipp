@@ -50,8 +50,7 @@ inline constexpr int fault_tag = 0;  // the duplicate carries no other message o
 /// From 2.28.3 on NCCL has all_to_all, gather and scatter; before they are groups of messages.
 [[nodiscard]] inline bool has_native_exchange() noexcept {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-  static const bool has = library_version() >= NCCL_VERSION(2, 28, 3);
-  return has;
+  return library_version() >= NCCL_VERSION(2, 28, 3);
 #else
   return false;
 #endif
@@ -113,7 +112,7 @@ inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& co
     case kind::gather:
     case kind::scatter:
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-      if (has_native_exchange()) {
+      if (comm.native_exchange) {
         if (one.what == kind::all_to_all) {
           return ncclAlltoAll(one.from, one.to, one.count, one.type, native, on);
         }
@@ -246,29 +245,53 @@ inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
   comms_.push_back(std::move(comm));
 }
 
-inline void issue_source::submit(work& op) {
+inline bool issue_source::hold(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  queue& one = queue_of(device);
+  if (one.orderer != nullptr && one.orderer != orderer) return false;
+  one.orderer = orderer;
+  return true;
+}
+
+inline void issue_source::let_go(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  queue& one = queue_of(device);
+  if (one.orderer == orderer) one.orderer = nullptr;
+}
+
+inline std::error_code issue_source::why_refused(const queue& one,
+                                                 const communicator_state& comm) const {
+  if (ending_ || engine_.stopped()) return errc::engine_stopped;
+  if (comm.stands != phase::ready) return comm.why ? comm.why : make_error_code(errc::closed);
+  if (one.orderer != nullptr && one.orderer != comm.orderer) return errc::device_ordered;
+  return {};
+}
+
+inline bool issue_source::submit_held(work& op) {
   communicator_state& comm = *op.comm;
+  // The loss of a device may have been seen while nothing was pending on it.
+  queue& one = queue_of(comm.device);
+  if (is_gone(one)) device_gone(one);
+  op.since = clock::now();
+  op.sequence = ++comm.sequence;
+  comm.note(op);
+  if (const std::error_code why = why_refused(one, comm)) {
+    op.fail(why);
+  } else if (!op.error()) {
+    ++comm.outstanding;
+    op.pending_ = true;
+    if (op.everybody) op.collective = ++comm.collectives;
+    one.waiting.push_back({&op, nullptr});
+    recount();
+  }
+  return op.pending_;
+}
+
+inline void issue_source::submit(work& op) {
   bool ended = false;  // once the lock is free, the operation may be over and gone
   {
     const std::lock_guard hold(mutex_);
-    // The loss of a device may have been seen while nothing was pending on it.
-    queue& one = queue_of(comm.device);
-    if (is_gone(one)) device_gone(one);
-    op.since = clock::now();
-    op.sequence = ++comm.sequence;
-    comm.note(op);
-    const phase stands = comm.stands.load();
-    if (ending_ || engine_.stopped()) {
-      op.fail(errc::engine_stopped);
-    } else if (stands != phase::ready) {
-      op.fail(comm.why ? comm.why : make_error_code(errc::closed));
-    } else if (!op.error()) {
-      ++comm.outstanding;
-      op.pending_ = true;
-      one.waiting.push_back({&op, nullptr});
-      recount();
-    }
-    ended = !op.pending_;
+    ended = !submit_held(op);
   }
   if (ended) {
     engine_.complete(&op);
@@ -288,22 +311,31 @@ inline ncclResult_t issue_source::issue(queue& one, work& op) {
     const ncclResult_t made = detail::resolve(op.one, comm, op.made_, reduction);
     return detail::failed(made) ? made : detail::post(op.one, reduction, comm, on);
   }
-  // The reductions of a group are all the same.
-  const ncclResult_t made = detail::resolve(op.more.front(), comm, op.made_, reduction);
-  if (detail::failed(made)) return made;
+  // Reductions are made outside the group, one for calls in a row that have the same.
+  std::vector<ncclRedOp_t> reductions;
+  for (std::size_t i = 0; i < op.more.size(); ++i) {
+    const call& part = op.more[i];
+    const bool again = i != 0 && part.op == op.more[i - 1].op && part.type == op.more[i - 1].type;
+    const ncclResult_t made =
+        again ? ncclSuccess : detail::resolve(part, comm, op.made_, reduction);
+    if (detail::failed(made)) return made;
+    reductions.push_back(reduction);
+  }
   ncclResult_t all = ncclGroupStart();
   if (detail::failed(all)) return all;
-  for (const call& part : op.more) {
-    if (detail::launches(part)) detail::keep(all, detail::post(part, reduction, comm, on));
+  for (std::size_t i = 0; i < op.more.size(); ++i) {
+    const call& part = op.more[i];
+    if (detail::launches(part)) detail::keep(all, detail::post(part, reductions[i], comm, on));
   }
   detail::keep(all, ncclGroupEnd());
   return all;
 }
 
 inline std::size_t issue_source::finish(work& op, progress::ready_queue& ready) {
-  op.pending_ = false;
-  op.settle();
-  ready.push(&op);
+  work* const over = concluded(op);
+  if (over == nullptr) return 0;
+  over->settle();
+  ready.push(over);
   return 1;
 }
 
@@ -318,7 +350,7 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   now.comm = op.comm;
   now.op = &op;
   now.uses = std::move(op.uses);
-  now.mark = one.domain->record();
+  now.mark = op.steps == nullptr ? one.domain->record() : op.steps->conclude(*one.domain);
   if (op.ends == until::complete) return 0;
   if (op.user) op.user->wait(now.mark);
   for (const buffer_use& use : now.uses) {
@@ -326,6 +358,24 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   }
   now.op = nullptr;
   return finish(op, ready);
+}
+
+/// An operation with steps of its own says what is to be called. False: that has failed.
+inline bool issue_source::prepared(queue& one, work& op) {
+  one.launching = &op;
+  try {
+    op.steps->prepare(*one.domain);
+    one.launching = nullptr;
+    return true;
+  } catch (const std::system_error& failed) {
+    ask_whether_gone(one);
+    if (device::state_of(one.device).holds(one.generation)) {
+      fall(*op.comm, failed.code(), failed.what(), false, true);
+    }
+  } catch (const std::bad_alloc&) {
+    fall(*op.comm, std::make_error_code(std::errc::not_enough_memory), op.verb, false, true);
+  }
+  return false;
 }
 
 /// Step 5: what has been reached, in order.
@@ -376,13 +426,11 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
   }
   while (!one.stopped) {
     if (one.launching != nullptr) {
-      communicator_state& comm = *one.launching->comm;
-      ncclResult_t state = ncclSuccess;
-      const ncclResult_t asked = ncclCommGetAsyncError(comm.native, &state);
-      if (detail::failed(asked)) state = asked;
+      communicator_state* of = nullptr;
+      const ncclResult_t state = state_of_launch(*one.launching, of);
       if (state == ncclInProgress) break;
       if (state != ncclSuccess) {
-        fall(comm, make_error(state), "the launch failed", false, true);
+        fall(*of, make_error(state), "the launch failed", false, true);
         break;
       }
       try {
@@ -390,7 +438,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       } catch (const std::system_error& failed) {
         ask_whether_gone(one);
         if (device::state_of(one.device).holds(one.generation)) {
-          fall(comm, failed.code(), failed.what(), false, true);
+          fall(*of, failed.code(), failed.what(), false, true);
         }
         break;
       }
@@ -404,7 +452,13 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       continue;
     }
     work& op = *head.op;
+    if (op.part_of != nullptr) {
+      if (!is_together(*op.part_of)) break;
+      found += issue_parts(*op.part_of, ready);
+      continue;
+    }
     one.waiting.pop_front();
+    if (op.steps != nullptr && !prepared(one, op)) break;
     const bool any = op.more.empty()
                          ? detail::launches(op.one)
                          : std::any_of(op.more.begin(), op.more.end(), detail::launches);
@@ -448,6 +502,7 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
       if (is_gone(one)) device_gone(one);
     }
     ask_for_errors();
+    look_at_inquiries();
     found += look_at_aborts(ready);
     found += look_at_leaving(ready);
   }
@@ -520,10 +575,6 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
 /// 6. When it has, or its bound has passed, the awaiters end: look_at_aborts().
 inline void issue_source::fall(communicator_state& comm, std::error_code why,
                                const std::string& text, bool only_this, bool tell_peers) {
-  const auto is_up = [](const communicator_state& one) {
-    const phase stands = one.stands.load();
-    return stands != phase::failed && stands != phase::gone && stands != phase::leaked;
-  };
   if (!is_up(comm)) return;
   // NCCL may see a sticky error before an event does. On a lost device nothing is aborted.
   queue& mine = queue_of(comm.device);
@@ -545,7 +596,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
   report.append("\n  what these were to write, and what is queued behind them, is undefined");
 
   for (const auto& one : comms_) {
-    if (!is_up(*one) || (only_this && one.get() != &comm)) continue;
+    const bool is_it = one.get() == &comm;
+    const bool is_sister = one->is_sister(comm);
+    if (!is_up(*one) || (only_this && !is_it && !is_sister)) continue;
     if (one->stands == phase::leaving || one->stands == phase::finalising) --leaving_;
     one->why = why;
     one->stands = phase::failed;
@@ -555,10 +608,10 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
       job->call->device = one->device;
     }
     one->native = nullptr;
-    const bool is_it = one.get() == &comm;
     one->remember({why, is_it ? report : "ended with another communicator: " + text});
     // Who has told this rank has told all of that communicator, but nobody of the others.
-    if (tell_peers || (!only_this && !is_it)) tell(one, why, text, only_this);
+    const bool tells = is_it ? tell_peers : !only_this && !is_sister;
+    if (tells) tell(one, why, text, only_this);
     silence(one);
   }
   for (queue& one : queues_) {
@@ -567,7 +620,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     });
     if (!concerned) continue;
     one.stopped = true;
-    collect(one, only_this ? &comm : nullptr, why, job->ended);
+    for (const auto& each : job->comms) {
+      if (each->device == one.device) collect(one, each.get(), why, job->ended);
+    }
   }
   job->until = clock::now() + comm.options.abort_bound;
   if (job->call->natives.empty()) {
@@ -650,9 +705,11 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
   one.flights.clear();
   one.stopped = false;
   const auto all = comms_;
+  std::vector<std::shared_ptr<communicator_state>> gone;
   for (const auto& comm : all) {
     const phase stands = comm->stands.load();
     if (comm->device != one.device || stands == phase::failed) continue;
+    gone.push_back(comm);
     if (stands == phase::leaving || stands == phase::finalising) --leaving_;
     comm->why = why;
     comm->stands = then;
@@ -663,6 +720,13 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
     tell(comm, why, "its device " + text, false);
     silence(comm);
     std::erase(comms_, comm);
+  }
+  // The same communicators on other devices of this process.
+  for (const auto& comm : all) {
+    const auto is_its = [&](const auto& each) { return each->is_sister(*comm); };
+    if (comm->device == one.device || std::none_of(gone.begin(), gone.end(), is_its)) continue;
+    fall(*comm, make_error(ncclRemoteError), "device " + std::to_string(one.device) + " " + text,
+         false, false);
   }
 }
 
@@ -676,8 +740,7 @@ inline void issue_source::device_gone(queue& one) {
   one.domain.reset();
   one.lost = lost != cudaSuccess ? why : std::error_code();
   for (work* const op : ended) {
-    op->pending_ = false;
-    engine_.complete(op);
+    if (work* const over = concluded(*op)) engine_.complete(over);
   }
 }
 
@@ -695,19 +758,28 @@ inline void issue_source::ask_whether_gone(queue& one) {
   device::detail::note(code, one.device, one.generation);
 }
 
-inline void issue_source::deadline_passed(work& op) {
+inline void issue_source::deadline_passed(work& given) {
   {
     const std::lock_guard hold(mutex_);
-    if (!op.pending_) return;
+    if (!given.pending_) return;
+    work* which = &given;
+    if (given.joined) {
+      auto& parts = given.joined->parts;
+      which =
+          &*std::find_if(parts.begin(), parts.end(), [](const work& one) { return one.pending_; });
+    }
+    work& op = *which;
     communicator_state& comm = *op.comm;
     const bool abort = comm.options.on_deadline == on_deadline::abort;
     const std::error_code why = errc::deadline_exceeded;
     const std::string text = line_about(op, "deadline");
     if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
       comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
+      ask(comm, op, text, why, false);
       return;
     }
-    fall(comm, why, text, false, true);
+    // Who holds it up is found out first.
+    if (!ask(comm, op, text, why, true)) fall(comm, why, text, false, true);
   }
   engine_.started();
 }
@@ -715,53 +787,84 @@ inline void issue_source::deadline_passed(work& op) {
 // ---- the fault channel -----------------------------------------------------------------------
 
 inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm) {
-  if (comm->size == 1) return;
-  comm->listening = true;
-  auto* const bytes = reinterpret_cast<std::byte*>(&comm->heard);
+  if (comm->mpi.size() == 1) return;
+  const auto channel = comm->channel;
+  channel->listening = true;
+  auto heard = [comm, channel](std::error_code error, status from) {
+    channel->listening = false;
+    if (error || !comm->mpi) return;
+    if (comm->source.hear(*comm, decode(channel->heard), from.source())) comm->source.listen(comm);
+  };
   comm::control_recv(
-      comm->mpi, std::span(bytes, sizeof comm->heard), MPI_ANY_SOURCE, detail::fault_tag,
-      asio::bind_cancellation_slot(
-          comm->stop_listening.slot(), [comm](std::error_code error, status from) {
-            comm->listening = false;
-            if (error) return;
-            if (comm->heard.token != comm->token) {
-              if (!comm->mpi || comm->stands == phase::gone) return;
-              comm->source.listen(comm);
-              return;
-            }
-            const auto& heard = comm->heard;
-            const auto* const end = std::find(heard.text.begin(), heard.text.end(), '\0');
-            std::string text = "told by rank " + std::to_string(from.source()) + ": ";
-            text.append(heard.text.data(), static_cast<std::size_t>(end - heard.text.begin()));
-            comm->source.bring_down(*comm, make_error(ncclRemoteError), text, heard.only_this != 0,
-                                    false);
-          }));
+      comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
+      asio::bind_cancellation_slot(channel->stop_listening.slot(), std::move(heard)));
+}
+
+inline bool issue_source::is_up(const communicator_state& comm) noexcept {
+  const phase stands = comm.stands.load();
+  return stands != phase::failed && stands != phase::gone && stands != phase::leaked;
+}
+
+/// With the lock held: this handle, or another one of the same communicator.
+inline bool issue_source::has_sister_up(const communicator_state& comm) const {
+  return std::any_of(comms_.begin(), comms_.end(),
+                     [&](const auto& one) { return one->is_sister(comm) && is_up(*one); });
+}
+
+/// What is no message, or is about another communicator and has come late, is dropped. False: there
+/// is nothing more to listen for.
+inline bool issue_source::hear(const communicator_state& comm,
+                               const std::optional<fault_message>& message, int from) {
+  const auto token = [](const auto& one) { return one.token; };
+  const bool is_ours = message && std::visit(token, *message) == comm.token;
+  bool goes_on = false;
+  {
+    const std::lock_guard hold(mutex_);
+    if (!is_ours) {
+      // Nothing.
+    } else if (const auto* const notice = std::get_if<fault_notice>(&*message)) {
+      const std::string text =
+          "told by rank " + std::to_string(comm.rank_of_process(from)) + ": " + notice->text;
+      const auto all = comms_;
+      for (const auto& one : all) {
+        if (!one->is_sister(comm)) continue;
+        fall(*one, make_error(ncclRemoteError), text, notice->only_this, false);
+      }
+    } else if (const auto* const question = std::get_if<position_question>(&*message)) {
+      answer(comm, question->number, from);
+    } else {
+      note_answer(comm, position_answer(std::get<position_answer>(*message)));
+    }
+    goes_on = has_sister_up(comm);
+  }
+  engine_.started();
+  return goes_on;
 }
 
 inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
                                const std::string& text, bool only_this) {
-  if (comm->size == 1 || !comm->mpi || engine_.stopped()) return;
-  auto message = std::make_shared<communicator_state::fault>();
-  message->token = comm->token;
-  message->value = why.value();
-  message->only_this = only_this ? 1 : 0;
-  const std::string all = text + ": " + why.message();
-  std::memcpy(message->text.data(), all.data(), std::min(all.size(), message->text.size() - 1));
-  // Not from here: MPI's lock is not to be taken inside this one.
-  asio::post(engine_.get_executor(), [comm, message] {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(message.get());
-    for (int peer = 0; peer < comm->size; ++peer) {
-      if (peer == comm->rank) continue;
-      comm::control_send(comm->mpi, std::span(bytes, sizeof *message), peer, detail::fault_tag,
-                         [comm, message](std::error_code) {});
+  if (!comm->mpi || engine_.stopped()) return;
+  send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
+}
+
+/// To one rank of MPI or to all others, from the loop: MPI's lock is not to be taken inside this
+/// source's.
+inline void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
+                                  fault_message&& message, int only) {
+  const auto bytes = std::make_shared<const fault_bytes>(encode(message));
+  asio::post(engine_.get_executor(), [comm, bytes, only] {
+    for (int peer = 0; comm->mpi && peer < comm->mpi.size(); ++peer) {
+      if (peer == comm->mpi.rank() || (only != every_peer && peer != only)) continue;
+      comm::control_send(comm->mpi, std::span(*bytes), peer, detail::fault_tag,
+                         [comm, bytes](std::error_code) {});
     }
   });
 }
 
 inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
-  if (comm->size == 1 || engine_.stopped()) return;
-  asio::post(engine_.get_executor(), [comm] {
-    if (comm->listening) comm->stop_listening.emit(asio::cancellation_type::total);
+  if (engine_.stopped() || has_sister_up(*comm)) return;
+  asio::post(engine_.get_executor(), [channel = comm->channel] {
+    if (channel->listening) channel->stop_listening.emit(asio::cancellation_type::total);
   });
 }
 
@@ -898,9 +1001,8 @@ inline void issue_source::leave() {
       for (const entry& each : one.waiting) {
         if (each.op == nullptr) continue;
         each.op->fail(asio::error::operation_aborted);
-        each.op->pending_ = false;
         --each.op->comm->outstanding;
-        ended.push_back(each.op);
+        if (work* const over = concluded(*each.op)) ended.push_back(over);
       }
       std::erase_if(one.waiting, [](const entry& each) { return each.op != nullptr; });
       for (const entry& each : one.waiting) {
@@ -958,8 +1060,7 @@ inline void issue_source::end() {
     recount();
   }
   for (work* const op : ended) {
-    op->pending_ = false;
-    engine_.complete(op);
+    if (work* const over = concluded(*op)) engine_.complete(over);
   }
 }
 
@@ -1010,6 +1111,7 @@ inline void issue_source::tick(clock::time_point now) {
     for_each_pending([&](work& op, const char* stands) {
       if (op.stall_reported_ || now - op.since < stall_warning_) return;
       op.stall_reported_ = true;
+      ask(*op.comm, op, line_about(op, "stalled"), {}, false);
       lines.append("\n").append(line_about(op, stands));
     });
   }

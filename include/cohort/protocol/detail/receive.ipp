@@ -46,6 +46,10 @@ template <class Any>
 entry_index basic_node<Any>::resolve_entry(const wire_entry& entry) {
   const name_index name = resolve_name({entry.id, entry.set, entry.text});
   if (entry.id != none) return log_.cache[entry.id];
+  if (entry.sig.kind == op_kind::message &&
+      (!log_.names[name].listed || log_.names[name].listed->size != 2)) {
+    out_of_place("a message that is not between two ranks");
+  }
   const entry_index result = log_.names.intern(name, entry.sig);
   if (log_.names.entry(result).site.file.empty()) log_.names.entry(result).site = entry.site;
   return result;

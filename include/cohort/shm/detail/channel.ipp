@@ -174,6 +174,7 @@ inline void channel::lay_down(const pending_call& call, const chunk_of& one, std
       }
       break;
     case comm::collective::barrier:
+    case comm::collective::message:
       break;
   }
 }
@@ -295,6 +296,7 @@ inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint
       }
       break;
     case comm::collective::barrier:
+    case comm::collective::message:
       break;
   }
 }

@@ -1,0 +1,178 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Pinned memory for a coroutine whose loop must not wait for CUDA's allocation of it.
+
+#include <cohort/device/native.hpp>
+
+#if COHORT_HAS_CUDA
+
+#include <cohort/device/completion.hpp>
+#include <cohort/device/pinned_vector.hpp>
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace cohort::device::detail {
+
+/// A block that goes back into the pool unless somebody takes it over.
+class pooled_block {
+ public:
+  pooled_block() noexcept {}
+  explicit pooled_block(pinned_pool::block what) noexcept : what_(what) {}
+  pooled_block(pooled_block&& other) noexcept
+      : what_(std::exchange(other.what_, pinned_pool::block())) {}
+  pooled_block& operator=(pooled_block&& other) noexcept {
+    std::swap(what_, other.what_);
+    return *this;
+  }
+  ~pooled_block() {
+    if (what_.memory != nullptr) pinned_pool::of_process().retire(what_, event());
+  }
+  [[nodiscard]] pinned_pool::block release() noexcept {
+    return std::exchange(what_, pinned_pool::block());
+  }
+
+ private:
+  pinned_pool::block what_;
+};
+
+/// What of a request a context knows that ends.
+class abandonable {
+ public:
+  virtual ~abandonable() = default;
+  /// Drops the handler: there is nobody any more who could call it.
+  virtual void abandon() = 0;
+};
+
+/// The requests of a context that still have a thread.
+class pinned_requests : public asio::execution_context::service {
+ public:
+  using key_type = pinned_requests;
+  static inline asio::execution_context::id id;
+
+  explicit pinned_requests(asio::execution_context& context)
+      : asio::execution_context::service(context) {}
+
+  void add(std::weak_ptr<abandonable> request) {
+    const std::lock_guard hold(mutex_);
+    std::erase_if(all_, [](const auto& one) { return one.expired(); });
+    all_.push_back(std::move(request));
+  }
+
+ private:
+  void shutdown() override {
+    std::vector<std::weak_ptr<abandonable>> all;
+    {
+      const std::lock_guard hold(mutex_);
+      all.swap(all_);
+    }
+    for (const auto& one : all) {
+      if (const auto request = one.lock()) request->abandon();
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<abandonable>> all_;
+};
+
+/// A thread asks CUDA for the block. It is not waited for: who does not want the block any more
+/// ends at once, and the block goes into the pool when it comes.
+template <class Handler>
+class pinned_request final : public abandonable,
+                             public std::enable_shared_from_this<pinned_request<Handler>> {
+  using executor = asio::associated_executor_t<Handler>;
+  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
+                                                     asio::execution::outstanding_work.tracked))>;
+
+ public:
+  explicit pinned_request(Handler&& handler)
+      : loop_(asio::prefer(asio::get_associated_executor(handler),
+                           asio::execution::outstanding_work.tracked)),
+        handler_(std::make_unique<Handler>(std::move(handler))) {}
+
+  void start(asio::io_context& io, std::size_t bytes, int device) {
+    asio::use_service<pinned_requests>(io).add(this->weak_from_this());
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    if (slot.is_connected()) {
+      slot.assign([weak = this->weak_from_this()](asio::cancellation_type) {
+        if (const auto self = weak.lock()) self->finish(aborted(), pooled_block());
+      });
+    }
+    try {
+      std::thread([self = this->shared_from_this(), bytes, device] {
+        try {
+          self->finish(nullptr, pooled_block(pinned_pool::of_process().take(bytes, device)));
+        } catch (...) {
+          self->finish(std::current_exception(), pooled_block());
+        }
+      }).detach();
+    } catch (const std::system_error&) {  // no more threads
+      finish(std::current_exception(), pooled_block());
+    }
+  }
+
+  void abandon() override {
+    std::unique_lock hold(mutex_);
+    const auto handler = std::move(handler_);
+    const auto loop = std::exchange(loop_, std::nullopt);
+    hold.unlock();
+  }
+
+ private:
+  static std::exception_ptr aborted() {
+    return std::make_exception_ptr(
+        std::system_error(std::error_code(asio::error::operation_aborted)));
+  }
+
+  /// The first one counts. Posts while it holds the lock, so that the context cannot end meanwhile.
+  void finish(std::exception_ptr why, pooled_block block) {
+    const std::lock_guard hold(mutex_);
+    if (!handler_) return;
+    asio::post(*loop_, [handler = std::move(*handler_), why = std::move(why),
+                        block = std::move(block)]() mutable {
+      auto slot = asio::get_associated_cancellation_slot(handler);
+      if (slot.is_connected()) slot.clear();
+      std::move(handler)(std::move(why), std::move(block));
+    });
+    handler_.reset();
+    loop_.reset();
+  }
+
+  std::mutex mutex_;
+  std::optional<tracked> loop_;  // keeps it running
+  std::unique_ptr<Handler> handler_;
+};
+
+struct start_pinned_request {
+  template <class Handler>
+  void operator()(Handler&& handler, asio::io_context* io, std::size_t bytes, int device) const {
+    using request = pinned_request<std::decay_t<Handler>>;
+    std::make_shared<request>(std::forward<Handler>(handler))->start(*io, bytes, device);
+  }
+};
+
+/// A block of the pool at once, or one from CUDA later. *Cancellation*: ends with
+/// `operation_aborted`.
+inline asio::awaitable<pooled_block> request_pinned(std::size_t bytes, int device) {
+  if (auto found = pinned_pool::of_process().find(bytes, device)) {
+    co_return pooled_block(*found);
+  }
+  const auto executor = co_await asio::this_coro::executor;
+  asio::io_context* const io = loop_of(executor);
+  if (io == nullptr) throw error(errc::invalid_argument, "an executor of no asio::io_context");
+  co_return co_await asio::async_initiate<const asio::use_awaitable_t<>,
+                                          void(std::exception_ptr, pooled_block)>(
+      start_pinned_request(), asio::use_awaitable, io, bytes, device);
+}
+
+}  // namespace cohort::device::detail
+
+#endif

@@ -1,0 +1,67 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::nccl::backend`: lets a coordinator run named operations on device memory over NCCL.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/comm/device_backend.hpp>
+#include <cohort/nccl/communicator.hpp>
+
+#include <cstddef>
+#include <memory>
+
+namespace cohort::nccl {
+
+/// Equal on all ranks, but for the device.
+struct backend_options {
+  backend_options() {}
+
+  communicator_options communicator;  ///< of the communicators that it makes
+  /// Tensors of fewer bytes that are elected together are copied into one buffer and reduced, or
+  /// broadcast, by one call of NCCL. Larger ones are not copied.
+  std::size_t pack_below = std::size_t{4} << 20U;
+  /// all_reduce goes over NCCL within each node and over MPI, through pinned memory, between them.
+  /// Its tensors are packed, whatever their size. Other operations go over NCCL alone.
+  bool hierarchical = false;
+  int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory
+};
+
+/// What a coordinator on devices is given: `coordinator coord(world, nccl::backend());`.
+///
+/// Each coordinator makes an NCCL communicator of its own over its ranks, one device each, and for
+/// each process set another one. From then until it has closed it *holds* the device: verbs of
+/// other communicators of this library end there with errc::device_ordered, because only one order
+/// of launches, the elected one, is the same on all ranks.
+///
+/// Tensors that are elected together are packed on a second stream while the pack before is being
+/// reduced, and unpacked on a third. Packs lie in two buffers of device memory, which grow with the
+/// largest pack. Types and reductions are those of the direct verbs.
+///
+/// *Errors*: as with make_communicator, on every operation of every rank: rank_error with
+/// errc::no_device, errc::wrong_device, mismatch_error. A failure of NCCL or of the device closes
+/// the coordinator on all ranks with data_error.
+class backend {
+ public:
+  backend() {}
+  explicit backend(const backend_options& options) : options_(options) {}
+  /// On the device and with the options of a communicator, which stays what it is.
+  explicit backend(const communicator& like) {
+    if (!like) throw cohort::error(errc::invalid_communicator, "nccl::backend");
+    options_.communicator = like.state()->options;
+    options_.communicator.device = like.device();
+  }
+  [[nodiscard]] std::shared_ptr<comm::device_backend> make_device_backend() const;
+
+ private:
+  backend_options options_;
+};
+
+}  // namespace cohort::nccl
+
+#include <cohort/nccl/detail/backend.ipp>
+
+#endif

@@ -1,0 +1,213 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `nccl/arena.hpp`.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace cohort::nccl::detail {
+
+// NCCL 2.18 has none of these calls.
+
+[[nodiscard]] inline bool has_arenas() noexcept {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+  return library_version() >= NCCL_VERSION(2, 19, 1);
+#else
+  return false;
+#endif
+}
+
+inline ncclResult_t allocate(void** memory, std::size_t bytes) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+  return ncclMemAlloc(memory, bytes);
+#else
+  static_cast<void>(memory);
+  return bytes == 0 ? ncclInvalidArgument : ncclInvalidUsage;
+#endif
+}
+
+inline ncclResult_t deallocate(void* memory) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+  return ncclMemFree(memory);
+#else
+  return memory == nullptr ? ncclSuccess : ncclInvalidUsage;
+#endif
+}
+
+inline ncclResult_t enlist(ncclComm_t comm, arena_state& state) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+  void* made = nullptr;
+  const ncclResult_t code = ncclCommRegister(comm, state.memory, state.bytes, &made);
+  state.handles.push_back(made);
+  return code;
+#else
+  static_cast<void>(comm);
+  static_cast<void>(state);
+  return ncclInvalidUsage;
+#endif
+}
+
+inline void delist(ncclComm_t comm, void* handle) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+  if (handle != nullptr) static_cast<void>(ncclCommDeregister(comm, handle));
+#else
+  static_cast<void>(comm);
+  static_cast<void>(handle);
+#endif
+}
+
+/// What may wait for the device, on a thread of its own that may outlive whoever waits for it.
+struct memory_call {
+  std::atomic<bool> done{false};
+  void* memory = nullptr;
+  ncclResult_t code = ncclSuccess;
+};
+
+inline void run_apart(const std::shared_ptr<memory_call>& call, int device, std::size_t bytes) {
+  std::thread([call, device, bytes] {
+    static_cast<void>(cudaSetDevice(device));
+    call->code = bytes == 0 ? deallocate(call->memory) : allocate(&call->memory, bytes);
+    call->done.store(true);
+  }).detach();
+}
+
+// With the device's queue held, and nothing of the library's on the device, the only thing that an
+// allocation or a free can still wait for is work of the user's, which waits for no peer behind it.
+//
+// 1. The place in the queue comes, and what runs on the device ends.
+// 2. To make: memory is allocated on a thread, then registered on each communicator.
+//    To free: it is taken off the communicators that are still there, then freed on a thread.
+// 3. The queue goes on.
+
+inline asio::awaitable<arena> make_arena(std::shared_ptr<arena_state> state, turn place) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+  issue_source& source = state->comms.front()->source;
+  const auto broken = [&] {
+    for (const auto& comm : state->comms) {
+      if (comm->stands != phase::ready)
+        return comm->why ? comm->why : make_error_code(errc::closed);
+    }
+    return std::error_code();
+  };
+  auto drained = source.when(
+      [&] { return (place.has_come() && source.is_drained(state->device)) || broken(); },
+      default_token());
+  co_await std::move(drained);
+  if (const std::error_code why = broken()) throw std::system_error(why, "make_arena");
+  state->generation = device::state_of(state->device).generation();
+  const auto call = std::make_shared<memory_call>();
+  run_apart(call, state->device, state->bytes);
+  const auto bound = std::chrono::steady_clock::now() + state->comms.front()->options.init_bound;
+  auto allocated =
+      source.when([&] { return call->done.load() || std::chrono::steady_clock::now() >= bound; },
+                  default_token());
+  co_await std::move(allocated);
+  if (!call->done.load()) throw std::system_error(errc::stalled, "ncclMemAlloc");
+  check(call->code, "ncclMemAlloc");
+  state->memory = call->memory;
+  arena made(state);  // frees it if the rest fails
+  source.exclusively([&] {
+    for (const auto& comm : state->comms) {
+      if (const std::error_code why = broken()) throw std::system_error(why, "make_arena");
+      check(enlist(comm->native, *state), "ncclCommRegister");
+    }
+  });
+  co_return made;
+}
+
+inline asio::awaitable<void> free_arena(std::shared_ptr<arena_state> state, turn place) {
+  issue_source& source = state->comms.front()->source;
+  const auto is_settled = [](const auto& comm) {
+    const phase stands = comm->stands;
+    return stands == phase::ready || stands == phase::gone || stands == phase::leaked;
+  };
+  auto drained = source.when(
+      [&] {
+        return place.has_come() && source.is_drained(state->device) &&
+               std::all_of(state->comms.begin(), state->comms.end(), is_settled);
+      },
+      default_token());
+  co_await std::move(drained);
+  device::device_state& where = device::state_of(state->device);
+  if (!where.may_free(state->generation)) co_return;
+  source.exclusively([&] {
+    for (std::size_t i = 0; i < state->handles.size(); ++i) {
+      communicator_state& comm = *state->comms[i];
+      if (comm.stands == phase::ready) delist(comm.native, state->handles[i]);
+    }
+  });
+  const auto call = std::make_shared<memory_call>();
+  call->memory = state->memory;
+  run_apart(call, state->device, 0);
+  const auto bound = std::chrono::steady_clock::now() + state->comms.front()->options.leave_bound;
+  auto freed =
+      source.when([&] { return call->done.load() || std::chrono::steady_clock::now() >= bound; },
+                  default_token());
+  co_await std::move(freed);
+}
+
+inline void free_later(std::shared_ptr<arena_state> state) noexcept {
+  issue_source& source = state->comms.front()->source;
+  if (state->memory == nullptr || source.engine().stopped()) return;
+  try {
+    turn place = source.reserve(state->device);
+    asio::co_spawn(source.engine().get_executor(), free_arena(state, std::move(place)),
+                   [](std::exception_ptr) {});  // the engine has ended: the memory stays
+  } catch (const std::exception& failed) {
+    log::write(log::level::error, std::string("an nccl arena is leaked: ") + failed.what());
+  }
+}
+
+struct start_arena {
+  template <class Handler>
+  void operator()(Handler&& handler, const std::vector<communicator>& on, std::size_t bytes) const {
+    auto state = std::make_shared<arena_state>();
+    std::error_code why;
+    if (on.empty()) why = errc::invalid_communicator;
+    for (const communicator& one : on) {
+      if (!one) {
+        why = errc::invalid_communicator;
+        break;
+      }
+      if (one.device() != on.front().device()) why = errc::wrong_device;
+      state->comms.push_back(one.state());
+    }
+    if (!why && bytes == 0) why = errc::invalid_argument;
+    if (!why && !has_arenas()) why = errc::not_supported;
+    if (why) {
+      const auto executor = asio::get_associated_executor(handler);
+      auto failed = std::make_exception_ptr(std::system_error(why, "nccl make_arena"));
+      asio::post(executor, [mine = std::decay_t<Handler>(std::forward<Handler>(handler)),
+                            failed = std::move(failed)]() mutable {
+        std::move(mine)(std::move(failed), arena());
+      });
+      return;
+    }
+    state->bytes = bytes;
+    state->device = on.front().device();
+    turn place = state->comms.front()->source.reserve(state->device);
+    asio::co_spawn(on.front().get_executor(), make_arena(std::move(state), std::move(place)),
+                   std::forward<Handler>(handler));
+  }
+};
+
+}  // namespace cohort::nccl::detail
+
+namespace cohort::nccl {
+
+template <class Token>
+auto make_arena(const std::vector<communicator>& on, std::size_t bytes, Token&& token) {
+  return asio::async_initiate<Token, void(std::exception_ptr, arena)>(detail::start_arena{}, token,
+                                                                      on, bytes);
+}
+
+}  // namespace cohort::nccl

@@ -1,0 +1,585 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `nccl/backend.hpp` and `nccl/device_plane.hpp`, but for those of the operations.
+
+#include <cohort/nccl/device_plane.hpp>
+
+#include <cohort/nccl/detail/elected.ipp>
+
+#include <cohort/collectives/all_gather.hpp>
+#include <cohort/device/completion.hpp>
+#include <cohort/mpi/post.hpp>
+#include <cohort/p2p/wait.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+namespace cohort::nccl {
+
+inline std::shared_ptr<comm::device_backend> backend::make_device_backend() const {
+  return std::make_shared<device_plane>(options_);
+}
+
+inline device_plane::device_plane(const backend_options& options)
+    : options_(options), device_(detail::device_for(options.communicator.device)) {}
+
+inline device_plane::~device_plane() = default;
+
+inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const {
+  all.emplace_back("backend.pack_below", options_.pack_below);
+  all.emplace_back("backend.hierarchical", options_.hierarchical ? 1 : 0);
+}
+
+// ---- sets ------------------------------------------------------------------------------------
+
+// The place in the device's queue is taken now, so that it is the same among the operations on all
+// ranks. The rest must not run under MPI's lock.
+namespace detail {
+
+/// Pinned memory taken on a thread, because that may wait for whatever the device does.
+struct pinned_job {
+  device::pinned_vector<std::byte> before;
+  device::pinned_vector<std::byte> after;
+  std::exception_ptr failed;
+  std::atomic<bool> done{false};
+};
+
+/// What it throws, as a value.
+inline asio::awaitable<bad_start> told(asio::awaitable<void> work) {
+  bad_start bad;
+  try {
+    co_await std::move(work);
+  } catch (const std::system_error& failed) {
+    bad = {failed.code(), failed.what()};
+  } catch (const std::exception& failed) {
+    bad = {make_error_code(errc::aborted), failed.what()};
+  }
+  co_return bad;
+}
+
+}  // namespace detail
+
+inline asio::awaitable<void> device_plane::take_pinned_memory() {
+  const device::stream_options as{.device = device_, .high_priority = true};
+  device::stream packing(as);
+  device::stream unpacking(as);
+  auto job = std::make_shared<detail::pinned_job>();
+  const std::size_t after_bytes = options_.hierarchical ? between_bytes : staging_bytes;
+  std::thread thread([job, packing, unpacking, after_bytes] {
+    try {
+      job->before = device::pinned_vector<std::byte>(staging_bytes, packing);
+      job->after = device::pinned_vector<std::byte>(after_bytes, unpacking);
+    } catch (...) {
+      job->failed = std::current_exception();
+    }
+    job->done.store(true);
+  });
+  auto waiting =
+      source_->when([job] { return job->done.load(); }, cohort::as_tuple(default_token()));
+  const auto [ended] = co_await std::move(waiting);
+  if (ended) {
+    thread.detach();  // it has a share of what it writes to
+    throw std::system_error(ended);
+  }
+  thread.join();
+  if (job->failed) std::rethrow_exception(job->failed);
+  source_->exclusively([&] {
+    if (packing_) return;  // another set was opened at the same time
+    packing_.emplace(std::move(packing));
+    unpacking_.emplace(std::move(unpacking));
+    std::swap(pack_staging_, job->before);
+    std::swap(unpack_staging_, job->after);
+  });
+}
+
+// What fails here alone is told to all in the exchange before NCCL's init, and for the
+// communicators of nodes in one after it: either all ranks have a set or none has.
+inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::communicator over,
+                                                                       turn place,
+                                                                       turn node_place) {
+  communicator_options how = options_.communicator;
+  how.device = device_;
+  detail::bad_start bad;
+  if (!packing_ && device_ >= 0) {
+    auto taking = take_pinned_memory();
+    bad = co_await detail::told(std::move(taking));
+    // Nobody is left to tell.
+    if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
+  }
+  set_state its;
+  auto making = detail::make(over, nullptr, how, device_, std::move(place), std::move(bad), this);
+  its.comm = co_await std::move(making);
+  if (!options_.hierarchical) co_return its;
+  cohort::communicator all = co_await over.dup();
+  cohort::communicator node;
+  if (options_.node < 0) {
+    node = co_await all.split_node();
+  } else {
+    node = co_await all.split(options_.node);
+  }
+  const bool flat = node.size() == all.size();
+  if (!flat) its.leaders = co_await all.split(node.rank() == 0 ? 0 : -1);
+  auto within = make_node(flat ? cohort::communicator() : node, how, std::move(node_place), its);
+  bad = co_await detail::told(std::move(within));
+  std::vector<detail::verdict> each(static_cast<std::size_t>(all.size()));
+  detail::verdict mine{bad.code ? 1 : 0, 0, {}};
+  detail::put(mine.text, bad.text);
+  co_await cohort::all_gather(all, mine, each);
+  std::vector<int> ranks;
+  std::string text;
+  for (int rank = 0; rank < all.size(); ++rank) {
+    const detail::verdict& one = each[static_cast<std::size_t>(rank)];
+    if (one.failed == 0) continue;
+    ranks.push_back(rank);
+    text += (text.empty() ? "the nodes' communicators were not made: rank " : "; rank ") +
+            std::to_string(rank) + ": " + detail::get(one.text);
+  }
+  if (!ranks.empty()) throw rank_error(errc::aborted, ranks, text);
+  co_return its;
+}
+
+inline asio::awaitable<void> device_plane::make_node(cohort::communicator node,
+                                                     communicator_options how, turn place,
+                                                     set_state& its) {
+  if (!node) co_return;
+  auto making = detail::make(node, nullptr, how, device_, std::move(place), {}, this);
+  its.node = co_await std::move(making);
+}
+
+inline void device_plane::open(std::uint32_t set, const cohort::communicator& over,
+                               std::function<void(std::exception_ptr)> done) {
+  auto& context = over.get_executor().context();
+  source_ = &asio::use_service<issue_source>(context);
+  if (set == 0 && device_ >= 0) static_cast<void>(source_->hold(device_, this));
+  source_->exclusively([&] { sets_[set]; });
+  auto place = detail::place_for(over, device_);
+  auto node_place = options_.hierarchical ? detail::place_for(over, device_) : turn();
+  asio::post(over.get_executor(), [self = shared_from_this(), set, over, done = std::move(done),
+                                   place = std::move(place),
+                                   node_place = std::move(node_place)]() mutable {
+    asio::co_spawn(over.get_executor(),
+                   self->make_set(over, std::move(place), std::move(node_place)),
+                   [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
+                     // So that what waits here ends with that, and not with its own failure.
+                     if (why) done(why);
+                     self->made(set, std::move(its), why);
+                     if (!why) done(nullptr);
+                   });
+  });
+}
+
+inline void device_plane::made(std::uint32_t set, set_state its, std::exception_ptr why) {
+  std::error_code code;
+  try {
+    if (why) std::rethrow_exception(why);
+  } catch (const std::system_error& failed) {
+    code = failed.code();
+  } catch (...) {
+    code = std::make_error_code(std::errc::not_enough_memory);
+  }
+  std::vector<work*> ended;
+  set_state unwanted;
+  source_->exclusively([&] {
+    set_state& known = sets_[set];
+    if (!known.failed) known.failed = code ? code : failed_;
+    if (known.failed) {
+      unwanted = std::move(its);
+    } else {
+      known = std::move(its);
+    }
+    submit_what_can_be(ended);
+  });
+  finish_outside(ended);
+  for (const communicator& each : {unwanted.comm, unwanted.node}) {
+    if (!each) continue;
+    source_->bring_down(*each.state(), code ? code : make_error_code(errc::closed),
+                        "the coordinator has failed", true, true);
+  }
+}
+
+inline void device_plane::close(std::uint32_t set) {
+  if (source_ == nullptr) return;
+  std::vector<work*> ended;
+  std::vector<set_state> gone;  // their last handles take the lock
+  source_->exclusively([&] {
+    for (auto& [number, its] : sets_) {
+      if (set != 0 && number != set) continue;
+      gone.push_back(std::exchange(its, set_state()));
+      its.failed = errc::closed;
+    }
+    submit_what_can_be(ended);
+  });
+  finish_outside(ended);
+  gone.clear();
+  if (set == 0 && device_ >= 0) source_->let_go(device_, this);
+}
+
+inline void device_plane::fail(std::error_code why, const std::string& text) {
+  if (source_ == nullptr) return;
+  std::vector<work*> ended;
+  std::vector<std::shared_ptr<communicator_state>> comms;
+  std::optional<comm::backend_completion> between;
+  source_->exclusively([&] {
+    if (!failed_) failed_ = why;
+    for (auto& [number, its] : sets_) {
+      if (its.comm) comms.push_back(its.comm.state());
+      if (its.node) comms.push_back(its.node.state());
+    }
+    if (between_ != nullptr && between_->stage_ == elected_work::stage::between_nodes) {
+      between = between_->done_;  // what MPI has of it ends by itself
+      between_->what_ = nullptr;
+      between_ = nullptr;
+    }
+    submit_what_can_be(ended);
+  });
+  finish_outside(ended);
+  if (between) (*between)(why);
+  for (const auto& comm : comms) source_->bring_down(*comm, why, text, true, true);
+}
+
+// ---- operations ------------------------------------------------------------------------------
+
+inline std::string device_plane::refuses(const comm::device_call& what) const {
+  using comm::collective;
+  const bool reduces = what.kind == collective::all_reduce || what.kind == collective::reduce ||
+                       what.kind == collective::reduce_scatter;
+  if (!reduces) return {};
+  if (what.reduction == comm::device_reduction::none) return "NCCL has no such reduction";
+  for (const comm::device_tensor& one : what.tensors) {
+    const auto as = detail::reduced_element(one);
+    if (!as) return "NCCL reduces no elements of such a type";
+    if (as->width != 1 && what.reduction != comm::device_reduction::sum &&
+        what.reduction != comm::device_reduction::average) {
+      return "NCCL has sum and average for complex numbers only";
+    }
+  }
+  return {};
+}
+
+inline void device_plane::check_stream(const device::stream& one, const char* field) const {
+  if (one.device() != device_) {
+    throw cohort::error(errc::wrong_device, std::string(field) +
+                                                ": device=" + std::to_string(one.device()) +
+                                                ", coordinator.device=" + std::to_string(device_));
+  }
+  if (one.get() == cudaStreamPerThread) {
+    throw cohort::error(
+        errc::invalid_argument,
+        std::string(field) + ": cudaStreamPerThread cannot be waited for from another thread");
+  }
+}
+
+namespace detail {
+
+inline cudaStream_t native_of(const void* producer) noexcept {
+  return static_cast<cudaStream_t>(const_cast<void*>(producer));
+}
+
+/// What its producer has queued so far comes first.
+inline void note_use(submission_mark& to, const comm::device_buffer& one) {
+  buffer_use use{one.field, one.data, one.bytes, one.where.device, {}, one.lease};
+  if (one.where.producer != nullptr) {
+    use.producer = device::stream::borrow(native_of(one.where.producer), one.where.device);
+    const bool known = std::any_of(to.uses.begin(), to.uses.end(), [&](const buffer_use& other) {
+      return other.producer == use.producer;
+    });
+    if (!known) to.after.push_back(use.producer->record());
+  }
+  to.uses.push_back(std::move(use));
+}
+
+}  // namespace detail
+
+inline std::shared_ptr<comm::device_mark> device_plane::mark(
+    std::span<const comm::device_buffer> buffers, const stream_ref& on) {
+  auto made = std::make_shared<submission_mark>();
+  device::check_usable(device_);
+  if (on.device >= 0) {
+    // What is behind it waits for the operation, if that is only enqueued.
+    const comm::device_buffer as{
+        "on", nullptr, 0, {memory_space::device, on.device, on.native}, on.keep};
+    check_stream(device::stream::borrow(detail::native_of(on.native), on.device), "on");
+    detail::note_use(*made, as);
+  }
+  for (const comm::device_buffer& one : buffers) {
+    if (one.bytes == 0) continue;
+    if (one.where.device != device_) {
+      throw cohort::error(errc::wrong_device,
+                          std::string(one.field) + ": device=" + std::to_string(one.where.device) +
+                              ", coordinator.device=" + std::to_string(device_));
+    }
+    if (one.where.producer != nullptr) {
+      check_stream(device::stream::borrow(detail::native_of(one.where.producer), one.where.device),
+                   one.field);
+    }
+    detail::note_use(*made, one);
+  }
+  return made;
+}
+
+// Its memory is there when what its stream has queued so far is over.
+inline void device_plane::add_result(comm::device_mark& to, const comm::device_buffer& made) {
+  auto& mark = static_cast<submission_mark&>(to);
+  if (made.where.producer != nullptr) {
+    const auto on =
+        device::stream::borrow(detail::native_of(made.where.producer), made.where.device);
+    mark.after.push_back(on.record());
+  }
+  detail::note_use(mark, made);
+}
+
+inline void device_plane::start(comm::device_call& what, comm::backend_completion done) {
+  auto op = std::make_unique<elected_work>(shared_from_this(), what, done);
+  std::vector<work*> ended;
+  source_->exclusively([&] {
+    live_.reserve(live_.size() + 1);
+    held_.push_back(op.get());
+    live_.push_back(op.release());
+    submit_what_can_be(ended);
+  });
+  finish_outside(ended);
+  source_->engine().started();
+}
+
+inline void device_plane::sizes_known(comm::device_call&) {
+  std::vector<work*> ended;
+  source_->exclusively([&] { submit_what_can_be(ended); });
+  finish_outside(ended);
+  source_->engine().started();
+}
+
+/// In the order in which they were started; the first that cannot be issued yet holds the others.
+inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
+  while (!held_.empty()) {
+    elected_work& op = *held_.front();
+    const set_state& set = sets_[op.what_->set];
+    if (failed_) {
+      op.fail(failed_);
+    } else if (set.failed) {
+      op.fail(set.failed);
+    } else if (!set.comm || !op.what_->sized || between_ != nullptr) {
+      return;
+    }
+    held_.pop_front();
+    if (!op.error()) {
+      op.comm = set.comm.state();
+      if (set.node && op.what_->kind == comm::collective::all_reduce) {
+        op.comm = set.node.state();
+        op.stage_ = elected_work::stage::within_node;
+        between_ = &op;
+      }
+      try {
+        op.lay_out();
+      } catch (const std::bad_alloc&) {
+        op.fail(std::make_error_code(std::errc::not_enough_memory));
+      }
+    }
+    if (op.error() || !source_->submit_held(op)) {
+      ended.push_back(&op);
+    } else {
+      queued_.push_back(&op);
+    }
+  }
+  pack_ahead();
+}
+
+// ---- over nodes ------------------------------------------------------------------------------
+
+/// The first part of an operation over nodes is over.
+inline void device_plane::go_between(elected_work& op) {
+  cohort::communicator leaders;
+  std::vector<between_piece> pieces;
+  source_->exclusively([&] {
+    op.stage_ = elected_work::stage::between_nodes;
+    if (op.what_ == nullptr) return;
+    leaders = sets_[op.what_->set].leaders;
+    if (leaders) pieces = pieces_of(op);
+  });
+  if (!leaders) return come_back(op, nullptr);
+  asio::co_spawn(leaders.get_executor(), reduce_between(std::move(pieces), leaders),
+                 [self = shared_from_this(), &op](std::exception_ptr why) {
+                   self->come_back(op, std::move(why));
+                 });
+}
+
+inline std::vector<device_plane::between_piece> device_plane::pieces_of(const elected_work& op) {
+  std::vector<between_piece> pieces;
+  std::byte* const base = blocks_[op.block_].memory.data();
+  for (const auto& run : op.runs_) {
+    const comm::device_tensor& first = op.tensors()[run.first];
+    const std::size_t all = run.bytes / first.size;
+    const std::size_t most = unpack_staging_.size() / first.size;
+    for (std::size_t done = 0; done < all; done += most) {
+      pieces.push_back({base + run.begin + done * first.size, std::min(most, all - done),
+                        first.size, first.math->type(),
+                        first.math->operation(op.what_->reduction)});
+    }
+  }
+  return pieces;
+}
+
+/// Piece by piece through pinned memory, in the order of the packs, which is that of all leaders.
+inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_piece> pieces,
+                                                          cohort::communicator leaders) {
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+  const device::stream on = *unpacking_;
+  for (const between_piece& each : pieces) {
+    const std::size_t bytes = each.count * each.size;
+    device::check(
+        cudaMemcpyAsync(unpack_staging_.data(), each.at, bytes, cudaMemcpyDeviceToHost, on.get()),
+        "cudaMemcpyAsync", device_);
+    auto fetched = device::done(on);
+    co_await std::move(fetched);
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+      const mpi::lock calls;
+      mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, unpack_staging_.data(),
+                                       static_cast<MPI_Count>(each.count), each.type, each.op,
+                                       leaders.native(), &request),
+                 "MPI_Iallreduce");
+    }
+    auto reduced = cohort::wait(leaders, request);
+    co_await std::move(reduced);
+    device::check(
+        cudaMemcpyAsync(each.at, unpack_staging_.data(), bytes, cudaMemcpyHostToDevice, on.get()),
+        "cudaMemcpyAsync", device_);
+    auto brought = device::done(on);  // the next piece goes through the same memory
+    co_await std::move(brought);
+  }
+}
+
+/// The second part is queued, before all that was elected later.
+inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
+  std::error_code code;
+  try {
+    if (why) std::rethrow_exception(why);
+  } catch (const std::system_error& failed) {
+    code = failed.code();
+  } catch (...) {
+    code = std::make_error_code(std::errc::not_enough_memory);
+  }
+  std::vector<work*> ended;
+  source_->exclusively([&] {
+    op.stage_ = elected_work::stage::back;
+    if (op.what_ == nullptr) code = errc::aborted;
+    if (code) op.fail(code);
+    op.prepared_ = false;
+    op.ready_.reset();
+    op.ends = op.wanted_;
+    op.uses = std::move(op.kept_uses_);
+    if (between_ == &op) between_ = nullptr;
+    if (op.error() || !source_->submit_held(op)) {
+      ended.push_back(&op);
+    } else {
+      queued_.push_back(&op);
+    }
+    submit_what_can_be(ended);
+  });
+  finish_outside(ended);
+  source_->engine().started();
+}
+
+/// What goes wrong here goes wrong again when it is issued, and is told then.
+inline void device_plane::pack_ahead() noexcept {
+  try {
+    for (elected_work* const op : queued_) {
+      if (!op->pack()) return;
+    }
+  } catch (...) {
+  }
+}
+
+inline void device_plane::finish_outside(std::vector<work*>& ended) {
+  for (work* const op : ended) source_->engine().complete(op);
+}
+
+inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
+                                              std::shared_ptr<comm::device_mark>& mark) {
+  const device::scoped_device here(device_);
+  device::stream on(device::stream_options{.device = device_});
+  device::vector<std::byte> copy(of.bytes, on);
+  if (mark) {
+    for (const device::event& one : static_cast<submission_mark&>(*mark).after) on.wait(one);
+  }
+  device::check(cudaMemcpyAsync(copy.data(), of.data, of.bytes, cudaMemcpyDeviceToDevice, on.get()),
+                "cudaMemcpyAsync", device_);
+  comm::device_buffer kept = of;
+  kept.data = copy.data();
+  kept.where.producer = on.get();
+  kept.lease = copy.lease();
+  auto fresh = std::make_shared<submission_mark>();
+  detail::note_use(*fresh, kept);
+  mark = std::move(fresh);
+  return kept;
+}
+
+inline void device_plane::deadline_passed(comm::device_call& what) {
+  work* found = nullptr;
+  source_->exclusively([&] {
+    for (elected_work* const op : live_) {
+      if (op->what_ == &what) found = op;
+    }
+  });
+  // It is delivered by the thread that calls this, or under the same lock.
+  if (found != nullptr) source_->deadline_passed(*found);
+}
+
+inline bool device_plane::forget(const comm::request_operation& op) {
+  if (source_ == nullptr) return false;
+  return source_->exclusively([&] {
+    for (elected_work* const one : live_) {
+      if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
+      if (std::find(held_.begin(), held_.end(), one) != held_.end()) return false;
+      one->what_ = nullptr;
+      return true;
+    }
+    return false;
+  });
+}
+
+inline void device_plane::copy_all(const device::stream& on) {
+  auto copies = std::exchange(copies_, {});
+  device::copy_batch(on, copies);
+  copies.clear();
+  copies_ = std::move(copies);  // for its memory
+}
+
+/// Work of host code in the order of a stream: `function(pointer, elements)` sees pinned memory.
+template <class Function>
+void device_plane::on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging,
+                           void* data, std::size_t count, std::size_t size, bool reads,
+                           Function function) {
+  struct job {
+    Function function;
+    void* at;
+    std::size_t count;
+  };
+  const std::size_t most = staging.size() / size;
+  for (std::size_t first = 0; first < count; first += most) {
+    const std::size_t part = std::min(most, count - first);
+    std::byte* const there = static_cast<std::byte*>(data) + first * size;
+    if (reads) {
+      device::check(
+          cudaMemcpyAsync(staging.data(), there, part * size, cudaMemcpyDeviceToHost, stream.get()),
+          "cudaMemcpyAsync", device_);
+    }
+    auto todo = std::make_unique<job>(job{function, staging.data(), part});
+    device::check(cudaLaunchHostFunc(
+                      stream.get(),
+                      [](void* argument) {
+                        const std::unique_ptr<job> one(static_cast<job*>(argument));
+                        one->function(one->at, one->count);
+                      },
+                      todo.get()),
+                  "cudaLaunchHostFunc", device_);
+    static_cast<void>(todo.release());
+    device::check(
+        cudaMemcpyAsync(there, staging.data(), part * size, cudaMemcpyHostToDevice, stream.get()),
+        "cudaMemcpyAsync", device_);
+  }
+}
+
+}  // namespace cohort::nccl

@@ -1,0 +1,530 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// One elected operation on a device: its packs, its calls of NCCL, and what comes after them.
+
+#include <cohort/nccl/device_plane.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace cohort::nccl {
+
+namespace detail {
+
+using comm::device_reduction;
+
+/// As an operand of a reduction, or nothing.
+inline std::optional<element> reduced_element(const comm::device_tensor& of) {
+  if (!of.named) return std::nullopt;
+  switch (of.element) {
+    case element_type::int8:
+      return element{ncclInt8};
+    case element_type::uint8:
+      return element{ncclUint8};
+    case element_type::int32:
+      return element{ncclInt32};
+    case element_type::uint32:
+      return element{ncclUint32};
+    case element_type::int64:
+      return element{ncclInt64};
+    case element_type::uint64:
+      return element{ncclUint64};
+    case element_type::float16:
+      return element{ncclFloat16};
+    case element_type::bfloat16:
+      return element{ncclBfloat16};
+    case element_type::float32:
+      return element{ncclFloat32};
+    case element_type::float64:
+      return element{ncclFloat64};
+    case element_type::complex64:
+      return element{ncclFloat32, 2};
+    case element_type::complex128:
+      return element{ncclFloat64, 2};
+    default:
+      return std::nullopt;
+  }
+}
+
+[[nodiscard]] inline bool is_real(ncclDataType_t type) noexcept {
+  return type == ncclFloat16 || type == ncclBfloat16 || type == ncclFloat32 || type == ncclFloat64;
+}
+
+/// A sum of contributions times `factor`.
+inline operator_value scaled_sum(ncclDataType_t type, double factor) {
+  operator_value made;
+  made.is_scaled = true;
+  const auto put = [&](auto value) { std::memcpy(made.factor.data(), &value, sizeof value); };
+  if (type == ncclFloat16) {
+    put(f16(static_cast<float>(factor)));
+  } else if (type == ncclBfloat16) {
+    put(bf16(static_cast<float>(factor)));
+  } else if (type == ncclFloat32) {
+    put(static_cast<float>(factor));
+  } else {
+    put(factor);
+  }
+  return made;
+}
+
+/// Depends on what is equal on all ranks only.
+inline treatment treatment_of(const comm::device_tensor& of, device_reduction reduction,
+                              int ranks) {
+  treatment how;
+  how.as = *reduced_element(of);
+  const double factor = of.prescale * of.postscale;
+  const bool by_all = of.all_bring && of.divisor == ranks;
+  switch (reduction) {
+    case device_reduction::sum:
+      if (factor != 1) how.op = scaled_sum(how.as.type, factor);
+      break;
+    case device_reduction::average:
+      if (by_all && factor == 1) {
+        how.op.op = ncclAvg;
+      } else if (is_real(how.as.type)) {
+        how.op = scaled_sum(how.as.type, factor / static_cast<double>(of.divisor));
+      } else {
+        how.divide_after = of.divisor;
+      }
+      break;
+    case device_reduction::product:
+      how.op.op = ncclProd;
+      break;
+    case device_reduction::min:
+      how.op.op = ncclMin;
+      break;
+    case device_reduction::max:
+    case device_reduction::none:
+      how.op.op = ncclMax;
+      break;
+  }
+  if (reduction != device_reduction::sum && reduction != device_reduction::average) {
+    how.scale_before = of.prescale;
+    how.scale_after = of.postscale;
+  }
+  return how;
+}
+
+[[nodiscard]] inline std::size_t bytes_of(const comm::device_tensor& one) noexcept {
+  return one.count * one.size;
+}
+/// Of `count` elements, how many a rank gets: the first ranks one more.
+[[nodiscard]] inline std::size_t part_for(std::size_t count, int rank, int ranks) noexcept {
+  const auto n = static_cast<std::size_t>(ranks);
+  return count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0);
+}
+
+/// Where tensors lie in a pack: at multiples of what NCCL likes, and of every element.
+inline constexpr std::size_t pack_alignment = 64;
+[[nodiscard]] inline std::size_t aligned(std::size_t bytes) noexcept {
+  return (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
+}
+
+}  // namespace detail
+
+inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
+                                  comm::backend_completion done)
+    : work(&deliver), plane_(std::move(plane)), what_(&what), done_(done) {
+  verb = what.verb;
+  ends = what.ends;
+  steps = this;
+  one.what = call::kind::all_reduce;  // of nothing, until there are calls
+}
+
+inline void elected_work::deliver(progress::operation* base, action what) {
+  auto* const self = static_cast<elected_work*>(base);
+  const auto plane = self->plane_;
+  if (self->stage_ == stage::within_node && !self->error() && what != action::destroy) {
+    return plane->go_between(*self);
+  }
+  bool wanted = false;
+  plane->source_->exclusively([&] {
+    std::erase(plane->live_, self);
+    std::erase(plane->held_, self);
+    std::erase(plane->queued_, self);
+    if (self->has_turn_) ++plane->blocks_[self->block_].over;
+    if (plane->between_ == self) plane->between_ = nullptr;
+    wanted = self->what_ != nullptr && what != action::destroy;
+  });
+  if (wanted) self->done_(self->error());
+  delete self;
+}
+
+// ---- what travels together -------------------------------------------------------------------
+
+inline void elected_work::lay_out() {
+  for (const auto& one_mark : what_->marks) {
+    auto& mark = static_cast<submission_mark&>(*one_mark);
+    for (buffer_use& use : mark.uses) uses.push_back(std::move(use));
+    for (device::event& event : mark.after) after.push_back(std::move(event));
+    mark.uses.clear();
+    mark.after.clear();
+  }
+  const bool reduces = what_->kind == comm::collective::all_reduce;
+  const bool fuses = reduces || what_->kind == comm::collective::broadcast;
+  for (const comm::device_tensor& each : tensors()) bytes += detail::bytes_of(each);
+  if (!fuses) return;
+  const bool whole = stage_ == stage::whole;
+  for (std::size_t i = 0; i < tensors().size(); ++i) {
+    const comm::device_tensor& each = tensors()[i];
+    const std::size_t size = detail::bytes_of(each);
+    const bool small = size < plane_->options_.pack_below || !whole;
+    const treatment how = reduces
+                              ? detail::treatment_of(each, what_->reduction, whole ? comm->size : 0)
+                              : treatment();
+    if (small && !runs_.empty() && runs_.back().packed && runs_.back().how == how) {
+      ++runs_.back().tensors;
+      runs_.back().bytes += detail::aligned(size);
+    } else {
+      runs_.push_back({i, 1, 0, detail::aligned(size), how, small});
+    }
+  }
+  for (run& each : runs_) {
+    each.packed = each.tensors > 1 || !whole;
+    if (!each.packed) continue;
+    each.begin = packed_bytes_;
+    packed_bytes_ += each.bytes;
+  }
+  if (!whole) {
+    kept_uses_ = std::move(uses);
+    uses.clear();
+    wanted_ = std::exchange(ends, until::complete);
+  }
+  if (packed_bytes_ == 0) return;
+  block_ = static_cast<std::size_t>(plane_->packs_++ % plane_->blocks_.size());
+  turn_ = plane_->blocks_[block_].given++;
+  has_turn_ = true;
+}
+
+/// visit(run, tensor, where it lies in the buffer)
+template <class Visit>
+void elected_work::for_each_packed(Visit visit) const {
+  std::byte* const base = plane_->blocks_[block_].memory.data();
+  for (const run& each : runs_) {
+    if (!each.packed) continue;
+    std::size_t at = each.begin;
+    for (std::size_t i = 0; i < each.tensors; ++i) {
+      const comm::device_tensor& one_tensor = tensors()[each.first + i];
+      visit(each, one_tensor, base + at);
+      at += detail::aligned(detail::bytes_of(one_tensor));
+    }
+  }
+}
+
+inline const device::stream& elected_work::packing() {
+  const device::stream& on = *plane_->packing_;
+  if (!std::exchange(packs_, true)) {
+    for (const device::event& mark : after) on.wait(mark);
+  }
+  return on;
+}
+
+/// Memory for what this rank does not bring, or does not want.
+inline std::byte* elected_work::take_room(std::size_t bytes_wanted) {
+  if (bytes_wanted == 0) return nullptr;
+  device::vector<std::byte> room(bytes_wanted, packing());
+  uses.push_back({"room", nullptr, 0, plane_->device_, {}, room.lease()});
+  return room.data();
+}
+
+/// What the copy of a contribution leaves to do: factors, and neutral elements where there is none.
+inline void elected_work::complete_input(void* to, const comm::device_tensor& tensor,
+                                         const treatment& how) {
+  device_plane& plane = *plane_;
+  const device::stream& on = packing();
+  if (tensor.in != nullptr) {
+    if (how.scale_before == 1) return;
+    plane.on_host(on, plane.pack_staging_, to, tensor.count, tensor.size, true,
+                  [scale = tensor.math->scale, factor = how.scale_before](void* at, std::size_t n) {
+                    scale(at, at, n, factor);
+                  });
+    return;
+  }
+  const comm::device_reduction reduction = what_->reduction;
+  if (reduction == comm::device_reduction::none || reduction == comm::device_reduction::sum ||
+      reduction == comm::device_reduction::average) {
+    device::check(cudaMemsetAsync(to, 0, detail::bytes_of(tensor), on.get()), "cudaMemsetAsync",
+                  plane.device_);
+    return;
+  }
+  plane.on_host(
+      on, plane.pack_staging_, to, tensor.count, tensor.size, false,
+      [fill = tensor.math->fill, reduction](void* at, std::size_t n) { fill(at, n, reduction); });
+}
+
+/// Where NCCL reads.
+inline const void* elected_work::input_of(const comm::device_tensor& tensor, const treatment& how) {
+  if (tensor.in != nullptr && how.scale_before == 1) return tensor.in;
+  const std::size_t size = detail::bytes_of(tensor);
+  std::byte* const room = take_room(size);
+  if (size == 0) return room;
+  if (tensor.in != nullptr) {
+    const device::batch_part whole{room, tensor.in, size};
+    device::copy_batch(packing(), std::span(&whole, 1));
+  }
+  complete_input(room, tensor, how);
+  return room;
+}
+
+// ---- before and after ------------------------------------------------------------------------
+
+inline bool elected_work::pack() {
+  if (prepared_) return true;
+  if (what_ == nullptr) throw cohort::error(errc::aborted, "the operation was given up");
+  device_plane& plane = *plane_;
+  device_plane::block& block = plane.blocks_[block_];
+  if (has_turn_ && block.over != turn_) return false;
+  const device::scoped_device here(plane.device_);
+  more.clear();
+  if (stage_ == stage::back) {
+    add(call::kind::broadcast, element{ncclUint8}, block.memory.data(), block.memory.data(),
+        packed_bytes_, 1);
+    return prepared_ = true;
+  }
+  packs_ = false;
+  if (has_turn_) {
+    const device::stream& on = packing();
+    if (block.used) on.wait(*block.used);
+    if (block.memory.size() < packed_bytes_) {
+      block.memory = device::vector<std::byte>(packed_bytes_, on);
+    }
+    const bool reads = what_->kind == comm::collective::all_reduce || comm->rank == what_->root;
+    if (reads) {
+      for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
+        if (tensor.in == nullptr) return;
+        plane.copies_.push_back({at, tensor.in, detail::bytes_of(tensor)});
+      });
+      plane.copy_all(on);
+      for_each_packed([&](const run& each, const comm::device_tensor& tensor, std::byte* at) {
+        if (tensor.count != 0) complete_input(at, tensor, each.how);
+      });
+    }
+  }
+  make_calls();
+  if (packs_) ready_ = packing().record();
+  prepared_ = true;
+  return true;
+}
+
+inline void elected_work::prepare(const device::stream& domain) {
+  if (!pack()) throw cohort::error(errc::stalled, "the buffer for packs is in use");
+  if (ready_) domain.wait(*ready_);
+  std::erase(plane_->queued_, this);
+}
+
+inline device::event elected_work::conclude(const device::stream& domain) {
+  device_plane& plane = *plane_;
+  const device::stream& out = *plane.unpacking_;
+  device::event launched = domain.record();
+  if (stage_ == stage::within_node) return launched;
+  const bool unpacks =
+      has_turn_ && (what_->kind == comm::collective::all_reduce || comm->rank != what_->root);
+  const auto finish = [&](const comm::device_tensor& tensor, const treatment& how,
+                          std::size_t count) {
+    if (!how.finishes() || tensor.out == nullptr) return;
+    plane.on_host(out, plane.unpack_staging_, tensor.out, count, tensor.size, true,
+                  [math = tensor.math, factor = how.scale_after, divisor = how.divide_after](
+                      void* at, std::size_t n) {
+                    if (divisor != 1) math->divide(at, at, n, divisor);
+                    if (factor != 1) math->scale(at, at, n, factor);
+                  });
+  };
+  const bool finishes = std::any_of(finals_.begin(), finals_.end(),
+                                    [](const final_step& each) { return each.how.finishes(); });
+  if (!unpacks && !finishes && !has_turn_) {
+    plane.pack_ahead();
+    return launched;
+  }
+  out.wait(launched);
+  if (unpacks) {
+    for_each_packed([&](const run&, const comm::device_tensor& tensor, const std::byte* at) {
+      if (tensor.out == nullptr) return;
+      plane.copies_.push_back({tensor.out, at, detail::bytes_of(tensor)});
+    });
+    plane.copy_all(out);
+  }
+  for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
+  if (has_turn_) {
+    plane.blocks_[block_].used = out.record();
+    ++plane.blocks_[block_].over;
+    has_turn_ = false;
+  }
+  device::event over = out.record();
+  plane.pack_ahead();
+  return over;
+}
+
+// ---- calls -----------------------------------------------------------------------------------
+
+inline call& elected_work::add(call::kind kind, const element& as, const void* from, void* to,
+                               std::size_t count, std::size_t size, int root) {
+  call& made = more.emplace_back();
+  made.what = kind;
+  made.from = from;
+  made.to = to;
+  made.count = count * as.width;
+  made.type = as.type;
+  made.width = size / as.width;
+  made.root = root;
+  return made;
+}
+
+inline void elected_work::make_calls() {
+  finals_.clear();
+  switch (what_->kind) {
+    case comm::collective::all_reduce:
+    case comm::collective::broadcast:
+      return call_fused();
+    case comm::collective::reduce:
+      return call_reduce();
+    case comm::collective::reduce_scatter:
+      return call_reduce_scatter();
+    case comm::collective::all_gather:
+      return call_all_gather();
+    case comm::collective::all_to_all:
+      return call_all_to_all();
+    case comm::collective::gather:
+    case comm::collective::scatter:
+      return call_rooted();
+    case comm::collective::message:
+      return call_message();
+    case comm::collective::barrier:
+      one.what = call::kind::barrier;
+      return;
+  }
+}
+
+inline void elected_work::call_fused() {
+  const bool reduces = what_->kind == comm::collective::all_reduce;
+  auto kind = reduces ? call::kind::all_reduce : call::kind::broadcast;
+  if (stage_ == stage::within_node) kind = call::kind::reduce;
+  const int root = stage_ == stage::within_node ? 0 : what_->root;
+  const bool reads = reduces || comm->rank == what_->root;
+  for (const run& each : runs_) {
+    const comm::device_tensor& first = tensors()[each.first];
+    const std::size_t unit = reduces ? first.size : 1;
+    if (each.packed) {
+      std::byte* const at = plane_->blocks_[block_].memory.data() + each.begin;
+      add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
+    } else {
+      const std::size_t size = detail::bytes_of(first);
+      void* to = first.out != nullptr ? first.out : take_room(size);
+      const void* const from = reads ? input_of(first, each.how) : to;
+      add(kind, each.how.as, from, to, size / unit, unit, what_->root).op = each.how.op;
+    }
+    if (!reduces) continue;
+    for (std::size_t i = 0; i < each.tensors; ++i) {
+      const comm::device_tensor& tensor = tensors()[each.first + i];
+      finals_.push_back({&tensor, each.how, tensor.count});
+    }
+  }
+}
+
+inline void elected_work::call_reduce() {
+  const bool is_root = comm->rank == what_->root;
+  for (const comm::device_tensor& tensor : tensors()) {
+    const treatment how = detail::treatment_of(tensor, what_->reduction, comm->size);
+    const void* const from = input_of(tensor, how);
+    void* to = nullptr;
+    if (is_root) {
+      to = tensor.out != nullptr ? tensor.out : take_room(detail::bytes_of(tensor));
+      finals_.push_back({&tensor, how, tensor.count});
+    }
+    add(call::kind::reduce, how.as, from, to, tensor.count, tensor.size, what_->root).op = how.op;
+  }
+}
+
+// Parts of two sizes are reduced one by one.
+inline void elected_work::call_reduce_scatter() {
+  for (const comm::device_tensor& tensor : tensors()) {
+    const treatment how = detail::treatment_of(tensor, what_->reduction, comm->size);
+    const std::size_t mine = detail::part_for(tensor.count, comm->rank, comm->size);
+    const auto* from = static_cast<const std::byte*>(input_of(tensor, how));
+    void* const to = tensor.out != nullptr ? tensor.out : take_room(mine * tensor.size);
+    finals_.push_back({&tensor, how, mine});
+    if (tensor.count % static_cast<std::size_t>(comm->size) == 0) {
+      add(call::kind::reduce_scatter, how.as, from, to, mine, tensor.size).op = how.op;
+      continue;
+    }
+    for (int rank = 0; rank < comm->size; ++rank) {
+      const std::size_t part = detail::part_for(tensor.count, rank, comm->size);
+      add(call::kind::reduce, how.as, from, rank == comm->rank ? to : nullptr, part, tensor.size,
+          rank)
+          .op = how.op;
+      from += part * tensor.size;
+    }
+  }
+}
+
+inline void elected_work::call_all_gather() {
+  const comm::device_tensor& tensor = tensors().front();
+  const std::vector<std::size_t>& come = what_->received;
+  std::size_t all = 0;
+  for (const std::size_t each : come) all += each;
+  auto* to = static_cast<std::byte*>(tensor.out != nullptr ? tensor.out : take_room(all));
+  const element bytes_as{ncclUint8};
+  if (std::adjacent_find(come.begin(), come.end(), std::not_equal_to<>()) == come.end()) {
+    add(call::kind::all_gather, bytes_as, tensor.in, to, come.front(), 1);
+    return;
+  }
+  for (int rank = 0; rank < comm->size; ++rank) {
+    const std::size_t part = come[static_cast<std::size_t>(rank)];
+    const void* const from = rank == comm->rank ? tensor.in : to;
+    add(call::kind::broadcast, bytes_as, from, to, part, 1, rank);
+    to += part;
+  }
+}
+
+inline void elected_work::call_all_to_all() {
+  const comm::device_tensor& tensor = tensors().front();
+  std::size_t all = 0;
+  for (const std::size_t each : what_->received) all += each;
+  auto* to = static_cast<std::byte*>(tensor.out != nullptr ? tensor.out : take_room(all));
+  const auto* from = static_cast<const std::byte*>(tensor.in);
+  const element bytes_as{ncclUint8};
+  for (int rank = 0; rank < comm->size; ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    const std::size_t sends = i < what_->sent.size() ? what_->sent[i] : 0;
+    add(call::kind::send, bytes_as, from, nullptr, sends, 1, rank);
+    add(call::kind::recv, bytes_as, nullptr, to, what_->received[i], 1, rank);
+    if (sends != 0) from += sends;
+    to += what_->received[i];
+  }
+}
+
+inline void elected_work::call_rooted() {
+  const bool gathers = what_->kind == comm::collective::gather;
+  const bool is_root = comm->rank == what_->root;
+  const auto ranks = static_cast<std::size_t>(comm->size);
+  const element bytes_as{ncclUint8};
+  for (const comm::device_tensor& tensor : tensors()) {
+    const std::size_t whole = detail::bytes_of(tensor);
+    const std::size_t part = gathers ? whole : whole / ranks;
+    const void* from = nullptr;
+    void* to = nullptr;
+    if (gathers || is_root) from = input_of(tensor, treatment());
+    if (!gathers || is_root) {
+      to = tensor.out != nullptr ? tensor.out : take_room(gathers ? whole * ranks : part);
+    }
+    add(gathers ? call::kind::gather : call::kind::scatter, bytes_as, from, to, part, 1,
+        what_->root);
+  }
+}
+
+// One of a pair of ranks; the others do nothing here. An empty message launches nothing.
+inline void elected_work::call_message() {
+  const comm::device_tensor& tensor = tensors().front();
+  const std::size_t size = detail::bytes_of(tensor);
+  const element bytes_as{ncclUint8};
+  if (size == 0) return;
+  if (tensor.in != nullptr) {
+    add(call::kind::send, bytes_as, tensor.in, nullptr, size, 1, what_->root);
+  } else {
+    void* const to = tensor.out != nullptr ? tensor.out : take_room(size);
+    add(call::kind::recv, bytes_as, nullptr, to, size, 1, what_->root);
+  }
+}
+
+}  // namespace cohort::nccl

@@ -1,0 +1,227 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What a coordinator has elected on a device: packed, launched in the order of the log, unpacked.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/comm/device_backend.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/device/batch.hpp>
+#include <cohort/device/pinned_vector.hpp>
+#include <cohort/device/vector.hpp>
+#include <cohort/nccl/backend.hpp>
+#include <cohort/nccl/communicator.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::nccl {
+
+class device_plane;
+
+/// What a submission has touched.
+class submission_mark final : public comm::device_mark {
+ public:
+  std::vector<buffer_use> uses;
+  std::vector<device::event> after;
+  std::optional<device::stream> user;
+};
+
+/// How a tensor is reduced: one call of NCCL, and what the host does before and after where NCCL
+/// cannot.
+struct treatment {
+  element as{ncclUint8};
+  operator_value op;
+  double scale_before = 1;
+  double scale_after = 1;
+  std::int64_t divide_after = 1;
+
+  [[nodiscard]] bool finishes() const noexcept { return scale_after != 1 || divide_after != 1; }
+  friend bool operator==(const treatment& a, const treatment& b) noexcept {
+    return a.as.type == b.as.type && a.as.width == b.as.width && a.op == b.op &&
+           a.scale_before == b.scale_before && a.scale_after == b.scale_after &&
+           a.divide_after == b.divide_after;
+  }
+};
+
+/// One elected operation in the issuing queue.
+class elected_work final : public work, public work_steps {
+ public:
+  elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
+               comm::backend_completion done);
+
+  /// Decides which tensors travel together.
+  void lay_out();
+  /// Queues what comes before the calls of NCCL, on the stream for packing. False: the buffer is
+  /// still in use by a pack that has not been launched.
+  bool pack();
+
+  void prepare(const device::stream& domain) override;
+  [[nodiscard]] device::event conclude(const device::stream& domain) override;
+
+ private:
+  friend class device_plane;
+  /// Tensors that one call reduces, or broadcasts.
+  struct run {
+    std::size_t first;
+    std::size_t tensors;
+    std::size_t begin;  // in the buffer, if they are packed
+    std::size_t bytes;
+    treatment how;
+    bool packed;
+  };
+  /// What the host does to a result.
+  struct final_step {
+    const comm::device_tensor* tensor;
+    treatment how;
+    std::size_t count;
+  };
+  static void deliver(progress::operation* base, action what);
+  [[nodiscard]] std::span<const comm::device_tensor> tensors() const { return what_->tensors; }
+  [[nodiscard]] std::byte* take_room(std::size_t bytes);
+  void complete_input(void* to, const comm::device_tensor& tensor, const treatment& how);
+  [[nodiscard]] const void* input_of(const comm::device_tensor& tensor, const treatment& how);
+  /// The stream for packing, behind what the buffers' streams had queued at submission.
+  [[nodiscard]] const device::stream& packing();
+  void make_calls();
+  void call_fused();
+  void call_reduce();
+  void call_reduce_scatter();
+  void call_all_gather();
+  void call_all_to_all();
+  void call_rooted();
+  void call_message();
+  call& add(call::kind kind, const element& as, const void* from, void* to, std::size_t count,
+            std::size_t size, int root = 0);
+  template <class Visit>
+  void for_each_packed(Visit visit) const;
+
+  std::shared_ptr<device_plane> plane_;
+  comm::device_call* what_;  // null: nobody waits for it any more
+  comm::backend_completion done_;
+  enum class stage : std::uint8_t { whole, within_node, between_nodes, back };
+  stage stage_ = stage::whole;
+  until wanted_ = until::complete;     // of the caller; the first of two parts is always complete
+  std::vector<buffer_use> kept_uses_;  // while that is under way
+  std::vector<run> runs_;
+  std::vector<final_step> finals_;
+  std::size_t packed_bytes_ = 0;
+  std::size_t block_ = 0;  // which buffer
+  std::uint64_t turn_ = 0;
+  bool has_turn_ = false;
+  bool prepared_ = false;
+  bool packs_ = false;                  // something of it is on the stream for packing
+  std::optional<device::event> ready_;  // which is over then
+};
+
+/// The backend of one coordinator. Its state is guarded by the lock of the issuing source, but for
+/// what is constant.
+class device_plane final : public comm::device_backend,
+                           public std::enable_shared_from_this<device_plane> {
+ public:
+  explicit device_plane(const backend_options& options);
+  ~device_plane() override;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
+  void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const override;
+  void open(std::uint32_t set, const cohort::communicator& over,
+            std::function<void(std::exception_ptr)> done) override;
+  [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
+  [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
+      std::span<const comm::device_buffer> buffers, const stream_ref& on) override;
+  void add_result(comm::device_mark& to, const comm::device_buffer& made) override;
+  void start(comm::device_call& what, comm::backend_completion done) override;
+  void sizes_known(comm::device_call& what) override;
+  [[nodiscard]] comm::device_buffer keep(const comm::device_buffer& of,
+                                         std::shared_ptr<comm::device_mark>& mark) override;
+  void deadline_passed(comm::device_call& what) override;
+  void fail(std::error_code why, const std::string& text) override;
+  bool forget(const comm::request_operation& op) override;
+  void close(std::uint32_t set) override;
+
+ private:
+  friend class elected_work;
+  /// The communicator of a set.
+  struct set_state {
+    communicator comm;             // empty while it is being made
+    communicator node;             // hierarchical, and there are several nodes
+    cohort::communicator leaders;  // of the nodes; empty on other ranks
+    std::error_code failed;
+  };
+  /// Memory for packs. A pack may be laid there when the one before has been launched: then it is
+  /// known which event ends that one's use.
+  struct block {
+    device::vector<std::byte> memory;
+    std::optional<device::event> used;
+    std::uint64_t given = 0;  // turns
+    std::uint64_t over = 0;
+  };
+  /// Pinned memory through which host code works on a stream's data, piece by piece.
+  static constexpr std::size_t staging_bytes = std::size_t{1} << 18U;
+  static constexpr std::size_t between_bytes = std::size_t{1} << 23U;  // the same between nodes
+
+  void made(std::uint32_t set, set_state its, std::exception_ptr why);
+  void submit_what_can_be(std::vector<work*>& ended);
+  void pack_ahead() noexcept;
+  void finish_outside(std::vector<work*>& ended);
+  [[nodiscard]] asio::awaitable<set_state> make_set(cohort::communicator over, turn place,
+                                                    turn node_place);
+  [[nodiscard]] asio::awaitable<void> make_node(cohort::communicator node, communicator_options how,
+                                                turn place, set_state& its);
+  [[nodiscard]] asio::awaitable<void> take_pinned_memory();
+  void go_between(elected_work& op);
+  /// Elements in a pack that go between the nodes at a time.
+  struct between_piece {
+    std::byte* at;
+    std::size_t count;
+    std::size_t size;
+    MPI_Datatype type;
+    MPI_Op op;
+  };
+  [[nodiscard]] std::vector<between_piece> pieces_of(const elected_work& op);
+  [[nodiscard]] asio::awaitable<void> reduce_between(std::vector<between_piece> pieces,
+                                                     cohort::communicator leaders);
+  void come_back(elected_work& op, std::exception_ptr why);
+  template <class Function>
+  void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,
+               std::size_t count, std::size_t size, bool reads, Function function);
+  void copy_all(const device::stream& on);
+  void check_stream(const device::stream& one, const char* field) const;
+
+  backend_options options_;
+  int device_;
+  issue_source* source_ = nullptr;
+  std::map<std::uint32_t, set_state> sets_;
+  std::deque<elected_work*> held_;    // started, and not in the issuing queue yet
+  std::deque<elected_work*> queued_;  // in that queue, not launched
+  elected_work* between_ = nullptr;   // of two parts, the second is not in the queue: it holds all
+  std::vector<elected_work*> live_;   // not delivered
+  std::error_code failed_;
+  std::optional<device::stream> packing_;
+  std::optional<device::stream> unpacking_;
+  std::array<block, 2> blocks_;
+  std::uint64_t packs_ = 0;
+  std::vector<device::batch_part> copies_;  // of one pack; empty between
+  device::pinned_vector<std::byte> pack_staging_;
+  device::pinned_vector<std::byte> unpack_staging_;
+};
+
+}  // namespace cohort::nccl
+
+#endif

@@ -1,0 +1,88 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What the tests of the coordinator on devices share.
+
+#include <cohort/coordinator.hpp>
+#include <cohort/nccl/backend.hpp>
+
+#include "nccl/support.hpp"
+#include "support/caught.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort_test {
+
+/// How a named operation has ended, if it has. Must outlive it.
+struct ending {
+  std::exception_ptr why;
+  bool over = false;
+
+  /// Takes results, and drops them.
+  auto handler() {
+    return [this](std::exception_ptr failed, auto&&...) {
+      why = failed;
+      over = true;
+    };
+  }
+  [[nodiscard]] bool well() const noexcept { return over && !why; }
+  [[nodiscard]] std::error_code code() const {
+    try {
+      if (why) std::rethrow_exception(why);
+    } catch (const std::system_error& failed) {
+      return failed.code();
+    }
+    return {};
+  }
+  [[nodiscard]] std::string text() const {
+    try {
+      if (why) std::rethrow_exception(why);
+    } catch (const std::exception& failed) {
+      return failed.what();
+    }
+    return {};
+  }
+  [[nodiscard]] bool is_data_error() const {
+    try {
+      if (why) std::rethrow_exception(why);
+    } catch (const cohort::data_error& failed) {
+      return failed.code() == cohort::errc::data_operation_failed && !failed.ranks().empty();
+    } catch (...) {
+      return false;
+    }
+    return false;
+  }
+};
+
+[[nodiscard]] inline bool all_over(const std::deque<ending>& all) {
+  return std::all_of(all.begin(), all.end(), [](const ending& one) { return one.over; });
+}
+
+[[nodiscard]] inline bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+/// What device memory holds when all that its stream has queued is over.
+template <class T>
+asio::awaitable<std::vector<T>> now_in(const device::vector<T>& values) {
+  auto all = read(values.producer(), values);
+  co_return co_await std::move(all);
+}
+
+/// A named sum over all ranks, on devices, is right.
+inline asio::awaitable<void> sums(cohort::coordinator coord, std::string name) {
+  device::stream on;
+  auto values = co_await filled(on, 5, static_cast<float>(coord.rank() + 1));
+  co_await coord.all_reduce(name, values, op::sum);
+  CHECK(co_await now_in(values) ==
+        std::vector<float>(5, static_cast<float>(coord.size() * (coord.size() + 1) / 2)));
+}
+
+}  // namespace cohort_test
