@@ -228,6 +228,7 @@ TEST_CASE("a sticky error of one rank's device ends every operation of every ran
         const cohort::log::capture log;
         const int last = world.size() - 1;
         const bool breaks = world.rank() == last;
+        auto survivors = co_await world.split(breaks ? -1 : 0);
         coordinator coord(world, nccl::backend());
         traffic work;
         if (world.size() > 1) {
@@ -256,7 +257,6 @@ TEST_CASE("a sticky error of one rank's device ends every operation of every ran
           CHECK(failed->ranks() == std::vector<int>{last});
           co_await broken.shutdown();
         }
-        auto survivors = co_await again.split(breaks ? -1 : 0);
         if (survivors) {
           CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
           coordinator fresh(survivors, nccl::backend());
