@@ -158,6 +158,81 @@ TEST_CASE("a set of a coordinator for devices has ranks of its own in every verb
   });
 }
 
+TEST_CASE("messages of a set of a coordinator for devices count its ranks",
+          "[coordinator][device][sets]") {
+  with_device_sets([](auto world, auto coord, device_script&) -> asio::awaitable<void> {
+    const int n = world.size();
+    const auto set = co_await coord.add_process_set(backwards(n));
+    // A ring in the set beside one of the same name among all, while another set is made: all of
+    // them list their ranks in their names.
+    const auto ring = [n](const cohort::process_set& in, int& out, int& come) {
+      const int me = in.rank();
+      std::vector<cohort::future<void>> both;
+      both.push_back(in.recv("ring", come, (me + n - 1) % n, as_future));
+      both.push_back(in.send("ring", out, (me + 1) % n, as_future));
+      return both;
+    };
+    int mine = 100 + set.rank();
+    int before = -1;
+    int mine_of_all = world.rank();
+    int before_of_all = -1;
+    if (n > 1) {
+      auto first = ring(set, mine, before);
+      auto adding = coord.add_process_set(cohort::ranks::all(2), as_future);
+      auto second = ring(coord, mine_of_all, before_of_all);
+      for (auto& each : second) co_await std::move(each);
+      for (auto& each : first) co_await std::move(each);
+      CHECK(before == 100 + (set.rank() + n - 1) % n);
+      CHECK(before_of_all == (world.rank() + n - 1) % n);
+      const auto pair = co_await std::move(adding);
+      CHECK(static_cast<bool>(pair) == (world.rank() < 2));
+      co_await set_works(pair);
+    }
+    // No other end hears of these.
+    const auto far = co_await caught<cohort::error>(set.send("far", mine, n));
+    REQUIRE(far);
+    CHECK(far->code() == errc::bad_rank);
+    CHECK(has(far->what(), "rank " + std::to_string(set.rank()) + ": send 'far': to_rank="));
+    CHECK(co_await code_of(set.recv("far", mine, -1)) == errc::bad_rank);
+    CHECK(co_await code_of(set.recv("own", mine, set.rank())) == errc::invalid_argument);
+    // Ends that differ, and one that waits, in the ranks of the set.
+    if (n > 1 && set.rank() < 2) {
+      std::vector<int> some(set.rank() == 0 ? 4 : 5);
+      const auto other = 1 - set.rank();
+      auto end = set.rank() == 0 ? set.send("differ", some, other, as_future)
+                                 : set.recv("differ", some, other, as_future);
+      const auto differ = co_await caught<cohort::mismatch_error>(std::move(end));
+      REQUIRE(differ);
+      CHECK(differ->field() == "shape");
+      CHECK(has(differ->what(), "4 on rank 0"));
+      CHECK(has(differ->what(), "5 on rank 1"));
+      int value = 7;
+      if (set.rank() == 0) {
+        int none = 0;
+        auto go = set.recv("go", none, 1, as_future);
+        const auto waits = set.pending();
+        REQUIRE(waits.size() == 1);
+        CHECK(waits.front().verb == "recv");
+        CHECK(waits.front().name == "go");
+        co_await std::move(go);
+        CHECK(none == 7);
+      } else {
+        co_await set.send("go", value, 0);
+      }
+    }
+    co_await coord.barrier();
+    // Who has joined in the set sends nothing there.
+    if (n > 1 && set.rank() == 0) {
+      co_await set.join();
+    } else if (n > 1) {
+      const auto joined = co_await caught<cohort::joined_error>(set.recv("late", mine, 0));
+      REQUIRE(joined);
+      CHECK(joined->ranks() == std::vector<int>{0});
+      co_await set.join();
+    }
+  });
+}
+
 TEST_CASE("sets are made while operations of others wait", "[coordinator][device][sets]") {
   with_device_sets([](auto world, auto coord, device_script& script) -> asio::awaitable<void> {
     fake_vector<float> held(std::vector<float>(2, 1));

@@ -242,6 +242,7 @@ class negotiation final : public instance,
   std::vector<std::shared_ptr<persistent_state>> groups_;
   std::vector<task*> adding_;  // process sets: elected, earlier operations are not complete
   std::vector<task*> making_;  // agreed upon by all their members
+  task* confirmed_ = nullptr;  // the only set [D1] that this rank has confirmed and not opened
   std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member
   std::deque<std::uint32_t> ended_;                           // of them, in the order of the log
   std::unordered_map<protocol::entry_index, std::shared_ptr<size_vector>> sizes_;

@@ -58,6 +58,7 @@ void negotiation<Any>::complete(task& one) noexcept {
       }
     }
   }
+  if (confirmed_ == &one) confirmed_ = nullptr;
   coordinator_statistics& counted = statistics_of(one.set);
   ++(one.error ? counted.failed : counted.completed);
   ++completed_;

@@ -35,6 +35,7 @@ void negotiation<Any>::device_opened(std::exception_ptr why) {
   device_opening_ = false;
   if (!why) why = std::exchange(to_break_, nullptr);
   if (why && !broken_ && !faulted_) return break_down(why);
+  if (!adding_.empty()) touch();
   check_released();
 }
 

@@ -269,15 +269,20 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
   }
 }
 
+// With a backend for devices one after the other, in the order of the log, each when the one before
+// is open: making a set blocks in MPI, and what the backend makes meanwhile would wait for ranks
+// that are blocked there.
 template <class Any>
 void negotiation<Any>::confirm_sets() {
   for (std::size_t i = 0; i < adding_.size();) {
+    if (device_ && (device_opening_ || confirmed_ != nullptr || opens_subsets())) return;
     task& one = *adding_[i];
     if (!plane_.complete_before(static_cast<creation*>(one.context)->id)) {
       ++i;
       continue;
     }
     adding_.erase(adding_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (device_) confirmed_ = &one;
     add_set(one);
   }
 }

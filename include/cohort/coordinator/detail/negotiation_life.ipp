@@ -238,6 +238,7 @@ void negotiation<Any>::finish_closing() {
   closed_ = true;
   if (set_ == 0) timeline_->stop();
   source_.forget(*this);
+  if (!broken_) release_subsets();  // first, as on ranks that have looked since the log said so
   close_device();
   if (keeps_) {
     leave_to_mpi();
