@@ -367,8 +367,9 @@ TEST_CASE("process sets may be asked for at once while the coordinator is being 
         }
         asked.push_back(coord.add_process_set(cohort::ranks(list), cohort::as_future));
       }
-      for (auto& each : asked) {
-        auto set = co_await std::move(each);
+      std::vector<cohort::process_set> sets;
+      for (auto& each : asked) sets.push_back(co_await std::move(each));
+      for (const auto& set : sets) {
         if (!set) continue;
         auto x = co_await filled(on, 4, 1.0F);
         co_await set.all_reduce("x", x, op::sum);
