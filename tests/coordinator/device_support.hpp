@@ -396,7 +396,7 @@ class fake_device final : public cohort::comm::device_backend,
     const std::size_t bytes = each.count * each.size;
     if (each.in == nullptr && !reduces(call)) return;  // nothing to read here
     const std::size_t at = out.size();
-    out.resize(at + bytes);
+    out.resize(at + padded(bytes));
     if (each.in == nullptr) {
       CHECK_FALSE(each.all_bring);
       return each.math->fill(out.data() + at, each.count, call.reduction);
@@ -523,9 +523,11 @@ class fake_device final : public cohort::comm::device_backend,
         case collective::message:
           FAIL_CHECK("this backend moves data between all ranks only");
       }
-      at += bytes;
+      at += padded(bytes);
     }
   }
+  /// So that every tensor is aligned.
+  [[nodiscard]] static std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
   [[nodiscard]] std::size_t part(const cohort::comm::device_tensor& of, std::size_t rank) const {
     return (of.count / ranks() + (rank < of.count % ranks() ? 1 : 0)) * of.size;
   }
