@@ -303,7 +303,8 @@ TEST_CASE("bundles are filled while the one before has not been reduced") {
     coord.grouped_all_reduce(bundle_of("second", 4), op::sum, all.handler());
     CHECK(co_await soon([&] { return fake_gpu::calls("cudaMemcpyBatchAsync") >= before + 2; }));
     co_await pause(50ms);
-    for (auto& each : values) write(on, late, each, 1000.0F);  // too late for both
+    std::fill(late.begin(), late.end(), 1000.0F);  // too late for both
+    for (auto& each : values) device::copy(on, late, each);
     auto written = device::done(on);
     co_await std::move(written);
     CHECK(all.over == 0);

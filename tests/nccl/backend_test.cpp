@@ -571,7 +571,8 @@ TEST_CASE("the next pack is filled while the one before has not been reduced") {
     CHECK(co_await soon([&] { return fake_gpu::calls("cudaMemcpyBatchAsync") >= before + 2; }));
     co_await pause(50ms);
     // What is written now comes too late for both packs.
-    for (auto& each : buffers) write(on, late, each, 1000.0F);
+    std::fill(late.begin(), late.end(), 1000.0F);
+    for (auto& each : buffers) device::copy(on, late, each);
     auto written = device::done(on);
     co_await std::move(written);
     CHECK_FALSE(all.all.front().done.over);
