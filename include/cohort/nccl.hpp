@@ -7,6 +7,7 @@
 
 #include <cohort/nccl/arena.hpp>
 #include <cohort/nccl/backend.hpp>
+#include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/collectives.hpp>
 #include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/datatype.hpp>

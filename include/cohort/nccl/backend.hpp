@@ -9,26 +9,13 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/device_plane.hpp>
 
-#include <cstddef>
 #include <memory>
 
 namespace cohort::nccl {
-
-/// Equal on all ranks, but for the device.
-struct backend_options {
-  backend_options() {}
-
-  communicator_options communicator;  ///< of the communicators that it makes
-  /// Tensors of fewer bytes that are elected together are copied into one buffer and reduced, or
-  /// broadcast, by one call of NCCL. Larger ones are not copied.
-  std::size_t pack_below = std::size_t{4} << 20U;
-  /// all_reduce goes over NCCL within each node and over MPI, through pinned memory, between them.
-  /// Its tensors are packed, whatever their size. Other operations go over NCCL alone.
-  bool hierarchical = false;
-  int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory
-};
 
 /// What a coordinator on devices is given: `coordinator coord(world, nccl::backend());`.
 ///
@@ -54,14 +41,14 @@ class backend {
     options_.communicator = like.state()->options;
     options_.communicator.device = like.device();
   }
-  [[nodiscard]] std::shared_ptr<comm::device_backend> make_device_backend() const;
+  [[nodiscard]] std::shared_ptr<comm::device_backend> make_device_backend() const {
+    return std::make_shared<device_plane>(options_);
+  }
 
  private:
   backend_options options_;
 };
 
 }  // namespace cohort::nccl
-
-#include <cohort/nccl/detail/backend.ipp>
 
 #endif

@@ -13,7 +13,7 @@
 #include <cohort/device/batch.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/vector.hpp>
-#include <cohort/nccl/backend.hpp>
+#include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/communicator.hpp>
 
 #include <array>
@@ -236,5 +236,7 @@ class device_plane final : public comm::device_backend,
 };
 
 }  // namespace cohort::nccl
+
+#include <cohort/nccl/detail/device_plane.ipp>
 
 #endif

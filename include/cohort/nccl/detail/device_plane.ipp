@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `nccl/backend.hpp` and `nccl/device_plane.hpp`, but for those of the operations.
+/// Bodies of `nccl/device_plane.hpp`, but for those of the operations.
 
 #include <cohort/nccl/device_plane.hpp>
 
@@ -18,10 +18,6 @@
 #include <thread>
 
 namespace cohort::nccl {
-
-inline std::shared_ptr<comm::device_backend> backend::make_device_backend() const {
-  return std::make_shared<device_plane>(options_);
-}
 
 inline device_plane::device_plane(const backend_options& options)
     : options_(options), device_(detail::device_for(options.communicator.device)) {}

@@ -1,0 +1,33 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// How a coordinator works on devices.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/nccl/state.hpp>
+
+#include <cstddef>
+
+namespace cohort::nccl {
+
+/// Equal on all ranks, but for the device.
+struct backend_options {
+  backend_options() {}
+
+  communicator_options communicator;  ///< of the communicators that it makes
+  /// Tensors of fewer bytes that are elected together are copied into one buffer and reduced, or
+  /// broadcast, by one call of NCCL. Larger ones are not copied.
+  std::size_t pack_below = std::size_t{4} << 20U;
+  /// all_reduce goes over NCCL within each node and over MPI, through pinned memory, between them.
+  /// Its tensors are packed, whatever their size. Other operations go over NCCL alone.
+  bool hierarchical = false;
+  int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory
+};
+
+}  // namespace cohort::nccl
+
+#endif
