@@ -75,7 +75,8 @@ namespace kernels {
 machine::machine(int /*rank*/) {
   cudaDeviceProp found{};
   int device = 0;
-  if (cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&found, device) == cudaSuccess)
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaGetDeviceProperties(&found, device) == cudaSuccess)
     note = found.name;
 }
 machine::~machine() {}
