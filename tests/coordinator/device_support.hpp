@@ -18,6 +18,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -170,6 +171,8 @@ struct device_script {
   int kept = 0;
   int fails = 0;
   int closes = 0;
+  std::vector<std::uint32_t> started_sets;  ///< of each call
+  std::vector<std::uint32_t> closed_sets;
   int forgotten = 0;
   int deadlines = 0;
   std::error_code told;  ///< why it was to fail
@@ -197,12 +200,12 @@ class fake_device final : public cohort::comm::device_backend,
   void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const override {
     all.insert(all.end(), script_->facts.begin(), script_->facts.end());
   }
-  void open(std::uint32_t, const cohort::communicator& over,
+  void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override {
-    over_ = over;
-    opened_ = std::move(done);
-    script_->let_open = [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->end_opening(self->script_->open_fails);
+    if (set == 0) over_ = over;
+    sets_[set] = {over, std::move(done), false};
+    script_->let_open = [weak = weak_from_this(), set] {
+      if (const auto self = weak.lock()) self->end_opening(set, self->script_->open_fails);
     };
     script_->let_run = [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->run();
@@ -231,6 +234,7 @@ class fake_device final : public cohort::comm::device_backend,
   void start(call_type& what, cohort::comm::backend_completion done) override {
     script_->started.push_back(std::string(what.verb) + " " + std::to_string(what.tensors.size()));
     script_->sequences.push_back(what.sequence);
+    script_->started_sets.push_back(what.set);
     script_->tensors.push_back(what.tensors.size());
     script_->ends.push_back(what.ends);
     script_->sized_at_start.push_back(what.sized);
@@ -280,9 +284,15 @@ class fake_device final : public cohort::comm::device_backend,
     }
     return false;
   }
-  void close(std::uint32_t) override {
-    ++script_->closes;
-    over_ = cohort::communicator();
+  void close(std::uint32_t set) override {
+    if (set == 0) {
+      ++script_->closes;
+      over_ = cohort::communicator();
+      sets_.clear();
+    } else {
+      script_->closed_sets.push_back(set);
+      CHECK(sets_.erase(set) == 1);
+    }
   }
 
  private:
@@ -315,13 +325,16 @@ class fake_device final : public cohort::comm::device_backend,
     std::shared_ptr<exchange> data;
   };
 
-  void end_opening(std::exception_ptr why) {
-    is_open_ = !why;
-    asio::post(over_.get_executor(), [done = std::exchange(opened_, nullptr), why] { done(why); });
+  void end_opening(std::uint32_t set, std::exception_ptr why) {
+    const auto found = sets_.find(set);
+    if (found == sets_.end() || !found->second.opened) return;
+    found->second.is_open = !why;
+    auto done = std::exchange(found->second.opened, nullptr);
+    asio::post(over_.get_executor(), [done = std::move(done), why] { done(why); });
     run_soon();
   }
   void run_soon() {
-    if (!is_open_) return;
+    if (!over_) return;
     asio::post(over_.get_executor(), [weak = weak_from_this()] {
       const auto self = weak.lock();
       if (self && !self->script_->holds_data) self->run();
@@ -333,7 +346,11 @@ class fake_device final : public cohort::comm::device_backend,
       drop(0);
       done(why);
     }
-    if (opened_) end_opening(std::make_exception_ptr(cohort::error(why, "told to fail")));
+    for (auto& [set, one] : sets_) {
+      if (one.opened) {
+        end_opening(set, std::make_exception_ptr(cohort::error(why, "told to fail")));
+      }
+    }
   }
   void drop(std::size_t index) {
     static auto& left = *new std::vector<std::shared_ptr<exchange>>;
@@ -343,12 +360,15 @@ class fake_device final : public cohort::comm::device_backend,
 
   // One step of what stands at the head. Nobody blocks.
   void run() {
-    if (!is_open_ || waiting_.empty() || !waiting_.front()->what->sized) return;
+    if (waiting_.empty() || !waiting_.front()->what->sized) return;
     running& head = *waiting_.front();
+    const set_state& set = sets_.at(head.what->set);
+    if (!set.is_open) return;
+    over_ = set.over;  // one operation at a time
     if (!head.data) {
       if (calls_++ == script_->fail_at) {
         const auto done = head.done;
-        is_open_ = false;  // a device that has failed does nothing more
+        for (auto& [number, each] : sets_) each.is_open = false;  // it does nothing more
         drop(0);
         return done(cohort::errc::stalled);
       }
@@ -533,9 +553,13 @@ class fake_device final : public cohort::comm::device_backend,
   }
 
   std::shared_ptr<device_script> script_;
-  cohort::communicator over_;
-  std::function<void(std::exception_ptr)> opened_;
-  bool is_open_ = false;
+  struct set_state {
+    cohort::communicator over;
+    std::function<void(std::exception_ptr)> opened;
+    bool is_open = false;
+  };
+  std::map<std::uint32_t, set_state> sets_;
+  cohort::communicator over_;  // of the operation at the head
   int calls_ = 0;
   std::deque<std::unique_ptr<running>> waiting_;
 };

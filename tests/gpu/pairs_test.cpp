@@ -150,3 +150,37 @@ TEST_CASE("a message between memory of the host and of a device is a mismatch") 
     co_await coord.shutdown();
   });
 }
+
+// All in reverse, so no rank of the set is that of the coordinator but one in the middle.
+TEST_CASE("messages in device memory of a process set count its ranks") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    cohort::coordinator coord(world, nccl::backend());
+    std::vector<int> backwards(static_cast<std::size_t>(world.size()));
+    std::iota(backwards.rbegin(), backwards.rend(), 0);
+    auto set = co_await coord.add_process_set(cohort::ranks(backwards));
+    const int ranks = set.size();
+    const int next = (set.rank() + 1) % ranks;
+    const int previous = (set.rank() + ranks - 1) % ranks;
+    device::stream on;
+    auto out = co_await filled(on, 40, static_cast<float>(set.rank()));
+    auto in = co_await filled(on, 40, -1.0F);
+    auto sum = co_await filled(on, 3, 1.0F);
+    std::size_t over = 0;
+    std::size_t failed = 0;
+    const auto ended = [&](std::exception_ptr why) {
+      ++over;
+      if (why) ++failed;
+    };
+    // Rank 0 receives first; the sum is the coordinator's, on other communicators.
+    if (set.rank() == 0) set.recv("ring", in, previous, ended);
+    coord.all_reduce("sum", sum, op::sum, ended);
+    set.send("ring", out, next, ended);
+    if (set.rank() != 0) set.recv("ring", in, previous, ended);
+    CHECK(co_await soon([&] { return over == 3; }));
+    CHECK(failed == 0);
+    CHECK(co_await content_of(in) == std::vector<float>(40, static_cast<float>(previous)));
+    CHECK(co_await content_of(sum) == std::vector<float>(3, static_cast<float>(ranks)));
+    co_await coord.shutdown();
+  });
+}

@@ -353,4 +353,73 @@ TEST_CASE("launches keep one order although each rank submits and has its data i
   });
 }
 
+// Making communicators blocks in MPI, so no rank may be there while another still opens something.
+TEST_CASE("process sets may be asked for at once while the coordinator is being opened") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    const int n = world.size();
+    for (int round = 0; round < 3; ++round) {
+      cohort::coordinator coord(world, nccl::backend());
+      const device::stream on;
+      std::vector<cohort::future<cohort::process_set>> asked;
+      for (const int left_out : {-1, 0, n - 1}) {
+        std::vector<int> list;
+        for (int rank = 0; rank < n; ++rank) {
+          if (rank != left_out || n == 1) list.push_back(rank);
+        }
+        asked.push_back(coord.add_process_set(cohort::ranks(list), cohort::as_future));
+      }
+      std::vector<cohort::process_set> sets;
+      for (auto& each : asked) sets.push_back(co_await std::move(each));
+      for (const auto& set : sets) {
+        if (!set) continue;
+        auto x = co_await filled(on, 4, 1.0F);
+        co_await set.all_reduce("x", x, op::sum);
+        CHECK(co_await values_of(x) == std::vector<float>(4, static_cast<float>(set.size())));
+      }
+      co_await coord.shutdown();
+    }
+  });
+}
+
+// The negative control, a stream for each communicator, is in tests/nccl/order_test.cpp.
+TEST_CASE("process sets that overlap are launched in one order, whatever is ready first") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    cohort::coordinator coord(world, nccl::backend());
+    const int rank = world.rank();
+    auto pair = co_await coord.add_process_set(cohort::ranks::stride(0, 2, 1));
+    const device::stream for_all;
+    const device::stream for_pair;
+    const device::stream late;
+    auto x = co_await filled(for_all, 10, 1.0F);
+    auto y = co_await filled(for_pair, 10, 1.0F);
+    const bool in_pair = rank < 2;
+    float of_all = 1;
+    float of_pair = 1;
+    for (int round = 0; round < 5; ++round) {
+      fake_gpu::hold(late.get());
+      if (rank == 0) for_all.wait(late.record());
+      if (rank == 1) for_pair.wait(late.record());
+      tally all;
+      const auto reduce_x = [&] { coord.all_reduce("x", x, op::sum, all.handler()); };
+      const auto reduce_y = [&] {
+        if (in_pair) pair.all_reduce("y", y, op::sum, all.handler());
+      };
+      if (rank == 0) reduce_x();  // and the others first y, if they have it
+      reduce_y();
+      if (rank != 0) reduce_x();
+      co_await pause(10ms);
+      fake_gpu::release(late.get());
+      CHECK(co_await soon([&] { return all.over == (in_pair ? 2U : 1U); }));
+      CHECK(all.failed == 0);
+      of_all *= static_cast<float>(world.size());
+      of_pair *= 2;
+      CHECK(co_await values_of(x) == std::vector<float>(10, of_all));
+      if (in_pair) CHECK(co_await values_of(y) == std::vector<float>(10, of_pair));
+    }
+    CHECK(fake_nccl::cycles().empty());
+    co_await meet(world);
+  });
+}
+
 #endif

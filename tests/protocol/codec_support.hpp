@@ -47,6 +47,7 @@ struct rewriter {
   void on(const closing& item) { put(part::close, item); }
   void on_join(std::uint32_t set) { number(part::join, set); }
   void on_joined(std::uint32_t set) { number(part::join, set); }
+  void on_set_ended(std::uint32_t set) { number(part::end, set); }
   void on_generation(std::uint64_t keep) { number(part::generation, keep); }
   void on_stall_wanted() { tag(part::stall_wanted); }
   void on_end() { tag(part::end); }
@@ -178,6 +179,7 @@ inline bytes sample_up() {
   to.on(some_answer());
   to.on(data_fault{2, 99, "MPI_ERR_TRUNCATE"});
   to.on(leaving{{0, 5}, departure::abandoned, {some_operation()}, {0, 1}});
+  to.on(leaving{{2}, departure::drained, {some_operation()}, {}, 3});
   to.on_end();
   return out;
 }
@@ -212,6 +214,8 @@ inline bytes sample_down() {
   to.on_joined(0);
   to.on_generation(5);
   to.on(leaving{{3}, departure::drained, {}, {}});
+  to.on(leaving{{1, 2}, departure::abandoned, {}, {}, 7});
+  to.on_set_ended(7);
   to.on(std::vector<start_count>{{{4, 0, {}}, 0, 1}});
   to.on(closing{true, {1, 2, "cause"}});
   to.on_query(3, 1'000'000);

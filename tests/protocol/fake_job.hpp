@@ -49,6 +49,10 @@ class fake_job {
   void submit_all(const std::string& name) {
     for (int rank = 0; rank < static_cast<int>(nodes_.size()); ++rank) submit(rank, name);
   }
+  submission submit_in(int rank, std::uint32_t set, const std::string& name,
+                       const signature& sig = sum_of(4)) {
+    return node_of(rank).submit(set, name, sig, 1);
+  }
   void submit_silently(int rank, const std::string& name, const signature& sig) {
     node_of(rank).submit(0, name, sig, 1);
   }
@@ -119,7 +123,8 @@ class fake_job {
           ++done;
           text = name + "#" + std::to_string(one.number);
           if (one.token == 0) text += " neutral";
-          if (one.count != nodes_.size()) text += " of " + std::to_string(one.count);
+          if (one.made != none) text += " makes set " + std::to_string(one.made);
+          if (one.count != self.set(one.set).size) text += " of " + std::to_string(one.count);
           if (is_sized(self.entry(one.entry).sig.kind)) {
             text += one.known ? " knows " + std::to_string(one.reference) : " exchanges";
           }
@@ -147,6 +152,9 @@ class fake_job {
             text += " " + row.name + "#" + std::to_string(row.number) + " ready " +
                     row.ready[0].ranks.str() + " missing " + row.missing.str();
           }
+          break;
+        case action_kind::end_set:
+          text = "set " + std::to_string(one.set) + " has ended";
           break;
         case action_kind::renumber:
           continue;

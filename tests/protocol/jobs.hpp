@@ -53,13 +53,69 @@ inline signature named(signature sig, const std::string& name) {
   return sig;
 }
 
+/// What the members of a set do that a job makes: the same slots on every rank.
+struct made_set {
+  std::vector<std::pair<char, signature>> slots;
+  int root = 0;
+  bool joins = false;
+};
+
+inline made_set random_made_set(rng& random, const disturbances& on, const std::set<int>& members) {
+  made_set result;
+  result.root = *members.begin();
+  std::map<char, signature> kinds;
+  for (int n = random.between(0, 5); n > 0; --n) {
+    const char name = static_cast<char>('a' + random.between(0, 2));
+    const auto known = kinds.emplace(name, random_signature(random, result.root, on.frozen)).first;
+    result.slots.emplace_back(name, known->second);
+  }
+  return result;
+}
+
+/// What one member does: in any order, but in order per name; then it may leave the set.
+inline void add_steps_in_made_set(rng& random, const disturbances& on, const made_set& plan,
+                                  int made_by, double wait, std::vector<step>& lane) {
+  step what;
+  what.inside = made_by;
+  int key = made_by - 1000;
+  std::vector<std::pair<char, signature>> todo = plan.slots;
+  random.shuffle(todo);  // all of a name have one signature
+  for (const auto& [name, sig] : todo) {
+    if (on.skip && random.happens(.08)) continue;
+    what.what = step::kind::submit;
+    what.key = --key;
+    what.name.second = std::string(1, name);
+    what.sig = sig;
+    if (on.mismatch && random.happens(.08)) what.sig.dimensions = {9};
+    what.size = on.sizes && random.below(4) == 3 ? 2 : 1;
+    what.wait = random.happens(wait);
+    lane.push_back(what);
+    if (on.cancel && random.happens(.12)) {
+      what.what = step::kind::cancel;
+      lane.push_back(what);
+    }
+    if (on.skip && random.happens(.05)) break;
+  }
+  if (plan.joins && !(on.missing_join && random.happens(.3))) {
+    what.what = step::kind::join;
+    lane.push_back(what);
+  }
+  what.what = step::kind::leave_set;
+  what.abandons = on.abandon && random.happens(.3);
+  if (random.happens(.6)) lane.push_back(what);
+}
+
 /// The same slots on every rank, interleaved at random but in order per name, then disturbed.
 inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
                                                                    const disturbances& on,
                                                                    instance& inst, bool drain) {
   const auto ranks = inst.nodes.size();
   std::vector<std::vector<std::vector<step>>> programs(ranks);
-  const int join_set = on.join ? static_cast<int>(random.below(inst.sets.size())) : -1;
+  // Joins in one set only, lest two ranks wait for each other: one that is made, or one that is
+  // there.
+  bool join_made = on.join && on.listed && random.happens(.5);
+  const int join_set =
+      on.join && !join_made ? static_cast<int>(random.below(inst.sets.size())) : -1;
   for (std::uint32_t s = 0; s < inst.sets.size(); ++s) {
     const bool joins = static_cast<int>(s) == join_set;
     const std::set<int>& members = inst.sets[s];
@@ -87,6 +143,7 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
     // two: the second when the first has succeeded [D2].
     std::vector<full_name> partial;
     std::vector<bool> confirmed;
+    std::vector<made_set> inner;
     for (int n = on.listed ? random.between(1, 2) : 0; n > 0; --n) {
       const std::vector<int> all(members.begin(), members.end());
       std::set<int> some;
@@ -96,8 +153,13 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
         some.insert(all[static_cast<std::size_t>(i)]);
         members_too.insert(all[static_cast<std::size_t>(i)]);
       }
-      partial.push_back({s, listed_name(members_too, "add")});
+      // Once for the same ranks: coroutines that make two would be matched in any order.
+      const full_name name{s, listed_name(members_too, "add")};
+      if (std::find(partial.begin(), partial.end(), name) != partial.end()) continue;
+      partial.push_back(name);
       confirmed.push_back(random.happens(.5));
+      inner.push_back(random_made_set(random, on, some));
+      inner.back().joins = confirmed.back() && std::exchange(join_made, false);
       inst.listed[partial.back()] = some;
       inst.listed[{s, listed_name(members_too, "make")}] = some;
     }
@@ -217,14 +279,19 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
           lanes.push_back({what});
           if (!drain) what.needs = what.key;
           what.key -= 100;
+          what.sig.kind = op_kind::set_add;
+          what.wait = !drain || !on.skip;  // else two may wait for what the other has skipped
+          if (drain && on.abandon && random.happens(.5)) what.wait = false;  // and leaves before
           const std::size_t end = what.name.second.rfind('\x01') + 1;
           what.name.second = what.name.second.substr(0, end) + "make";
           if (on.skip && random.happens(.08)) continue;
           lanes.back().push_back(what);
-          if (on.cancel && random.happens(.12)) {
+          if (on.cancel && random.happens(.06)) {  // before it waits
+            lanes.back().back().wait = false;
             what.what = step::kind::cancel;
             lanes.back().push_back(what);
           }
+          add_steps_in_made_set(random, on, inner[i], what.key, wait, lanes.back());
           continue;
         }
         insert(what);
@@ -375,8 +442,8 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
 
 /// A job of a few ranks. Per rank a program, lanes apart by |. a+: `a` with another signature,
 /// !a: cancel it, ?a: its deadline passes, g and h: all_gather, J: join, P: create a persistent
-/// group (p: without waiting), S: start it, Q: stall query; at the end of its program a rank
-/// leaves.
+/// group (p: without waiting), S: start it, Q: stall query, M01: make a set of ranks 0 and 1, %a:
+/// `a` in it, %J: join in it, %L: leave it; at the end of its program a rank leaves.
 struct small_job {
   const char* name;
   int arity;  // 1: a chain, rank 1 is an inner node
@@ -415,6 +482,11 @@ inline const std::vector<small_job>& small_jobs() {
       {"persistent, late", 1, {"P S", "p"}},
       {"persistent, abandon", 2, {"P S", "P S", "P S"}, 2, 99, 99, {2}},
       {"persistent, join", 1, {"P S J", "P J S", "J"}},
+      {"set", 1, {"M01 a %b", "M01 %b a", "a"}},
+      {"set, outside", 1, {"M02 %a %L", "a", "M02 %a %L"}},
+      {"set, leave", 1, {"", "M12 %a %L", "M12 %a %b %L"}},
+      {"set, generation", 1, {"a b", "M12 %a b %L", "M12 a %L"}, 1, 1},
+      {"set, join", 1, {"M01 %a %J", "M01 %J %L"}},
   };
   return jobs;
 }
@@ -424,7 +496,19 @@ inline step small_step(const std::string& word, std::map<std::string, int>& keys
     return keys.emplace(text, static_cast<int>(keys.size())).first->second;
   };
   step what;
-  if (word == "J") {
+  if (word[0] == '%') {
+    what = word == "%L" ? step{} : small_step(word.substr(1), keys);
+    if (word == "%L") what.what = step::kind::leave_set;
+    what.key = key_of(word);
+    what.inside = keys.at("M");
+  } else if (word[0] == 'M') {
+    rank_set members;
+    for (const char rank : word.substr(1)) members.insert(rank - '0');
+    what.key = key_of("M");
+    what.name = {0, listed_name(members, "make")};
+    what.sig = signature_of(op_kind::set_add, 1, 0);
+    what.wait = true;
+  } else if (word == "J") {
     what.what = step::kind::join;
     what.name = {0, "join"};
   } else if (word == "S") {
@@ -474,6 +558,17 @@ inline world small_world(const small_job& job, bool asked) {
   options.fusion.pack_limit = 0;  // the model's choices, all of them the first
   options.decides_when_asked = asked;
   result.add({members}, world_rank, parents, options, job.slots);
+  for (const std::string& text : job.programs) {
+    const std::size_t make = text.find('M');
+    if (make == std::string::npos) continue;
+    std::set<int> listed;
+    rank_set listed_too;
+    for (std::size_t i = make + 1; i < text.size() && text[i] >= '0' && text[i] <= '9'; ++i) {
+      listed.insert(text[i] - '0');
+      listed_too.insert(text[i] - '0');
+    }
+    result.instances().front().listed[{0, listed_name(listed_too, "make")}] = listed;
+  }
   std::vector<std::vector<std::vector<step>>> programs;
   for (const std::string& text : job.programs) {
     std::map<std::string, int> keys;

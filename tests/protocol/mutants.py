@@ -52,7 +52,8 @@ SEND_JOIN = """if (all_joined(set) && !tree_.is_root()) {
 MUTANTS = {
     "no-generation-check": ("G2", (RECEIVE, "if (head.position < log_.generation) return;", "")),
     "no-reannounce": ("G3", (LOG, "announce_own(one); if (one.withdrawn)", "if (one.withdrawn)")),
-    "no-rejoin": ("G3", (LOG, "if (joins_[set].active) on_join(tree_.self(), set);", "")),
+    "no-rejoin": ("G3", (LOG, "if (joins_[set].active && !log_.has_ended(set))"
+                          " on_join(tree_.self(), set);", "")),
     "no-rewithdraw": ("G3", (LOG, "if (one.withdrawn) on_withdrawal(", "if (false) on_withdrawal(")),
     "no-recount": ("G3", (LOG, "if (holds_group_completions()) send_counts();", "")),
     "no-releave": ("G3", (LOG, "if (leaving_) send_leave();", "")),
@@ -194,8 +195,9 @@ MUTANTS = {
                        ".holds_group_completions() && false) {")),
     "query-without-joins": ("Q1", (STALL, "if (source == tree_.self() ||"
                                    " tree_.is_leaf_child(source)) {", "if (false) {")),
-    "join-persistent": ("H2", (CLIENT, "refuses(set) || !log_.groups.empty() ||"
-                               " pending_creations_ != 0", "refuses(set)")),
+    "join-persistent": ("H2", (CLIENT, "refuses(set) || (spans(set) &&"
+                               " (!log_.groups.empty() || pending_creations_ != 0))",
+                               "refuses(set)")),
     "persistent-joined": ("H2", (SIGNATURE, "sig.kind == op_kind::group_create ||", "")),
     "listed-left": ("D2", (AGG, "if (lacking.empty()) return;", "if (true) return;")),
     "listed-promised": ("D2", (AGG, "lacking.subtract(wanted->second);", "")),
@@ -211,6 +213,25 @@ MUTANTS = {
                        " check(!self.name(which.first).listed ||"
                        " self.name(which.first).listed->contains_me, \"P8 useless poison\");"
                        "if (drain) return false;")),
+    "set-of-members": ("D1", (LOG, "if (entry.sig.kind == op_kind::set_add) start.made ="
+                              " add_set(members_of(name).members);",
+                              "if (entry.sig.kind == op_kind::set_add && members_of(name)"
+                              ".contains_me) start.made = add_set(members_of(name).members);")),
+    "set-of-leavers": ("D1", (LOG, "if (tree_.is_root() && left_.intersects("
+                              "sets_[number].members)) {", "if (false) {")),
+    "set-unasked": ("D1", (LOG, "query_.add_set();", "")),
+    "set-left-by-all": ("D2", (LOG, "(one.set != none && one.set != set) ||", ""),
+                        (AGG, "(one.set != none && one.set != set) ||", "")),
+    "set-left-unlogged": ("D2", (AGG, "(one.set != none && one.set != set) ||", "true ||")),
+    "set-left-no-list": ("D2", (CLIENT, "if (only != none && log_.names[operations_[slot].name].set"
+                                " != only) return;", "if (only != none) return;")),
+    "set-no-releave": ("G3", (LOG, "if (left_sets_[set] && !log_.has_ended(set))", "if (false)")),
+    "set-ends-early": ("D2", (ELECT, "promised || !log_.nothing_live(set) ||", "")),
+    "set-ends-occupied": ("D2", (ELECT, "!left_of(set).includes(sets_[set].members)", "false")),
+    "set-ends-twice": ("D2", (AGG, "if (one.set != none && log_.has_ended(one.set)) return;", "")),
+    "set-keeps-poison": ("D2", (LOG, "&& !left_sets_[set]) {", ") {")),
+    "set-accepts": ("S2", (CLIENT, "joins_[set].active || left_sets_[set] ||",
+                           "joins_[set].active ||")),
     "independent-sets": ("D1", (JOBS, "layout = {{everyone, some(), some()}};",
                                 "layout = {{some()}, {some()}};")),
 }

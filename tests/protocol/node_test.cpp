@@ -356,6 +356,18 @@ TEST_CASE("a listed member that has joined is found by the stall query") {
 
 namespace {
 
+/// Makes a set of some ranks, and returns its number as one of them is told it.
+std::uint32_t make_set(fake_job& job, const rank_set& members) {
+  signature make = sum_of(1);
+  make.kind = op_kind::set_add;
+  for (const int rank : members.list()) job.submit(rank, listed_name(members, "make"), make);
+  const auto number = static_cast<std::uint32_t>(job.node_of(0).set_count());
+  job.settle();
+  const std::string text = " makes set " + std::to_string(number);
+  CHECK(job.log(members.front()).back().find(text) != std::string::npos);
+  return number;
+}
+
 signature message_of(int source, int destination, std::int64_t count = 4) {
   signature sig = sum_of(count);
   sig.kind = op_kind::message;
@@ -365,6 +377,226 @@ signature message_of(int source, int destination, std::int64_t count = 4) {
 }
 
 }  // namespace
+
+TEST_CASE("a set that is made while the node runs has the same number on all ranks") {
+  fake_job job(6, 2);
+  job.submit(0, "a");  // pending meanwhile
+  CHECK(make_set(job, {1, 2, 5}) == 1);
+  CHECK(make_set(job, {2, 4, 5}) == 2);
+  CHECK(make_set(job, {1, 2, 5}) == 3);  // the same ranks again: another set
+  for (int rank = 0; rank < 6; ++rank) {
+    CHECK(job.node_of(rank).set_count() == 4);
+    CHECK(job.node_of(rank).set(2).members == rank_set{2, 4, 5});
+    CHECK(job.node_of(rank).log().digest() == job.node_of(0).log().digest());
+  }
+  CHECK(job.submit_in(3, 1, "w").status == submission_status::refused);
+  // Overlapping sets, submitted in different orders: one log orders them.
+  for (const int rank : {2, 4, 5}) job.submit_in(rank, 2, "w");
+  for (const int rank : {5, 2, 1}) job.submit_in(rank, 1, "w");
+  for (const int rank : {1, 2, 5}) job.submit_in(rank, 3, "v");
+  job.settle();
+  const auto tail = [&](int rank) {
+    const auto& log = job.log(rank);
+    return std::vector<std::string>(log.end() - 3, log.end());
+  };
+  CHECK(tail(2) == tail(5));
+  for (const int rank : {1, 2, 3, 4, 5}) job.submit(rank, "a");
+  job.settle();
+  for (int rank = 0; rank < 6; ++rank) CHECK(job.log(rank).back() == "a#0");
+}
+
+TEST_CASE("operations of different sets never share a pack") {
+  node_options options;
+  options.decides_when_asked = true;
+  fake_job job(2, 2, options);
+  signature make = sum_of(1);
+  make.kind = op_kind::set_add;
+  const rank_set both{0, 1};
+  for (const int rank : {0, 1}) job.submit(rank, listed_name(both, "make"), make);
+  while (job.exchange()) {
+  }
+  job.node_of(0).decide();
+  job.settle();
+  for (const int rank : {0, 1}) {
+    job.submit(rank, "a");
+    job.submit_in(rank, 1, "a");
+    job.submit(rank, "b");
+    job.submit_in(rank, 1, "b");
+  }
+  while (job.exchange()) {
+  }
+  job.node_of(0).decide();
+  std::size_t packs = 0;
+  std::uint32_t set = none;
+  for (const action& one : job.node_of(0).actions()) {
+    CHECK((set == none || set == one.set));
+    set = one.last ? none : one.set;
+    packs += one.last ? 1 : 0;
+  }
+  CHECK(job.node_of(0).actions().size() == 4);
+  CHECK(packs == 2);
+}
+
+TEST_CASE("a set is made among the members of another one") {
+  fake_job job(6, 1);
+  const std::uint32_t outer = make_set(job, {1, 3, 4, 5});
+  signature make = sum_of(1);
+  make.kind = op_kind::set_add;
+  const std::string name = listed_name({3, 5}, "make");
+  job.submit_in(3, outer, name, make);
+  job.settle();
+  job.submit_in(5, outer, name, make);
+  job.settle();
+  CHECK(job.log(5).back() == name + "#0 makes set 2 of 2");
+  for (int rank = 0; rank < 6; ++rank) {
+    CHECK(job.node_of(rank).set(2).members == rank_set{3, 5});
+  }
+  // Who leaves the outer set can make none in it, and is still in the inner one.
+  job.submit_in(5, outer, name, make);
+  job.node_of(3).leave_set(outer, departure::drained);
+  job.settle();
+  CHECK(job.log(5).back() == "'" + name + "': needs a rank that has left: rank 3");
+  for (const int rank : {3, 5}) job.submit_in(rank, 2, "w");
+  job.settle();
+  CHECK(job.log(3).back() == "w#0");
+}
+
+TEST_CASE("removing a set ends what others wait for in it, and nothing else") {
+  fake_job job(5, 2);
+  const std::uint32_t set = make_set(job, {1, 2, 4});
+  job.submit_in(1, set, "lost");
+  job.submit_in(4, set, "wanted");
+  job.submit_in(2, set, "wanted");
+  job.submit(1, "a");
+  job.node_of(4).leave_set(set, departure::drained);
+  job.settle();
+  CHECK(job.log(1).back() == "'lost': needs a rank that has left: rank 4");
+  CHECK(job.submit_in(4, set, "w").status == submission_status::refused);
+  const submission late = job.submit_in(2, set, "lost");
+  CHECK(late.status == submission_status::failed);
+  CHECK(late.why->ranks == rank_set{4});
+  CHECK(job.node_of(2).join(set, 900).status == submission_status::failed);
+  job.submit_in(1, set, "wanted");  // which rank 4 has submitted before it left
+  job.settle();
+  for (const int rank : {1, 2, 4}) CHECK(job.log(rank).back() == "wanted#0");
+  for (const int rank : {1, 2}) job.node_of(rank).leave_set(set, departure::drained);
+  job.settle();
+  for (const int rank : {1, 2, 4}) CHECK(job.log(rank).back() == "set 1 has ended");
+  for (const int rank : {0, 2, 3, 4}) job.submit(rank, "a");
+  job.settle();
+  for (int rank = 0; rank < 5; ++rank) {
+    CHECK(job.log(rank).back() == "a#0");
+    CHECK(job.node_of(rank).log().digest() == job.node_of(0).log().digest());
+  }
+  CHECK(make_set(job, {1, 2, 4}) == 2);  // numbers are not used again
+}
+
+TEST_CASE("joins are per set") {
+  fake_job job(4, 2);
+  const std::uint32_t set = make_set(job, {1, 3});
+  job.node_of(1).join(set, 900);
+  job.submit_in(3, set, "w");
+  job.submit_all("a");
+  job.settle();
+  CHECK(job.log(3)[1] == "w#0 of 1");
+  CHECK(job.log(1)[1] == "w#0 neutral of 1");
+  for (int rank = 0; rank < 4; ++rank) CHECK(job.log(rank).back() == "a#0");
+  job.node_of(3).join(set, 900);
+  job.settle();
+  CHECK(job.log(1).back() == "joined, took 0");
+  CHECK(job.log(3).back().substr(0, 8) == "joined, ");
+  CHECK(job.log(0).back() == "a#0");
+}
+
+TEST_CASE("a set whose member has left since it asked for it is of no use to the others") {
+  fake_job job(4, 2);
+  signature make = sum_of(1);
+  make.kind = op_kind::set_add;
+  const std::string name = listed_name({1, 2, 3}, "make");
+  job.submit(3, name, make);
+  job.node_of(3).leave(departure::drained);
+  for (const int rank : {1, 2}) job.submit(rank, name, make);
+  job.settle();
+  CHECK(job.log(1).back() == name + "#0 makes set 1 of 3");
+  const submission late = job.submit_in(1, 1, "w");
+  CHECK(late.status == submission_status::failed);
+  CHECK(late.why->ranks == rank_set{3});
+  for (const int rank : {0, 1, 2}) job.node_of(rank).leave(departure::drained);
+  job.settle();
+  for (int rank = 0; rank < 4; ++rank) CHECK(job.node_of(rank).released());
+}
+
+TEST_CASE("a set may be made while a stall query runs") {
+  fake_job job(4, 1);
+  const submission mine = job.submit(0, "a");
+  job.settle();
+  job.stop(2);
+  CHECK(job.node_of(0).withdraw(mine.operation, withdrawal_reason::deadline, 0));
+  job.settle();
+  REQUIRE(job.node_of(1).deadline().has_value());
+  const std::uint32_t set = make_set(job, {0, 1});
+  job.submit_in(0, set, "w");
+  job.node_of(1).join(set, 900);  // which the answer of rank 1 tells
+  job.settle();
+  job.node_of(1).expire(*job.node_of(1).deadline());
+  job.settle();
+  CHECK(job.log(0)[1] == "w#0 of 1");
+  CHECK(job.log(0).back() ==
+        "'a': withdrawn by rank 0 (deadline), ready: rank 0, missing: rank 1, silent: rank 2, "
+        "unknown: rank 3, own: deadline");
+}
+
+TEST_CASE("a name of a set that has ended is forgotten with the next generation") {
+  node_options small;
+  small.cache_capacity = 2;
+  small.cache_keep = 0;
+  small.name_capacity = 4;
+  fake_job job(3, 2, small);
+  for (int round = 0; round < 40; ++round) {
+    const std::uint32_t set = make_set(job, {0, 2});
+    job.submit_in(0, set, "dead");
+    job.submit_in(0, set, "dead");
+    job.submit_in(2, set, "w");
+    job.submit_in(0, set, "w");
+    job.settle();
+    job.node_of(2).leave_set(set, departure::drained);
+    job.node_of(0).leave_set(set, departure::abandoned);
+    job.settle();
+    CHECK(job.log(0).back() == "set " + std::to_string(set) + " has ended");
+  }
+  for (int i = 0; i < 10; ++i) {
+    job.submit_all("n" + std::to_string(i));
+    job.settle();
+  }
+  for (int rank = 0; rank < 3; ++rank) CHECK(job.node_of(rank).log().names.name_count() < 10);
+}
+
+TEST_CASE("a persistent group needs a set of all ranks") {
+  fake_job job(3, 2);
+  const std::uint32_t set = make_set(job, {0, 1});
+  signature create = sum_of(4);
+  create.kind = op_kind::group_create;
+  CHECK(job.submit_in(0, set, "p", create).status == submission_status::refused);
+  CHECK(job.submit(0, "p", create).status == submission_status::pending);
+  CHECK(job.node_of(0).join(set, 900).status == submission_status::pending);
+  CHECK(job.node_of(0).join(0, 900).status == submission_status::refused);
+}
+
+TEST_CASE("a leave of a set by ranks that are not in it is no message") {
+  fake_job job(3, 2);
+  const std::uint32_t set = make_set(job, {0, 1});
+  const auto give = [&](std::uint32_t which, int rank) {
+    bytes message;
+    cohort::wire::writer out(message);
+    put_header(out, {true, 0});
+    put_part(out, part::leave, leaving{{rank}, departure::drained, {}, {}, which});
+    node victim = job.node_of(0);
+    victim.receive(1, message);
+  };
+  CHECK_THROWS_AS(give(set, 2), protocol_error);
+  CHECK_THROWS_AS(give(set + 1, 1), protocol_error);
+  CHECK_NOTHROW(give(set, 1));
+}
 
 TEST_CASE("messages of one name to one rank do not collide and the other ranks just apply them") {
   fake_job job(7, 2);

@@ -10,6 +10,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -25,6 +26,9 @@ struct inspector {
   static const std::map<node::key, verdict_ptr>& poison(const node& self) { return self.poison_; }
   static bool left(const node& self) { return self.leaving_.has_value(); }
   static bool joined(const node& self, std::uint32_t set) { return self.joins_[set].active; }
+  static bool left_set(const node& self, std::uint32_t set) {
+    return self.left_sets_[set].has_value();
+  }
   static bool has_plan(const node& self) { return self.planner_.has_plan(); }
   static bool queries(const node& self) { return self.query_.running(); }
   /// A number that tells states apart; of arrivals only their order matters.
@@ -132,7 +136,8 @@ struct oracle_operation {
   std::int64_t size = 1;
   epoch number = 0;
   ending result = ending::none;
-  int newest = -1;  // of a join: the rank with the newest state
+  int newest = -1;                    // of a join: the rank with the newest state
+  std::optional<std::uint32_t> made;  // the set that it has made
   bool withdrawn = false;
   bool is_submission = false;
   operation_ref operation;
@@ -207,6 +212,7 @@ inline std::uint64_t inspector::digest(const node& self) {
   for (std::uint32_t set = 0; set < self.sets_.size(); ++set) {
     hash(self.table_.joined(set))(self.joins_[set].active ? 1 : 0)(self.joins_[set].failed ? 1 : 0);
     hash(self.joins_[set].took);
+    hash(self.left_sets_[set] ? 1 + static_cast<std::uint64_t>(*self.left_sets_[set]) : 0);
     for (auto i = self.table_.first(set); i != none; i = self.table_[i].next) {
       const record& one = self.table_[i];
       hash(name_of(one.name))(signed_value(one.number))(one.done)(one.whole)(one.count)(one.sizes);
@@ -236,6 +242,7 @@ inline std::uint64_t inspector::digest(const node& self) {
   for (const name_index group : self.log_.groups) hash(self.groups_.starts(group));
   hash(self.groups_.frozen)(self.groups_.drained)(self.groups_.gathered());
   hash(self.left_)(self.in_flight_)(self.cache_full_);
+  for (const auto& [set, ranks] : self.leavers_) hash(set)(ranks);
   for (int child = 0; child < self.tree_.child_count(); ++child) {
     if (self.down_.empty(child)) continue;
     downstream unsent = self.down_;

@@ -29,14 +29,16 @@ using bytes = std::vector<std::byte>;
 
 /// Something that a coroutine of a rank does.
 struct step {
-  enum class kind { submit, cancel, join, start, stall } what = kind::submit;
+  enum class kind { submit, cancel, join, start, stall, leave_set } what = kind::submit;
   int key = 0;  // names a submission within the task
   full_name name;
   signature sig;
   std::int64_t size = 1;
   bool wait = false;
-  bool deadline = false;     // cancel: surely for a deadline
-  std::optional<int> needs;  // submit: only if the submission with this key has succeeded
+  bool deadline = false;      // cancel: surely for a deadline
+  bool abandons = false;      // leave_set
+  std::optional<int> inside;  // the set is the one that the submission with this key has made
+  std::optional<int> needs;   // submit: only if the submission with this key has succeeded
 };
 
 /// One coroutine of a rank: submits, waits, cancels, joins in program order.
@@ -120,6 +122,9 @@ struct instance {
   std::map<std::pair<int, full_name>, std::pair<std::uint64_t, std::uint64_t>> drains;
   std::map<full_name, std::set<int>> listed;  // names of which only these ranks take part
   std::set<int> left_now;
+  std::map<std::uint32_t, std::set<int>> gone;       // ranks that have left a set alone
+  std::map<std::uint32_t, std::set<int>> abandoned;  // those that wanted nothing completed
+  std::map<std::uint32_t, std::set<int>> told_ended;
 
   [[nodiscard]] const std::set<int>& members(const full_name& name) const {
     const auto found = listed.find(name);
@@ -203,6 +208,7 @@ class world {
   int submit(int number, int rank, const step& what);
   void cancel(int number, int operation, bool deadline);
   int join(int number, int rank, std::uint32_t set);
+  void leave_set(int number, int rank, std::uint32_t set, bool abandons);
   void start_group(int number, int rank, const full_name& group);
   bool close(const closer& one);
   bool decide(int number);
@@ -432,6 +438,7 @@ inline void world::perform(int number, int rank, const action& one) {
         const auto ops = inst.submitted.find({name, what.number});
         check(ops != inst.submitted.end() && ops->second.size() == one.count, "P2 ", name, " ",
               what.number, " elected with ", one.count, " participants");
+        if (one.made != none) op(number, operation).made = one.made;
         check(operation < 0 || op(number, operation).sig == what.sig, "P2 ", name, " ", what.number,
               " started with another signature on rank ", rank);
       }
@@ -440,7 +447,7 @@ inline void world::perform(int number, int rank, const action& one) {
       const std::uint64_t id = one.log_count << 8U | static_cast<std::uint64_t>(number);
       const std::uint64_t reference =
           what.known ? one.reference << 8U | static_cast<std::uint64_t>(number) : 0;
-      here.queue.push({one.set + 16U * static_cast<std::uint32_t>(number), id, exchanges, exchanges,
+      here.queue.push({one.set + 64U * static_cast<std::uint32_t>(number), id, exchanges, exchanges,
                        reference});
       here.waiting.emplace(id, std::move(what));
       break;
@@ -475,6 +482,16 @@ inline void world::perform(int number, int rank, const action& one) {
       }
       hit("Q1 report delivered");
       break;
+    case action_kind::end_set:
+      hit("D2 set ended");
+      check(inst.told_ended[one.set].insert(rank).second, "D2 rank ", rank,
+            " is told twice that set ", one.set, " has ended");
+      for (const int member : inst.sets[one.set]) {
+        check(inst.gone[one.set].contains(member) ||
+                  inspector::left(inst.nodes[static_cast<std::size_t>(member)]),
+              "D2 set ", one.set, " has ended, and rank ", member, " is in it");
+      }
+      break;
     case action_kind::renumber:
       inst.offset[{rank, name}] += one.number;
       break;
@@ -488,6 +505,17 @@ inline void world::log_item(int number, const node& self, part item, name_index 
                             const verdict* why) {
   instance& inst = at(number);
   const int rank = self.shape().rank();
+  if (self.set_count() > inst.sets.size()) {  // made now, by the root
+    const std::vector<int> made = self.set(self.set_count() - 1).members.list();
+    inst.sets.emplace_back(made.begin(), made.end());
+    inst.joined.emplace_back();
+    hit("D1 set made");
+  }
+  const auto last = static_cast<std::uint32_t>(self.set_count() - 1);
+  const std::vector<int> members_here = self.set(last).members.list();
+  check(std::equal(members_here.begin(), members_here.end(), inst.sets[last].begin(),
+                   inst.sets[last].end()),
+        "P5 set ", last, " has other members on rank ", rank);
   look(number, rank);
   if (tracing) {
     std::printf("%6llu [%d] rank %2d log %llu: part %d", static_cast<unsigned long long>(steps_),
@@ -628,7 +656,14 @@ inline bool world::step_of(task& one) {
     }
     return true;
   }
-  const step& what = one.steps[one.at++];
+  step& what = one.steps[one.at++];
+  if (what.inside) {
+    const auto maker = one.keys.find(*what.inside);
+    if (maker == one.keys.end()) return true;
+    const oracle_operation& made = op(one.instance, maker->second);
+    if (made.result != ending::ok) return true;
+    what.name.first = *made.made;
+  }
   switch (what.what) {
     case step::kind::submit: {
       if (what.needs) {
@@ -660,6 +695,9 @@ inline bool world::step_of(task& one) {
       }
       break;
     }
+    case step::kind::leave_set:
+      leave_set(one.instance, one.rank, what.name.first, what.abandons);
+      break;
     case step::kind::stall:
       call(one.instance, one.rank, [](node& self) {
         if (!inspector::left(self)) static_cast<void>(self.request_report());
@@ -679,7 +717,8 @@ inline int world::submit(int number, int rank, const step& what) {
   mine.sig = what.sig;
   mine.size = what.size;
   const node& before = inst.nodes[static_cast<std::size_t>(rank)];
-  const bool refused = inspector::left(before) || inspector::joined(before, what.name.first);
+  const bool refused = inspector::left(before) || inspector::joined(before, what.name.first) ||
+                       inspector::left_set(before, what.name.first);
   if (!refused) {
     const name_index known = before.log().names.find(what.name.first, what.name.second);
     mine.number =
@@ -746,6 +785,16 @@ inline int world::join(int number, int rank, std::uint32_t set) {
   return index;
 }
 
+inline void world::leave_set(int number, int rank, std::uint32_t set, bool abandons) {
+  instance& inst = at(number);
+  if (inspector::left(inst.nodes[static_cast<std::size_t>(rank)])) return;
+  inst.gone[set].insert(rank);
+  if (abandons) inst.abandoned[set].insert(rank);
+  call(number, rank, [&](node& self) {
+    self.leave_set(set, abandons ? departure::abandoned : departure::drained);
+  });
+}
+
 inline void world::start_group(int number, int rank, const full_name& group) {
   instance& inst = at(number);
   const int index = static_cast<int>(inst.operations.size());
@@ -787,7 +836,7 @@ inline bool world::run_device(std::size_t index) {
     const std::size_t chosen = random_.below(here.later.size());
     posting what = std::move(here.later[chosen]);
     here.later.erase(here.later.begin() + static_cast<std::ptrdiff_t>(chosen));
-    here.queue.posted_last(what.name.first + 16U * static_cast<std::uint32_t>(what.instance),
+    here.queue.posted_last(what.name.first + 64U * static_cast<std::uint32_t>(what.instance),
                            what.slot);
     start(std::move(what));
     return true;
@@ -1022,6 +1071,12 @@ inline bool world::quiet() {
       check(!waiting || absent || hidden || sigs.size() > 1, "P4 ", name, " number ", n,
             ": all have submitted it, nothing moves");
       check(!withdrawn, "P4 withdrawal of ", name, " number ", n, " lost");
+      if (waiting && !inst.listed.contains(name)) {
+        for (const int member : inst.gone[name.first]) {
+          check(ops.contains(member) || inst.joined[name.first].contains(member), "P4 ", name,
+                " number ", n, " waits for rank ", member, " that has left the set");
+        }
+      }
       if (sigs.size() < 2 && !hidden) continue;
       std::size_t fresh = 0;
       for (const signature& sig : sigs) fresh += cached(inst, name, sig) ? 0 : 1;
@@ -1093,7 +1148,9 @@ inline bool world::quiet() {
 
 inline void world::final() {
   for (const task& one : tasks_) {
-    check(one.done, "P4 a task of rank ", one.rank, " waits for ever");
+    const bool waits = !one.done && one.waits >= 0;
+    check(one.done, "P4 a task of rank ", one.rank, " waits for ever",
+          waits ? " for " + op(one.instance, one.waits).name.second : std::string());
   }
   for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
     instance& inst = at(number);
@@ -1101,6 +1158,15 @@ inline void world::final() {
       check(self.released(), "P4 shutdown of rank ", self.shape().rank(), " never ends");
       check(inspector::records(self).size() == 0 && self.pending() == 0, "P8 rank ",
             self.shape().rank(), " ends with records");
+      for (const auto& [which, why] : inspector::poison(self)) {
+        const std::uint32_t set = self.name(which.first).set;
+        check(!inst.gone[set].contains(self.shape().rank()), "P8 rank ", self.shape().rank(),
+              " keeps a failure for set ", set, ", which it has left");
+      }
+    }
+    for (const auto& [set, ranks] : inst.gone) {
+      check(ranks.size() < inst.sets[set].size() || inst.told_ended[set] == inst.sets[set],
+            "P4 set ", set, " never ends on all members");
     }
     for (const auto& [which, ops] : inst.submitted) {
       const auto& [name, n] = which;
@@ -1119,6 +1185,7 @@ inline void world::final() {
       const bool listed = inst.listed.contains(name);
       for (const int member : inst.members(name)) {
         lost = lost || inst.left_now.contains(member) ||
+               inst.abandoned[name.first].contains(member) ||
                (!ops.contains(member) && (listed || !inst.joined[name.first].contains(member)));
       }
       const ending result = *results.begin();
@@ -1207,6 +1274,9 @@ inline std::uint64_t world::digest() const {
       hash(78);
     }
     hash(inst.asked);
+    for (const auto& [set, ranks] : inst.gone) {
+      hash(set)(ranks.size());
+    }
   }
   for (const task& one : tasks_) hash(one.at)(one.tail)(one.done);
   return hash.value();

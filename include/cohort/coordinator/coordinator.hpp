@@ -50,7 +50,9 @@ class coordinator : public process_set {
   /// for lists in different orders, errc::bad_rank, joined_error and peer_lost_error where a listed
   /// rank has joined or left. *Cost*: two rounds of negotiation, and four communicators, which the
   /// listed ranks make in MPI_Comm_create_group and MPI_Comm_dup, blocking for as long as that
-  /// takes.
+  /// takes. With a backend for devices there are five, and the log is the coordinator's own: all
+  /// ranks launch the operations of all sets in one order, a failure of a data operation ends all
+  /// sets, and persistent groups of a set are errc::not_supported.
   template <class Token = default_token>
   auto add_process_set(ranks members, Token&& token = Token()) const {
     return start(coordination::add_set_body<process_set>(std::move(members)), token);

@@ -43,6 +43,16 @@ using lane = basic_lane<void>;
 using execution = basic_execution<void>;
 using data_plane = basic_data_plane<void>;
 
+/// Where the operations of a set run: as which of its ranks, and on which communicators. `shared`
+/// is for first parts and for operations posted whole, each slot for later parts of one.
+struct set_place {
+  std::uint32_t set = 0;  ///< its number in the log
+  int rank = 0;
+  int size = 1;
+  MPI_Comm shared = MPI_COMM_NULL;
+  std::vector<MPI_Comm> slots;
+};
+
 /// How far a pack has been filled or emptied.
 struct pack_position {
   std::uint32_t tensor = 0;  ///< of the pack: the first that is not done
@@ -93,7 +103,7 @@ struct size_vector {
 template <class Any>
 class basic_execution {
  public:
-  explicit basic_execution(data_plane& plane) noexcept : plane_(plane) {}
+  explicit basic_execution(data_plane& plane) noexcept;
   basic_execution(const basic_execution&) = delete;
   basic_execution& operator=(const basic_execution&) = delete;
 
@@ -103,6 +113,7 @@ class basic_execution {
   bool is_join = false;
   std::uint64_t newest = 0;  ///< join: log count of this rank's newest data
   std::shared_ptr<size_vector> rows;
+  const set_place* here;  ///< of the plane, if it is not told otherwise
   clock::time_point elected;
   clock::time_point begun;
 
@@ -132,8 +143,8 @@ class basic_execution {
   };
   [[nodiscard]] const std::vector<span>& spans() const noexcept { return spans_; }
   /// A join's result: the rank with the newest data.
-  [[nodiscard]] std::uint64_t newest_rank(int ranks) const noexcept {
-    return join_value_ % static_cast<std::uint64_t>(ranks);
+  [[nodiscard]] std::uint64_t newest_rank() const noexcept {
+    return join_value_ % static_cast<std::uint64_t>(here->size);
   }
   /// So that it can be used again.
   void reset() noexcept;
@@ -270,15 +281,12 @@ class basic_data_plane {
         options_(options),
         queue_(slots) {}
 
-  /// `shared` is for first parts and for operations posted whole, each slot for later parts of one.
-  void open(comm::communicator_state& on, int rank, int size, MPI_Comm shared,
-            std::vector<MPI_Comm> slots, comm::any_backend* backend,
+  /// `home` is where operations run that have no other place. A backend for the host is asked for
+  /// these alone.
+  void open(comm::communicator_state& on, set_place home, comm::any_backend* backend,
             comm::device_backend* device = nullptr) {
     state_ = &on;
-    rank_ = rank;
-    size_ = size;
-    shared_ = shared;
-    slots_ = std::move(slots);
+    home_ = std::move(home);
     backend_ = backend;
     device_ = device;
   }
@@ -315,6 +323,13 @@ class basic_data_plane {
     }
     return true;
   }
+  /// Whether nothing at a place waits or is under way.
+  [[nodiscard]] bool idle_at(const set_place& place) const noexcept {
+    for (const auto& one : all_) {
+      if (one->here == &place) return false;
+    }
+    return true;
+  }
   template <class Visit>
   void for_each_under_way(Visit visit) {
     for (const auto& one : all_) {
@@ -333,10 +348,7 @@ class basic_data_plane {
   client& owner_;
   const coordinator_options& options_;
   comm::communicator_state* state_ = nullptr;
-  int rank_ = 0;
-  int size_ = 1;
-  MPI_Comm shared_ = MPI_COMM_NULL;
-  std::vector<MPI_Comm> slots_;
+  set_place home_;
   comm::any_backend* backend_ = nullptr;
   comm::device_backend* device_ = nullptr;
   protocol::start_queue queue_;

@@ -37,6 +37,7 @@ namespace cohort::coordination {
     case op_kind::barrier:
     case op_kind::group_create:
     case op_kind::group_remove:
+    case op_kind::set_add:
       break;
   }
   return comm::collective::barrier;

@@ -54,8 +54,9 @@ class instance_handle;
 
 /// A process set that is being made: what its members say first, and what comes of it.
 struct creation {
-  ranks members;         ///< in the numbers of the instance that makes it
-  std::uint64_t id = 0;  ///< log count of its election; 0 before
+  ranks members;             ///< in the numbers of the instance that makes it
+  std::uint64_t id = 0;      ///< log count of its election; 0 before
+  std::uint32_t number = 0;  ///< of a set in the log of that instance; 0: an instance of its own
   std::shared_ptr<instance_handle> made;
 };
 
@@ -136,7 +137,16 @@ class instance {
         options_(options),
         rank_(parent.rank()),
         size_(parent.size()),
-        members_(ranks::all(parent.size())) {}
+        members_(ranks::all(parent.size())) {
+    if (const auto& bells = parent.state()->bells) {
+      const auto node_of = [&](int rank) {
+        return bells->node_of(parent.state()->bell_rank(rank));
+      };
+      for (int rank = 0; rank < rank_; ++rank) {
+        local_rank_ += node_of(rank) == node_of(rank_) ? 1 : 0;
+      }
+    }
+  }
 
   progress::engine& engine_;
   coordinator_options options_;

@@ -7,6 +7,7 @@
 
 #include <cohort/coordinator/data_plane.hpp>
 #include <cohort/coordinator/instance.hpp>
+#include <cohort/coordinator/registry.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
@@ -17,8 +18,8 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <source_location>
 #include <span>
@@ -29,52 +30,6 @@
 #include <vector>
 
 namespace cohort::coordination {
-
-/// What MPI still works on. Engines of several threads may put something here at the same time.
-class kept_objects {
- public:
-  void add(std::shared_ptr<void> one) {
-    const std::lock_guard hold(mutex_);
-    all_.push_back(std::move(one));
-  }
-  [[nodiscard]] std::size_t size() const {
-    const std::lock_guard hold(mutex_);
-    return all_.size();
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<void>> all_;
-};
-
-/// Never destroyed.
-[[nodiscard]] inline kept_objects& left_to_mpi() {
-  static kept_objects& instance = *new kept_objects;
-  return instance;
-}
-
-/// Keeps the instances of a context alive until they are closed, and abandons them at its end.
-class registry final : public asio::execution_context::service {
- public:
-  using key_type = registry;
-  static inline asio::execution_context::id id;
-  explicit registry(asio::execution_context& context) : service(context) {}
-
-  void add(std::shared_ptr<instance> one) {
-    std::erase_if(all_, [](const auto& each) { return each->closed(); });
-    all_.push_back(std::move(one));
-  }
-
- private:
-  // They stay in the list: what MPI still works on refers to them until the engine has ended.
-  inline void shutdown() override {
-    for (const auto& one : all_) one->abandon();
-    for (const auto& one : all_) one->drive();
-    for (const auto& one : all_) one->settle_tasks();
-    for (const auto& one : all_) one->destroy_tasks();
-  }
-  std::vector<std::shared_ptr<instance>> all_;
-};
 
 /// Everything below runs with the request source locked, which serves all threads.
 template <class Any>
@@ -108,7 +63,7 @@ class negotiation final : public instance,
                                          const std::source_location& site) override;
   void start_group(task& one, group_state& which) override;
   void remove_group(task& one, group_state& which, const std::source_location& site) override;
-  [[nodiscard]] std::vector<pending_operation> pending() override;
+  [[nodiscard]] std::vector<pending_operation> pending() override { return pending_in(0); }
   [[nodiscard]] coordinator_statistics statistics() override;
   void ask() override;
   void step() override;
@@ -124,6 +79,7 @@ class negotiation final : public instance,
   class control_operation;
   class opening;
   class persistent_state;
+  class subset;
   struct edge {
     int rank = -1;
     control_operation* receive = nullptr;
@@ -162,6 +118,30 @@ class negotiation final : public instance,
   void watch_device(clock::time_point at);
   void keep_for(task& copy, const task& one) const;
 
+  // sets in the log of this instance [D1]
+  void make_subset(task& own, creation& record);
+  void subset_opened(std::uint32_t set, std::exception_ptr why);
+  void leave_set(std::uint32_t set, protocol::departure how);
+  void release_subsets();
+  void break_subsets(const std::exception_ptr& why);
+  void close_subsets();
+  void watch_subsets(clock::time_point at);
+  [[nodiscard]] bool opens_subsets() const noexcept;
+  [[nodiscard]] bool leaves_subsets() const noexcept;
+  [[nodiscard]] const instance& instance_of(std::uint32_t set) const;
+  [[nodiscard]] task*& joining_in(std::uint32_t set);
+  [[nodiscard]] coordinator_statistics& statistics_of(std::uint32_t set);
+  [[nodiscard]] std::uint32_t timeline_set(std::uint32_t set) const;
+  [[nodiscard]] std::vector<pending_operation> pending_in(std::uint32_t set);
+  [[nodiscard]] protocol::rank_set seen_from(std::uint32_t set, const protocol::rank_set& of) const;
+  [[nodiscard]] protocol::verdict seen_from(std::uint32_t set, const protocol::verdict& why) const;
+  /// What `error_of` needs where no action tells of it.
+  [[nodiscard]] static protocol::action of_set(std::uint32_t set) {
+    protocol::action none;
+    none.set = set;
+    return none;
+  }
+
   // messages
   void post_receive(std::size_t index);
   int repost_receive(control_operation& op);
@@ -191,7 +171,8 @@ class negotiation final : public instance,
   [[nodiscard]] std::size_t under_way() const noexcept;
   void give_up_data(bool all, bool devices);
   void settle();
-  [[nodiscard]] std::unique_ptr<neutral_task> make_neutral(const protocol::signature& sig);
+  [[nodiscard]] std::unique_ptr<neutral_task> make_neutral(const protocol::signature& sig,
+                                                           std::uint32_t set = 0);
   void data_done(execution& what) noexcept override;
   void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
@@ -202,11 +183,11 @@ class negotiation final : public instance,
   void fail_all(const std::exception_ptr& why);
   void break_down(const std::exception_ptr& why);
   [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,
-                                            const protocol::verdict& why,
+                                            const protocol::verdict& told,
                                             const protocol::action& at) const;
   [[nodiscard]] std::exception_ptr refusal(std::string_view name) const;
   void report(const protocol::stall_report& what);
-  void listed_elected(task& own, std::uint64_t log_count);
+  void listed_elected(task& own, const protocol::action& at);
   [[nodiscard]] std::string pair_name(const task& one, std::string_view name) const;
   bool check_peer(task& one, std::string_view name) const;
   [[nodiscard]] std::string_view given_name(const task& one) const;
@@ -261,6 +242,9 @@ class negotiation final : public instance,
   std::vector<std::shared_ptr<persistent_state>> groups_;
   std::vector<task*> adding_;  // process sets: elected, earlier operations are not complete
   std::vector<task*> making_;  // agreed upon by all their members
+  task* confirmed_ = nullptr;  // the only set [D1] that this rank has confirmed and not opened
+  std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member
+  std::deque<std::uint32_t> ended_;                           // of them, in the order of the log
   std::unordered_map<protocol::entry_index, std::shared_ptr<size_vector>> sizes_;
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
   protocol::call_site site_;

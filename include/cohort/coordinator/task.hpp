@@ -71,6 +71,7 @@ class task : public progress::operation {
   double postscale = 1;
   compression wanted = compression::none;  ///< until it is submitted
   memory_space space = memory_space::host;
+  std::uint32_t set = 0;  ///< of its instance, by number
   std::unique_ptr<device_part>
       device;                  ///< null on the host, and where neutral elements are brought
   tensor first;                ///< the only one, but for bundles

@@ -43,6 +43,7 @@ enum class action_kind : std::uint8_t {
   fail_join,   ///< a join that was pending (L4)
   drain,       ///< a persistent group: make up starts, and end those that others lack (H4)
   report,      ///< a stall report that was asked for
+  end_set,     ///< all members have left this set, and all of it is decided (D2)
   renumber,    ///< epochs of a name: `number` has been subtracted (G1)
   close,       ///< everything is decided; the tree is only left to end (L5)
 };
@@ -56,6 +57,7 @@ struct action {
   bool withdrew = false;  ///< fail: this rank withdrew it, too, for `own_reason`
   std::uint32_t set = 0;
   name_index name = none;
+  std::uint32_t made = none;    ///< start of a set_add: the number of the new set
   entry_index entry = none;     ///< start: valid until the actions are cleared
   std::uint32_t detail = none;  ///< fail: number of a verdict; report: of a report
   std::uint64_t token = 0;  ///< of the submission; 0: this rank has joined, contribute neutrally

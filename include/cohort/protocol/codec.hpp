@@ -32,7 +32,7 @@ enum class part : std::uint8_t {
   stall_wanted,   ///< S
   answer,         ///< R; down P
   fault,          ///< B
-  end,            ///< E
+  end,            ///< E; in the log: a set has ended
   execute,        ///< X
   fail,           ///< F
   generation,     ///< G
@@ -259,7 +259,21 @@ void wire_fields(Archive& archive, withdrawal& w) {
 template <class Archive>
 void wire_fields(Archive& archive, leaving& v) {
   archive(v.ranks);
-  detail::choice(archive, v.how, 2);
+  std::uint8_t flags = 0;
+  if constexpr (!Archive::reads) {
+    flags = static_cast<std::uint8_t>(static_cast<unsigned>(v.how) | (v.set != none ? 2U : 0U));
+  }
+  archive(flags);
+  if constexpr (Archive::reads) {
+    if (flags > 3) archive.fail(wire_errc::bad_value);
+    v.how = static_cast<departure>(flags & 1U);
+  }
+  if ((flags & 2U) != 0) {
+    detail::compact(archive, v.set);
+    if constexpr (Archive::reads) {
+      if (v.set == none) archive.fail(wire_errc::bad_value);
+    }
+  }
   archive(v.pending);
   detail::list(archive, v.stuck, [](auto& each, auto& set) { detail::compact(each, set); });
 }

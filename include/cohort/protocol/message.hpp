@@ -128,12 +128,13 @@ struct withdrawal {
   withdrawal_reason reason = withdrawal_reason::cancelled;
 };
 
-/// V, and L in the log: ranks submit nothing any more.
+/// V, and L in the log: ranks submit nothing any more, in no set or in one.
 struct leaving {
   rank_set ranks;
   departure how = departure::drained;
   std::vector<wire_operation> pending;  ///< what they still want completed
   std::vector<std::uint32_t> stuck;     ///< sets in which their join has failed (L4)
+  std::uint32_t set = none;             ///< the only one that they leave; none: the instance
 };
 
 /// N, and D in the log: how often each persistent group has been started.

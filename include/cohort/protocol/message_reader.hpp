@@ -191,6 +191,12 @@ void read_down(wire::reader& in, Visitor& visit) {
       case part::close:
         detail::read_part<closing>(in, visit);
         break;
+      case part::end: {
+        const auto set = static_cast<std::uint32_t>(in.varint_up_to(none));
+        require_sound(in);
+        visit.on_set_ended(set);
+        break;
+      }
       default:
         throw protocol_error(fault::malformed, "unknown part of a message on its way down");
     }

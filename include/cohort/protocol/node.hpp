@@ -49,7 +49,9 @@ struct node_options {
 /// The name of an operation in which only the listed members of a set take part, which each of them
 /// submits: the other ranks just apply it. Making a process set of these members takes two (D2):
 /// one when it is asked for, and when all earlier operations of the log are complete here, another;
-/// when that starts, every member can enter a call of MPI that blocks until all have.
+/// when that starts, every member can enter a call of MPI that blocks until all have. If the second
+/// is a set_add, the log that has elected it is the set's, too (D1): on every rank, also of no
+/// member, the set gets the next number where it is elected.
 [[nodiscard]] inline std::string listed_name(const rank_set& members, std::string_view purpose) {
   return "\x01" + members.str() + "\x01" + std::string(purpose);
 }
@@ -88,7 +90,8 @@ class basic_node {
   // ---- this rank's own events ----
 
   /// A named operation. `token` is not zero and comes back in the action that ends it. `sizes` is
-  /// what may differ per rank, for the kinds where that is so. `site` may be null.
+  /// what may differ per rank, for the kinds where that is so. `site` may be null. Persistent
+  /// groups are refused but in a set of all ranks.
   submission submit(std::uint32_t set, std::string_view name, const signature& sig,
                     std::uint64_t token, std::span<const std::int64_t> sizes = {},
                     const call_site* site = nullptr);
@@ -113,6 +116,9 @@ class basic_node {
   submission join(std::uint32_t set, std::uint64_t token);
   /// Submits nothing from now on, in no set (L1). Once.
   void leave(departure how);
+  /// Submits nothing from now on in one set. Once all its members have left it and what they still
+  /// want is done, it ends everywhere (D2).
+  void leave_set(std::uint32_t set, departure how);
   /// Nobody decides: withdraws all that is pending and abandons (W4). What is elected all the same
   /// still comes as `start`.
   void give_up();
@@ -184,7 +190,10 @@ class basic_node {
   // ---- state, for reports ----
 
   [[nodiscard]] const tree& shape() const noexcept { return tree_; }
+  /// Sets are numbered in the order in which the log has made them, after those that the node was
+  /// made with. A number is not used again; a set that has ended keeps a few hundred bytes.
   [[nodiscard]] const set_view& set(std::uint32_t number) const { return sets_[number]; }
+  [[nodiscard]] std::size_t set_count() const noexcept { return sets_.size(); }
   [[nodiscard]] const replica& log() const noexcept { return log_; }
   /// Operations of this rank that are not decided.
   [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
@@ -221,8 +230,13 @@ class basic_node {
 
   // client
   [[nodiscard]] bool refuses(std::uint32_t set) const;
+  // Whether all ranks are in it: only then it may have persistent groups, whose starts all count.
+  [[nodiscard]] bool spans(std::uint32_t set) const noexcept {
+    return sets_[set].size == static_cast<std::size_t>(tree_.ranks());
+  }
   void announce_own(operation& one);
-  void send_leave();
+  void send_leave(std::uint32_t set = none);
+  void drop_poison(std::uint32_t set);
   void send_counts();
   void free_operation(std::uint32_t slot);
   void fail_operation(std::uint32_t slot, const verdict_ptr& why);
@@ -245,6 +259,7 @@ class basic_node {
   void on_fault(const data_fault& cause);
   void on_end(int source);
   void end();
+  [[nodiscard]] rank_set left_of(std::uint32_t set) const;
   void check_listed(name_index name, epoch number);
   void drop_record(name_index name, epoch number);
 
@@ -260,6 +275,7 @@ class basic_node {
   // election
   void pump();
   bool elect();
+  bool end_set();
   void elect_pack();
   void promote(name_index name);
   template <class Write>
@@ -271,6 +287,8 @@ class basic_node {
   void apply_elected(entry_index entry, bool define, bool known, std::uint64_t count, bool last);
   void apply_failed(name_index name, epoch number, verdict_ptr why);
   void apply_joined(std::uint32_t set);
+  std::uint32_t add_set(rank_set members);
+  void apply_set_ended(std::uint32_t set);
   void apply_generation(std::size_t keep);
   void purge_names();
   void apply_left(const waiting_leave& one);
@@ -308,6 +326,7 @@ class basic_node {
   std::map<key, verdict_ptr> poison_;
   std::vector<join_state> joins_;  // per set
   std::optional<departure> leaving_;
+  std::vector<std::optional<departure>> left_sets_;  // per set: left alone
   bool report_wanted_ = false;
   group_table groups_;
   verdict_ptr broken_;  // the instance has closed by a fault
@@ -324,6 +343,7 @@ class basic_node {
 
   // root
   rank_set left_;
+  std::map<std::uint32_t, rank_set> leavers_;  // of sets that some have left alone, until they end
   std::map<key, rank_set> promised_;  // operations of listed members that leavers want completed
   std::size_t in_flight_ = 0;
   std::uint64_t arrivals_ = 0;

@@ -22,6 +22,7 @@ struct waiting_leave {
   departure how = departure::drained;
   std::vector<std::pair<name_index, epoch>> pending;
   std::vector<std::uint32_t> stuck;
+  std::uint32_t set = none;
 };
 
 /// The facts for the parent. Announcements of cached entries wait as bits, other facts as the bytes
@@ -137,6 +138,7 @@ using downstream = basic_downstream<>;
   result.ranks = one.ranks;
   result.how = one.how;
   result.stuck = one.stuck;
+  result.set = one.set;
   for (const auto& [name, number] : one.pending) {
     result.pending.push_back({wire_name_of(names, name), number});
   }
@@ -170,7 +172,8 @@ void basic_outbox<Any>::complete(name_table& names, entry_index index, epoch num
 template <class Any>
 void basic_outbox<Any>::leave(waiting_leave one) {
   for (waiting_leave& other : leaves_) {
-    if (other.how == one.how && other.pending == one.pending && other.stuck == one.stuck) {
+    if (other.how == one.how && other.set == one.set && other.pending == one.pending &&
+        other.stuck == one.stuck) {
       other.ranks.unite(one.ranks);
       return;
     }

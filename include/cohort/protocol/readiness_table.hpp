@@ -50,6 +50,11 @@ class basic_readiness_table {
   [[nodiscard]] const record& operator[](record_index index) const noexcept {
     return records_[index];
   }
+  /// One more set.
+  void add_set() {
+    lists_.emplace_back();
+    joined_.emplace_back();
+  }
   /// The record of an operation, which is added if there is none.
   [[nodiscard]] record_index get(name_table& names, name_index name, epoch number);
   [[nodiscard]] record_index find(const name_table& names, name_index name, epoch number) const {

@@ -32,7 +32,7 @@ class basic_replica {
  public:
   using operation = std::pair<name_index, epoch>;
 
-  explicit basic_replica(std::size_t sets) : live_(sets) {}
+  explicit basic_replica(std::size_t sets) : live_(sets), gone_(sets) {}
 
   name_table names;
   response_cache cache;
@@ -44,6 +44,13 @@ class basic_replica {
   rank_set departed;               ///< ranks of which an L has told
   rank_set abandoned;              ///< those of them that abandoned
   bool closed = false;
+
+  /// Makes room for one more set, which gets the next number (D1).
+  void add_set() {
+    live_.emplace_back();
+    gone_.emplace_back();
+  }
+  [[nodiscard]] std::size_t sets() const noexcept { return live_.size(); }
 
   /// Whether an epoch has ended, by X or F (E2).
   [[nodiscard]] bool resolved(name_index name, epoch number) const noexcept;
@@ -62,11 +69,31 @@ class basic_replica {
 
   /// Whether a member of the set has left.
   [[nodiscard]] bool has_leaver(std::uint32_t set) const noexcept { return live_[set].has_value(); }
-  [[nodiscard]] bool any_leaver() const noexcept;
+  /// Whether a rank has left the instance.
+  [[nodiscard]] bool any_leaver() const noexcept { return !departed.empty(); }
   /// The operations that can still be elected in a set with a leaver.
   [[nodiscard]] const std::set<operation>& live(std::uint32_t set) const { return *live_[set]; }
-  /// Whether nothing can be elected any more in the sets that somebody has left.
+  /// Whether nothing can be elected any more in the sets that somebody has left; or in one of them.
   [[nodiscard]] bool nothing_live() const noexcept;
+  [[nodiscard]] bool nothing_live(std::uint32_t set) const noexcept {
+    return !live_[set] || live_[set]->empty();
+  }
+  /// All members of a set have left it, and all of it is decided: its names can be forgotten.
+  void end_set(std::uint32_t set);
+  [[nodiscard]] bool has_ended(std::uint32_t set) const noexcept { return gone_[set].ended; }
+  /// Notes who has left a set alone, or the instance where `set` is none.
+  void depart(std::uint32_t set, const rank_set& ranks, departure how);
+  /// Of some ranks those that have left the set or the instance; those that abandoned it.
+  [[nodiscard]] rank_set departed_from(std::uint32_t set, const rank_set& members) const {
+    rank_set all = departed;
+    all.unite(gone_[set].departed);
+    return all.common_with(members);
+  }
+  [[nodiscard]] rank_set abandoned_in(std::uint32_t set, const rank_set& members) const {
+    rank_set all = abandoned;
+    all.unite(gone_[set].abandoned);
+    return all.common_with(members);
+  }
   /// Leaves alive only what is in the list, too (L3).
   void restrict(std::uint32_t set, const std::set<operation>& pending);
 
@@ -78,7 +105,13 @@ class basic_replica {
   [[nodiscard]] std::uint64_t digest() const;
 
  private:
+  struct leavers {
+    rank_set departed;
+    rank_set abandoned;
+    bool ended = false;
+  };
   std::vector<std::optional<std::set<operation>>> live_;  // per set
+  std::vector<leavers> gone_;                             // per set: those that left it alone
   std::size_t in_use_ = 0;
 };
 using replica = basic_replica<>;
@@ -127,8 +160,21 @@ void basic_replica<Any>::resolve(name_index name, epoch number) {
 }
 
 template <class Any>
-bool basic_replica<Any>::any_leaver() const noexcept {
-  return std::any_of(live_.begin(), live_.end(), [](const auto& live) { return live.has_value(); });
+void basic_replica<Any>::depart(std::uint32_t set, const rank_set& ranks, departure how) {
+  (set == none ? departed : gone_[set].departed).unite(ranks);
+  if (how == departure::abandoned) (set == none ? abandoned : gone_[set].abandoned).unite(ranks);
+}
+
+// What is dead was never resolved; listed operations are all resolved by now.
+template <class Any>
+void basic_replica<Any>::end_set(std::uint32_t set) {
+  gone_[set].ended = true;
+  for (name_index name = 0; name < names.bound(); ++name) {
+    name_record& record = names[name];
+    if (!record.used || record.set != set) continue;
+    record.next = record.base;
+    record.above.clear();
+  }
 }
 
 template <class Any>
@@ -183,7 +229,7 @@ std::uint64_t basic_replica<Any>::digest() const {
   const auto name_hash = [&](name_index name) {
     return mix(names[name].set, std::hash<std::string>{}(names[name].text));
   };
-  std::uint64_t result = mix(mix(generation, log_count), closed ? 1 : 0);
+  std::uint64_t result = mix(mix(mix(generation, log_count), closed ? 1 : 0), sets());
   for (const name_index group : groups) result = mix(result, name_hash(group));
   for (const entry_index index : cache.entries()) {
     const entry_record& entry = names.entry(index);
@@ -200,7 +246,11 @@ std::uint64_t basic_replica<Any>::digest() const {
   }
   for (std::size_t set = 0; set < live_.size(); ++set) {
     if (!live_[set]) continue;
-    sum += mix(3, set);
+    sum += mix(gone_[set].ended ? 5 : 3, set);
+    for (const rank_set::range& range : gone_[set].departed.ranges()) {
+      sum += mix(mix(4, set), static_cast<std::uint64_t>(range.first) << 32U |
+                                  static_cast<std::uint64_t>(range.last));
+    }
     for (const auto& [name, number] : *live_[set]) {
       sum += mix(mix(name_hash(name), 2), static_cast<std::uint64_t>(number));
     }

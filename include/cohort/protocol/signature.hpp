@@ -32,8 +32,9 @@ enum class op_kind : std::uint8_t {
   group_create,  ///< of a persistent group (H1)
   group_remove,  ///< its removal; `detail` is the number of starts (H5)
   message,       ///< of a pair of ranks, its listed members: `root` sends it to rank `detail`
+  set_add,       ///< of a process set of the operation's members, in the same instance (D1)
 };
-inline constexpr std::uint8_t op_kind_count = 12;
+inline constexpr std::uint8_t op_kind_count = 13;
 
 /// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
 /// digests of their types.
@@ -96,7 +97,7 @@ struct signature {
   std::uint8_t flags = 0;          ///< of signature_flag
   std::uint32_t element_size = 0;  ///< bytes
   std::uint32_t reduction = 0;     ///< a reduction_code
-  std::int32_t root = -1;          ///< -1: not rooted
+  std::int32_t root = -1;          ///< a rank of the instance; -1: not rooted
   std::int32_t priority = 0;       ///< higher is elected first
   double prescale = 1;
   double postscale = 1;
@@ -144,10 +145,11 @@ struct call_site {
 /// Whether no member may have joined (J6).
 [[nodiscard]] inline bool needs_everyone(const signature& sig) noexcept {
   return sig.kind == op_kind::all_to_all || sig.kind == op_kind::group_create ||
-         sig.has(signature_flag::needs_all);
+         sig.kind == op_kind::set_add || sig.has(signature_flag::needs_all);
 }
 [[nodiscard]] inline bool is_cached(const signature& sig) noexcept {
-  return !is_persistent(sig.kind) && !sig.has(signature_flag::unnamed);
+  return !is_persistent(sig.kind) && sig.kind != op_kind::set_add &&
+         !sig.has(signature_flag::unnamed);
 }
 
 [[nodiscard]] std::size_t hash_of(const signature& sig) noexcept;
@@ -215,6 +217,8 @@ inline std::string_view name_of(op_kind kind) noexcept {
       return "remove of a persistent_group";
     case op_kind::message:
       return "message";
+    case op_kind::set_add:
+      return "add_process_set";
   }
   return "?";
 }

@@ -41,6 +41,11 @@ class basic_stall_inspector {
 
   /// Starts: answers of the sources in `asked` are awaited until `deadline`.
   void start(std::uint64_t number, std::uint64_t asked, std::uint64_t deadline, std::size_t sets);
+  /// One more set, while it may run.
+  void add_set() {
+    joined.emplace_back();
+    outdated_.push_back(false);
+  }
   void stop() noexcept { running_ = false; }
   [[nodiscard]] bool running() const noexcept { return running_; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }

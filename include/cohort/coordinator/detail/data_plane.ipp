@@ -51,8 +51,13 @@ void basic_lane<Any>::take(std::size_t offset, std::span<const std::byte> from) 
 // ---- executions ------------------------------------------------------------------------------
 
 template <class Any>
+basic_execution<Any>::basic_execution(data_plane& plane) noexcept
+    : here(&plane.home_), plane_(plane) {}
+
+template <class Any>
 void basic_execution<Any>::reset() noexcept {
   tasks.clear();
+  here = &plane_.home_;
   tensors_.clear();
   calls_.clear();
   told_.clear();
@@ -85,8 +90,7 @@ std::size_t basic_execution<Any>::aligned(std::size_t offset, std::size_t bytes)
 template <class Any>
 std::int64_t basic_execution<Any>::divisor(const task& of) const noexcept {
   const bool all = (of.flags & protocol::signature_flag::divide_by_all) != 0;
-  return all ? plane_.size_
-             : static_cast<std::int64_t>(std::max<std::uint64_t>(of.contributors, 1));
+  return all ? here->size : static_cast<std::int64_t>(std::max<std::uint64_t>(of.contributors, 1));
 }
 
 template <class Any>
@@ -168,7 +172,7 @@ lane& basic_execution<Any>::new_lane() {
   auto* fresh = new lane(*this);
   fresh->verb = is_join ? "join" : tasks.front()->verb().data();
   fresh->sequence = log_count;
-  fresh->rank = plane_.rank_;
+  fresh->rank = here->rank;
   fresh->bytes = std::min<std::size_t>(bytes_, std::size_t{1} << 30);
   ++lanes_;
   return *fresh;
@@ -204,13 +208,13 @@ void basic_execution<Any>::start(std::uint32_t slot) {
   begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
   if (is_join) {
     // The newest data, and among equals the highest rank.
-    const auto size = static_cast<std::uint64_t>(plane_.size_);
-    join_value_ = newest * size + static_cast<std::uint64_t>(plane_.rank_);
+    const auto size = static_cast<std::uint64_t>(here->size);
+    join_value_ = newest * size + static_cast<std::uint64_t>(here->rank);
     begin([this](lane& on) {
       MPI_Request request = MPI_REQUEST_NULL;
       add(on,
-          mpi::post::iallreduce(MPI_IN_PLACE, &join_value_, 1, MPI_UINT64_T, MPI_MAX,
-                                plane_.shared_, &request),
+          mpi::post::iallreduce(MPI_IN_PLACE, &join_value_, 1, MPI_UINT64_T, MPI_MAX, here->shared,
+                                &request),
           request);
     });
     return;
@@ -221,15 +225,15 @@ void basic_execution<Any>::start(std::uint32_t slot) {
     return;
   }
   if (sized()) {
-    begin([this](lane& on) { post_sized(on, plane_.shared_); });
+    begin([this](lane& on) { post_sized(on, here->shared); });
     return;
   }
   if (!fuses()) {
-    begin([this](lane& on) { post_alone(on, plane_.shared_); });
+    begin([this](lane& on) { post_alone(on, here->shared); });
     return;
   }
   const bool whole = calls_.size() <= 1;
-  const MPI_Comm where = whole ? plane_.shared_ : plane_.slots_[slot_];
+  const MPI_Comm where = whole ? here->shared : here->slots[slot_];
   const std::size_t window = std::min<std::size_t>(plane_.options_.pieces_in_flight, calls_.size());
   for (std::size_t i = 0; i < window; ++i) {
     begin([this, where](lane& on) { post_call(on, where); });
@@ -238,8 +242,8 @@ void basic_execution<Any>::start(std::uint32_t slot) {
 
 template <class Any>
 bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what, MPI_Comm where) {
-  if (plane_.backend_ == nullptr) return false;
-  what.order = where == plane_.shared_ ? 0 : 1 + slot_;
+  if (plane_.backend_ == nullptr || here != &plane_.home_) return false;
+  what.order = where == here->shared ? 0 : 1 + slot_;
   if (!plane_.backend_->takes(what)) return false;
   auto& lanes = plane_.with_backend_;
   if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
@@ -335,7 +339,8 @@ void basic_execution<Any>::empty_pack(const call& what, pack_position& at, std::
 /// Gives a pack to a backend that packs itself.
 template <class Any>
 bool basic_execution<Any>::stage(lane& on, std::size_t count, MPI_Comm where) {
-  if (plane_.backend_ == nullptr || !plane_.backend_->stages()) return false;
+  if (plane_.backend_ == nullptr || here != &plane_.home_) return false;
+  if (!plane_.backend_->stages()) return false;
   const task& head = *tasks.front();
   const bool reduces = head.kind == op_kind::all_reduce;
   const tensor& first = *tensors_[calls_[on.call].first].first;
@@ -360,7 +365,7 @@ void basic_execution<Any>::post_call(lane& on, MPI_Comm where) {
   const tensor& head = *tensors_[what.first].first;
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   const std::size_t size = unit_of(head);
-  const bool is_root = tasks.front()->root == plane_.rank_;
+  const bool is_root = tasks.front()->root == here->rank;
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = what.count;
@@ -446,7 +451,7 @@ template <class Any>
 void basic_execution<Any>::finish_call(lane& on) {
   const call& what = calls_[on.call];
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
-  const bool is_root = tasks.front()->root == plane_.rank_;
+  const bool is_root = tasks.front()->root == here->rank;
   if (packs(what)) {
     if (!on.staged_ && (reduces || !is_root)) {
       empty_pack(what, on.taken_, 0, std::span(on.pack.data(), pack_bytes(what)));
@@ -503,7 +508,7 @@ std::size_t basic_execution<Any>::walk_scratch(Visit visit) const {
     std::size_t out = in;
     if (what.wire != nullptr && only.kind == op_kind::reduce_scatter) {
       out = end;
-      end += padded(part_of(what.count, plane_.rank_, plane_.size_) * what.kernels->size);
+      end += padded(part_of(what.count, here->rank, here->size) * what.kernels->size);
     }
     visit(what, in, out);
   }
@@ -531,10 +536,10 @@ template <class Any>
 void basic_execution<Any>::post_bundle(lane& on, MPI_Comm where) {
   const task& only = *tasks.front();
   const bool scatters = only.kind == op_kind::reduce_scatter;
-  const auto ranks = static_cast<std::size_t>(plane_.size_);
+  const auto ranks = static_cast<std::size_t>(here->size);
   lay_scratch([&](const tensor& what, const void* in, void* out) {
     if (!scatters) {
-      if (in == out && only.root == plane_.rank_) in = MPI_IN_PLACE;
+      if (in == out && only.root == here->rank) in = MPI_IN_PLACE;
       post_reduce(on, where, what, in, out, what.count, only.root);
     } else if (what.count % ranks == 0 && what.count <= mpi::max_int_count) {
       MPI_Request request = MPI_REQUEST_NULL;
@@ -543,8 +548,8 @@ void basic_execution<Any>::post_bundle(lane& on, MPI_Comm where) {
                                            what.kernels->type(), what.operation, where, &request);
       add(on, rc, request);
     } else {  // parts of two sizes; and MPI libraries add parts up in an int
-      for (int rank = 0; rank < plane_.size_; ++rank) {
-        const std::size_t part = part_of(what.count, rank, plane_.size_);
+      for (int rank = 0; rank < here->size; ++rank) {
+        const std::size_t part = part_of(what.count, rank, here->size);
         post_reduce(on, where, what, in, out, part, rank);
         in = static_cast<const std::byte*>(in) + part * what.kernels->size;
       }
@@ -557,9 +562,9 @@ template <class Any>
 void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
   const task& only = *tasks.front();
   const tensor& what = only.first;
-  const auto ranks = static_cast<std::size_t>(plane_.size_);
+  const auto ranks = static_cast<std::size_t>(here->size);
   const std::size_t size = what.kernels == nullptr ? 1 : what.kernels->size;
-  const bool is_root = only.root == plane_.rank_;
+  const bool is_root = only.root == here->rank;
   MPI_Request request = MPI_REQUEST_NULL;
   int rc = MPI_SUCCESS;
   comm::collective_call given{comm::collective::barrier, nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL,
@@ -632,6 +637,7 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       rc = only.made == nullptr ? MPI_Ibarrier(where, &request)
                                 : MPI_Comm_idup(where, only.made, &request);
       break;
+    case op_kind::set_add:       // made by its members; not an operation on data
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
       rc = MPI_Ibarrier(where, &request);
       break;
@@ -676,14 +682,14 @@ template <class Any>
 void basic_execution<Any>::finish_alone() {
   const task& only = *tasks.front();
   const bool scatters = only.kind == op_kind::reduce_scatter;
-  if (!scatters && (only.kind != op_kind::reduce || only.root != plane_.rank_)) return;
+  if (!scatters && (only.kind != op_kind::reduce || only.root != here->rank)) return;
   walk_scratch([&](const tensor& what, std::size_t, std::size_t out) {
     const void* const come = what.wire == nullptr ? what.out : scratch_.data() + out;
     std::size_t mine = what.count;
     if (scatters) {
       mine = only.sizes.empty()
-                 ? part_of(what.count, plane_.rank_, plane_.size_)
-                 : static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(plane_.rank_)]);
+                 ? part_of(what.count, here->rank, here->size)
+                 : static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(here->rank)]);
     }
     finish_values(what.out, come, mine, what, only);
   });
@@ -693,7 +699,7 @@ void basic_execution<Any>::finish_alone() {
 template <class Any>
 void basic_execution<Any>::post_exchange(lane& on) {
   const task& only = *tasks.front();
-  const auto ranks = static_cast<std::size_t>(plane_.size_);
+  const auto ranks = static_cast<std::size_t>(here->size);
   rows->rows.assign(ranks, 0);
   told_ = only.sizes;
   told_.resize(only.kind == op_kind::all_gather ? 1 : ranks);  // a joined rank brings nothing
@@ -706,9 +712,9 @@ void basic_execution<Any>::post_exchange(lane& on) {
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = only.kind == op_kind::all_gather
                      ? mpi::post::iallgather(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
-                                             MPI_INT64_T, plane_.shared_, &request)
+                                             MPI_INT64_T, here->shared, &request)
                      : mpi::post::ialltoall(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
-                                            MPI_INT64_T, plane_.shared_, &request);
+                                            MPI_INT64_T, here->shared, &request);
   add(on, rc, request);
 }
 
@@ -739,7 +745,7 @@ void basic_execution<Any>::post_sized(lane& on, MPI_Comm where) {
   MPI_Request request = MPI_REQUEST_NULL;
   int rc = MPI_SUCCESS;
   if (only.kind == op_kind::all_gather) {
-    const auto me = static_cast<std::size_t>(plane_.rank_);
+    const auto me = static_cast<std::size_t>(here->rank);
     const MPI_Count own =
         received_->large() ? static_cast<MPI_Count>(counts[me]) : received_->counts()[me];
     rc = mpi::post::iallgatherv(only.first.in, own, received_->type(), out, *received_, where,
@@ -821,17 +827,17 @@ bool basic_execution<Any>::step(lane& on) {
         exchanged_ = true;
         take_sizes();
         plane_.queue_.exchanged(log_count);
-        post_sized(on, plane_.slots_[slot_]);
-        plane_.queue_.posted_last(0, slot_);
+        post_sized(on, here->slots[slot_]);
+        plane_.queue_.posted_last(here->set, slot_);
         plane_.run();
         return true;
       }
       if (fuses()) {
         finish_call(on);
         if (next_call_ < calls_.size()) {
-          post_call(on, plane_.slots_[slot_]);
+          post_call(on, here->slots[slot_]);
           if (next_call_ == calls_.size()) {
-            plane_.queue_.posted_last(0, slot_);
+            plane_.queue_.posted_last(here->set, slot_);
             plane_.run();
           }
           return true;
@@ -894,6 +900,7 @@ template <class Any>
 void basic_data_plane<Any>::push(execution& what) {
   what.prepare();
   protocol::start_queue::item item;
+  item.set = what.here->set;
   item.log_count = what.log_count;
   item.exchanges = what.exchanges();
   item.later_parts = what.later_parts();
@@ -904,7 +911,7 @@ void basic_data_plane<Any>::push(execution& what) {
 
 template <class Any>
 void basic_data_plane<Any>::run() noexcept {
-  if (running_ || shared_ == MPI_COMM_NULL) return;
+  if (running_ || home_.shared == MPI_COMM_NULL) return;
   running_ = true;
   while (!waiting_.empty() && queue_.ready()) {
     execution& next = *waiting_.front();
@@ -921,7 +928,7 @@ void basic_data_plane<Any>::run() noexcept {
       const auto started = queue_.next();
       next.start(started.slot);
       if (next.calls_.size() > 1 && next.next_call_ == next.calls_.size()) {
-        queue_.posted_last(0, started.slot);
+        queue_.posted_last(next.here->set, started.slot);
       }
     } catch (const std::system_error& problem) {
       next.broke(problem.code());

@@ -16,17 +16,18 @@ void basic_execution<Any>::fill_device_call() {
   if (!device_call_) device_call_ = std::make_unique<comm::device_call>();
   comm::device_call& given = *device_call_;
   given.sequence = log_count;
+  given.set = here->set;
   given.sized = !exchanges();
   bool own = false;
   bool enqueued = true;
   for (const task* each : tasks) {
     const std::size_t first = given.tensors.size();
-    describe(given, *each, plane_.rank_);
+    describe(given, *each, here->rank);
     for (std::size_t i = first; i < given.tensors.size(); ++i) {
       comm::device_tensor& one = given.tensors[i];
       if (each->code == reduction_code::average) one.divisor = divisor(*each);
       one.all_bring = each->kind == op_kind::message ||
-                      each->contributors == static_cast<std::uint64_t>(plane_.size_);
+                      each->contributors == static_cast<std::uint64_t>(here->size);
     }
     if (!each->device) continue;
     given.marks.insert(given.marks.end(), each->device->marks.begin(), each->device->marks.end());

@@ -58,7 +58,9 @@ void negotiation<Any>::complete(task& one) noexcept {
       }
     }
   }
-  ++(one.error ? statistics_.failed : statistics_.completed);
+  if (confirmed_ == &one) confirmed_ = nullptr;
+  coordinator_statistics& counted = statistics_of(one.set);
+  ++(one.error ? counted.failed : counted.completed);
   ++completed_;
   if (first_ == nullptr) stay_awake();
   engine_.complete(&one);
@@ -82,7 +84,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
   }
   {
     const comm::request_source::guard hold(source_);
-    ++statistics_.submitted;
+    ++statistics_of(one.set).submitted;
     errc bad = source_.usable();
     if (bad == errc{} && engine_.stopped()) bad = errc::engine_stopped;
     if (bad != errc{}) {
@@ -101,9 +103,10 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
       site_.file.assign(site.file_name());
       site_.line = site.line();
       const auto as = reinterpret_cast<std::uint64_t>(&one);
-      const auto result = sig.kind == op_kind::message
-                              ? node_.submit(0, pair_name(one, name), sig, as, one.sizes, &site_)
-                              : node_.submit(0, name, sig, as, one.sizes, &site_);
+      const auto result =
+          sig.kind == op_kind::message
+              ? node_.submit(one.set, pair_name(one, name), sig, as, one.sizes, &site_)
+              : node_.submit(one.set, name, sig, as, one.sizes, &site_);
       one.name = result.name;
       one.epoch = result.number;
       if (result.status == protocol::submission_status::pending) {
@@ -125,7 +128,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
         stay_awake();
         unsent_ += sig.bytes();
       } else if (result.status == protocol::submission_status::failed) {
-        one.fail(error_of(name, one.verb(), *result.why, protocol::action{}));
+        one.fail(error_of(name, one.verb(), *result.why, of_set(one.set)));
         complete(one);
         return;
       } else {
@@ -147,19 +150,23 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
 /// Both ends of a message find each other under this name. Its ranks are those of the node.
 template <class Any>
 std::string negotiation<Any>::pair_name(const task& one, std::string_view name) const {
-  return one.sends ? protocol::message_name(rank_, one.peer, name)
-                   : protocol::message_name(one.peer, rank_, name);
+  int peer = one.peer;
+  if (one.set != 0) peer = instance_of(one.set).members()[static_cast<std::size_t>(peer)];
+  return one.sends ? protocol::message_name(rank_, peer, name)
+                   : protocol::message_name(peer, rank_, name);
 }
 
 template <class Any>
 bool negotiation<Any>::check_peer(task& one, std::string_view name) const {
-  const bool is_rank = one.peer >= 0 && one.peer < size_;
-  if (is_rank && one.peer != rank_) return true;
-  one.fail(std::make_exception_ptr(error(
-      is_rank ? errc::invalid_argument : errc::bad_rank,
-      "rank " + std::to_string(rank_) + ": " + std::string(one.verb()) + " '" + std::string(name) +
-          "': " + (one.sends ? "to_rank=" : "from_rank=") + std::to_string(one.peer) +
-          (is_rank ? " is this rank" : ", ranks=" + std::to_string(size_)))));
+  const instance& where = instance_of(one.set);
+  const bool is_rank = one.peer >= 0 && one.peer < where.size();
+  if (is_rank && one.peer != where.rank()) return true;
+  one.fail(std::make_exception_ptr(
+      error(is_rank ? errc::invalid_argument : errc::bad_rank,
+            "rank " + std::to_string(where.rank()) + ": " + std::string(one.verb()) + " '" +
+                std::string(name) + "': " + (one.sends ? "to_rank=" : "from_rank=") +
+                std::to_string(one.peer) +
+                (is_rank ? " is this rank" : ", ranks=" + std::to_string(where.size())))));
   return false;
 }
 
@@ -173,19 +180,19 @@ template <class Any>
 void negotiation<Any>::join(task& one) {
   {
     const comm::request_source::guard hold(source_);
-    ++statistics_.submitted;
+    ++statistics_of(one.set).submitted;
     if (broken_) {
       one.fail(broken_);
       return complete(one);
     }
-    const auto result = node_.join(0, 1);
+    const auto result = node_.join(one.set, 1);
     if (result.status == protocol::submission_status::pending) {
-      joining_ = &one;
+      joining_in(one.set) = &one;
       one.submitted = now();
       link(one);
       if (ready_) source_.at_next_look(*this);
     } else if (result.status == protocol::submission_status::failed) {
-      one.fail(error_of("join", "join", *result.why, protocol::action{}));
+      one.fail(error_of("join", "join", *result.why, of_set(one.set)));
       return complete(one);
     } else {
       one.fail(refusal("join"));
@@ -199,8 +206,9 @@ void negotiation<Any>::join(task& one) {
 template <class Any>
 void negotiation<Any>::stop_joining(task& one) {
   const comm::request_source::guard hold(source_);
-  if (joining_ != &one) return;
-  joining_ = nullptr;
+  task*& mine = joining_in(one.set);
+  if (mine != &one) return;
+  mine = nullptr;
   one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
   complete(one);
   stay_awake();
@@ -270,6 +278,7 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
     each->fail(why);
     complete(*each);
   }
+  break_subsets(why);
   close_by_fault();
   timeline_->instant("fault", now());
   if (ready_) {
@@ -302,7 +311,11 @@ void negotiation<Any>::report(const protocol::stall_report& what) {
   last_report_ = what;
   has_report_ = true;
   std::string text;
-  for (const pending_operation& one : pending()) {
+  std::vector<pending_operation> waiting = pending();
+  for (const auto& [set, each] : subsets_) {
+    for (pending_operation& one : pending_in(set)) waiting.push_back(std::move(one));
+  }
+  for (const pending_operation& one : waiting) {
     if (!one.asked || one.started || one.age < options_.stall_warning) continue;
     const auto list = [](const std::vector<int>& ranks) {
       protocol::rank_set set;
@@ -321,11 +334,12 @@ void negotiation<Any>::report(const protocol::stall_report& what) {
 }
 
 template <class Any>
-std::vector<pending_operation> negotiation<Any>::pending() {
+std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
   const comm::request_source::guard hold(source_);
   std::vector<pending_operation> all;
   const auto at = clock::now();
   for (const task* each = first_; each != nullptr; each = each->after) {
+    if (each->set != set) continue;
     pending_operation& one = all.emplace_back();
     one.started = each->started;
     one.age = at - each->submitted;
@@ -337,17 +351,20 @@ std::vector<pending_operation> negotiation<Any>::pending() {
     one.name = protocol::own_name(full_name);
     one.verb = each->verb();
     for (const protocol::stall_report_row& row : last_report_.rows) {
-      if (row.name != full_name || row.number != each->epoch || row.ready.empty()) continue;
+      if (row.set != set || row.name != full_name || row.number != each->epoch ||
+          row.ready.empty()) {
+        continue;
+      }
       one.asked = true;
       protocol::rank_set ready;
       for (const protocol::side& side : row.ready) ready.unite(side.ranks);
       one.shape = row.ready.front().sig.dimensions.str();
       one.site = row.ready.front().site.str();
-      one.ready = ready.list();
-      one.missing = row.missing.without(ready).list();
+      one.ready = seen_from(set, ready).list();
+      one.missing = seen_from(set, row.missing.without(ready)).list();
       protocol::rank_set unknown = last_report_.silent;
       unknown.unite(last_report_.unknown);
-      one.unknown = unknown.list();
+      one.unknown = seen_from(set, unknown).list();
     }
   }
   return all;
@@ -388,3 +405,4 @@ void negotiation<Any>::stop_timeline() {
 #include <cohort/coordinator/detail/negotiation_log.ipp>
 #include <cohort/coordinator/detail/negotiation_messages.ipp>
 #include <cohort/coordinator/detail/negotiation_opening.ipp>
+#include <cohort/coordinator/detail/negotiation_subsets.ipp>

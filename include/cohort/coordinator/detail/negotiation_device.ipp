@@ -35,6 +35,7 @@ void negotiation<Any>::device_opened(std::exception_ptr why) {
   device_opening_ = false;
   if (!why) why = std::exchange(to_break_, nullptr);
   if (why && !broken_ && !faulted_) return break_down(why);
+  if (!adding_.empty()) touch();
   check_released();
 }
 
@@ -51,9 +52,10 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
   } else if (!device_reduction_of(code)) {
     why = "devices have no " + name_of(code);
   } else {
-    comm::device_call what;
-    describe(what, one, rank_);
     const comm::request_source::guard hold(source_);
+    comm::device_call what;
+    describe(what, one, instance_of(one.set).rank());
+    what.set = one.set;
     if (!broken_ && !left_) why = device_->refuses(what);  // else refused in any case
   }
   if (why.empty()) return;
@@ -80,7 +82,7 @@ void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
   {
     const comm::request_source::guard hold(source_);
     if (group.name_ == protocol::none || group.removed_) {
-      ++statistics_.submitted;
+      ++statistics_of(one.set).submitted;
       one.fail(broken_ ? broken_ : refusal(group.text_));
       return complete(one);
     }
@@ -151,7 +153,7 @@ template <class Any>
 void negotiation<Any>::keep_for(task& copy, const task& one) const {
   const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast &&
                       one.kind != op_kind::message) ||
-                     one.root == rank_;
+                     one.root == instance_of(one.set).rank();
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     tensor& to = i == 0 ? copy.first : copy.others[i - 1];
     const void* const from = std::exchange(to.in, nullptr);

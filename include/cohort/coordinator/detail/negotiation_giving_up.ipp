@@ -93,16 +93,18 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   copy->made = one.made;
   copy->name = one.name;
   copy->epoch = one.epoch;
+  copy->set = one.set;
   if (one.space != memory_space::host) {
     keep_for(*copy, one);
     return copy.release();
   }
   if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
   // Inputs are copied, and what comes goes behind them.
-  const bool is_root = one.root == rank_;
+  const bool is_root = one.root == instance_of(one.set).rank();
   const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::message) || is_root;
-  const std::size_t results =
-      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(size_) : 1;
+  const std::size_t results = one.kind == op_kind::gather && is_root
+                                  ? static_cast<std::size_t>(instance_of(one.set).size())
+                                  : 1;
   const auto room_of = [](const tensor& what) {
     return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
   };

@@ -18,6 +18,11 @@ template <class Any>
 std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_view name,
                                                          protocol::signature sig,
                                                          const std::source_location& site) {
+  if (one.set != 0) {
+    one.fail(std::make_exception_ptr(
+        error(errc::not_supported, "persistent group '" + std::string(name) +
+                                       "' of a process set of a coordinator for devices")));
+  }
   auto group = std::make_shared<persistent_state>(*this, options_);
   if (one.space != memory_space::host) {
     one.take(sig);
@@ -67,8 +72,8 @@ void negotiation<Any>::group_elected(task& own) {
     return;
   }
   group.name_ = own.name;
-  group.plane_.open(*control_.state(), rank_, size_, group.comm_.native(),
-                    std::vector<MPI_Comm>{group.comm_.native()}, nullptr);
+  group.plane_.open(*control_.state(),
+                    {0, rank_, size_, group.comm_.native(), {group.comm_.native()}}, nullptr);
 }
 
 template <class Any>
@@ -220,6 +225,7 @@ void negotiation<Any>::add_set(task& one) {
     sig.members = record.members.str();  // in the order given: it decides who is which rank
     one.kind = op_kind::barrier;
     const bool confirms = record.id != 0;
+    if (confirms && device_) sig.kind = op_kind::set_add;  // one log for all sets [D1]
     const std::string name = protocol::listed_name(
         listed, confirms ? "make " + std::to_string(record.id) : std::string("add"));
     const auto result = node_.submit(0, name, sig, reinterpret_cast<std::uint64_t>(&one));
@@ -247,30 +253,36 @@ void negotiation<Any>::add_set(task& one) {
 
 /// All listed members have asked for it; or have said that what came before is complete.
 template <class Any>
-void negotiation<Any>::listed_elected(task& own, std::uint64_t log_count) {
+void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
   auto& record = *static_cast<creation*>(own.context);
   if (node_.shape().is_root()) {
     ++done_;
     touch();
   }
   if (record.id == 0) {
-    record.id = log_count;
+    record.id = at.log_count;
     adding_.push_back(&own);
   } else {
+    if (at.made != protocol::none) record.number = at.made;
     own.started = true;
     making_.push_back(&own);
   }
 }
 
+// With a backend for devices one after the other, in the order of the log, each when the one before
+// is open: making a set blocks in MPI, and what the backend makes meanwhile would wait for ranks
+// that are blocked there.
 template <class Any>
 void negotiation<Any>::confirm_sets() {
   for (std::size_t i = 0; i < adding_.size();) {
+    if (device_ && (device_opening_ || confirmed_ != nullptr || opens_subsets())) return;
     task& one = *adding_[i];
     if (!plane_.complete_before(static_cast<creation*>(one.context)->id)) {
       ++i;
       continue;
     }
     adding_.erase(adding_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (device_) confirmed_ = &one;
     add_set(one);
   }
 }
@@ -283,10 +295,16 @@ void negotiation<Any>::make_sets() {
     if (each.sending || node_.has_message(each.rank)) return;
   }
   for (task* one : std::exchange(making_, {})) {
+    auto& record = *static_cast<creation*>(one->context);
     try {
-      make_set(*static_cast<creation*>(one->context));
+      if (record.number != 0) {
+        make_subset(*one, record);
+        continue;
+      }
+      make_set(record);
     } catch (...) {
       one->fail(std::current_exception());
+      if (record.number != 0) leave_set(record.number, protocol::departure::abandoned);
     }
     complete(*one);
   }

@@ -30,7 +30,8 @@ void negotiation<Any>::stay_awake() {
   }
   if (edges_.front().receive == nullptr) return;
   const bool waits = first_ != nullptr || (left_ && !leave_expired_) ||
-                     node_.deadline().has_value() || (closed_by_fault_ && !settled_);
+                     node_.deadline().has_value() || (closed_by_fault_ && !settled_) ||
+                     leaves_subsets();
   source_.set_idle(*edges_.front().receive, !waits);
 }
 
@@ -43,6 +44,7 @@ std::size_t negotiation<Any>::at_look() {
   const std::size_t before = completed_;
   try {
     advance();
+    release_subsets();
   } catch (...) {
     break_down(std::current_exception());
     return completed_ - before;
@@ -59,6 +61,7 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   watch_fault(at);
   watch_device(at);
+  watch_subsets(at);
   for (std::size_t i = 0; i < edges_.size(); ++i) {
     if (edges_[i].sending) wake_receiver(i);
   }
@@ -202,6 +205,11 @@ template <class Any>
 void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
   if (device_opening_) return;
+  if (!broken_ && !closed_by_fault_ && opens_subsets()) {
+    if (!abandoned_) return;
+    fail_device();  // it would not be heard of any more; what it works on stays
+    keeps_ = true;
+  }
   if (closed_by_fault_ && !broken_) {
     if (node_.shape().is_root()) settle();
     if (!settled_) return;
@@ -230,6 +238,7 @@ void negotiation<Any>::finish_closing() {
   closed_ = true;
   if (set_ == 0) timeline_->stop();
   source_.forget(*this);
+  if (!broken_) release_subsets();  // first, as on ranks that have looked since the log said so
   close_device();
   if (keeps_) {
     leave_to_mpi();
@@ -239,6 +248,7 @@ void negotiation<Any>::finish_closing() {
   control_ = communicator();
   slots_ = communicator();
   device_over_ = communicator();
+  close_subsets();
   for (task* each : std::exchange(closing_, {})) engine_.complete(each);
 }
 
@@ -252,6 +262,7 @@ void negotiation<Any>::leave_to_mpi() {
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }
+  for (const auto& [set, each] : subsets_) each->leave_to_mpi();
   for (const auto& group : groups_) static_cast<void>(group->comm_.release());
   parent_ = communicator();
 }
@@ -288,6 +299,9 @@ void negotiation<Any>::settle_tasks() {
   for (task* each = first_; each != nullptr; each = each->after) {
     if (!each->started) each->settle();
   }
+  for (const auto& [set, one] : subsets_) {
+    if (one->maker != nullptr) one->maker->settle();
+  }
 }
 
 template <class Any>
@@ -299,6 +313,7 @@ void negotiation<Any>::destroy_tasks() {
     if (!each->started) each->destroy();
     each = next;
   }
+  for (const auto& [set, one] : subsets_) one->destroy_tasks();
 }
 
 }  // namespace cohort::coordination

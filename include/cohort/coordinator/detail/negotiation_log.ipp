@@ -40,6 +40,10 @@ void negotiation<Any>::perform() {
       case action_kind::drain:
         drain_group(one);
         break;
+      case action_kind::end_set:
+        ended_.push_back(one.set);
+        touch();
+        break;
       case action_kind::close:
         if (one.detail != protocol::none) {
           if (!fault_) fault_ = *node_.verdict_of(one);
@@ -59,16 +63,22 @@ void negotiation<Any>::perform() {
 }
 
 template <class Any>
-std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::signature& sig) {
+std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::signature& sig,
+                                                             std::uint32_t set) {
   auto one = std::make_unique<neutral_task>(sig);
+  const instance& where = instance_of(set);
+  if (set != 0 && sig.root >= 0) one->root = where.members().position_of(sig.root);
+  one->set = set;
   const std::size_t count = static_cast<std::size_t>(sig.dimensions.elements());
   tensor& only = one->first;
   only.kernels = sig.element == 255 ? &kernels_of<std::byte> : kernels_for(sig.element);
   only.count = sig.element == 255 ? count * sig.element_size : count;
   if (sig.kind == op_kind::barrier) only = tensor{};
   if (sig.kind == op_kind::message) {
-    one->sends = sig.root == rank_;
-    one->peer = one->sends ? static_cast<int>(sig.detail) : sig.root;
+    one->sends = one->root == where.rank();
+    const int to = static_cast<int>(sig.detail);
+    const int destination = set == 0 ? to : where.members().position_of(to);
+    one->peer = one->sends ? destination : one->root;
   }
   const bool on_device = sig.space != memory_space::host;  // its backend brings them
   if (protocol::is_sized(sig.kind)) {
@@ -112,8 +122,9 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
   if (sig.kind == op_kind::reduce_scatter && sig.members.empty()) {
     const auto rows = sig.dimensions.size() == 0 ? std::int64_t{1} : sig.dimensions[0];
     const auto row = rows == 0 ? std::int64_t{0} : static_cast<std::int64_t>(count) / rows;
-    for (int rank = 0; rank < size_; ++rank) {
-      one->sizes.push_back((rows / size_ + (rank < rows % size_ ? 1 : 0)) * row);
+    const int ranks = where.size();
+    for (int rank = 0; rank < ranks; ++rank) {
+      one->sizes.push_back((rows / ranks + (rank < rows % ranks ? 1 : 0)) * row);
     }
   }
   return one;
@@ -125,15 +136,16 @@ template <class Any>
 void negotiation<Any>::start(const protocol::action& one) {
   const protocol::entry_record& entry = node_.entry(one.entry);
   if (node_.name(one.name).listed && entry.sig.kind != op_kind::message) {
-    return listed_elected(*reinterpret_cast<task*>(one.token), one.log_count);
+    return listed_elected(*reinterpret_cast<task*>(one.token), one);
   }
   task* own = task_of(one.token);
   std::unique_ptr<neutral_task> neutral;
-  if (own == nullptr) neutral = make_neutral(entry.sig);
+  if (own == nullptr) neutral = make_neutral(entry.sig, one.set);
   if (pack_ == nullptr) {
     pack_ = &plane_.make();
     pack_->log_count = one.log_count;
     pack_->elected = now();
+    if (one.set != 0) pack_->here = &subsets_.at(one.set)->place;
   }
   task* const what = own == nullptr ? neutral.get() : own;
   pack_->tasks.push_back(what);
@@ -151,7 +163,7 @@ void negotiation<Any>::start(const protocol::action& one) {
     if (one.known) {
       pack_->rows = sizes_.at(one.entry);
     } else {
-      ++statistics_.size_exchanges;
+      ++statistics_of(one.set).size_exchanges;
       pack_->rows = std::make_shared<size_vector>();
       pack_->rows->log_count = one.log_count;
       if (protocol::is_cached(entry.sig)) sizes_[one.entry] = pack_->rows;
@@ -159,8 +171,8 @@ void negotiation<Any>::start(const protocol::action& one) {
   }
   if (!one.last) return;
   if (pack_->tasks.size() > 1) {
-    ++statistics_.packs;
-    statistics_.packed += pack_->tasks.size();
+    ++statistics_of(one.set).packs;
+    statistics_of(one.set).packed += pack_->tasks.size();
   }
   plane_.push(*pack_);
   pack_ = nullptr;
@@ -173,11 +185,13 @@ void negotiation<Any>::start_join(const protocol::action& one) {
   pack_->log_count = one.log_count;
   pack_->newest = one.count;
   pack_->elected = now();
+  if (one.set != 0) pack_->here = &subsets_.at(one.set)->place;
+  task*& mine = joining_in(one.set);
   std::unique_ptr<neutral_task> neutral;
-  if (joining_ == nullptr) neutral = std::make_unique<neutral_task>(protocol::signature());
-  pack_->tasks.push_back(joining_ == nullptr ? neutral.get() : joining_);
+  if (mine == nullptr) neutral = std::make_unique<neutral_task>(protocol::signature());
+  pack_->tasks.push_back(mine == nullptr ? neutral.get() : mine);
   static_cast<void>(neutral.release());
-  if (joining_ != nullptr) std::exchange(joining_, nullptr)->started = true;
+  if (mine != nullptr) std::exchange(mine, nullptr)->started = true;
   plane_.push(*pack_);
   pack_ = nullptr;
 }
@@ -185,7 +199,7 @@ void negotiation<Any>::start_join(const protocol::action& one) {
 template <class Any>
 void negotiation<Any>::fail(const protocol::action& one) {
   const bool is_join = one.kind == protocol::action_kind::fail_join;
-  auto* own = is_join ? std::exchange(joining_, nullptr) : task_of(one.token);
+  auto* own = is_join ? std::exchange(joining_in(one.set), nullptr) : task_of(one.token);
   if (own == nullptr) return;
   const protocol::verdict& why = *node_.verdict_of(one);
   const std::string_view name = is_join ? "join" : protocol::own_name(node_.name(one.name).text);
@@ -197,11 +211,13 @@ void negotiation<Any>::fail(const protocol::action& one) {
 
 template <class Any>
 std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string_view verb,
-                                              const protocol::verdict& why,
+                                              const protocol::verdict& told,
                                               const protocol::action& at) const {
   using protocol::failure_kind;
+  const protocol::verdict why = seen_from(at.set, told);
+  const int rank = instance_of(at.set).rank();
   std::string text =
-      "rank " + std::to_string(rank_) + ": " + std::string(verb) + " " + describe(name, why);
+      "rank " + std::to_string(rank) + ": " + std::string(verb) + " " + describe(name, why);
   stall_facts facts{why.ready.list(), why.missing.list(), why.silent.list(), why.unknown.list()};
   switch (why.kind) {
     case failure_kind::mismatch: {
@@ -220,7 +236,7 @@ std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string
     case failure_kind::withdrawn:
       if (at.withdrew) {
         using protocol::withdrawal_reason;
-        if (why.rank != rank_) text += "; this rank withdrew it too";
+        if (why.rank != rank) text += "; this rank withdrew it too";
         switch (at.own_reason) {
           case withdrawal_reason::cancelled:
             return std::make_exception_ptr(std::system_error(asio::error::operation_aborted, text));
@@ -253,6 +269,12 @@ void negotiation<Any>::close_by_fault() {
     end_by_fault(*pack_, false);
     plane_.recycle(*std::exchange(pack_, nullptr));
   }
+  for (const auto& [set, one] : subsets_) {
+    if (task* const own = std::exchange(one->maker, nullptr)) {
+      own->fail(fault_of(*own));
+      complete(*own);
+    }
+  }
   const auto drop = [this](execution& one) { end_by_fault(one, false); };
   plane_.drop_waiting(drop);
   fail_device();
@@ -271,8 +293,8 @@ void negotiation<Any>::close_by_fault() {
 template <class Any>
 std::exception_ptr negotiation<Any>::fault_of(const task& one) const {
   if (broken_) return broken_;
-  if (one.name == protocol::none) return error_of("join", "join", *fault_, protocol::action{});
-  return error_of(given_name(one), one.verb(), *fault_, protocol::action{});
+  if (one.name == protocol::none) return error_of("join", "join", *fault_, of_set(one.set));
+  return error_of(given_name(one), one.verb(), *fault_, of_set(one.set));
 }
 
 /// The memory of what nobody awaits stays where MPI still works on it.
@@ -328,16 +350,17 @@ template <class Any>
 void negotiation<Any>::data_done(execution& what) noexcept {
   const bool traced = timeline_->active();
   const auto end = now();
+  const std::uint32_t set = timeline_set(what.here->set);
   if (traced) {
     const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
     for (const execution::span& one : what.spans()) {
-      timeline_->span(one.what, verb, 0, set_, what.log_count, one.begin, one.end, one.bytes);
+      timeline_->span(one.what, verb, 0, set, what.log_count, one.begin, one.end, one.bytes);
     }
-    timeline_->data(verb, set_, what.log_count, what.tasks.size(), what.bytes(), what.begun, end,
+    timeline_->data(verb, set, what.log_count, what.tasks.size(), what.bytes(), what.begun, end,
                     what.on_device() ? device_->name() : std::string_view("mpi"));
   }
   for (task* each : what.tasks) {
-    if (what.is_join) each->number = what.newest_rank(size_);
+    if (what.is_join) each->number = what.newest_rank();
     if (!each->linked) {
       each->destroy();
       continue;
@@ -346,20 +369,23 @@ void negotiation<Any>::data_done(execution& what) noexcept {
     if (traced) {
       const std::string_view name = what.is_join ? "join" : given_name(*each);
       const auto epoch = static_cast<std::uint64_t>(each->epoch);
-      timeline_->span(phase::negotiate, name, epoch, set_, what.log_count, each->submitted,
+      timeline_->span(phase::negotiate, name, epoch, set, what.log_count, each->submitted,
                       what.elected);
-      timeline_->span(phase::queue, name, epoch, set_, what.log_count, what.elected, what.begun);
+      timeline_->span(phase::queue, name, epoch, set, what.log_count, what.elected, what.begun);
     }
     complete(*each);
   }
   if (node_.shape().is_root()) done_ += what.tasks.size();
-  if (done_ != 0 || left_ || broken_ || plane_.waiting() != 0 || !adding_.empty()) touch();
+  if (done_ != 0 || left_ || broken_ || plane_.waiting() != 0 || !adding_.empty() ||
+      !ended_.empty()) {
+    touch();
+  }
 }
 
 template <class Any>
 void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
-  timeline_->span(phase::negotiate, name, static_cast<std::uint64_t>(one.epoch), set_, 0,
-                  one.submitted, now());
+  timeline_->span(phase::negotiate, name, static_cast<std::uint64_t>(one.epoch),
+                  timeline_set(one.set), 0, one.submitted, now());
 }
 
 // The others must not wait for what MPI still has here, for that may need a part of theirs.

@@ -68,12 +68,7 @@ negotiation<Any>::negotiation(const communicator& parent, const coordinator_opti
             std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
       plane_(*this, options_, options.slots),
-      timeline_(std::make_shared<timeline>(parent.rank(), parent.size())) {
-  if (const auto& bells = parent.state()->bells) {
-    const auto node_of = [&](int rank) { return bells->node_of(parent.state()->bell_rank(rank)); };
-    for (int rank = 0; rank < rank_; ++rank) local_rank_ += node_of(rank) == node_of(rank_) ? 1 : 0;
-  }
-}
+      timeline_(std::make_shared<timeline>(parent.rank(), parent.size())) {}
 
 template <class Any>
 negotiation<Any>::~negotiation() {
@@ -329,8 +324,9 @@ void negotiation<Any>::slots_made(communicator made) {
   const comm::request_source::guard hold(source_);
   std::vector<MPI_Comm> slots{slots_.state()->data.native(), slots_.state()->exchange.native()};
   slots.resize(options_.slots);
-  plane_.open(*control_.state(), rank_, size_, control_.state()->exchange.native(),
-              std::move(slots), backend_.get(), device_.get());
+  plane_.open(*control_.state(),
+              {0, rank_, size_, control_.state()->exchange.native(), std::move(slots)},
+              backend_.get(), device_.get());
   const auto add_edge = [this](int rank) {
     edge& one = edges_.emplace_back();
     one.rank = rank;

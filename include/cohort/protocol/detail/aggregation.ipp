@@ -45,7 +45,16 @@ void basic_node<Any>::announce(int source, name_index name, epoch number, entry_
     rec.sizes = rec.sizes == record::sizes_unset || rec.sizes == sizes ? sizes : 0;
   }
   advance(index);
-  if (tree_.is_root() && !left_.empty()) check_listed(name, number);
+  if (tree_.is_root() && (!left_.empty() || !leavers_.empty())) check_listed(name, number);
+}
+
+// Who has left the instance or this set.
+template <class Any>
+rank_set basic_node<Any>::left_of(std::uint32_t set) const {
+  rank_set all = left_;
+  const auto alone = leavers_.find(set);
+  if (alone != leavers_.end()) all.unite(alone->second);
+  return all;
 }
 
 // [D2] An operation of listed members fails once one of them has left that does not want it; who is
@@ -54,7 +63,7 @@ template <class Any>
 void basic_node<Any>::check_listed(name_index name, epoch number) {
   const auto& listed = log_.names[name].listed;
   if (!listed || log_.settled(name, number)) return;
-  rank_set lacking = left_.common_with(listed->members);
+  rank_set lacking = left_of(log_.names[name].set).common_with(listed->members);
   const auto wanted = promised_.find({name, number});
   if (wanted != promised_.end()) lacking.subtract(wanted->second);
   if (lacking.empty()) return;
@@ -176,8 +185,9 @@ bool basic_node<Any>::all_joined(std::uint32_t set) const noexcept {
 // [L2] The root logs it only where it rules something out.
 template <class Any>
 void basic_node<Any>::on_leave(const waiting_leave& one) {
+  if (one.set != none && log_.has_ended(one.set)) return;  // told again, after a generation
   if (!tree_.is_root()) return up_.leave(one);
-  left_.unite(one.ranks);
+  (one.set == none ? left_ : leavers_[one.set]).unite(one.ranks);
   const std::set<key> pending(one.pending.begin(), one.pending.end());
   std::set<key> listed;
   for (const key& which : pending) {
@@ -194,7 +204,7 @@ void basic_node<Any>::on_leave(const waiting_leave& one) {
   }
   for (const auto& [name, number] : listed) check_listed(name, number);
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
-    if (!sets_[set].members.intersects(one.ranks) ||
+    if ((one.set != none && one.set != set) || !sets_[set].members.intersects(one.ranks) ||
         std::find(one.stuck.begin(), one.stuck.end(), set) != one.stuck.end()) {
       continue;
     }

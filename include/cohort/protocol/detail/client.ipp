@@ -21,6 +21,7 @@ basic_node<Any>::basic_node(const tree& shape, std::vector<rank_set> sets,
       log_(sets_.size()),
       pending_in_set_(sets_.size()),
       joins_(sets_.size()),
+      left_sets_(sets_.size()),
       table_(sets_.size()),
       down_(shape.child_count()),
       planner_(options.fusion, shape.is_root() ? options.plan : nullptr) {
@@ -40,7 +41,8 @@ basic_node<Any>::basic_node(const tree& shape, std::vector<rank_set> sets,
 // [S2]
 template <class Any>
 bool basic_node<Any>::refuses(std::uint32_t set) const {
-  return leaving_ || joins_[set].active || (log_.closed && !broken_) || !sets_[set].contains_me;
+  return leaving_ || joins_[set].active || left_sets_[set] || (log_.closed && !broken_) ||
+         !sets_[set].contains_me;
 }
 
 template <class Any>
@@ -53,7 +55,7 @@ submission basic_node<Any>::submit(std::uint32_t set, std::string_view text, con
     result.why = broken_;
     return result;
   }
-  if (refuses(set)) {
+  if (refuses(set) || (sig.kind == op_kind::group_create && !spans(set))) {
     result.status = submission_status::refused;
     return result;
   }
@@ -142,7 +144,8 @@ submission basic_node<Any>::join(std::uint32_t set, std::uint64_t token) {
   if (broken_) {
     result.status = submission_status::failed;
     result.why = broken_;
-  } else if (refuses(set) || !log_.groups.empty() || pending_creations_ != 0) {  // [S2] [H2]
+  } else if (refuses(set) || (spans(set) && (!log_.groups.empty() || pending_creations_ != 0))) {
+    // [S2] [H2]
     result.status = submission_status::refused;
   } else if (log_.has_leaver(set)) {  // [L4]
     result.status = submission_status::failed;
@@ -166,13 +169,35 @@ void basic_node<Any>::leave(departure how) {
   pump();
 }
 
+// [D2] Removal: the same for one set alone.
 template <class Any>
-void basic_node<Any>::send_leave() {
+void basic_node<Any>::leave_set(std::uint32_t set, departure how) {
+  if (leaving_ || left_sets_[set] || log_.closed || !sets_[set].contains_me) return;
+  left_sets_[set] = how;
+  drop_poison(set);
+  send_leave(set);
+  pump();
+}
+
+template <class Any>
+void basic_node<Any>::drop_poison(std::uint32_t set) {
+  std::erase_if(poison_, [&](const auto& one) {
+    name_record& record = log_.names[one.first.first];
+    if (record.set == set) --record.held_by;
+    return record.set == set;
+  });
+}
+
+// The instance, or a set alone.
+template <class Any>
+void basic_node<Any>::send_leave(std::uint32_t only) {
   waiting_leave one;
   one.ranks.insert(tree_.rank());
-  one.how = *leaving_;
+  one.how = only == none ? *leaving_ : *left_sets_[only];
+  one.set = only;
   if (one.how == departure::drained) {  // [L2]
     for_each_operation([&](std::uint32_t slot) {
+      if (only != none && log_.names[operations_[slot].name].set != only) return;
       one.pending.emplace_back(operations_[slot].name, operations_[slot].number);
     });
   }
@@ -310,8 +335,8 @@ template <class Any>
 verdict_ptr basic_node<Any>::lost(std::uint32_t set) const {
   verdict why;
   why.kind = failure_kind::peer_lost;
-  why.ranks = log_.departed.common_with(sets_[set].members);
-  why.unknown = log_.abandoned.common_with(sets_[set].members);
+  why.ranks = log_.departed_from(set, sets_[set].members);
+  why.unknown = log_.abandoned_in(set, sets_[set].members);
   return std::make_shared<const verdict>(std::move(why));
 }
 

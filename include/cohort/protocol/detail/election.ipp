@@ -64,10 +64,30 @@ bool basic_node<Any>::elect() {
     });
     return true;
   }
+  if (end_set()) return true;
   const bool drained = !groups_.frozen || groups_.drained;
   if (left_.size() == static_cast<std::size_t>(tree_.ranks()) && log_.nothing_live() &&
       promised_.empty() && drained) {
     emit([](wire::writer& out) { put_part(out, part::close, closing{}); });  // [L5]
+  }
+  return false;
+}
+
+// [D2] A set that some have left alone ends when all have, nothing that they want can be elected
+// any more, and none of its listed operations waits.
+template <class Any>
+bool basic_node<Any>::end_set() {
+  for (const auto& [set, ranks] : leavers_) {
+    const std::uint32_t number = set;
+    const bool promised = std::any_of(promised_.begin(), promised_.end(), [&](const auto& one) {
+      return log_.names[one.first.first].set == number;
+    });
+    if (promised || !log_.nothing_live(set) || !left_of(set).includes(sets_[set].members)) continue;
+    emit([number](wire::writer& out) {
+      out.byte(static_cast<std::uint8_t>(part::end));
+      out.varint(number);
+    });
+    return true;
   }
   return false;
 }

@@ -43,6 +43,7 @@ void basic_node<Any>::apply_elected(entry_index index, bool define, bool known, 
     log_.names[name].held_by -= static_cast<std::uint32_t>(std::erase(log_.groups, name));
     groups_.forget(name);
   }
+  if (entry.sig.kind == op_kind::set_add) start.made = add_set(members_of(name).members);
   if (members_of(name).contains_me) {
     const std::uint32_t slot = log_.names[name].operations.erase(number);
     if (slot != none) {
@@ -87,7 +88,7 @@ void basic_node<Any>::apply_failed(name_index name, epoch number, verdict_ptr wh
   const std::uint32_t slot = log_.names[name].operations.find(number);
   if (slot != none) {
     fail_operation(slot, why);
-  } else if (members_of(name).contains_me && !joins_[set].active && !leaving_) {
+  } else if (members_of(name).contains_me && !joins_[set].active && !leaving_ && !left_sets_[set]) {
     if (poison_.size() >= options_.poison_capacity) {
       data_failed("more than " + std::to_string(options_.poison_capacity) +
                   " failed operations that this rank has not submitted");
@@ -117,11 +118,7 @@ void basic_node<Any>::apply_joined(std::uint32_t set) {
       name_record& record = log_.names[name];
       if (record.used && record.set == set) record.next = record.base;
     }
-    std::erase_if(poison_, [&](const auto& one) {
-      name_record& record = log_.names[one.first.first];
-      if (record.set == set) --record.held_by;
-      return record.set == set;
-    });
+    drop_poison(set);
     action start;
     start.kind = action_kind::start_join;
     start.set = set;
@@ -132,6 +129,45 @@ void basic_node<Any>::apply_joined(std::uint32_t set) {
     join.active = false;
   }
   observed(part::join);
+}
+
+// [D1] A set is made where the operation that asks for it is elected: on every rank at the same
+// position of the log, so before anybody can hear of it from a neighbour. A member may have left
+// the instance since it asked for the set; it has not told of a set that it did not know.
+template <class Any>
+std::uint32_t basic_node<Any>::add_set(rank_set members) {
+  const auto number = static_cast<std::uint32_t>(sets_.size());
+  sets_.push_back(tree_.view_of(std::move(members)));
+  pending_in_set_.emplace_back();
+  joins_.emplace_back();
+  left_sets_.emplace_back();
+  log_.add_set();
+  table_.add_set();
+  query_.add_set();
+  if (tree_.is_root() && left_.intersects(sets_[number].members)) {
+    waiting_leave one;
+    one.ranks = left_.common_with(sets_[number].members);
+    one.set = number;
+    on_leave(one);
+  }
+  return number;
+}
+
+// A set has ENDED: all members have left it, and what they wanted is decided. [D2]
+template <class Any>
+void basic_node<Any>::apply_set_ended(std::uint32_t set) {
+  if (pending_in_set_[set] != 0 || log_.has_ended(set) || !log_.has_leaver(set)) {
+    out_of_place("a set ends twice, or while this rank is in it");
+  }
+  log_.end_set(set);
+  leavers_.erase(set);
+  if (sets_[set].contains_me) {
+    action tell;
+    tell.kind = action_kind::end_set;
+    tell.set = set;
+    actions_.push_back(tell);
+  }
+  observed(part::end);
 }
 
 // New GENERATION
@@ -189,7 +225,10 @@ void basic_node<Any>::apply_generation(std::size_t keep) {
     if (one.withdrawn) on_withdrawal(one.name, one.number, tree_.rank(), one.reason);
   });
   for (std::uint32_t set = 0; set < joins_.size(); ++set) {
-    if (joins_[set].active) on_join(tree_.self(), set);
+    if (joins_[set].active && !log_.has_ended(set)) on_join(tree_.self(), set);
+  }
+  for (std::uint32_t set = 0; set < left_sets_.size(); ++set) {
+    if (left_sets_[set] && !log_.has_ended(set)) send_leave(set);
   }
   if (leaving_) send_leave();
   if (holds_group_completions()) send_counts();
@@ -219,10 +258,9 @@ template <class Any>
 void basic_node<Any>::apply_left(const waiting_leave& one) {
   const bool first = !log_.any_leaver();
   const std::set<key> pending(one.pending.begin(), one.pending.end());
-  log_.departed.unite(one.ranks);
-  if (one.how == departure::abandoned) log_.abandoned.unite(one.ranks);
+  log_.depart(one.set, one.ranks, one.how);
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
-    if (!sets_[set].members.intersects(one.ranks) ||
+    if ((one.set != none && one.set != set) || !sets_[set].members.intersects(one.ranks) ||
         std::find(one.stuck.begin(), one.stuck.end(), set) != one.stuck.end()) {
       continue;
     }

@@ -61,8 +61,13 @@ waiting_leave basic_node<Any>::resolve_leave(const leaving& one) {
   result.ranks = one.ranks;
   result.how = one.how;
   result.stuck = one.stuck;
+  result.set = one.set;
   for (const std::uint32_t set : one.stuck) require_set(set);
   if (one.ranks.empty() || one.ranks.back() >= tree_.ranks()) out_of_place("unknown ranks leave");
+  if (one.set != none) {
+    require_set(one.set);
+    if (!sets_[one.set].members.includes(one.ranks)) out_of_place("ranks leave a set of others");
+  }
   for (const wire_operation& pending : one.pending) {
     result.pending.emplace_back(resolve_name(pending.name), pending.number);
   }
@@ -180,6 +185,10 @@ struct basic_node<Any>::down_visitor {
   void on_joined(std::uint32_t set) {
     self.require_set(set);
     self.apply_joined(set);
+  }
+  void on_set_ended(std::uint32_t set) {
+    self.require_set(set);
+    self.apply_set_ended(set);
   }
   void on_generation(std::uint64_t keep) { self.apply_generation(static_cast<std::size_t>(keep)); }
   void on(const leaving& l) { self.apply_left(self.resolve_leave(l)); }
