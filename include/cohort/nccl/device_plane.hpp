@@ -168,6 +168,11 @@ class device_plane final : public comm::device_backend,
     cohort::communicator leaders;  // of the nodes; empty on other ranks
     std::error_code failed;
   };
+  /// An operation that was started, or a set that was opened after it.
+  struct held {
+    elected_work* op = nullptr;
+    std::function<void()> begin_opening{};
+  };
   /// Memory for packs. A pack may be laid there when the one before has been launched: then it is
   /// known which event ends that one's use.
   struct block {
@@ -221,7 +226,7 @@ class device_plane final : public comm::device_backend,
   int device_;
   issue_source* source_ = nullptr;
   std::map<std::uint32_t, set_state> sets_;
-  std::deque<elected_work*> held_;    // started, and not in the issuing queue yet
+  std::deque<held> held_;             // not in the issuing queue yet
   std::deque<elected_work*> queued_;  // in that queue, not launched
   elected_work* between_ = nullptr;   // of two parts, the second is not in the queue: it holds all
   std::vector<elected_work*> live_;   // not delivered

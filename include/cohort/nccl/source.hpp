@@ -9,6 +9,7 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/asio.hpp>
+#include <cohort/device/vector.hpp>
 #include <cohort/nccl/error.hpp>
 #include <cohort/nccl/state.hpp>
 #include <cohort/nccl/work.hpp>
@@ -18,6 +19,7 @@
 #include <array>
 #include <atomic>
 #include <concepts>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -98,6 +100,13 @@ class issue_source : public asio::execution_context::service {
   [[nodiscard]] turn reserve(int device);
   /// The stream of high priority on which all operations of the device run.
   [[nodiscard]] device::stream domain_of(int device);
+  /// One element for the barriers of all communicators of the device, when that has its stream. A
+  /// communicator with memory of its own would give it back to the stream whenever it ends, also
+  /// while a call there is in progress.
+  [[nodiscard]] std::int32_t* scratch_of(int device) {
+    const std::lock_guard hold(mutex_);
+    return queue_of(device).scratch.data();
+  }
   void add(std::shared_ptr<communicator_state> comm);
   /// A device is issued to by one context as long as that lives. Throws
   /// error(errc::single_thread_violation) if it is another one, and error(errc::stalled) if NCCL
@@ -179,6 +188,7 @@ class issue_source : public asio::execution_context::service {
     int device = -1;
     std::uint32_t generation = 0;
     std::optional<device::stream> domain;
+    device::vector<std::int32_t> scratch;
     std::deque<entry> waiting;
     work* launching = nullptr;
     std::deque<flight> flights;
@@ -245,6 +255,7 @@ class issue_source : public asio::execution_context::service {
   ncclResult_t issue(queue& one, work& op);
   bool prepared(queue& one, work& op);
   std::size_t launched(queue& one, progress::ready_queue& ready);
+  static void mark_what_aborts_left(queue& one);
   std::size_t land(queue& one, progress::ready_queue& ready);
   std::size_t finish(work& op, progress::ready_queue& ready);
   void ask_for_errors();

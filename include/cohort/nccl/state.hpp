@@ -10,7 +10,7 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/failure.hpp>
-#include <cohort/device/vector.hpp>
+#include <cohort/device/stream.hpp>
 #include <cohort/nccl/inquiry.hpp>
 #include <cohort/nccl/work.hpp>
 
@@ -96,7 +96,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   bool native_exchange = false;          ///< NCCL has all_to_all, gather and scatter
   const void* orderer = nullptr;         ///< the coordinator that it belongs to, or null
   std::optional<device::stream> domain;  ///< where the operations run
-  device::vector<std::int32_t> scratch;  ///< for barriers
+  std::int32_t* scratch = nullptr;       ///< for barriers
 
   ncclComm_t native = nullptr;
   std::atomic<phase> stands{phase::making};

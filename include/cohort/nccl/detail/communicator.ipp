@@ -298,7 +298,7 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
     for (const auto& comm : comms) {
       natives.push_back(std::make_unique<ncclComm_t>(nullptr));
       comm->domain.emplace(source.domain_of(comm->device));
-      comm->scratch = device::vector<std::int32_t>(1, *comm->domain);
+      comm->scratch = source.scratch_of(comm->device);
     }
     source.exclusively([&] {
       if (is_down()) return;

@@ -149,24 +149,33 @@ inline void device_plane::attach(const cohort::communicator& parent) {
   if (is_device()) static_cast<void>(source_->hold(device_, this));
 }
 
+/// The place of the opening among the operations is that of the elected order: what was started
+/// before it and cannot be issued yet comes first, on all ranks.
 inline void device_plane::open(std::uint32_t set, const cohort::communicator& over,
                                std::function<void(std::exception_ptr)> done) {
   if (source_ == nullptr) attach(over);
-  source_->exclusively([&] { sets_[set]; });
-  auto place = detail::place_for(over, device_);
-  auto node_place = options_.hierarchical ? detail::place_for(over, device_) : turn();
-  asio::post(over.get_executor(), [self = shared_from_this(), set, over, done = std::move(done),
-                                   place = std::move(place),
-                                   node_place = std::move(node_place)]() mutable {
-    asio::co_spawn(over.get_executor(),
-                   self->make_set(over, std::move(place), std::move(node_place)),
-                   [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
-                     // So that what waits here ends with that, and not with its own failure.
-                     if (why) done(why);
-                     self->made(set, std::move(its), why);
-                     if (!why) done(nullptr);
-                   });
+  auto begin = [self = shared_from_this(), set, over, done = std::move(done)] {
+    auto place = detail::place_for(over, self->device_);
+    auto node_place = self->options_.hierarchical ? detail::place_for(over, self->device_) : turn();
+    asio::post(over.get_executor(), [self, set, over, done, place = std::move(place),
+                                     node_place = std::move(node_place)]() mutable {
+      asio::co_spawn(over.get_executor(),
+                     self->make_set(over, std::move(place), std::move(node_place)),
+                     [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
+                       // So that what waits here ends with that, and not with its own failure.
+                       if (why) done(why);
+                       self->made(set, std::move(its), why);
+                       if (!why) done(nullptr);
+                     });
+    });
+  };
+  std::vector<work*> ended;
+  source_->exclusively([&] {
+    sets_[set];
+    held_.push_back({nullptr, std::move(begin)});
+    submit_what_can_be(ended);
   });
+  finish_outside(ended);
 }
 
 inline void device_plane::made(std::uint32_t set, set_state its, std::exception_ptr why) {
@@ -342,7 +351,7 @@ inline void device_plane::start(comm::device_call& what, comm::backend_completio
   std::vector<work*> ended;
   source_->exclusively([&] {
     live_.reserve(live_.size() + 1);
-    held_.push_back(op.get());
+    held_.push_back({op.get()});
     live_.push_back(op.release());
     submit_what_can_be(ended);
   });
@@ -360,7 +369,13 @@ inline void device_plane::sizes_known(comm::device_call&) {
 /// In the order in which they were started; the first that cannot be issued yet holds the others.
 inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
   while (!held_.empty()) {
-    elected_work& op = *held_.front();
+    if (held_.front().op == nullptr) {
+      if (between_ != nullptr && !failed_) return;
+      held_.front().begin_opening();
+      held_.pop_front();
+      continue;
+    }
+    elected_work& op = *held_.front().op;
     const set_state& set = sets_[op.what_->set];
     if (failed_) {
       op.fail(failed_);
@@ -543,7 +558,8 @@ inline bool device_plane::forget(const comm::request_operation& op) {
   return source_->exclusively([&] {
     for (elected_work* const one : live_) {
       if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
-      if (std::find(held_.begin(), held_.end(), one) != held_.end()) return false;
+      const auto is_it = [&](const held& each) { return each.op == one; };
+      if (std::any_of(held_.begin(), held_.end(), is_it)) return false;
       one->what_ = nullptr;
       return true;
     }

@@ -164,7 +164,7 @@ inline bool elected_work::let_go() {
   device_plane& plane = *plane_;
   return plane.source_->exclusively([&] {
     std::erase(plane.live_, this);
-    std::erase(plane.held_, this);
+    std::erase_if(plane.held_, [this](const auto& each) { return each.op == this; });
     std::erase(plane.queued_, this);
     if (has_turn_) plane.blocks_[block_].end(turn_);
     if (plane.between_ == this) plane.between_ = nullptr;

@@ -128,8 +128,7 @@ inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& co
     case kind::recv:
       return ncclRecv(one.to, one.count, one.type, one.root, native, on);
     case kind::barrier:
-      return ncclAllReduce(comm.scratch.data(), comm.scratch.data(), 1, ncclInt32, ncclSum, native,
-                           on);
+      return ncclAllReduce(comm.scratch, comm.scratch, 1, ncclInt32, ncclSum, native, on);
   }
   return ncclInternalError;
 }
@@ -234,7 +233,9 @@ inline device::stream issue_source::domain_of(int device) {
     throw std::system_error(why, "device " + std::to_string(device));
   }
   if (!one.domain) {
-    one.domain.emplace(device::stream_options{.device = device, .high_priority = true});
+    device::stream made(device::stream_options{.device = device, .high_priority = true});
+    one.scratch = device::vector<std::int32_t>(1, made);
+    one.domain.emplace(std::move(made));
     one.generation = device::state_of(device).generation();
   }
   return *one.domain;
@@ -343,6 +344,13 @@ inline std::size_t issue_source::finish(work& op, progress::ready_queue& ready) 
   return 1;
 }
 
+/// The memory of operations that were aborted is free when the stream has come so far.
+inline void issue_source::mark_what_aborts_left(queue& one) {
+  for (flight& each : one.flights) {
+    if (!each.mark.valid()) each.mark = one.domain->record();
+  }
+}
+
 /// Step 4 of the operation at hand: its kernel is in the stream.
 inline std::size_t issue_source::launched(queue& one, progress::ready_queue& ready) {
   work& op = *std::exchange(one.launching, nullptr);
@@ -350,6 +358,7 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   const device::scoped_device here(one.device);
   for (const ncclRedOp_t made : op.made_) static_cast<void>(ncclRedOpDestroy(made, comm.native));
   op.made_.clear();
+  mark_what_aborts_left(one);
   flight& now = one.flights.emplace_back();
   now.comm = op.comm;
   now.op = &op;
@@ -694,10 +703,9 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
     for (queue& one : queues_) {
       if (!one.stopped) continue;
       one.stopped = false;
+      if (one.launching != nullptr) continue;  // of another communicator; see launched()
       try {
-        for (flight& each : one.flights) {
-          if (!each.mark.valid()) each.mark = one.domain->record();
-        }
+        mark_what_aborts_left(one);
       } catch (const std::system_error&) {
         // The device has gone: device_gone() sees to it.
       }
@@ -748,6 +756,7 @@ inline void issue_source::device_gone(queue& one) {
   std::vector<work*> ended;
   up_to_here(one, why, phase::gone, "has gone", ended);
   one.domain.reset();
+  one.scratch = {};
   one.lost = lost != cudaSuccess ? why : std::error_code();
   for (work* const op : ended) {
     if (work* const over = concluded(*op)) engine_.complete(over);
