@@ -64,9 +64,11 @@ class elector {
   ~elector() { backend->close(0); }
   elector(const elector&) = delete;
 
-  void open() {
+  void open() { open(0, world); }
+  void open(std::uint32_t set, const cohort::communicator& over) {
+    opened = false;
     const comm::request_source::guard hold(world.state()->source);
-    backend->open(0, world, [this](std::exception_ptr why) {
+    backend->open(set, over, [this](std::exception_ptr why) {
       opened = true;
       failed = std::move(why);
     });
@@ -277,6 +279,46 @@ TEST_CASE("an operation whose sizes are not known yet holds those behind it") {
     for (std::size_t i = 0; i < ranks; ++i) wanted.insert(wanted.end(), i + 1, static_cast<int>(i));
     CHECK(co_await now_in(result) == wanted);
     CHECK(co_await now_in(values) == std::vector<float>(10, static_cast<float>(ranks)));
+  });
+}
+
+// Otherwise a rank where the sizes are known late would wait for the others in NCCL's init, and
+// they for it in the operation.
+TEST_CASE("a set is opened after what was started before it, on all ranks") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    auto members = co_await world.dup();
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    const auto ranks = static_cast<std::size_t>(world.size());
+    device::stream on;
+    auto mine = co_await filled(on, 3, static_cast<std::int32_t>(world.rank()));
+    device::vector<std::int32_t> result(3 * ranks, on);
+    auto call = call_of(collective::all_gather);
+    call.tensors.push_back(tensor_of<std::int32_t>(mine.data(), result.data(), mine.size(), 1));
+    call.marks.push_back(all.mark(mine));
+    call.sent = {mine.bytes()};
+    call.received.assign(ranks, mine.bytes());
+    const bool late = world.rank() == 0;
+    call.sized = !late;
+    auto& gather = all.start(std::move(call));
+    all.open(1, members);
+
+    auto values = co_await filled(on, 10, 1.0F);
+    auto behind = call_of(collective::all_reduce, device_reduction::sum);
+    behind.set = 1;
+    behind.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
+    behind.marks.push_back(all.mark(values));
+    auto& after = all.start(std::move(behind));
+    co_await pause(30ms);
+    CHECK((!late || !all.opened));
+    if (late) all.sized(gather);
+    CHECK(co_await soon([&] { return gather.done.over && after.done.over; }));
+    CHECK(!gather.done.failed());
+    CHECK(!after.done.failed());
+    CHECK(all.opened);
+    CHECK(co_await now_in(values) == std::vector<float>(10, static_cast<float>(ranks)));
+    co_await meet(world);
   });
 }
 
