@@ -8,6 +8,7 @@
 #include <cohort/device/batch.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/copy.hpp>
+#include <cohort/device/cuda_types.hpp>
 #include <cohort/device/device.hpp>
 #include <cohort/device/error.hpp>
 #include <cohort/device/event.hpp>

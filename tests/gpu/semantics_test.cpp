@@ -8,6 +8,10 @@
 
 #include <cohort/coordinator/bundle.hpp>
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -89,6 +93,14 @@ TEST_CASE("a coordinator reduces every element type of NCCL's in every way") {
     co_await reduce_all<double>(coord, on, "f64");
     co_await reduce_all<cohort::f16>(coord, on, "f16");
     co_await reduce_all<cohort::bf16>(coord, on, "bf16");
+    co_await reduce_all<__half>(coord, on, "CUDA's f16");
+    co_await reduce_all<__nv_bfloat16>(coord, on, "CUDA's bf16");
+    // What the host knows no element for is moved.
+    const auto mine = static_cast<float>(world.rank() + 1);
+    auto moved = co_await filled(on, 5, __nv_fp8_e4m3(mine));
+    co_await coord.broadcast("fp8", moved, world.size() - 1);
+    const auto found = co_await values_of(moved);
+    CHECK(static_cast<float>(found[4]) == static_cast<float>(world.size()));
   });
 }
 
@@ -129,6 +141,37 @@ TEST_CASE("tensors of many streams travel together, each ordered with its own") 
         co_await std::move(copied);
         const float wanted = n * (static_cast<float>(step) + static_cast<float>(i));
         CHECK(std::count(after[i].begin(), after[i].end(), wanted) == std::ptrdiff_t(100 + i));
+      }
+    }
+  });
+}
+
+TEST_CASE("a pack is reduced when the last of its tensors is there, and not before") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world, nccl::backend());
+    const auto n = static_cast<float>(world.size());
+    const device::stream late;
+    std::vector<device::stream> on(4);
+    std::vector<device::vector<float>> values;
+    for (const device::stream& each : on) values.push_back(co_await filled(each, 100, -1.0F));
+    co_await coord.all_reduce("opens the device, which waits for it", values[0], op::sum);
+    for (int step = 0; step < 4; ++step) {
+      const auto mine = static_cast<std::size_t>((step + world.rank()) % 4);
+      tally all;
+      fake_gpu::hold(late.get());
+      on[mine].wait(late.record());
+      for (std::size_t i = 0; i < on.size(); ++i) {
+        device::fill(on[i], values[i], static_cast<float>(step + 1));
+        cohort::call_options queued;
+        queued.ends = cohort::until::enqueued;
+        coord.all_reduce(std::to_string(i), values[i], op::sum, queued, all.handler());
+      }
+      CHECK(co_await soon([&] { return all.over == on.size(); }));
+      co_await pause(10ms);
+      fake_gpu::release(late.get());
+      for (const auto& each : values) {
+        const std::vector<float> found = co_await values_of(each);
+        CHECK(found == std::vector<float>(100, n * static_cast<float>(step + 1)));
       }
     }
   });

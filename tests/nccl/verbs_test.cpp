@@ -6,6 +6,10 @@
 
 #include "nccl/support.hpp"
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 namespace {
 
 using namespace cohort_test;
@@ -75,6 +79,14 @@ TEST_CASE("every reduction and element type of NCCL's gives what it should") {
     co_await check_type(double{});
     co_await check_type(cohort::f16(0.0F));
     co_await check_type(cohort::bf16(0.0F));
+    co_await check_type(__half(0.0F));
+    co_await check_type(__nv_bfloat16(0.0F));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 3)
+    if (nccl::library_version() >= NCCL_VERSION(2, 24, 3)) {
+      co_await check_type(__nv_fp8_e4m3(0.0F));
+      co_await check_type(__nv_fp8_e5m2(0.0F));
+    }
+#endif
 
     auto scaled = co_await filled<float>(s, 5, 1.0F);
     co_await nccl::all_reduce(gpus, s, scaled, nccl::op::scaled<float>(static_cast<float>(mine)));

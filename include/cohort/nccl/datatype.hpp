@@ -9,16 +9,11 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/element.hpp>
+#include <cohort/device/cuda_types.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
-
-// CUDA's own half types. Its headers need not be included to know their names.
-struct __half;         // NOLINT
-struct __nv_bfloat16;  // NOLINT
-struct __nv_fp8_e4m3;  // NOLINT
-struct __nv_fp8_e5m2;  // NOLINT
 
 namespace cohort::nccl {
 

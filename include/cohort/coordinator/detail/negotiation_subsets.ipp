@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of coordinator/negotiation.hpp and coordinator/subset.hpp: process sets in the log
+/// \file Bodies of coordinator/negotiation.hpp and detail/subset.ipp: process sets in the log
 /// of their coordinator.
 
-#include <cohort/coordinator/subset.hpp>
+#include <cohort/coordinator/detail/subset.ipp>
 
 #include <cohort/core/log.hpp>
 
