@@ -91,11 +91,12 @@ class elector {
     backend->sizes_known(one.call);
   }
   template <class T>
-  std::shared_ptr<comm::device_mark> mark(device::vector<T>& buffer) {
+  std::shared_ptr<comm::device_mark> mark(device::vector<T>& buffer,
+                                          const cohort::stream_ref& on = {}) {
     const comm::device_buffer one{"buffer", buffer.data(), buffer.bytes(),
                                   cohort::memory_traits<device::vector<T>>::locate(buffer),
                                   buffer.lease()};
-    return backend->mark(std::span(&one, 1), {});
+    return backend->mark(std::span(&one, 1), on);
   }
 
   cohort::communicator world;
@@ -318,6 +319,50 @@ TEST_CASE("a set is opened after what was started before it, on all ranks") {
     CHECK(!after.done.failed());
     CHECK(all.opened);
     CHECK(co_await now_in(values) == std::vector<float>(10, static_cast<float>(ranks)));
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("memory of packs that are being filled is kept when their operations fail") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() == 1) co_return;  // everything is launched at once
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    const device::stream late;
+    const device::stream on;
+    std::vector<device::vector<float>> buffers;
+    for (int i = 0; i < 4; ++i) buffers.push_back(co_await filled(on, 1000, 1.0F));
+    co_await meet(world);
+    fake_gpu::hold(late.get());
+    // The first is not launched, because rank 0 does not call it; the second is only packed. Both
+    // packs wait for `late`.
+    for (std::size_t i = 0; i < 4 && world.rank() != 0; i += 2) {
+      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      for (device::vector<float>* each : {&buffers[i], &buffers[i + 1]}) {
+        call.marks.push_back(all.mark(*each, late));
+        call.tensors.push_back(tensor_of<float>(each->data(), each->data(), each->size(), 1));
+      }
+      all.start(std::move(call));
+    }
+    co_await pause(20ms);
+    {
+      const comm::request_source::guard hold(world.state()->source);
+      all.backend->fail(cohort::errc::aborted, "a test");
+    }
+    CHECK(co_await soon([&] {
+      return std::all_of(all.all.begin(), all.all.end(),
+                         [](const auto& each) { return each.done.over; });
+    }));
+    buffers.clear();
+    auto freed = device::done(on);
+    co_await std::move(freed);
+    fake_gpu::release(late.get());
+    auto copied = device::done(late);
+    co_await std::move(copied);
+    co_await pause(20ms);
+    const auto again = co_await filled(on, 10, 2.0F);
+    CHECK(co_await now_in(again) == std::vector<float>(10, 2.0F));
     co_await meet(world);
   });
 }

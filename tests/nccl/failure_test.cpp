@@ -21,7 +21,54 @@ nccl::communicator_options aborting() {
   return made;
 }
 
+/// An operation for which memory runs out at one of its steps.
+class starved final : public nccl::work, public nccl::work_steps {
+ public:
+  enum class at { prepare, conclude };
+  starved(const nccl::communicator& on, at when) : work(&run), when_(when) {
+    comm = on.state();
+    verb = "starved";
+    steps = this;
+  }
+  bool over = false;
+
+  void prepare(const device::stream&) override { fail_at(at::prepare); }
+  device::event conclude(const device::stream& domain) override {
+    fail_at(at::conclude);
+    return domain.record();
+  }
+  std::optional<device::event> give_up(std::vector<nccl::buffer_use>&) override { return {}; }
+  bool end_in_lap() override { return false; }
+
+ private:
+  static void run(operation* base, action) { static_cast<starved*>(base)->over = true; }
+  void fail_at(at now) const {
+    if (now == when_) throw std::bad_alloc();
+  }
+  at when_;
+};
+
 }  // namespace
+
+TEST_CASE("memory that runs out inside a lap ends the operation on all ranks") {
+  for (const auto when : {starved::at::prepare, starved::at::conclude}) {
+    on_gpus([when](communicator world) -> asio::awaitable<void> {
+      auto gpus = co_await nccl::make_communicator(world);
+      starved one(gpus, when);
+      gpus.state()->source.submit(one);
+      CHECK(co_await soon([&] { return one.over; }));
+      CHECK(one.error());
+      CHECK(gpus.state()->why);
+      co_await meet(world);
+      auto others = co_await nccl::make_communicator(world);  // the device is as good as before
+      const device::stream on;
+      auto values = co_await filled(on, 10, 1.0F);
+      co_await nccl::all_reduce(others, on, values, op::sum);
+      const auto sums = co_await read(on, values);
+      CHECK(sums == std::vector<float>(10, static_cast<float>(world.size())));
+    });
+  }
+}
 
 TEST_CASE("one rank without a device is one error on all ranks") {
   on_gpus([](communicator world) -> asio::awaitable<void> {

@@ -74,6 +74,7 @@ class elected_work final : public work, public work_steps {
 
   void prepare(const device::stream& domain) override;
   [[nodiscard]] device::event conclude(const device::stream& domain) override;
+  [[nodiscard]] std::optional<device::event> give_up(std::vector<buffer_use>& used) override;
   [[nodiscard]] bool end_in_lap() override;
 
  private:

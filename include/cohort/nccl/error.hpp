@@ -9,7 +9,10 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/category.hpp>
+#include <cohort/core/error.hpp>
 
+#include <exception>
+#include <new>
 #include <string>
 #include <system_error>
 
@@ -27,6 +30,14 @@ const std::error_category& nccl_category() noexcept;
 void check(ncclResult_t code, const char* call);
 
 namespace detail {
+
+/// What is wrong, as a value.
+struct problem {
+  std::error_code code;
+  std::string text;
+};
+/// What an exception says.
+[[nodiscard]] problem problem_of(const std::exception_ptr& why);
 
 class category final : public std::error_category {
  public:
@@ -51,6 +62,19 @@ inline const bool category_is_registered = [] {
 inline const std::error_category& nccl_category() noexcept {
   static const detail::category& instance = *new detail::category;
   return instance;
+}
+
+inline detail::problem detail::problem_of(const std::exception_ptr& why) {
+  try {
+    if (why) std::rethrow_exception(why);
+    return {};
+  } catch (const std::system_error& failed) {
+    return {failed.code(), failed.what()};
+  } catch (const std::bad_alloc&) {
+    return {std::make_error_code(std::errc::not_enough_memory), "no memory of the host"};
+  } catch (const std::exception& failed) {
+    return {make_error_code(errc::aborted), failed.what()};
+  }
 }
 
 inline std::error_code make_error(ncclResult_t code) noexcept {

@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -179,6 +180,7 @@ class issue_source : public asio::execution_context::service {
     device::event mark;  // invalid: not recorded yet, because an abort is under way
     work* op = nullptr;  // null: it has ended already
     std::vector<buffer_use> uses;
+    std::optional<device::event> ahead{};  // then, too, where there is no mark yet
   };
   struct entry {
     work* op;
@@ -254,6 +256,8 @@ class issue_source : public asio::execution_context::service {
   std::size_t advance(queue& one, progress::ready_queue& ready);
   ncclResult_t issue(queue& one, work& op);
   bool prepared(queue& one, work& op);
+  void fall_with(queue& one, communicator_state& comm, const detail::problem& bad);
+  static void give_up(queue& one, work& op, std::error_code why);
   std::size_t launched(queue& one, progress::ready_queue& ready);
   static void mark_what_aborts_left(queue& one);
   std::size_t land(queue& one, progress::ready_queue& ready);

@@ -75,6 +75,9 @@ class work_steps {
   virtual void prepare(const device::stream& domain) = 0;
   /// Its calls are in that stream. Returns the mark of its end.
   [[nodiscard]] virtual device::event conclude(const device::stream& domain) = 0;
+  /// It has failed before its end: adds what it uses beside `uses` of the operation. Returns the
+  /// end of what it has queued on other streams so far.
+  [[nodiscard]] virtual std::optional<device::event> give_up(std::vector<buffer_use>& used) = 0;
   /// It has ended, and the lap is about to. True: this object is gone. False: it is to be
   /// delivered.
   [[nodiscard]] virtual bool end_in_lap() = 0;

@@ -70,13 +70,6 @@ struct verdict {
   std::array<char, 128> text;
 };
 
-/// What is wrong on this rank before anything has been asked. It takes part all the same, so that
-/// the other ranks hear of it.
-struct bad_start {
-  std::error_code code;
-  std::string text;
-};
-
 /// Of this rank. Throws nothing: what is wrong is a fact too.
 inline facts look_around(communicator_state& comm) {
   facts mine{};
@@ -205,7 +198,7 @@ struct making {
   std::vector<turn> places;
   bool several = false;  // the ranks may bring different numbers of devices
   ncclComm_t theirs = nullptr;
-  bad_start bad;
+  problem bad;  ///< here, before anything has been asked; it takes part, so that all hear of it
   const void* orderer = nullptr;
 };
 
@@ -384,7 +377,7 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
 /// One device.
 inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
                                           communicator_options options, int device, turn place,
-                                          bad_start bad = {}, const void* orderer = nullptr) {
+                                          problem bad = {}, const void* orderer = nullptr) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   making what;
   what.options = options;
@@ -436,7 +429,7 @@ inline asio::awaitable<communicator> split(communicator parent, int color, int k
     if (bad) throw std::system_error(bad, "split");
     co_return communicator();
   }
-  bad_start parents{bad, "the communicator to be split has ended: " + bad.message()};
+  problem parents{bad, "the communicator to be split has ended: " + bad.message()};
   auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place),
                    std::move(parents));
   co_return co_await std::move(made);

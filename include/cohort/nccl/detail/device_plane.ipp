@@ -45,16 +45,14 @@ struct pinned_job {
 };
 
 /// What it throws, as a value.
-inline asio::awaitable<bad_start> told(asio::awaitable<void> work) {
-  bad_start bad;
+inline asio::awaitable<problem> told(asio::awaitable<void> work) {
+  std::exception_ptr why;
   try {
     co_await std::move(work);
-  } catch (const std::system_error& failed) {
-    bad = {failed.code(), failed.what()};
-  } catch (const std::exception& failed) {
-    bad = {make_error_code(errc::aborted), failed.what()};
+  } catch (...) {
+    why = std::current_exception();
   }
-  co_return bad;
+  co_return problem_of(why);
 }
 
 }  // namespace detail
@@ -96,7 +94,7 @@ inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::c
                                                                        turn node_place) {
   communicator_options how = options_.communicator;
   how.device = device_;
-  detail::bad_start bad;
+  detail::problem bad;
   if (!packing_ && device_ >= 0) {
     auto taking = take_pinned_memory();
     bad = co_await detail::told(std::move(taking));
@@ -179,14 +177,7 @@ inline void device_plane::open(std::uint32_t set, const cohort::communicator& ov
 }
 
 inline void device_plane::made(std::uint32_t set, set_state its, std::exception_ptr why) {
-  std::error_code code;
-  try {
-    if (why) std::rethrow_exception(why);
-  } catch (const std::system_error& failed) {
-    code = failed.code();
-  } catch (...) {
-    code = std::make_error_code(std::errc::not_enough_memory);
-  }
+  const std::error_code code = detail::problem_of(why).code;
   std::vector<work*> ended;
   set_state unwanted;
   source_->exclusively([&] {
@@ -476,14 +467,7 @@ inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_pi
 
 /// The second part is queued, before all that was elected later.
 inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
-  std::error_code code;
-  try {
-    if (why) std::rethrow_exception(why);
-  } catch (const std::system_error& failed) {
-    code = failed.code();
-  } catch (...) {
-    code = std::make_error_code(std::errc::not_enough_memory);
-  }
+  std::error_code code = detail::problem_of(why).code;
   std::vector<work*> ended;
   source_->exclusively([&] {
     op.stage_ = elected_work::stage::back;

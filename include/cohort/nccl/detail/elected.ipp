@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 namespace cohort::nccl {
 
@@ -344,6 +345,21 @@ inline void elected_work::prepare(const device::stream& domain) {
   if (!pack()) throw cohort::error(errc::stalled, "the buffer for packs is in use");
   if (ready_) domain.wait(*ready_);
   std::erase(plane_->queued_, this);
+}
+
+inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use>& used) {
+  for (std::vector<buffer_use>* const from : {&uses, &kept_uses_}) {
+    used.insert(used.end(), std::make_move_iterator(from->begin()),
+                std::make_move_iterator(from->end()));
+    from->clear();
+  }
+  if (!packs_) return std::nullopt;
+  try {
+    if (!ready_) ready_ = packing().record();  // packing has failed half-way
+    return std::move(ready_);
+  } catch (const std::system_error&) {
+    return std::nullopt;  // the device has gone
+  }
 }
 
 inline device::event elected_work::conclude(const device::stream& domain) {

@@ -347,19 +347,22 @@ inline std::size_t issue_source::finish(work& op, progress::ready_queue& ready) 
 /// The memory of operations that were aborted is free when the stream has come so far.
 inline void issue_source::mark_what_aborts_left(queue& one) {
   for (flight& each : one.flights) {
-    if (!each.mark.valid()) each.mark = one.domain->record();
+    if (each.mark.valid()) continue;
+    if (each.ahead) one.domain->wait(*each.ahead);
+    each.mark = one.domain->record();
   }
 }
 
 /// Step 4 of the operation at hand: its kernel is in the stream.
 inline std::size_t issue_source::launched(queue& one, progress::ready_queue& ready) {
-  work& op = *std::exchange(one.launching, nullptr);
+  work& op = *one.launching;
   communicator_state& comm = *op.comm;
   const device::scoped_device here(one.device);
   for (const ncclRedOp_t made : op.made_) static_cast<void>(ncclRedOpDestroy(made, comm.native));
   op.made_.clear();
   mark_what_aborts_left(one);
   flight& now = one.flights.emplace_back();
+  one.launching = nullptr;
   now.comm = op.comm;
   now.op = &op;
   now.uses = std::move(op.uses);
@@ -373,6 +376,14 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   return finish(op, ready);
 }
 
+/// What goes wrong at the head of the queue. A device that has gone is seen by the next lap.
+inline void issue_source::fall_with(queue& one, communicator_state& comm,
+                                    const detail::problem& bad) {
+  ask_whether_gone(one);
+  if (!device::state_of(one.device).holds(one.generation)) return;
+  fall(comm, bad.code, bad.text, false, true);
+}
+
 /// An operation with steps of its own says what is to be called. False: that has failed.
 inline bool issue_source::prepared(queue& one, work& op) {
   one.launching = &op;
@@ -380,15 +391,10 @@ inline bool issue_source::prepared(queue& one, work& op) {
     op.steps->prepare(*one.domain);
     one.launching = nullptr;
     return true;
-  } catch (const std::system_error& failed) {
-    ask_whether_gone(one);
-    if (device::state_of(one.device).holds(one.generation)) {
-      fall(*op.comm, failed.code(), failed.what(), false, true);
-    }
-  } catch (const std::bad_alloc&) {
-    fall(*op.comm, std::make_error_code(std::errc::not_enough_memory), op.verb, false, true);
+  } catch (...) {
+    fall_with(one, *op.comm, detail::problem_of(std::current_exception()));
+    return false;
   }
-  return false;
 }
 
 /// Step 5: what has been reached, in order.
@@ -448,11 +454,8 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       }
       try {
         found += launched(one, ready);
-      } catch (const std::system_error& failed) {
-        ask_whether_gone(one);
-        if (device::state_of(one.device).holds(one.generation)) {
-          fall(*of, failed.code(), failed.what(), false, true);
-        }
+      } catch (...) {
+        fall_with(one, *of, detail::problem_of(std::current_exception()));
         break;
       }
     }
@@ -481,20 +484,15 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
       continue;
     }
     one.launching = &op;
-    std::error_code why;
-    std::string text = "the call failed";
+    detail::problem bad;
     try {
       const ncclResult_t code = issue(one, op);
-      if (detail::failed(code)) why = make_error(code);
-    } catch (const std::system_error& failed) {
-      why = failed.code();
-      text = failed.what();
+      if (detail::failed(code)) bad = {make_error(code), "the call failed"};
+    } catch (...) {
+      bad = detail::problem_of(std::current_exception());
     }
-    if (why) {
-      ask_whether_gone(one);
-      if (device::state_of(one.device).holds(one.generation)) {
-        fall(*op.comm, why, text, false, true);
-      }
+    if (bad.code) {
+      fall_with(one, *op.comm, bad);
       break;
     }
   }
@@ -557,6 +555,22 @@ inline void issue_source::ask_for_errors() {
 
 // ---- failure ---------------------------------------------------------------------------------
 
+/// Of an operation that has not been issued. What it has queued ahead on other streams goes on
+/// there, with the memory that it uses.
+inline void issue_source::give_up(queue& one, work& op, std::error_code why) {
+  op.fail(why);
+  --op.comm->outstanding;
+  if (op.steps == nullptr) return;
+  flight half;
+  half.uses = std::move(op.uses);
+  if (std::optional<device::event> ahead = op.steps->give_up(half.uses)) {
+    half.comm = op.comm;
+    half.mark = std::move(*ahead);
+    ++op.comm->outstanding;
+    one.flights.push_back(std::move(half));
+  }
+}
+
 /// Takes the operations of one communicator, or of all, out of the queue and off the device's
 /// list. What they use on the device stays held.
 inline void issue_source::collect(queue& one, const communicator_state* only, std::error_code why,
@@ -567,6 +581,7 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
   for (flight& each : one.flights) {
     if (each.op == nullptr || !concerned(*each.comm)) continue;
     each.op->fail(why);
+    if (each.op->steps != nullptr) static_cast<void>(each.op->steps->give_up(each.uses));
     ended.push_back(std::exchange(each.op, nullptr));
   }
   if (one.launching != nullptr && concerned(*one.launching->comm)) {
@@ -576,12 +591,12 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
     flight& half = one.flights.emplace_back();
     half.comm = op.comm;
     half.uses = std::move(op.uses);
+    if (op.steps != nullptr) half.ahead = op.steps->give_up(half.uses);
     ended.push_back(&op);
   }
   for (entry& each : one.waiting) {
     if (each.op == nullptr || !concerned(*each.op->comm)) continue;
-    each.op->fail(why);
-    --each.op->comm->outstanding;
+    give_up(one, *each.op, why);
     ended.push_back(std::exchange(each.op, nullptr));
   }
   std::erase_if(one.waiting, [](const entry& each) { return each.op == nullptr && !each.place; });
@@ -1021,8 +1036,7 @@ inline void issue_source::leave() {
     for (queue& one : queues_) {
       for (const entry& each : one.waiting) {
         if (each.op == nullptr) continue;
-        each.op->fail(asio::error::operation_aborted);
-        --each.op->comm->outstanding;
+        give_up(one, *each.op, asio::error::operation_aborted);
         if (work* const over = concluded(*each.op)) ended.push_back(over);
       }
       std::erase_if(one.waiting, [](const entry& each) { return each.op != nullptr; });

@@ -97,9 +97,10 @@ inline std::size_t issue_source::issue_parts(work_set& set, progress::ready_queu
     culprit = part;
     try {
       note(issue(queue_of(part->comm->device), *part));
-    } catch (const std::system_error& failed) {
-      why = failed.code();
-      text = failed.what();
+    } catch (...) {
+      detail::problem bad = detail::problem_of(std::current_exception());
+      why = bad.code;
+      text = std::move(bad.text);
     }
   }
   if (is_open) note(ncclGroupEnd());
