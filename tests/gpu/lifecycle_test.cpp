@@ -113,6 +113,38 @@ TEST_CASE("a buffer on another device is refused by name, and the other ranks he
   });
 }
 
+TEST_CASE("buffers that overlap otherwise than in place are refused by name") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    const bool wrong = world.rank() == world.size() - 1;
+    const device::stream on;
+    auto values = co_await filled(on, 12, 1.0F);
+    const device::span<float> all(values);
+    const auto from = all.subspan(0, 8);
+    const auto to = all.subspan(wrong ? 4 : 0, 8);
+    ending end;
+    coord.all_reduce("it", from, to, op::sum, end.handler());
+    CHECK(co_await soon([&] { return end.over; }));
+    if (wrong) {
+      CHECK(end.code() == errc::invalid_argument);
+      CHECK(has(end.text(), "in and out overlap in device memory"));
+    } else {
+      CHECK(has(end.text(), "withdrawn by rank " + std::to_string(world.size() - 1)));
+    }
+    auto part = all.subspan(6, 6);
+    auto whole = all;
+    ending members;
+    coord.grouped_all_reduce(cohort::bundle("twice").add("whole", whole).add("part", part), op::sum,
+                             members.handler());
+    CHECK(co_await soon([&] { return members.over; }));
+    CHECK(members.code() == errc::invalid_argument);
+    co_await coord.all_reduce("in place", all, all, op::sum);
+    const auto found = co_await now_in(values);
+    CHECK(found == std::vector<float>(12, static_cast<float>(world.size())));
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("memory may go while an operation is enqueued, and what is moved in comes back") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());

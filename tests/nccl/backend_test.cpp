@@ -87,7 +87,6 @@ class elector {
   }
   void sized(pending& one) {
     const comm::request_source::guard hold(world.state()->source);
-    one.call.sized = true;
     backend->sizes_known(one.call);
   }
   template <class T>

@@ -138,6 +138,7 @@ class device_backend {
   /// Operations are launched in the order of these calls, over all sets. If not `what.sized`, those
   /// behind it wait until `sizes_known`.
   virtual void start(device_call& what, backend_completion done) = 0;
+  /// Sets `what.sized`.
   virtual void sizes_known(device_call& what) = 0;
   /// A copy in memory of the backend, in the order of the buffer's stream: for an operation whose
   /// awaiter does not wait any longer. `mark` is that of the submission, and then that of the copy.

@@ -222,6 +222,7 @@ class device_plane final : public comm::device_backend,
     return device_ >= 0 && device_ < device::detail::most_devices;
   }
   void check_stream(const device::stream& one, const char* field) const;
+  void check_buffer(const comm::device_buffer& one) const;
 
   backend_options options_;
   int device_;

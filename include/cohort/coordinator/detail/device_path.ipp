@@ -80,7 +80,6 @@ void basic_execution<Any>::size_device_call() {
     given.sent.push_back(
         k < only.sizes.size() ? static_cast<std::size_t>(only.sizes[k]) * only.row_bytes : 0);
   }
-  given.sized = true;
 }
 
 /// Either the device is done, or the sizes are there.

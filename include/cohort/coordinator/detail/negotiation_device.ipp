@@ -9,8 +9,12 @@
 #include <cohort/coordinator/device_call.hpp>
 #include <cohort/protocol/validation.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace cohort::coordination {
 
@@ -65,11 +69,35 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
                                        " in device memory: " + why);
 }
 
+/// Buffers of one operation share no memory, but for an output that is the input.
+inline void require_apart(const task& one) {
+  struct range {
+    const std::byte* begin;
+    const comm::device_buffer* of;
+  };
+  std::vector<range> all;
+  for (const comm::device_buffer& each : one.device->buffers) {
+    if (each.bytes != 0) all.push_back({static_cast<const std::byte*>(each.data), &each});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const range& a, const range& b) { return std::less<>()(a.begin, b.begin); });
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    const comm::device_buffer& before = *all[i - 1].of;
+    const comm::device_buffer& after = *all[i].of;
+    const bool in_place = one.kind == op_kind::all_reduce && one.others.empty() &&
+                          before.data == after.data && before.bytes == after.bytes;
+    if (in_place || std::less_equal<>()(all[i - 1].begin + before.bytes, all[i].begin)) continue;
+    throw error(errc::invalid_argument,
+                std::string(before.field) + " and " + after.field + " overlap in device memory");
+  }
+}
+
 /// Marks what the streams have queued.
 template <class Any>
 void negotiation<Any>::admit(task& one, std::string_view name, const protocol::signature& sig) {
   try {
     require_device(one, name, sig);
+    require_apart(one);
     one.device->marks.push_back(device_->mark(one.device->buffers, one.device->on));
   } catch (...) {
     one.fail(std::current_exception());

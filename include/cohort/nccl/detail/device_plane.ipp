@@ -284,6 +284,21 @@ inline cudaStream_t native_of(const void* producer) noexcept {
   return static_cast<cudaStream_t>(const_cast<void*>(producer));
 }
 
+}  // namespace detail
+
+inline void device_plane::check_buffer(const comm::device_buffer& one) const {
+  if (one.where.device != device_) {
+    throw cohort::error(errc::wrong_device, std::string(one.field) +
+                                                ": device=" + std::to_string(one.where.device) +
+                                                ", coordinator.device=" + std::to_string(device_));
+  }
+  if (one.where.producer == nullptr) return;
+  check_stream(device::stream::borrow(detail::native_of(one.where.producer), one.where.device),
+               one.field);
+}
+
+namespace detail {
+
 /// What its producer has queued so far comes first.
 inline void note_use(submission_mark& to, const comm::device_buffer& one) {
   buffer_use use{one.field, one.data, one.bytes, one.where.device, {}, one.lease};
@@ -312,15 +327,7 @@ inline std::shared_ptr<comm::device_mark> device_plane::mark(
   }
   for (const comm::device_buffer& one : buffers) {
     if (one.bytes == 0) continue;
-    if (one.where.device != device_) {
-      throw cohort::error(errc::wrong_device,
-                          std::string(one.field) + ": device=" + std::to_string(one.where.device) +
-                              ", coordinator.device=" + std::to_string(device_));
-    }
-    if (one.where.producer != nullptr) {
-      check_stream(device::stream::borrow(detail::native_of(one.where.producer), one.where.device),
-                   one.field);
-    }
+    check_buffer(one);
     detail::note_use(*made, one);
   }
   return made;
@@ -329,6 +336,8 @@ inline std::shared_ptr<comm::device_mark> device_plane::mark(
 // Its memory is there when what its stream has queued so far is over.
 inline void device_plane::add_result(comm::device_mark& to, const comm::device_buffer& made) {
   auto& mark = static_cast<submission_mark&>(to);
+  if (made.bytes == 0) return;
+  check_buffer(made);
   if (made.where.producer != nullptr) {
     const auto on =
         device::stream::borrow(detail::native_of(made.where.producer), made.where.device);
@@ -350,9 +359,12 @@ inline void device_plane::start(comm::device_call& what, comm::backend_completio
   source_->engine().started();
 }
 
-inline void device_plane::sizes_known(comm::device_call&) {
+inline void device_plane::sizes_known(comm::device_call& what) {
   std::vector<work*> ended;
-  source_->exclusively([&] { submit_what_can_be(ended); });
+  source_->exclusively([&] {
+    what.sized = true;
+    submit_what_can_be(ended);
+  });
   finish_outside(ended);
   source_->engine().started();
 }
