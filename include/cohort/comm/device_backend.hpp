@@ -145,8 +145,8 @@ class device_backend {
                     std::function<void(std::exception_ptr)> done) = 0;
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
-  /// Where an operation can be captured. `name` is for reports. Null: this backend captures nothing.
-  /// Called at submission, from any thread. Throws std::system_error.
+  /// Where an operation can be captured. `name` is for reports. Null: this backend captures
+  /// nothing. Called at submission, from any thread. Throws std::system_error.
   [[nodiscard]] virtual std::shared_ptr<device_graph> make_graph(const std::string& name) {
     static_cast<void>(name);
     return nullptr;

@@ -121,8 +121,9 @@ struct group_remove_body {
 
 }  // namespace coordination
 
-/// What persistent_group::capture() has captured. A handle; what is on the device ends with the last
-/// one, or with its coordinator, which names in the log what is still held then. Later replays fail.
+/// What persistent_group::capture() has captured. A handle; what is on the device ends with the
+/// last one, or with its coordinator, which names in the log what is still held then. Later replays
+/// fail.
 class captured_group {
  public:
   captured_group() noexcept {}
@@ -176,8 +177,8 @@ class persistent_group {
   /// instantiating the graph, in which the loop is blocked.
   template <class Token = default_token>
   auto capture(Token&& token = Token()) const {
-    return coordination::initiate(
-        where_, coordination::group_capture_body<captured_group>(state_), token);
+    return coordination::initiate(where_, coordination::group_capture_body<captured_group>(state_),
+                                  token);
   }
   /// A start that is one launch of a graph. `void(std::exception_ptr)`. All ranks must replay what
   /// they have captured in the same start, otherwise mismatch_error on all. *Cancellation*: of the
@@ -187,8 +188,8 @@ class persistent_group {
   auto replay(const captured_group& what, const replay_options& options = {},
               Token&& token = Token()) const {
     return coordination::initiate(
-        where_,
-        coordination::group_replay_body(state_, what.what_, options.on.get(), options.ends), token);
+        where_, coordination::group_replay_body(state_, what.what_, options.on.get(), options.ends),
+        token);
   }
   template <class Token>
   requires(!std::same_as<std::remove_cvref_t<Token>, replay_options>) auto replay(

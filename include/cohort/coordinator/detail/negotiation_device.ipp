@@ -138,11 +138,10 @@ void negotiation<Any>::describe_capture(task& one, const persistent_state& group
   part.ends = until::complete;
   part.captured->group = &group;
   part.captured->start = group.starts_;
-  part.captured->graph =
-      device_->make_graph("the graph of persistent group '" + group.text_ + "'");
+  part.captured->graph = device_->make_graph("the graph of persistent group '" + group.text_ + "'");
   if (part.captured->graph) return;
-  throw error(errc::not_supported, capture_text(one, group) + ": " + std::string(device_->name()) +
-                                       " captures nothing");
+  throw error(errc::not_supported,
+              capture_text(one, group) + ": " + std::string(device_->name()) + " captures nothing");
 }
 
 template <class Any>

@@ -264,8 +264,7 @@ inline std::string device_plane::refuses(const comm::device_call& what) const {
       return "NCCL has sum and average for complex numbers only";
     }
     if (!captured) continue;
-    const treatment how =
-        detail::treatment_of(one, what.reduction, static_cast<int>(one.divisor));
+    const treatment how = detail::treatment_of(one, what.reduction, static_cast<int>(one.divisor));
     if (how.scale_before != 1 || how.finishes()) {
       return "NCCL has no such factors there, the host would have to apply them";
     }

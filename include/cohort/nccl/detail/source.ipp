@@ -41,9 +41,10 @@ inline void communicator_state::end_graphs(bool tells) noexcept {
   for (const std::weak_ptr<captured_calls>& each : std::exchange(graphs, {})) {
     const auto one = each.lock();
     if (!one || !one->end() || !tells) continue;
-    log::write(log::level::warning,
-               "rank " + std::to_string(rank) + ": " + one->name +
-                   " was still held when its coordinator closed; what it has on the device is gone");
+    log::write(
+        log::level::warning,
+        "rank " + std::to_string(rank) + ": " + one->name +
+            " was still held when its coordinator closed; what it has on the device is gone");
   }
 }
 
@@ -319,8 +320,7 @@ inline ncclResult_t issue_source::issue(queue& one, work& op) {
   const device::scoped_device here(one.device);
   for (const device::event& mark : op.after) one.domain->wait(mark);
   op.after.clear();
-  const cudaStream_t on =
-      op.steps == nullptr ? one.domain->get() : op.steps->calls_on(*one.domain);
+  const cudaStream_t on = op.steps == nullptr ? one.domain->get() : op.steps->calls_on(*one.domain);
   ncclRedOp_t reduction = ncclSum;
   if (op.more.empty()) {
     const ncclResult_t made = detail::resolve(op.one, comm, op.made_, reduction);
