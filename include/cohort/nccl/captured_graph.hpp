@@ -63,8 +63,10 @@ class captured_calls {
       static_cast<void>(cudaGetLastError());
     }
   }
-  /// Gives back what it has. CUDA finishes what was launched. Whether there was a graph.
+  /// Gives back what it has, unless it is being captured. CUDA finishes what was launched. Whether
+  /// there was a graph.
   bool end() noexcept {
+    if (capturing_) return false;
     const bool had = native_ != nullptr;
     if (had && is_there()) static_cast<void>(cudaGraphExecDestroy(native_));
     native_ = nullptr;
