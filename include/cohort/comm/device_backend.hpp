@@ -62,6 +62,22 @@ class device_mark {
   device_mark() noexcept {}
 };
 
+/// What is done with a call: it runs, or it is captured and does nothing yet, or what has been
+/// captured of it runs once more.
+enum class device_use : std::uint8_t { run, capture, replay };
+
+/// Of a backend: what it has captured of an operation. It keeps the memory of that operation. What
+/// it has on the device ends with the backend's communicator, if it lives longer.
+class device_graph {
+ public:
+  device_graph(const device_graph&) = delete;
+  device_graph& operator=(const device_graph&) = delete;
+  virtual ~device_graph() = default;
+
+ protected:
+  device_graph() noexcept {}
+};
+
 /// One tensor of an elected operation: contiguous, `count` elements as the operation's signature
 /// says (of a scatter and a reduce_scatter: of the whole; the parts of the latter differ by at most
 /// one element, the first ranks get one more). Those of a bundle may have different elements; one
@@ -101,6 +117,8 @@ struct device_call {
   std::vector<std::size_t> received;
   bool sized = true;
   until ends = until::complete;  ///< enqueued only if all submissions of this rank want that
+  device_use use = device_use::run;
+  std::shared_ptr<device_graph> graph;  ///< where it is captured, or what is replayed
 };
 
 /// Does elected operations on device memory. All functions are called with the lock of the engine's
@@ -127,6 +145,12 @@ class device_backend {
                     std::function<void(std::exception_ptr)> done) = 0;
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
+  /// Where an operation can be captured. `name` is for reports. Null: this backend captures
+  /// nothing. Called at submission, from any thread. Throws std::system_error.
+  [[nodiscard]] virtual std::shared_ptr<device_graph> make_graph(const std::string& name) {
+    static_cast<void>(name);
+    return nullptr;
+  }
   /// Marks what the buffers' streams, and `on` if that is one, have queued so far. Called at
   /// submission, from any thread, also before `open`. Throws std::system_error,
   /// error(errc::wrong_device).

@@ -112,6 +112,9 @@ class negotiation final : public instance,
   void admit(task& one, std::string_view name, const protocol::signature& sig);
   void require_device(task& one, std::string_view name, const protocol::signature& sig);
   void start_on_device(task& one, persistent_state& group);
+  [[nodiscard]] std::string refuses_capture(const task& one) const;
+  void describe_capture(task& one, const persistent_state& group, protocol::signature& sig);
+  [[nodiscard]] std::string capture_text(const task& one, const persistent_state& group) const;
   void pass_deadline(task& over);
   void fail_device() noexcept;
   void close_device() noexcept;

@@ -6,8 +6,10 @@
 
 #include <cohort/coordinator/detail/bundle_verbs.hpp>
 
+#include <concepts>
 #include <memory>
 #include <source_location>
+#include <type_traits>
 #include <utility>
 
 namespace cohort {
@@ -57,6 +59,47 @@ struct group_start_body {
   std::shared_ptr<group_state> state;
 };
 
+/// `Captured` is captured_group, which is declared after this.
+template <class Captured>
+struct group_capture_body : group_start_body {
+  using signature = void(std::exception_ptr, Captured);
+  using group_start_body::group_start_body;
+
+  static void start(group_capture_body& self, task& of, instance& where) {
+    device_part& part = of.use_device();
+    part.use = comm::device_use::capture;
+    part.captured = self.made;
+    where.start_group(of, *self.state);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    Captured captured(why ? nullptr : std::move(made));
+    std::forward<Handler>(handler)(std::move(why), std::move(captured));
+  }
+  std::shared_ptr<captured_state> made = std::make_shared<captured_state>();
+};
+
+struct group_replay_body : group_start_body {
+  group_replay_body(std::shared_ptr<group_state> of, std::shared_ptr<captured_state> what,
+                    stream_ref on_, until ends_)
+      : group_start_body(std::move(of)),
+        captured(std::move(what)),
+        on(std::move(on_)),
+        ends(ends_) {}
+
+  static void start(group_replay_body& self, task& of, instance& where) {
+    device_part& part = of.use_device();
+    part.use = comm::device_use::replay;
+    part.captured = std::move(self.captured);
+    part.on = std::move(self.on);
+    part.ends = self.ends;
+    where.start_group(of, *self.state);
+  }
+  std::shared_ptr<captured_state> captured;
+  stream_ref on;
+  until ends;
+};
+
 struct group_remove_body {
   using signature = void(std::exception_ptr);
   group_remove_body(std::shared_ptr<group_state> of, std::source_location site_)
@@ -77,6 +120,30 @@ struct group_remove_body {
 };
 
 }  // namespace coordination
+
+/// What persistent_group::capture() has captured. A handle; what is on the device ends with the
+/// last one, or with its coordinator, which names in the log what is still held then. Later replays
+/// fail.
+class captured_group {
+ public:
+  captured_group() noexcept {}
+  [[nodiscard]] explicit operator bool() const noexcept { return what_ != nullptr; }
+
+ private:
+  friend class persistent_group;
+  template <class>
+  friend struct coordination::group_capture_body;
+  explicit captured_group(std::shared_ptr<coordination::captured_state> what) noexcept
+      : what_(std::move(what)) {}
+  std::shared_ptr<coordination::captured_state> what_;
+};
+
+/// Of persistent_group::replay().
+struct replay_options {
+  /// The stream that writes the tensors, beside those of the buffers; none: that of the group.
+  stream_argument on = {};
+  until ends = until::complete;  ///< as in call_options
+};
 
 /// The tensors of a bundle, which are all_reduced in place each time the group is started. Ranks
 /// agree once, when it is made; after that the n-th start on one rank belongs to the n-th on every
@@ -99,6 +166,35 @@ class persistent_group {
   template <class Token = default_token>
   auto start(Token&& token = Token()) const {
     return coordination::initiate(where_, coordination::group_start_body(state_), token);
+  }
+  /// Captures a start of the group in a graph of the device (CUDA graphs), on a stream of its own:
+  /// packing, reductions and unpacking. Nothing is reduced. `void(std::exception_ptr,
+  /// captured_group)`. Collective: it takes the place of a start on every rank, where other ranks
+  /// start or replay it fails with mismatch_error on all. Fails with errc::not_supported on all
+  /// ranks for memory of the host, for what needs arithmetic of the host (factors with min, max and
+  /// product, say) and for reductions over nodes. *Cancellation*: until it is elected.
+  /// *Cost*: an elected operation, one buffer on the device for the tensors that are packed, and
+  /// instantiating the graph, in which the loop is blocked.
+  template <class Token = default_token>
+  auto capture(Token&& token = Token()) const {
+    return coordination::initiate(where_, coordination::group_capture_body<captured_group>(state_),
+                                  token);
+  }
+  /// A start that is one launch of a graph. `void(std::exception_ptr)`. All ranks must replay what
+  /// they have captured in the same start, otherwise mismatch_error on all. *Cancellation*: of the
+  /// await. Fails with errc::invalid_argument where `what` was not captured of this group, and the
+  /// other ranks hear of it. *Cost*: an elected operation, and one cudaGraphLaunch.
+  template <class Token = default_token>
+  auto replay(const captured_group& what, const replay_options& options = {},
+              Token&& token = Token()) const {
+    return coordination::initiate(
+        where_, coordination::group_replay_body(state_, what.what_, options.on.get(), options.ends),
+        token);
+  }
+  template <class Token>
+  requires(!std::same_as<std::remove_cvref_t<Token>, replay_options>) auto replay(
+      const captured_group& what, Token&& token) const {
+    return replay(what, replay_options(), std::forward<Token>(token));
   }
   /// Ends the group. Collective. Fails with mismatch_error where ranks have started it unequally
   /// often, and the group stays.

@@ -50,12 +50,21 @@ struct tensor {
   }
 };
 
+/// What was captured of a persistent group.
+struct captured_state {
+  const void* group = nullptr;  ///< a group_state, to compare
+  std::uint64_t start = 0;      ///< the start of the group that captured it: the same on all ranks
+  std::shared_ptr<comm::device_graph> graph;
+};
+
 /// What a submission on device memory has beside its tensors.
 struct device_part {
   std::vector<comm::device_buffer> buffers;  ///< of the tensors, and of a result
   stream_ref on;
   until ends = until::complete;
   std::vector<std::shared_ptr<comm::device_mark>> marks;
+  comm::device_use use = comm::device_use::run;
+  std::shared_ptr<captured_state> captured;  ///< by it, or what it replays
 };
 
 /// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.

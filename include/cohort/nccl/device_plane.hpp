@@ -14,6 +14,7 @@
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/backend_options.hpp>
+#include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/communicator.hpp>
 
 #include <array>
@@ -73,6 +74,7 @@ class elected_work final : public work, public work_steps {
   bool pack();
 
   void prepare(const device::stream& domain) override;
+  [[nodiscard]] cudaStream_t calls_on(const device::stream& domain) const override;
   [[nodiscard]] device::event conclude(const device::stream& domain) override;
   [[nodiscard]] std::optional<device::event> give_up(std::vector<buffer_use>& used) override;
   [[nodiscard]] bool end_in_lap() override;
@@ -103,6 +105,11 @@ class elected_work final : public work, public work_steps {
   [[nodiscard]] const void* input_of(const comm::device_tensor& tensor, const treatment& how);
   /// The stream for packing, behind what the buffers' streams had queued at submission.
   [[nodiscard]] const device::stream& packing();
+  void begin_capture(const device::stream& domain);
+  void prepare_replay();
+  void copy_in(const device::stream& on);
+  void copy_out(const device::stream& on);
+  [[nodiscard]] std::byte* pack_memory() const;
   void make_calls();
   void call_fused();
   void call_reduce();
@@ -119,6 +126,8 @@ class elected_work final : public work, public work_steps {
   std::shared_ptr<device_plane> plane_;
   comm::device_call* what_;  // null: nobody waits for it any more
   comm::backend_completion done_;
+  comm::device_use use_;
+  std::shared_ptr<captured_calls> graph_;  // captured here, or replayed
   enum class stage : std::uint8_t { whole, within_node, between_nodes, back };
   stage stage_ = stage::whole;
   until wanted_ = until::complete;     // of the caller; the first of two parts is always complete
@@ -148,6 +157,7 @@ class device_plane final : public comm::device_backend,
   void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override;
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
+  [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
       std::span<const comm::device_buffer> buffers, const stream_ref& on) override;
   void add_result(comm::device_mark& to, const comm::device_buffer& made) override;

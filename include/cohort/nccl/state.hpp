@@ -11,6 +11,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/device/stream.hpp>
+#include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/inquiry.hpp>
 #include <cohort/nccl/work.hpp>
 
@@ -139,6 +140,12 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
     const auto index = static_cast<std::size_t>(which);
     return index < firsts.size() ? firsts[index] : which;
   }
+
+  /// What was captured of its operations. NCCL ends a communicator, aborts it too, only when no
+  /// graph has calls of it, so these end first, whoever holds them.
+  std::vector<std::weak_ptr<captured_calls>> graphs;
+  /// `tells`: names in the log those that are alive.
+  void end_graphs(bool tells) noexcept;
 
   // The fault channel.
   /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI

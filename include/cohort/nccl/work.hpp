@@ -44,7 +44,8 @@ struct call {
     scatter,
     send,
     recv,
-    barrier
+    barrier,
+    graph  // no call of NCCL: `to` is a graph that has been captured
   };
   kind what = kind::barrier;
   const void* from = nullptr;
@@ -73,6 +74,10 @@ class work_steps {
   /// It is at the head of the queue, and no call is in progress: the last moment to say what is
   /// called, and to let the stream of the device wait.
   virtual void prepare(const device::stream& domain) = 0;
+  /// Where its calls go.
+  [[nodiscard]] virtual cudaStream_t calls_on(const device::stream& domain) const {
+    return domain.get();
+  }
   /// Its calls are in that stream. Returns the mark of its end.
   [[nodiscard]] virtual device::event conclude(const device::stream& domain) = 0;
   /// It has failed before its end: adds what it uses beside `uses` of the operation. Returns the

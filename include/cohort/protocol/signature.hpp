@@ -20,7 +20,7 @@ namespace cohort::protocol {
 
 /// The kinds of operations that are negotiated.
 enum class op_kind : std::uint8_t {
-  all_reduce,
+  all_reduce,  ///< `detail`: of a persistent group, 1 is a capture, n + 1 replays that of start n
   all_gather,
   broadcast,
   all_to_all,

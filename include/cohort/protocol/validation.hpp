@@ -47,6 +47,12 @@ namespace detail {
   return text;
 }
 
+/// How a persistent group is started, by the `detail` of an all_reduce.
+[[nodiscard]] inline std::string start_text(const signature& sig) {
+  if (sig.detail < 2) return sig.detail == 0 ? "plain" : "capture";
+  return "replay of what start " + std::to_string(sig.detail - 1) + " captured";
+}
+
 template <class Get>
 void compare(std::vector<difference>& result, const std::vector<side>& sides,
              std::string_view field, Get get) {
@@ -134,6 +140,11 @@ inline std::vector<difference> differences(const std::vector<side>& sides) {
     return std::to_string(s.flags & static_cast<unsigned>(~(signature_flag::divide_by_all |
                                                             signature_flag::half_on_wire)));
   });
+  if (std::all_of(sides.begin(), sides.end(),
+                  [](const side& each) { return each.sig.kind == op_kind::all_reduce; })) {
+    check("start", detail::start_text);
+    return result;
+  }
   const std::string_view last = is_persistent(sides[0].sig.kind) ? "starts" : "detail";
   check(moves ? "destination" : last, [](const signature& s) { return std::to_string(s.detail); });
   return result;

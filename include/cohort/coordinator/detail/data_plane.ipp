@@ -76,6 +76,8 @@ void basic_execution<Any>::reset() noexcept {
     device_call_->marks.clear();
     device_call_->sent.clear();
     device_call_->received.clear();
+    device_call_->use = comm::device_use::run;
+    device_call_->graph.reset();
   }
 }
 

@@ -31,6 +31,10 @@ void basic_execution<Any>::fill_device_call() {
     }
     if (!each->device) continue;
     given.marks.insert(given.marks.end(), each->device->marks.begin(), each->device->marks.end());
+    if (each->device->captured) {
+      given.use = each->device->use;
+      given.graph = each->device->captured->graph;
+    }
     if (!each->linked) continue;
     own = true;
     enqueued = enqueued && each->device->ends == until::enqueued;

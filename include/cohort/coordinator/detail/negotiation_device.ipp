@@ -104,9 +104,21 @@ void negotiation<Any>::admit(task& one, std::string_view name, const protocol::s
   }
 }
 
-/// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do.
+/// Why this rank, and every other, cannot capture the group.
+template <class Any>
+std::string negotiation<Any>::refuses_capture(const task& one) const {
+  comm::device_call what;
+  describe(what, one, rank_);
+  what.use = comm::device_use::capture;
+  for (comm::device_tensor& each : what.tensors) each.divisor = size_;
+  return device_->refuses(what);
+}
+
+/// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do. A
+/// capture and a replay are starts that must be the same on all ranks.
 template <class Any>
 void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
+  protocol::signature sig = group.sig_;
   {
     const comm::request_source::guard hold(source_);
     if (group.name_ == protocol::none || group.removed_) {
@@ -114,13 +126,57 @@ void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
       one.fail(broken_ ? broken_ : refusal(group.text_));
       return complete(one);
     }
-    ++group.starts_;
     device_part& part = one.use_device();
+    if (part.use == comm::device_use::capture && !broken_ && !left_ && !faulted_) {
+      if (const std::string why = refuses_capture(one); !why.empty()) {
+        ++statistics_of(one.set).submitted;
+        one.fail(std::make_exception_ptr(
+            error(errc::not_supported, capture_text(one, group) + ": " + why)));
+        return complete(one);
+      }
+    }
+    ++group.starts_;
     part.buffers = group.device_->buffers;  // a removal gives them back
-    part.on = group.device_->on;
-    part.ends = group.device_->ends;
+    if (part.on.device < 0) part.on = group.device_->on;
+    if (part.use != comm::device_use::replay) part.ends = group.device_->ends;
   }
-  submit(one, group.text_ + ": start", group.sig_, group.site_, std::chrono::nanoseconds::zero());
+  try {
+    describe_capture(one, group, sig);
+  } catch (...) {
+    one.fail(std::current_exception());  // of this rank alone, and the others hear of it
+  }
+  submit(one, group.text_ + ": start", sig, group.site_, std::chrono::nanoseconds::zero());
+}
+
+/// Says in the signature how the group is started, so that this is the same on all ranks.
+template <class Any>
+void negotiation<Any>::describe_capture(task& one, const persistent_state& group,
+                                        protocol::signature& sig) {
+  device_part& part = *one.device;
+  if (part.use == comm::device_use::run) return;
+  const captured_state* const known = part.captured.get();
+  if (part.use == comm::device_use::replay) {
+    const bool is_its = known != nullptr && known->graph && known->group == &group;
+    sig.detail = is_its ? 1 + known->start : 1;
+    if (is_its) return;
+    throw error(errc::invalid_argument,
+                capture_text(one, group) + ": what is to be replayed was not captured of it");
+  }
+  sig.detail = 1;
+  part.ends = until::complete;
+  part.captured->group = &group;
+  part.captured->start = group.starts_;
+  part.captured->graph = device_->make_graph("the graph of persistent group '" + group.text_ + "'");
+  if (part.captured->graph) return;
+  throw error(errc::not_supported,
+              capture_text(one, group) + ": " + std::string(device_->name()) + " captures nothing");
+}
+
+template <class Any>
+std::string negotiation<Any>::capture_text(const task& one, const persistent_state& group) const {
+  const bool replays = one.device->use == comm::device_use::replay;
+  return "rank " + std::to_string(rank_) + ": " + (replays ? "replay" : "capture") +
+         " of persistent group '" + group.text_ + "' of " + protocol::element_name(group.sig_);
 }
 
 /// A deadline over what has been elected. What the device has not got yet is asked for again.
@@ -182,6 +238,15 @@ void negotiation<Any>::keep_for(task& copy, const task& one) const {
   const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast &&
                       one.kind != op_kind::message) ||
                      one.root == instance_of(one.set).rank();
+  if (one.device->use != comm::device_use::run) {
+    // It is about the group's own memory, which lives as long as the group.
+    device_part& part = copy.use_device();
+    part.buffers = one.device->buffers;
+    part.marks = one.device->marks;
+    part.use = one.device->use;
+    part.captured = one.device->captured;
+    return;
+  }
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     tensor& to = i == 0 ? copy.first : copy.others[i - 1];
     const void* const from = std::exchange(to.in, nullptr);

@@ -83,6 +83,13 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
   one.first = group.members_.front();
   one.others.assign(group.members_.begin() + 1, group.members_.end());
   if (group.device_) return start_on_device(one, group);
+  if (one.device) {
+    one.fail(std::make_exception_ptr(
+        error(errc::not_supported, capture_text(one, group) + ": it is in memory of the host")));
+    const comm::request_source::guard hold(source_);
+    ++statistics_.submitted;
+    return complete(one);
+  }
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;

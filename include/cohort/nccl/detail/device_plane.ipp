@@ -254,6 +254,8 @@ inline std::string device_plane::refuses(const comm::device_call& what) const {
                        what.kind == collective::reduce_scatter;
   if (!reduces) return {};
   if (what.reduction == comm::device_reduction::none) return "NCCL has no such reduction";
+  const bool captured = what.use != comm::device_use::run;
+  if (captured && options_.hierarchical) return "over nodes it goes through the host";
   for (const comm::device_tensor& one : what.tensors) {
     const auto as = detail::reduced_element(one);
     if (!as) return "NCCL reduces no elements of such a type";
@@ -261,8 +263,18 @@ inline std::string device_plane::refuses(const comm::device_call& what) const {
         what.reduction != comm::device_reduction::average) {
       return "NCCL has sum and average for complex numbers only";
     }
+    if (!captured) continue;
+    const treatment how = detail::treatment_of(one, what.reduction, static_cast<int>(one.divisor));
+    if (how.scale_before != 1 || how.finishes()) {
+      return "NCCL has no such factors there, the host would have to apply them";
+    }
   }
   return {};
+}
+
+inline std::shared_ptr<comm::device_graph> device_plane::make_graph(const std::string& name) {
+  device::check_usable(device_);
+  return std::make_shared<captured_graph>(name, device_);
 }
 
 inline void device_plane::check_stream(const device::stream& one, const char* field) const {

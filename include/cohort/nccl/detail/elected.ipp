@@ -142,7 +142,12 @@ inline constexpr std::size_t pack_alignment = 64;
 
 inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
                                   comm::backend_completion done)
-    : work(&deliver), plane_(std::move(plane)), what_(&what), done_(done) {
+    : work(&deliver),
+      plane_(std::move(plane)),
+      what_(&what),
+      done_(done),
+      use_(what.use),
+      graph_(what.graph ? static_cast<captured_graph&>(*what.graph).calls : nullptr) {
   verb = what.verb;
   ends = what.ends;
   steps = this;
@@ -169,6 +174,7 @@ inline bool elected_work::let_go() {
     std::erase(plane.queued_, this);
     if (has_turn_) plane.blocks_[block_].end(turn_);
     if (plane.between_ == this) plane.between_ = nullptr;
+    if (use_ == comm::device_use::capture) graph_->abandon();
     return what_ != nullptr;
   });
 }
@@ -197,7 +203,7 @@ inline void elected_work::lay_out() {
   const bool reduces = what_->kind == comm::collective::all_reduce;
   const bool fuses = reduces || what_->kind == comm::collective::broadcast;
   for (const comm::device_tensor& each : tensors()) bytes += detail::bytes_of(each);
-  if (!fuses) return;
+  if (!fuses || use_ == comm::device_use::replay) return;
   const bool whole = stage_ == stage::whole;
   for (std::size_t i = 0; i < tensors().size(); ++i) {
     const comm::device_tensor& each = tensors()[i];
@@ -224,16 +230,21 @@ inline void elected_work::lay_out() {
     uses.clear();
     wanted_ = std::exchange(ends, until::complete);
   }
-  if (packed_bytes_ == 0) return;
+  if (packed_bytes_ == 0 || use_ == comm::device_use::capture) return;
   block_ = static_cast<std::size_t>(plane_->packs_++ % plane_->blocks_.size());
   turn_ = plane_->blocks_[block_].given++;
   has_turn_ = true;
 }
 
+inline std::byte* elected_work::pack_memory() const {
+  return use_ == comm::device_use::capture ? graph_->memory.data()
+                                           : plane_->blocks_[block_].memory.data();
+}
+
 /// visit(run, tensor, where it lies in the buffer)
 template <class Visit>
 void elected_work::for_each_packed(Visit visit) const {
-  std::byte* const base = plane_->blocks_[block_].memory.data();
+  std::byte* const base = pack_memory();
   for (const run& each : runs_) {
     if (!each.packed) continue;
     std::size_t at = each.begin;
@@ -246,6 +257,7 @@ void elected_work::for_each_packed(Visit visit) const {
 }
 
 inline const device::stream& elected_work::packing() {
+  if (use_ == comm::device_use::capture) return graph_->stream;
   const device::stream& on = *plane_->packing_;
   if (!std::exchange(packs_, true)) {
     for (const device::event& mark : after) on.wait(mark);
@@ -304,7 +316,7 @@ inline const void* elected_work::input_of(const comm::device_tensor& tensor, con
 
 inline bool elected_work::pack() {
   if (what_ == nullptr) throw cohort::error(errc::aborted, "the operation was given up");
-  if (prepared_) return true;
+  if (prepared_ || use_ != comm::device_use::run) return true;
   device_plane& plane = *plane_;
   device_plane::block& block = plane.blocks_[block_];
   if (has_turn_ && block.over != turn_) return false;
@@ -323,17 +335,7 @@ inline bool elected_work::pack() {
       block.memory = device::vector<std::byte>(packed_bytes_, on);
     }
     uses.push_back({"pack", nullptr, 0, plane.device_, {}, block.memory.lease()});
-    const bool reads = what_->kind == comm::collective::all_reduce || comm->rank == what_->root;
-    if (reads) {
-      for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
-        if (tensor.in == nullptr) return;
-        plane.copies_.push_back({at, tensor.in, detail::bytes_of(tensor)});
-      });
-      plane.copy_all(on);
-      for_each_packed([&](const run& each, const comm::device_tensor& tensor, std::byte* at) {
-        if (tensor.count != 0) complete_input(at, tensor, each.how);
-      });
-    }
+    copy_in(on);
   }
   make_calls();
   if (packs_) ready_ = packing().record();
@@ -341,8 +343,59 @@ inline bool elected_work::pack() {
   return true;
 }
 
+/// Fills the buffer for packs.
+inline void elected_work::copy_in(const device::stream& on) {
+  if (what_->kind != comm::collective::all_reduce && comm->rank != what_->root) return;
+  for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
+    if (tensor.in == nullptr) return;
+    plane_->copies_.push_back({at, tensor.in, detail::bytes_of(tensor)});
+  });
+  plane_->copy_all(on);
+  for_each_packed([&](const run& each, const comm::device_tensor& tensor, std::byte* at) {
+    if (tensor.count != 0) complete_input(at, tensor, each.how);
+  });
+}
+
+inline void elected_work::copy_out(const device::stream& on) {
+  for_each_packed([&](const run&, const comm::device_tensor& tensor, const std::byte* at) {
+    if (tensor.out == nullptr) return;
+    plane_->copies_.push_back({tensor.out, at, detail::bytes_of(tensor)});
+  });
+  plane_->copy_all(on);
+}
+
+/// All that the operation does goes to the stream of the graph, and NCCL's calls follow there.
+inline void elected_work::begin_capture(const device::stream& domain) {
+  const device::scoped_device here(plane_->device_);
+  const device::stream& on = graph_->stream;
+  for (const buffer_use& use : uses) {
+    if (use.lease) graph_->leases.push_back(use.lease);
+  }
+  if (packed_bytes_ != 0) graph_->memory = device::vector<std::byte>(packed_bytes_, on);
+  domain.wait(on);  // the memory is there before what is launched later
+  comm->graphs.push_back(graph_);
+  graph_->begin();
+  more.clear();
+  copy_in(on);
+  make_calls();
+  if (std::none_of(more.begin(), more.end(), detail::launches)) graph_->abandon();
+}
+
+inline void elected_work::prepare_replay() {
+  uses.push_back({"graph", nullptr, 0, plane_->device_, {}, graph_});
+  if (graph_->native() == nullptr) return;  // of no elements
+  one.what = call::kind::graph;
+  one.to = graph_->native();
+}
+
+inline cudaStream_t elected_work::calls_on(const device::stream& domain) const {
+  return use_ == comm::device_use::capture ? graph_->stream.get() : domain.get();
+}
+
 inline void elected_work::prepare(const device::stream& domain) {
   if (!pack()) throw cohort::error(errc::stalled, "the buffer for packs is in use");
+  if (use_ == comm::device_use::capture) begin_capture(domain);
+  if (use_ == comm::device_use::replay) prepare_replay();
   if (ready_) domain.wait(*ready_);
   std::erase(plane_->queued_, this);
 }
@@ -366,6 +419,19 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   device_plane& plane = *plane_;
   const device::stream& out = *plane.unpacking_;
   device::event launched = domain.record();
+  if (use_ == comm::device_use::replay) {
+    graph_->stream.wait(launched);  // and with it the end of the graph's memory
+    plane.pack_ahead();
+    return launched;
+  }
+  if (use_ == comm::device_use::capture) {
+    if (what_ != nullptr) {
+      copy_out(graph_->stream);
+      graph_->finish();
+    }
+    plane.pack_ahead();
+    return launched;
+  }
   if (stage_ == stage::within_node || what_ == nullptr) return launched;
   plane.copies_.clear();
   const bool unpacks =
@@ -387,13 +453,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
     return launched;
   }
   out.wait(launched);
-  if (unpacks) {
-    for_each_packed([&](const run&, const comm::device_tensor& tensor, const std::byte* at) {
-      if (tensor.out == nullptr) return;
-      plane.copies_.push_back({tensor.out, at, detail::bytes_of(tensor)});
-    });
-    plane.copy_all(out);
-  }
+  if (unpacks) copy_out(out);
   for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
   if (has_turn_) {
     plane.blocks_[block_].used = out.record();
@@ -455,7 +515,7 @@ inline void elected_work::call_fused() {
     const comm::device_tensor& first = tensors()[each.first];
     const std::size_t unit = reduces ? first.size : 1;
     if (each.packed) {
-      std::byte* const at = plane_->blocks_[block_].memory.data() + each.begin;
+      std::byte* const at = pack_memory() + each.begin;
       add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
     } else {
       const std::size_t size = detail::bytes_of(first);

@@ -37,6 +37,17 @@ inline std::string communicator_state::history() const {
   return text;
 }
 
+inline void communicator_state::end_graphs(bool tells) noexcept {
+  for (const std::weak_ptr<captured_calls>& each : std::exchange(graphs, {})) {
+    const auto one = each.lock();
+    if (!one || !one->end() || !tells) continue;
+    log::write(
+        log::level::warning,
+        "rank " + std::to_string(rank) + ": " + one->name +
+            " was still held when its coordinator closed; what it has on the device is gone");
+  }
+}
+
 // ---- calls of NCCL ---------------------------------------------------------------------------
 
 namespace detail {
@@ -44,7 +55,7 @@ namespace detail {
 inline constexpr int fault_tag = 0;  // the duplicate carries no other message of this layer
 
 [[nodiscard]] inline bool launches(const call& one) noexcept {
-  return one.count != 0 || one.what == call::kind::barrier;
+  return one.count != 0 || one.what == call::kind::barrier || one.what == call::kind::graph;
 }
 
 /// From 2.28.3 on NCCL has all_to_all, gather and scatter; before they are groups of messages.
@@ -129,6 +140,10 @@ inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& co
       return ncclRecv(one.to, one.count, one.type, one.root, native, on);
     case kind::barrier:
       return ncclAllReduce(comm.scratch, comm.scratch, 1, ncclInt32, ncclSum, native, on);
+    case kind::graph:
+      device::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(one.to), on), "cudaGraphLaunch",
+                    comm.device);
+      return ncclSuccess;
   }
   return ncclInternalError;
 }
@@ -306,7 +321,7 @@ inline ncclResult_t issue_source::issue(queue& one, work& op) {
   const device::scoped_device here(one.device);
   for (const device::event& mark : op.after) one.domain->wait(mark);
   op.after.clear();
-  const cudaStream_t on = one.domain->get();
+  const cudaStream_t on = op.steps == nullptr ? one.domain->get() : op.steps->calls_on(*one.domain);
   ncclRedOp_t reduction = ncclSum;
   if (op.more.empty()) {
     const ncclResult_t made = detail::resolve(op.one, comm, op.made_, reduction);
@@ -640,6 +655,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
       job->call->natives.push_back(one->native);
       job->call->device = one->device;
     }
+    one->end_graphs(false);  // an abort would wait for them
     one->native = nullptr;
     one->remember({why, is_it ? report : "ended with another communicator: " + text});
     // Who has told this rank has told all of that communicator, but nobody of the others.
@@ -981,6 +997,7 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
         device_gone(one);
         continue;
       }
+      comm->end_graphs(true);
       if (!comm->borrowed) {
         const ncclResult_t code = ncclCommFinalize(comm->native);
         if (detail::failed(code)) {

@@ -1,0 +1,323 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+/// \file Persistent groups that are captured once and replayed.
+
+#include "support.hpp"
+
+namespace {
+
+using namespace cohort_test;
+using cohort::communicator;
+using cohort::coordinator;
+using cohort::errc;
+
+/// A group of two packed tensors and a large one, all on one stream.
+struct tensors_of_group {
+  device::stream on;
+  device::vector<float> a;
+  device::vector<float> b;
+  device::vector<float> large;
+  device::pinned_vector<float> next;
+};
+
+asio::awaitable<tensors_of_group> make_tensors() {
+  device::stream on;
+  auto a = co_await filled(on, 10, 1.0F);
+  auto b = co_await filled(on, 1000, 1.0F);
+  auto large = co_await filled(on, 100000, 1.0F);
+  device::pinned_vector<float> next(100000, on);
+  co_return tensors_of_group{on, std::move(a), std::move(b), std::move(large), std::move(next)};
+}
+
+[[nodiscard]] cohort::bundle bundle_of(tensors_of_group& all) {
+  cohort::bundle made("step");
+  made.add("a", all.a).add("b", all.b).add("large", all.large);
+  return made;
+}
+
+/// Queues new inputs; what was there before must be over.
+void give(tensors_of_group& all, float value) {
+  std::fill(all.next.begin(), all.next.end(), value);
+  for (auto* const each : {&all.a, &all.b, &all.large}) {
+    device::copy(all.on, std::span(all.next).first(each->size()), *each);
+  }
+}
+
+/// All tensors hold it everywhere.
+asio::awaitable<void> expect(const tensors_of_group& all, float value) {
+  for (const auto* const each : {&all.a, &all.b, &all.large}) {
+    const auto seen = co_await now_in(*each);
+    const bool same = std::all_of(seen.begin(), seen.end(), [&](float x) { return x == value; });
+    INFO("elements: " << seen.size() << ", the first: " << seen.front() << ", not " << value);
+    CHECK(same);
+  }
+}
+
+[[nodiscard]] float sum_over(const communicator& world) {
+  return static_cast<float>(world.size() * (world.size() + 1) / 2);
+}
+
+}  // namespace
+
+TEST_CASE("a captured group reduces what its tensors hold at each replay") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    auto all = co_await make_tensors();
+    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+    auto captured = co_await group.capture();
+    CHECK(captured);
+    co_await expect(all, 1.0F);  // nothing has run
+    for (int step = 1; step < 5; ++step) {
+      give(all, static_cast<float>((world.rank() + 1) * step));
+      co_await group.replay(captured);
+      co_await expect(all, sum_over(world) * static_cast<float>(step));
+    }
+    give(all, 1.0F);
+    co_await group.start();  // a plain start beside it
+    co_await expect(all, static_cast<float>(world.size()));
+    captured = {};
+    co_await group.remove();
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a replay is one launch of a graph, without a call of NCCL") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    auto all = co_await make_tensors();
+    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+    auto captured = co_await group.capture();
+    const auto launches = fake_gpu::calls("cudaGraphLaunch");
+    const auto calls = fake_nccl::calls("ncclAllReduce");
+    const auto groups = fake_nccl::calls("ncclGroupStart");
+    const auto copies =
+        fake_gpu::calls("cudaMemcpyAsync") + fake_gpu::calls("cudaMemcpyBatchAsync");
+    CHECK(launches == 0);
+    for (int step = 0; step < 5; ++step) co_await group.replay(captured);
+    CHECK(fake_gpu::calls("cudaGraphLaunch") == 5);
+    CHECK(fake_nccl::calls("ncclAllReduce") == calls);
+    CHECK(fake_nccl::calls("ncclGroupStart") == groups);
+    CHECK(fake_gpu::calls("cudaMemcpyAsync") + fake_gpu::calls("cudaMemcpyBatchAsync") == copies);
+    captured = {};
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("replays keep one order with operations submitted in another order on each rank") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    auto all = co_await make_tensors();
+    auto group = co_await coord.make_persistent(bundle_of(all), op::average);
+    auto captured = co_await group.capture();
+    device::stream beside;
+    std::vector<device::vector<float>> others;
+    for (std::size_t i = 0; i < 4; ++i) others.push_back(co_await filled(beside, 50 + i, 1.0F));
+    float expected = 1.0F;
+    for (std::size_t step = 0; step < 3; ++step) {
+      give(all, static_cast<float>(world.rank() + 1));
+      std::deque<ending> ends;
+      for (std::size_t i = 0; i < 5; ++i) {
+        const std::size_t k = (i + step + static_cast<std::size_t>(world.rank())) % 5;
+        if (k == 4) {
+          group.replay(captured, ends.emplace_back().handler());
+        } else {
+          coord.all_reduce(std::to_string(k), others[k], op::sum, ends.emplace_back().handler());
+        }
+      }
+      CHECK(co_await soon([&] { return all_over(ends); }));
+      for (const ending& one : ends) {
+        INFO(one.text());
+        CHECK(one.well());
+      }
+      expected *= static_cast<float>(world.size());
+      co_await expect(all, sum_over(world) / static_cast<float>(world.size()));
+      for (const auto& each : others) {
+        CHECK(co_await now_in(each) == std::vector<float>(each.size(), expected));
+      }
+    }
+    captured = {};
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("what follows an enqueued replay on its stream sees the result") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    auto all = co_await make_tensors();
+    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+    auto captured = co_await group.capture();
+    device::stream compute;
+    device::vector<float> seen(1000, compute);
+    device::pinned_vector<float> written(1000, compute);
+    for (int step = 1; step < 4; ++step) {
+      const auto value = static_cast<float>(step * (world.rank() + 1));
+      std::fill(written.begin(), written.end(), value);
+      device::copy(compute, written, all.b);
+      co_await group.replay(captured, {.on = compute, .ends = cohort::until::enqueued});
+      device::copy(compute, all.b, seen);
+      CHECK(co_await read(compute, seen) ==
+            std::vector<float>(1000, sum_over(world) * static_cast<float>(step)));
+    }
+    captured = {};
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a rank that starts plainly where others capture or replay is a mismatch on all") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    coordinator coord(world, nccl::backend());
+    auto all = co_await make_tensors();
+    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+    {
+      ending end;
+      if (world.rank() == 0) group.start(end.handler());
+      if (world.rank() != 0) group.capture(end.handler());
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(end.code() == errc::cross_rank_mismatch);
+      INFO(end.text());
+      CHECK(has(end.text(), "start differs"));
+      CHECK(has(end.text(), "plain on rank 0"));
+      CHECK(has(end.text(), "capture on rank"));
+    }
+    auto first = co_await group.capture();
+    auto second = co_await group.capture();
+    {
+      ending end;
+      if (world.rank() == 0) group.start(end.handler());
+      if (world.rank() != 0) group.replay(first, end.handler());
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(end.code() == errc::cross_rank_mismatch);
+      INFO(end.text());
+      CHECK(has(end.text(), "replay of what start 2 captured on rank"));
+    }
+    {
+      ending end;
+      group.replay(world.rank() == 0 ? first : second, end.handler());
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(end.code() == errc::cross_rank_mismatch);
+    }
+    co_await expect(all, 1.0F);
+    co_await group.replay(second);
+    co_await expect(all, static_cast<float>(world.size()));
+    first = {};
+    second = {};
+    co_await group.remove();
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a replay that a rank which leaves has not made ends with peer_lost") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto all = co_await make_tensors();
+    {
+      coordinator coord(world, nccl::backend());
+      auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+      auto captured = co_await group.capture();
+      co_await group.replay(captured);
+      if (world.rank() != 0) {
+        auto lost = caught<cohort::peer_lost_error>(group.replay(captured));
+        const auto problem = co_await std::move(lost);
+        CHECK(problem.has_value());
+      }
+    }
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("what needs arithmetic of the host is not captured, and told so on all ranks") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    auto all = co_await make_tensors();
+    auto group = co_await coord.make_persistent(bundle_of(all), op::max, {.prescale = 2.0});
+    {
+      ending end;
+      group.capture(end.handler());
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(end.code() == errc::not_supported);
+      INFO(end.text());
+      CHECK(has(end.text(), "capture of persistent group 'step' of float32"));
+      CHECK(has(end.text(), "the host would have to apply them"));
+    }
+    co_await group.start();
+    co_await expect(all, 2.0F);
+    {
+      ending end;
+      group.replay(cohort::captured_group(), end.handler());
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(end.code() == errc::invalid_argument);
+    }
+    std::vector<float> host(10, 1.0F);
+    auto on_host = co_await coord.make_persistent(cohort::bundle("host").add("h", host), op::sum);
+    {
+      ending end;
+      on_host.capture(end.handler());
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(end.code() == errc::not_supported);
+      CHECK(has(end.text(), "memory of the host"));
+    }
+    co_await on_host.start();
+    CHECK(host.front() == static_cast<float>(world.size()));
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a coordinator that closes ends graphs that are still held, and names them") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto all = co_await make_tensors();
+    cohort::captured_group captured;
+    cohort::persistent_group group;
+    {
+      coordinator coord(world, nccl::backend());
+      group = co_await coord.make_persistent(bundle_of(all), op::sum);
+      captured = co_await group.capture();
+      co_await group.replay(captured, {.ends = cohort::until::enqueued});
+      co_await coord.shutdown();
+    }
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+    CHECK(log.contains("the graph of persistent group 'step' was still held"));
+    ending late;
+    group.replay(captured, late.handler());
+    CHECK(co_await soon([&] { return late.over; }));
+    CHECK(late.why);
+    CHECK(has(late.text(), "step"));
+    co_await expect(all, static_cast<float>(world.size()));
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("a fault while a graph is replayed ends every operation of every rank") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    auto all = co_await make_tensors();
+    coordinator coord(world, nccl::backend());
+    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+    auto captured = co_await group.capture();
+    co_await group.replay(captured);
+    co_await meet(world);
+    const auto comms = fake_nccl::communicators_of(world.size());
+    REQUIRE(comms.size() == 1);
+    fake_nccl::hang_next(comms.front());
+    co_await meet(world);
+    std::deque<ending> ends;
+    for (int i = 0; i < 3; ++i) group.replay(captured, ends.emplace_back().handler());
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comms.front()) != 0; }));
+    co_await meet(world);
+    if (world.rank() == 1) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+    CHECK(co_await soon([&] { return all_over(ends); }));
+    for (const ending& one : ends) {
+      INFO(one.text());
+      CHECK(one.is_data_error());
+    }
+    ending late;
+    group.replay(captured, late.handler());
+    CHECK(co_await soon([&] { return late.over; }));
+    CHECK(late.why);
+    co_await coord.shutdown();
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+  });
+}
