@@ -373,6 +373,7 @@ inline void elected_work::begin_capture(const device::stream& domain) {
   }
   if (packed_bytes_ != 0) graph_->memory = device::vector<std::byte>(packed_bytes_, on);
   domain.wait(on);  // the memory is there before what is launched later
+  std::erase_if(comm->graphs, [](const auto& each) { return each.expired(); });
   comm->graphs.push_back(graph_);
   graph_->begin();
   more.clear();
