@@ -12,12 +12,15 @@
 #   MPI_HOME            a folder with bin/mpicxx and bin/mpiexec (default: those of PATH)
 #   ASIO_INCLUDE_DIR    holds asio/version.hpp, if the compiler does not find it
 #   CATCH2_INCLUDE_DIR  holds catch2/; for version 3 also pass -L... -lCatch2
+#   CLI11_INCLUDE_DIR   holds CLI/, for the stage bench alone
 #   CXX                 the compiler (default g++)
 #
 # What is done, and how:
 #
 #   STAGES              words (default "build test sanitizer"): build; test runs the programs;
-#                       sanitizer runs them under compute-sanitizer where that is
+#                       sanitizer runs them under compute-sanitizer where that is; bench builds
+#                       benchmarks/gpu with -O3, runs it and keeps what it prints in
+#                       build/gpu-tests/bench.txt
 #   SANITIZERS          its tools (default "memcheck"; also racecheck, initcheck, synccheck)
 #   STAGE_TIMEOUT       seconds that each program may take, of the compiler's too (default 900)
 #   TEST_ARGUMENTS      words for the test programs, a name of a test case say
@@ -41,8 +44,8 @@ passed=() failed=() skipped=()
 
 for stage in ${stages[@]+"${stages[@]}"}; do
   case $stage in
-    build | test | sanitizer) ;;
-    *) echo "STAGES: no stage '$stage', only build, test and sanitizer" >&2; exit 1 ;;
+    build | test | sanitizer | bench) ;;
+    *) echo "STAGES: no stage '$stage', only build, test, sanitizer and bench" >&2; exit 1 ;;
   esac
 done
 wanted() { [[ " ${stages[*]-} " == *" $1 "* ]]; }
@@ -128,6 +131,8 @@ common=(-isystem "$cuda/include")
   nccl_libraries=("$runtime" "$(library "$nccl" nccl)")
   nccl_includes=("${common[@]}")
   [ "$nccl" = /usr ] || nccl_includes=(-isystem "$nccl/include" "${common[@]}")
+  bench_includes=(-O3 -DNDEBUG -Ibenchmarks -Wno-subobject-linkage "${nccl_includes[@]}")
+  [ -z "${CLI11_INCLUDE_DIR-}" ] || bench_includes+=(-isystem "$CLI11_INCLUDE_DIR")
 }
 
 # --- build --------------------------------------------------------------------------------------
@@ -143,13 +148,22 @@ if wanted build; then
   fi
   [ ${#failed[@]} -eq 0 ] || finish 1
 fi
-wanted test || wanted sanitizer || finish 0
+if wanted bench; then
+  mkdir -p "$folder"
+  if [ -z "$without" ]; then
+    export OMPI_CXX=$compiler MPICH_CXX=$compiler
+    does "build of the benchmark" link bench "$mpicxx" nccl_libraries bench_includes benchmarks/gpu/*.cpp || finish 1
+  else
+    skipped+=("benchmark: $without")
+  fi
+fi
+wanted test || wanted sanitizer || wanted bench || finish 0
 
 # --- run ----------------------------------------------------------------------------------------
 
 # Asked for help only, the program still names its device first, or says why there is none.
 status=0
-[ -x "$folder/device_test" ] || { echo "not built: $folder/device_test"; exit 1; }
+[ -x "$folder/device_test" ] || { echo "not built: $folder/device_test, see the stage build"; exit 1; }
 bounded "$folder/device_test" --help >"$folder/devices.txt" || status=$?
 head -n 1 "$folder/devices.txt"
 if [ "$status" -ne 0 ]; then
@@ -171,6 +185,11 @@ if wanted test; then
   does "tests of the layer device" bounded "$folder/device_test" ${words[@]+"${words[@]}"} || true
   [ -n "$without" ] || does "tests of the layer nccl on $ranks rank(s)" \
     on_ranks "$folder/nccl_test" ${words[@]+"${words[@]}"} || true
+fi
+
+if wanted bench && [ -z "$without" ]; then
+  bench() { on_ranks "$folder/bench" | tee "$folder/bench.txt"; }
+  does "benchmark on $ranks rank(s), in $folder/bench.txt" bench || true
 fi
 
 if wanted sanitizer; then
