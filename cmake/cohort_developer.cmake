@@ -36,6 +36,9 @@ target_compile_options(cohort_own_flags INTERFACE
 # of compiling a test; let it first fill a gigabyte.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(cohort_own_flags INTERFACE --param=ggc-min-heapsize=1000000)
+  if(COHORT_UNITY_BUILD)  # it takes the files that are compiled as one for headers
+    target_compile_options(cohort_own_flags INTERFACE -Wno-subobject-linkage)
+  endif()
 endif()
 
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")

@@ -35,10 +35,10 @@ using cohort::cluster::call_context;
 
 namespace {
 
-int counted = 0;
-void count_up() { ++counted; }
+int counted_up = 0;
+void count_up() { ++counted_up; }
 void print_count_at_end() {
-  std::atexit([] { std::printf("counted %d\n", counted); });
+  std::atexit([] { std::printf("counted %d\n", counted_up); });
 }
 int pid_of() { return ::getpid(); }
 asio::awaitable<void> sleeps(call_context& call) {
