@@ -47,6 +47,7 @@ inline worker::~worker() {
     calls_->drop();
   }
   if (place_.transport) place_.transport->quit();
+  watch_.reset();  // it would take our closing for the manager's
   if (control_) control_->close();
 }
 
