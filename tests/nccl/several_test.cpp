@@ -377,6 +377,7 @@ DOUBLE_TEST_CASE("a device that is lost ends the operations on all devices of th
         nccl::all_reduce(gpus[0], s[0], v[0], op::max, behind.handler());
         co_await pause(5ms);
         CHECK(!end.over);
+        co_await meet(world);
         if (world.rank() == 0) fake_gpu::break_device(1, cudaErrorIllegalAddress);
         CHECK(co_await soon([&] { return end.over && behind.over; }));
         const auto remote = nccl::make_error(ncclRemoteError);
