@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: BSL-1.0
 #
 # Finds NCCL, its header and its library: below NCCL_ROOT (a variable, or of the environment), below
-# the CUDA toolkit, or where compilers look. Makes the target NCCL::NCCL. A wheel's library, which
+# the CUDA toolkit (find_package(Cudart) comes first), or where compilers look. Makes the target NCCL::NCCL. A wheel's library, which
 # has a version and no link without one, is found too.
-find_path(NCCL_INCLUDE_DIR NAMES nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR}
-  ${CUDAToolkit_LIBRARY_ROOT}/lib PATH_SUFFIXES lib lib64)
+find_path(NCCL_INCLUDE_DIR NAMES nccl.h HINTS ${Cudart_INCLUDE_DIR})
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${Cudart_INCLUDE_DIR}/..
+  PATH_SUFFIXES lib lib64)
 mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
 
 if(NCCL_INCLUDE_DIR)
@@ -23,8 +23,6 @@ if(NCCL_FOUND AND NOT TARGET NCCL::NCCL)
   add_library(NCCL::NCCL UNKNOWN IMPORTED)
   set_target_properties(NCCL::NCCL PROPERTIES
     IMPORTED_LOCATION "${NCCL_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${NCCL_INCLUDE_DIR}")
-endif()
-if(NCCL_FOUND)
-  set_target_properties(NCCL::NCCL PROPERTIES IMPORTED_GLOBAL TRUE)
+    INTERFACE_INCLUDE_DIRECTORIES "${NCCL_INCLUDE_DIR}"
+    IMPORTED_GLOBAL TRUE)
 endif()

@@ -31,6 +31,7 @@ install(FILES
   "${PROJECT_BINARY_DIR}/cohort-config.cmake"
   "${PROJECT_BINARY_DIR}/cohort-config-version.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindAsio.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/FindCudart.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
   DESTINATION "${package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"

@@ -82,7 +82,7 @@ TEST_CASE("a captured group reduces what its tensors hold at each replay") {
   });
 }
 
-TEST_CASE("a replay is one launch of a graph, without a call of NCCL") {
+DOUBLE_TEST_CASE("a replay is one launch of a graph, without a call of NCCL") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto all = co_await make_tensors();
@@ -277,7 +277,7 @@ TEST_CASE("a coordinator that closes ends graphs that are still held, and names 
       co_await group.replay(captured, {.ends = cohort::until::enqueued});
       co_await coord.shutdown();
     }
-    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+    CHECK(co_await soon_on_double([] { return fake_nccl::live_communicators() == 0; }));
     CHECK(log.contains("the graph of persistent group 'step' was still held"));
     ending late;
     group.replay(captured, late.handler());
@@ -289,7 +289,7 @@ TEST_CASE("a coordinator that closes ends graphs that are still held, and names 
   });
 }
 
-TEST_CASE("a fault while a graph is replayed ends every operation of every rank") {
+DOUBLE_TEST_CASE("a fault while a graph is replayed ends every operation of every rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;

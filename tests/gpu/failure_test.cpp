@@ -107,7 +107,7 @@ asio::awaitable<void> begins_anew(communicator world, coordinator coord) {
   CHECK(one.is_data_error());
   CHECK(coord.pending().empty());
   co_await coord.shutdown();
-  CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+  CHECK(co_await soon_on_double([] { return fake_nccl::live_communicators() == 0; }));
   co_await meet(world);
   auto again = co_await world.dup();
   coordinator fresh(again, nccl::backend());
@@ -136,7 +136,7 @@ asio::awaitable<void> hang(communicator world, coordinator coord, traffic& work)
 
 }  // namespace
 
-TEST_CASE("an asynchronous error of NCCL ends every operation of every rank") {
+DOUBLE_TEST_CASE("an asynchronous error of NCCL ends every operation of every rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;  // one rank launches nothing in place
     const cohort::log::capture log;
@@ -161,7 +161,7 @@ TEST_CASE("an asynchronous error of NCCL ends every operation of every rank") {
   });
 }
 
-TEST_CASE("a deadline over a hanging device ends every operation of every rank") {
+DOUBLE_TEST_CASE("a deadline over a hanging device ends every operation of every rank") {
   const bool by_option = GENERATE(false, true);
   on_gpus([by_option](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
@@ -205,8 +205,7 @@ TEST_CASE("a deadline over what a device does is reported where no abort is aske
     device::stream on;
     auto values = co_await filled(on, 5, 1.0F);
     auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
-    const device::stream domain = source.domain_of(values.device());
-    fake_gpu::hold(domain.get());
+    held_stream device_is_busy(source.domain_of(values.device()));
     auto running = coord.all_reduce("held", values, op::sum, cohort::as_future);
     ending held;
     asio::co_spawn(world.get_executor(), cohort::with_deadline(std::move(running), 30ms),
@@ -214,7 +213,7 @@ TEST_CASE("a deadline over what a device does is reported where no abort is aske
     CHECK(co_await soon([&] { return log.contains("NCCL cannot give it up"); }));
     CHECK_FALSE(held.over);
     co_await meet(world);
-    fake_gpu::release(domain.get());
+    device_is_busy.let_go();
     CHECK(co_await soon([&] { return held.over; }));
     CHECK(held.well());
     CHECK(co_await now_in(values) == std::vector<float>(5, static_cast<float>(world.size())));
@@ -222,7 +221,7 @@ TEST_CASE("a deadline over what a device does is reported where no abort is aske
   });
 }
 
-TEST_CASE("a sticky error of one rank's device ends every operation of every rank") {
+DOUBLE_TEST_CASE("a sticky error of one rank's device ends every operation of every rank") {
   on_gpus(
       [](communicator world) -> asio::awaitable<void> {
         const cohort::log::capture log;
@@ -268,7 +267,7 @@ TEST_CASE("a sticky error of one rank's device ends every operation of every ran
       true);  // nothing is aborted on a lost device
 }
 
-TEST_CASE("a foreign reset of one rank's device ends every operation of every rank") {
+DOUBLE_TEST_CASE("a foreign reset of one rank's device ends every operation of every rank") {
   on_gpus(
       [](communicator world) -> asio::awaitable<void> {
         if (world.size() < 2) co_return;
@@ -289,7 +288,7 @@ TEST_CASE("a foreign reset of one rank's device ends every operation of every ra
       true);
 }
 
-TEST_CASE("a rank that does not lap is named, and the operations of all ranks end") {
+DOUBLE_TEST_CASE("a rank that does not lap is named, and the operations of all ranks end") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
@@ -338,7 +337,7 @@ TEST_CASE("a rank that does not lap is named, and the operations of all ranks en
   });
 }
 
-TEST_CASE("a launch that fails on one rank ends every operation of every rank") {
+DOUBLE_TEST_CASE("a launch that fails on one rank ends every operation of every rank") {
   const std::string function = GENERATE(as<std::string>{}, "ncclAllReduce", "ncclGroupEnd");
   on_gpus([function](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
@@ -365,7 +364,7 @@ TEST_CASE("a launch that fails on one rank ends every operation of every rank") 
   });
 }
 
-TEST_CASE("a pack without device memory ends every operation of every rank") {
+DOUBLE_TEST_CASE("a pack without device memory ends every operation of every rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     coordinator coord(world, nccl::backend());
@@ -391,7 +390,7 @@ TEST_CASE("a pack without device memory ends every operation of every rank") {
   });
 }
 
-TEST_CASE("a pack that gets its device memory at the second attempt is right") {
+DOUBLE_TEST_CASE("a pack that gets its device memory at the second attempt is right") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     co_await sums(coord, "before");
@@ -412,7 +411,7 @@ TEST_CASE("a pack that gets its device memory at the second attempt is right") {
   });
 }
 
-TEST_CASE("an opening without pinned memory on one rank is one error on all ranks") {
+DOUBLE_TEST_CASE("an opening without pinned memory on one rank is one error on all ranks") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     const int last = world.size() - 1;
@@ -434,7 +433,7 @@ TEST_CASE("an opening without pinned memory on one rank is one error on all rank
   });
 }
 
-TEST_CASE("an init of NCCL that fails on one rank is one error on all ranks") {
+DOUBLE_TEST_CASE("an init of NCCL that fails on one rank is one error on all ranks") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     const int last = world.size() - 1;
@@ -453,7 +452,8 @@ TEST_CASE("an init of NCCL that fails on one rank is one error on all ranks") {
   });
 }
 
-TEST_CASE("a host operation that fails on one rank ends what is on the devices of all ranks") {
+DOUBLE_TEST_CASE(
+    "a host operation that fails on one rank ends what is on the devices of all ranks") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;

@@ -158,7 +158,7 @@ TEST_CASE("a pack is reduced when the last of its tensors is there, and not befo
     for (int step = 0; step < 4; ++step) {
       const auto mine = static_cast<std::size_t>((step + world.rank()) % 4);
       tally all;
-      fake_gpu::hold(late.get());
+      held_stream held(late);
       on[mine].wait(late.record());
       for (std::size_t i = 0; i < on.size(); ++i) {
         device::fill(on[i], values[i], static_cast<float>(step + 1));
@@ -168,7 +168,7 @@ TEST_CASE("a pack is reduced when the last of its tensors is there, and not befo
       }
       CHECK(co_await soon([&] { return all.over == on.size(); }));
       co_await pause(10ms);
-      fake_gpu::release(late.get());
+      held.let_go();
       for (const auto& each : values) {
         const std::vector<float> found = co_await values_of(each);
         CHECK(found == std::vector<float>(100, n * static_cast<float>(step + 1)));
@@ -279,8 +279,6 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
   });
 }
 
-#if defined(COHORT_FAKE_NCCL)
-
 namespace {
 
 device::stream domain_of(const cohort::communicator& world, const device::vector<float>& any) {
@@ -297,8 +295,7 @@ TEST_CASE("an enqueued named operation ends although the device has not begun it
     auto values = co_await filled(compute, 100, 1.0F);
     device::pinned_vector<float> result(100, compute);
     co_await coord.all_reduce("w", values, op::max);  // all is made now
-    const device::stream domain = domain_of(world, values);
-    fake_gpu::hold(domain.get());
+    held_stream held(domain_of(world, values));
     cohort::call_options queued;
     queued.on = compute;
     queued.ends = cohort::until::enqueued;
@@ -311,7 +308,7 @@ TEST_CASE("an enqueued named operation ends although the device has not begun it
     device::copy(compute, values, result);
     co_await pause(20ms);
     CHECK(other.over == 0);  // that one waits for its data
-    fake_gpu::release(domain.get());
+    held.let_go();
     auto copied = device::done(compute);
     co_await std::move(copied);
     CHECK(std::count(result.begin(), result.end(), static_cast<float>(world.size())) == 100);
@@ -320,7 +317,7 @@ TEST_CASE("an enqueued named operation ends although the device has not begun it
   });
 }
 
-TEST_CASE("bundles are filled while the one before has not been reduced") {
+DOUBLE_TEST_CASE("bundles are filled while the one before has not been reduced") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());
     const device::stream on;
@@ -375,7 +372,7 @@ TEST_CASE("launches keep one order although each rank submits and has its data i
     }
     float wanted = 1;
     for (int round = 0; round < 4; ++round) {
-      fake_gpu::hold(late.get());
+      held_stream held(late);
       on[rank].wait(late.record());  // the data of another tensor on each rank
       tally all;
       for (std::size_t k = 0; k < tensors; ++k) {
@@ -383,7 +380,7 @@ TEST_CASE("launches keep one order although each rank submits and has its data i
         coord.all_reduce(std::to_string(i), values[i], op::sum, all.handler());
       }
       co_await pause(10ms);
-      fake_gpu::release(late.get());
+      held.let_go();
       CHECK(co_await soon([&] { return all.over == tensors; }));
       CHECK(all.failed == 0);
       wanted *= static_cast<float>(world.size());
@@ -391,7 +388,7 @@ TEST_CASE("launches keep one order although each rank submits and has its data i
         CHECK(co_await values_of(values[i]) == std::vector<float>(10 + i, wanted));
       }
     }
-    CHECK(fake_nccl::cycles().empty());
+    CHECK_DOUBLE(fake_nccl::cycles().empty());
     co_await meet(world);
   });
 }
@@ -468,7 +465,7 @@ TEST_CASE("process sets that overlap are launched in one order, whatever is read
     float of_all = 1;
     float of_pair = 1;
     for (int round = 0; round < 5; ++round) {
-      fake_gpu::hold(late.get());
+      held_stream held(late);
       if (rank == 0) for_all.wait(late.record());
       if (rank == 1) for_pair.wait(late.record());
       tally all;
@@ -480,7 +477,7 @@ TEST_CASE("process sets that overlap are launched in one order, whatever is read
       reduce_y();
       if (rank != 0) reduce_x();
       co_await pause(10ms);
-      fake_gpu::release(late.get());
+      held.let_go();
       CHECK(co_await soon([&] { return all.over == (in_pair ? 2U : 1U); }));
       CHECK(all.failed == 0);
       of_all *= static_cast<float>(world.size());
@@ -488,9 +485,7 @@ TEST_CASE("process sets that overlap are launched in one order, whatever is read
       CHECK(co_await values_of(x) == std::vector<float>(10, of_all));
       if (in_pair) CHECK(co_await values_of(y) == std::vector<float>(10, of_pair));
     }
-    CHECK(fake_nccl::cycles().empty());
+    CHECK_DOUBLE(fake_nccl::cycles().empty());
     co_await meet(world);
   });
 }
-
-#endif

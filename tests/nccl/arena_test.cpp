@@ -24,9 +24,9 @@ TEST_CASE("an arena is registered on its communicators and gives spans to operat
     {
       auto memory = co_await nccl::make_arena(on, 4096);
       CHECK(memory.bytes() == 4096);
-      CHECK(memory.device() == 0);
-      CHECK(fake_nccl::calls("ncclMemAlloc") == 1);
-      CHECK(fake_nccl::calls("ncclCommRegister") == 2);
+      CHECK(memory.device() == gpus.device());
+      CHECK_DOUBLE(fake_nccl::calls("ncclMemAlloc") == 1);
+      CHECK_DOUBLE(fake_nccl::calls("ncclCommRegister") == 2);
       const device::span<int> part = memory.span<int>(1024, 100);
       auto ones = co_await filled<int>(s, 100, world.rank() + 1);
       device::copy(s, ones, part);
@@ -40,8 +40,8 @@ TEST_CASE("an arena is registered on its communicators and gives spans to operat
       CHECK_THROWS_AS(nccl::arena().span<int>(0, 0), cohort::error);
       CHECK(memory.span<int>(4096, 0).empty());
     }
-    CHECK(co_await soon([] { return fake_nccl::calls("ncclMemFree") == 1; }));
-    CHECK(fake_nccl::calls("ncclCommDeregister") == 2);
+    CHECK(co_await soon_on_double([] { return fake_nccl::calls("ncclMemFree") == 1; }));
+    CHECK_DOUBLE(fake_nccl::calls("ncclCommDeregister") == 2);
     co_await nccl::barrier(gpus, s);
   });
 }
@@ -53,7 +53,7 @@ TEST_CASE("an arena goes when the operations in flight have ended, and does not 
     const std::vector<nccl::communicator> on(1, gpus);
     auto memory = co_await nccl::make_arena(on, 400);
     device::stream late;
-    fake_gpu::hold(late.get());
+    held_stream held(late);
     s.wait(late.record());
     outcome end;
     nccl::all_reduce(gpus, s, memory.span<int>(0, 100), op::sum, end.handler());
@@ -62,21 +62,21 @@ TEST_CASE("an arena goes when the operations in flight have ended, and does not 
     nccl::barrier(gpus, s, behind.handler());
     co_await pause(20ms);
     co_await meet(world);  // the loop goes on
-    CHECK(fake_nccl::calls("ncclMemFree") == 0);
-    CHECK(fake_nccl::calls("ncclCommDeregister") == 0);
+    CHECK_DOUBLE(fake_nccl::calls("ncclMemFree") == 0);
+    CHECK_DOUBLE(fake_nccl::calls("ncclCommDeregister") == 0);
     CHECK(!end.over);
     co_await meet(world);
-    fake_gpu::release(late.get());
+    held.let_go();
     CHECK(co_await soon([&] { return end.over && behind.over; }));
     CHECK(!end.code);
     CHECK(!behind.code);
-    CHECK(fake_nccl::calls("ncclMemFree") == 1);  // before what came behind it
-    CHECK(fake_nccl::calls("ncclCommDeregister") == 1);
+    CHECK_DOUBLE(fake_nccl::calls("ncclMemFree") == 1);  // before what came behind it
+    CHECK_DOUBLE(fake_nccl::calls("ncclCommDeregister") == 1);
     co_await meet(world);
   });
 }
 
-TEST_CASE("an arena may go after its communicator, and nothing is freed after a leak") {
+DOUBLE_TEST_CASE("an arena may go after its communicator, and nothing is freed after a leak") {
   const bool leaks = GENERATE(false, true);
   on_gpus(
       [leaks](communicator world) -> asio::awaitable<void> {
@@ -117,11 +117,11 @@ TEST_CASE("a context may end with an arena, or with one that has just gone") {
     asio::co_spawn(io, forever, asio::detached);
     io.run();
   }
-  CHECK(fake_nccl::live_communicators() == 0);
-  CHECK(fake_nccl::faults().empty());
+  CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
+  CHECK_DOUBLE(fake_nccl::faults().empty());
 }
 
-TEST_CASE("what makes no arena is said") {
+DOUBLE_TEST_CASE("what makes no arena is said") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     std::vector<nccl::communicator> on;

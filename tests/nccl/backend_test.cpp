@@ -333,7 +333,7 @@ TEST_CASE("memory of packs that are being filled is kept when their operations f
     std::vector<device::vector<float>> buffers;
     for (int i = 0; i < 4; ++i) buffers.push_back(co_await filled(on, 1000, 1.0F));
     co_await meet(world);
-    fake_gpu::hold(late.get());
+    held_stream held(late);
     // The first is not launched, because rank 0 does not call it; the second is only packed. Both
     // packs wait for `late`.
     for (std::size_t i = 0; i < 4 && world.rank() != 0; i += 2) {
@@ -356,7 +356,7 @@ TEST_CASE("memory of packs that are being filled is kept when their operations f
     buffers.clear();
     auto freed = device::done(on);
     co_await std::move(freed);
-    fake_gpu::release(late.get());
+    held.let_go();
     auto copied = device::done(late);
     co_await std::move(copied);
     co_await pause(20ms);
@@ -630,9 +630,7 @@ TEST_CASE("an operation that is forgotten is never completed") {
   });
 }
 
-#if defined(COHORT_FAKE_NCCL)
-
-TEST_CASE("the next pack is filled while the one before has not been reduced") {
+DOUBLE_TEST_CASE("the next pack is filled while the one before has not been reduced") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);
     all.open();
@@ -669,5 +667,3 @@ TEST_CASE("the next pack is filled while the one before has not been reduced") {
     }
   });
 }
-
-#endif

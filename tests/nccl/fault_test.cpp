@@ -16,7 +16,8 @@ using cohort::errc;
 
 }  // namespace
 
-TEST_CASE("a fault ends the operations of ranks that share no communicator with its origin") {
+DOUBLE_TEST_CASE(
+    "a fault ends the operations of ranks that share no communicator with its origin") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 3) co_return;
     const cohort::log::capture log;
@@ -44,7 +45,7 @@ TEST_CASE("a fault ends the operations of ranks that share no communicator with 
   });
 }
 
-TEST_CASE("peers hear of a device that was lost while nothing was pending there") {
+DOUBLE_TEST_CASE("peers hear of a device that was lost while nothing was pending there") {
   const bool by_next = GENERATE(true, false);  // by an operation, or by whoever laps
   on_gpus(
       [by_next](communicator world) -> asio::awaitable<void> {
@@ -71,7 +72,7 @@ TEST_CASE("peers hear of a device that was lost while nothing was pending there"
       true);
 }
 
-TEST_CASE("operations of a communicator that is leaked end, and so does the context") {
+DOUBLE_TEST_CASE("operations of a communicator that is leaked end, and so does the context") {
   on_gpus(
       [](communicator world) -> asio::awaitable<void> {
         if (world.size() < 2) co_return;
@@ -163,7 +164,7 @@ TEST_CASE("the default stream of a thread is refused by name") {
     auto gpus = co_await nccl::make_communicator(world);
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
-    const auto mine = device::stream::borrow(cudaStreamPerThread, 0);
+    const auto mine = device::stream::borrow(cudaStreamPerThread, gpus.device());
     auto code = co_await code_of(nccl::all_reduce(gpus, mine, v, op::sum));
     CHECK(code == errc::invalid_argument);
     CHECK(log.contains("cudaStreamPerThread"));

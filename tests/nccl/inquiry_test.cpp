@@ -153,7 +153,7 @@ TEST_CASE("a warning about an operation that takes long says who has not started
   });
 }
 
-TEST_CASE("an operation that ends after its deadline and before the answers is no failure") {
+DOUBLE_TEST_CASE("an operation that ends after its deadline and before the answers is no failure") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;

@@ -52,7 +52,7 @@ TEST_CASE("inputs that become ready in crossed order do not deadlock two communi
     co_await nccl::barrier(a, for_a);
     if (b) co_await nccl::barrier(b, for_b);
 
-    fake_gpu::hold(late.get());
+    held_stream held(late);
     if (rank == 0) for_a.wait(late.record());
     if (rank == 1) for_b.wait(late.record());
     int ended = 0;
@@ -63,12 +63,12 @@ TEST_CASE("inputs that become ready in crossed order do not deadlock two communi
     nccl::all_reduce(a, for_a, x, op::sum, count);
     if (b) nccl::all_reduce(b, for_b, y, op::sum, count);
     // Here a has the device and waits for rank 0.
-    if (rank == 1) CHECK(co_await soon([] { return fake_gpu::occupied(0); }));
+    if (rank == 1) CHECK(co_await soon_on_double([] { return fake_gpu::occupied(0); }));
     CHECK(ended == 0);
     co_await meet(world);
-    fake_gpu::release(late.get());
+    held.let_go();
     CHECK(co_await soon([&] { return ended == (b ? 2 : 1); }));
-    CHECK(fake_nccl::cycles().empty());
+    CHECK_DOUBLE(fake_nccl::cycles().empty());
     auto sums = co_await read(for_a, x);
     CHECK(sums[9] == world.size());
     if (!b) co_return;
@@ -77,7 +77,7 @@ TEST_CASE("inputs that become ready in crossed order do not deadlock two communi
   });
 }
 
-TEST_CASE("the control: the same with NCCL alone and a stream per communicator deadlocks") {
+DOUBLE_TEST_CASE("the control: the same with NCCL alone and a stream per communicator deadlocks") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const int rank = world.rank();

@@ -9,15 +9,14 @@
 #include <cohort/gpu.hpp>
 #include <cohort/progress/future.hpp>
 
-#if defined(COHORT_FAKE_NCCL)
-#include "support/fake_gpu/control.hpp"
-#include "support/fake_gpu/nccl_control.hpp"
-#endif
-
 #include "support/catch.hpp"
+#include "support/double.hpp"
+#include "support/fake_gpu/nccl_control.hpp"
 #include "support/world.hpp"
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <system_error>
@@ -38,7 +37,8 @@ inline int world_rank() {
   return rank;
 }
 
-/// Each rank has `devices` of its own.
+/// Each rank has `devices` of its own; real ones, those of its place on the node. Where cohort must
+/// know which (more than one), there must be no other rank.
 class gpus_of_ranks {
  public:
   explicit gpus_of_ranks(int devices = 1) {
@@ -49,7 +49,10 @@ class gpus_of_ranks {
     }
     fake_nccl::seed(static_cast<std::uint64_t>(world_rank()) + 1);
 #else
-    static_cast<void>(devices);
+    int ranks = 0;
+    const cohort::mpi::lock calls;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    lacks_ = devices > 1 && (ranks > 1 || device::count() < devices);
 #endif
     device::forget_devices();
   }
@@ -60,13 +63,58 @@ class gpus_of_ranks {
   }
   gpus_of_ranks(const gpus_of_ranks&) = delete;
   gpus_of_ranks& operator=(const gpus_of_ranks&) = delete;
+
+  /// Whether the test case cannot be run on what is here. A case that has checked nothing is
+  /// reported as skipped.
+  [[nodiscard]] bool lacks() const noexcept { return lacks_; }
+
+ private:
+  bool lacks_ = false;
+};
+
+/// Holds a stream back until it is let go: the double's stops, on a device a function of the host
+/// waits. One at a time for each device, because CUDA may call all of them on one thread.
+class held_stream {
+ public:
+  explicit held_stream(device::stream which) : on_(std::move(which)) {
+#if defined(COHORT_FAKE_GPU)
+    fake_gpu::hold(on_.get());
+#else
+    const device::scoped_device here(on_.device());
+    auto mine = std::make_unique<std::shared_ptr<std::atomic<bool>>>(open_);
+    REQUIRE(cudaLaunchHostFunc(on_.get(), &wait, mine.get()) == cudaSuccess);
+    static_cast<void>(mine.release());
+#endif
+  }
+  ~held_stream() { let_go(); }
+  held_stream(const held_stream&) = delete;
+  held_stream& operator=(const held_stream&) = delete;
+
+  void let_go() {
+    if (open_->exchange(true)) return;
+#if defined(COHORT_FAKE_GPU)
+    fake_gpu::release(on_.get());
+#else
+    open_->notify_all();
+#endif
+  }
+
+ private:
+  [[maybe_unused]] static void wait(void* given) {
+    const std::unique_ptr<std::shared_ptr<std::atomic<bool>>> mine(
+        static_cast<std::shared_ptr<std::atomic<bool>>*>(given));
+    (*mine)->wait(false);
+  }
+  device::stream on_;
+  std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// Runs `body(world)` on a machine of its own, and looks whether the library has kept NCCL's rules
 /// and given back what it took.
 template <class Body>
-void on_gpus(Body&& body, bool leaks = false) {
-  const gpus_of_ranks machine;
+void on_gpus(Body&& body, bool leaks = false, int devices = 1) {
+  const gpus_of_ranks machine(devices);
+  if (machine.lacks()) return;
   on_world(std::forward<Body>(body));
 #if defined(COHORT_FAKE_NCCL)
   const auto faults = fake_nccl::faults();
@@ -87,6 +135,17 @@ asio::awaitable<bool> soon(Predicate holds) {
     co_await pause(1ms);
   }
   co_return true;
+}
+
+/// As soon() for what only the doubles tell; true with the real libraries.
+template <class Predicate>
+asio::awaitable<bool> soon_on_double([[maybe_unused]] Predicate holds) {
+#if defined(COHORT_FAKE_NCCL)
+  auto is_so = soon(std::move(holds));
+  co_return co_await std::move(is_so);
+#else
+  co_return true;
+#endif
 }
 
 /// Whether an operation has ended, and how. Must outlive it.

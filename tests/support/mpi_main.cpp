@@ -11,9 +11,13 @@
 //    arrive and then ends the job, so that the reason is printed and not a timeout.
 // 3. Every rank exits with a non-zero status if any rank failed.
 //
+// tests/nccl/on_gpu_main.cpp includes this file: on real devices it also tells what was skipped.
+//
 // The agreement calls MPI by its profiling names, so that a test which supplies its own MPI_*
 // functions sees only what the library calls.
+#if !defined(CATCH_CONFIG_EXTERNAL_INTERFACES)
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
+#endif
 #include "support/catch.hpp"
 #if __has_include(<catch2/reporters/catch_reporter_event_listener.hpp>)
 #include <catch2/catch_test_case_info.hpp>
@@ -31,6 +35,7 @@ using listener_base = Catch::TestEventListenerBase;
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "cohort/mpi/environment.hpp"
 #include "cohort/mpi/lock.hpp"
@@ -45,6 +50,16 @@ MPI_Comm agreement = MPI_COMM_NULL;
 int rank = 0;
 bool failed_in_a_case = false;
 std::ostringstream held_output;
+
+#if defined(COHORT_TEST_ON_GPU)
+std::vector<std::string> unchecked;  // names of test cases
+
+void tell_skipped(const char* why, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::printf("skipped: %zu test cases: %s\n", names.size(), why);
+  for (const std::string& one : names) std::printf("  skipped: %s\n", one.c_str());
+}
+#endif
 
 /// Prints what this rank has held back, each line with the rank before it.
 void show_held_output() {
@@ -102,6 +117,9 @@ class rank_listener : public listener_base {
       std::fprintf(stderr, "[rank %d] failed: %s\n", rank, name.c_str());
     }
     failed_in_a_case |= failed_anywhere(failed, name);
+#if defined(COHORT_TEST_ON_GPU)
+    if (stats.totals.assertions.total() == 0) unchecked.push_back(name);
+#endif
   }
 };
 CATCH_REGISTER_LISTENER(rank_listener)
@@ -127,11 +145,24 @@ int main(int argc, char** argv) {
   cohort::environment env{argc, argv, level};
   PMPI_Comm_dup(MPI_COMM_WORLD, &agreement);
   PMPI_Comm_rank(agreement, &rank);
+#if defined(COHORT_TEST_ON_GPU)
+  if (const int status = cohort_test::look_for_devices(); status != 0) {
+    PMPI_Comm_free(&agreement);
+    return status;
+  }
+#endif
 
   std::streambuf* const terminal = std::cout.rdbuf();
   if (rank != 0) std::cout.rdbuf(held_output.rdbuf());
   const bool failed_here = cohort_test::run_catch(argc, argv) != 0;
   std::cout.rdbuf(terminal);
+#if defined(COHORT_TEST_ON_GPU)
+  if (rank == 0) {
+    tell_skipped("they make the doubles fail, or ask them what no device tells",
+                 cohort_test::skipped_cases());
+    tell_skipped("they need more ranks, or more devices in a rank", unchecked);
+  }
+#endif
   if (failed_here && !failed_in_a_case) show_held_output();  // a wrong argument, for example
 
   const bool failed = failed_anywhere(failed_here || failed_in_a_case, "the whole run");
