@@ -183,6 +183,7 @@ class negotiation final : public instance,
   // tasks
   void link(task& one) noexcept;
   void complete(task& one) noexcept;
+  void watch_operation(task& one) const noexcept;
   void fail_all(const std::exception_ptr& why);
   void break_down(const std::exception_ptr& why);
   [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,

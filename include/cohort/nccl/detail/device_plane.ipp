@@ -20,7 +20,9 @@
 namespace cohort::nccl {
 
 inline device_plane::device_plane(const backend_options& options)
-    : options_(options), device_(detail::device_for(options.communicator.device)) {}
+    : options_(options), device_(detail::device_for(options.communicator.device)) {
+  device::attach_tools();  // before the first operation is submitted
+}
 
 inline device_plane::~device_plane() = default;
 

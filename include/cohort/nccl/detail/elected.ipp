@@ -335,6 +335,7 @@ inline bool elected_work::pack() {
       block.memory = device::vector<std::byte>(packed_bytes_, on);
     }
     uses.push_back({"pack", nullptr, 0, plane.device_, {}, block.memory.lease()});
+    const tools::range watched(tools::category::pack, tools::literal("pack"), packed_bytes_);
     copy_in(on);
   }
   make_calls();
@@ -454,7 +455,10 @@ inline device::event elected_work::conclude(const device::stream& domain) {
     return launched;
   }
   out.wait(launched);
-  if (unpacks) copy_out(out);
+  if (unpacks) {
+    const tools::range watched(tools::category::unpack, tools::literal("unpack"), packed_bytes_);
+    copy_out(out);
+  }
   for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
   if (has_turn_) {
     plane.blocks_[block_].used = out.record();
