@@ -391,15 +391,13 @@ void negotiation<Any>::step() {
 template <class Any>
 std::error_code negotiation<Any>::start_timeline(const std::string& path) {
   const comm::request_source::guard hold(source_);
-  timeline_options recording;
-  recording.ring = static_cast<std::size_t>(options_.timeline_ring);
-  return timeline_->start(path, recording);
+  return record_timeline(path);
 }
 
 template <class Any>
 void negotiation<Any>::stop_timeline() {
   const comm::request_source::guard hold(source_);
-  timeline_->stop();
+  end_timeline();
 }
 
 }  // namespace cohort::coordination
