@@ -103,6 +103,13 @@ device::stream domain_stream(const cohort::communicator& world) {
   return asio::use_service<nccl::issue_source>(world.get_executor().context()).domain_of(0);
 }
 
+/// Begins when the first base event has been reached, so that the first operation is timed in any
+/// case. The device is idle.
+void record(const cohort::coordinator& coord, const timeline_file& file) {
+  CHECK_FALSE(coord.start_timeline(file.path()));
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+}
+
 /// How often CUDA was asked for a time.
 std::uint64_t timed() { return fake_gpu::calls("cudaEventElapsedTime"); }
 
@@ -117,7 +124,7 @@ TEST_CASE("a timeline has what the device did, in rows of its own, on the host's
     co_await small.make(on);
     auto large = co_await filled(on, 1200000, 1.0F);
     co_await sums(coord, "before");
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     co_await coord.grouped_all_reduce(small.bundle("gradients"), op::sum);
     co_await coord.all_reduce("large", large, op::max);
     coord.stop_timeline();
@@ -162,7 +169,7 @@ TEST_CASE("what the device did lies where the host saw it, and is as long as it 
     auto values = co_await filled(on, 1000, 1.0F);
     co_await coord.all_reduce("before", values, op::max);
     const device::stream domain = domain_stream(world);
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     co_await meet(world);
     // One rank's device is late by 60 ms, so those of the others wait in their reduction.
     if (world.rank() == 1) fake_gpu::hold(domain.get());
@@ -198,7 +205,7 @@ TEST_CASE("a timeline shows that a pack is filled while the one before is being 
     auto warm = co_await filled(on, 1, 1.0F);
     co_await coord.all_reduce("warm", warm, op::sum);
     const device::stream domain = domain_stream(world);
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     co_await meet(world);
     if (world.rank() == 1) fake_gpu::hold(domain.get());
     const std::uint64_t before = fake_gpu::calls("cudaMemcpyBatchAsync");
@@ -237,7 +244,7 @@ TEST_CASE("without a timeline nothing is timed on a device, and after one nothin
     }
     CHECK(fake_gpu::calls(fake_gpu::make_timing_event) == 0);
     CHECK(timed() == 0);
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     for (int i = 0; i < 20; ++i) {
       co_await coord.grouped_all_reduce(small.bundle("seen"), op::max);
     }
@@ -263,7 +270,7 @@ TEST_CASE("without a timeline nothing is timed on a device, and after one nothin
     CHECK(slices_of(whole, "device pack").size() == 25);
     CHECK(slices_of(whole, "device unpack").size() == 25);
     // And once more, into the same file.
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     co_await coord.grouped_all_reduce(small.bundle("second"), op::max);
     coord.stop_timeline();
     const json second = file.read(coord);
@@ -281,6 +288,7 @@ TEST_CASE("a timeline that runs to the end has all that the device did") {
     const device::stream on;
     gradients small;
     co_await small.make(on);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);  // the base event has been reached
     for (int i = 0; i < 10; ++i) {
       co_await coord.grouped_all_reduce(small.bundle("all"), op::max);
     }
@@ -301,7 +309,7 @@ TEST_CASE("messages, sets, replays and reductions over nodes are seen on the dev
     co_await small.make(on);
     auto group = co_await coord.make_persistent(small.bundle("group"), op::max);
     auto pair = co_await coord.add_process_set(cohort::ranks::stride(0, 1, 1));
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     auto captured = co_await group.capture();
     for (int i = 0; i < 3; ++i) co_await group.replay(captured);
     if (world.rank() == 0) co_await pair.all_reduce("alone", small.values[0], op::max);
@@ -336,7 +344,7 @@ TEST_CASE("messages, sets, replays and reductions over nodes are seen on the dev
     const device::stream on;
     gradients small;
     co_await small.make(on);
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     co_await coord.grouped_all_reduce(small.bundle("nodes"), op::max);
     coord.stop_timeline();
     const json whole = file.read(coord);
@@ -360,7 +368,7 @@ TEST_CASE("a timeline stays whole when a device fails, and asks nothing of it af
           gradients small;
           co_await small.make(on);
           co_await sums(coord, "before");
-          CHECK_FALSE(coord.start_timeline(file.path()));
+          record(coord, file);
           co_await coord.grouped_all_reduce(small.bundle("good"), op::max);
           co_await meet(world);
           const auto all = fake_nccl::communicators_of(world.size());
@@ -410,7 +418,7 @@ TEST_CASE("operations go on where events with timing cannot be had or read") {
     co_await small.make(on);
     co_await coord.grouped_all_reduce(small.bundle("before"), op::max);
     co_await coord.grouped_all_reduce(small.bundle("before"), op::max);
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     fake_gpu::fail_next(fake_gpu::make_timing_event, cudaErrorMemoryAllocation, 1000);
     co_await coord.grouped_all_reduce(small.bundle("not timed"), op::max);
     fake_gpu::fail_next(fake_gpu::make_timing_event, cudaSuccess, 0);
@@ -434,7 +442,7 @@ TEST_CASE("an enqueued operation is in the timeline once the device has done it"
     co_await small.make(on);
     co_await sums(coord, "before");
     const device::stream late;
-    CHECK_FALSE(coord.start_timeline(file.path()));
+    record(coord, file);
     fake_gpu::hold(late.get());
     on.wait(late.record());
     cohort::call_options how;
