@@ -77,6 +77,8 @@ function check_include(path, quoted,    to) {
     complain("<mpi.h> is included by cohort/mpi/native.hpp alone")
   if (path ~ /^cuda/ && header != "cohort/device/native.hpp")
     complain("CUDA is included by cohort/device/native.hpp alone")
+  if (path ~ /^nvtx/ && header != "cohort/device/nvtx.hpp")
+    complain("NVTX is included by cohort/device/nvtx.hpp alone")
   if (path ~ /^nccl/ && header != "cohort/nccl/native.hpp")
     complain("NCCL is included by cohort/nccl/native.hpp alone")
   if (path == "asio.hpp")
@@ -116,6 +118,7 @@ function check_include(path, quoted,    to) {
     if (code ~ /^[ \t]*#[ \t]*define/ && header !~ /^cohort\/core\/(asio|config)[.]hpp$/)
       if (!(header == "cohort/mpi/native.hpp" && code ~ /(OMPI|MPICH)_SKIP_MPICXX/) &&
           !(header == "cohort/device/native.hpp" && code ~ / COHORT_HAS_CUDA [01]$/) &&
+          !(header == "cohort/device/nvtx.hpp" && code ~ / COHORT_NVTX [01]$/) &&
           !(header == "cohort/nccl/native.hpp" && code ~ / COHORT_HAS_NCCL [01]$/))
         complain("macros are defined in core/config.hpp and core/asio.hpp only")
     if (code ~ /ASIO_VERSION/ && header != "cohort/core/asio.hpp")

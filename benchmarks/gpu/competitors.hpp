@@ -101,6 +101,16 @@ asio::awaitable<double> all_reduce(cohort::nccl::communicator gpus, cohort::devi
                                    const cohort::device::vector<float>& in,
                                    cohort::device::vector<float>& out);
 
+/// Nanoseconds on the device, one of each for each operation.
+struct fused_times {
+  std::vector<double> pack, reduce, unpack;
+  std::size_t packed = 0;  ///< bytes; tensors of 4 MiB and more are not copied
+};
+
+/// A bundle of tensors of so many bytes that a coordinator packs, reduces and unpacks.
+asio::awaitable<fused_times> fused(cohort::communicator world, std::vector<std::size_t> sizes,
+                                   int chunks);
+
 /// Nanoseconds of an awaited all_reduce of 8 bytes over MPI.
 asio::awaitable<double> over_mpi(cohort::communicator world);
 

@@ -80,6 +80,23 @@ void pack_tensors(const report& out, const char* name, const std::vector<std::si
           bench::median(bench::ratios(ways[2].device, ways[1].device)), "");
 }
 
+asio::awaitable<void> fuse_tensors(cohort::communicator world, const report& out, const char* name,
+                                   std::vector<std::size_t> sizes, int chunks) {
+  const std::size_t tensors = sizes.size();
+  auto running = with_cohort::fused(world, std::move(sizes), chunks);
+  const with_cohort::fused_times took = co_await std::move(running);
+  if (took.reduce.empty()) throw std::runtime_error("the device has told no times");
+  out.title("a coordinator's all_reduce " + std::string(name) + ": " + std::to_string(tensors) +
+            " tensors, " + std::to_string(took.packed) + " bytes packed, " +
+            std::to_string(world.size()) + " rank(s)" +
+            (world.size() == 1 ? ", no NCCL collective kernel" : ""));
+  const double packing = bench::median(took.pack);
+  out.row("packing", packing / 1e3, "us on the device, p50");
+  if (packing > 0) out.row("  bytes copied", static_cast<double>(took.packed) / packing, "GB/s");
+  out.row("NCCL's calls", bench::median(took.reduce) / 1e3, "us on the device, p50");
+  out.row("unpacking", bench::median(took.unpack) / 1e3, "us on the device, p50");
+}
+
 asio::awaitable<void> awaited(cohort::communicator world, cohort::nccl::communicator gpus,
                               const report& out, scale by) {
   const cohort::device::stream on;
@@ -177,19 +194,32 @@ asio::awaitable<void> measure(cohort::communicator world, const bench::machine& 
                               std::string only) {
   const report out(machine, world.rank() == 0);
   const auto wanted = [&](const char* row) { return only.empty() || only == row; };
+  std::vector<std::size_t> model;
+  for (const bench::tensor_shape& one : bench::resnet50()) model.push_back(4 * one.count);
+  // The small ones last, as they are in the model's own order.
+  if (model.size() > by.tensors)
+    model.erase(model.begin(), model.end() - std::ptrdiff_t(by.tensors));
+  const std::vector<std::size_t> small(std::min<std::size_t>(by.tensors, 1000), 4096);
+  if (wanted("fused")) {  // before there is a communicator: a coordinator has its device alone
+    co_await fuse_tensors(world, out, "of 4 KiB each", small, by.chunks);
+    co_await fuse_tensors(world, out, "of the gradients of ResNet-50", model, by.chunks);
+  }
   const auto gpus = co_await cohort::nccl::make_communicator(world);
   cohort::device::check(cudaSetDevice(gpus.device()), "cudaSetDevice", gpus.device());
   if (wanted("pack") && world.rank() == 0) {
-    std::vector<std::size_t> model;
-    for (const bench::tensor_shape& one : bench::resnet50()) model.push_back(4 * one.count);
-    // The small ones last, as they are in the model's own order.
-    if (model.size() > by.tensors)
-      model.erase(model.begin(), model.end() - std::ptrdiff_t(by.tensors));
-    const std::size_t small = std::min<std::size_t>(by.tensors, 1000);
-    pack_tensors(out, "of 4 KiB each", std::vector<std::size_t>(small, 4096), by.chunks);
+    pack_tensors(out, "of 4 KiB each", small, by.chunks);
     pack_tensors(out, "of the gradients of ResNet-50", model, by.chunks);
   }
-  if (wanted("awaited")) co_await awaited(world, gpus, out, by);
+  if (wanted("awaited")) {
+    if (world.size() > 1) {  // each rank with itself, so that one start measures both
+      const cohort::communicator alone = co_await world.split(world.rank());
+      const auto mine = co_await cohort::nccl::make_communicator(alone);
+      co_await awaited(alone, mine, out, by);
+      co_await mine.finalize();
+      co_await cohort::barrier(world);
+    }
+    co_await awaited(world, gpus, out, by);
+  }
   if (wanted("mpi")) co_await mpi_beside(world, out, by);
   if (wanted("idle")) co_await idle(gpus, out, by.seconds);
 }
@@ -204,7 +234,7 @@ int main(int argc, char** argv) {
   app.add_option("--operations", by.operations, "in a turn")->check(CLI::PositiveNumber);
   app.add_option("--seconds", by.seconds, "length of the idle waits");
   app.add_option("--tensors", by.tensors, "at most, of a list")->check(CLI::PositiveNumber);
-  app.add_option("--only", only, "one of pack, awaited, mpi, idle");
+  app.add_option("--only", only, "one of fused, pack, awaited, mpi, idle");
   CLI11_PARSE(app, argc, argv);
 
   cohort::environment env(argc, argv);

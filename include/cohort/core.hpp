@@ -20,5 +20,6 @@
 #include <cohort/core/ranks.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/core/strided.hpp>
+#include <cohort/core/tool_range.hpp>
 #include <cohort/core/version.hpp>
 #include <cohort/core/wire.hpp>

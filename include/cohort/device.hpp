@@ -15,6 +15,7 @@
 #include <cohort/device/fill.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/native.hpp>
+#include <cohort/device/nvtx.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/staged_copy.hpp>

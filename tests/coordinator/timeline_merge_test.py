@@ -29,7 +29,8 @@ merge = importlib.util.module_from_spec(
     importlib.util.spec_from_loader("timeline_merge", loader))
 loader.exec_module(merge)
 
-ROWS = {"negotiate": 100, "queue": 200, "pack": 300, "data": 400, "unpack": 500}
+ROWS = {"negotiate": 100, "queue": 200, "pack": 300, "data": 400, "unpack": 500,
+        "device pack": 600, "device reduce": 700, "device unpack": 800}
 
 
 def time(nanoseconds):
@@ -213,6 +214,43 @@ b                         1  0.010  rank 0, 1 of 1
         self.assertNotIn("\nc  ", out)
         out, _, _ = self.merged("--top", "0", *self.two_ranks())
         self.assertNotIn("waited for most", out)
+
+
+class Devices(Case):
+    def test_what_devices_do_is_told_apart_from_what_the_hosts_do(self):
+        zero = trace(0, 2, [
+            span("negotiate", "a", 1, 2, 1, epoch=0),
+            span("device pack", "all_reduce", 3, 5, 1, tensors=2, bytes=64),
+            span("device reduce", "all_reduce", 5, 10, 1, tensors=2, bytes=64),
+            span("data", "all_reduce", 2, 12, 1, tensors=2, bytes=64, backend="nccl"),
+            span("device unpack", "all_reduce", 10, 11, 1, tensors=2, bytes=64),
+        ])
+        one = trace(1, 2, [
+            span("negotiate", "a", 1.5, 2, 1, epoch=0),
+            span("data", "all_reduce", 2, 12, 1, tensors=2, bytes=64, backend="nccl"),
+            span("device reduce", "all_reduce", 4, 10, 1, tensors=2, bytes=64),
+        ], steady=1_000_500)
+        out, err, events = self.merged(self.file("0.json", zero), self.file("1.json", one))
+        self.assertEqual(err, "")
+        self.assertIn("""\
+data                         0.020   93.0 %      2
+unpack                       0.000    0.0 %      0
+all                          0.022  100.0 %      4
+
+step, all devices together     ms  spans  most on one
+device pack                 0.002      1        0.002
+device reduce               0.011      2        0.006
+device unpack               0.001      1        0.001
+
+""", out)
+        # An arrow leads to the data operation of the host, not into a row of the device.
+        self.assertEqual(self.arrows(events), [((1, 2000), (0, 2000))])
+        when = self.times(events)
+        self.assertEqual(when[1, "all_reduce", "device reduce"], 4500)
+
+    def test_hosts_alone_have_no_table_of_devices(self):
+        out, _, _ = self.merged(self.file("0.json", trace(0, 1, [span("data", "a", 1, 2, 1)])))
+        self.assertNotIn("device", out)
 
 
 class Operations(Case):

@@ -226,6 +226,38 @@ TEST_CASE("an event has its name, phase, times, and what tells its operation apa
   CHECK(names.at(seen[3]["tid"].text) == "events");
 }
 
+TEST_CASE("what a device did is in rows of its own, which name the device") {
+  folder at;
+  const std::string path = at / "trace.json";
+  timeline line(0, 1);
+  timeline_options with;
+  with.device = "device 0 \"x\"";
+  REQUIRE_FALSE(line.start(path, with));
+  const auto begin = timeline::time::clock::now();
+  line.device(phase::device_reduce, "all_reduce", 2, 19, 16, 65536, begin, begin + 5us);
+  line.device(phase::device_pack, "all_reduce", 2, 20, 3, 512, begin, begin + 1us);
+  line.device(phase::device_pack, "all_reduce", 2, 21, 3, 512, begin + 500ns, begin + 2us);
+  line.data("all_reduce", 2, 19, 16, 65536, begin, begin + 9us, "nccl");
+  line.stop();
+  const json whole = cohort_test::parse_json(content(path));
+  CHECK(whole["otherData"]["device"].text == "device 0 \"x\"");
+  const std::vector<json> seen = events(path);
+  REQUIRE(seen.size() == 4);
+  CHECK(seen[0]["cat"].text == "device reduce");
+  CHECK(seen[0]["args"]["tensors"].text == "16");
+  CHECK(seen[0]["args"]["bytes"].text == "65536");
+  CHECK(seen[0]["args"]["set"].text == "2");
+  CHECK(seen[0]["args"]["log_count"].text == "19");
+  CHECK(seen[0]["args"].find("backend") == nullptr);
+  CHECK(nanoseconds(seen[0]["dur"]) == 5000);
+  CHECK(seen[3]["args"]["backend"].text == "nccl");
+  const auto names = rows(path);
+  CHECK(names.at(seen[0]["tid"].text) == "device reduce, device 0 \"x\"");
+  CHECK(names.at(seen[1]["tid"].text) == "device pack, device 0 \"x\"");
+  CHECK(names.at(seen[2]["tid"].text) == "device pack 2, device 0 \"x\"");
+  CHECK(names.at(seen[3]["tid"].text) == "data");
+}
+
 TEST_CASE("the anchor is when recording started, on both clocks") {
   folder at;
   const std::string path = at / "trace.json";

@@ -10,6 +10,7 @@
 #include <cohort/core/element.hpp>
 #include <cohort/core/until.hpp>
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -121,6 +122,23 @@ struct device_call {
   std::shared_ptr<device_graph> graph;  ///< where it is captured, or what is replayed
 };
 
+/// What a device does for an operation, or for a pack of them, one after the other: copying into
+/// the buffer for packs, and what else comes before; the operation itself; copying out, and what
+/// else comes after. A replay of what was captured is one step, the second.
+enum class device_step : std::uint8_t { pack, reduce, unpack };
+
+/// When it did that.
+struct device_span {
+  device_step what = device_step::reduce;
+  const char* verb = "";  ///< as in the call, with what follows
+  std::uint64_t sequence = 0;
+  std::uint32_t set = 0;
+  std::size_t tensors = 0;
+  std::size_t bytes = 0;
+  std::chrono::steady_clock::time_point begin{};
+  std::chrono::steady_clock::time_point end{};
+};
+
 /// Does elected operations on device memory. All functions are called with the lock of the engine's
 /// request source held, but for `mark`; none of them blocks, and none calls a completion before it
 /// returns, unless through `backend_completion::operator()`.
@@ -177,6 +195,14 @@ class device_backend {
   /// Touch the memory of this operation no more than the device does already, and never complete
   /// it. False if it has been completed.
   virtual bool forget(const request_operation& op) = 0;
+  /// For the timeline: what tells its device apart.
+  [[nodiscard]] virtual std::string device_name() const { return {}; }
+  /// From now on times are noted, or not any more. What was started before goes without.
+  virtual void record_times(bool yes) { static_cast<void>(yes); }
+  /// Hands out, once each, the steps that were noted and are over. Does not wait for the device.
+  virtual void take_times(const std::function<void(const device_span&)>& visit) {
+    static_cast<void>(visit);
+  }
   /// Nothing of this set is started any more. `close(0)`: of none.
   virtual void close(std::uint32_t set) = 0;
 

@@ -252,6 +252,7 @@ class basic_execution {
   std::optional<mpi::blocks> received_;
   std::error_code failed_;
   std::vector<span> spans_;
+  tools::range watched_;                            // from the start to the end
   std::unique_ptr<comm::device_call> device_call_;  // made by the first that is on a device
   bool device_has_it_ = false;                      // and may touch memory of callers
 };

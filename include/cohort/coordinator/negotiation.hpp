@@ -135,6 +135,9 @@ class negotiation final : public instance,
   [[nodiscard]] task*& joining_in(std::uint32_t set);
   [[nodiscard]] coordinator_statistics& statistics_of(std::uint32_t set);
   [[nodiscard]] std::uint32_t timeline_set(std::uint32_t set) const;
+  std::error_code record_timeline(const std::string& path);
+  void end_timeline() noexcept;
+  void take_device_times() noexcept;
   [[nodiscard]] std::vector<pending_operation> pending_in(std::uint32_t set);
   [[nodiscard]] protocol::rank_set seen_from(std::uint32_t set, const protocol::rank_set& of) const;
   [[nodiscard]] protocol::verdict seen_from(std::uint32_t set, const protocol::verdict& why) const;
@@ -183,6 +186,7 @@ class negotiation final : public instance,
   // tasks
   void link(task& one) noexcept;
   void complete(task& one) noexcept;
+  void watch_operation(task& one) const noexcept;
   void fail_all(const std::exception_ptr& why);
   void break_down(const std::exception_ptr& why);
   [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,

@@ -8,6 +8,7 @@
 #include <cohort/coordinator/element_kernels.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
+#include <cohort/core/tool_range.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/protocol/action.hpp>
 #include <cohort/protocol/signature.hpp>
@@ -112,6 +113,7 @@ class task : public progress::operation {
   bool withdrawn = false;
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
+  tools::range watched;  ///< its negotiation, and then what follows
 
   /// What the data plane needs of a signature.
   void take(const protocol::signature& sig) noexcept {

@@ -17,17 +17,21 @@ namespace cohort::coordination {
 
 /// What an operation goes through, in this order.
 enum class phase : std::uint8_t {
-  negotiate,  ///< from its submission until it is elected, or fails
-  queue,      ///< from there until its turn comes in the order of the log
-  pack,       ///< copying it into the fusion buffer
-  data,       ///< the data operation
-  unpack,     ///< copying the result out of the fusion buffer
+  negotiate,      ///< from its submission until it is elected, or fails
+  queue,          ///< from there until its turn comes in the order of the log
+  pack,           ///< copying it into the fusion buffer
+  data,           ///< the data operation
+  unpack,         ///< copying the result out of the fusion buffer
+  device_pack,    ///< the same on a device, when the device did it; of a pack, not of an operation
+  device_reduce,  ///< the data operation there
+  device_unpack,
 };
 
 struct timeline_options {
   std::size_t ring = 65'536;            ///< events kept in memory at most
   std::uint64_t limit = 1'073'741'824;  ///< bytes on disk at most; what follows is lost
   std::uint64_t growth = 262'144;       ///< bytes of blanks that the file grows by
+  std::string device{};                 ///< what tells the device of this rank apart, if it has one
 };
 
 /// The file of one rank: "trace.json" becomes "trace.3.json", unless the rank is the only one.
@@ -81,7 +85,15 @@ class timeline {
   void data(std::string_view verb, std::uint32_t set, std::uint64_t log_count, std::size_t tensors,
             std::size_t bytes, time begin, time end, std::string_view backend) noexcept {
     if (active()) [[unlikely]] {
-      record_data(verb, set, log_count, tensors, bytes, begin, end, backend);
+      record_together(phase::data, verb, set, log_count, tensors, bytes, begin, end, backend);
+    }
+  }
+
+  /// What a device did, for `tensors` operations together of which `log_count` is the first.
+  void device(phase what, std::string_view verb, std::uint32_t set, std::uint64_t log_count,
+              std::size_t tensors, std::size_t bytes, time begin, time end) noexcept {
+    if (active()) [[unlikely]] {
+      record_together(what, verb, set, log_count, tensors, bytes, begin, end, {});
     }
   }
 
@@ -112,9 +124,9 @@ class timeline {
 
   void record_span(phase what, std::string_view name, std::uint64_t epoch, std::uint32_t set,
                    std::uint64_t log_count, time begin, time end, std::size_t bytes) noexcept;
-  void record_data(std::string_view verb, std::uint32_t set, std::uint64_t log_count,
-                   std::size_t tensors, std::size_t bytes, time begin, time end,
-                   std::string_view backend) noexcept;
+  void record_together(phase what, std::string_view verb, std::uint32_t set,
+                       std::uint64_t log_count, std::size_t tensors, std::size_t bytes, time begin,
+                       time end, std::string_view backend) noexcept;
   void record_instant(std::string_view what, time when) noexcept;
   void record(event one, std::string_view name, std::string_view backend) noexcept;
   void write_pending() noexcept;

@@ -11,6 +11,7 @@
 
 #include <cohort/device/completion.hpp>
 #include <cohort/device/copy.hpp>
+#include <cohort/device/nvtx.hpp>
 #include <cohort/device/detail/pinned_request.hpp>
 
 #include <algorithm>
@@ -129,6 +130,9 @@ inline asio::awaitable<void> staging::to_host(copy_end from, copy_end to) {
 
 inline asio::awaitable<void> staged_copy_of(stream on, copy_end from, copy_end to,
                                             std::size_t width, std::size_t piece) {
+  attach_tools();
+  const tools::range watched(tools::category::copy, tools::literal("staged_copy"),
+                             from.size * width);
   if (piece == 0) throw error(errc::invalid_argument, "a staged copy in pieces of no bytes");
   check_copy(on, from, to, /*pageable*/ true);
   if (from.size == 0) co_return;

@@ -56,6 +56,10 @@ class stream {
     if (*this != other) wait(other.record());
   }
 
+  /// Whether its device is as it was when the stream was made: not lost, and not reset since.
+  [[nodiscard]] bool is_alive() const noexcept {
+    return state_of(device()).holds(shared_->generation);
+  }
   /// Whether a graph is being captured from it.
   [[nodiscard]] bool is_capturing() const;
 

@@ -16,6 +16,7 @@
 #include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/step_times.hpp>
 
 #include <array>
 #include <cstddef>
@@ -96,6 +97,7 @@ class elected_work final : public work, public work_steps {
     treatment how;
     std::size_t count;
   };
+  struct timed_until_here;
   static void deliver(progress::operation* base, action what);
   /// Takes it off the lists of the plane. Whether somebody waits for it.
   [[nodiscard]] bool let_go();
@@ -139,8 +141,10 @@ class elected_work final : public work, public work_steps {
   std::uint64_t turn_ = 0;
   bool has_turn_ = false;
   bool prepared_ = false;
-  bool packs_ = false;                  // something of it is on the stream for packing
-  std::optional<device::event> ready_;  // which is over then
+  bool packs_ = false;                            // something of it is on the stream for packing
+  std::optional<device::event> ready_;            // which is over then
+  std::unique_ptr<step_times::operation> timed_;  // while somebody records
+  std::uint64_t timed_number_ = 0;
 };
 
 /// The backend of one coordinator. Its state is guarded by the lock of the issuing source, but for
@@ -168,6 +172,9 @@ class device_plane final : public comm::device_backend,
   bool deadline_passed(comm::device_call& what) override;
   void fail(std::error_code why, const std::string& text) override;
   bool forget(const comm::request_operation& op) override;
+  [[nodiscard]] std::string device_name() const override;
+  void record_times(bool yes) override;
+  void take_times(const std::function<void(const comm::device_span&)>& visit) override;
   void close(std::uint32_t set) override;
 
  private:
@@ -250,6 +257,7 @@ class device_plane final : public comm::device_backend,
   std::vector<device::batch_part> copies_;  // of one pack; empty between
   device::pinned_vector<std::byte> pack_staging_;
   device::pinned_vector<std::byte> unpack_staging_;
+  step_times times_;
 };
 
 }  // namespace cohort::nccl

@@ -9,6 +9,7 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/asio.hpp>
+#include <cohort/core/tool_range.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/error.hpp>
 #include <cohort/nccl/state.hpp>
@@ -225,6 +226,7 @@ class issue_source : public asio::execution_context::service {
     clock::time_point until{};
     std::vector<work*> ended;  // delivered when it is done
     std::thread thread;        // none: there is nothing to do, or the process cannot have one more
+    tools::range watched;
 
     /// `what` is to set `done` of the call. Without a thread the time of the job is over at once.
     template <class Function>

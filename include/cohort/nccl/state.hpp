@@ -10,6 +10,7 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/failure.hpp>
+#include <cohort/core/tool_range.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/inquiry.hpp>
@@ -109,6 +110,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::chrono::steady_clock::time_point leave_until{};
   std::chrono::steady_clock::time_point hold_until{};
   std::shared_ptr<queue_place> place;  ///< of its leaving
+  tools::range leaves;                 ///< from then until NCCL has finalised it
 
   /// Logs and remembers.
   void remember(failure what);

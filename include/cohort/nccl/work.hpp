@@ -9,6 +9,7 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/core/tool_range.hpp>
 #include <cohort/core/until.hpp>
 #include <cohort/device/event.hpp>
 #include <cohort/device/stream.hpp>
@@ -115,6 +116,7 @@ class work : public progress::operation {
   std::shared_ptr<work_set> joined;             // the operation is these
   work_set* part_of = nullptr;                  // or one of them
   progress::engine::clock::time_point since{};  // when it was started
+  tools::range watched;                         // of what somebody awaits
 
  protected:
   explicit work(function run) noexcept : operation(run) {}

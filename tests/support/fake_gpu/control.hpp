@@ -102,4 +102,8 @@ void occupy(bool yes);
 [[nodiscard]] std::size_t live_streams(int device);
 [[nodiscard]] std::size_t live_events(int device);
 
+/// Events with timing among them. Making one counts, and fails, as a call of `make_timing_event`.
+[[nodiscard]] std::size_t live_timing_events(int device);
+inline constexpr const char* make_timing_event = "cudaEventCreateWithFlags with timing";
+
 }  // namespace fake_gpu

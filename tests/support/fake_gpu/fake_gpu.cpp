@@ -445,6 +445,16 @@ std::size_t live_streams(int device) {
   });
 }
 
+std::size_t live_timing_events(int device) {
+  return count_if([device] {
+    std::size_t sum = 0;
+    for (const auto& [handle, one] : the().events) {
+      sum += one->timed && one->device == device && one->generation == at(device).generation;
+    }
+    return sum;
+  });
+}
+
 std::size_t live_events(int device) {
   return count_if([device] {
     std::size_t sum = 0;
@@ -811,10 +821,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   lock hold(the().mutex);
   if (const auto code = enter("cudaEventCreateWithFlags", hold)) return fail(code);
   if (const auto code = device_ready(current_device)) return fail(code);
+  const bool timed = (flags & cudaEventDisableTiming) == 0;
+  if (timed) {
+    if (const auto code = enter(fake_gpu::make_timing_event, hold)) return fail(code);
+  }
   auto made = std::make_shared<event_object>();
   made->device = current_device;
   made->generation = at(current_device).generation;
-  made->timed = (flags & cudaEventDisableTiming) == 0;
+  made->timed = timed;
   *event = reinterpret_cast<cudaEvent_t>(made.get());
   the().events[made.get()] = std::move(made);
   return cudaSuccess;

@@ -208,6 +208,8 @@ void basic_execution<Any>::start(std::uint32_t slot) {
   slot_ = slot;
   started_ = true;
   begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
+  watched_.begin(tools::category::data, tools::literal(is_join ? "join" : tasks.front()->verb()),
+                 bytes_);
   if (is_join) {
     // The newest data, and among equals the highest rank.
     const auto size = static_cast<std::uint64_t>(here->size);
@@ -301,6 +303,7 @@ void basic_execution<Any>::walk_pack(const call& what, pack_position& at, std::s
 template <class Any>
 void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::size_t offset,
                                      std::span<std::byte> to) {
+  const tools::range watched(tools::category::pack, tools::literal("pack"), to.size());
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   walk_pack(
@@ -321,6 +324,7 @@ void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::s
 template <class Any>
 void basic_execution<Any>::empty_pack(const call& what, pack_position& at, std::size_t offset,
                                       std::span<const std::byte> from) {
+  const tools::range watched(tools::category::unpack, tools::literal("unpack"), from.size());
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   walk_pack(
@@ -946,6 +950,7 @@ template <class Any>
 void basic_data_plane<Any>::done(execution& what) {
   --under_way_;
   bytes_under_way_ -= what.load_;
+  what.watched_.end();
   if (what.failed_) {
     owner_.data_failed(what, what.failed_);
   } else {
@@ -973,6 +978,7 @@ void basic_data_plane<Any>::give_up(bool all, bool devices, Visit visit) {
     ++found;
     one->given_up_ = true;
     one->started_ = false;
+    one->watched_.end();
     --under_way_;
     bytes_under_way_ -= one->load_;
     visit(*one);

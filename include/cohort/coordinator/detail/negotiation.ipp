@@ -59,6 +59,7 @@ void negotiation<Any>::complete(task& one) noexcept {
     }
   }
   if (confirmed_ == &one) confirmed_ = nullptr;
+  one.watched.end();
   coordinator_statistics& counted = statistics_of(one.set);
   ++(one.error ? counted.failed : counted.completed);
   ++completed_;
@@ -112,6 +113,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
       if (result.status == protocol::submission_status::pending) {
         one.operation_ref = result.operation;
         one.submitted = now();
+        one.watched.begin(tools::category::negotiate, {name}, sig.bytes());
         link(one);
         if (deadline > std::chrono::nanoseconds::zero()) {
           one.deadline = clock::now() + deadline;
@@ -189,6 +191,7 @@ void negotiation<Any>::join(task& one) {
     if (result.status == protocol::submission_status::pending) {
       joining_in(one.set) = &one;
       one.submitted = now();
+      one.watched.begin(tools::category::negotiate, tools::literal("join"));
       link(one);
       if (ready_) source_.at_next_look(*this);
     } else if (result.status == protocol::submission_status::failed) {
@@ -281,6 +284,7 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
   break_subsets(why);
   close_by_fault();
   timeline_->instant("fault", now());
+  tools::mark(tools::category::event, tools::literal("fault"));
   if (ready_) {
     keeps_ = true;  // others may still send to this rank
     try {
@@ -329,6 +333,7 @@ void negotiation<Any>::report(const protocol::stall_report& what) {
   }
   if (text.empty() || options_.stall_warning <= std::chrono::nanoseconds::zero()) return;
   timeline_->instant("stall warning", now());
+  tools::mark(tools::category::event, tools::literal("stall warning"));
   log::write(log::level::warning,
              "rank " + std::to_string(rank_) + ": coordinator stalled:" + text);
 }
@@ -380,20 +385,19 @@ template <class Any>
 void negotiation<Any>::step() {
   const comm::request_source::guard hold(source_);
   timeline_->instant("step", now());
+  tools::mark(tools::category::event, tools::literal("step"));
 }
 
 template <class Any>
 std::error_code negotiation<Any>::start_timeline(const std::string& path) {
   const comm::request_source::guard hold(source_);
-  timeline_options recording;
-  recording.ring = static_cast<std::size_t>(options_.timeline_ring);
-  return timeline_->start(path, recording);
+  return record_timeline(path);
 }
 
 template <class Any>
 void negotiation<Any>::stop_timeline() {
   const comm::request_source::guard hold(source_);
-  timeline_->stop();
+  end_timeline();
 }
 
 }  // namespace cohort::coordination

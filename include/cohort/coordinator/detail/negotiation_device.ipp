@@ -10,6 +10,7 @@
 #include <cohort/protocol/validation.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -41,6 +42,43 @@ void negotiation<Any>::device_opened(std::exception_ptr why) {
   if (why && !broken_ && !faulted_) return break_down(why);
   if (!adding_.empty()) touch();
   check_released();
+}
+
+// ---- the timeline ----------------------------------------------------------------------------
+
+template <class Any>
+std::error_code negotiation<Any>::record_timeline(const std::string& path) {
+  end_timeline();
+  timeline_options recording;
+  recording.ring = static_cast<std::size_t>(options_.timeline_ring);
+  if (device_) recording.device = device_->device_name();
+  const std::error_code bad = timeline_->start(path, recording);
+  if (device_ && !bad) device_->record_times(true);
+  return bad;
+}
+
+/// What a device has not done by then is not in the file.
+template <class Any>
+void negotiation<Any>::end_timeline() noexcept {
+  if (!timeline_->active()) return;
+  take_device_times();
+  if (device_) device_->record_times(false);
+  timeline_->stop();
+}
+
+/// What the device has done since the last time.
+template <class Any>
+void negotiation<Any>::take_device_times() noexcept {
+  if (!device_ || !timeline_->active()) return;
+  static constexpr std::array rows{phase::device_pack, phase::device_reduce, phase::device_unpack};
+  try {
+    device_->take_times([this](const comm::device_span& one) {
+      timeline_->device(rows[static_cast<std::size_t>(one.what)], one.verb, timeline_set(one.set),
+                        one.sequence, one.tensors, one.bytes, one.begin, one.end);
+    });
+  } catch (const std::exception&) {
+    // No memory. What has been taken and is not written is lost.
+  }
 }
 
 /// What is not for this backend is a mistake of this rank.

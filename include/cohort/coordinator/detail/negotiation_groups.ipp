@@ -112,6 +112,7 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
     one.epoch = static_cast<protocol::epoch>(*number);
     one.started = true;
     one.submitted = now();
+    watch_operation(one);
     link(one);
     group.push(one, *number);
   }

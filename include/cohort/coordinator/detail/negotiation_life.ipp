@@ -57,6 +57,7 @@ std::size_t negotiation<Any>::at_look() {
 template <class Any>
 void negotiation<Any>::at_tick(clock::time_point at) {
   if (closed_) return;
+  take_device_times();
   timeline_->flush();
   if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   watch_fault(at);
@@ -236,7 +237,7 @@ void negotiation<Any>::check_released() {
 template <class Any>
 void negotiation<Any>::finish_closing() {
   closed_ = true;
-  if (set_ == 0) timeline_->stop();
+  if (set_ == 0) end_timeline();
   source_.forget(*this);
   if (!broken_) release_subsets();  // first, as on ranks that have looked since the log said so
   close_device();

@@ -153,6 +153,7 @@ void negotiation<Any>::start(const protocol::action& one) {
   if (own != nullptr) {
     own->started = true;
     if (own->linked) {  // else nobody asks for its name
+      watch_operation(*own);
       own->holds_name = true;
       node_.hold(own->name);
     }
@@ -191,7 +192,10 @@ void negotiation<Any>::start_join(const protocol::action& one) {
   if (mine == nullptr) neutral = std::make_unique<neutral_task>(protocol::signature());
   pack_->tasks.push_back(mine == nullptr ? neutral.get() : mine);
   static_cast<void>(neutral.release());
-  if (mine != nullptr) std::exchange(mine, nullptr)->started = true;
+  if (mine != nullptr) {
+    mine->watched.begin(tools::category::operation, tools::literal("join"));
+    std::exchange(mine, nullptr)->started = true;
+  }
   plane_.push(*pack_);
   pack_ = nullptr;
 }
@@ -380,6 +384,19 @@ void negotiation<Any>::data_done(execution& what) noexcept {
       !ended_.empty()) {
     touch();
   }
+}
+
+/// It has been elected.
+template <class Any>
+void negotiation<Any>::watch_operation(task& one) const noexcept {
+  if (!tools::watched()) [[likely]] {
+    return;
+  }
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < one.tensors(); ++i) {
+    if (one[i].kernels != nullptr) bytes += one[i].bytes();
+  }
+  one.watched.begin(tools::category::operation, {given_name(one)}, bytes);
 }
 
 template <class Any>

@@ -96,9 +96,7 @@ std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
 template <class Any>
 void negotiation<Any>::open() {
   if (!options_.timeline.empty()) {
-    timeline_options recording;
-    recording.ring = static_cast<std::size_t>(options_.timeline_ring);
-    if (const std::error_code bad = timeline_->start(options_.timeline, recording)) {
+    if (const std::error_code bad = record_timeline(options_.timeline)) {
       log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
     }
   }

@@ -27,8 +27,9 @@ namespace cohort::coordination {
 
 namespace detail {
 
-inline constexpr std::array<std::string_view, 5> phase_names{"negotiate", "queue", "pack", "data",
-                                                             "unpack"};
+inline constexpr std::array<std::string_view, 8> phase_names{
+    "negotiate", "queue",       "pack",          "data",
+    "unpack",    "device pack", "device reduce", "device unpack"};
 inline constexpr std::size_t name_limit = 512;
 inline constexpr std::size_t backend_limit = 64;
 inline constexpr std::string_view ellipsis = "\xE2\x80\xA6";
@@ -56,8 +57,7 @@ inline std::string host_name() {
 }  // namespace detail
 
 struct timeline::event {
-  static constexpr std::uint8_t data_operation = 5;  // below: a phase
-  static constexpr std::uint8_t moment = 6;
+  static constexpr std::uint8_t moment = 255;  // else: a phase
 
   std::int64_t begin = 0;  // nanoseconds since the anchor
   std::int64_t duration = 0;
@@ -70,6 +70,7 @@ struct timeline::event {
   std::uint16_t name_size = 0;
   std::uint16_t backend_size = 0;
   std::uint8_t kind = 0;
+  bool together = false;  // of `tensors` operations
 };
 
 struct timeline::recording {
@@ -77,6 +78,7 @@ struct timeline::recording {
 
   recording(int at_rank, std::string path_of_file, const timeline_options& options)
       : path(std::move(path_of_file)),
+        device(options.device.substr(0, detail::backend_limit)),
         rank(static_cast<std::uint64_t>(std::max(at_rank, 0))),
         text(detail::trace_file::page + 2 * detail::largest_line) {
     const std::size_t ring = std::clamp<std::size_t>(options.ring, 1, std::size_t{1} << 24);
@@ -95,7 +97,7 @@ struct timeline::recording {
   [[nodiscard]] std::error_code format_moment(std::string_view name, std::int64_t when,
                                               std::uint64_t lost) noexcept;
   [[nodiscard]] std::error_code name_row(std::uint64_t number, std::string_view name,
-                                         std::size_t nth) noexcept;
+                                         std::size_t nth, bool on_device = false) noexcept;
   [[nodiscard]] std::error_code end_line() noexcept;
   [[nodiscard]] std::error_code write_lines() noexcept;
   void say_full() noexcept;
@@ -103,6 +105,7 @@ struct timeline::recording {
   [[nodiscard]] std::uint64_t first_row() const noexcept { return (rank + 1) * 1000; }
 
   std::string path;
+  std::string device;
   std::uint64_t rank;
   time anchor;
   std::vector<event> events;
@@ -168,6 +171,7 @@ inline std::error_code timeline::recording::open(int size,
   text.raw(R"(,"size":)").number(std::int64_t{size});
   text.raw(R"(,"host":")").escaped(detail::host_name());
   text.raw(R"(","boot":")").escaped(detail::boot_id());
+  if (!device.empty()) text.raw(R"(","device":")").escaped(device);
   // As strings, since viewers would round them.
   text.raw(R"(","steady_ns":")").number(std::int64_t{count(anchor)});
   text.raw(R"(","system_ns":")").number(std::int64_t{count(wall)});
@@ -197,11 +201,13 @@ inline void timeline::record_span(phase what, std::string_view name, std::uint64
   record(one, name, {});
 }
 
-inline void timeline::record_data(std::string_view verb, std::uint32_t set, std::uint64_t log_count,
-                                  std::size_t tensors, std::size_t bytes, time begin, time end,
-                                  std::string_view backend) noexcept {
+inline void timeline::record_together(phase what, std::string_view verb, std::uint32_t set,
+                                      std::uint64_t log_count, std::size_t tensors,
+                                      std::size_t bytes, time begin, time end,
+                                      std::string_view backend) noexcept {
   event one;
-  one.kind = event::data_operation;
+  one.kind = static_cast<std::uint8_t>(what);
+  one.together = true;
   one.begin = recording_->since_anchor(begin);
   one.duration = std::max<std::int64_t>(recording_->since_anchor(end) - one.begin, 0);
   one.set = set;
@@ -323,13 +329,14 @@ inline void timeline::lose(std::size_t events, const std::error_code& why) noexc
 inline std::error_code timeline::recording::format(const event& one) noexcept {
   const std::string_view name(names.get() + one.text, one.name_size);
   if (one.kind == event::moment) return format_moment(name, one.begin, 0);
-  const bool fused = one.kind == event::data_operation;
-  const std::size_t of_phase = fused ? static_cast<std::size_t>(phase::data) : one.kind;
+  const std::size_t of_phase = one.kind;
   detail::viewer_rows& of = rows[of_phase];
   const std::size_t row = of.place(one.begin, one.begin + one.duration);
   const std::uint64_t number = first_row() + 100 * (of_phase + 1) + row;
   if (of.needs_name(row)) {
-    if (const auto failed = name_row(number, detail::phase_names[of_phase], row)) return failed;
+    const bool on_device = of_phase >= static_cast<std::size_t>(phase::device_pack);
+    const auto failed = name_row(number, detail::phase_names[of_phase], row, on_device);
+    if (failed) return failed;
   }
   text.raw(",\n{\"name\":\"").escaped(name);
   text.raw(R"(","cat":")").raw(detail::phase_names[of_phase]);
@@ -338,13 +345,13 @@ inline std::error_code timeline::recording::format(const event& one) noexcept {
   text.raw(R"(,"pid":)").number(rank).raw(R"(,"tid":)").number(number);
   text.raw(R"(,"args":{"set":)").number(std::uint64_t{one.set});
   text.raw(R"(,"log_count":)").number(one.log_count);
-  if (fused) {
+  if (one.together) {
     text.raw(R"(,"tensors":)").number(std::uint64_t{one.tensors});
   } else {
     text.raw(R"(,"epoch":)").number(one.epoch);
   }
-  if (fused || one.bytes != 0) text.raw(R"(,"bytes":)").number(one.bytes);
-  if (fused) {
+  if (one.together || one.bytes != 0) text.raw(R"(,"bytes":)").number(one.bytes);
+  if (of_phase == static_cast<std::size_t>(phase::data) && one.together) {
     text.raw(R"(,"backend":")");
     text.escaped({name.data() + name.size(), one.backend_size}).raw("\"");
   }
@@ -368,10 +375,11 @@ inline std::error_code timeline::recording::format_moment(std::string_view name,
 }
 
 inline std::error_code timeline::recording::name_row(std::uint64_t number, std::string_view name,
-                                                     std::size_t nth) noexcept {
+                                                     std::size_t nth, bool on_device) noexcept {
   text.raw(",\n").raw(R"({"name":"thread_name","ph":"M","pid":)").number(rank);
   text.raw(R"(,"tid":)").number(number).raw(R"(,"args":{"name":")").raw(name);
   if (nth > 0) text.raw(" ").number(std::uint64_t{nth + 1});
+  if (on_device && !device.empty()) text.raw(", ").escaped(device);
   text.raw("\"}},\n").raw(R"({"name":"thread_sort_index","ph":"M","pid":)").number(rank);
   text.raw(R"(,"tid":)").number(number);
   text.raw(R"(,"args":{"sort_index":)").number(number).raw("}}");

@@ -214,6 +214,7 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
                                                            making what) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto& source = asio::use_service<issue_source>(world.get_executor().context());
+  const tools::range watched(tools::category::communicator, tools::literal("make_communicator"));
   cohort::communicator over = co_await world.dup();
   const std::size_t processes = static_cast<std::size_t>(over.size());
   const std::size_t process = static_cast<std::size_t>(over.rank());
@@ -416,6 +417,7 @@ inline asio::awaitable<communicator> split(communicator parent, int color, int k
                         "nccl split: the communicator has several devices for a process");
   }
   issue_source& source = state->source;
+  const tools::range watched(tools::category::communicator, tools::literal("split"));
   auto drained = source.when(
       [&] {
         return (place.has_come() && state->outstanding == 0) || state->stands != phase::ready;

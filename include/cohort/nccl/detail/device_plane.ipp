@@ -10,6 +10,7 @@
 
 #include <cohort/collectives/all_gather.hpp>
 #include <cohort/device/completion.hpp>
+#include <cohort/device/uuid.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/p2p/wait.hpp>
 
@@ -20,7 +21,9 @@
 namespace cohort::nccl {
 
 inline device_plane::device_plane(const backend_options& options)
-    : options_(options), device_(detail::device_for(options.communicator.device)) {}
+    : options_(options), device_(detail::device_for(options.communicator.device)) {
+  device::attach_tools();  // before the first operation is submitted
+}
 
 inline device_plane::~device_plane() = default;
 
@@ -409,6 +412,7 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
       }
       try {
         op.lay_out();
+        if (op.use_ != comm::device_use::capture) op.timed_ = times_.start(*op.what_);
       } catch (const std::bad_alloc&) {
         op.fail(std::make_error_code(std::errc::not_enough_memory));
       }
@@ -499,6 +503,7 @@ inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
     if (code) op.fail(code);
     op.prepared_ = false;
     op.ready_.reset();
+    if (op.what_ != nullptr && !code) op.timed_ = times_.start(*op.what_);
     op.ends = op.wanted_;
     op.uses = std::move(op.kept_uses_);
     op.uses.push_back({"pack", nullptr, 0, device_, {}, blocks_[op.block_].memory.lease()});
@@ -573,6 +578,30 @@ inline bool device_plane::forget(const comm::request_operation& op) {
     }
     return false;
   });
+}
+
+// ---- the timeline ----------------------------------------------------------------------------
+
+inline std::string device_plane::device_name() const {
+  std::string name = "device " + std::to_string(device_);
+  try {
+    const device::device_uuid id = device::uuid(device_);
+    if (id.known()) name += " " + id.text();
+  } catch (const std::system_error&) {
+    // The opening says what is wrong with it.
+  }
+  return name;
+}
+
+inline void device_plane::record_times(bool yes) {
+  if (source_ == nullptr || !is_device()) return;
+  source_->exclusively([&] { times_.record(yes, device_); });
+}
+
+inline void device_plane::take_times(const std::function<void(const comm::device_span&)>& visit) {
+  if (source_ == nullptr) return;
+  const auto found = source_->exclusively([&] { return times_.take(); });
+  for (const comm::device_span& each : found) visit(each);
 }
 
 inline void device_plane::copy_all(const device::stream& on) {

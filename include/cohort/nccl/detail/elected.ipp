@@ -173,6 +173,7 @@ inline bool elected_work::let_go() {
     std::erase_if(plane.held_, [this](const auto& each) { return each.op == this; });
     std::erase(plane.queued_, this);
     if (has_turn_) plane.blocks_[block_].end(turn_);
+    plane.times_.forget(std::move(timed_), error() ? timed_number_ : 0);
     if (plane.between_ == this) plane.between_ = nullptr;
     if (use_ == comm::device_use::capture) graph_->abandon();
     return what_ != nullptr;
@@ -261,6 +262,7 @@ inline const device::stream& elected_work::packing() {
   const device::stream& on = *plane_->packing_;
   if (!std::exchange(packs_, true)) {
     for (const device::event& mark : after) on.wait(mark);
+    if (timed_ && !has_turn_) timed_->begin(comm::device_step::pack, on, bytes);
   }
   return on;
 }
@@ -331,13 +333,16 @@ inline bool elected_work::pack() {
   if (has_turn_) {
     const device::stream& on = packing();
     if (block.used) on.wait(*block.used);
+    if (timed_) timed_->begin(comm::device_step::pack, on, packed_bytes_);
     if (block.memory.size() < packed_bytes_) {
       block.memory = device::vector<std::byte>(packed_bytes_, on);
     }
     uses.push_back({"pack", nullptr, 0, plane.device_, {}, block.memory.lease()});
+    const tools::range watched(tools::category::pack, tools::literal("pack"), packed_bytes_);
     copy_in(on);
   }
   make_calls();
+  if (packs_ && timed_) timed_->end(comm::device_step::pack, packing());
   if (packs_) ready_ = packing().record();
   prepared_ = true;
   return true;
@@ -398,10 +403,16 @@ inline void elected_work::prepare(const device::stream& domain) {
   if (use_ == comm::device_use::capture) begin_capture(domain);
   if (use_ == comm::device_use::replay) prepare_replay();
   if (ready_) domain.wait(*ready_);
+  if (timed_) {
+    for (const device::event& mark : after) domain.wait(mark);  // it has not begun before
+    after.clear();
+    timed_->begin(comm::device_step::reduce, domain, bytes);
+  }
   std::erase(plane_->queued_, this);
 }
 
 inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use>& used) {
+  plane_->times_.forget(std::move(timed_), std::exchange(timed_number_, 0));
   for (std::vector<buffer_use>* const from : {&uses, &kept_uses_}) {
     used.insert(used.end(), std::make_move_iterator(from->begin()),
                 std::make_move_iterator(from->end()));
@@ -416,9 +427,21 @@ inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use
   }
 }
 
+/// What has been timed is all recorded then.
+struct elected_work::timed_until_here {
+  explicit timed_until_here(elected_work& of) noexcept : op(of) {}
+  timed_until_here(const timed_until_here&) = delete;
+  ~timed_until_here() {
+    if (op.timed_) op.timed_number_ = op.plane_->times_.put(std::move(op.timed_));
+  }
+  elected_work& op;
+};
+
 inline device::event elected_work::conclude(const device::stream& domain) {
   device_plane& plane = *plane_;
   const device::stream& out = *plane.unpacking_;
+  const timed_until_here timed(*this);
+  if (timed_) timed_->end(comm::device_step::reduce, domain);
   device::event launched = domain.record();
   if (use_ == comm::device_use::replay) {
     graph_->stream.wait(launched);  // and with it the end of the graph's memory
@@ -454,8 +477,14 @@ inline device::event elected_work::conclude(const device::stream& domain) {
     return launched;
   }
   out.wait(launched);
-  if (unpacks) copy_out(out);
+  const bool writes = unpacks || finishes;
+  if (timed_ && writes) timed_->begin(comm::device_step::unpack, out, packed_bytes_);
+  if (unpacks) {
+    const tools::range watched(tools::category::unpack, tools::literal("unpack"), packed_bytes_);
+    copy_out(out);
+  }
   for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
+  if (timed_ && writes) timed_->end(comm::device_step::unpack, out);
   if (has_turn_) {
     plane.blocks_[block_].used = out.record();
     plane.blocks_[block_].end(turn_);

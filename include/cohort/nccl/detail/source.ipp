@@ -8,6 +8,7 @@
 #include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/device/memory.hpp>
+#include <cohort/device/nvtx.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 
@@ -171,6 +172,7 @@ issue_source::issue_source(Context& context)
   if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
     stall_warning_ = *warning;
   }
+  device::attach_tools();
   engine_.attach(*this);
 }
 
@@ -650,6 +652,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     one->why = why;
     one->has_failed = true;
     one->stands = phase::failed;
+    one->leaves.end();
     job->comms.push_back(one);
     if (one->native != nullptr && (!one->borrowed || one->options.abort_borrowed)) {
       job->call->natives.push_back(one->native);
@@ -678,6 +681,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     job->call->done.store(true);
   } else {
     job->aborts = true;
+    job->watched.begin(tools::category::communicator, tools::literal("abort"));
     job->start([its = job->call] {
       static_cast<void>(cudaSetDevice(its->device));
       static_cast<void>(ncclGroupStart());
@@ -761,6 +765,7 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
     if (stands == phase::leaving || stands == phase::finalising) --leaving_;
     comm->why = why;
     comm->stands = then;
+    comm->leaves.end();
     comm->has_failed = true;
     comm->native = nullptr;
     let_next_come(*comm);
@@ -929,6 +934,7 @@ inline void issue_source::let_next_come(communicator_state& comm) noexcept {
 inline void issue_source::take_leave(communicator_state& comm) {
   if (comm.stands != phase::ready) return;
   comm.stands = phase::leaving;
+  comm.leaves.begin(tools::category::communicator, tools::literal("finalize"));
   comm.leave_until = clock::now() + comm.options.leave_bound;
   comm.place = std::make_shared<queue_place>();
   queue_of(comm.device).waiting.push_back({nullptr, comm.place});
@@ -978,6 +984,7 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
       --leaving_;
       comm->why = errc::stalled;
       comm->stands = phase::leaked;
+      comm->leaves.end();
       comm->native = nullptr;
       comm->remember({comm->why, "rank " + std::to_string(comm->rank) +
                                      ": an nccl communicator has not ended in time and is leaked; "
@@ -1023,6 +1030,7 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
       job->call->natives.push_back(comm->native);
       job->call->device = comm->device;
       job->until = comm->leave_until;
+      job->watched.begin(tools::category::communicator, tools::literal("destroy"));
       job->start([its = job->call] {
         static_cast<void>(cudaSetDevice(its->device));
         static_cast<void>(ncclCommDestroy(its->natives.front()));
@@ -1036,6 +1044,7 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
       std::erase(comms_, comm);
     }
     --leaving_;
+    comm->leaves.end();
     comm->native = nullptr;
     comm->why = errc::closed;
     silence(comm);
@@ -1104,6 +1113,7 @@ inline void issue_source::end() {
       if (comm->native == nullptr && comm->stands != phase::failed) continue;
       device::state_of(comm->device).stop_frees();
       comm->stands = phase::leaked;
+      comm->leaves.end();
       comm->native = nullptr;
       comm->remember({errc::stalled, "an nccl communicator has not ended with its loop; leaked"});
     }

@@ -1,0 +1,206 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// When a device did the steps of elected operations: packing, NCCL's calls, unpacking.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/comm/device_backend.hpp>
+#include <cohort/device/device_clock.hpp>
+#include <cohort/device/timing_event.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace cohort::nccl {
+
+/// Of one backend: makes events with timing while somebody records, and none otherwise. Guarded by
+/// the lock of the issuing source.
+class step_times {
+ public:
+  /// What an operation that is timed has. Its steps follow one another.
+  class operation {
+   public:
+    void begin(comm::device_step what, const device::stream& on, std::size_t bytes) noexcept {
+      step& one = steps_[static_cast<std::size_t>(what)];
+      one.bytes = bytes;
+      one.has_begun = one.begin.record(on);
+    }
+    void end(comm::device_step what, const device::stream& on) noexcept {
+      step& one = steps_[static_cast<std::size_t>(what)];
+      one.has_ended = one.has_begun && one.end.record(on);
+    }
+
+   private:
+    friend class step_times;
+    struct step {
+      device::timing_event begin;
+      device::timing_event end;
+      std::size_t bytes = 0;
+      bool has_begun = false;
+      bool has_ended = false;
+    };
+    std::array<step, 3> steps_;
+    std::shared_ptr<const device::device_clock::base> base_;
+    comm::device_span about_;
+  };
+
+  /// `yes`: from now on, anew. What operations have that were started before is dropped.
+  void record(bool yes, int device) noexcept;
+  /// For an operation that is about to begin; null where nothing is recorded.
+  [[nodiscard]] std::unique_ptr<operation> start(const comm::device_call& what) noexcept;
+  /// All its events are recorded. Returns a number for `forget`.
+  std::uint64_t put(std::unique_ptr<operation> one) noexcept;
+  /// It has failed: what its events say is no time of it.
+  void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept;
+  /// Steps that are over, in the order of their operations. Never waits.
+  [[nodiscard]] std::vector<comm::device_span> take();
+
+ private:
+  struct entry {
+    std::uint64_t number;
+    std::unique_ptr<operation> of;
+  };
+  [[nodiscard]] device::timing_event take_event() noexcept;
+  void give_back(operation& one) noexcept;
+  void read(const operation& one, std::vector<comm::device_span>& to) const;
+
+  int device_ = -1;
+  std::optional<device::device_clock> clock_;  // while somebody records
+  std::deque<entry> over_;                     // of which all events are recorded
+  std::vector<device::timing_event> pool_;
+  std::uint64_t numbers_ = 0;
+};
+
+inline void step_times::record(bool yes, int device) noexcept {
+  over_.clear();
+  pool_.clear();
+  clock_.reset();
+  if (!yes) return;
+  try {
+    device_ = device;
+    device::check_usable(device);
+    clock_.emplace(device);
+    clock_->look();
+  } catch (const std::exception&) {
+    clock_.reset();  // the operations will say what is wrong with the device
+  }
+}
+
+inline device::timing_event step_times::take_event() noexcept {
+  if (pool_.empty()) return device::timing_event::make(device_);
+  device::timing_event one = std::move(pool_.back());
+  pool_.pop_back();
+  return one;
+}
+
+inline std::unique_ptr<step_times::operation> step_times::start(
+    const comm::device_call& what) noexcept {
+  if (!clock_) [[likely]] {
+    return nullptr;
+  }
+  try {
+    clock_->look();
+    auto made = std::make_unique<operation>();
+    made->base_ = clock_->latest();
+    if (!made->base_) return nullptr;
+    for (operation::step& each : made->steps_) {
+      each.begin = take_event();
+      each.end = take_event();
+    }
+    made->about_.verb = what.verb;
+    made->about_.sequence = what.sequence;
+    made->about_.set = what.set;
+    made->about_.tensors = what.tensors.size();
+    return made;
+  } catch (const std::exception&) {
+    return nullptr;  // the operation goes on without
+  }
+}
+
+inline std::uint64_t step_times::put(std::unique_ptr<operation> one) noexcept {
+  if (!one || !clock_) return 0;
+  try {
+    over_.push_back({++numbers_, std::move(one)});
+    return numbers_;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+inline void step_times::forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept {
+  if (half) give_back(*half);
+  if (number == 0) return;
+  for (entry& each : over_) {
+    if (each.number != number) continue;
+    give_back(*each.of);
+    each.of.reset();
+  }
+  std::erase_if(over_, [](const entry& each) { return !each.of; });
+}
+
+/// Events that are in flight may be recorded again.
+inline void step_times::give_back(operation& one) noexcept {
+  if (!clock_) return;
+  try {
+    for (operation::step& each : one.steps_) {
+      if (each.begin.valid()) pool_.push_back(std::move(each.begin));
+      if (each.end.valid()) pool_.push_back(std::move(each.end));
+    }
+  } catch (const std::exception&) {
+  }
+}
+
+inline void step_times::read(const operation& one, std::vector<comm::device_span>& to) const {
+  for (std::size_t i = 0; i < one.steps_.size(); ++i) {
+    const operation::step& each = one.steps_[i];
+    if (!each.has_ended) continue;
+    const auto begin = one.base_->time_of(each.begin);
+    const auto length = each.end.since(each.begin);
+    if (!begin || !length) continue;
+    comm::device_span found = one.about_;
+    found.what = static_cast<comm::device_step>(i);
+    found.bytes = each.bytes;
+    found.begin = *begin;
+    found.end = *begin + *length;
+    to.push_back(found);
+  }
+}
+
+inline std::vector<comm::device_span> step_times::take() {
+  std::vector<comm::device_span> found;
+  if (!clock_) return found;
+  clock_->look();
+  while (!over_.empty()) {
+    operation& first = *over_.front().of;
+    if (!first.base_->known()) break;
+    // The steps follow one another, so the last one tells of all.
+    const auto last = std::find_if(first.steps_.rbegin(), first.steps_.rend(),
+                                   [](const operation::step& each) { return each.has_ended; });
+    const cudaError_t code = last == first.steps_.rend() ? cudaSuccess : last->end.query();
+    if (code == cudaErrorNotReady) break;
+    if (code != cudaSuccess) {  // the device has gone, and its events with it
+      record(false, device_);
+      break;
+    }
+    read(first, found);
+    give_back(first);
+    over_.pop_front();
+  }
+  return found;
+}
+
+}  // namespace cohort::nccl
+
+#endif
