@@ -431,7 +431,9 @@ TEST_CASE("errors of staged verbs have names") {
 
     // A size that no other test has left in the pool.
     auto large = co_await filled(on, std::size_t{5} << 20U, 1);
-    device::pinned_pool::of_process().trim();
+    auto idle = device::done(on);
+    co_await std::move(idle);
+    CHECK(device::pinned_pool::of_process().trim() != 0);
     fake_gpu::fail_next("cudaHostAlloc", cudaErrorMemoryAllocation, 1);
     CHECK(co_await code_of(cohort::all_reduce(world, large, op::sum)) ==
           device::make_error(cudaErrorMemoryAllocation));

@@ -61,6 +61,7 @@ class cross_rank_check final : public argument_check {
     op_.advances_failed_ = false;
     differs_ = !op_.failed() && differs();  // after an error of MPI there is nothing to compare
     if (differs_) op_.fail(errc::cross_rank_mismatch);
+    if (op_.failed()) leave_queue();
     go_on(this);
     if (!posted_ && !op_.failed()) op_.waits_for_turn_ = true;
     return !op_.failed();
@@ -131,6 +132,18 @@ class cross_rank_check final : public argument_check {
     (comm_.unchecked == nullptr ? comm_.unchecked : comm_.last_unchecked->next_) = this;
     comm_.last_unchecked = this;
     comm_.queues = true;
+  }
+  /// It ends without having been posted, whatever it still waits for.
+  void leave_queue() noexcept {
+    posted_ = true;
+    cross_rank_check* before = nullptr;
+    for (cross_rank_check* one = comm_.unchecked; one != nullptr; before = one, one = one->next_) {
+      if (one != this) continue;
+      (before == nullptr ? comm_.unchecked : before->next_) = next_;
+      if (comm_.last_unchecked == this) comm_.last_unchecked = before;
+      if (comm_.unchecked == nullptr) comm_.queues = comm_.options.checks == checks::cross_rank;
+      return;
+    }
   }
   /// Posts those at the front that have all they need. `in_hand` is ended by who called.
   void go_on(const cross_rank_check* in_hand) {
