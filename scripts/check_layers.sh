@@ -25,6 +25,7 @@ BEGIN {
   below["comm"]        = "mpi progress"
   below["collectives"] = "comm"
   below["p2p"]         = "comm"
+  below["staging"]     = "collectives p2p device"
   below["shm"]         = "collectives"
   below["coordinator"] = "collectives p2p protocol"
   below["rendezvous"]  = "p2p"

@@ -13,6 +13,7 @@
 #include <cohort/device/error.hpp>
 #include <cohort/device/event.hpp>
 #include <cohort/device/fill.hpp>
+#include <cohort/device/make_pinned.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/native.hpp>
 #include <cohort/device/nvtx.hpp>

@@ -475,6 +475,31 @@ DOUBLE_TEST_CASE(
   });
 }
 
+TEST_CASE("MPI's part of a reduction that fails on one rank ends every operation of every rank") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    const int last = world.size() - 1;
+    nccl::backend_options options;
+    options.host_path = true;
+    coordinator coord(world, nccl::backend(options));
+    co_await sums(coord, "before");
+    device::stream on;
+    auto shorts = co_await filled(on, 10, std::int16_t{1});
+    auto floats = co_await filled(on, 10, 1.0F);
+    co_await meet(world);
+    faults::reset();
+    if (world.rank() == last) faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
+    std::deque<ending> ends;
+    coord.all_reduce("by MPI", shorts, op::sum, {.priority = 1}, ends.emplace_back().handler());
+    coord.all_reduce("behind", floats, op::sum, ends.emplace_back().handler());
+    co_await all_fail(ends);
+    if (world.rank() == last) CHECK(faults::failed_as_asked("MPI_Iallreduce"));
+    faults::reset();
+    co_await begins_anew(world, coord);
+  });
+}
+
 TEST_CASE("a fault while sizes are exchanged ends what waits for them") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;

@@ -33,10 +33,18 @@ enum class on_deadline : std::uint8_t {
   abort    ///< name it and end the job
 };
 
-/// Must be equal on all ranks of the communicator.
+/// What MPI's verbs do with buffers in device memory (`cohort/staging.hpp`).
+enum class device_memory : std::uint8_t {
+  staged,      ///< they go through pinned memory of the host
+  cuda_aware,  ///< this MPI takes pointers into device memory; it cannot be asked whether it does
+  refused      ///< they are an error
+};
+
+/// Must be equal on all ranks of the communicator, but for `device_memory`.
 struct communicator_options {
   cohort::checks checks = cohort::checks::local;
   cohort::on_deadline on_deadline = cohort::on_deadline::report;
+  cohort::device_memory device_memory = cohort::device_memory::staged;
 };
 
 namespace comm {
@@ -82,6 +90,7 @@ class communicator_state {
   bool closing = false;                   ///< the last handle is gone
   cross_rank_check* unchecked = nullptr;  ///< the first of those that wait, in order of initiation
   cross_rank_check* last_unchecked = nullptr;  ///< meaningful only if there is a first
+  bool queues = false;  ///< collectives are not posted when they are started: see cross_rank_check
 
   /// Logs and remembers.
   void fail(failure what);

@@ -26,8 +26,23 @@
 
 namespace cohort::comm {
 
-/// The reductions that devices have.
-enum class device_reduction : std::uint8_t { none, sum, average, product, min, max };
+/// Reductions: those that devices have, then those that a backend may leave to the host. `own` is
+/// what the tensors' operation says: a function of the user, or a place of an extreme value.
+enum class device_reduction : std::uint8_t {
+  none,
+  sum,
+  average,
+  product,
+  min,
+  max,
+  logical_and,
+  logical_or,
+  logical_xor,
+  bit_and,
+  bit_or,
+  bit_xor,
+  own
+};
 
 /// What the host does to the elements of one type where a device has no function of its own. `out`
 /// may be `in`; null where the type has no such thing.
@@ -37,7 +52,7 @@ struct host_math {
   void (*scale)(void* out, const void* in, std::size_t n, double factor) = nullptr;
   /// Integers truncate toward zero.
   void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor) = nullptr;
-  /// To reduce them with MPI, between nodes.
+  /// To reduce them with MPI: between nodes, or where devices cannot.
   MPI_Datatype (*type)() = nullptr;
   MPI_Op (*operation)(device_reduction of) = nullptr;
 };
@@ -82,7 +97,7 @@ class device_graph {
 /// One tensor of an elected operation: contiguous, `count` elements as the operation's signature
 /// says (of a scatter and a reduce_scatter: of the whole; the parts of the latter differ by at most
 /// one element, the first ranks get one more). Those of a bundle may have different elements; one
-/// that is not named comes as bytes, of size 1.
+/// that is not named comes as bytes, of size 1, if it is not reduced.
 struct device_tensor {
   /// Null: neutral elements, or nothing to read on this rank. Equal to `out` in place, and where a
   /// root sends.
@@ -93,6 +108,7 @@ struct device_tensor {
   bool named = false;    ///< false: `element` is not known, it is moved as bytes
   std::size_t size = 1;  ///< bytes of an element
   const host_math* math = nullptr;
+  MPI_Op operation = MPI_OP_NULL;  ///< MPI's, of a reduction; null where it has none
   double prescale = 1;
   double postscale = 1;
   std::int64_t divisor = 1;  ///< of an average: the ranks that it divides by
@@ -161,6 +177,8 @@ class device_backend {
   /// too. An exception is the same on all ranks where that can be.
   virtual void open(std::uint32_t set, const communicator& over,
                     std::function<void(std::exception_ptr)> done) = 0;
+  /// Whether it reduces also what devices cannot. The same on all ranks.
+  [[nodiscard]] virtual bool reduces_on_host() const noexcept { return false; }
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
   /// Where an operation can be captured. `name` is for reports. Null: this backend captures

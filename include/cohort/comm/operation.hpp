@@ -44,6 +44,13 @@ class poster {
   void check(int return_code) const {
     if (return_code != MPI_SUCCESS) op_.fail(mpi::make_error(return_code));
   }
+  /// The operation goes on without a request, until its `completion().in_look` is called with the
+  /// source locked: that calls `advance`, which begins with `resume`.
+  void hold() const noexcept { op_.waits_for_turn_ = true; }
+  void resume() const noexcept { op_.waits_for_turn_ = false; }
+  [[nodiscard]] backend_completion completion() const noexcept { return {comm_.engine, op_}; }
+  [[nodiscard]] bool has_requests() const noexcept { return request_source::pending(op_); }
+  [[nodiscard]] communicator_state& state() const noexcept { return comm_; }
   /// Looks for a message at every lap; the operation's `status` and, if taken, `message` tell.
   int add_probe(int source, int tag, probe_kind kind = probe_kind::take) const {
     comm_.source.add_probe(source, tag, native(), kind, op_);
@@ -69,6 +76,11 @@ struct outcome_of_requests {
 /// - `collective_call call() const`, if a backend may take it,
 /// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks, or
 ///   `argument_check::any_value` where this rank has none,
+/// - `void begin(poster&, argument_check*)` and `gated`: its data come later. `begin` is called
+/// first;
+///   a collective is posted when the check is opened, and then in the order in which collectives
+///   were started. Without `agreed` there is no check, and `post` itself may hold,
+/// - `void let_go()`: its handler has left,
 /// - `bool advance(poster&)`: all requests so far are complete, or a probe has found its message;
 ///   post more and return true, or be done.
 template <class Body>
@@ -92,9 +104,23 @@ struct start_operation {
 };
 }  // namespace detail
 
+/// Starts `body` under `token`, as `initiate` does.
+template <operation_body Body, class Token>
+auto start(const communicator& comm, Body&& body, Token& token);
+
 /// Starts `body` under `token`: the one way from a verb to MPI.
 template <operation_body Body, class Token>
 auto initiate(const communicator& comm, Body&& body, Token& token) {
+  // A layer above may make another operation of it.
+  if constexpr (requires { token.take_body(comm, std::move(body)); }) {
+    return token.take_body(comm, std::move(body));
+  } else {
+    return start(comm, std::move(body), token);
+  }
+}
+
+template <operation_body Body, class Token>
+auto start(const communicator& comm, Body&& body, Token& token) {
   return asio::async_initiate<Token, typename Body::signature>(detail::start_operation{}, token,
                                                                comm.ref(), std::move(body));
 }

@@ -82,6 +82,7 @@ class request_operation : public progress::operation {
   friend class request_source;
   friend class cross_rank_check;
   friend class backend_completion;
+  friend class poster;
   static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
 
   // An error_code in two parts: its default constructor is a call into the standard library.
@@ -97,8 +98,9 @@ class request_operation : public progress::operation {
   bool stall_reported_ = false;
 };
 
-/// The comparison of an operation's arguments between ranks that comes before it
-/// (`checks::cross_rank`). An interface, so that only who makes a source compiles it.
+/// What comes before an operation is posted: the comparison of its arguments between ranks
+/// (`checks::cross_rank`), data that are not there yet, operations that were started earlier. An
+/// interface, so that only who makes a source compiles it.
 class argument_check {
  public:
   using post_function = void (*)(request_operation*);
@@ -108,6 +110,10 @@ class argument_check {
   virtual int post(const std::array<std::int64_t, 4>& agreed, poster& to) = 0;
   virtual bool completed() = 0;
   [[nodiscard]] virtual bool done() const noexcept = 0;
+  /// It is not posted before `open`, and with an error never; nor are collectives that are started
+  /// after it. Before `post`; `open` with the source locked, and at most once.
+  virtual void hold() noexcept = 0;
+  virtual void open(std::error_code why) = 0;
   virtual void explain(failure_text& text) const = 0;
 };
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 namespace cohort::coordination {
 
@@ -43,16 +42,18 @@ namespace cohort::coordination {
   return comm::collective::barrier;
 }
 
-/// Nothing for what devices do not have: bitwise and logical reductions, and those of the user.
-[[nodiscard]] constexpr std::optional<comm::device_reduction> device_reduction_of(
-    reduction_code code) noexcept {
+[[nodiscard]] constexpr comm::device_reduction device_reduction_of(reduction_code code) noexcept {
   using comm::device_reduction;
-  for (const device_reduction one :
-       {device_reduction::none, device_reduction::sum, device_reduction::average,
-        device_reduction::product, device_reduction::min, device_reduction::max}) {
+  for (int i = 0; i < static_cast<int>(device_reduction::own); ++i) {
+    const auto one = static_cast<device_reduction>(i);
     if (code_of(one) == code) return one;
   }
-  return std::nullopt;
+  return device_reduction::own;
+}
+
+/// Devices have no bitwise and logical reductions, and none of the user's.
+[[nodiscard]] constexpr bool devices_have(reduction_code code) noexcept {
+  return device_reduction_of(code) <= comm::device_reduction::max;
 }
 
 /// One tensor of an operation on this rank, which is `rank` of the set.
@@ -68,24 +69,27 @@ namespace cohort::coordination {
   if (reads) one.in = what.in;
   if (writes) one.out = what.out;
   one.named = what.kernels->element != 255;
-  if (one.named) {
-    one.element = static_cast<element_type>(what.kernels->element);
+  if (one.named) one.element = static_cast<element_type>(what.kernels->element);
+  if (one.named || of.code != reduction_code::no_reduction) {
     one.size = what.kernels->size;
     one.count = what.count;
   } else {
     one.count = what.bytes();
   }
   one.math = &what.kernels->math;
+  one.operation = what.operation;
+  if (one.operation == MPI_OP_NULL && what.kernels->operation != nullptr) {
+    one.operation = what.kernels->operation(of.code);  // neutral elements, by a number
+  }
   one.prescale = of.prescale;
   one.postscale = of.postscale;
   return one;
 }
 
-/// Of the operation of a task alone, without what is known when it is elected. Its reduction must
-/// be one that devices have.
+/// Of the operation of a task alone, without what is known when it is elected.
 inline void describe(comm::device_call& call, const task& of, int rank) {
   call.kind = collective_of(of.kind);
-  call.reduction = device_reduction_of(of.code).value_or(comm::device_reduction::none);
+  call.reduction = device_reduction_of(of.code);
   call.root = std::max(of.kind == op_kind::message ? of.peer : of.root, 0);
   call.verb = of.verb().data();
   for (std::size_t i = 0; i < of.tensors(); ++i) {

@@ -40,10 +40,11 @@ struct element_kernels {
   comm::host_math math;
 };
 
-/// The number of a reduction that devices have.
+/// The number of a reduction; none for those that only the tensors know.
 [[nodiscard]] constexpr reduction_code code_of(comm::device_reduction what) noexcept {
   switch (what) {
     case comm::device_reduction::none:
+    case comm::device_reduction::own:
       return reduction_code::no_reduction;
     case comm::device_reduction::sum:
       return reduction_code::sum;
@@ -55,6 +56,18 @@ struct element_kernels {
       return reduction_code::min;
     case comm::device_reduction::max:
       return reduction_code::max;
+    case comm::device_reduction::logical_and:
+      return reduction_code::logical_and;
+    case comm::device_reduction::logical_or:
+      return reduction_code::logical_or;
+    case comm::device_reduction::logical_xor:
+      return reduction_code::logical_xor;
+    case comm::device_reduction::bit_and:
+      return reduction_code::bit_and;
+    case comm::device_reduction::bit_or:
+      return reduction_code::bit_or;
+    case comm::device_reduction::bit_xor:
+      return reduction_code::bit_xor;
   }
   return reduction_code::no_reduction;
 }

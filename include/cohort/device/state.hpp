@@ -64,6 +64,16 @@ class device_state {
     return holds(made_in) && no_frees_in_.load() != std::uint64_t(made_in) + 1;
   }
 
+  /// Somebody launches what waits for other ranks there: a communicator of NCCL. MPI must not be
+  /// given pointers into the memory of such a device, since its kernels might wait for these.
+  void add_launcher() noexcept { launchers_.fetch_add(1); }
+  void remove_launcher() noexcept { launchers_.fetch_sub(1); }
+  [[nodiscard]] bool has_launcher() const noexcept { return launchers_.load() > 0; }
+  /// MPI has pointers into its memory now: no communicator of NCCL is made there.
+  void lend() noexcept { lent_.fetch_add(1); }
+  void take_back() noexcept { lent_.fetch_sub(1); }
+  [[nodiscard]] bool is_lent() const noexcept { return lent_.load() > 0; }
+
   /// A pooled event, or null.
   [[nodiscard]] cudaEvent_t take_event() noexcept {
     const std::lock_guard hold(mutex_);
@@ -98,6 +108,8 @@ class device_state {
   std::atomic<int> lost_{cudaSuccess};
   std::atomic<std::uint32_t> generation_{0};
   std::atomic<std::uint64_t> no_frees_in_{0};  // that generation plus one, or 0
+  std::atomic<int> launchers_{0};
+  std::atomic<int> lent_{0};
   std::mutex mutex_;
   std::vector<cudaEvent_t> events_;  // without timing, unused
 };

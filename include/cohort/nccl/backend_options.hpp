@@ -25,6 +25,10 @@ struct backend_options {
   /// all_reduce goes over NCCL within each node and over MPI, through pinned memory, between them.
   /// Its tensors are packed, whatever their size. Other operations go over NCCL alone.
   bool hierarchical = false;
+  /// Reductions that NCCL lacks, and those of element types that it lacks, go through pinned memory
+  /// and MPI, in their place of the elected order. Otherwise they are refused. Such an operation
+  /// holds those behind it until MPI has reduced it, and a host waits, with until::enqueued too.
+  bool host_path = false;
   int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory
 };
 

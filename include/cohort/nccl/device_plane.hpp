@@ -114,6 +114,9 @@ class elected_work final : public work, public work_steps {
   [[nodiscard]] std::byte* pack_memory() const;
   void make_calls();
   void call_fused();
+  void call_host();
+  [[nodiscard]] std::pair<std::size_t, std::size_t> result_in(
+      const comm::device_tensor& tensor) const;
   void call_reduce();
   void call_reduce_scatter();
   void call_all_gather();
@@ -132,6 +135,7 @@ class elected_work final : public work, public work_steps {
   std::shared_ptr<captured_calls> graph_;  // captured here, or replayed
   enum class stage : std::uint8_t { whole, within_node, between_nodes, back };
   stage stage_ = stage::whole;
+  bool by_host_ = false;               // NCCL cannot: MPI reduces over all ranks of the set
   until wanted_ = until::complete;     // of the caller; the first of two parts is always complete
   std::vector<buffer_use> kept_uses_;  // while that is under way
   std::vector<run> runs_;
@@ -160,6 +164,7 @@ class device_plane final : public comm::device_backend,
   void attach(const cohort::communicator& parent) override;
   void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override;
+  [[nodiscard]] bool reduces_on_host() const noexcept override { return options_.host_path; }
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
@@ -181,9 +186,10 @@ class device_plane final : public comm::device_backend,
   friend class elected_work;
   /// The communicator of a set.
   struct set_state {
-    communicator comm;             // empty while it is being made
-    communicator node;             // hierarchical, and there are several nodes
-    cohort::communicator leaders;  // of the nodes; empty on other ranks
+    communicator comm;               // empty while it is being made
+    communicator node;               // hierarchical, and there are several nodes
+    cohort::communicator leaders;    // of the nodes; empty on other ranks
+    cohort::communicator everybody;  // for what NCCL cannot reduce, with that option
     std::error_code failed;
   };
   /// An operation that was started, or a set that was opened after it.
@@ -219,17 +225,28 @@ class device_plane final : public comm::device_backend,
                                                 turn place, set_state& its);
   [[nodiscard]] asio::awaitable<void> take_pinned_memory();
   void go_between(elected_work& op);
-  /// Elements in a pack that go between the nodes at a time.
+  /// One reduction of MPI, in a piece.
+  struct between_part {
+    std::size_t offset;
+    std::size_t count;
+    MPI_Datatype type;
+    MPI_Op operation;
+    int root;  // -1: all get the result
+  };
+  /// Of a pack, what is copied to the host and back at a time.
   struct between_piece {
     std::byte* at;
-    std::size_t count;
-    std::size_t size;
-    const comm::host_math* math;
-    comm::device_reduction reduction;
+    std::size_t bytes;
+    std::vector<between_part> parts;
   };
+  [[nodiscard]] static std::string not_of_mpi(const comm::device_call& what);
+  [[nodiscard]] bool goes_by_host(const comm::device_call& what) const noexcept;
   [[nodiscard]] std::vector<between_piece> pieces_of(const elected_work& op);
+  [[nodiscard]] std::vector<between_piece> pieces_for_host(const elected_work& op);
   [[nodiscard]] asio::awaitable<void> reduce_between(std::vector<between_piece> pieces,
-                                                     cohort::communicator leaders);
+                                                     cohort::communicator over);
+  [[nodiscard]] asio::awaitable<void> reduce_piece(const between_piece& piece,
+                                                   cohort::communicator over);
   void come_back(elected_work& op, std::exception_ptr why);
   template <class Function>
   void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,

@@ -80,6 +80,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   /// of the next communicator to which it gives the same number, so that number is never given
   /// back.
   ~communicator_state() {
+    if (launches) device::state_of(device).remove_launcher();
     if (!has_failed || !mpi) return;
     static_cast<void>(mpi.state()->data.release());
     static_cast<void>(mpi.state()->exchange.release());
@@ -94,6 +95,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   /// With several devices in a process: the rank of the first device of each rank of `mpi`.
   std::vector<int> firsts;
   int device = -1;
+  bool launches = false;  ///< the device counts it
   bool borrowed = false;
   bool native_exchange = false;          ///< NCCL has all_to_all, gather and scatter
   const void* orderer = nullptr;         ///< the coordinator that it belongs to, or null

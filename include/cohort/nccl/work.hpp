@@ -46,7 +46,8 @@ struct call {
     send,
     recv,
     barrier,
-    graph  // no call of NCCL: `to` is a graph that has been captured
+    graph,  // no call of NCCL: `to` is a graph that has been captured
+    host    // none at all: of an operation whose work is on streams of its own
   };
   kind what = kind::barrier;
   const void* from = nullptr;

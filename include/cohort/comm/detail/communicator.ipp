@@ -40,6 +40,7 @@ inline void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
   max_tag = mpi::max_tag();
   sequence = 0;
   closing = false;
+  queues = options.checks == checks::cross_rank;
   const std::lock_guard hold(failure_mutex_);
   last_failure_ = failure();
 }

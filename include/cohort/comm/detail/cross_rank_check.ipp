@@ -12,7 +12,9 @@
 
 namespace cohort::comm {
 
-/// One comparison, and the operation that waits for it.
+/// One comparison, and the operation that waits for it. With lower levels of checks there is
+/// nothing to compare: then the queue holds an operation whose data are still on their way from a
+/// device, and collectives that were started after it.
 ///
 /// 1. Every rank posts one small all_reduce on the exchange communicator, in order of initiation:
 ///    the minimum of each value and of its negative, so that minimum and maximum come back.
@@ -24,8 +26,14 @@ class cross_rank_check final : public argument_check {
   cross_rank_check(communicator_state& comm, request_operation& op, post_function start) noexcept
       : comm_(comm), op_(op), post_(start) {}
 
-  /// Posts the comparison. With the guard held.
+  /// Posts the comparison, if there is one. With the guard held.
   int post(const std::array<std::int64_t, 4>& agreed, poster& to) override {
+    if (to.level() != checks::cross_rank) {
+      compared_ = true;
+      enqueue();
+      op_.waits_for_turn_ = true;
+      return MPI_SUCCESS;
+    }
     std::uint64_t hash = 1469598103934665603U;
     for (const char c : std::string_view(op_.verb)) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
@@ -41,8 +49,7 @@ class cross_rank_check final : public argument_check {
     const int rc = MPI_Iallreduce(MPI_IN_PLACE, least_.data(), 2 * fields, MPI_INT64_T, MPI_MIN,
                                   to.exchange(), &request);
     if (rc == MPI_SUCCESS) {
-      (comm_.unchecked == nullptr ? comm_.unchecked : comm_.last_unchecked->next_) = this;
-      comm_.last_unchecked = this;
+      enqueue();
       op_.advances_failed_ = true;
     }
     return to.add(rc, request);
@@ -54,13 +61,17 @@ class cross_rank_check final : public argument_check {
     op_.advances_failed_ = false;
     differs_ = !op_.failed() && differs();  // after an error of MPI there is nothing to compare
     if (differs_) op_.fail(errc::cross_rank_mismatch);
-    while (comm_.unchecked != nullptr && comm_.unchecked->compared_) {
-      cross_rank_check* const first = comm_.unchecked;
-      comm_.unchecked = first->next_;
-      first->release(first == this);
-    }
+    if (op_.failed()) leave_queue();
+    go_on(this);
     if (!posted_ && !op_.failed()) op_.waits_for_turn_ = true;
     return !op_.failed();
+  }
+  void hold() noexcept override { held_ = true; }
+  void open(std::error_code why) override {
+    held_ = false;
+    if (posted_) return;  // it was given up
+    op_.fail(why);
+    go_on(nullptr);
   }
   [[nodiscard]] bool done() const noexcept override { return compared_; }
 
@@ -71,6 +82,7 @@ class cross_rank_check final : public argument_check {
       one->op_.settle();
     }
     comm.unchecked = nullptr;
+    comm.queues = comm.options.checks == checks::cross_rank;
   }
   /// Ends with `why` what waits for its turn; the source ends the others.
   static void fail_waiting(communicator_state& comm, std::error_code why,
@@ -83,6 +95,7 @@ class cross_rank_check final : public argument_check {
       ready.push(&one->op_);
     }
     comm.unchecked = nullptr;
+    comm.queues = comm.options.checks == checks::cross_rank;
   }
 
   /// Names the values that differ.
@@ -115,13 +128,42 @@ class cross_rank_check final : public argument_check {
     return false;
   }
 
+  void enqueue() noexcept {
+    (comm_.unchecked == nullptr ? comm_.unchecked : comm_.last_unchecked->next_) = this;
+    comm_.last_unchecked = this;
+    comm_.queues = true;
+  }
+  /// It ends without having been posted, whatever it still waits for.
+  void leave_queue() noexcept {
+    posted_ = true;
+    cross_rank_check* before = nullptr;
+    for (cross_rank_check* one = comm_.unchecked; one != nullptr; before = one, one = one->next_) {
+      if (one != this) continue;
+      (before == nullptr ? comm_.unchecked : before->next_) = next_;
+      if (comm_.last_unchecked == this) comm_.last_unchecked = before;
+      if (comm_.unchecked == nullptr) comm_.queues = comm_.options.checks == checks::cross_rank;
+      return;
+    }
+  }
+  /// Posts those at the front that have all they need. `in_hand` is ended by who called.
+  void go_on(const cross_rank_check* in_hand) {
+    communicator_state& comm = comm_;  // this object may be gone
+    while (comm.unchecked != nullptr && comm.unchecked->compared_ && !comm.unchecked->held_) {
+      cross_rank_check* const first = comm.unchecked;
+      comm.unchecked = first->next_;
+      if (comm.unchecked == nullptr) comm.queues = comm.options.checks == checks::cross_rank;
+      first->release(first == in_hand);
+    }
+  }
   /// It is this operation's turn. One that waited is not in anybody's hands: if it ends here, it
   /// must be completed here.
   void release(bool in_hand) {
     op_.waits_for_turn_ = false;
     if (!op_.failed()) post_(&op_);
     posted_ = true;
-    if (!in_hand && !request_source::pending(op_)) comm_.engine.complete(&op_);
+    if (!in_hand && !request_source::pending(op_) && !op_.waits_for_turn_) {
+      comm_.engine.complete(&op_);
+    }
   }
 
   communicator_state& comm_;
@@ -131,6 +173,7 @@ class cross_rank_check final : public argument_check {
   std::array<std::int64_t, fields> mine_{};
   std::array<std::int64_t, 2 * fields> least_{};  // MPI works on it: the object must not move
   bool compared_ = false;
+  bool held_ = false;  // its data are not there
   bool differs_ = false;
   bool posted_ = false;
 };

@@ -127,7 +127,8 @@ class typed_operation final : public request_operation {
     }
     if constexpr (requires { body_.call(); }) {
       // What ranks must compare first is posted by MPI.
-      if (state().backend && state().options.checks != checks::cross_rank) [[unlikely]] {
+      if (!is_gated && state().backend && state().options.checks != checks::cross_rank)
+          [[unlikely]] {
         const collective_call call = body_.call();
         if (state().backend->takes(call)) {
           {
@@ -156,7 +157,7 @@ class typed_operation final : public request_operation {
       if constexpr (is_idle) state().source.mark_idle(*this);
       post_body();
       describe();
-      nothing_pending = !source.pending(*this);
+      nothing_pending = !source.pending(*this) && !waits_for_turn_;
     }
     // With something pending another thread's lap may have finished the operation by now.
     if (nothing_pending) {
@@ -186,12 +187,13 @@ class typed_operation final : public request_operation {
 
   static constexpr bool is_idle = requires { Body::idle; };
   static constexpr bool has_agreed = requires(const Body& body) { body.agreed(); };
+  static constexpr bool is_gated = requires { Body::gated; };
 
   void post_body() noexcept {
     try {
       poster post(state(), *this);
       int rc = MPI_SUCCESS;
-      if (has_agreed && state().options.checks == checks::cross_rank && !check_) [[unlikely]] {
+      if (has_agreed && (is_gated || state().queues) && !check_) [[unlikely]] {
         rc = post_check(post);
       } else {
         rc = body_.post(post);
@@ -212,6 +214,10 @@ class typed_operation final : public request_operation {
         static_cast<typed_operation*>(base)->post_body();
       };
       check_ = state().source.make_check(state(), *this, post_it);
+      if constexpr (is_gated) {
+        check_->hold();
+        body_.begin(post, check_.get());
+      }
       return check_->post(body_.agreed(), post);
     }
     return MPI_SUCCESS;
@@ -265,7 +271,9 @@ class typed_operation final : public request_operation {
 
   void cancel(asio::cancellation_type type) {
     if constexpr (Body::cancellation == cancels::receive) {
-      if (type != asio::cancellation_type::none) state().source.cancel(*this);
+      if (type == asio::cancellation_type::none) return;
+      if constexpr (requires { body_.give_up(); }) body_.give_up();
+      state().source.cancel(*this);
     } else if constexpr (Body::cancellation == cancels::detach) {
       if ((type & asio::cancellation_type::terminal) != asio::cancellation_type::none) detach();
     } else {
@@ -287,6 +295,7 @@ class typed_operation final : public request_operation {
       farewell = operation_memory<aborted, Handler>::make(*handler_, std::move(executor_), engine);
       detached_memory_.emplace(memory::of(*handler_));
       handler_.reset();
+      if constexpr (requires { body_.let_go(); }) body_.let_go();
     }
     engine.complete(farewell);
   }

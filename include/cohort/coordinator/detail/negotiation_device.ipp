@@ -91,7 +91,7 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
     why = "this set has no backend for devices";
   } else if (one.wanted != compression::none) {
     why = "compression is for memory of the host";
-  } else if (!device_reduction_of(code)) {
+  } else if (!devices_have(code) && !device_->reduces_on_host()) {
     why = "devices have no " + name_of(code);
   } else {
     const comm::request_source::guard hold(source_);

@@ -90,6 +90,10 @@ inline facts look_around(communicator_state& comm) {
     if (!comm.source.admits(comm.device, comm.orderer)) {
       throw cohort::error(errc::device_ordered, "device " + std::to_string(comm.device));
     }
+    if (device::state_of(comm.device).is_lent()) {
+      throw cohort::error(errc::device_ordered,
+                          "MPI works on memory of device " + std::to_string(comm.device));
+    }
     device::check(
         cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), comm.device),
         "cudaDeviceGetPCIBusId", comm.device);
@@ -149,6 +153,13 @@ inline void judge(const std::vector<facts>& all, bool borrowed) {
                            all[rank].uuid.text());
     }
   }
+}
+
+/// From here on MPI is given no pointers into the device's memory.
+inline void count_launcher(communicator_state& comm) noexcept {
+  if (comm.device < 0 || comm.device >= device::detail::most_devices) return;
+  device::state_of(comm.device).add_launcher();
+  comm.launches = true;
 }
 
 /// Marks a communicator that was not finished as gone, however its coroutine ends.
@@ -235,6 +246,7 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
     comm->rank = firsts[process] + static_cast<int>(i);
     comm->size = ranks;
     comm->device = what.devices[i];
+    count_launcher(*comm);
     comm->borrowed = what.theirs != nullptr;
     comm->orderer = what.orderer;
     comm->native_exchange = has_native_exchange();

@@ -7,12 +7,11 @@
 #include <cohort/nccl/device_plane.hpp>
 
 #include <cohort/nccl/detail/elected.ipp>
+#include <cohort/nccl/detail/host_path.ipp>
 
 #include <cohort/collectives/all_gather.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/uuid.hpp>
-#include <cohort/mpi/post.hpp>
-#include <cohort/p2p/wait.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -30,6 +29,7 @@ inline device_plane::~device_plane() = default;
 inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const {
   all.emplace_back("backend.pack_below", options_.pack_below);
   all.emplace_back("backend.hierarchical", options_.hierarchical ? 1 : 0);
+  all.emplace_back("backend.host_path", options_.host_path ? 1 : 0);
   all.emplace_back("backend.node is given", options_.node >= 0 ? 1 : 0);
 }
 
@@ -65,7 +65,8 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
   device::stream packing(as);
   device::stream unpacking(as);
   auto job = std::make_shared<detail::pinned_job>();
-  const std::size_t after_bytes = options_.hierarchical ? between_bytes : staging_bytes;
+  const bool by_mpi = options_.hierarchical || options_.host_path;
+  const std::size_t after_bytes = by_mpi ? between_bytes : staging_bytes;
   // It has a share of what it writes to, so nobody need wait for it.
   std::thread([job, packing, unpacking, after_bytes] {
     try {
@@ -107,6 +108,7 @@ inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::c
   set_state its;
   auto making = detail::make(over, nullptr, how, device_, std::move(place), std::move(bad), this);
   its.comm = co_await std::move(making);
+  if (options_.host_path) its.everybody = co_await over.dup();
   if (!options_.hierarchical) co_return its;
   cohort::communicator all = co_await over.dup();
   cohort::communicator node;
@@ -222,14 +224,15 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
   if (source_ == nullptr) return;
   std::vector<work*> ended;
   std::vector<std::shared_ptr<communicator_state>> comms;
-  std::vector<cohort::communicator> leaders;
+  std::vector<cohort::communicator> by_mpi;
   std::optional<comm::backend_completion> between;
   source_->exclusively([&] {
     if (!failed_) failed_ = why;
     for (auto& [number, its] : sets_) {
       if (its.comm) comms.push_back(its.comm.state());
       if (its.node) comms.push_back(its.node.state());
-      if (its.leaders) leaders.push_back(its.leaders);
+      if (its.leaders) by_mpi.push_back(its.leaders);
+      if (its.everybody) by_mpi.push_back(its.everybody);
     }
     if (between_ != nullptr && between_->stage_ == elected_work::stage::between_nodes) {
       between = between_->done_;  // what MPI has of it ends by itself
@@ -240,9 +243,9 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
   });
   finish_outside(ended);
   if (between) (*between)(why);
-  // One of the leaders may be in a reduction that another will not join. MPI must not use the
+  // A rank may be in a reduction that another will not join. MPI must not use the
   // number of that communicator again, or what is still on its way is taken for something else.
-  for (const cohort::communicator& each : leaders) {
+  for (const cohort::communicator& each : by_mpi) {
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }
@@ -252,21 +255,17 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
 // ---- operations ------------------------------------------------------------------------------
 
 inline std::string device_plane::refuses(const comm::device_call& what) const {
-  using comm::collective;
-  const bool reduces = what.kind == collective::all_reduce || what.kind == collective::reduce ||
-                       what.kind == collective::reduce_scatter;
-  if (!reduces) return {};
-  if (what.reduction == comm::device_reduction::none) return "NCCL has no such reduction";
+  if (!detail::is_reduction(what)) return {};
   const bool captured = what.use != comm::device_use::run;
+  if (const char* const why = detail::not_of_nccl(what); why != nullptr) {
+    if (!options_.host_path) return why;
+    if (captured) return std::string(why) + ", and MPI's part cannot be captured";
+    const std::string further = not_of_mpi(what);
+    return further.empty() ? further : std::string(why) + ", " + further;
+  }
   if (captured && options_.hierarchical) return "over nodes it goes through the host";
   for (const comm::device_tensor& one : what.tensors) {
-    const auto as = detail::reduced_element(one);
-    if (!as) return "NCCL reduces no elements of such a type";
-    if (as->width != 1 && what.reduction != comm::device_reduction::sum &&
-        what.reduction != comm::device_reduction::average) {
-      return "NCCL has sum and average for complex numbers only";
-    }
-    if (!captured) continue;
+    if (!captured) break;
     const treatment how = detail::treatment_of(one, what.reduction, static_cast<int>(one.divisor));
     if (how.scale_before != 1 || how.finishes()) {
       return "NCCL has no such factors there, the host would have to apply them";
@@ -405,7 +404,11 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
     held_.pop_front();
     if (!op.error()) {
       op.comm = set.comm.state();
-      if (set.node && op.what_->kind == comm::collective::all_reduce) {
+      op.by_host_ = goes_by_host(*op.what_);
+      if (op.by_host_) {
+        op.stage_ = elected_work::stage::within_node;
+        between_ = &op;
+      } else if (set.node && op.what_->kind == comm::collective::all_reduce) {
         op.comm = set.node.state();
         op.stage_ = elected_work::stage::within_node;
         between_ = &op;
@@ -424,99 +427,6 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
     }
   }
   pack_ahead();
-}
-
-// ---- over nodes ------------------------------------------------------------------------------
-
-/// The first part of an operation over nodes is over.
-inline void device_plane::go_between(elected_work& op) {
-  cohort::communicator leaders;
-  std::vector<between_piece> pieces;
-  source_->exclusively([&] {
-    op.stage_ = elected_work::stage::between_nodes;
-    if (op.what_ == nullptr || failed_) return;
-    leaders = sets_[op.what_->set].leaders;
-    if (leaders) pieces = pieces_of(op);
-  });
-  if (!leaders) return come_back(op, nullptr);
-  asio::co_spawn(leaders.get_executor(), reduce_between(std::move(pieces), leaders),
-                 [self = shared_from_this(), &op](std::exception_ptr why) {
-                   self->come_back(op, std::move(why));
-                 });
-}
-
-inline std::vector<device_plane::between_piece> device_plane::pieces_of(const elected_work& op) {
-  std::vector<between_piece> pieces;
-  std::byte* const base = blocks_[op.block_].memory.data();
-  for (const auto& run : op.runs_) {
-    const comm::device_tensor& first = op.tensors()[run.first];
-    const std::size_t all = run.bytes / first.size;
-    const std::size_t most = unpack_staging_.size() / first.size;
-    for (std::size_t done = 0; done < all; done += most) {
-      pieces.push_back({base + run.begin + done * first.size, std::min(most, all - done),
-                        first.size, first.math, op.what_->reduction});
-    }
-  }
-  return pieces;
-}
-
-/// Piece by piece through pinned memory, in the order of the packs, which is that of all leaders.
-inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_piece> pieces,
-                                                          cohort::communicator leaders) {
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  const device::stream on = *unpacking_;
-  const MPI_Comm over = leaders.native();
-  for (const between_piece& each : pieces) {
-    const std::size_t bytes = each.count * each.size;
-    device::check(
-        cudaMemcpyAsync(unpack_staging_.data(), each.at, bytes, cudaMemcpyDeviceToHost, on.get()),
-        "cudaMemcpyAsync", device_);
-    auto fetched = device::done(on);
-    co_await std::move(fetched);
-    MPI_Request request = MPI_REQUEST_NULL;
-    const MPI_Datatype type = each.math->type();
-    const MPI_Op operation = each.math->operation(each.reduction);
-    {
-      const mpi::lock calls;
-      mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, unpack_staging_.data(),
-                                       static_cast<MPI_Count>(each.count), type, operation, over,
-                                       &request),
-                 "MPI_Iallreduce");
-    }
-    auto reduced = cohort::wait(leaders, request);
-    co_await std::move(reduced);
-    device::check(
-        cudaMemcpyAsync(each.at, unpack_staging_.data(), bytes, cudaMemcpyHostToDevice, on.get()),
-        "cudaMemcpyAsync", device_);
-    auto brought = device::done(on);  // the next piece goes through the same memory
-    co_await std::move(brought);
-  }
-}
-
-/// The second part is queued, before all that was elected later.
-inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
-  std::error_code code = detail::problem_of(why).code;
-  std::vector<work*> ended;
-  source_->exclusively([&] {
-    op.stage_ = elected_work::stage::back;
-    if (op.what_ == nullptr) code = errc::aborted;
-    if (code) op.fail(code);
-    op.prepared_ = false;
-    op.ready_.reset();
-    if (op.what_ != nullptr && !code) op.timed_ = times_.start(*op.what_);
-    op.ends = op.wanted_;
-    op.uses = std::move(op.kept_uses_);
-    op.uses.push_back({"pack", nullptr, 0, device_, {}, blocks_[op.block_].memory.lease()});
-    if (between_ == &op) between_ = nullptr;
-    if (op.error() || !source_->submit_held(op)) {
-      ended.push_back(&op);
-    } else {
-      queued_.push_back(&op);
-    }
-    submit_what_can_be(ended);
-  });
-  finish_outside(ended);
-  source_->engine().started();
 }
 
 /// What goes wrong here goes wrong again when it is issued, and is told then.

@@ -111,8 +111,7 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
     case device_reduction::min:
       how.op.op = ncclMin;
       break;
-    case device_reduction::max:
-    case device_reduction::none:
+    default:  // max, or what NCCL only moves
       how.op.op = ncclMax;
       break;
   }
@@ -122,6 +121,10 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
   }
   return how;
 }
+
+/// Where MPI reduces.
+[[nodiscard]] inline treatment on_the_host(const comm::device_tensor& of,
+                                           device_reduction reduction) noexcept;
 
 [[nodiscard]] inline std::size_t bytes_of(const comm::device_tensor& one) noexcept {
   return one.count * one.size;
@@ -202,7 +205,7 @@ inline void elected_work::lay_out() {
     mark.after.clear();
   }
   const bool reduces = what_->kind == comm::collective::all_reduce;
-  const bool fuses = reduces || what_->kind == comm::collective::broadcast;
+  const bool fuses = reduces || by_host_ || what_->kind == comm::collective::broadcast;
   for (const comm::device_tensor& each : tensors()) bytes += detail::bytes_of(each);
   if (!fuses || use_ == comm::device_use::replay) return;
   const bool whole = stage_ == stage::whole;
@@ -210,7 +213,8 @@ inline void elected_work::lay_out() {
     const comm::device_tensor& each = tensors()[i];
     const std::size_t size = detail::bytes_of(each);
     const bool small = size < plane_->options_.pack_below || !whole;
-    const treatment how = reduces
+    const treatment how = by_host_ ? detail::on_the_host(each, what_->reduction)
+                          : reduces
                               ? detail::treatment_of(each, what_->reduction, whole ? comm->size : 0)
                               : treatment();
     if (small && !runs_.empty() && runs_.back().packed && runs_.back().how == how) {
@@ -325,8 +329,12 @@ inline bool elected_work::pack() {
   const device::scoped_device here(plane.device_);
   more.clear();
   if (stage_ == stage::back) {
-    add(call::kind::broadcast, element{ncclUint8}, block.memory.data(), block.memory.data(),
-        packed_bytes_, 1);
+    if (by_host_) {
+      make_calls();
+    } else {
+      add(call::kind::broadcast, element{ncclUint8}, block.memory.data(), block.memory.data(),
+          packed_bytes_, 1);
+    }
     return prepared_ = true;
   }
   packs_ = false;
@@ -350,7 +358,8 @@ inline bool elected_work::pack() {
 
 /// Fills the buffer for packs.
 inline void elected_work::copy_in(const device::stream& on) {
-  if (what_->kind != comm::collective::all_reduce && comm->rank != what_->root) return;
+  const bool reads = by_host_ || what_->kind == comm::collective::all_reduce;
+  if (!reads && comm->rank != what_->root) return;
   for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
     if (tensor.in == nullptr) return;
     plane_->copies_.push_back({at, tensor.in, detail::bytes_of(tensor)});
@@ -364,9 +373,22 @@ inline void elected_work::copy_in(const device::stream& on) {
 inline void elected_work::copy_out(const device::stream& on) {
   for_each_packed([&](const run&, const comm::device_tensor& tensor, const std::byte* at) {
     if (tensor.out == nullptr) return;
-    plane_->copies_.push_back({tensor.out, at, detail::bytes_of(tensor)});
+    const auto [offset, size] = result_in(tensor);
+    plane_->copies_.push_back({tensor.out, at + offset, size});
   });
   plane_->copy_all(on);
+}
+
+/// Where in the room of a tensor this rank's result begins, and its bytes.
+inline std::pair<std::size_t, std::size_t> elected_work::result_in(
+    const comm::device_tensor& tensor) const {
+  if (what_->kind != comm::collective::reduce_scatter) return {0, detail::bytes_of(tensor)};
+  std::size_t before = 0;
+  for (int rank = 0; rank < comm->rank; ++rank) {
+    before += detail::part_for(tensor.count, rank, comm->size);
+  }
+  return {before * tensor.size,
+          detail::part_for(tensor.count, comm->rank, comm->size) * tensor.size};
 }
 
 /// All that the operation does goes to the stream of the graph, and NCCL's calls follow there.
@@ -458,8 +480,8 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   }
   if (stage_ == stage::within_node || what_ == nullptr) return launched;
   plane.copies_.clear();
-  const bool unpacks =
-      has_turn_ && (what_->kind == comm::collective::all_reduce || comm->rank != what_->root);
+  const bool unpacks = has_turn_ && (by_host_ || what_->kind == comm::collective::all_reduce ||
+                                     comm->rank != what_->root);
   const auto finish = [&](const comm::device_tensor& tensor, const treatment& how,
                           std::size_t count) {
     if (!how.finishes() || tensor.out == nullptr) return;
@@ -512,6 +534,7 @@ inline call& elected_work::add(call::kind kind, const element& as, const void* f
 
 inline void elected_work::make_calls() {
   finals_.clear();
+  if (by_host_) return call_host();
   switch (what_->kind) {
     case comm::collective::all_reduce:
     case comm::collective::broadcast:
@@ -559,6 +582,17 @@ inline void elected_work::call_fused() {
       finals_.push_back({&tensor, each.how, tensor.count});
     }
   }
+}
+
+/// None of NCCL's. The finals are those of the second part.
+inline void elected_work::call_host() {
+  for (const run& each : runs_) {
+    for (std::size_t i = each.first; i < each.first + each.tensors; ++i) {
+      const comm::device_tensor& tensor = tensors()[i];
+      finals_.push_back({&tensor, each.how, result_in(tensor).second / tensor.size});
+    }
+  }
+  if (packed_bytes_ != 0) more.emplace_back().what = call::kind::host;
 }
 
 inline void elected_work::call_reduce() {

@@ -56,7 +56,8 @@ namespace detail {
 inline constexpr int fault_tag = 0;  // the duplicate carries no other message of this layer
 
 [[nodiscard]] inline bool launches(const call& one) noexcept {
-  return one.count != 0 || one.what == call::kind::barrier || one.what == call::kind::graph;
+  return one.count != 0 || one.what == call::kind::barrier || one.what == call::kind::graph ||
+         one.what == call::kind::host;
 }
 
 /// From 2.28.3 on NCCL has all_to_all, gather and scatter; before they are groups of messages.
@@ -144,6 +145,8 @@ inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& co
     case kind::graph:
       device::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(one.to), on), "cudaGraphLaunch",
                     comm.device);
+      return ncclSuccess;
+    case kind::host:
       return ncclSuccess;
   }
   return ncclInternalError;
