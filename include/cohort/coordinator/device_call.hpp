@@ -76,6 +76,9 @@ namespace cohort::coordination {
     one.count = what.bytes();
   }
   one.math = &what.kernels->math;
+  one.cast = what.wire;
+  one.rounded = (of.flags & protocol::signature_flag::half_on_wire) != 0 && one.named &&
+                (one.element == element_type::float16 || one.element == element_type::bfloat16);
   one.prescale = of.prescale;
   one.postscale = of.postscale;
   return one;

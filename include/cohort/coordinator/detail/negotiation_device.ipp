@@ -51,8 +51,8 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
   std::string why;
   if (!device_) {
     why = "this set has no backend for devices";
-  } else if (one.wanted != compression::none) {
-    why = "compression is for memory of the host";
+  } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !device_->casts()) {
+    why = "its backend for devices rounds nothing to 16 bits";
   } else if (!device_reduction_of(code)) {
     why = "devices have no " + name_of(code);
   } else {
