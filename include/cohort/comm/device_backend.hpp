@@ -57,6 +57,16 @@ struct host_math {
   MPI_Op (*operation)(device_reduction of) = nullptr;
 };
 
+/// What the host does where callers' numbers travel as others.
+struct host_cast {
+  std::size_t size;      ///< of an element of the caller
+  element_type element;  ///< of the caller
+  /// out = in × factor, rounded.
+  void (*pack)(void* out, const void* in, std::size_t n, double factor);
+  /// out = in × factor ÷ divisor.
+  void (*unpack)(void* out, const void* in, std::size_t n, double factor, std::int64_t divisor);
+};
+
 /// A buffer as it was when its operation was submitted.
 struct device_buffer {
   const char* field = "";  ///< for reports
@@ -113,6 +123,12 @@ struct device_tensor {
   double postscale = 1;
   std::int64_t divisor = 1;  ///< of an average: the ranks that it divides by
   bool all_bring = true;     ///< no rank brings neutral elements
+  /// Of an operation that is rounded to 16 bits for its way, and this is one of the types of 16
+  /// bits. Then `prescale` comes before the rounding, `postscale` and the division after the
+  /// reduction, on every rank.
+  bool rounded = false;
+  /// Set where `in` and `out` are of another type than that: this rank's own affair.
+  const host_cast* cast = nullptr;
 };
 
 /// One elected operation, or a pack of them. The same on all ranks but for pointers, marks, `ends`
@@ -181,6 +197,8 @@ class device_backend {
   [[nodiscard]] virtual bool reduces_on_host() const noexcept { return false; }
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
+  /// Whether it does operations with `device_tensor::rounded` and `cast`.
+  [[nodiscard]] virtual bool casts() const noexcept { return false; }
   /// Where an operation can be captured. `name` is for reports. Null: this backend captures
   /// nothing. Called at submission, from any thread. Throws std::system_error.
   [[nodiscard]] virtual std::shared_ptr<device_graph> make_graph(const std::string& name) {

@@ -81,6 +81,9 @@ namespace cohort::coordination {
   if (one.operation == MPI_OP_NULL && what.kernels->operation != nullptr) {
     one.operation = what.kernels->operation(of.code);  // neutral elements, by a number
   }
+  one.cast = what.wire;
+  one.rounded = (of.flags & protocol::signature_flag::half_on_wire) != 0 && one.named &&
+                (one.element == element_type::float16 || one.element == element_type::bfloat16);
   one.prescale = of.prescale;
   one.postscale = of.postscale;
   return one;

@@ -73,13 +73,7 @@ struct element_kernels {
 }
 
 /// Functions between elements in the memory of the caller and 16 bits.
-struct wire_kernels {
-  std::size_t size;  ///< of an element of the caller
-  /// out = in × factor, rounded.
-  void (*pack)(void* out, const void* in, std::size_t n, double factor);
-  /// out = in × factor ÷ divisor.
-  void (*unpack)(void* out, const void* in, std::size_t n, double factor, std::int64_t divisor);
-};
+using wire_kernels = comm::host_cast;
 
 namespace detail {
 

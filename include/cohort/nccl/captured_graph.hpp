@@ -9,12 +9,14 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +74,8 @@ class captured_calls {
     native_ = nullptr;
     memory = device::vector<std::byte>();
     leases.clear();
+    staging.reset();
+    retire_jobs();
     return had;
   }
   /// Null: it has ended, or there was nothing to capture.
@@ -81,8 +85,33 @@ class captured_calls {
   const device::stream stream;
   device::vector<std::byte> memory;                 ///< of packs; freed in the order of the stream
   std::vector<std::shared_ptr<const void>> leases;  ///< on what it reads and writes
+  /// For host code in the graph. All graphs of a device share it, for they run one after another.
+  std::shared_ptr<device::pinned_vector<std::byte>> staging;
+  std::vector<std::shared_ptr<const void>> jobs;  ///< what that code is given
 
  private:
+  // The stream waits for each replay. If the device has gone, nobody can say whether a function
+  // still runs.
+  void retire_jobs() noexcept {
+    if (jobs.empty()) return;
+    try {
+      auto going = std::make_unique<std::vector<std::shared_ptr<const void>>>(std::move(jobs));
+      jobs.clear();
+      static auto& kept = *new std::vector<std::vector<std::shared_ptr<const void>>>;
+      const auto free_them = [](void* all) {
+        delete static_cast<std::vector<std::shared_ptr<const void>>*>(all);
+      };
+      if (is_there() && cudaLaunchHostFunc(stream.get(), free_them, going.get()) == cudaSuccess) {
+        static_cast<void>(going.release());
+        return;
+      }
+      static_cast<void>(cudaGetLastError());
+      static std::mutex mutex;
+      const std::lock_guard hold(mutex);
+      kept.push_back(std::move(*going));
+    } catch (...) {  // no memory, and so nothing can be freed in time
+    }
+  }
   [[nodiscard]] bool is_there() const noexcept {
     return device::state_of(stream.device()).may_free(generation_);
   }

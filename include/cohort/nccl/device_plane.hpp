@@ -10,13 +10,14 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/device/batch.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/pack_moves.hpp>
 #include <cohort/nccl/step_times.hpp>
+#include <cohort/nccl/treatment.hpp>
 
 #include <array>
 #include <cstddef>
@@ -43,23 +44,6 @@ class submission_mark final : public comm::device_mark {
   std::vector<buffer_use> uses;
   std::vector<device::event> after;
   std::optional<device::stream> user;
-};
-
-/// How a tensor is reduced: one call of NCCL, and what the host does before and after where NCCL
-/// cannot.
-struct treatment {
-  element as{ncclUint8};
-  operator_value op;
-  double scale_before = 1;
-  double scale_after = 1;
-  std::int64_t divide_after = 1;
-
-  [[nodiscard]] bool finishes() const noexcept { return scale_after != 1 || divide_after != 1; }
-  friend bool operator==(const treatment& a, const treatment& b) noexcept {
-    return a.as.type == b.as.type && a.as.width == b.as.width && a.op == b.op &&
-           a.scale_before == b.scale_before && a.scale_after == b.scale_after &&
-           a.divide_after == b.divide_after;
-  }
 };
 
 /// One elected operation in the issuing queue.
@@ -91,10 +75,11 @@ class elected_work final : public work, public work_steps {
     treatment how;
     bool packed;
   };
-  /// What the host does to a result.
+  /// A result that is not in a pack, where NCCL has put it.
   struct final_step {
     const comm::device_tensor* tensor;
     treatment how;
+    const void* from;
     std::size_t count;
   };
   struct timed_until_here;
@@ -103,14 +88,15 @@ class elected_work final : public work, public work_steps {
   [[nodiscard]] bool let_go();
   [[nodiscard]] std::span<const comm::device_tensor> tensors() const { return what_->tensors; }
   [[nodiscard]] std::byte* take_room(std::size_t bytes);
-  void complete_input(void* to, const comm::device_tensor& tensor, const treatment& how);
   [[nodiscard]] const void* input_of(const comm::device_tensor& tensor, const treatment& how);
   /// The stream for packing, behind what the buffers' streams had queued at submission.
   [[nodiscard]] const device::stream& packing();
   void begin_capture(const device::stream& domain);
   void prepare_replay();
-  void copy_in(const device::stream& on);
-  void copy_out(const device::stream& on);
+  void bring_all();
+  void take_all(const device::stream& on);
+  void finish(const comm::device_tensor& tensor, const treatment& how, const void* from,
+              std::size_t count);
   [[nodiscard]] std::byte* pack_memory() const;
   void make_calls();
   void call_fused();
@@ -166,6 +152,7 @@ class device_plane final : public comm::device_backend,
             std::function<void(std::exception_ptr)> done) override;
   [[nodiscard]] bool reduces_on_host() const noexcept override { return options_.host_path; }
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
+  [[nodiscard]] bool casts() const noexcept override { return true; }
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
       std::span<const comm::device_buffer> buffers, const stream_ref& on) override;
@@ -223,7 +210,7 @@ class device_plane final : public comm::device_backend,
                                                     turn node_place);
   [[nodiscard]] asio::awaitable<void> make_node(cohort::communicator node, communicator_options how,
                                                 turn place, set_state& its);
-  [[nodiscard]] asio::awaitable<void> take_pinned_memory();
+  [[nodiscard]] asio::awaitable<void> take_what_blocks();
   void go_between(elected_work& op);
   /// One reduction of MPI, in a piece.
   struct between_part {
@@ -248,10 +235,8 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] asio::awaitable<void> reduce_piece(const between_piece& piece,
                                                    cohort::communicator over);
   void come_back(elected_work& op, std::exception_ptr why);
-  template <class Function>
-  void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,
-               std::size_t count, std::size_t size, bool reads, Function function);
-  void copy_all(const device::stream& on);
+  void run_moves(const device::stream& on, device::pinned_vector<std::byte>& staging,
+                 captured_calls* graph);
   [[nodiscard]] bool is_device() const noexcept {
     return device_ >= 0 && device_ < device::detail::most_devices;
   }
@@ -271,10 +256,13 @@ class device_plane final : public comm::device_backend,
   std::optional<device::stream> unpacking_;
   std::array<block, 2> blocks_;
   std::uint64_t packs_ = 0;
-  std::vector<device::batch_part> copies_;  // of one pack; empty between
+  pack_moves moves_;  // of one pack; empty between
+  std::shared_ptr<const pack_kernels> kernels_;
+  std::string no_kernels_;  // why, until that is told
   device::pinned_vector<std::byte> pack_staging_;
   device::pinned_vector<std::byte> unpack_staging_;
   step_times times_;
+  std::shared_ptr<device::pinned_vector<std::byte>> graph_staging_;
 };
 
 }  // namespace cohort::nccl

@@ -150,6 +150,8 @@ void block(lock& hold, Predicate until) {
   --m.blocked;
 }
 
+}  // namespace
+
 void wait_for_device(lock& hold, int device) {
   block(hold, [device] {
     for (const auto& [handle, stream] : the().streams) {
@@ -161,8 +163,6 @@ void wait_for_device(lock& hold, int device) {
     return true;
   });
 }
-
-}  // namespace
 
 cudaError_t usable(const stream_object& stream) {
   if (const auto code = device_ready(stream.device)) return code;
@@ -199,12 +199,21 @@ work wait_for(std::shared_ptr<mark> target) {
   };
 }
 
-namespace {
-
 void break_now(int device, cudaError_t code) {
   if (at(device).sticky == cudaSuccess) at(device).sticky = code;
   the().changed.notify_all();
 }
+
+reachable find_reachable(std::uintptr_t where, int device) {
+  const allocation* const found = find(reinterpret_cast<const void*>(where));
+  if (found == nullptr || found->freed || found->generation != at(found->device).generation ||
+      (found->type == cudaMemoryTypeDevice && found->device != device)) {
+    return {};
+  }
+  return {reinterpret_cast<std::uintptr_t>(found->address), found->bytes, found->alias};
+}
+
+namespace {
 
 /// Where a stream's work touches `bytes` at `pointer`, or null if it may not.
 char* touch(const void* pointer, std::size_t bytes, int device) {
@@ -688,6 +697,15 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* result, int device) {
   const std::int64_t uuid = at(device).uuid == 0 ? bus : at(device).uuid;
   std::memcpy(result->uuid.bytes, &uuid, sizeof uuid);
   result->pciBusID = static_cast<int>(bus);
+  return cudaSuccess;
+}
+
+// So old that no real compiler takes the double for a device of its own.
+cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attribute, int device) {
+  lock hold(the().mutex);
+  if (const auto code = enter("cudaDeviceGetAttribute", hold)) return fail(code);
+  if (const auto code = device_ready(device)) return fail(code);
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 1 : 0;
   return cudaSuccess;
 }
 

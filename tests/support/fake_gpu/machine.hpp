@@ -175,6 +175,32 @@ void push_each(stream_object& stream, const work_of_launch& make);
 /// A wait on the stream's thread.
 [[nodiscard]] work wait_for(std::shared_ptr<mark> target);
 
+/// Waits until the device has nothing to do, as a blocking call of CUDA does.
+void wait_for_device(lock& hold, int device);
+void break_now(int device, cudaError_t code);
+
+/// An allocation as a kernel sees and touches it.
+struct reachable {
+  std::uintptr_t begin = 0;
+  std::size_t bytes = 0;
+  char* alias = nullptr;  // null: not memory of that device, or freed
+};
+[[nodiscard]] reachable find_reachable(std::uintptr_t at, int device);
+
+/// A kernel of the double: runs one thread of one block.
+using emulated_kernel = void (*)(const void* argument);
+struct emulated_shape {
+  unsigned blocks;
+  unsigned threads;
+};
+/// Of the text that the library gives to NVRTC, compiled for the host, in fake_kernels.cpp.
+[[nodiscard]] emulated_kernel find_kernel(const char* name);
+[[nodiscard]] std::size_t size_of_argument();
+[[nodiscard]] const char* text_of_kernels();
+/// On a stream's thread, unlocked. What it answers breaks the device.
+[[nodiscard]] cudaError_t run_kernel(emulated_kernel kernel, const emulated_shape& shape,
+                                     const void* argument);
+
 // ---- captures, in fake_graphs.cpp --------------------------------------------------------------
 
 /// For calls that are not allowed in a stream that is captured: they spoil the capture.

@@ -45,7 +45,8 @@ void unpack_half(void* out, const void* in, std::size_t n, double factor, std::i
 }
 
 template <class T, class Half>
-inline constexpr wire_kernels wire_of{sizeof(T), &pack_half<T, Half>, &unpack_half<T, Half>};
+inline constexpr wire_kernels wire_of{sizeof(T), element_type_of<T>, &pack_half<T, Half>,
+                                      &unpack_half<T, Half>};
 
 /// Null for elements that are not compressed.
 template <class Half>

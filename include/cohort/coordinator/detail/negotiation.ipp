@@ -76,13 +76,12 @@ std::exception_ptr negotiation<Any>::refusal(std::string_view name) const {
 template <class Any>
 void negotiation<Any>::submit(task& one, std::string_view name, const protocol::signature& sig,
                               const std::source_location& site, std::chrono::nanoseconds deadline) {
-  if (one.space != memory_space::host) {
-    if (!one.error) admit(one, name, sig);
-  } else if (one.wanted != compression::none) {
+  if (one.wanted != compression::none) {
     protocol::signature wire = sig;
     compress<Any>(one, name, wire);
     return submit(one, name, wire, site, deadline);
   }
+  if (one.space != memory_space::host && !one.error) admit(one, name, sig);
   {
     const comm::request_source::guard hold(source_);
     ++statistics_of(one.set).submitted;

@@ -89,8 +89,8 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
   std::string why;
   if (!device_) {
     why = "this set has no backend for devices";
-  } else if (one.wanted != compression::none) {
-    why = "compression is for memory of the host";
+  } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !device_->casts()) {
+    why = "its backend for devices rounds nothing to 16 bits";
   } else if (!devices_have(code) && !device_->reduces_on_host()) {
     why = "devices have no " + name_of(code);
   } else {

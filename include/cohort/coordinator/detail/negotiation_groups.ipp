@@ -24,6 +24,7 @@ std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_
                                        "' of a process set of a coordinator for devices")));
   }
   auto group = std::make_shared<persistent_state>(*this, options_);
+  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   if (one.space != memory_space::host) {
     one.take(sig);
     try {
@@ -31,11 +32,9 @@ std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_
     } catch (...) {
       one.fail(std::current_exception());
     }
-    one.wanted = compression::none;
     one.space = memory_space::host;  // of what makes the group
     group->device_ = std::move(one.device);
   }
-  if (one.wanted != compression::none) compress<Any>(one, name, sig);
   group->sig_ = sig;
   group->text_ = name;
   group->site_ = site;

@@ -10,6 +10,7 @@
 #include <cohort/nccl/detail/host_path.ipp>
 
 #include <cohort/collectives/all_gather.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/uuid.hpp>
 
@@ -31,6 +32,7 @@ inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t
   all.emplace_back("backend.hierarchical", options_.hierarchical ? 1 : 0);
   all.emplace_back("backend.host_path", options_.host_path ? 1 : 0);
   all.emplace_back("backend.node is given", options_.node >= 0 ? 1 : 0);
+  all.emplace_back("backend.kernels", static_cast<std::uint64_t>(options_.kernels));
 }
 
 // ---- sets ------------------------------------------------------------------------------------
@@ -39,13 +41,29 @@ inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t
 // ranks. The rest must not run under MPI's lock.
 namespace detail {
 
-/// Pinned memory taken on a thread, because that may wait for whatever the device does.
-struct pinned_job {
+/// Pinned memory and kernels, taken on a thread, because that may wait for whatever the device
+/// does.
+struct blocking_job {
   device::pinned_vector<std::byte> before;
   device::pinned_vector<std::byte> after;
+  std::shared_ptr<device::pinned_vector<std::byte>> of_graphs;
+  std::shared_ptr<const pack_kernels> kernels;
   std::exception_ptr failed;
+  std::string no_kernels;  // why
   std::atomic<bool> done{false};
 };
+
+/// Those of the process, or why there are none.
+inline void take_kernels(blocking_job& to, int device, const backend_options& options) {
+  try {
+    to.kernels = pack_kernels::of_device(device, options.nvrtc);
+  } catch (const std::system_error& problem) {
+    device::check_usable(device);
+    to.no_kernels = problem.what();
+    if (options.kernels != kernel_use::required) return;
+    throw cohort::error(errc::not_supported, "kernels are required: " + to.no_kernels);
+  }
+}
 
 /// What it throws, as a value.
 inline asio::awaitable<problem> told(asio::awaitable<void> work) {
@@ -60,18 +78,21 @@ inline asio::awaitable<problem> told(asio::awaitable<void> work) {
 
 }  // namespace detail
 
-inline asio::awaitable<void> device_plane::take_pinned_memory() {
+inline asio::awaitable<void> device_plane::take_what_blocks() {
   const device::stream_options as{.device = device_, .high_priority = true};
   device::stream packing(as);
   device::stream unpacking(as);
-  auto job = std::make_shared<detail::pinned_job>();
+  const device::stream domain = source_->domain_of(device_);  // where graphs run
+  auto job = std::make_shared<detail::blocking_job>();
   const bool by_mpi = options_.hierarchical || options_.host_path;
   const std::size_t after_bytes = by_mpi ? between_bytes : staging_bytes;
   // It has a share of what it writes to, so nobody need wait for it.
-  std::thread([job, packing, unpacking, after_bytes] {
+  std::thread([job, packing, unpacking, domain, after_bytes, options = options_, device = device_] {
     try {
       job->before = device::pinned_vector<std::byte>(staging_bytes, packing);
       job->after = device::pinned_vector<std::byte>(after_bytes, unpacking);
+      job->of_graphs = std::make_shared<device::pinned_vector<std::byte>>(staging_bytes, domain);
+      if (options.kernels != kernel_use::off) detail::take_kernels(*job, device, options);
     } catch (...) {
       job->failed = std::current_exception();
     }
@@ -88,6 +109,9 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
     unpacking_.emplace(std::move(unpacking));
     std::swap(pack_staging_, job->before);
     std::swap(unpack_staging_, job->after);
+    std::swap(graph_staging_, job->of_graphs);
+    kernels_ = job->kernels;
+    no_kernels_ = job->no_kernels;
   });
 }
 
@@ -100,7 +124,7 @@ inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::c
   how.device = device_;
   detail::problem bad;
   if (!packing_ && device_ >= 0) {
-    auto taking = take_pinned_memory();
+    auto taking = take_what_blocks();
     bad = co_await detail::told(std::move(taking));
     // Nobody is left to tell.
     if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
@@ -264,13 +288,6 @@ inline std::string device_plane::refuses(const comm::device_call& what) const {
     return further.empty() ? further : std::string(why) + ", " + further;
   }
   if (captured && options_.hierarchical) return "over nodes it goes through the host";
-  for (const comm::device_tensor& one : what.tensors) {
-    if (!captured) break;
-    const treatment how = detail::treatment_of(one, what.reduction, static_cast<int>(one.divisor));
-    if (how.scale_before != 1 || how.finishes()) {
-      return "NCCL has no such factors there, the host would have to apply them";
-    }
-  }
   return {};
 }
 
@@ -514,46 +531,17 @@ inline void device_plane::take_times(const std::function<void(const comm::device
   for (const comm::device_span& each : found) visit(each);
 }
 
-inline void device_plane::copy_all(const device::stream& on) {
-  auto copies = std::exchange(copies_, {});
-  device::copy_batch(on, copies);
-  copies.clear();
-  copies_ = std::move(copies);  // for its memory
-}
-
-/// Work of host code in the order of a stream: `function(pointer, elements)` sees pinned memory.
-template <class Function>
-void device_plane::on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging,
-                           void* data, std::size_t count, std::size_t size, bool reads,
-                           Function function) {
-  struct job {
-    Function function;
-    void* at;
-    std::size_t count;
-  };
-  const std::size_t most = staging.size() / size;
-  for (std::size_t first = 0; first < count; first += most) {
-    const std::size_t part = std::min(most, count - first);
-    std::byte* const there = static_cast<std::byte*>(data) + first * size;
-    if (reads) {
-      device::check(
-          cudaMemcpyAsync(staging.data(), there, part * size, cudaMemcpyDeviceToHost, stream.get()),
-          "cudaMemcpyAsync", device_);
-    }
-    auto todo = std::make_unique<job>(job{function, staging.data(), part});
-    device::check(cudaLaunchHostFunc(
-                      stream.get(),
-                      [](void* argument) {
-                        const std::unique_ptr<job> one(static_cast<job*>(argument));
-                        one->function(one->at, one->count);
-                      },
-                      todo.get()),
-                  "cudaLaunchHostFunc", device_);
-    static_cast<void>(todo.release());
-    device::check(
-        cudaMemcpyAsync(there, staging.data(), part * size, cudaMemcpyHostToDevice, stream.get()),
-        "cudaMemcpyAsync", device_);
+/// Without kernels host code does what NCCL cannot, and the first time this is told.
+inline void device_plane::run_moves(const device::stream& on,
+                                    device::pinned_vector<std::byte>& staging,
+                                    captured_calls* graph) {
+  if (!kernels_ && !no_kernels_.empty() && moves_.change()) {
+    log::write(log::level::warning, "device " + std::to_string(device_) +
+                                        ": what NCCL cannot do to elements is done by the host, "
+                                        "which is slow, for there are no kernels: " +
+                                        std::exchange(no_kernels_, {}));
   }
+  moves_.run(on, {kernels_.get(), options_.kernels_copy, &staging, graph});
 }
 
 }  // namespace cohort::nccl

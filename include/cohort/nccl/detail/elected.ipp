@@ -71,11 +71,33 @@ inline operator_value scaled_sum(ncclDataType_t type, double factor) {
   return made;
 }
 
+/// An average is summed.
+[[nodiscard]] inline ncclRedOp_t plain_operation(device_reduction reduction) noexcept {
+  switch (reduction) {
+    case device_reduction::sum:
+    case device_reduction::average:
+      return ncclSum;
+    case device_reduction::product:
+      return ncclProd;
+    case device_reduction::min:
+      return ncclMin;
+    default:  // max, or what NCCL only moves
+      return ncclMax;
+  }
+}
+
 /// Depends on what is equal on all ranks only.
 inline treatment treatment_of(const comm::device_tensor& of, device_reduction reduction,
                               int ranks) {
   treatment how;
   how.as = *reduced_element(of);
+  if (of.rounded) {
+    how.op.op = plain_operation(reduction);
+    how.scale_before = of.prescale;
+    how.scale_after = of.postscale;
+    if (reduction == device_reduction::average) how.divide_after = of.divisor;
+    return how;
+  }
   const double factor = of.prescale * of.postscale;
   const bool by_all = of.all_bring && of.divisor == ranks;
   // NCCL multiplies in the type of the elements: in 16 bits a factor may be 0 or infinite.
@@ -105,14 +127,8 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
         how.divide_after = of.divisor;
       }
       break;
-    case device_reduction::product:
-      how.op.op = ncclProd;
-      break;
-    case device_reduction::min:
-      how.op.op = ncclMin;
-      break;
-    default:  // max, or what NCCL only moves
-      how.op.op = ncclMax;
+    default:
+      how.op.op = plain_operation(reduction);
       break;
   }
   if (reduction != device_reduction::sum && reduction != device_reduction::average) {
@@ -225,7 +241,9 @@ inline void elected_work::lay_out() {
     }
   }
   for (run& each : runs_) {
-    each.packed = each.tensors > 1 || !whole;
+    // What is captured takes no other memory than that of the pack.
+    const bool changes = each.how.scale_before != 1 || tensors()[each.first].rounded;
+    each.packed = each.tensors > 1 || !whole || (changes && use_ == comm::device_use::capture);
     if (!each.packed) continue;
     each.begin = packed_bytes_;
     packed_bytes_ += each.bytes;
@@ -279,42 +297,11 @@ inline std::byte* elected_work::take_room(std::size_t bytes_wanted) {
   return room.data();
 }
 
-/// What the copy of a contribution leaves to do: factors, and neutral elements where there is none.
-inline void elected_work::complete_input(void* to, const comm::device_tensor& tensor,
-                                         const treatment& how) {
-  device_plane& plane = *plane_;
-  const device::stream& on = packing();
-  if (tensor.in != nullptr) {
-    if (how.scale_before == 1) return;
-    plane.on_host(on, plane.pack_staging_, to, tensor.count, tensor.size, true,
-                  [scale = tensor.math->scale, factor = how.scale_before](void* at, std::size_t n) {
-                    scale(at, at, n, factor);
-                  });
-    return;
-  }
-  const comm::device_reduction reduction = what_->reduction;
-  if (reduction == comm::device_reduction::none || reduction == comm::device_reduction::sum ||
-      reduction == comm::device_reduction::average) {
-    device::check(cudaMemsetAsync(to, 0, detail::bytes_of(tensor), on.get()), "cudaMemsetAsync",
-                  plane.device_);
-    return;
-  }
-  plane.on_host(
-      on, plane.pack_staging_, to, tensor.count, tensor.size, false,
-      [fill = tensor.math->fill, reduction](void* at, std::size_t n) { fill(at, n, reduction); });
-}
-
 /// Where NCCL reads.
 inline const void* elected_work::input_of(const comm::device_tensor& tensor, const treatment& how) {
-  if (tensor.in != nullptr && how.scale_before == 1) return tensor.in;
-  const std::size_t size = detail::bytes_of(tensor);
-  std::byte* const room = take_room(size);
-  if (size == 0) return room;
-  if (tensor.in != nullptr) {
-    const device::batch_part whole{room, tensor.in, size};
-    device::copy_batch(packing(), std::span(&whole, 1));
-  }
-  complete_input(room, tensor, how);
+  if (tensor.in != nullptr && how.scale_before == 1 && tensor.cast == nullptr) return tensor.in;
+  std::byte* const room = take_room(detail::bytes_of(tensor));
+  plane_->moves_.bring(tensor, how, room, what_->reduction);
   return room;
 }
 
@@ -338,6 +325,7 @@ inline bool elected_work::pack() {
     return prepared_ = true;
   }
   packs_ = false;
+  plane.moves_.clear();
   if (has_turn_) {
     const device::stream& on = packing();
     if (block.used) on.wait(*block.used);
@@ -346,10 +334,13 @@ inline bool elected_work::pack() {
       block.memory = device::vector<std::byte>(packed_bytes_, on);
     }
     uses.push_back({"pack", nullptr, 0, plane.device_, {}, block.memory.lease()});
-    const tools::range watched(tools::category::pack, tools::literal("pack"), packed_bytes_);
-    copy_in(on);
+    bring_all();
   }
   make_calls();
+  if (!plane.moves_.empty()) {
+    const tools::range watched(tools::category::pack, tools::literal("pack"), bytes);
+    plane.run_moves(packing(), plane.pack_staging_, nullptr);
+  }
   if (packs_ && timed_) timed_->end(comm::device_step::pack, packing());
   if (packs_) ready_ = packing().record();
   prepared_ = true;
@@ -357,38 +348,43 @@ inline bool elected_work::pack() {
 }
 
 /// Fills the buffer for packs.
-inline void elected_work::copy_in(const device::stream& on) {
+inline void elected_work::bring_all() {
   const bool reads = by_host_ || what_->kind == comm::collective::all_reduce;
   if (!reads && comm->rank != what_->root) return;
-  for_each_packed([&](const run&, const comm::device_tensor& tensor, std::byte* at) {
-    if (tensor.in == nullptr) return;
-    plane_->copies_.push_back({at, tensor.in, detail::bytes_of(tensor)});
-  });
-  plane_->copy_all(on);
   for_each_packed([&](const run& each, const comm::device_tensor& tensor, std::byte* at) {
-    if (tensor.count != 0) complete_input(at, tensor, each.how);
+    plane_->moves_.bring(tensor, each.how, at, what_->reduction);
   });
 }
 
-inline void elected_work::copy_out(const device::stream& on) {
-  for_each_packed([&](const run&, const comm::device_tensor& tensor, const std::byte* at) {
-    if (tensor.out == nullptr) return;
-    const auto [offset, size] = result_in(tensor);
-    plane_->copies_.push_back({tensor.out, at + offset, size});
-  });
-  plane_->copy_all(on);
+/// Empties it, and finishes what is not packed.
+inline void elected_work::take_all(const device::stream& on) {
+  pack_moves& moves = plane_->moves_;
+  moves.clear();
+  if (packed_bytes_ != 0 &&
+      (by_host_ || what_->kind == comm::collective::all_reduce || comm->rank != what_->root)) {
+    for_each_packed([&](const run& each, const comm::device_tensor& tensor, const std::byte* at) {
+      const auto [offset, count] = result_in(tensor);
+      moves.take(tensor, each.how, at + offset * tensor.size, count);
+    });
+  }
+  for (const final_step& each : finals_) moves.take(*each.tensor, each.how, each.from, each.count);
+  if (moves.empty()) return;
+  const tools::range watched(tools::category::unpack, tools::literal("unpack"), bytes);
+  if (timed_) timed_->begin(comm::device_step::unpack, on, bytes);
+  const bool captures = use_ == comm::device_use::capture;
+  plane_->run_moves(on, plane_->unpack_staging_, captures ? graph_.get() : nullptr);
+  if (timed_) timed_->end(comm::device_step::unpack, on);
 }
 
-/// Where in the room of a tensor this rank's result begins, and its bytes.
+/// Where in the room of a tensor this rank's result begins, and its elements.
 inline std::pair<std::size_t, std::size_t> elected_work::result_in(
     const comm::device_tensor& tensor) const {
-  if (what_->kind != comm::collective::reduce_scatter) return {0, detail::bytes_of(tensor)};
+  if (what_->kind != comm::collective::reduce_scatter) return {0, tensor.count};
   std::size_t before = 0;
   for (int rank = 0; rank < comm->rank; ++rank) {
     before += detail::part_for(tensor.count, rank, comm->size);
   }
-  return {before * tensor.size,
-          detail::part_for(tensor.count, comm->rank, comm->size) * tensor.size};
+  return {before, detail::part_for(tensor.count, comm->rank, comm->size)};
 }
 
 /// All that the operation does goes to the stream of the graph, and NCCL's calls follow there.
@@ -402,10 +398,13 @@ inline void elected_work::begin_capture(const device::stream& domain) {
   domain.wait(on);  // the memory is there before what is launched later
   std::erase_if(comm->graphs, [](const auto& each) { return each.expired(); });
   comm->graphs.push_back(graph_);
+  graph_->staging = plane_->graph_staging_;
   graph_->begin();
   more.clear();
-  copy_in(on);
+  plane_->moves_.clear();
+  bring_all();
   make_calls();
+  plane_->run_moves(on, plane_->pack_staging_, graph_.get());
   if (std::none_of(more.begin(), more.end(), detail::launches)) graph_->abandon();
 }
 
@@ -472,41 +471,19 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   }
   if (use_ == comm::device_use::capture) {
     if (what_ != nullptr) {
-      copy_out(graph_->stream);
+      take_all(graph_->stream);
       graph_->finish();
     }
     plane.pack_ahead();
     return launched;
   }
   if (stage_ == stage::within_node || what_ == nullptr) return launched;
-  plane.copies_.clear();
-  const bool unpacks = has_turn_ && (by_host_ || what_->kind == comm::collective::all_reduce ||
-                                     comm->rank != what_->root);
-  const auto finish = [&](const comm::device_tensor& tensor, const treatment& how,
-                          std::size_t count) {
-    if (!how.finishes() || tensor.out == nullptr) return;
-    plane.on_host(out, plane.unpack_staging_, tensor.out, count, tensor.size, true,
-                  [math = tensor.math, factor = how.scale_after, divisor = how.divide_after](
-                      void* at, std::size_t n) {
-                    if (divisor != 1) math->divide(at, at, n, divisor);
-                    if (factor != 1) math->scale(at, at, n, factor);
-                  });
-  };
-  const bool finishes = std::any_of(finals_.begin(), finals_.end(),
-                                    [](const final_step& each) { return each.how.finishes(); });
-  if (!unpacks && !finishes && !has_turn_) {
+  if (finals_.empty() && !has_turn_) {
     plane.pack_ahead();
     return launched;
   }
   out.wait(launched);
-  const bool writes = unpacks || finishes;
-  if (timed_ && writes) timed_->begin(comm::device_step::unpack, out, packed_bytes_);
-  if (unpacks) {
-    const tools::range watched(tools::category::unpack, tools::literal("unpack"), packed_bytes_);
-    copy_out(out);
-  }
-  for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
-  if (timed_ && writes) timed_->end(comm::device_step::unpack, out);
+  take_all(out);
   if (has_turn_) {
     plane.blocks_[block_].used = out.record();
     plane.blocks_[block_].end(turn_);
@@ -558,6 +535,13 @@ inline void elected_work::make_calls() {
   }
 }
 
+/// Notes what is to be done to a result that is not packed.
+inline void elected_work::finish(const comm::device_tensor& tensor, const treatment& how,
+                                 const void* from, std::size_t count) {
+  if (tensor.out == nullptr || (from == tensor.out && !how.finishes())) return;
+  finals_.push_back({&tensor, how, from, count});
+}
+
 inline void elected_work::call_fused() {
   const bool reduces = what_->kind == comm::collective::all_reduce;
   auto kind = reduces ? call::kind::all_reduce : call::kind::broadcast;
@@ -572,26 +556,16 @@ inline void elected_work::call_fused() {
       add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
     } else {
       const std::size_t size = detail::bytes_of(first);
-      void* to = first.out != nullptr ? first.out : take_room(size);
+      void* to = first.cast != nullptr || first.out == nullptr ? take_room(size) : first.out;
       const void* const from = reads ? input_of(first, each.how) : to;
       add(kind, each.how.as, from, to, size / unit, unit, what_->root).op = each.how.op;
-    }
-    if (!reduces) continue;
-    for (std::size_t i = 0; i < each.tensors; ++i) {
-      const comm::device_tensor& tensor = tensors()[each.first + i];
-      finals_.push_back({&tensor, each.how, tensor.count});
+      finish(first, each.how, to, first.count);
     }
   }
 }
 
 /// None of NCCL's. The finals are those of the second part.
 inline void elected_work::call_host() {
-  for (const run& each : runs_) {
-    for (std::size_t i = each.first; i < each.first + each.tensors; ++i) {
-      const comm::device_tensor& tensor = tensors()[i];
-      finals_.push_back({&tensor, each.how, result_in(tensor).second / tensor.size});
-    }
-  }
   if (packed_bytes_ != 0) more.emplace_back().what = call::kind::host;
 }
 
@@ -602,8 +576,9 @@ inline void elected_work::call_reduce() {
     const void* const from = input_of(tensor, how);
     void* to = nullptr;
     if (is_root) {
-      to = tensor.out != nullptr ? tensor.out : take_room(detail::bytes_of(tensor));
-      finals_.push_back({&tensor, how, tensor.count});
+      const bool own = tensor.cast != nullptr || tensor.out == nullptr;
+      to = own ? take_room(detail::bytes_of(tensor)) : tensor.out;
+      finish(tensor, how, to, tensor.count);
     }
     add(call::kind::reduce, how.as, from, to, tensor.count, tensor.size, what_->root).op = how.op;
   }
@@ -615,8 +590,9 @@ inline void elected_work::call_reduce_scatter() {
     const treatment how = detail::treatment_of(tensor, what_->reduction, comm->size);
     const std::size_t mine = detail::part_for(tensor.count, comm->rank, comm->size);
     const auto* from = static_cast<const std::byte*>(input_of(tensor, how));
-    void* const to = tensor.out != nullptr ? tensor.out : take_room(mine * tensor.size);
-    finals_.push_back({&tensor, how, mine});
+    const bool own = tensor.cast != nullptr || tensor.out == nullptr;
+    void* const to = own ? take_room(mine * tensor.size) : tensor.out;
+    finish(tensor, how, to, mine);
     if (tensor.count % static_cast<std::size_t>(comm->size) == 0) {
       add(call::kind::reduce_scatter, how.as, from, to, mine, tensor.size).op = how.op;
       continue;

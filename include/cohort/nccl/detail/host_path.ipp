@@ -43,6 +43,7 @@ namespace detail {
 /// The host applies all factors, and divides.
 inline treatment on_the_host(const comm::device_tensor& of, device_reduction reduction) noexcept {
   treatment how;
+  how.by_host = true;
   how.scale_before = of.prescale;
   how.scale_after = of.postscale;
   if (reduction == device_reduction::average) how.divide_after = of.divisor;
