@@ -76,6 +76,11 @@ template <class Any>
 void negotiation<Any>::submit(task& one, std::string_view name, const protocol::signature& sig,
                               const std::source_location& site, std::chrono::nanoseconds deadline) {
   if (one.space != memory_space::host) {
+    if (std::string places = find_places(one); places != sig.places) {
+      protocol::signature placed = sig;
+      placed.places = std::move(places);
+      return submit(one, name, placed, site, deadline);
+    }
     if (!one.error) admit(one, name, sig);
   } else if (one.wanted != compression::none) {
     protocol::signature wire = sig;

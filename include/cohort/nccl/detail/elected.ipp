@@ -132,12 +132,6 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
   return count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0);
 }
 
-/// Where tensors lie in a pack: at multiples of what NCCL likes, and of every element.
-inline constexpr std::size_t pack_alignment = 64;
-[[nodiscard]] inline std::size_t aligned(std::size_t bytes) noexcept {
-  return (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
-}
-
 }  // namespace detail
 
 inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
@@ -205,22 +199,16 @@ inline void elected_work::lay_out() {
   for (const comm::device_tensor& each : tensors()) bytes += detail::bytes_of(each);
   if (!fuses || use_ == comm::device_use::replay) return;
   const bool whole = stage_ == stage::whole;
-  for (std::size_t i = 0; i < tensors().size(); ++i) {
-    const comm::device_tensor& each = tensors()[i];
-    const std::size_t size = detail::bytes_of(each);
-    const bool small = size < plane_->options_.pack_below || !whole;
-    const treatment how = reduces
-                              ? detail::treatment_of(each, what_->reduction, whole ? comm->size : 0)
-                              : treatment();
-    if (small && !runs_.empty() && runs_.back().packed && runs_.back().how == how) {
-      ++runs_.back().tensors;
-      runs_.back().bytes += detail::aligned(size);
-    } else {
-      runs_.push_back({i, 1, 0, detail::aligned(size), how, small});
-    }
+  for (std::size_t i = 0; i < tensors().size();) {
+    const treatment how = treatment_of(tensors()[i]);
+    std::size_t end = i + 1;
+    while (end < tensors().size() && treatment_of(tensors()[end]) == how) ++end;
+    lay_out_alike(i, end - i, how);
+    i = end;
   }
   for (run& each : runs_) {
-    each.packed = each.tensors > 1 || !whole;
+    if (!whole) each.direct.reset();
+    each.packed = !each.direct && (each.tensors > 1 || !whole);
     if (!each.packed) continue;
     each.begin = packed_bytes_;
     packed_bytes_ += each.bytes;
@@ -234,6 +222,39 @@ inline void elected_work::lay_out() {
   block_ = static_cast<std::size_t>(plane_->packs_++ % plane_->blocks_.size());
   turn_ = plane_->blocks_[block_].given++;
   has_turn_ = true;
+}
+
+[[nodiscard]] inline treatment elected_work::treatment_of(const comm::device_tensor& one) const {
+  if (what_->kind != comm::collective::all_reduce) return {};
+  const int ranks = stage_ == stage::whole ? comm->size : 0;
+  return detail::treatment_of(one, what_->reduction, ranks);
+}
+
+/// Tensors that one call could reduce: all of them in an arena, or small ones packed.
+inline void elected_work::lay_out_alike(std::size_t first, std::size_t count,
+                                        const treatment& how) {
+  const bool whole = stage_ == stage::whole;
+  if (whole) {
+    if (const auto all = range_of(first, count)) {
+      runs_.push_back({first, count, 0, 0, how, false, all});
+      return;
+    }
+  }
+  const std::size_t before = runs_.size();
+  for (std::size_t i = first; i < first + count; ++i) {
+    const std::size_t size = detail::bytes_of(tensors()[i]);
+    const bool small = size < plane_->options_.pack_below || !whole;
+    if (small && runs_.size() > before && runs_.back().packed) {
+      ++runs_.back().tensors;
+      runs_.back().bytes += detail::aligned(size);
+    } else {
+      runs_.push_back({i, 1, 0, detail::aligned(size), how, small, {}});
+    }
+  }
+  if (!whole) return;
+  for (std::size_t i = before; i < runs_.size(); ++i) {
+    runs_[i].direct = range_of(runs_[i].first, runs_[i].tensors);
+  }
 }
 
 inline std::byte* elected_work::pack_memory() const {
@@ -300,8 +321,8 @@ inline void elected_work::complete_input(void* to, const comm::device_tensor& te
 
 /// Where NCCL reads.
 inline const void* elected_work::input_of(const comm::device_tensor& tensor, const treatment& how) {
-  if (tensor.in != nullptr && how.scale_before == 1) return tensor.in;
   const std::size_t size = detail::bytes_of(tensor);
+  if (tensor.in != nullptr && how.scale_before == 1) return readable(tensor.in, size);
   std::byte* const room = take_room(size);
   if (size == 0) return room;
   if (tensor.in != nullptr) {
@@ -354,6 +375,11 @@ inline void elected_work::copy_in(const device::stream& on) {
   for_each_packed([&](const run& each, const comm::device_tensor& tensor, std::byte* at) {
     if (tensor.count != 0) complete_input(at, tensor, each.how);
   });
+}
+
+/// What has come into memory that is not registered.
+inline void elected_work::bring_out(const device::stream& on) {
+  if (!brought_.empty()) device::copy_batch(on, brought_);
 }
 
 inline void elected_work::copy_out(const device::stream& on) {
@@ -428,6 +454,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   if (use_ == comm::device_use::capture) {
     if (what_ != nullptr) {
       copy_out(graph_->stream);
+      bring_out(graph_->stream);
       graph_->finish();
     }
     plane.pack_ahead();
@@ -449,12 +476,13 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   };
   const bool finishes = std::any_of(finals_.begin(), finals_.end(),
                                     [](const final_step& each) { return each.how.finishes(); });
-  if (!unpacks && !finishes && !has_turn_) {
+  if (!unpacks && !finishes && !has_turn_ && brought_.empty()) {
     plane.pack_ahead();
     return launched;
   }
   out.wait(launched);
   if (unpacks) copy_out(out);
+  bring_out(out);
   for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
   if (has_turn_) {
     plane.blocks_[block_].used = out.record();
@@ -483,6 +511,7 @@ inline call& elected_work::add(call::kind kind, const element& as, const void* f
 
 inline void elected_work::make_calls() {
   finals_.clear();
+  brought_.clear();
   switch (what_->kind) {
     case comm::collective::all_reduce:
     case comm::collective::broadcast:
@@ -503,6 +532,8 @@ inline void elected_work::make_calls() {
     case comm::collective::barrier:
       one.what = call::kind::barrier;
       return;
+    case comm::collective::arena:  // is no work of the queue
+      return;
   }
 }
 
@@ -515,12 +546,15 @@ inline void elected_work::call_fused() {
   for (const run& each : runs_) {
     const comm::device_tensor& first = tensors()[each.first];
     const std::size_t unit = reduces ? first.size : 1;
-    if (each.packed) {
+    if (each.direct) {
+      std::byte* const at = each.direct->begin;
+      add(kind, each.how.as, at, at, each.direct->bytes / unit, unit, root).op = each.how.op;
+    } else if (each.packed) {
       std::byte* const at = pack_memory() + each.begin;
       add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
     } else {
       const std::size_t size = detail::bytes_of(first);
-      void* to = first.out != nullptr ? first.out : take_room(size);
+      void* const to = writable(first.out, size);
       const void* const from = reads ? input_of(first, each.how) : to;
       add(kind, each.how.as, from, to, size / unit, unit, what_->root).op = each.how.op;
     }
@@ -539,7 +573,7 @@ inline void elected_work::call_reduce() {
     const void* const from = input_of(tensor, how);
     void* to = nullptr;
     if (is_root) {
-      to = tensor.out != nullptr ? tensor.out : take_room(detail::bytes_of(tensor));
+      to = writable(tensor.out, detail::bytes_of(tensor));
       finals_.push_back({&tensor, how, tensor.count});
     }
     add(call::kind::reduce, how.as, from, to, tensor.count, tensor.size, what_->root).op = how.op;
@@ -552,7 +586,7 @@ inline void elected_work::call_reduce_scatter() {
     const treatment how = detail::treatment_of(tensor, what_->reduction, comm->size);
     const std::size_t mine = detail::part_for(tensor.count, comm->rank, comm->size);
     const auto* from = static_cast<const std::byte*>(input_of(tensor, how));
-    void* const to = tensor.out != nullptr ? tensor.out : take_room(mine * tensor.size);
+    void* const to = writable(tensor.out, mine * tensor.size);
     finals_.push_back({&tensor, how, mine});
     if (tensor.count % static_cast<std::size_t>(comm->size) == 0) {
       add(call::kind::reduce_scatter, how.as, from, to, mine, tensor.size).op = how.op;
@@ -573,15 +607,16 @@ inline void elected_work::call_all_gather() {
   const std::vector<std::size_t>& come = what_->received;
   std::size_t all = 0;
   for (const std::size_t each : come) all += each;
-  auto* to = static_cast<std::byte*>(tensor.out != nullptr ? tensor.out : take_room(all));
+  auto* to = static_cast<std::byte*>(writable(tensor.out, all));
+  const void* const mine = readable(tensor.in, come[static_cast<std::size_t>(comm->rank)]);
   const element bytes_as{ncclUint8};
   if (std::adjacent_find(come.begin(), come.end(), std::not_equal_to<>()) == come.end()) {
-    add(call::kind::all_gather, bytes_as, tensor.in, to, come.front(), 1);
+    add(call::kind::all_gather, bytes_as, mine, to, come.front(), 1);
     return;
   }
   for (int rank = 0; rank < comm->size; ++rank) {
     const std::size_t part = come[static_cast<std::size_t>(rank)];
-    const void* const from = rank == comm->rank ? tensor.in : to;
+    const void* const from = rank == comm->rank ? mine : to;
     add(call::kind::broadcast, bytes_as, from, to, part, 1, rank);
     to += part;
   }
@@ -591,8 +626,10 @@ inline void elected_work::call_all_to_all() {
   const comm::device_tensor& tensor = tensors().front();
   std::size_t all = 0;
   for (const std::size_t each : what_->received) all += each;
-  auto* to = static_cast<std::byte*>(tensor.out != nullptr ? tensor.out : take_room(all));
-  const auto* from = static_cast<const std::byte*>(tensor.in);
+  auto* to = static_cast<std::byte*>(writable(tensor.out, all));
+  std::size_t own = 0;
+  for (const std::size_t each : what_->sent) own += each;
+  const auto* from = static_cast<const std::byte*>(readable(tensor.in, own));
   const element bytes_as{ncclUint8};
   for (int rank = 0; rank < comm->size; ++rank) {
     const auto i = static_cast<std::size_t>(rank);
@@ -616,7 +653,7 @@ inline void elected_work::call_rooted() {
     void* to = nullptr;
     if (gathers || is_root) from = input_of(tensor, treatment());
     if (!gathers || is_root) {
-      to = tensor.out != nullptr ? tensor.out : take_room(gathers ? whole * ranks : part);
+      to = writable(tensor.out, gathers ? whole * ranks : part);
     }
     add(gathers ? call::kind::gather : call::kind::scatter, bytes_as, from, to, part, 1,
         what_->root);
@@ -630,9 +667,9 @@ inline void elected_work::call_message() {
   const element bytes_as{ncclUint8};
   if (size == 0) return;
   if (tensor.in != nullptr) {
-    add(call::kind::send, bytes_as, tensor.in, nullptr, size, 1, what_->root);
+    add(call::kind::send, bytes_as, readable(tensor.in, size), nullptr, size, 1, what_->root);
   } else {
-    void* const to = tensor.out != nullptr ? tensor.out : take_room(size);
+    void* const to = writable(tensor.out, size);
     add(call::kind::recv, bytes_as, nullptr, to, size, 1, what_->root);
   }
 }
