@@ -6,9 +6,11 @@
 #include "support.hpp"
 
 #include <cohort/nccl/fusion_arena.hpp>
+#include <cohort/progress/deadline.hpp>
 
 #include <array>
 #include <limits>
+#include <thread>
 
 namespace {
 
@@ -408,6 +410,12 @@ TEST_CASE("tensors at other offsets of a fusion arena are a mismatch that names 
     CHECK(co_await soon([&] { return outside.over; }));
     differs(outside);
     CHECK(has(outside.text(), "none on rank"));
+    ending group;
+    cohort::bundle members("group");
+    members.add("w", is_last ? second : first);
+    coord.make_persistent(std::move(members), op::sum, cohort::call_options(), group.handler());
+    CHECK(co_await soon([&] { return group.over; }));
+    CHECK(has(group.text(), "place in a fusion arena differs: "));
     co_await coord.all_reduce("w", first, op::sum);  // the next one of that name
     co_await expect(on, first, static_cast<float>(world.size()));
     co_await coord.shutdown();
@@ -663,6 +671,33 @@ TEST_CASE("what is wrong with a fusion arena is said by name") {
   });
 }
 
+TEST_CASE("the making of a fusion arena may be given up before all ranks want it") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    const bool is_last = world.rank() == world.size() - 1;
+    if (is_last) {
+      auto making = nccl::make_fusion_arena(coord, 4096);
+      auto bounded = cohort::with_deadline(std::move(making), 50ms);
+      const auto late = co_await caught<std::system_error>(std::move(bounded));
+      REQUIRE(late);
+      CHECK(late->code() == errc::deadline_exceeded);
+    }
+    co_await coord.barrier("it has given up");
+    if (!is_last) {
+      auto making = nccl::make_fusion_arena(coord, 4096);
+      const auto withdrawn = co_await caught<cohort::withdrawn_error>(std::move(making));
+      CHECK(withdrawn);
+    }
+    CHECK(fake_nccl::calls("ncclMemAlloc") == 0);
+    auto arena = co_await nccl::make_fusion_arena(coord, 4096);
+    CHECK(arena.registered());
+    arena = {};
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("a rank that joins or leaves instead of making a fusion arena is named") {
   const bool joins = GENERATE(false, true);
   on_gpus([joins](communicator world) -> asio::awaitable<void> {
@@ -738,6 +773,38 @@ TEST_CASE("a coordinator may close, and may fail, while a fusion arena is being 
       CHECK(co_await soon([&] { return closed.over; }));
       CHECK(co_await soon([] { return fake_nccl::calls("ncclMemFree") == 1; }));
     }
+  });
+}
+
+TEST_CASE("who gives up on tensors in a fusion arena keeps them, and no rank reduces without it") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    cohort::coordinator_options options;
+    options.query_timeout = 100ms;
+    options.decision_timeout = 400ms;
+    coordinator coord(world, nccl::backend(), options);
+    auto arena = co_await nccl::make_fusion_arena(coord, 4096);
+    device::stream on;
+    auto part = arena.allocate<float>(10, on);
+    co_await give(on, part, 7.0F);
+    co_await coord.barrier("all have it");
+    const cost of;
+    ending end;
+    if (world.rank() == 0) std::this_thread::sleep_for(1500ms);  // a long computation
+    cohort::call_options limited;
+    if (world.rank() != 0) limited.deadline = 50ms;
+    coord.all_reduce("w", part, op::sum, limited, end.handler());
+    CHECK(co_await soon([&] { return end.over; }));
+    INFO(end.text());
+    CHECK(end.why);  // no copy can stand in for what is in the arena
+    ending closed;
+    coord.shutdown(closed.handler());
+    CHECK(co_await soon([&] { return closed.over; }));
+    if (world.rank() == 0) co_return;
+    CHECK(end.code() == errc::deadline_exceeded);
+    CHECK(of.reductions() == 0);
+    co_await expect(on, part, 7.0F);
   });
 }
 

@@ -191,7 +191,7 @@ inline std::optional<elected_work::range> elected_work::range_of(std::size_t fir
     const comm::device_tensor& tensor = *each.tensor;
     const bool reads = what_->kind == comm::collective::all_reduce || comm->rank == what_->root;
     if (tensor.out != nullptr && (!reads || tensor.in == tensor.out)) continue;
-    throw cohort::error(errc::aborted, "this rank has given up tensors in a fusion arena");
+    throw cohort::error(errc::not_accepting, "this rank has given up tensors in a fusion arena");
   }
   const comm::device_tensor& last = *parts.back().tensor;
   return range{static_cast<std::byte*>(parts.front().tensor->out),
