@@ -14,6 +14,8 @@
 #include <cohort/nccl/device_plane.hpp>
 #include <cohort/nccl/error.hpp>
 #include <cohort/nccl/fault_message.hpp>
+#include <cohort/nccl/fusion_arena.hpp>
+#include <cohort/nccl/fusion_memory.hpp>
 #include <cohort/nccl/group.hpp>
 #include <cohort/nccl/inquiry.hpp>
 #include <cohort/nccl/native.hpp>

@@ -1024,6 +1024,79 @@ TEST_CASE("buffers that overlap otherwise than in place are faults") {
   CHECK(call([&] { return ncclAlltoAll(at, at, 2, ncclInt32, comm, on); }));
 }
 
+TEST_CASE("a collective on registered memory is there on all ranks, at one offset") {
+  pair here;
+  std::vector<int*> memory;
+  std::vector<void*> handles(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    void* made = nullptr;
+    REQUIRE(cudaSetDevice(static_cast<int>(i)) == cudaSuccess);
+    REQUIRE(ncclMemAlloc(&made, 256) == ncclSuccess);
+    REQUIRE(ncclCommRegister(here.comms[i], made, 256, &handles[i]) == ncclSuccess);
+    REQUIRE(cudaMemsetAsync(made, 0, 256, here.streams[i]) == cudaSuccess);
+    memory.push_back(static_cast<int*>(made));
+  }
+  const auto sum = [&](int* left, int* right) {
+    REQUIRE(ncclGroupStart() == ncclSuccess);
+    int* const at[] = {left, right};
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(ncclAllReduce(at[i], at[i], 4, ncclInt32, ncclSum, here.comms[i], here.streams[i]) ==
+            ncclSuccess);
+    }
+    CHECK(ncclGroupEnd() == ncclInProgress);
+    for (ncclComm_t comm : here.comms) static_cast<void>(settle(comm));
+  };
+  const auto before = fake_nccl::calls_in_registered_memory();
+  const auto is_mismatch = [&](const std::string& text) {
+    for (ncclComm_t comm : here.comms) {
+      CHECK(becomes([&] { return state(comm) == ncclInvalidUsage; }));
+      CHECK_THAT(ncclGetLastError(comm), ContainsSubstring(text));
+    }
+  };
+  SECTION("at one offset") {
+    sum(memory[0] + 8, memory[1] + 8);
+    for (cudaStream_t each : here.streams) CHECK(becomes([&] { return idle(each); }));
+    CHECK(fake_nccl::calls_in_registered_memory() == before + 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(ncclCommDeregister(here.comms[i], handles[i]) == ncclSuccess);
+      CHECK(ncclMemFree(memory[i]) == ncclSuccess);
+    }
+    CHECK(fake_nccl::faults().empty());
+  }
+  SECTION("at two") {
+    sum(memory[0], memory[1] + 8);
+    is_mismatch("at 32 of registered memory");
+  }
+  SECTION("on one rank alone") {
+    const array<int> other(8, here.streams[1]);
+    sum(memory[0], other.data());
+    CHECK(fake_nccl::calls_in_registered_memory() == before + 1);
+    is_mismatch("at 0 of registered memory");
+  }
+  SECTION("other memory of another communicator is not registered") {
+    const auto other = here.make("other", {0, 1});
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(ncclAllReduce(memory[i], memory[i], 4, ncclInt32, ncclSum, other[i], here.streams[i]) ==
+            ncclInProgress);
+    }
+    for (ncclComm_t comm : other) CHECK(settle(comm) == ncclSuccess);
+    CHECK(fake_nccl::calls_in_registered_memory() == before);
+  }
+  SECTION("what is registered is not freed") {
+    CHECK(ncclMemFree(memory[0]) == ncclSuccess);
+    CHECK(any_contains(fake_nccl::faults(), "ncclMemFree of memory that is registered for pair"));
+    fake_nccl::clear_faults();
+  }
+  SECTION("nothing is registered while a collective is on the device") {
+    CHECK(here.one_sum(here.comms[0], here.left, here.streams[0]) == ncclInProgress);
+    CHECK(settle(here.comms[0]) == ncclSuccess);  // launched, and waits for its peer
+    void* handle = nullptr;
+    CHECK(ncclCommRegister(here.comms[0], memory[0], 64, &handle) == ncclSuccess);
+    CHECK(any_contains(fake_nccl::faults(), "ncclCommRegister with a collective on the device"));
+    fake_nccl::clear_faults();
+  }
+}
+
 TEST_CASE("different calls of the ranks are reported and do not hang in silence") {
   pair here;
   const array<int> left(8, here.streams[0]);

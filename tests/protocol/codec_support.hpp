@@ -121,6 +121,7 @@ inline signature unusual_signature() {
   sig.dimensions = {1, 0, std::int64_t{1} << 40};
   sig.detail = 17;
   sig.members = "a:4;b:8";
+  sig.places = "7+64, none";
   return sig;
 }
 

@@ -282,7 +282,7 @@ TEST_CASE("a failure names all fields that differ, the ranks of each side and ca
 }
 
 TEST_CASE("every field of a signature is compared and has a name") {
-  std::vector<signature> others(14);
+  std::vector<signature> others(15);
   others[0].kind = op_kind::reduce;
   others[1].element = 3;
   others[2].space = cohort::memory_space::pinned;
@@ -297,6 +297,7 @@ TEST_CASE("every field of a signature is compared and has a name") {
   others[11].detail = 1;
   others[12].members = "a";
   others[13].flags = signature_flag::half_on_wire;
+  others[14].places = "7+64";
   std::set<std::string> fields;
   for (const signature& other : others) {
     CHECK(!(other == signature{}));

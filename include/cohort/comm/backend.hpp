@@ -28,7 +28,8 @@ enum class collective : std::uint8_t {
   reduce_scatter,
   all_to_all,
   barrier,
-  message  ///< of a pair of ranks, of a coordinator: never given to a communicator's backend
+  message,  ///< of a pair of ranks, of a coordinator: never given to a communicator's backend
+  arena     ///< of memory, of a coordinator: never given to a communicator's backend
 };
 
 /// Data that lies in many places: it is written where a backend asks for it, and results are taken

@@ -104,6 +104,35 @@ class device_graph {
   device_graph() noexcept {}
 };
 
+/// Of a backend: memory that it has made in one elected operation on all ranks, as much on each. It
+/// stays as long as somebody has a share of this, operations included.
+class device_arena {
+ public:
+  device_arena(const device_arena&) = delete;
+  device_arena& operator=(const device_arena&) = delete;
+  virtual ~device_arena() = default;
+
+  std::uint64_t number = 0;  ///< the same on all ranks: the log count of its making
+  void* memory = nullptr;    ///< null: it could not be made on this rank
+  std::size_t bytes = 0;
+  int device = -1;
+  bool registered = false;  ///< operations may run in it without copies
+  std::error_code failed;   ///< why there is none here
+  std::string text;         ///< the same in words
+  /// Operations run in it from now on: all ranks have it.
+  virtual void use() = 0;
+
+ protected:
+  device_arena() noexcept {}
+};
+
+/// Where a tensor lies in memory that all ranks have.
+struct arena_place {
+  std::uint64_t arena = 0;  ///< its number; 0: the tensor lies elsewhere
+  std::uint64_t offset = 0;
+  bool padded = false;  ///< nobody uses what is behind it, up to the next multiple of 64 bytes
+};
+
 /// One tensor of an elected operation: contiguous, `count` elements as the operation's signature
 /// says (of a scatter and a reduce_scatter: of the whole; the parts of the latter differ by at most
 /// one element, the first ranks get one more). Those of a bundle may have different elements; one
@@ -129,6 +158,7 @@ struct device_tensor {
   bool rounded = false;
   /// Set where `in` and `out` are of another type than that: this rank's own affair.
   const host_cast* cast = nullptr;
+  arena_place place;  ///< in place; the same on all ranks if `all_bring`
 };
 
 /// One elected operation, or a pack of them. The same on all ranks but for pointers, marks, `ends`
@@ -152,6 +182,8 @@ struct device_call {
   until ends = until::complete;  ///< enqueued only if all submissions of this rank want that
   device_use use = device_use::run;
   std::shared_ptr<device_graph> graph;  ///< where it is captured, or what is replayed
+  std::size_t reserves = 0;             ///< of an arena: its bytes
+  std::shared_ptr<device_arena> arena;  ///< is made; set by the backend before the completion
 };
 
 /// What a device does for an operation, or for a pack of them, one after the other: copying into
@@ -204,6 +236,17 @@ class device_backend {
   [[nodiscard]] virtual std::shared_ptr<device_graph> make_graph(const std::string& name) {
     static_cast<void>(name);
     return nullptr;
+  }
+  /// Whether it can do an operation of the kind `arena`.
+  [[nodiscard]] virtual bool makes_arenas() const noexcept { return false; }
+  /// Where a buffer lies in an arena that operations run in, and a share of its memory. Called at
+  /// submission, from any thread.
+  [[nodiscard]] virtual arena_place place_of(const void* data, std::size_t bytes,
+                                             std::shared_ptr<const void>& lease) const {
+    static_cast<void>(data);
+    static_cast<void>(bytes);
+    static_cast<void>(lease);
+    return {};
   }
   /// Marks what the buffers' streams, and `on` if that is one, have queued so far. Called at
   /// submission, from any thread, also before `open`. Throws std::system_error,

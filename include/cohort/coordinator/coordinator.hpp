@@ -4,6 +4,7 @@
 
 /// \file `cohort::coordinator`: named collectives in any order on any rank.
 
+#include <cohort/coordinator/detail/arena_verbs.hpp>
 #include <cohort/coordinator/negotiation.hpp>
 #include <cohort/coordinator/process_set.hpp>
 
@@ -56,6 +57,13 @@ class coordinator : public process_set {
   template <class Token = default_token>
   auto add_process_set(ranks members, Token&& token = Token()) const {
     return start(coordination::add_set_body<process_set>(std::move(members)), token);
+  }
+
+  /// Memory that the backend for devices makes on every rank, for what gives it to programs:
+  /// `nccl::make_fusion_arena`. Ends well also where this rank got none: the result says so.
+  template <class Token = default_token>
+  auto add_arena(std::size_t bytes, Token&& token = Token()) const {
+    return start(coordination::add_arena_body(operation_name("nccl::fusion_arena"), bytes), token);
   }
 
   /// Records from now on to a file of this rank: "trace.json" becomes "trace.3.json" on rank 3.

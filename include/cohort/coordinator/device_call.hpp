@@ -33,6 +33,8 @@ namespace cohort::coordination {
       return comm::collective::scatter;
     case op_kind::message:
       return comm::collective::message;
+    case op_kind::arena_add:
+      return comm::collective::arena;
     case op_kind::barrier:
     case op_kind::group_create:
     case op_kind::group_remove:
@@ -86,6 +88,7 @@ namespace cohort::coordination {
                 (one.element == element_type::float16 || one.element == element_type::bfloat16);
   one.prescale = of.prescale;
   one.postscale = of.postscale;
+  one.place = what.place;
   return one;
 }
 
@@ -95,6 +98,7 @@ inline void describe(comm::device_call& call, const task& of, int rank) {
   call.reduction = device_reduction_of(of.code);
   call.root = std::max(of.kind == op_kind::message ? of.peer : of.root, 0);
   call.verb = of.verb().data();
+  if (of.kind == op_kind::arena_add) call.reserves = of.row_bytes;
   for (std::size_t i = 0; i < of.tensors(); ++i) {
     if (of[i].kernels != nullptr) call.tensors.push_back(device_tensor_of(of[i], of, rank));
   }

@@ -109,6 +109,7 @@ class negotiation final : public instance,
   // devices
   void open_device(communicator over);
   void device_opened(std::exception_ptr why);
+  [[nodiscard]] std::string find_places(task& one) const;
   void admit(task& one, std::string_view name, const protocol::signature& sig);
   void require_device(task& one, std::string_view name, const protocol::signature& sig);
   void start_on_device(task& one, persistent_state& group);

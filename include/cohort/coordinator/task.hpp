@@ -43,6 +43,7 @@ struct tensor {
   const element_kernels* kernels = nullptr;  ///< of what travels
   MPI_Op operation = MPI_OP_NULL;
   const wire_kernels* wire = nullptr;  ///< set where `in` and `out` are of another type than that
+  comm::arena_place place;             ///< on a device, in place
 
   [[nodiscard]] std::size_t bytes() const noexcept { return count * kernels->size; }
   /// Where an element lies in the memory of the caller that lies at `offset` in what travels.
@@ -94,7 +95,7 @@ class task : public progress::operation {
   void* context = nullptr;          ///< for it
   MPI_Comm* made = nullptr;         ///< group_create: where MPI writes the communicator
   std::vector<std::int64_t> sizes;  ///< all_gather: the own rows; all_to_all: rows for each rank
-  std::size_t row_bytes = 0;        ///< of a row of these
+  std::size_t row_bytes = 0;        ///< of a row of these; arena_add: of the arena
 
   std::exception_ptr error;
   std::uint64_t contributors = 0;  ///< ranks that bring data; known when it is elected

@@ -11,6 +11,7 @@
 #include <cohort/device/span.hpp>
 #include <cohort/nccl/communicator.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -22,10 +23,18 @@ namespace cohort::nccl {
 
 namespace detail {
 
-/// The memory and where it is registered. What is not freed by `free_arena` stays.
+/// The memory and where it is registered. What is not freed by `free_arena` stays. Guarded by the
+/// source.
 struct arena_state {
-  std::vector<std::shared_ptr<communicator_state>> comms;
-  std::vector<void*> handles;  // of the registrations, one for each of them
+  struct registration {
+    std::weak_ptr<communicator_state> comm;  // NCCL ends it with the communicator
+    void* handle;
+  };
+  issue_source* source = nullptr;
+  std::vector<registration> registered;
+  std::chrono::nanoseconds make_bound{};
+  std::chrono::nanoseconds free_bound{};
+  bool plain = false;  // from cudaMalloc
   void* memory = nullptr;
   std::size_t bytes = 0;
   int device = -1;

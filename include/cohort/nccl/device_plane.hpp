@@ -15,6 +15,7 @@
 #include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/fusion_memory.hpp>
 #include <cohort/nccl/pack_moves.hpp>
 #include <cohort/nccl/step_times.hpp>
 #include <cohort/nccl/treatment.hpp>
@@ -66,6 +67,11 @@ class elected_work final : public work, public work_steps {
 
  private:
   friend class device_plane;
+  /// Of an arena.
+  struct range {
+    std::byte* begin;
+    std::size_t bytes;
+  };
   /// Tensors that one call reduces, or broadcasts.
   struct run {
     std::size_t first;
@@ -74,6 +80,7 @@ class elected_work final : public work, public work_steps {
     std::size_t bytes;
     treatment how;
     bool packed;
+    std::optional<range> direct;  // where they lie side by side in an arena
   };
   /// A result that is not in a pack, where NCCL has put it.
   struct final_step {
@@ -97,6 +104,13 @@ class elected_work final : public work, public work_steps {
   void take_all(const device::stream& on);
   void finish(const comm::device_tensor& tensor, const treatment& how, const void* from,
               std::size_t count);
+  [[nodiscard]] treatment treatment_of(const comm::device_tensor& one) const;
+  void lay_out_alike(std::size_t first, std::size_t count, const treatment& how);
+  [[nodiscard]] void* room_for(const comm::device_tensor& tensor, std::size_t count);
+  // See detail/fusion_arena.ipp.
+  [[nodiscard]] std::optional<range> range_of(std::size_t first, std::size_t count) const;
+  [[nodiscard]] const void* readable(const void* data, std::size_t size);
+  [[nodiscard]] void* writable(void* data, std::size_t size);
   [[nodiscard]] std::byte* pack_memory() const;
   void make_calls();
   void call_fused();
@@ -126,6 +140,7 @@ class elected_work final : public work, public work_steps {
   std::vector<buffer_use> kept_uses_;  // while that is under way
   std::vector<run> runs_;
   std::vector<final_step> finals_;
+  std::vector<device::batch_part> brought_;  // from other memory, since the output is registered
   std::size_t packed_bytes_ = 0;
   std::size_t block_ = 0;  // which buffer
   std::uint64_t turn_ = 0;
@@ -153,6 +168,9 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] bool reduces_on_host() const noexcept override { return options_.host_path; }
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
   [[nodiscard]] bool casts() const noexcept override { return true; }
+  [[nodiscard]] bool makes_arenas() const noexcept override { return true; }
+  [[nodiscard]] comm::arena_place place_of(const void* data, std::size_t bytes,
+                                           std::shared_ptr<const void>& lease) const override;
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
       std::span<const comm::device_buffer> buffers, const stream_ref& on) override;
@@ -179,7 +197,13 @@ class device_plane final : public comm::device_backend,
     cohort::communicator everybody;  // for what NCCL cannot reduce, with that option
     std::error_code failed;
   };
-  /// An operation that was started, or a set that was opened after it.
+  /// An arena that is being made.
+  struct arena_job {
+    comm::device_call* what;  // null: nobody waits for it any more
+    comm::backend_completion done;
+    std::vector<std::uint32_t> sets;  // opened before it
+  };
+  /// An operation that was started, or a set that was opened or an arena that was made after it.
   struct held {
     elected_work* op = nullptr;
     std::function<void()> begin_opening{};
@@ -207,10 +231,21 @@ class device_plane final : public comm::device_backend,
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
   [[nodiscard]] asio::awaitable<set_state> make_set(cohort::communicator over, turn place,
-                                                    turn node_place);
+                                                    turn node_place,
+                                                    std::optional<turn> arena_place);
   [[nodiscard]] asio::awaitable<void> make_node(cohort::communicator node, communicator_options how,
                                                 turn place, set_state& its);
   [[nodiscard]] asio::awaitable<void> take_what_blocks();
+  // See detail/fusion_arena.ipp.
+  void start_arena(comm::device_call& what, comm::backend_completion done);
+  void begin_arena(const std::shared_ptr<arena_job>& job);
+  [[nodiscard]] asio::awaitable<void> make_arena(std::shared_ptr<arena_job> job, turn place);
+  void arena_made(const std::shared_ptr<arena_job>& job, std::error_code why);
+  [[nodiscard]] asio::awaitable<void> enlist_all_on(std::shared_ptr<communicator_state> comm,
+                                                    turn place);
+  static void enlist_on(communicator_state& comm, const fusion_memory& memory);
+  [[nodiscard]] bool registers() const noexcept;
+  [[nodiscard]] bool is_registered(const void* data) const;
   void go_between(elected_work& op);
   /// One reduction of MPI, in a piece.
   struct between_part {
@@ -252,6 +287,9 @@ class device_plane final : public comm::device_backend,
   elected_work* between_ = nullptr;   // of two parts, the second is not in the queue: it holds all
   std::vector<elected_work*> live_;   // not delivered
   std::error_code failed_;
+  std::shared_ptr<fusion_table> arenas_ = std::make_shared<fusion_table>();
+  std::vector<std::shared_ptr<arena_job>> arena_jobs_;
+  bool arenas_made_ = false;  // at this position of the log
   std::optional<device::stream> packing_;
   std::optional<device::stream> unpacking_;
   std::array<block, 2> blocks_;

@@ -156,7 +156,8 @@ void wire_fields(Archive& archive, signature& sig) {
     present = static_cast<std::uint8_t>(
         (sig.space != usual.space ? 1 : 0) | (sig.flags != 0 ? 2 : 0) | (sig.root != -1 ? 4 : 0) |
         (sig.priority != 0 ? 8 : 0) | (sig.prescale != 1 || sig.postscale != 1 ? 16 : 0) |
-        (sig.detail != 0 ? 32 : 0) | (!sig.members.empty() ? 64 : 0));
+        (sig.detail != 0 ? 32 : 0) | (!sig.members.empty() ? 64 : 0) |
+        (!sig.places.empty() ? 128 : 0));
   }
   archive(present, sig.element);
   detail::compact(archive, sig.element_size);
@@ -168,6 +169,7 @@ void wire_fields(Archive& archive, signature& sig) {
   if ((present & 16U) != 0) archive(sig.prescale, sig.postscale);
   if ((present & 32U) != 0) detail::compact(archive, sig.detail);
   if ((present & 64U) != 0) archive(sig.members);
+  if ((present & 128U) != 0) archive(sig.places);
   if constexpr (Archive::reads) {
     std::array<std::int64_t, shape::max_dimensions> dimensions{};
     const std::size_t size = archive.varint_up_to(shape::max_dimensions);

@@ -33,8 +33,9 @@ enum class op_kind : std::uint8_t {
   group_remove,  ///< its removal; `detail` is the number of starts (H5)
   message,       ///< of a pair of ranks, its listed members: `root` sends it to rank `detail`
   set_add,       ///< of a process set of the operation's members, in the same instance (D1)
+  arena_add,     ///< of memory of the devices' backend, on every rank
 };
-inline constexpr std::uint8_t op_kind_count = 13;
+inline constexpr std::uint8_t op_kind_count = 14;
 
 /// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
 /// digests of their types.
@@ -104,6 +105,7 @@ struct signature {
   shape dimensions;          ///< without the first one where it may differ per rank
   std::uint64_t detail = 0;  ///< of the kind: see op_kind
   std::string members;       ///< of a bundle: its tensors, canonically; else empty
+  std::string places;        ///< of tensors in an arena of a device: which and where; else empty
 
   friend bool operator==(const signature&, const signature&) = default;
 
@@ -145,11 +147,12 @@ struct call_site {
 /// Whether no member may have joined (J6).
 [[nodiscard]] inline bool needs_everyone(const signature& sig) noexcept {
   return sig.kind == op_kind::all_to_all || sig.kind == op_kind::group_create ||
-         sig.kind == op_kind::set_add || sig.has(signature_flag::needs_all);
+         sig.kind == op_kind::set_add || sig.kind == op_kind::arena_add ||
+         sig.has(signature_flag::needs_all);
 }
 [[nodiscard]] inline bool is_cached(const signature& sig) noexcept {
   return !is_persistent(sig.kind) && sig.kind != op_kind::set_add &&
-         !sig.has(signature_flag::unnamed);
+         sig.kind != op_kind::arena_add && !sig.has(signature_flag::unnamed);
 }
 
 [[nodiscard]] std::size_t hash_of(const signature& sig) noexcept;
@@ -219,6 +222,8 @@ inline std::string_view name_of(op_kind kind) noexcept {
       return "message";
     case op_kind::set_add:
       return "add_process_set";
+    case op_kind::arena_add:
+      return "make_fusion_arena";
   }
   return "?";
 }
@@ -247,6 +252,7 @@ inline std::size_t hash_of(const signature& sig) noexcept {
   for (const std::int64_t dimension : sig.dimensions) mix(static_cast<std::uint64_t>(dimension));
   mix(sig.detail);
   if (!sig.members.empty()) mix(std::hash<std::string>{}(sig.members));
+  if (!sig.places.empty()) mix(std::hash<std::string>{}(sig.places));
   return seed;
 }
 

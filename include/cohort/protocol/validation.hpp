@@ -130,6 +130,8 @@ inline std::vector<difference> differences(const std::vector<side>& sides) {
   check("memory", [](const signature& s) { return std::string(name_of(s.space)); });
   check("priority", [](const signature& s) { return std::to_string(s.priority); });
   check("group members", [](const signature& s) { return "{" + s.members + "}"; });
+  check("place in a fusion arena",
+        [](const signature& s) { return s.places.empty() ? std::string("none") : s.places; });
   check("divisor", [](const signature& s) {
     return std::string(s.has(signature_flag::divide_by_all) ? "all" : "active");
   });

@@ -106,6 +106,7 @@ void restarted() {
   lib.calls.clear();
   lib.stalling.clear();
   lib.registered.clear();
+  lib.in_registered_memory = 0;
   lib.swept = false;
   lib.held = false;
   lib.version = NCCL_VERSION_CODE;
@@ -712,6 +713,11 @@ void stall_next(const char* function) {
 std::uint64_t calls(const char* function) {
   const lock hold(the().mutex);
   return the().calls[function];
+}
+
+std::uint64_t calls_in_registered_memory() {
+  const lock hold(the().mutex);
+  return the().in_registered_memory;
 }
 
 std::vector<std::string> faults() { return internal::faults(); }

@@ -69,6 +69,20 @@ void check_overlap(const communicator& of, const operation& what) {
   }
 }
 
+/// Where a collective works in memory that is registered for its communicator. All ranks must be
+/// at the same offset, or at none; where each has a part of its own, all or none must be there.
+std::uint64_t place_of(const shared_communicator& of, const operation& what) {
+  const bool writes_everywhere = what.what == verb::broadcast || what.what == verb::scatter;
+  const auto* const data = static_cast<const char*>(writes_everywhere ? what.to : what.from);
+  const bool same_offset =
+      what.what == verb::all_reduce || what.what == verb::broadcast || what.what == verb::reduce;
+  for (const auto& [handle, each] : the().registered) {
+    if (each.of.lock() != of || data < each.memory || data >= each.memory + each.bytes) continue;
+    return same_offset ? static_cast<std::uint64_t>(data - each.memory) + 1 : 1;
+  }
+  return 0;
+}
+
 ncclResult_t enqueue(const char* function, operation what, ncclComm_t comm, cudaStream_t stream) {
   lock hold(the().mutex);
   return grouped(hold, [&]() -> ncclResult_t {
@@ -94,6 +108,8 @@ ncclResult_t enqueue(const char* function, operation what, ncclComm_t comm, cuda
     const bool message = what.what == verb::send || what.what == verb::receive;
     if (!message && what.count == 0) return ncclSuccess;
     check_overlap(*of, what);
+    if (!message) what.place = place_of(of, what);
+    if (what.place != 0) ++the().in_registered_memory;
     if (of->ranks == 1 && !message) {
       if (what.from == what.to && !what.factor.used) return ncclSuccess;
       const int before = internal::current();
@@ -344,6 +360,12 @@ ncclResult_t ncclMemFree(void* memory) {
   {
     lock hold(the().mutex);
     if (const auto code = enter("ncclMemFree", hold)) return code;
+    for (const auto& [handle, each] : the().registered) {
+      const auto of = each.of.lock();
+      if (each.memory == memory && of && !of->gone) {
+        internal::fault("ncclMemFree of memory that is registered for " + of->name);
+      }
+    }
   }
   return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
@@ -355,8 +377,11 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes,
   if (!of || memory == nullptr || bytes == 0 || handle == nullptr) return ncclInvalidArgument;
   check_order("ncclCommRegister", of->device);
   if (const auto code = ensure_ready(*of)) return code;
+  if (!device_idle(of->device)) {
+    internal::fault("ncclCommRegister with a collective on the device, which it may wait for");
+  }
   *handle = reinterpret_cast<void*>(++the().handles);
-  the().registered[*handle] = bytes;
+  the().registered[*handle] = {of, static_cast<const char*>(memory), bytes};
   ++of->registrations;
   return ncclSuccess;
 }

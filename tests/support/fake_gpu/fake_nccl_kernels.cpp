@@ -382,6 +382,7 @@ struct runner {
     constexpr const char* ops[] = {"sum", "prod", "max", "min", "avg", "pre-multiplied sum"};
     if (call.op != UINT32_MAX) made += std::string(", ") + ops[std::min(call.op, 5U)];
     if (call.root >= 0) made += ", root " + std::to_string(call.root);
+    if (call.place != 0) made += ", at " + std::to_string(call.place - 1) + " of registered memory";
     return made;
   }
 
@@ -396,6 +397,7 @@ struct runner {
     made.op = reduces ? std::min(static_cast<std::uint32_t>(one.op), 5U) : UINT32_MAX;
     made.root = rooted ? one.root : -1;
     made.count = one.count;
+    made.place = one.place;
     return made;
   }
 

@@ -34,6 +34,9 @@
 ///   before the end of the capture. It runs with each launch of the graph; its place among the
 ///   communicator's kernels is that of the launch. While the graph is alive finalizing stays in
 ///   progress. Streams of one group belong to one capture or to none.
+/// - A collective on registered memory must be on it, at the same offset, on all ranks (the same
+///   offset only where ranks have no parts of their own). Registering while a collective is on the
+///   device, which it might wait for, and freeing what is registered are faults.
 /// - After an asynchronous error kernels stay until the abort. A sticky error of the device ends
 /// them.
 ///
@@ -69,6 +72,9 @@ void clear_faults();
 /// waits for b waits for c waits for a". Each process that has such a device finds the cycle, in
 /// all processes that one `mpiexec` has started.
 [[nodiscard]] std::vector<std::string> cycles();
+
+/// Collectives that were called on memory registered for their communicator, since the restart.
+[[nodiscard]] std::uint64_t calls_in_registered_memory();
 
 /// Of the order in which communicators in progress are launched, and of delays.
 void seed(std::uint64_t value);

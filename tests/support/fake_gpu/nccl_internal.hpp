@@ -46,6 +46,7 @@ struct described {
   std::uint32_t op;
   std::int32_t root;
   std::uint64_t count;
+  std::uint64_t place;  // in registered memory, see `operation`
 };
 
 struct rank_slot {
@@ -133,6 +134,9 @@ struct operation {
   ncclRedOp_t op = ncclSum;
   int root = 0;  // or peer
   premultiplied factor;
+  /// 0: not in registered memory; else the offset there and one, or only one where ranks may have
+  /// different offsets.
+  std::uint64_t place = 0;
 };
 
 struct communicator {

@@ -58,7 +58,13 @@ struct library {
   std::map<std::string, std::pair<ncclResult_t, int>> failures;
   std::map<std::string, std::uint64_t> calls;
   std::set<std::string> stalling;
-  std::map<const void*, std::size_t> registered;
+  struct registration {
+    std::weak_ptr<communicator> of;
+    const char* memory;
+    std::size_t bytes;
+  };
+  std::map<const void*, registration> registered;  // by handle
+  std::uint64_t in_registered_memory = 0;          // calls
   std::uint64_t handles = 0;
 };
 

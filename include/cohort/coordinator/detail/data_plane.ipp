@@ -78,6 +78,7 @@ void basic_execution<Any>::reset() noexcept {
     device_call_->received.clear();
     device_call_->use = comm::device_use::run;
     device_call_->graph.reset();
+    device_call_->arena.reset();
   }
 }
 

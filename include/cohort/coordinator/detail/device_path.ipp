@@ -6,6 +6,7 @@
 
 #include <cohort/coordinator/data_plane.hpp>
 
+#include <cohort/coordinator/detail/arena_verbs.hpp>
 #include <cohort/coordinator/device_call.hpp>
 
 namespace cohort::coordination {
@@ -96,6 +97,7 @@ bool basic_execution<Any>::step_on_device(lane& on) {
   }
   if (given_up_) return false;
   if (on.failed()) broke(on.error());
+  if (on.on_device && !failed_) hand_over_arena(*tasks.front(), *device_call_);
   if (!on.on_device && !failed_) {
     try {
       exchanged_ = true;

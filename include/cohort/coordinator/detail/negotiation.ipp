@@ -81,7 +81,14 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
     compress<Any>(one, name, wire);
     return submit(one, name, wire, site, deadline);
   }
-  if (one.space != memory_space::host && !one.error) admit(one, name, sig);
+  if (one.space != memory_space::host) {
+    if (std::string places = find_places(one); places != sig.places) {
+      protocol::signature placed = sig;
+      placed.places = std::move(places);
+      return submit(one, name, placed, site, deadline);
+    }
+    if (!one.error) admit(one, name, sig);
+  }
   {
     const comm::request_source::guard hold(source_);
     ++statistics_of(one.set).submitted;

@@ -89,6 +89,8 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
   std::string why;
   if (!device_) {
     why = "this set has no backend for devices";
+  } else if (one.kind == op_kind::arena_add && !device_->makes_arenas()) {
+    why = std::string(device_->name()) + " makes none";
   } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !device_->casts()) {
     why = "its backend for devices rounds nothing to 16 bits";
   } else if (!devices_have(code) && !device_->reduces_on_host()) {
@@ -105,6 +107,37 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
                                        std::string(one.verb()) + " '" + std::string(name) +
                                        "' of " + protocol::element_name(sig) +
                                        " in device memory: " + why);
+}
+
+/// Finds out what of a task lies in arenas, and keeps that memory. In words, for the signature;
+/// empty where none does. Only what is reduced or broadcast in place can stay there.
+template <class Any>
+std::string negotiation<Any>::find_places(task& one) const {
+  if (!device_ || !one.device) return {};
+  for (comm::device_buffer& each : one.device->buffers) {
+    if (!each.lease) static_cast<void>(device_->place_of(each.data, each.bytes, each.lease));
+  }
+  if (one.kind != op_kind::all_reduce && one.kind != op_kind::broadcast) return {};
+  bool any = false;
+  for (std::size_t i = 0; i < one.tensors(); ++i) {
+    tensor& each = i == 0 ? one.first : one.others[i - 1];
+    if (each.kernels == nullptr || each.in != each.out || each.wire != nullptr) continue;
+    std::shared_ptr<const void> lease;  // its buffer has one
+    each.place = device_->place_of(each.out, each.bytes(), lease);
+    any = any || each.place.arena != 0;
+  }
+  std::string text;
+  for (std::size_t i = 0; any && i < one.tensors(); ++i) {
+    const comm::arena_place& place = one[i].place;
+    if (i != 0) text += ", ";
+    if (place.arena == 0) {
+      text += "none";
+    } else {
+      text += std::to_string(place.arena) + "+" + std::to_string(place.offset);
+      if (!place.padded) text += " inside";
+    }
+  }
+  return text;
 }
 
 /// Buffers of one operation share no memory, but for an output that is the input.

@@ -29,6 +29,7 @@ std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_
     one.take(sig);
     try {
       if (!one.error) require_device(one, name, sig);
+      sig.places = find_places(one);
     } catch (...) {
       one.fail(std::current_exception());
     }

@@ -43,12 +43,12 @@ inline ncclResult_t deallocate(void* memory) {
 #endif
 }
 
-inline ncclResult_t enlist(ncclComm_t comm, arena_state& state) {
+inline ncclResult_t enlist(communicator_state& comm, arena_state& state) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
-  void* made = nullptr;
-  const ncclResult_t code = ncclCommRegister(comm, state.memory, state.bytes, &made);
-  state.handles.push_back(made);
-  return code;
+  const auto is_gone = [](const auto& each) { return each.comm.expired(); };
+  std::erase_if(state.registered, is_gone);
+  state.registered.push_back({comm.weak_from_this(), nullptr});
+  return ncclCommRegister(comm.native, state.memory, state.bytes, &state.registered.back().handle);
 #else
   static_cast<void>(comm);
   static_cast<void>(state);
@@ -69,15 +69,38 @@ inline void delist(ncclComm_t comm, void* handle) {
 struct memory_call {
   std::atomic<bool> done{false};
   void* memory = nullptr;
-  ncclResult_t code = ncclSuccess;
+  std::error_code failed;
 };
 
-inline void run_apart(const std::shared_ptr<memory_call>& call, int device, std::size_t bytes) {
-  std::thread([call, device, bytes] {
+inline void run_apart(const std::shared_ptr<memory_call>& call, const arena_state& of,
+                      std::size_t bytes) {
+  std::thread([call, device = of.device, plain = of.plain, bytes] {
     static_cast<void>(cudaSetDevice(device));
-    call->code = bytes == 0 ? deallocate(call->memory) : allocate(&call->memory, bytes);
+    if (plain) {
+      call->failed = device::make_error(bytes == 0 ? cudaFree(call->memory)
+                                                   : cudaMalloc(&call->memory, bytes));
+    } else {
+      const auto code = bytes == 0 ? deallocate(call->memory) : allocate(&call->memory, bytes);
+      if (code != ncclSuccess) call->failed = make_error(code);
+    }
     call->done.store(true);
   }).detach();
+}
+
+/// With the device's queue held, and nothing of the library's on the device.
+inline asio::awaitable<void> take_memory(arena_state& state) {
+  const char* const call_name = state.plain ? "cudaMalloc" : "ncclMemAlloc";
+  state.generation = device::state_of(state.device).generation();
+  const auto call = std::make_shared<memory_call>();
+  run_apart(call, state, state.bytes);
+  const auto bound = std::chrono::steady_clock::now() + state.make_bound;
+  auto allocated = state.source->when(
+      [&] { return call->done.load() || std::chrono::steady_clock::now() >= bound; },
+      default_token());
+  co_await std::move(allocated);
+  if (!call->done.load()) throw std::system_error(errc::stalled, call_name);
+  if (call->failed) throw std::system_error(call->failed, call_name);
+  state.memory = call->memory;
 }
 
 // With the device's queue held, and nothing of the library's on the device, the only thing that an
@@ -88,11 +111,13 @@ inline void run_apart(const std::shared_ptr<memory_call>& call, int device, std:
 //    To free: it is taken off the communicators that are still there, then freed on a thread.
 // 3. The queue goes on.
 
-inline asio::awaitable<arena> make_arena(std::shared_ptr<arena_state> state, turn place) {
+inline asio::awaitable<arena> make_arena(std::shared_ptr<arena_state> state,
+                                         std::vector<std::shared_ptr<communicator_state>> comms,
+                                         turn place) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  issue_source& source = state->comms.front()->source;
+  issue_source& source = *state->source;
   const auto broken = [&] {
-    for (const auto& comm : state->comms) {
+    for (const auto& comm : comms) {
       if (comm->stands != phase::ready)
         return comm->why ? comm->why : make_error_code(errc::closed);
     }
@@ -103,30 +128,23 @@ inline asio::awaitable<arena> make_arena(std::shared_ptr<arena_state> state, tur
       default_token());
   co_await std::move(drained);
   if (const std::error_code why = broken()) throw std::system_error(why, "make_arena");
-  state->generation = device::state_of(state->device).generation();
-  const auto call = std::make_shared<memory_call>();
-  run_apart(call, state->device, state->bytes);
-  const auto bound = std::chrono::steady_clock::now() + state->comms.front()->options.init_bound;
-  auto allocated =
-      source.when([&] { return call->done.load() || std::chrono::steady_clock::now() >= bound; },
-                  default_token());
-  co_await std::move(allocated);
-  if (!call->done.load()) throw std::system_error(errc::stalled, "ncclMemAlloc");
-  check(call->code, "ncclMemAlloc");
-  state->memory = call->memory;
+  auto taking = take_memory(*state);
+  co_await std::move(taking);
   arena made(state);  // frees it if the rest fails
   source.exclusively([&] {
-    for (const auto& comm : state->comms) {
+    for (const auto& comm : comms) {
       if (const std::error_code why = broken()) throw std::system_error(why, "make_arena");
-      check(enlist(comm->native, *state), "ncclCommRegister");
+      check(enlist(*comm, *state), "ncclCommRegister");
     }
   });
   co_return made;
 }
 
 inline asio::awaitable<void> free_arena(std::shared_ptr<arena_state> state, turn place) {
-  issue_source& source = state->comms.front()->source;
-  const auto is_settled = [](const auto& comm) {
+  issue_source& source = *state->source;
+  const auto is_settled = [](const auto& each) {
+    const auto comm = each.comm.lock();
+    if (!comm) return true;
     const phase stands = comm->stands;
     // One that leaves behind this in the queue waits for it.
     const bool is_behind = stands == phase::leaving && comm->place && !comm->place->come;
@@ -135,24 +153,24 @@ inline asio::awaitable<void> free_arena(std::shared_ptr<arena_state> state, turn
   auto drained = source.when(
       [&] {
         return place.has_come() && source.is_drained(state->device) &&
-               std::all_of(state->comms.begin(), state->comms.end(), is_settled);
+               std::all_of(state->registered.begin(), state->registered.end(), is_settled);
       },
       default_token());
   co_await std::move(drained);
   device::device_state& where = device::state_of(state->device);
   if (!where.may_free(state->generation)) co_return;
   source.exclusively([&] {
-    for (std::size_t i = 0; i < state->handles.size(); ++i) {
-      communicator_state& comm = *state->comms[i];
-      const phase stands = comm.stands;
-      if (stands == phase::ready || stands == phase::leaving)
-        delist(comm.native, state->handles[i]);
+    for (const auto& each : state->registered) {
+      const auto comm = each.comm.lock();
+      if (!comm) continue;
+      const phase stands = comm->stands;
+      if (stands == phase::ready || stands == phase::leaving) delist(comm->native, each.handle);
     }
   });
   const auto call = std::make_shared<memory_call>();
   call->memory = state->memory;
-  run_apart(call, state->device, 0);
-  const auto bound = std::chrono::steady_clock::now() + state->comms.front()->options.leave_bound;
+  run_apart(call, *state, 0);
+  const auto bound = std::chrono::steady_clock::now() + state->free_bound;
   auto freed =
       source.when([&] { return call->done.load() || std::chrono::steady_clock::now() >= bound; },
                   default_token());
@@ -160,7 +178,7 @@ inline asio::awaitable<void> free_arena(std::shared_ptr<arena_state> state, turn
 }
 
 inline void free_later(std::shared_ptr<arena_state> state) noexcept {
-  issue_source& source = state->comms.front()->source;
+  issue_source& source = *state->source;
   if (state->memory == nullptr || source.engine().stopped()) return;
   try {
     turn place = source.reserve(state->device);
@@ -175,6 +193,7 @@ struct start_arena {
   template <class Handler>
   void operator()(Handler&& handler, const std::vector<communicator>& on, std::size_t bytes) const {
     auto state = std::make_shared<arena_state>();
+    std::vector<std::shared_ptr<communicator_state>> comms;
     std::error_code why;
     if (on.empty()) why = errc::invalid_communicator;
     for (const communicator& one : on) {
@@ -183,7 +202,7 @@ struct start_arena {
         break;
       }
       if (one.device() != on.front().device()) why = errc::wrong_device;
-      state->comms.push_back(one.state());
+      comms.push_back(one.state());
     }
     if (!why && bytes == 0) why = errc::invalid_argument;
     if (!why && !has_arenas()) why = errc::not_supported;
@@ -198,8 +217,12 @@ struct start_arena {
     }
     state->bytes = bytes;
     state->device = on.front().device();
-    turn place = state->comms.front()->source.reserve(state->device);
-    asio::co_spawn(on.front().get_executor(), make_arena(std::move(state), std::move(place)),
+    state->source = &comms.front()->source;
+    state->make_bound = comms.front()->options.init_bound;
+    state->free_bound = comms.front()->options.leave_bound;
+    turn place = state->source->reserve(state->device);
+    asio::co_spawn(on.front().get_executor(),
+                   make_arena(std::move(state), std::move(comms), std::move(place)),
                    std::forward<Handler>(handler));
   }
 };

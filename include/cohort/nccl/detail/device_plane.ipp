@@ -6,10 +6,11 @@
 
 #include <cohort/nccl/device_plane.hpp>
 
+#include <cohort/nccl/detail/agreement.hpp>
 #include <cohort/nccl/detail/elected.ipp>
+#include <cohort/nccl/detail/fusion_arena.ipp>
 #include <cohort/nccl/detail/host_path.ipp>
 
-#include <cohort/collectives/all_gather.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/uuid.hpp>
@@ -65,17 +66,6 @@ inline void take_kernels(blocking_job& to, int device, const backend_options& op
   }
 }
 
-/// What it throws, as a value.
-inline asio::awaitable<problem> told(asio::awaitable<void> work) {
-  std::exception_ptr why;
-  try {
-    co_await std::move(work);
-  } catch (...) {
-    why = std::current_exception();
-  }
-  co_return problem_of(why);
-}
-
 }  // namespace detail
 
 inline asio::awaitable<void> device_plane::take_what_blocks() {
@@ -117,9 +107,8 @@ inline asio::awaitable<void> device_plane::take_what_blocks() {
 
 // What fails here alone is told to all in the exchange before NCCL's init, and for the
 // communicators of nodes in one after it: either all ranks have a set or none has.
-inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::communicator over,
-                                                                       turn place,
-                                                                       turn node_place) {
+inline asio::awaitable<device_plane::set_state> device_plane::make_set(
+    cohort::communicator over, turn place, turn node_place, std::optional<turn> arena_place) {
   communicator_options how = options_.communicator;
   how.device = device_;
   detail::problem bad;
@@ -133,6 +122,14 @@ inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::c
   auto making = detail::make(over, nullptr, how, device_, std::move(place), std::move(bad), this);
   its.comm = co_await std::move(making);
   if (options_.host_path) its.everybody = co_await over.dup();
+  if (arena_place) {
+    auto enlisting = enlist_all_on(its.comm.state(), std::move(*arena_place));
+    auto enlisted = detail::told(std::move(enlisting));
+    bad = co_await std::move(enlisted);
+    if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
+    auto agreeing = detail::agree(over, std::move(bad), "the fusion arenas were not registered");
+    co_await std::move(agreeing);
+  }
   if (!options_.hierarchical) co_return its;
   cohort::communicator all = co_await over.dup();
   cohort::communicator node;
@@ -145,20 +142,8 @@ inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::c
   if (!flat) its.leaders = co_await all.split(node.rank() == 0 ? 0 : -1);
   auto within = make_node(flat ? cohort::communicator() : node, how, std::move(node_place), its);
   bad = co_await detail::told(std::move(within));
-  std::vector<detail::verdict> each(static_cast<std::size_t>(all.size()));
-  detail::verdict mine{bad.code ? 1 : 0, 0, {}};
-  detail::put(mine.text, bad.text);
-  co_await cohort::all_gather(all, mine, each);
-  std::vector<int> ranks;
-  std::string text;
-  for (int rank = 0; rank < all.size(); ++rank) {
-    const detail::verdict& one = each[static_cast<std::size_t>(rank)];
-    if (one.failed == 0) continue;
-    ranks.push_back(rank);
-    text += (text.empty() ? "the nodes' communicators were not made: rank " : "; rank ") +
-            std::to_string(rank) + ": " + detail::get(one.text);
-  }
-  if (!ranks.empty()) throw rank_error(errc::aborted, ranks, text);
+  auto agreeing = detail::agree(all, std::move(bad), "the nodes' communicators were not made");
+  co_await std::move(agreeing);
   co_return its;
 }
 
@@ -184,16 +169,22 @@ inline void device_plane::open(std::uint32_t set, const cohort::communicator& ov
   auto begin = [self = shared_from_this(), set, over, done = std::move(done)] {
     auto place = detail::place_for(over, self->device_);
     auto node_place = self->options_.hierarchical ? detail::place_for(over, self->device_) : turn();
+    std::optional<turn> arena_place;
+    if (self->arenas_made_ && self->registers()) {
+      arena_place.emplace(detail::place_for(over, self->device_));
+    }
     asio::post(over.get_executor(), [self, set, over, done, place = std::move(place),
-                                     node_place = std::move(node_place)]() mutable {
-      asio::co_spawn(over.get_executor(),
-                     self->make_set(over, std::move(place), std::move(node_place)),
-                     [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
-                       // So that what waits here ends with that, and not with its own failure.
-                       if (why) done(why);
-                       self->made(set, std::move(its), why);
-                       if (!why) done(nullptr);
-                     });
+                                     node_place = std::move(node_place),
+                                     arena_place = std::move(arena_place)]() mutable {
+      asio::co_spawn(
+          over.get_executor(),
+          self->make_set(over, std::move(place), std::move(node_place), std::move(arena_place)),
+          [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
+            // So that what waits here ends with that, and not with its own failure.
+            if (why) done(why);
+            self->made(set, std::move(its), why);
+            if (!why) done(nullptr);
+          });
     });
   };
   std::vector<work*> ended;
@@ -378,6 +369,7 @@ inline void device_plane::add_result(comm::device_mark& to, const comm::device_b
 }
 
 inline void device_plane::start(comm::device_call& what, comm::backend_completion done) {
+  if (what.kind == comm::collective::arena) return start_arena(what, done);
   auto op = std::make_unique<elected_work>(shared_from_this(), what, done);
   std::vector<work*> ended;
   source_->exclusively([&] {
@@ -433,6 +425,8 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
       try {
         op.lay_out();
         if (op.use_ != comm::device_use::capture) op.timed_ = times_.start(*op.what_);
+      } catch (const std::system_error& failed) {
+        op.fail(failed.code());
       } catch (const std::bad_alloc&) {
         op.fail(std::make_error_code(std::errc::not_enough_memory));
       }
@@ -496,6 +490,11 @@ inline bool device_plane::deadline_passed(comm::device_call& what) {
 inline bool device_plane::forget(const comm::request_operation& op) {
   if (source_ == nullptr) return false;
   return source_->exclusively([&] {
+    for (const auto& job : arena_jobs_) {
+      if (job->what == nullptr || !job->done.is_of(op)) continue;
+      job->what = nullptr;
+      return true;
+    }
     for (elected_work* const one : live_) {
       if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
       const auto is_it = [&](const held& each) { return each.op == one; };

@@ -151,12 +151,6 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
   return count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0);
 }
 
-/// Where tensors lie in a pack: at multiples of what NCCL likes, and of every element.
-inline constexpr std::size_t pack_alignment = 64;
-[[nodiscard]] inline std::size_t aligned(std::size_t bytes) noexcept {
-  return (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
-}
-
 }  // namespace detail
 
 inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
@@ -225,25 +219,19 @@ inline void elected_work::lay_out() {
   for (const comm::device_tensor& each : tensors()) bytes += detail::bytes_of(each);
   if (!fuses || use_ == comm::device_use::replay) return;
   const bool whole = stage_ == stage::whole;
-  for (std::size_t i = 0; i < tensors().size(); ++i) {
-    const comm::device_tensor& each = tensors()[i];
-    const std::size_t size = detail::bytes_of(each);
-    const bool small = size < plane_->options_.pack_below || !whole;
-    const treatment how = by_host_ ? detail::on_the_host(each, what_->reduction)
-                          : reduces
-                              ? detail::treatment_of(each, what_->reduction, whole ? comm->size : 0)
-                              : treatment();
-    if (small && !runs_.empty() && runs_.back().packed && runs_.back().how == how) {
-      ++runs_.back().tensors;
-      runs_.back().bytes += detail::aligned(size);
-    } else {
-      runs_.push_back({i, 1, 0, detail::aligned(size), how, small});
-    }
+  for (std::size_t i = 0; i < tensors().size();) {
+    const treatment how = treatment_of(tensors()[i]);
+    std::size_t end = i + 1;
+    while (end < tensors().size() && treatment_of(tensors()[end]) == how) ++end;
+    lay_out_alike(i, end - i, how);
+    i = end;
   }
   for (run& each : runs_) {
+    if (!whole) each.direct.reset();
     // What is captured takes no other memory than that of the pack.
     const bool changes = each.how.scale_before != 1 || tensors()[each.first].rounded;
-    each.packed = each.tensors > 1 || !whole || (changes && use_ == comm::device_use::capture);
+    const bool fills = !whole || (changes && use_ == comm::device_use::capture);
+    each.packed = !each.direct && (each.tensors > 1 || fills);
     if (!each.packed) continue;
     each.begin = packed_bytes_;
     packed_bytes_ += each.bytes;
@@ -257,6 +245,40 @@ inline void elected_work::lay_out() {
   block_ = static_cast<std::size_t>(plane_->packs_++ % plane_->blocks_.size());
   turn_ = plane_->blocks_[block_].given++;
   has_turn_ = true;
+}
+
+[[nodiscard]] inline treatment elected_work::treatment_of(const comm::device_tensor& one) const {
+  if (by_host_) return detail::on_the_host(one, what_->reduction);
+  if (what_->kind != comm::collective::all_reduce) return {};
+  const int ranks = stage_ == stage::whole ? comm->size : 0;
+  return detail::treatment_of(one, what_->reduction, ranks);
+}
+
+/// Tensors that one call could reduce: all of them in an arena, or small ones packed.
+inline void elected_work::lay_out_alike(std::size_t first, std::size_t count,
+                                        const treatment& how) {
+  const bool whole = stage_ == stage::whole;
+  if (whole) {
+    if (const auto all = range_of(first, count)) {
+      runs_.push_back({first, count, 0, 0, how, false, all});
+      return;
+    }
+  }
+  const std::size_t before = runs_.size();
+  for (std::size_t i = first; i < first + count; ++i) {
+    const std::size_t size = detail::bytes_of(tensors()[i]);
+    const bool small = size < plane_->options_.pack_below || !whole;
+    if (small && runs_.size() > before && runs_.back().packed) {
+      ++runs_.back().tensors;
+      runs_.back().bytes += detail::aligned(size);
+    } else {
+      runs_.push_back({i, 1, 0, detail::aligned(size), how, small, {}});
+    }
+  }
+  if (!whole) return;
+  for (std::size_t i = before; i < runs_.size(); ++i) {
+    runs_[i].direct = range_of(runs_[i].first, runs_[i].tensors);
+  }
 }
 
 inline std::byte* elected_work::pack_memory() const {
@@ -299,8 +321,11 @@ inline std::byte* elected_work::take_room(std::size_t bytes_wanted) {
 
 /// Where NCCL reads.
 inline const void* elected_work::input_of(const comm::device_tensor& tensor, const treatment& how) {
-  if (tensor.in != nullptr && how.scale_before == 1 && tensor.cast == nullptr) return tensor.in;
-  std::byte* const room = take_room(detail::bytes_of(tensor));
+  const std::size_t size = detail::bytes_of(tensor);
+  if (tensor.in != nullptr && how.scale_before == 1 && tensor.cast == nullptr) {
+    return readable(tensor.in, size);
+  }
+  std::byte* const room = take_room(size);
   plane_->moves_.bring(tensor, how, room, what_->reduction);
   return room;
 }
@@ -368,11 +393,12 @@ inline void elected_work::take_all(const device::stream& on) {
     });
   }
   for (const final_step& each : finals_) moves.take(*each.tensor, each.how, each.from, each.count);
-  if (moves.empty()) return;
+  if (moves.empty() && brought_.empty()) return;
   const tools::range watched(tools::category::unpack, tools::literal("unpack"), bytes);
   if (timed_) timed_->begin(comm::device_step::unpack, on, bytes);
   const bool captures = use_ == comm::device_use::capture;
   plane_->run_moves(on, plane_->unpack_staging_, captures ? graph_.get() : nullptr);
+  device::copy_batch(on, brought_);
   if (timed_) timed_->end(comm::device_step::unpack, on);
 }
 
@@ -478,7 +504,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
     return launched;
   }
   if (stage_ == stage::within_node || what_ == nullptr) return launched;
-  if (finals_.empty() && !has_turn_) {
+  if (finals_.empty() && brought_.empty() && !has_turn_) {
     plane.pack_ahead();
     return launched;
   }
@@ -511,6 +537,7 @@ inline call& elected_work::add(call::kind kind, const element& as, const void* f
 
 inline void elected_work::make_calls() {
   finals_.clear();
+  brought_.clear();
   if (by_host_) return call_host();
   switch (what_->kind) {
     case comm::collective::all_reduce:
@@ -532,6 +559,8 @@ inline void elected_work::make_calls() {
     case comm::collective::barrier:
       one.what = call::kind::barrier;
       return;
+    case comm::collective::arena:  // is no work of the queue
+      return;
   }
 }
 
@@ -540,6 +569,13 @@ inline void elected_work::finish(const comm::device_tensor& tensor, const treatm
                                  const void* from, std::size_t count) {
   if (tensor.out == nullptr || (from == tensor.out && !how.finishes())) return;
   finals_.push_back({&tensor, how, from, count});
+}
+
+/// Where NCCL writes `count` elements of a result, which `finish` takes from there.
+inline void* elected_work::room_for(const comm::device_tensor& tensor, std::size_t count) {
+  const bool own =
+      tensor.cast != nullptr || tensor.out == nullptr || plane_->is_registered(tensor.out);
+  return own ? take_room(count * tensor.size) : tensor.out;
 }
 
 inline void elected_work::call_fused() {
@@ -551,12 +587,18 @@ inline void elected_work::call_fused() {
   for (const run& each : runs_) {
     const comm::device_tensor& first = tensors()[each.first];
     const std::size_t unit = reduces ? first.size : 1;
-    if (each.packed) {
+    if (each.direct) {
+      std::byte* const at = each.direct->begin;
+      add(kind, each.how.as, at, at, each.direct->bytes / unit, unit, root).op = each.how.op;
+      for (const comm::device_tensor& one_tensor : tensors().subspan(each.first, each.tensors)) {
+        finish(one_tensor, each.how, one_tensor.out, one_tensor.count);
+      }
+    } else if (each.packed) {
       std::byte* const at = pack_memory() + each.begin;
       add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
     } else {
       const std::size_t size = detail::bytes_of(first);
-      void* to = first.cast != nullptr || first.out == nullptr ? take_room(size) : first.out;
+      void* const to = room_for(first, first.count);
       const void* const from = reads ? input_of(first, each.how) : to;
       add(kind, each.how.as, from, to, size / unit, unit, what_->root).op = each.how.op;
       finish(first, each.how, to, first.count);
@@ -576,8 +618,7 @@ inline void elected_work::call_reduce() {
     const void* const from = input_of(tensor, how);
     void* to = nullptr;
     if (is_root) {
-      const bool own = tensor.cast != nullptr || tensor.out == nullptr;
-      to = own ? take_room(detail::bytes_of(tensor)) : tensor.out;
+      to = room_for(tensor, tensor.count);
       finish(tensor, how, to, tensor.count);
     }
     add(call::kind::reduce, how.as, from, to, tensor.count, tensor.size, what_->root).op = how.op;
@@ -590,8 +631,7 @@ inline void elected_work::call_reduce_scatter() {
     const treatment how = detail::treatment_of(tensor, what_->reduction, comm->size);
     const std::size_t mine = detail::part_for(tensor.count, comm->rank, comm->size);
     const auto* from = static_cast<const std::byte*>(input_of(tensor, how));
-    const bool own = tensor.cast != nullptr || tensor.out == nullptr;
-    void* const to = own ? take_room(mine * tensor.size) : tensor.out;
+    void* const to = room_for(tensor, mine);
     finish(tensor, how, to, mine);
     if (tensor.count % static_cast<std::size_t>(comm->size) == 0) {
       add(call::kind::reduce_scatter, how.as, from, to, mine, tensor.size).op = how.op;
@@ -612,15 +652,16 @@ inline void elected_work::call_all_gather() {
   const std::vector<std::size_t>& come = what_->received;
   std::size_t all = 0;
   for (const std::size_t each : come) all += each;
-  auto* to = static_cast<std::byte*>(tensor.out != nullptr ? tensor.out : take_room(all));
+  auto* to = static_cast<std::byte*>(writable(tensor.out, all));
+  const void* const mine = readable(tensor.in, come[static_cast<std::size_t>(comm->rank)]);
   const element bytes_as{ncclUint8};
   if (std::adjacent_find(come.begin(), come.end(), std::not_equal_to<>()) == come.end()) {
-    add(call::kind::all_gather, bytes_as, tensor.in, to, come.front(), 1);
+    add(call::kind::all_gather, bytes_as, mine, to, come.front(), 1);
     return;
   }
   for (int rank = 0; rank < comm->size; ++rank) {
     const std::size_t part = come[static_cast<std::size_t>(rank)];
-    const void* const from = rank == comm->rank ? tensor.in : to;
+    const void* const from = rank == comm->rank ? mine : to;
     add(call::kind::broadcast, bytes_as, from, to, part, 1, rank);
     to += part;
   }
@@ -630,8 +671,10 @@ inline void elected_work::call_all_to_all() {
   const comm::device_tensor& tensor = tensors().front();
   std::size_t all = 0;
   for (const std::size_t each : what_->received) all += each;
-  auto* to = static_cast<std::byte*>(tensor.out != nullptr ? tensor.out : take_room(all));
-  const auto* from = static_cast<const std::byte*>(tensor.in);
+  auto* to = static_cast<std::byte*>(writable(tensor.out, all));
+  std::size_t own = 0;
+  for (const std::size_t each : what_->sent) own += each;
+  const auto* from = static_cast<const std::byte*>(readable(tensor.in, own));
   const element bytes_as{ncclUint8};
   for (int rank = 0; rank < comm->size; ++rank) {
     const auto i = static_cast<std::size_t>(rank);
@@ -655,7 +698,7 @@ inline void elected_work::call_rooted() {
     void* to = nullptr;
     if (gathers || is_root) from = input_of(tensor, treatment());
     if (!gathers || is_root) {
-      to = tensor.out != nullptr ? tensor.out : take_room(gathers ? whole * ranks : part);
+      to = writable(tensor.out, gathers ? whole * ranks : part);
     }
     add(gathers ? call::kind::gather : call::kind::scatter, bytes_as, from, to, part, 1,
         what_->root);
@@ -669,9 +712,9 @@ inline void elected_work::call_message() {
   const element bytes_as{ncclUint8};
   if (size == 0) return;
   if (tensor.in != nullptr) {
-    add(call::kind::send, bytes_as, tensor.in, nullptr, size, 1, what_->root);
+    add(call::kind::send, bytes_as, readable(tensor.in, size), nullptr, size, 1, what_->root);
   } else {
-    void* const to = tensor.out != nullptr ? tensor.out : take_room(size);
+    void* const to = writable(tensor.out, size);
     add(call::kind::recv, bytes_as, nullptr, to, size, 1, what_->root);
   }
 }

@@ -175,6 +175,7 @@ inline void channel::lay_down(const pending_call& call, const chunk_of& one, std
       break;
     case comm::collective::barrier:
     case comm::collective::message:
+    case comm::collective::arena:
       break;
   }
 }
@@ -297,6 +298,7 @@ inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint
       break;
     case comm::collective::barrier:
     case comm::collective::message:
+    case comm::collective::arena:
       break;
   }
 }
