@@ -370,6 +370,12 @@ TEST_CASE("what NVRTC cannot do is told") {
 }
 
 TEST_CASE("the real NVRTC compiles the kernels, without a word") {
+  int ranks = 0;
+  {
+    const cohort::mpi::lock calls;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  }
+  if (ranks > 1) return;  // it takes seconds, and once is enough
   std::string library;
 #if defined(COHORT_REAL_NVRTC)
   library = COHORT_REAL_NVRTC;
