@@ -6,8 +6,10 @@
 /// by hand and awaited, and what a device that is waited for costs the loop.
 
 #include <cohort/gpu.hpp>
+#include <cohort/nccl/pack_kernels.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,10 @@ class pack {
   copy_times at_once();      ///< one copy of as many bytes, from one place: what copies can reach
   copy_times one_by_one();   ///< a cudaMemcpyAsync for each tensor
   copy_times in_one_call();  ///< cohort::device::copy_batch, with which packs are made
+  /// Whether these two can be asked for: NVRTC is there. Sizes are multiples of 4.
+  [[nodiscard]] bool has_kernels() const noexcept { return kernels_ != nullptr; }
+  copy_times by_kernel();
+  copy_times to_half();  ///< floats become 16 bits on the way
 
   /// Empties the buffer, and looks whether a way puts every byte in its place.
   [[nodiscard]] bool is_packed_by(copy_times (pack::*way)());
@@ -69,6 +75,8 @@ class pack {
   cohort::device::vector<std::byte> whole_;
   cohort::device::vector<std::byte> buffer_;
   std::vector<cohort::device::batch_part> parts_;
+  std::vector<cohort::nccl::pack_kernels::part> elements_;  // the same, as floats
+  std::shared_ptr<const cohort::nccl::pack_kernels> kernels_;
   cudaEvent_t first_ = nullptr;
   cudaEvent_t last_ = nullptr;
 };

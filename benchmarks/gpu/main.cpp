@@ -51,10 +51,15 @@ void pack_tensors(const report& out, const char* name, const std::vector<std::si
     copy_times (pack::*run)();
     std::vector<double> device, host;
   };
-  way ways[] = {{"one copy of as many bytes", &pack::at_once, {}, {}},
-                {"a cudaMemcpyAsync for each tensor", &pack::one_by_one, {}, {}},
-                {"device::copy_batch", &pack::in_one_call, {}, {}}};
+  std::vector<way> ways = {{"one copy of as many bytes", &pack::at_once, {}, {}},
+                           {"a cudaMemcpyAsync for each tensor", &pack::one_by_one, {}, {}},
+                           {"device::copy_batch", &pack::in_one_call, {}, {}}};
+  if (all.has_kernels()) {
+    ways.push_back({"a kernel compiled at run time", &pack::by_kernel, {}, {}});
+    ways.push_back({"the same, float to bf16", &pack::to_half, {}, {}});
+  }
   for (std::size_t i = 1; i < std::size(ways); ++i) {
+    if (ways[i].run == &pack::to_half) continue;
     if (!all.is_packed_by(ways[i].run)) throw std::runtime_error("the tensors are not packed");
   }
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -71,13 +76,16 @@ void pack_tensors(const report& out, const char* name, const std::vector<std::si
     const double time = bench::median(one.device);
     out.row(one.name, time / 1e3, "us on the device, p50");
     out.row("  calls of the host", bench::median(one.host) / 1e3, "us, p50");
-    out.row("  bytes copied", static_cast<double>(all.bytes()) / time, "GB/s");
-    if (&one == ways) continue;
+    out.row("  bytes read", static_cast<double>(all.bytes()) / time, "GB/s");
+    if (&one == ways.data()) continue;
     out.row("  share of the one copy's bandwidth",
             100 * bench::median(bench::ratios(ways[0].device, one.device)), "%");
   }
   out.row("copy_batch over a copy for each, time",
           bench::median(bench::ratios(ways[2].device, ways[1].device)), "");
+  if (!all.has_kernels()) return;
+  out.row("a kernel over copy_batch, time",
+          bench::median(bench::ratios(ways[3].device, ways[2].device)), "");
 }
 
 asio::awaitable<void> fuse_tensors(cohort::communicator world, const report& out, const char* name,

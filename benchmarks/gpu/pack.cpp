@@ -4,6 +4,7 @@
 #include "competitors.hpp"
 #include "support/statistics.hpp"
 
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 
@@ -19,11 +20,17 @@ pack::pack(const std::vector<std::size_t>& sizes, const cohort::device::stream& 
     check(cudaMemsetAsync(tensors_.back().data(), static_cast<int>(i % 251), sizes[i], on.get()),
           "cudaMemsetAsync", on.device());
     parts_.push_back({to, one.data(), sizes[i]});
+    elements_.push_back({one.data(), to, sizes[i] / sizeof(float)});
     to += sizes[i];
   }
   check(cudaMemsetAsync(whole_.data(), 0, all, on.get()), "cudaMemsetAsync", on.device());
   check(cudaEventCreateWithFlags(&first_, cudaEventDefault), "an event", on.device());
   check(cudaEventCreateWithFlags(&last_, cudaEventDefault), "an event", on.device());
+  try {
+    kernels_ = cohort::nccl::pack_kernels::of_device(on.device(), {});
+  } catch (const cohort::error& why) {
+    std::printf("no kernels: %s\n", why.what());
+  }
 }
 
 pack::~pack() {
@@ -65,6 +72,14 @@ copy_times pack::one_by_one() {
 
 copy_times pack::in_one_call() {
   return timed([this] { cohort::device::copy_batch(on_, parts_); });
+}
+
+copy_times pack::by_kernel() {
+  return timed([this] { kernels_->run(on_, {ncclFloat32, ncclFloat32}, elements_); });
+}
+
+copy_times pack::to_half() {
+  return timed([this] { kernels_->run(on_, {ncclFloat32, ncclBfloat16}, elements_); });
 }
 
 bool pack::is_packed_by(copy_times (pack::*way)()) {

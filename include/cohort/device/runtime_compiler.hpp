@@ -163,10 +163,10 @@ inline runtime_compiler::compiled runtime_compiler::compile(const std::string& t
   compiled made;
   made.log = take(nvrtc_.log_size, nvrtc_.log, true);
   if (code != 0) {
-    constexpr std::size_t enough = 200;
-    throw error(errc::not_supported, name_ + " does not compile " + file + ": " +
-                                         nvrtc_.error_text(code) + ": " +
-                                         made.log.substr(0, made.log.find('\n')).substr(0, enough));
+    constexpr std::size_t enough = 100;  // errors of other ranks are told in few bytes
+    const std::string first = made.log.substr(0, std::min(made.log.find('\n'), enough));
+    throw error(errc::not_supported, std::string("NVRTC does not compile ") + file + ": " +
+                                         (first.empty() ? nvrtc_.error_text(code) : first));
   }
   made.image =
       exact ? take(nvrtc_.code_size, nvrtc_.code, false) : take(nvrtc_.ptx_size, nvrtc_.ptx, true);

@@ -25,6 +25,11 @@
 /// - `cudaMemcpyBatchAsync` refuses the legacy default stream, a stream that is captured, and
 ///   attributes that CUDA's documentation forbids; its copies are in another order than in the
 ///   list.
+/// - Kernels that are compiled at run time are those of the library, compiled for the host from the
+///   same text (fake_kernels.cpp); an image with another text is refused. Loading a module, and the
+///   first launch of a kernel that was not loaded before, wait for the device. A launch copies its
+///   argument, and does not begin while a collective has the device; what touches memory that is
+///   not the device's, or is misaligned, breaks it. Threads run one after another.
 /// - Every failing call sets the thread's last error, "not ready" too. Without a driver it stays,
 /// and
 ///   the number of devices is not written (seen with libcudart 13.0 on a machine that has none).

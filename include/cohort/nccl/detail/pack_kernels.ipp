@@ -1,9 +1,10 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
-//
-// The kernels that fill and empty packs. Who includes this defines what becomes of the two parts:
-// pack_kernels.hpp makes them a text for NVRTC, and the tests' double of CUDA compiles them for the
-// host. So there is no directive, no include and no macro in them.
+/// \file
+/// The kernels that fill and empty packs: a text for NVRTC, and code for the tests' double of CUDA.
+
+// Who includes this defines what becomes of its two parts. pack_kernels.hpp makes them a text; the
+// double compiles them for the host. So there is no directive, no include and no macro in them.
 //
 // COHORT_PACK_TABLE: the only argument of all kernels.
 //
