@@ -259,10 +259,12 @@ TEST_CASE("what does not lie side by side in a fusion arena is packed") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    auto second = co_await nccl::make_fusion_arena(coord, 1 << 12);
+    auto second = co_await nccl::make_fusion_arena(coord, 1 << 14);
     device::stream on;
     three all(arena, on);
     auto elsewhere = co_await filled(on, 10, 1.0F);
+    // At the offset that follows the last tensor of the first arena.
+    CHECK(second.allocate<std::byte>(arena.allocated()).size() == arena.allocated());
     auto other = second.allocate<float>(20, on);
     co_await give(on, other, 1.0F);
     const auto is_packed = [&](cohort::bundle members) -> asio::awaitable<void> {
