@@ -39,11 +39,4 @@ struct add_arena_body : submitting_body {
   std::shared_ptr<comm::device_arena> made;
 };
 
-/// What the backend has made, once the operation has ended.
-inline void hand_over_arena(task& of, comm::device_call& made) {
-  auto arena = std::move(made.arena);
-  if (of.kind != op_kind::arena_add || of.context == nullptr) return;
-  *static_cast<std::shared_ptr<comm::device_arena>*>(of.context) = std::move(arena);
-}
-
 }  // namespace cohort::coordination
