@@ -650,7 +650,7 @@ TEST_CASE("what is wrong with a fusion arena is said by name") {
     ending none;
     nccl::make_fusion_arena(coord, 0, none.handler());
     CHECK(co_await soon([&] { return none.over; }));
-    CHECK(has(none.text(), world.size() == 1 ? "an arena of no bytes" : "arena"));
+    CHECK(has(none.text(), world.size() == 1 ? "an arena of 0 bytes" : "arena"));
     if (world.size() > 1) {
       ending unequal;
       nccl::make_fusion_arena(coord, world.rank() == 0 ? 4096 : 8192, unequal.handler());
