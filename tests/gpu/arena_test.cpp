@@ -471,7 +471,8 @@ TEST_CASE("process sets made before and after a fusion arena reduce in it") {
     device::stream on;
     three all(arena, on);
     co_await all.give_all(1.0F);
-    for (const cohort::process_set& set : {before, after}) {
+    std::vector<cohort::process_set> sets{before, after};
+    for (const cohort::process_set& set : sets) {
       if (!is_in) continue;
       const cost of;
       co_await set.grouped_all_reduce(all.bundle(), op::sum);
@@ -481,6 +482,7 @@ TEST_CASE("process sets made before and after a fusion arena reduce in it") {
     }
     const auto members = static_cast<float>(listed.size());
     co_await all.expect_all(is_in ? members * members : 1.0F);
+    sets.clear();
     before = {};  // its communicator ends, the memory stays
     co_await all.give_all(1.0F);
     if (is_in) co_await after.grouped_all_reduce(all.bundle(), op::max);
