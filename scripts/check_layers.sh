@@ -119,9 +119,9 @@ function check_include(path, quoted,    to) {
     if (code ~ /^[ \t]*#[ \t]*define/ && header !~ /^cohort\/core\/(asio|config)[.]hpp$/)
       if (!(header == "cohort/mpi/native.hpp" && code ~ /(OMPI|MPICH)_SKIP_MPICXX/) &&
           !(header == "cohort/device/native.hpp" && code ~ / COHORT_HAS_CUDA [01]$/) &&
-           !(header == "cohort/device/nvtx.hpp" && code ~ / COHORT_NVTX [01]$/) &&
-           !(header == "cohort/nccl/native.hpp" && code ~ / COHORT_HAS_NCCL [01]$/) &&
-           !(header == "cohort/nccl/pack_kernels.hpp" && code ~ / COHORT_PACK_(TABLE|CODE)[(]/))
+          !(header == "cohort/device/nvtx.hpp" && code ~ / COHORT_NVTX [01]$/) &&
+          !(header == "cohort/nccl/native.hpp" && code ~ / COHORT_HAS_NCCL [01]$/) &&
+          !(header == "cohort/nccl/pack_kernels.hpp" && code ~ / COHORT_PACK_(TABLE|CODE)[(]/))
         complain("macros are defined in core/config.hpp and core/asio.hpp only")
     if (code ~ /ASIO_VERSION/ && header != "cohort/core/asio.hpp")
       complain("only core/asio.hpp knows the version of Asio")

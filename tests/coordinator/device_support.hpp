@@ -542,6 +542,7 @@ class fake_device final : public cohort::comm::device_backend,
           break;
         case collective::barrier:
         case collective::message:
+        case collective::arena:
           FAIL_CHECK("this backend moves data between all ranks only");
       }
       at += padded(bytes);

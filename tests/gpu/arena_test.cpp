@@ -259,10 +259,12 @@ TEST_CASE("what does not lie side by side in a fusion arena is packed") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    auto second = co_await nccl::make_fusion_arena(coord, 1 << 12);
+    auto second = co_await nccl::make_fusion_arena(coord, 1 << 14);
     device::stream on;
     three all(arena, on);
     auto elsewhere = co_await filled(on, 10, 1.0F);
+    // At the offset that follows the last tensor of the first arena.
+    CHECK(second.allocate<std::byte>(arena.allocated()).size() == arena.allocated());
     auto other = second.allocate<float>(20, on);
     co_await give(on, other, 1.0F);
     const auto is_packed = [&](cohort::bundle members) -> asio::awaitable<void> {
@@ -469,7 +471,8 @@ TEST_CASE("process sets made before and after a fusion arena reduce in it") {
     device::stream on;
     three all(arena, on);
     co_await all.give_all(1.0F);
-    for (const cohort::process_set& set : {before, after}) {
+    std::vector<cohort::process_set> sets{before, after};
+    for (const cohort::process_set& set : sets) {
       if (!is_in) continue;
       const cost of;
       co_await set.grouped_all_reduce(all.bundle(), op::sum);
@@ -479,6 +482,7 @@ TEST_CASE("process sets made before and after a fusion arena reduce in it") {
     }
     const auto members = static_cast<float>(listed.size());
     co_await all.expect_all(is_in ? members * members : 1.0F);
+    sets.clear();
     before = {};  // its communicator ends, the memory stays
     co_await all.give_all(1.0F);
     if (is_in) co_await after.grouped_all_reduce(all.bundle(), op::max);
@@ -648,7 +652,7 @@ TEST_CASE("what is wrong with a fusion arena is said by name") {
     ending none;
     nccl::make_fusion_arena(coord, 0, none.handler());
     CHECK(co_await soon([&] { return none.over; }));
-    CHECK(has(none.text(), world.size() == 1 ? "an arena of no bytes" : "arena"));
+    CHECK(has(none.text(), world.size() == 1 ? "an arena of 0 bytes" : "arena"));
     if (world.size() > 1) {
       ending unequal;
       nccl::make_fusion_arena(coord, world.rank() == 0 ? 4096 : 8192, unequal.handler());

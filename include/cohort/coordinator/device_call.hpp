@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
 
 namespace cohort::coordination {
 
@@ -102,6 +105,13 @@ inline void describe(comm::device_call& call, const task& of, int rank) {
   for (std::size_t i = 0; i < of.tensors(); ++i) {
     if (of[i].kernels != nullptr) call.tensors.push_back(device_tensor_of(of[i], of, rank));
   }
+}
+
+/// What the backend has made, once the operation has ended.
+inline void hand_over_arena(task& of, comm::device_call& made) {
+  auto arena = std::move(made.arena);
+  if (of.kind != op_kind::arena_add || of.context == nullptr) return;
+  *static_cast<std::shared_ptr<comm::device_arena>*>(of.context) = std::move(arena);
 }
 
 }  // namespace cohort::coordination

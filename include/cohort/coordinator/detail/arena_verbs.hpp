@@ -7,8 +7,10 @@
 #include <cohort/coordinator/detail/verbs.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace cohort::coordination {
@@ -27,8 +29,9 @@ struct add_arena_body : submitting_body {
     of.use_device();
     of.row_bytes = bytes;
     of.context = &made;
-    if (bytes != 0) return;
-    of.fail(std::make_exception_ptr(error(errc::invalid_argument, "an arena of no bytes")));
+    if (bytes != 0 && std::in_range<std::int64_t>(bytes)) return;
+    of.fail(std::make_exception_ptr(
+        error(errc::invalid_argument, "an arena of " + std::to_string(bytes) + " bytes")));
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
@@ -38,12 +41,5 @@ struct add_arena_body : submitting_body {
   std::size_t bytes;
   std::shared_ptr<comm::device_arena> made;
 };
-
-/// What the backend has made, once the operation has ended.
-inline void hand_over_arena(task& of, comm::device_call& made) {
-  auto arena = std::move(made.arena);
-  if (of.kind != op_kind::arena_add || of.context == nullptr) return;
-  *static_cast<std::shared_ptr<comm::device_arena>*>(of.context) = std::move(arena);
-}
 
 }  // namespace cohort::coordination

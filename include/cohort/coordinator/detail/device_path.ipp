@@ -6,7 +6,6 @@
 
 #include <cohort/coordinator/data_plane.hpp>
 
-#include <cohort/coordinator/detail/arena_verbs.hpp>
 #include <cohort/coordinator/device_call.hpp>
 
 namespace cohort::coordination {
