@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <numeric>
 
 using namespace cohort_test;
@@ -313,7 +314,7 @@ TEST_CASE("collectives that are started behind a staged one are posted behind it
           // The device of the last rank is late.
           const bool late = world.rank() == n - 1;
           if (late) fake_gpu::hold(on.get());
-          outcome ends[4];
+          std::deque<outcome> ends(4);
           cohort::all_reduce(world, first, op::sum, ends[0].handler());
           cohort::all_reduce(world, second, op::sum, ends[1].handler());
           cohort::all_reduce(world, third, op::sum, ends[2].handler());

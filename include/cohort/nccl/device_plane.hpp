@@ -241,6 +241,7 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] asio::awaitable<void> reduce_piece(const between_piece& piece,
                                                    cohort::communicator over);
   void come_back(elected_work& op, std::exception_ptr why);
+  void leave_to_mpi(const cohort::communicator& over);
   template <class Function>
   void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,
                std::size_t count, std::size_t size, bool reads, Function function);

@@ -242,6 +242,7 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
   // A rank may be in a reduction that another will not join. MPI must not use the
   // number of that communicator again, or what is still on its way is taken for something else.
   for (const cohort::communicator& each : by_mpi) {
+    leave_to_mpi(each);
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }
@@ -503,6 +504,7 @@ void device_plane::on_host(const device::stream& stream, device::pinned_vector<s
     std::size_t count;
   };
   const std::size_t most = staging.size() / size;
+  if (most == 0) throw cohort::error(errc::aborted, "the memory on the way was left to MPI");
   for (std::size_t first = 0; first < count; first += most) {
     const std::size_t part = std::min(most, count - first);
     std::byte* const there = static_cast<std::byte*>(data) + first * size;
