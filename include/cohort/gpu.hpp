@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// What needs a GPU: the layers device, nccl and staging. Each declares nothing where its library is
-/// not.
+/// What needs a GPU: the layers device, nccl and staging. Each declares nothing where its library
+/// is not.
 
 #include <cohort/device.hpp>
 #include <cohort/nccl.hpp>

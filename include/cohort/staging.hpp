@@ -6,6 +6,7 @@
 /// <cuda_runtime.h>.
 
 #include <cohort/staging/collectives.hpp>
+#include <cohort/staging/inspection.hpp>
 #include <cohort/staging/operation.hpp>
 #include <cohort/staging/point_to_point.hpp>
 #include <cohort/staging/staged_range.hpp>

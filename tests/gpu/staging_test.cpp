@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <numeric>
 
 using namespace cohort_test;
@@ -313,7 +314,7 @@ TEST_CASE("collectives that are started behind a staged one are posted behind it
           // The device of the last rank is late.
           const bool late = world.rank() == n - 1;
           if (late) fake_gpu::hold(on.get());
-          outcome ends[4];
+          std::deque<outcome> ends(4);
           cohort::all_reduce(world, first, op::sum, ends[0].handler());
           cohort::all_reduce(world, second, op::sum, ends[1].handler());
           cohort::all_reduce(world, third, op::sum, ends[2].handler());
@@ -474,6 +475,38 @@ TEST_CASE("comparisons between ranks hold for device memory too") {
         auto same = co_await filled(on, 10, 1);
         co_await cohort::all_reduce(world, same, op::sum);
         CHECK(co_await now_in(same) == std::vector<int>(10, world.size()));
+      },
+      options);
+}
+
+TEST_CASE("device memory that is passed as the host's is named where ranks compare") {
+  const gpus_of_ranks machine;
+  cohort::communicator_options options;
+  options.checks = cohort::checks::cross_rank;
+  on_world(
+      [](cohort::communicator world) -> asio::awaitable<void> {
+        const cohort::log::capture log;
+        const device::stream on;
+        const auto n = static_cast<std::size_t>(world.size());
+        auto values = co_await filled(on, 10 * n, 1);
+        const std::span<int> wrong(values.data(), values.size());
+        std::vector<int> host(10, 1);
+        CHECK(co_await code_of(cohort::all_reduce(world, wrong, op::sum)) ==
+              cohort::errc::not_supported);
+        CHECK(has(world.last_failure().text, "buffer=device memory"));
+        CHECK(co_await code_of(cohort::all_gather(world, host, wrong)) ==
+              cohort::errc::not_supported);
+        CHECK(has(world.last_failure().text, "out=device memory"));
+        if (world.size() > 1) {
+          const std::span<int> mine = world.rank() == 1 ? wrong.first(10) : std::span<int>(host);
+          CHECK(co_await code_of(cohort::broadcast(world, mine, 0)) ==
+                (world.rank() == 1 ? cohort::errc::not_supported
+                                   : cohort::errc::cross_rank_mismatch));
+          CHECK(has(world.last_failure().text,
+                    world.rank() == 1 ? "buffer=device memory" : "a rank gives device memory"));
+        }
+        co_await cohort::all_reduce(world, host, op::sum);
+        CHECK(host == std::vector<int>(10, world.size()));
       },
       options);
 }

@@ -22,9 +22,11 @@ namespace cohort {
 
 /// How much a communicator verifies. Each level includes the ones before.
 enum class checks : std::uint8_t {
-  local,      ///< arguments that this rank alone can judge; costs nothing measurable
-  bounds,     ///< receives look at the message's size before they take it; one probe each
-  cross_rank  ///< each collective first compares sizes, types and roots; one small all_reduce each
+  local,   ///< arguments that this rank alone can judge; costs nothing measurable
+  bounds,  ///< receives look at the message's size before they take it; one probe each
+  /// Each collective first compares sizes, types and roots; one small all_reduce each. With
+  /// `cohort/staging.hpp` it also asks CUDA whether buffers of the host are that.
+  cross_rank
 };
 
 /// What happens when a deadline passes over a collective that MPI cannot give up.

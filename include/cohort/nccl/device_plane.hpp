@@ -270,6 +270,7 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] asio::awaitable<void> reduce_piece(const between_piece& piece,
                                                    cohort::communicator over);
   void come_back(elected_work& op, std::exception_ptr why);
+  void leave_to_mpi(const cohort::communicator& over);
   void run_moves(const device::stream& on, device::pinned_vector<std::byte>& staging,
                  captured_calls* graph);
   [[nodiscard]] bool is_device() const noexcept {

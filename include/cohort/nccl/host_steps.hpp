@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace cohort::nccl {
@@ -65,7 +66,13 @@ void host_steps::apply(const range& over, Function function) {
   constexpr std::size_t alignment = 64;
   const bool in_place = over.from == nullptr || over.from_size == over.to_size;
   const std::size_t width = in_place ? over.to_size : over.from_size + over.to_size;
-  const std::size_t most = (staging_.size() - (in_place ? 0 : alignment)) / width;
+  const std::size_t lost = in_place ? 0 : alignment;
+  if (staging_.size() < width + lost) {  // it was left to MPI after a failure, or a huge element
+    throw cohort::error(errc::aborted, "elements of " + std::to_string(width) + " bytes, and " +
+                                           std::to_string(staging_.size()) +
+                                           " bytes of pinned memory on their way");
+  }
+  const std::size_t most = (staging_.size() - lost) / width;
   for (std::size_t first = 0; first < over.count; first += most) {
     const std::size_t part = std::min(most, over.count - first);
     std::byte* const in = staging_.data();

@@ -12,6 +12,7 @@
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/status.hpp>
+#include <cohort/staging/inspection.hpp>
 #include <cohort/staging/staged_range.hpp>
 #include <cohort/staging/transfer.hpp>
 

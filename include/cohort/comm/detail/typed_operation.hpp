@@ -4,6 +4,7 @@
 /// \file
 /// The operation behind every verb: handler, executor, cancellation and the verb's body.
 
+#include <cohort/comm/memory_check.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/associated_future.hpp>
@@ -217,6 +218,8 @@ class typed_operation final : public request_operation {
       if constexpr (is_gated) {
         check_->hold();
         body_.begin(post, check_.get());
+      } else if (state().options.checks == checks::cross_rank) {
+        if (in_device_memory(body_) != nullptr) fail(errc::not_supported);  // the others are told
       }
       return check_->post(body_.agreed(), post);
     }
@@ -240,6 +243,11 @@ class typed_operation final : public request_operation {
     failure_text text(rank, verb, sequence);
     body_.explain(text);
     if (check_) check_->explain(text);
+    if constexpr (has_agreed && !is_gated) {
+      const bool asked = check_ && error() == errc::not_supported;
+      const char* const field = asked ? in_device_memory(body_) : nullptr;
+      if (field != nullptr) text.with(field, "device memory; pass a device::span of it");
+    }
     state().fail(text.with_code(error()));
   }
 

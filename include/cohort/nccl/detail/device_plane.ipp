@@ -261,6 +261,7 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
   // A rank may be in a reduction that another will not join. MPI must not use the
   // number of that communicator again, or what is still on its way is taken for something else.
   for (const cohort::communicator& each : by_mpi) {
+    leave_to_mpi(each);
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }

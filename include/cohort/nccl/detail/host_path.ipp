@@ -11,6 +11,8 @@
 #include <cohort/p2p/wait.hpp>
 
 #include <algorithm>
+#include <mutex>
+#include <vector>
 
 namespace cohort::nccl {
 
@@ -194,6 +196,34 @@ inline asio::awaitable<void> device_plane::reduce_piece(const between_piece& pie
     if (!bad) bad = ended;
   }
   if (bad) throw std::system_error(bad, "MPI's part of a reduction on a device");
+}
+
+/// After a failure a reduction may never end here, because another rank has not begun it. Its
+/// awaiter ends, so that the loop can; MPI keeps the requests, and the memory on the way. Not at
+/// once, for the source may be handling completions.
+inline void device_plane::leave_to_mpi(const cohort::communicator& over) {
+  asio::post(over.get_executor(), [self = shared_from_this(), over] {
+    comm::communicator_state& state = *over.state();
+    std::vector<comm::request_operation*> left;
+    {
+      const comm::request_source::guard hold(state.source);
+      state.source.leave_to_mpi(nullptr, [&](comm::request_operation& op) {
+        if (op.live_on != &state) return false;
+        if (std::find(left.begin(), left.end(), &op) == left.end()) left.push_back(&op);
+        return true;
+      });
+      for (comm::request_operation* const op : left) op->fail(asio::error::operation_aborted);
+    }
+    if (left.empty()) return;
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<device::pinned_vector<std::byte>>;
+    {
+      const std::lock_guard hold(mutex);
+      kept.emplace_back();
+      self->source_->exclusively([&] { std::swap(kept.back(), self->unpack_staging_); });
+    }
+    for (comm::request_operation* const op : left) state.engine.complete(op);
+  });
 }
 
 /// The second part is queued, before all that was elected later.
