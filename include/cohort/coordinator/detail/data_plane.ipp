@@ -208,8 +208,10 @@ void basic_execution<Any>::start(std::uint32_t slot) {
   slot_ = slot;
   started_ = true;
   begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
-  watched_.begin(tools::category::data, tools::literal(is_join ? "join" : tasks.front()->verb()),
-                 bytes_);
+  if (tools::watched()) {
+    const std::string_view verb = is_join ? "join" : tasks.front()->verb();
+    watched_.begin(tools::category::data, tools::literal(verb), bytes_);
+  }
   if (is_join) {
     // The newest data, and among equals the highest rank.
     const auto size = static_cast<std::uint64_t>(here->size);
