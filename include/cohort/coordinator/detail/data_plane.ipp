@@ -305,7 +305,7 @@ void basic_execution<Any>::walk_pack(const call& what, pack_position& at, std::s
 template <class Any>
 void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::size_t offset,
                                      std::span<std::byte> to) {
-  const tools::range watched(tools::category::pack, tools::literal("pack"), to.size());
+  const tools::range copying(tools::category::pack, tools::literal("pack"), to.size());
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   walk_pack(
@@ -326,7 +326,7 @@ void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::s
 template <class Any>
 void basic_execution<Any>::empty_pack(const call& what, pack_position& at, std::size_t offset,
                                       std::span<const std::byte> from) {
-  const tools::range watched(tools::category::unpack, tools::literal("unpack"), from.size());
+  const tools::range copying(tools::category::unpack, tools::literal("unpack"), from.size());
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   walk_pack(

@@ -338,7 +338,7 @@ inline bool elected_work::pack() {
       block.memory = device::vector<std::byte>(packed_bytes_, on);
     }
     uses.push_back({"pack", nullptr, 0, plane.device_, {}, block.memory.lease()});
-    const tools::range watched(tools::category::pack, tools::literal("pack"), packed_bytes_);
+    const tools::range copying(tools::category::pack, tools::literal("pack"), packed_bytes_);
     copy_in(on);
   }
   make_calls();
@@ -480,7 +480,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
   const bool writes = unpacks || finishes;
   if (timed_ && writes) timed_->begin(comm::device_step::unpack, out, packed_bytes_);
   if (unpacks) {
-    const tools::range watched(tools::category::unpack, tools::literal("unpack"), packed_bytes_);
+    const tools::range copying(tools::category::unpack, tools::literal("unpack"), packed_bytes_);
     copy_out(out);
   }
   for (const final_step& each : finals_) finish(*each.tensor, each.how, each.count);
