@@ -42,6 +42,11 @@ struct tool {
 /// translation unit can include makes no difference to the inline functions of the library.
 inline constinit std::atomic<const tool*> attached{nullptr};
 
+/// Whether a tool is there: for callers to whom names or bytes cost something.
+[[nodiscard]] inline bool watched() noexcept {
+  return attached.load(std::memory_order_acquire) != nullptr;
+}
+
 /// A range that ends at the latest with this object. Ranges overlap as coroutines do, so they need
 /// not nest, and may end on another thread. *Cost* without a tool: a load and a branch.
 class range {
@@ -77,10 +82,6 @@ class range {
   const tool* of_ = nullptr;
   std::uint64_t number_ = 0;
 };
-
-[[nodiscard]] inline bool watched() noexcept {
-  return attached.load(std::memory_order_acquire) != nullptr;
-}
 
 inline void mark(category what, label name, std::uint64_t bytes = 0) noexcept {
   if (const tool* const there = attached.load(std::memory_order_acquire)) [[unlikely]] {

@@ -11,8 +11,8 @@
 
 #include <cohort/device/completion.hpp>
 #include <cohort/device/copy.hpp>
-#include <cohort/device/nvtx.hpp>
 #include <cohort/device/detail/pinned_request.hpp>
+#include <cohort/device/nvtx.hpp>
 
 #include <algorithm>
 #include <cstddef>

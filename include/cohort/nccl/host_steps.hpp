@@ -8,6 +8,7 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/core/error.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/captured_graph.hpp>

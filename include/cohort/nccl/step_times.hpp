@@ -54,6 +54,7 @@ class step_times {
     std::array<step, 3> steps_;
     std::shared_ptr<const device::device_clock::base> base_;
     comm::device_span about_;
+    std::uint64_t recording_ = 0;
   };
 
   /// `yes`: from now on, anew. What operations have that were started before is dropped.
@@ -81,12 +82,14 @@ class step_times {
   std::deque<entry> over_;                     // of which all events are recorded
   std::vector<device::timing_event> pool_;
   std::uint64_t numbers_ = 0;
+  std::uint64_t recording_ = 0;  // which one
 };
 
 inline void step_times::record(bool yes, int device) noexcept {
   over_.clear();
   pool_.clear();
   clock_.reset();
+  ++recording_;
   if (!yes) return;
   try {
     device_ = device;
@@ -119,6 +122,7 @@ inline std::unique_ptr<step_times::operation> step_times::start(
       each.begin = take_event();
       each.end = take_event();
     }
+    made->recording_ = recording_;
     made->about_.verb = what.verb;
     made->about_.sequence = what.sequence;
     made->about_.set = what.set;
@@ -130,7 +134,7 @@ inline std::unique_ptr<step_times::operation> step_times::start(
 }
 
 inline std::uint64_t step_times::put(std::unique_ptr<operation> one) noexcept {
-  if (!one || !clock_) return 0;
+  if (!one || !clock_ || one->recording_ != recording_) return 0;
   try {
     over_.push_back({++numbers_, std::move(one)});
     return numbers_;

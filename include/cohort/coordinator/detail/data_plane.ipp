@@ -209,8 +209,10 @@ void basic_execution<Any>::start(std::uint32_t slot) {
   slot_ = slot;
   started_ = true;
   begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
-  watched_.begin(tools::category::data, tools::literal(is_join ? "join" : tasks.front()->verb()),
-                 bytes_);
+  if (tools::watched()) {
+    const std::string_view verb = is_join ? "join" : tasks.front()->verb();
+    watched_.begin(tools::category::data, tools::literal(verb), bytes_);
+  }
   if (is_join) {
     // The newest data, and among equals the highest rank.
     const auto size = static_cast<std::uint64_t>(here->size);
@@ -304,7 +306,7 @@ void basic_execution<Any>::walk_pack(const call& what, pack_position& at, std::s
 template <class Any>
 void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::size_t offset,
                                      std::span<std::byte> to) {
-  const tools::range watched(tools::category::pack, tools::literal("pack"), to.size());
+  const tools::range copying(tools::category::pack, tools::literal("pack"), to.size());
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   walk_pack(
@@ -325,7 +327,7 @@ void basic_execution<Any>::fill_pack(const call& what, pack_position& at, std::s
 template <class Any>
 void basic_execution<Any>::empty_pack(const call& what, pack_position& at, std::size_t offset,
                                       std::span<const std::byte> from) {
-  const tools::range watched(tools::category::unpack, tools::literal("unpack"), from.size());
+  const tools::range copying(tools::category::unpack, tools::literal("unpack"), from.size());
   const auto begun_at = plane_.traced ? clock::now() : clock::time_point();
   const bool reduces = tasks.front()->kind == op_kind::all_reduce;
   walk_pack(

@@ -168,7 +168,7 @@ class typed_work final : public work {
     } catch (const std::bad_alloc&) {
       fail(std::make_error_code(std::errc::not_enough_memory));
     }
-    watched.begin(tools::category::verb, tools::literal(verb), bytes);
+    if (tools::watched()) watched.begin(tools::category::verb, tools::literal(verb), bytes);
     if (joined) {
       comm->source.submit_parts(*this);
     } else {
