@@ -6,13 +6,15 @@
 /// libraries.
 ///
 /// There the doubles' controls are declared and not defined: what uses them is compiled all the
-/// same, and a test case that still calls them does not link.
+/// same, and a test case that still calls them does not link. Functions beside test cases that call
+/// them must be `inline`: g++ keeps all others where it does not optimise.
 
 #include <cuda_runtime_api.h>
 
 #include "support/catch.hpp"
 #include "support/fake_gpu/control.hpp"
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -31,7 +33,7 @@
 #define COHORT_SKIPPED_CASE_1(...) COHORT_SKIPPED_CASE_2(__VA_ARGS__)
 #define COHORT_SKIPPED_CASE_2(number, ...)                                                 \
   [[maybe_unused]] static const bool is_skipped_##number = cohort_test::skip(__VA_ARGS__); \
-  [[maybe_unused]] static void skipped_case_##number()
+  [[maybe_unused]] static inline void skipped_case_##number()
 
 #define CHECK_DOUBLE(...) static_cast<void>(sizeof(static_cast<bool>(__VA_ARGS__)))
 
@@ -45,6 +47,16 @@ inline std::vector<std::string>& skipped_cases() {
 inline bool skip(const char* name) {
   skipped_cases().emplace_back(name);
   return true;
+}
+
+/// A line that scripts/test_gpu.sh repeats, and the names.
+inline void tell_skipped(const std::vector<std::string>& names, const char* why) {
+  if (names.empty()) return;
+  std::printf("skipped: %zu test cases: %s\n", names.size(), why);
+  for (const std::string& one : names) std::printf("  %s\n", one.c_str());
+}
+inline void tell_skipped() {
+  tell_skipped(skipped_cases(), "they make the doubles fail, or ask them what no device tells");
 }
 
 }  // namespace cohort_test

@@ -256,6 +256,9 @@ inline std::string device_plane::refuses(const comm::device_call& what) const {
   if (what.reduction == comm::device_reduction::none) return "NCCL has no such reduction";
   const bool captured = what.use != comm::device_use::run;
   if (captured && options_.hierarchical) return "over nodes it goes through the host";
+  if (captured && !detail::allows_graphs(options_.communicator.config)) {
+    return "config.graphUsageMode does not allow graphs beside plain operations";
+  }
   for (const comm::device_tensor& one : what.tensors) {
     const auto as = detail::reduced_element(one);
     if (!as) return "NCCL reduces no elements of such a type";
