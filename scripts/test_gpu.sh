@@ -2,10 +2,11 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# test_gpu.sh [COMPILER OPTION...]: compiles the tests of the layers device and nccl with the CUDA
-# toolkit of this machine and runs them on its devices. The layer device needs a C++20 compiler, CUDA's
-# headers and libcudart, and the headers of Asio and Catch2; no CMake, MPI or nvcc. The layer nccl also
-# needs MPI and NCCL, and is skipped without them. Where things are:
+# test_gpu.sh [COMPILER OPTION...]: compiles the tests of the layers device and nccl, and those of the
+# coordinator on devices, with the CUDA toolkit of this machine and runs them on its devices. The layer
+# device needs a C++20 compiler, CUDA's headers and libcudart, and the headers of Asio and Catch2; no
+# CMake, MPI or nvcc. The others also need MPI and NCCL, and are skipped without them. Where things
+# are:
 #
 #   CUDA_HOME           the toolkit (default /usr/local/cuda), or a wheel's folder with include/ and lib/
 #   NCCL_HOME           a folder with include/nccl.h and lib/libnccl.so* (default CUDA_HOME, then /usr)
@@ -24,10 +25,12 @@
 #   SANITIZERS          its tools (default "memcheck"; also racecheck, initcheck, synccheck)
 #   STAGE_TIMEOUT       seconds that each program may take, of the compiler's too (default 900)
 #   TEST_ARGUMENTS      words for the test programs, a name of a test case say
-#   TEST_RANKS          how many ranks (default: as many as there are devices, 4 at most)
+#   TEST_RANKS          how many ranks, words (default: 1, and as many as there are devices, 4 at most)
+#   JOBS                how many files are compiled at once (default: one for each core)
 #
 # The last lines say what passed, failed and was skipped, and why. Exits with 77 where no device is, with
-# 1 if anything failed.
+# 1 if anything failed. Without a device the programs still check with the real libraries that every
+# rank gets one error that says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cuda=${CUDA_HOME:-/usr/local/cuda}
@@ -53,15 +56,19 @@ wanted() { [[ " ${stages[*]-} " == *" $1 "* ]]; }
 # bounded COMMAND...: a program that hangs on a device is killed 10 s after it was asked to end.
 bounded() { timeout -k 10 "${STAGE_TIMEOUT:-900}" "$@"; }
 
-# does WHAT COMMAND...: runs it and notes how it ended.
+# does WHAT COMMAND...: runs it, notes how it ended and what it says that it skips.
 does() {
-  local what=$1 status=0
+  local what=$1 status=0 line
   shift
   printf '\n== %s\n' "$what"
-  "$@" || status=$?
+  mkdir -p "$folder"
+  "$@" 2>&1 | tee "$folder/output.txt" || status=${PIPESTATUS[0]}
+  while read -r line; do
+    [ "$status" -eq 77 ] || skipped+=("$what: ${line#skipped: }")
+  done < <(grep '^skipped: ' "$folder/output.txt" | sort -u)
   case $status in
     0) passed+=("$what") ;;
-    77) skipped+=("$what: there is no device") ;;
+    77) skipped+=("$what: $(sed -n 's/^skipped: //p' "$folder/output.txt" | head -n 1)") ;;
     124 | 137) failed+=("$what: more than ${STAGE_TIMEOUT:-900} s, or killed") ;;
     *) failed+=("$what: status $status") ;;
   esac
@@ -88,15 +95,25 @@ library() {
 # link PROGRAM COMPILER LIBRARIES OPTIONS SOURCE...: OPTIONS and LIBRARIES are names of arrays. Called
 # where `set -e` is off, hence the returns.
 link() {
-  local program=$folder/$1 with=$2 objects=() source object one rpaths=()
+  local program=$folder/$1 with=$2 objects=() source object one rpaths=() running=0 status=0
   local -n libraries=$3 includes=$4
   shift 4
   for source in "$@"; do
     object=$program-$(basename "$source" .cpp).o
+    if [ "$running" -ge "${JOBS:-$(nproc)}" ]; then
+      wait -n || status=$?
+      running=$((running - 1))
+    fi
     bounded "$with" -std=c++20 -O1 -g1 -pthread -Iinclude -Itests "${includes[@]}" \
-      ${extra[@]+"${extra[@]}"} -c "$source" -o "$object" || return
+      ${extra[@]+"${extra[@]}"} -c "$source" -o "$object" &
+    running=$((running + 1))
     objects+=("$object")
   done
+  while [ "$running" -gt 0 ]; do
+    wait -n || status=$?
+    running=$((running - 1))
+  done
+  [ "$status" -eq 0 ] || return "$status"
   for one in "${libraries[@]}"; do rpaths+=("-Wl,-rpath,$(dirname "$one")"); done
   bounded "$with" -pthread "${objects[@]}" "${libraries[@]}" "${rpaths[@]}" \
     ${extra[@]+"${extra[@]}"} -o "$program"
@@ -143,8 +160,11 @@ if wanted build; then
     tests/device/{device_test,completion_test,graph_test,staged_copy_test,on_gpu_main}.cpp tests/support/catch_run.cpp || true
   if [ -z "$without" ]; then
     export OMPI_CXX=$compiler MPICH_CXX=$compiler
+    main=(tests/nccl/on_gpu_main.cpp tests/support/catch_run.cpp)
     does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries nccl_includes \
-      tests/nccl/verbs_test.cpp tests/support/{mpi_main,catch_run}.cpp || true
+      tests/nccl/*_test.cpp "${main[@]}" || true
+    does "build of the coordinator on devices" link gpu_test "$mpicxx" nccl_libraries nccl_includes \
+      tests/gpu/*_test.cpp tests/faults/interposer.cpp "${main[@]}" || true
   fi
   [ ${#failed[@]} -eq 0 ] || finish 1
 fi
@@ -169,26 +189,39 @@ head -n 1 "$folder/devices.txt"
 if [ "$status" -ne 0 ]; then
   [ "$status" -eq 77 ] || failed+=("look for a device: status $status")
   [ "$status" -ne 77 ] || skipped+=("the tests: $(sed -n '1s/^skipped: //p' "$folder/devices.txt")")
+  if wanted test && [ -z "$without" ]; then
+    for ranks in ${TEST_RANKS:-1 2 3}; do
+      does "the error of $ranks rank(s) without a device" \
+        env MPIEXEC="$mpiexec" timeout -k 10 120 scripts/mpirun.sh "$ranks" "$folder/nccl_test" || true
+    done
+  fi
   finish "$status"
 fi
 
 # One rank for each device: NCCL refuses two ranks on one.
 devices=$(sed -n 's/^device [0-9]* of \([0-9]*\):.*/\1/p' "$folder/devices.txt")
-ranks=${TEST_RANKS:-$((devices < 4 ? devices : 4))}
-on_ranks() { MPIEXEC=$mpiexec bounded scripts/mpirun.sh "$ranks" "$@"; }
+most=$((devices < 4 ? devices : 4))
+read -r -a numbers <<<"${TEST_RANKS:-$([ "$most" -eq 1 ] || echo 1) $most}"
+ranks=${numbers[-1]}  # of the benchmark and the sanitizer
+on_ranks() { MPIEXEC=$mpiexec bounded scripts/mpirun.sh "$@"; }
 if [ -z "$without" ]; then
-  [ "$ranks" -gt 1 ] || skipped+=("NCCL between devices: there is one rank; NCCL launches no kernel then")
-  skipped+=("tests/nccl but verbs_test.cpp: they make the doubles fail")
+  [ "$most" -gt 1 ] || skipped+=("NCCL between devices: there is one rank; NCCL launches no kernel then")
 fi
+skipped+=("tests/device/double_test.cpp and nccl_*_test.cpp: they are tests of the doubles"
+  "tests/coordinator: their devices are memory of the host, whatever is here")
 
 if wanted test; then
   does "tests of the layer device" bounded "$folder/device_test" ${words[@]+"${words[@]}"} || true
-  [ -n "$without" ] || does "tests of the layer nccl on $ranks rank(s)" \
-    on_ranks "$folder/nccl_test" ${words[@]+"${words[@]}"} || true
+  for count in $([ -n "$without" ] || echo "${numbers[@]}"); do
+    does "tests of the layer nccl on $count rank(s)" \
+      on_ranks "$count" "$folder/nccl_test" ${words[@]+"${words[@]}"} || true
+    does "tests of the coordinator on $count rank(s) with devices" \
+      on_ranks "$count" "$folder/gpu_test" ${words[@]+"${words[@]}"} || true
+  done
 fi
 
 if wanted bench && [ -z "$without" ]; then
-  bench() { on_ranks "$folder/bench" | tee "$folder/bench.txt"; }
+  bench() { on_ranks "$ranks" "$folder/bench" | tee "$folder/bench.txt"; }
   does "benchmark on $ranks rank(s), in $folder/bench.txt" bench || true
 fi
 
@@ -201,7 +234,9 @@ if wanted sanitizer; then
     does "tests of the layer device under $tool" \
       bounded "${check[@]}" "$folder/device_test" ${words[@]+"${words[@]}"} || true
     [ -n "$without" ] || does "tests of the layer nccl on $ranks rank(s) under $tool" \
-      on_ranks "${check[@]}" "$folder/nccl_test" ${words[@]+"${words[@]}"} || true
+      on_ranks "$ranks" "${check[@]}" "$folder/nccl_test" ${words[@]+"${words[@]}"} || true
+    [ -n "$without" ] || does "tests of the coordinator on $ranks rank(s) with devices under $tool" \
+      on_ranks "$ranks" "${check[@]}" "$folder/gpu_test" ${words[@]+"${words[@]}"} || true
   done
 fi
 finish 0

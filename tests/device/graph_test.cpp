@@ -284,9 +284,7 @@ TEST_CASE("what cannot be captured is refused, and ends the capture without a gr
   CHECK(seen.text == "a");
 }
 
-#if defined(COHORT_FAKE_GPU)
-
-TEST_CASE("the double: what is not ordered in a graph runs at the same time") {
+DOUBLE_TEST_CASE("the double: what is not ordered in a graph runs at the same time") {
   const machine here;
   const device::stream origin(0);
   const device::stream fork(0);
@@ -309,7 +307,7 @@ TEST_CASE("the double: what is not ordered in a graph runs at the same time") {
   CHECK(met == 2);
 }
 
-TEST_CASE("the double: a graph that is destroyed finishes, and cannot be launched again") {
+DOUBLE_TEST_CASE("the double: a graph that is destroyed finishes, and cannot be launched again") {
   const machine here;
   const device::stream on(0);
   trace seen;
@@ -330,7 +328,7 @@ TEST_CASE("the double: a graph that is destroyed finishes, and cannot be launche
   CHECK(forget_last(cudaGraphDestroy(nullptr)) == cudaErrorInvalidValue);
 }
 
-TEST_CASE("the double: a graph whose device was reset or has failed is refused") {
+DOUBLE_TEST_CASE("the double: a graph whose device was reset or has failed is refused") {
   const machine here(2);
   const device::stream on(0);
   const device::stream other(1);
@@ -349,5 +347,3 @@ TEST_CASE("the double: a graph whose device was reset or has failed is refused")
   finish(other);
   CHECK(seen.text.empty());
 }
-
-#endif

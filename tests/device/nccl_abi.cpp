@@ -26,9 +26,23 @@ using moves = ncclResult_t(const void*, void*, std::size_t, ncclDataType_t, nccl
 using moves_with_root = ncclResult_t(const void*, void*, std::size_t, ncclDataType_t, int,
                                      ncclComm_t, cudaStream_t);
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3) && NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 3)
 static_assert(ncclFloat8e4m3 == 10 && ncclFloat8e5m2 == 11);
-static_assert(sizeof(ncclConfig_t) == 80 && offsetof(ncclConfig_t, blocking) == 16 &&
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
+static_assert(sizeof(ncclConfig_t) >= 96 && offsetof(ncclConfig_t, maxP2pPeers) == 88 &&
+              offsetof(ncclConfig_t, graphStreamOrdering) == 92);
+#elif NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+static_assert(sizeof(ncclConfig_t) == 88);
+#elif NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+static_assert(sizeof(ncclConfig_t) == 80);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+static_assert(offsetof(ncclConfig_t, graphUsageMode) == 80 &&
+              offsetof(ncclConfig_t, numRmaCtx) == 84);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+static_assert(offsetof(ncclConfig_t, blocking) == 16 &&
               offsetof(ncclConfig_t, cgaClusterSize) == 20 &&
               offsetof(ncclConfig_t, minCTAs) == 24 && offsetof(ncclConfig_t, maxCTAs) == 28 &&
               offsetof(ncclConfig_t, netName) == 32 && offsetof(ncclConfig_t, splitShare) == 40 &&

@@ -4,6 +4,7 @@
 // Runs the tests on whatever devices there are; where there is none, ctest is told to count them as
 // skipped (77), with the reason.
 #include "support/catch_run.hpp"
+#include "support/double.hpp"
 
 #include <cohort/device.hpp>
 
@@ -41,5 +42,7 @@ int main(int argc, char** argv) {
     std::printf("skipped: %s\n", none.what());
     return without_device(none.code());
   }
-  return cohort_test::run_catch(argc, argv);
+  const int failed = cohort_test::run_catch(argc, argv);
+  cohort_test::tell_skipped();
+  return failed;
 }

@@ -6,11 +6,8 @@
 
 #include <cohort/device.hpp>
 
-#if defined(COHORT_FAKE_GPU)
-#include "support/fake_gpu/control.hpp"
-#endif
-
 #include "support/catch.hpp"
+#include "support/double.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -115,13 +115,14 @@ asio::awaitable<void> begins_anew(communicator world, coordinator coord) {
   co_await fresh.shutdown();
 }
 
-ncclComm_t native(const communicator& world) {
+inline ncclComm_t native(const communicator& world) {
   const auto all = fake_nccl::communicators_of(world.size());
   REQUIRE(all.size() == 1);
   return all.front();
 }
 
 /// A coordinator whose next kernel on every rank hangs, with operations behind it.
+template <class = void>  // see DOUBLE_TEST_CASE
 asio::awaitable<void> hang(communicator world, coordinator coord, traffic& work) {
   co_await sums(coord, "before");
   co_await work.prepare(coord);

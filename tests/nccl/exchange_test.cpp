@@ -7,6 +7,10 @@
 #include "nccl/support.hpp"
 #include "support/caught.hpp"
 
+#include <cohort/nccl/detail/config_fields.hpp>
+
+#include <algorithm>
+
 namespace {
 
 using namespace cohort_test;
@@ -16,6 +20,15 @@ using cohort::errc;
 struct three_bytes {
   char a, b, c;
 };
+
+/// What ncclConfig_t has got in NCCL 2.29 and 2.30.
+struct newer_config {
+  int graphUsageMode = 0;
+  int numRmaCtx = 3;
+  int maxP2pPeers = 4;
+  int graphStreamOrdering = 1;
+};
+struct older_config {};
 
 }  // namespace
 
@@ -115,6 +128,40 @@ TEST_CASE("a field of ncclConfig_t that differs between the ranks is named") {
     check(text, "on_deadline", "rank 1 has");
     CHECK_DOUBLE(fake_nccl::calls("ncclCommInitRankConfig") == 0);
   });
+}
+
+TEST_CASE("fields that only newer versions of ncclConfig_t have are compared where they are") {
+  nccl::detail::config_values values{};
+  values.fill(NCCL_CONFIG_UNDEF_INT);
+  nccl::detail::add_newer_fields(older_config(), values);
+  for (const auto one : values) CHECK(one == NCCL_CONFIG_UNDEF_INT);
+  newer_config config;
+  nccl::detail::add_newer_fields(config, values);
+  const auto has = [&](const std::string& field, int value) {
+    INFO(field);
+    const auto& names = nccl::detail::config_names;
+    const auto at = std::find(names.begin(), names.end(), field);
+    REQUIRE(at != names.end());
+    CHECK(values[static_cast<std::size_t>(at - names.begin())] == value);
+  };
+  has("config.graphUsageMode", 0);
+  has("config.numRmaCtx", 3);
+  has("config.maxP2pPeers", 4);
+  has("config.graphStreamOrdering", 1);
+  // A coordinator captures beside plain operations, which is mode 2.
+  CHECK(nccl::detail::allows_graphs(older_config()));
+  CHECK_FALSE(nccl::detail::allows_graphs(config));
+  config.graphUsageMode = 1;
+  CHECK_FALSE(nccl::detail::allows_graphs(config));
+  config.graphUsageMode = 2;
+  CHECK(nccl::detail::allows_graphs(config));
+  config.graphUsageMode = NCCL_CONFIG_UNDEF_INT;
+  CHECK(nccl::detail::allows_graphs(config));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+  nccl::communicator_options options;
+  options.config.graphUsageMode = 1;
+  CHECK_FALSE(nccl::detail::allows_graphs(options.config));
+#endif
 }
 
 TEST_CASE("a group whose messages overlap in memory is refused by name") {

@@ -18,7 +18,7 @@ using namespace cohort_test;
 using cohort::communicator;
 using cohort::errc;
 
-std::uint64_t frees() {
+inline std::uint64_t frees() {
   return fake_gpu::calls("cudaFreeAsync") + fake_gpu::calls("cudaStreamDestroy") +
          fake_gpu::calls("cudaEventDestroy") + fake_gpu::calls("cudaFreeHost");
 }

@@ -53,12 +53,6 @@ std::ostringstream held_output;
 
 #if defined(COHORT_TEST_ON_GPU)
 std::vector<std::string> unchecked;  // names of test cases
-
-void tell_skipped(const char* why, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  std::printf("skipped: %zu test cases: %s\n", names.size(), why);
-  for (const std::string& one : names) std::printf("  skipped: %s\n", one.c_str());
-}
 #endif
 
 /// Prints what this rank has held back, each line with the rank before it.
@@ -158,9 +152,8 @@ int main(int argc, char** argv) {
   std::cout.rdbuf(terminal);
 #if defined(COHORT_TEST_ON_GPU)
   if (rank == 0) {
-    tell_skipped("they make the doubles fail, or ask them what no device tells",
-                 cohort_test::skipped_cases());
-    tell_skipped("they need more ranks, or more devices in a rank", unchecked);
+    cohort_test::tell_skipped();
+    cohort_test::tell_skipped(unchecked, "they need more ranks, or more devices in a rank");
   }
 #endif
   if (failed_here && !failed_in_a_case) show_held_output();  // a wrong argument, for example

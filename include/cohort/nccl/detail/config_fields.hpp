@@ -18,7 +18,7 @@
 namespace cohort::nccl::detail {
 
 /// A place for each, whichever versions of NCCL's header the ranks were compiled with.
-inline constexpr std::array<const char*, 12> config_names = {
+inline constexpr std::array<const char*, 16> config_names = {
     "on_deadline",
     "config.cgaClusterSize",
     "config.minCTAs",
@@ -31,6 +31,10 @@ inline constexpr std::array<const char*, 12> config_names = {
     "config.shrinkShare",
     "config.nChannelsPerNetPeer",
     "config.nvlinkCentricSched",
+    "config.graphUsageMode",
+    "config.numRmaCtx",
+    "config.maxP2pPeers",
+    "config.graphStreamOrdering",
 };
 using config_values = std::array<std::int32_t, config_names.size()>;
 
@@ -42,6 +46,26 @@ inline std::int32_t number_of(const char* text) noexcept {
     hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   }
   return static_cast<std::int32_t>(hash >> 1U);
+}
+
+/// What came with 2.29 and 2.30, where the header has it: releases in between have some of it.
+template <class Config>
+void add_newer_fields(const Config& config, config_values& made) {
+  if constexpr (requires { config.graphUsageMode; }) made[12] = config.graphUsageMode;
+  if constexpr (requires { config.numRmaCtx; }) made[13] = config.numRmaCtx;
+  if constexpr (requires { config.maxP2pPeers; }) made[14] = config.maxP2pPeers;
+  if constexpr (requires { config.graphStreamOrdering; }) made[15] = config.graphStreamOrdering;
+}
+
+/// Whether a communicator may be captured beside plain operations, as a coordinator's is: the mode
+/// 2, and the default, where NCCL has modes.
+template <class Config>
+[[nodiscard]] bool allows_graphs([[maybe_unused]] const Config& config) {
+  if constexpr (requires { config.graphUsageMode; }) {
+    return config.graphUsageMode == NCCL_CONFIG_UNDEF_INT || config.graphUsageMode == 2;
+  } else {
+    return true;
+  }
 }
 
 /// Not `blocking`, which is always 0, nor `commName` and `nvlsCTAs`, which each rank may choose.
@@ -67,6 +91,7 @@ inline config_values config_of(const communicator_options& options) {
   made[10] = config.nChannelsPerNetPeer;
   made[11] = config.nvlinkCentricSched;
 #endif
+  add_newer_fields(config, made);
   return made;
 }
 

@@ -280,6 +280,9 @@ inline std::string device_plane::refuses(const comm::device_call& what) const {
     return further.empty() ? further : std::string(why) + ", " + further;
   }
   if (captured && options_.hierarchical) return "over nodes it goes through the host";
+  if (captured && !detail::allows_graphs(options_.communicator.config)) {
+    return "config.graphUsageMode does not allow graphs beside plain operations";
+  }
   return {};
 }
 

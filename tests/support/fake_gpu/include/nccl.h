@@ -8,7 +8,8 @@
 ///
 /// Names, numbers and the layout of `ncclConfig_t` are those of NCCL 2.28.9, so that the sources of
 /// the library and of its tests compile with the real header too. Defining `NCCL_MINOR` and
-/// `NCCL_PATCH` leaves out what older versions do not have; the library behind stays the same.
+/// `NCCL_PATCH` leaves out what older versions do not have, and adds the fields of newer ones to
+/// `ncclConfig_t`; the library behind stays the same, so such programs are compiled and not run.
 /// NCCL's own header includes those of CUDA's half types, this one does not.
 
 #include <cuda_runtime.h>
@@ -78,6 +79,14 @@ typedef struct ncclConfig_v22800 {
   int nChannelsPerNetPeer;
   int nvlinkCentricSched;
 #endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+  int graphUsageMode;
+  int numRmaCtx;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 3)
+  int maxP2pPeers;
+  int graphStreamOrdering;
+#endif
 } ncclConfig_t;
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 26, 2)
@@ -97,6 +106,14 @@ typedef struct ncclConfig_v22800 {
 #else
 #define COHORT_FAKE_NCCL_CONFIG_28
 #endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 3)
+#define COHORT_FAKE_NCCL_CONFIG_30 \
+  , NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT
+#elif NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 2)
+#define COHORT_FAKE_NCCL_CONFIG_30 , NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT
+#else
+#define COHORT_FAKE_NCCL_CONFIG_30
+#endif
 
 #define NCCL_CONFIG_INITIALIZER                                                         \
   {                                                                                     \
@@ -104,7 +121,7 @@ typedef struct ncclConfig_v22800 {
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,            \
         NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_PTR,                                   \
         NCCL_CONFIG_UNDEF_INT COHORT_FAKE_NCCL_CONFIG_26 COHORT_FAKE_NCCL_CONFIG_27     \
-            COHORT_FAKE_NCCL_CONFIG_28                                                  \
+            COHORT_FAKE_NCCL_CONFIG_28 COHORT_FAKE_NCCL_CONFIG_30                       \
   }
 
 typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
