@@ -139,8 +139,9 @@ class device_backend {
   virtual void attach(const communicator& parent) { static_cast<void>(parent); }
   /// Makes what operations of a set need. Collective over `over`, which has the ranks of the set
   /// and is used by nobody else until `close`; the operations of the set may be started before it
-  /// is done, and then wait. `done` is called once, from the engine without a lock, after a `fail`
-  /// too. An exception is the same on all ranks where that can be.
+  /// is done, and then wait. `done` is called once, from the engine without a lock or inside one of
+  /// its looks, after a `fail` too. It goes on in looks where no handler is run any more, for the
+  /// other ranks wait for it. An exception is the same on all ranks where that can be.
   virtual void open(std::uint32_t set, const communicator& over,
                     std::function<void(std::exception_ptr)> done) = 0;
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.

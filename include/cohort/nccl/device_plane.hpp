@@ -16,6 +16,7 @@
 #include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/detail/joint_steps.hpp>
 
 #include <array>
 #include <cstddef>
@@ -206,11 +207,10 @@ class device_plane final : public comm::device_backend,
   void submit_what_can_be(std::vector<work*>& ended);
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
-  [[nodiscard]] asio::awaitable<set_state> make_set(cohort::communicator over, turn place,
-                                                    turn node_place);
-  [[nodiscard]] asio::awaitable<void> make_node(cohort::communicator node, communicator_options how,
-                                                turn place, set_state& its);
-  [[nodiscard]] asio::awaitable<void> take_pinned_memory();
+  [[nodiscard]] detail::steps<set_state> make_set(detail::stepper& by, cohort::communicator over,
+                                                  turn place, turn node_place);
+  [[nodiscard]] detail::steps<detail::problem> take_pinned_memory(detail::stepper& by);
+  [[nodiscard]] detail::steps<bool> find_pinned_memory(detail::stepper& by);
   void go_between(elected_work& op);
   /// Elements in a pack that go between the nodes at a time.
   struct between_piece {
@@ -221,8 +221,9 @@ class device_plane final : public comm::device_backend,
     comm::device_reduction reduction;
   };
   [[nodiscard]] std::vector<between_piece> pieces_of(const elected_work& op);
-  [[nodiscard]] asio::awaitable<void> reduce_between(std::vector<between_piece> pieces,
-                                                     cohort::communicator leaders);
+  [[nodiscard]] detail::steps<bool> reduce_between(detail::stepper& by,
+                                                   std::vector<between_piece> pieces,
+                                                   cohort::communicator leaders);
   void come_back(elected_work& op, std::exception_ptr why);
   template <class Function>
   void on_host(const device::stream& stream, device::pinned_vector<std::byte>& staging, void* data,

@@ -8,10 +8,7 @@
 
 #include <cohort/nccl/detail/elected.ipp>
 
-#include <cohort/collectives/all_gather.hpp>
-#include <cohort/device/completion.hpp>
 #include <cohort/mpi/post.hpp>
-#include <cohort/p2p/wait.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -32,8 +29,6 @@ inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t
 
 // ---- sets ------------------------------------------------------------------------------------
 
-// The place in the device's queue is taken now, so that it is the same among the operations on all
-// ranks. The rest must not run under MPI's lock.
 namespace detail {
 
 /// Pinned memory taken on a thread, because that may wait for whatever the device does.
@@ -44,20 +39,21 @@ struct pinned_job {
   std::atomic<bool> done{false};
 };
 
-/// What it throws, as a value.
-inline asio::awaitable<problem> told(asio::awaitable<void> work) {
+}  // namespace detail
+
+/// What has gone wrong.
+inline detail::steps<detail::problem> device_plane::take_pinned_memory(detail::stepper& by) {
   std::exception_ptr why;
   try {
-    co_await std::move(work);
+    auto taking = find_pinned_memory(by);
+    co_await taking;
   } catch (...) {
     why = std::current_exception();
   }
-  co_return problem_of(why);
+  co_return detail::problem_of(why);
 }
 
-}  // namespace detail
-
-inline asio::awaitable<void> device_plane::take_pinned_memory() {
+inline detail::steps<bool> device_plane::find_pinned_memory(detail::stepper& by) {
   const device::stream_options as{.device = device_, .high_priority = true};
   device::stream packing(as);
   device::stream unpacking(as);
@@ -73,10 +69,8 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
     }
     job->done.store(true);
   }).detach();
-  auto waiting =
-      source_->when([job] { return job->done.load(); }, cohort::as_tuple(default_token()));
-  const auto [ended] = co_await std::move(waiting);
-  if (ended) throw std::system_error(ended);
+  auto waiting = by.until([job] { return job->done.load(); });
+  co_await waiting;
   if (job->failed) std::rethrow_exception(job->failed);
   source_->exclusively([&] {
     if (packing_) return;  // another set was opened at the same time
@@ -85,41 +79,52 @@ inline asio::awaitable<void> device_plane::take_pinned_memory() {
     std::swap(pack_staging_, job->before);
     std::swap(unpack_staging_, job->after);
   });
+  co_return true;
 }
 
 // What fails here alone is told to all in the exchange before NCCL's init, and for the
 // communicators of nodes in one after it: either all ranks have a set or none has.
-inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::communicator over,
-                                                                       turn place,
-                                                                       turn node_place) {
+inline detail::steps<device_plane::set_state> device_plane::make_set(detail::stepper& by,
+                                                                     cohort::communicator over,
+                                                                     turn place, turn node_place) {
   communicator_options how = options_.communicator;
   how.device = device_;
   detail::problem bad;
   if (!packing_ && device_ >= 0) {
-    auto taking = take_pinned_memory();
-    bad = co_await detail::told(std::move(taking));
-    // Nobody is left to tell.
-    if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
+    auto taking = take_pinned_memory(by);
+    bad = co_await taking;
   }
   set_state its;
-  auto making = detail::make(over, nullptr, how, device_, std::move(place), std::move(bad), this);
-  its.comm = co_await std::move(making);
+  auto making = detail::make_all(
+      by, over, detail::one_device(how, device_, std::move(place), nullptr, std::move(bad), this));
+  std::vector<communicator> made = co_await making;
+  its.comm = std::move(made.front());
   if (!options_.hierarchical) co_return its;
-  cohort::communicator all = co_await over.dup();
-  cohort::communicator node;
-  if (options_.node < 0) {
-    node = co_await all.split_node();
-  } else {
-    node = co_await all.split(options_.node);
-  }
+  auto duplicated = detail::duplicate(by, over);
+  cohort::communicator all = co_await duplicated;
+  auto divided = detail::split_nodes(by, all, options_.node);
+  cohort::communicator node = co_await divided;
   const bool flat = node.size() == all.size();
-  if (!flat) its.leaders = co_await all.split(node.rank() == 0 ? 0 : -1);
-  auto within = make_node(flat ? cohort::communicator() : node, how, std::move(node_place), its);
-  bad = co_await detail::told(std::move(within));
+  std::exception_ptr why;
+  if (!flat) {
+    auto chosen = detail::split(by, all, node.rank() == 0 ? 0 : -1);
+    its.leaders = co_await chosen;
+    try {
+      auto within = detail::make_all(
+          by, node, detail::one_device(how, device_, std::move(node_place), nullptr, {}, this));
+      std::vector<communicator> inner = co_await within;
+      its.node = std::move(inner.front());
+    } catch (...) {
+      why = std::current_exception();
+    }
+  }
+  node_place.release();
+  bad = detail::problem_of(why);
   std::vector<detail::verdict> each(static_cast<std::size_t>(all.size()));
   detail::verdict mine{bad.code ? 1 : 0, 0, {}};
   detail::put(mine.text, bad.text);
-  co_await cohort::all_gather(all, mine, each);
+  auto told = detail::all_gather(by, all, mine, each);
+  co_await told;
   std::vector<int> ranks;
   std::string text;
   for (int rank = 0; rank < all.size(); ++rank) {
@@ -131,14 +136,6 @@ inline asio::awaitable<device_plane::set_state> device_plane::make_set(cohort::c
   }
   if (!ranks.empty()) throw rank_error(errc::aborted, ranks, text);
   co_return its;
-}
-
-inline asio::awaitable<void> device_plane::make_node(cohort::communicator node,
-                                                     communicator_options how, turn place,
-                                                     set_state& its) {
-  if (!node) co_return;
-  auto making = detail::make(node, nullptr, how, device_, std::move(place), {}, this);
-  its.node = co_await std::move(making);
 }
 
 inline void device_plane::attach(const cohort::communicator& parent) {
@@ -155,17 +152,17 @@ inline void device_plane::open(std::uint32_t set, const cohort::communicator& ov
   auto begin = [self = shared_from_this(), set, over, done = std::move(done)] {
     auto place = detail::place_for(over, self->device_);
     auto node_place = self->options_.hierarchical ? detail::place_for(over, self->device_) : turn();
-    asio::post(over.get_executor(), [self, set, over, done, place = std::move(place),
-                                     node_place = std::move(node_place)]() mutable {
-      asio::co_spawn(over.get_executor(),
-                     self->make_set(over, std::move(place), std::move(node_place)),
-                     [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
-                       // So that what waits here ends with that, and not with its own failure.
-                       if (why) done(why);
-                       self->made(set, std::move(its), why);
-                       if (!why) done(nullptr);
-                     });
-    });
+    auto make = [self, over, place = std::move(place),
+                 node_place = std::move(node_place)](detail::stepper& by) mutable {
+      return self->make_set(by, over, std::move(place), std::move(node_place));
+    };
+    auto made = [self, set, done](std::exception_ptr why, set_state its) {
+      // So that what waits here ends with that, and not with its own failure.
+      if (why) done(why);
+      self->made(set, std::move(its), why);
+      if (!why) done(nullptr);
+    };
+    detail::take_steps<set_state>(*self->source_, std::move(make), std::move(made));
   };
   std::vector<work*> ended;
   source_->exclusively([&] {
@@ -236,7 +233,7 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
     submit_what_can_be(ended);
   });
   finish_outside(ended);
-  if (between) (*between)(why);
+  if (between) source_->at_next_look([each = *between, why] { each.in_look(why); });
   // One of the leaders may be in a reduction that another will not join. MPI must not use the
   // number of that communicator again, or what is still on its way is taken for something else.
   for (const cohort::communicator& each : leaders) {
@@ -435,10 +432,14 @@ inline void device_plane::go_between(elected_work& op) {
     if (leaders) pieces = pieces_of(op);
   });
   if (!leaders) return come_back(op, nullptr);
-  asio::co_spawn(leaders.get_executor(), reduce_between(std::move(pieces), leaders),
-                 [self = shared_from_this(), &op](std::exception_ptr why) {
-                   self->come_back(op, std::move(why));
-                 });
+  auto make = [self = shared_from_this(), pieces = std::move(pieces),
+               leaders](detail::stepper& by) mutable {
+    return self->reduce_between(by, std::move(pieces), std::move(leaders));
+  };
+  auto done = [self = shared_from_this(), &op](std::exception_ptr why, bool) {
+    self->come_back(op, std::move(why));
+  };
+  detail::take_steps<bool>(*source_, std::move(make), std::move(done));
 }
 
 inline std::vector<device_plane::between_piece> device_plane::pieces_of(const elected_work& op) {
@@ -457,9 +458,9 @@ inline std::vector<device_plane::between_piece> device_plane::pieces_of(const el
 }
 
 /// Piece by piece through pinned memory, in the order of the packs, which is that of all leaders.
-inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_piece> pieces,
-                                                          cohort::communicator leaders) {
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+inline detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
+                                                        std::vector<between_piece> pieces,
+                                                        cohort::communicator leaders) {
   const device::stream on = *unpacking_;
   const MPI_Comm over = leaders.native();
   for (const between_piece& each : pieces) {
@@ -467,26 +468,23 @@ inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_pi
     device::check(
         cudaMemcpyAsync(unpack_staging_.data(), each.at, bytes, cudaMemcpyDeviceToHost, on.get()),
         "cudaMemcpyAsync", device_);
-    auto fetched = device::done(on);
-    co_await std::move(fetched);
-    MPI_Request request = MPI_REQUEST_NULL;
+    auto fetched = detail::reached(by, on);
+    co_await fetched;
     const MPI_Datatype type = each.math->type();
     const MPI_Op operation = each.math->operation(each.reduction);
-    {
-      const mpi::lock calls;
-      mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, unpack_staging_.data(),
-                                       static_cast<MPI_Count>(each.count), type, operation, over,
-                                       &request),
-                 "MPI_Iallreduce");
-    }
-    auto reduced = cohort::wait(leaders, request);
-    co_await std::move(reduced);
+    auto reduced = by.request("MPI_Iallreduce", [&](MPI_Request* request) {
+      return mpi::post::iallreduce(MPI_IN_PLACE, unpack_staging_.data(),
+                                   static_cast<MPI_Count>(each.count), type, operation, over,
+                                   request);
+    });
+    co_await reduced;
     device::check(
         cudaMemcpyAsync(each.at, unpack_staging_.data(), bytes, cudaMemcpyHostToDevice, on.get()),
         "cudaMemcpyAsync", device_);
-    auto brought = device::done(on);  // the next piece goes through the same memory
-    co_await std::move(brought);
+    auto brought = detail::reached(by, on);  // the next piece goes through the same memory
+    co_await brought;
   }
+  co_return true;
 }
 
 /// The second part is queued, before all that was elected later.
@@ -525,7 +523,7 @@ inline void device_plane::pack_ahead() noexcept {
 }
 
 inline void device_plane::finish_outside(std::vector<work*>& ended) {
-  for (work* const op : ended) source_->engine().complete(op);
+  source_->end_at_next_look(ended);
 }
 
 inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,

@@ -158,9 +158,6 @@ inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::dev
 inline void elected_work::deliver(progress::operation* base, action what) {
   auto* const self = static_cast<elected_work*>(base);
   const auto plane = self->plane_;
-  if (self->stage_ == stage::within_node && !self->error() && what != action::destroy) {
-    return plane->go_between(*self);
-  }
   const bool wanted = self->let_go() && what != action::destroy;
   if (wanted) self->done_(self->error());
   delete self;
@@ -180,8 +177,11 @@ inline bool elected_work::let_go() {
 }
 
 inline bool elected_work::end_in_lap() {
-  if (stage_ == stage::within_node && !error()) return false;
   const auto plane = plane_;
+  if (stage_ == stage::within_node && !error()) {
+    plane->go_between(*this);
+    return true;
+  }
   const comm::backend_completion done = done_;
   const std::error_code why = error();
   const bool wanted = let_go();
