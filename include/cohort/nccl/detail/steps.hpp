@@ -235,7 +235,7 @@ stepping take_steps(issue_source& source, Make make, Done done) {
   std::exception_ptr why;
   std::optional<T> result;
   try {
-    auto next_look = by.until([] { return true; });
+    auto next_look = by.until([] { return true; }, true);
     co_await next_look;
     steps<T> work = make(by);
     result.emplace(co_await work);
