@@ -112,7 +112,9 @@ struct device_call {
   /// memory, also beyond the completion.
   std::vector<std::shared_ptr<device_mark>> marks;
   /// all_gather and all_to_all: bytes for and from each rank. Known when `sized` is true; then the
-  /// output of the only tensor is set too. (An all_gather sends every rank the same.)
+  /// outputs are set too. (An all_gather sends every rank the same.) With several tensors an
+  /// all_gather has as many numbers from each rank, and an all_to_all is one of equal blocks of
+  /// each tensor.
   std::vector<std::size_t> sent;
   std::vector<std::size_t> received;
   bool sized = true;

@@ -117,6 +117,7 @@ class elected_work final : public work, public work_steps {
   void call_reduce_scatter();
   void call_all_gather();
   void call_all_to_all();
+  void call_blocks();
   void call_rooted();
   void call_message();
   call& add(call::kind kind, const element& as, const void* from, void* to, std::size_t count,
