@@ -334,6 +334,7 @@ class issue_source : public asio::execution_context::service {
   static constexpr int every_peer = -1;
   std::uint64_t questions_ = 0;
   static constexpr auto longest_hold = std::chrono::seconds(1);
+  static constexpr auto error_period = std::chrono::milliseconds(2);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
   std::chrono::nanoseconds stall_warning_{0};

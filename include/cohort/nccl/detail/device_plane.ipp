@@ -226,14 +226,20 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
       if (its.leaders) leaders.push_back(its.leaders);
     }
     if (between_ != nullptr && between_->stage_ == elected_work::stage::between_nodes) {
-      between = between_->done_;  // what MPI has of it ends by itself
+      between = between_->done_;  // what MPI has of it may never end
       between_->what_ = nullptr;
       between_ = nullptr;
     }
     submit_what_can_be(ended);
   });
   finish_outside(ended);
-  if (between) source_->at_next_look([each = *between, why] { each.in_look(why); });
+  if (between) {
+    source_->at_next_look([self = shared_from_this(), each = *between, why] {
+      auto& context = self->source_->engine().context();
+      detail::stepper::leave_to_mpi(asio::use_service<comm::request_source>(context), self.get());
+      each.in_look(why);
+    });
+  }
   // One of the leaders may be in a reduction that another will not join. MPI must not use the
   // number of that communicator again, or what is still on its way is taken for something else.
   for (const cohort::communicator& each : leaders) {
@@ -463,6 +469,10 @@ inline detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
                                                         cohort::communicator leaders) {
   const device::stream on = *unpacking_;
   const MPI_Comm over = leaders.native();
+  by.owner = this;
+  const auto go_on = [this] {  // with the lock of a look
+    if (failed_) throw std::system_error(failed_);
+  };
   for (const between_piece& each : pieces) {
     const std::size_t bytes = each.count * each.size;
     device::check(
@@ -470,6 +480,7 @@ inline detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
         "cudaMemcpyAsync", device_);
     auto fetched = detail::reached(by, on);
     co_await fetched;
+    go_on();
     const MPI_Datatype type = each.math->type();
     const MPI_Op operation = each.math->operation(each.reduction);
     auto reduced = by.request("MPI_Iallreduce", [&](MPI_Request* request) {

@@ -518,7 +518,10 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
   if (asked_) return 0;
   asked_ = true;
   const std::uint32_t changes = device::device_state::changes().load(std::memory_order_acquire);
-  if (pending() == 0 && changes == seen_changes_) return 0;
+  if (pending() == 0 && changes == seen_changes_) {
+    const bool asks = !comms_.empty() && engine_.coarse_now() - last_asked_ >= error_period;
+    if (!asks) return 0;
+  }
   seen_changes_ = changes;
   std::size_t found = 0;
   {
@@ -557,15 +560,15 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
   return found;
 }
 
-/// By the clock: a communicator may break while no call of it is at hand.
+/// By the clock: a communicator may break while no call of it is at hand, and a peer may wait then.
 inline void issue_source::ask_for_errors() {
   const auto now = engine_.coarse_now();
-  if (now - last_asked_ < std::chrono::milliseconds(2)) return;
+  if (now - last_asked_ < error_period) return;
   last_asked_ = now;
   for (std::size_t i = 0; i < comms_.size(); ++i) {
     communicator_state& comm = *comms_[i];
     const phase stands = comm.stands.load();
-    if (comm.native == nullptr || comm.outstanding == 0) continue;
+    if (comm.native == nullptr) continue;
     if (stands != phase::ready && stands != phase::leaving) continue;
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(comm.native, &state);

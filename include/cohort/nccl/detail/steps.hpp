@@ -16,6 +16,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 // What several ranks must do together, such as making a communicator, cannot depend on handlers:
 // they are no longer run when a context ends, but the engine still looks then, for a bounded time,
@@ -95,7 +96,21 @@ class stepper {
     return request_step<Post>{*this, what, std::move(post)};
   }
 
+  /// Leaves to MPI, for good, what steps of this owner have requested: others will not join. Not
+  /// while completions are being handled. What MPI works on stays, and so does the coroutine.
+  static void leave_to_mpi(comm::request_source& requests, const void* owner) {
+    static auto& left = *new std::vector<requested*>;  // outlives static objects
+    const comm::request_source::guard hold(requests);
+    requests.leave_to_mpi(&requested::advanced, [owner](comm::request_operation& op) {
+      auto& one = static_cast<requested&>(op);
+      if (one.owner != owner) return false;
+      left.push_back(&one);
+      return true;
+    });
+  }
+
   issue_source& source;
+  const void* owner = nullptr;  ///< for that
 
  private:
   /// One request. It frees itself; the coroutine goes with it if nobody will resume it any more.
@@ -108,12 +123,14 @@ class stepper {
     }
     std::coroutine_handle<> waits;
     std::error_code* why = nullptr;
+    const void* owner = nullptr;
 
-   private:
     static bool advanced(request_operation* base) {
       static_cast<requested*>(base)->resume();
       return false;
     }
+
+   private:
     static void run(operation* base, action what) {
       const std::unique_ptr<requested> self(static_cast<requested*>(base));
       if (!self->waits) return;
@@ -190,6 +207,7 @@ class stepper {
         op->verb = what;
         op->waits = whose;
         op->why = &why;
+        op->owner = by.owner;
         requests.add(request, *op.release());
       }
       requests.engine().started();
