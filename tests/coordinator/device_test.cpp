@@ -201,8 +201,8 @@ TEST_CASE("bundles of device memory", "[coordinator][device]") {
     std::vector<float> host(3);
     CHECK_THROWS_WITH(both.add("host", host),
                       Catch::Matchers::ContainsSubstring("'host' is in another memory space"));
-    auto all = co_await coord.grouped_gather(both, 0);
-    auto parts = co_await coord.grouped_reduce_scatter(both, op::max);
+    cohort::gathered_bundle all = co_await coord.grouped_gather(both, 0);
+    cohort::gathered_bundle parts = co_await coord.grouped_reduce_scatter(both, op::max);
     using vector = fake_vector<int>;
     CHECK_THROWS_WITH(all.take<fake_vector<float>>("b"),
                       Catch::Matchers::ContainsSubstring("no 'b' of this class"));
