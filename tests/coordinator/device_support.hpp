@@ -516,11 +516,11 @@ class fake_device final : public cohort::comm::device_backend,
           put(each.out, 0, from(data, root) + at, bytes);
           break;
         case collective::scatter:
-          put(each.out, 0, from(data, root) + me * (bytes / ranks()), bytes / ranks());
+          put(each.out, 0, from(data, root) + at + me * (bytes / ranks()), bytes / ranks());
           break;
         case collective::gather:
           for (std::size_t rank = 0; rank < ranks(); ++rank) {
-            put(each.out, rank * bytes, from(data, rank), bytes);
+            put(each.out, rank * bytes, from(data, rank) + at, bytes);
           }
           break;
         case collective::all_gather:

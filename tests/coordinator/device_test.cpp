@@ -201,16 +201,17 @@ TEST_CASE("bundles of device memory", "[coordinator][device]") {
     std::vector<float> host(3);
     CHECK_THROWS_WITH(both.add("host", host),
                       Catch::Matchers::ContainsSubstring("'host' is in another memory space"));
-    const auto refused = [](const cohort::error& problem) {
-      CHECK(problem.code() == errc::not_supported);
-      CHECK(has(problem.what(), "bundle 'both'"));
-    };
-    refused(*co_await caught<cohort::error>(coord.grouped_all_gather(both)));
-    refused(*co_await caught<cohort::error>(coord.grouped_gather(both, 0)));
-    refused(*co_await caught<cohort::error>(coord.grouped_scatter(both, both, 0)));
-    refused(*co_await caught<cohort::error>(coord.grouped_all_to_all(both)));
-    refused(*co_await caught<cohort::error>(coord.grouped_reduce_scatter(both, op::sum)));
-    CHECK(script.started.size() == 3);
+    cohort::gathered_bundle all = co_await coord.grouped_gather(both, 0);
+    cohort::gathered_bundle parts = co_await coord.grouped_reduce_scatter(both, op::max);
+    using vector = fake_vector<int>;
+    CHECK_THROWS_WITH(all.take<fake_vector<float>>("b"),
+                      Catch::Matchers::ContainsSubstring("no 'b' of this class"));
+    CHECK(all.take<vector>("b").values() ==
+          std::vector<int>(world.rank() == 0 ? 2 * world.size() : 0, ranks * ranks));
+    const int mine = 2 / world.size() + (world.rank() < 2 % world.size() ? 1 : 0);
+    CHECK(parts.take<vector>("b").values() ==
+          std::vector<int>(static_cast<std::size_t>(mine), ranks * ranks));
+    CHECK(script.started.size() == 5);
   });
 }
 

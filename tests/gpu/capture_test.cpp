@@ -323,3 +323,104 @@ DOUBLE_TEST_CASE("a fault while a graph is replayed ends every operation of ever
     CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
   });
 }
+
+TEST_CASE(
+    "a fault or a lost device in the middle of a capture ends every operation of every rank") {
+  const bool lost = GENERATE(false, true);
+  on_gpus(
+      [lost](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        auto all = co_await make_tensors();
+        nccl::backend_options options;
+        options.communicator.abort_bound = 5s;
+        coordinator coord(world, nccl::backend(options));
+        auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+        co_await group.start();
+        co_await meet(world);
+        const auto comms = fake_nccl::communicators_of(world.size());
+        REQUIRE(comms.size() == 1);
+        const auto before = fake_gpu::calls("cudaStreamBeginCapture");
+        fake_nccl::hold_launches(true);  // the capture is begun, and its calls are in progress
+        std::deque<ending> ends;
+        group.capture(ends.emplace_back().handler());
+        group.start(ends.emplace_back().handler());
+        CHECK(co_await soon([&] { return fake_gpu::calls("cudaStreamBeginCapture") != before; }));
+        co_await meet(world);
+        if (world.rank() == 1 && lost) fake_gpu::break_device(0, cudaErrorIllegalAddress);
+        if (world.rank() == 1 && !lost) {
+          fake_nccl::set_async_error(comms.front(), ncclSystemError);
+        }
+        co_await pause(50ms);
+        fake_nccl::hold_launches(false);
+        CHECK(co_await soon([&] { return all_over(ends); }));
+        // A rank whose capture had ended before it heard of the fault has a graph.
+        INFO(ends.front().text() << ends.back().text());
+        CHECK((ends.front().is_data_error() || (world.rank() != 1 && ends.front().well())));
+        CHECK(ends.back().is_data_error());
+        ending late;
+        group.start(late.handler());
+        CHECK(co_await soon([&] { return late.over; }));
+        CHECK(late.why);
+        co_await coord.shutdown();
+        co_await meet(world);
+      },
+      lost);
+}
+
+TEST_CASE("a capture or a replay that is cancelled before its election leaves the group usable") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    auto all = co_await make_tensors();
+    coordinator coord(world, nccl::backend());
+    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
+    auto captured = co_await group.capture();
+    co_await meet(world);
+    for (const bool replays : {false, true}) {
+      if (world.rank() == 0) {  // the others do not come
+        std::error_code code;
+        if (replays) {
+          auto early = group.replay(captured, cohort::as_future);
+          early.cancel();
+          code = co_await code_of(static_cast<asio::awaitable<void>&&>(std::move(early)));
+        } else {
+          auto early = group.capture(cohort::as_future);
+          early.cancel();
+          code = co_await code_of(
+              static_cast<asio::awaitable<cohort::captured_group>&&>(std::move(early)));
+        }
+        CHECK(code == asio::error::operation_aborted);
+      } else {
+        ending end;
+        if (replays) {
+          group.replay(captured, end.handler());
+        } else {
+          group.capture(end.handler());
+        }
+        CHECK(co_await soon([&] { return end.over; }));
+        INFO(end.text());
+        CHECK(has(end.text(), "withdrawn by rank 0"));
+      }
+      co_await meet(world);
+    }
+    give(all, static_cast<float>(world.rank() + 1));
+    co_await group.replay(captured);
+    co_await expect(all, sum_over(world));
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a group without elements is captured and replayed, and does nothing") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    const device::stream on;
+    device::vector<float> none(0, on);
+    auto group =
+        co_await coord.make_persistent(cohort::bundle("nothing").add("none", none), op::sum);
+    co_await group.start();
+    auto captured = co_await group.capture();
+    for (int i = 0; i < 2; ++i) co_await group.replay(captured);
+    co_await sums(coord, "after");
+    co_await coord.shutdown();
+  });
+}

@@ -39,17 +39,6 @@ std::vector<T> whole_numbers(std::size_t count, int rank) {
   return data;
 }
 
-template <class T>
-asio::awaitable<device::vector<T>> on_device(device::stream on, std::vector<T> values) {
-  device::vector<T> made(values.size(), on);
-  device::pinned_vector<T> host(values.size(), on);
-  std::copy(values.begin(), values.end(), host.begin());
-  device::copy(on, host, made);
-  auto done = device::done(on);
-  co_await std::move(done);
-  co_return made;
-}
-
 /// The same operations with what the host and what the device has: equal to the bit, for what is
 /// reduced has few significant bits.
 template <class T>

@@ -23,17 +23,6 @@ using namespace cohort_test;
 
 namespace {
 
-template <class T>
-asio::awaitable<device::vector<T>> on_device(device::stream on, std::vector<T> values) {
-  device::vector<T> made(values.size(), on);
-  device::pinned_vector<T> host(values.size(), on);
-  std::copy(values.begin(), values.end(), host.begin());
-  device::copy(on, host, made);
-  auto done = device::done(on);
-  co_await std::move(done);
-  co_return made;
-}
-
 /// Different on each rank and at each place.
 std::vector<std::int32_t> ramp(int rank, std::size_t size) {
   std::vector<std::int32_t> made(size);

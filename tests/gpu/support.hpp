@@ -20,6 +20,18 @@
 
 namespace cohort_test {
 
+/// The same elements in device memory.
+template <class T>
+asio::awaitable<device::vector<T>> on_device(device::stream on, std::vector<T> values) {
+  device::vector<T> made(values.size(), on);
+  device::pinned_vector<T> host(values.size(), on);
+  std::copy(values.begin(), values.end(), host.begin());
+  device::copy(on, host, made);
+  auto done = device::done(on);
+  co_await std::move(done);
+  co_return made;
+}
+
 /// How a named operation has ended, if it has. Must outlive it.
 struct ending {
   std::exception_ptr why;

@@ -504,6 +504,28 @@ TEST_CASE("a context may end with communicators and operations in flight") {
   CHECK_DOUBLE(fake_nccl::faults().empty());
 }
 
+DOUBLE_TEST_CASE("an asynchronous error of a rank that has started nothing ends what its peers wait for") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    co_await nccl::all_reduce(gpus, s, v, op::sum);
+    co_await meet(world);
+    const auto comms = fake_nccl::communicators_of(world.size());
+    REQUIRE(comms.size() == 1);
+    if (world.rank() == 1) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+    if (world.rank() == 0) {  // the others do not start it
+      outcome end;
+      nccl::all_reduce(gpus, s, v, op::sum, end.handler());
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(end.code == nccl::make_error(ncclRemoteError));
+    }
+    co_await meet(world);
+  });
+}
+
 DOUBLE_TEST_CASE("a communicator that cannot end in time is leaked and named") {
   on_gpus(
       [](communicator world) -> asio::awaitable<void> {

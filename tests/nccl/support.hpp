@@ -4,7 +4,9 @@
 
 /// \file What the tests of the layer nccl share: one device per rank.
 
+#include <cohort/collectives/all_gather.hpp>
 #include <cohort/collectives/barrier.hpp>
+#include <cohort/collectives/broadcast.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/gpu.hpp>
 #include <cohort/progress/future.hpp>

@@ -175,7 +175,9 @@ struct device_call {
   /// memory, also beyond the completion.
   std::vector<std::shared_ptr<device_mark>> marks;
   /// all_gather and all_to_all: bytes for and from each rank. Known when `sized` is true; then the
-  /// output of the only tensor is set too. (An all_gather sends every rank the same.)
+  /// outputs are set too. (An all_gather sends every rank the same.) With several tensors an
+  /// all_gather has as many numbers from each rank, and an all_to_all is one of equal blocks of
+  /// each tensor.
   std::vector<std::size_t> sent;
   std::vector<std::size_t> received;
   bool sized = true;
@@ -221,8 +223,9 @@ class device_backend {
   virtual void attach(const communicator& parent) { static_cast<void>(parent); }
   /// Makes what operations of a set need. Collective over `over`, which has the ranks of the set
   /// and is used by nobody else until `close`; the operations of the set may be started before it
-  /// is done, and then wait. `done` is called once, from the engine without a lock, after a `fail`
-  /// too. An exception is the same on all ranks where that can be.
+  /// is done, and then wait. `done` is called once, from the engine without a lock or inside one of
+  /// its looks, after a `fail` too. It goes on in looks where no handler is run any more, for the
+  /// other ranks wait for it. An exception is the same on all ranks where that can be.
   virtual void open(std::uint32_t set, const communicator& over,
                     std::function<void(std::exception_ptr)> done) = 0;
   /// Whether it reduces also what devices cannot. The same on all ranks.

@@ -4,6 +4,7 @@
 
 /// \file Tensors that travel together: one operation of several buffers.
 
+#include <cohort/coordinator/detail/located_result.hpp>
 #include <cohort/coordinator/detail/named_argument.hpp>
 #include <cohort/coordinator/element_kernels.hpp>
 #include <cohort/core/buffer.hpp>
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +26,7 @@ namespace cohort {
 namespace coordination {
 struct bundle_access;
 struct bundle_gather_body;
+struct located_members;
 }  // namespace coordination
 
 /// A tensor as plans are made from it.
@@ -67,6 +70,8 @@ class bundle {
       fresh.what.count = buffer.size();
       fresh.on_device = {"member", buffer.data(), fresh.what.bytes(), traits::locate(buffer),
                          traits::lease(buffer)};
+      fresh.object = &buffer;
+      fresh.make_result = &coordination::make_located_result<std::remove_cvref_t<B>>;
     } else {
       const auto view = view_of(buffer);
       if (!view.contiguous()) throw error(errc::not_supported, "bundle: '" + name + "' is strided");
@@ -106,6 +111,8 @@ class bundle {
     std::string name;
     coordination::tensor what;
     comm::device_buffer on_device = {};  // where it is on one
+    const void* object = nullptr;        // then, and what makes an owner beside it
+    std::shared_ptr<coordination::located_result> (*make_result)(const void*) = nullptr;
     [[nodiscard]] bool is_located() const noexcept {
       return on_device.where.space != memory_space::host;
     }
@@ -115,7 +122,7 @@ class bundle {
 };
 
 /// What has come of a bundle: the elements of each member, in rank order. Of a reduce_scatter it is
-/// this rank's part.
+/// this rank's part. On devices each member's are in memory of their own, which is taken out.
 class gathered_bundle {
  public:
   gathered_bundle() {}
@@ -124,6 +131,10 @@ class gathered_bundle {
   template <named_element T>
   [[nodiscard]] std::vector<T> get(std::string_view name) const {
     const std::size_t at = place_of(name, coordination::kernels_of<T>.element);
+    if (!located_.empty()) {
+      throw error(errc::invalid_argument,
+                  "gathered_bundle: '" + std::string(name) + "' is in device memory");
+    }
     std::size_t bytes = 0;
     for (const piece& one : pieces_[at]) bytes += one.bytes;
     std::vector<T> result(bytes / sizeof(T));
@@ -133,6 +144,18 @@ class gathered_bundle {
       to += one.bytes;
     }
     return result;
+  }
+  /// On devices: what has come of a member, once. `Owner` is what the named verbs give for a buffer
+  /// of its class, `device::vector<T>`. Throws errc::invalid_argument where no member has this name
+  /// and class.
+  template <class Owner>
+  [[nodiscard]] Owner take(std::string_view name) {
+    for (std::size_t i = 0; i < located_.size(); ++i) {
+      auto* const one = dynamic_cast<coordination::located_result_of<Owner>*>(located_[i].get());
+      if (one != nullptr && names_[i] == name) return std::move(one->value);
+    }
+    throw error(errc::invalid_argument,
+                "gathered_bundle: no '" + std::string(name) + "' of this class in device memory");
   }
   /// How many elements each rank has brought; none where it had joined.
   [[nodiscard]] std::vector<std::size_t> counts(std::string_view name) const {
@@ -155,6 +178,7 @@ class gathered_bundle {
 
  private:
   friend struct coordination::bundle_gather_body;
+  friend struct coordination::located_members;
   struct piece {
     std::size_t offset = 0;
     std::size_t bytes = 0;
@@ -172,6 +196,8 @@ class gathered_bundle {
   std::vector<const coordination::element_kernels*> kinds_;
   std::vector<std::vector<piece>> pieces_;  // of each member, of each rank
   std::vector<std::byte> all_;
+  std::vector<std::shared_ptr<coordination::located_result>>
+      located_;  // on devices, in place of it
 };
 
 namespace coordination {

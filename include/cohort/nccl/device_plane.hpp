@@ -15,6 +15,7 @@
 #include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/detail/joint_steps.hpp>
 #include <cohort/nccl/fusion_memory.hpp>
 #include <cohort/nccl/pack_moves.hpp>
 #include <cohort/nccl/step_times.hpp>
@@ -121,6 +122,7 @@ class elected_work final : public work, public work_steps {
   void call_reduce_scatter();
   void call_all_gather();
   void call_all_to_all();
+  void call_blocks();
   void call_rooted();
   void call_message();
   call& add(call::kind kind, const element& as, const void* from, void* to, std::size_t count,
@@ -230,19 +232,21 @@ class device_plane final : public comm::device_backend,
   void submit_what_can_be(std::vector<work*>& ended);
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
-  [[nodiscard]] asio::awaitable<set_state> make_set(cohort::communicator over, turn place,
-                                                    turn node_place,
-                                                    std::optional<turn> arena_place);
-  [[nodiscard]] asio::awaitable<void> make_node(cohort::communicator node, communicator_options how,
-                                                turn place, set_state& its);
-  [[nodiscard]] asio::awaitable<void> take_what_blocks();
+  [[nodiscard]] detail::steps<set_state> make_set(detail::stepper& by, cohort::communicator over,
+                                                  turn place, turn node_place,
+                                                  std::optional<turn> arena_place);
+  [[nodiscard]] detail::steps<bool> make_node(detail::stepper& by, cohort::communicator node,
+                                              turn place, set_state& its);
+  [[nodiscard]] detail::steps<bool> take_what_blocks(detail::stepper& by);
   // See detail/fusion_arena.ipp.
   void start_arena(comm::device_call& what, comm::backend_completion done);
   void begin_arena(const std::shared_ptr<arena_job>& job);
-  [[nodiscard]] asio::awaitable<void> make_arena(std::shared_ptr<arena_job> job, turn place);
+  [[nodiscard]] detail::steps<bool> make_arena(detail::stepper& by, std::shared_ptr<arena_job> job,
+                                               turn place);
   void arena_made(const std::shared_ptr<arena_job>& job, std::error_code why);
-  [[nodiscard]] asio::awaitable<void> enlist_all_on(std::shared_ptr<communicator_state> comm,
-                                                    turn place);
+  [[nodiscard]] detail::steps<bool> enlist_all_on(detail::stepper& by,
+                                                  std::shared_ptr<communicator_state> comm,
+                                                  turn place);
   static void enlist_on(communicator_state& comm, const fusion_memory& memory);
   [[nodiscard]] bool registers() const noexcept;
   [[nodiscard]] bool is_registered(const void* data) const;
@@ -265,12 +269,12 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] bool goes_by_host(const comm::device_call& what) const noexcept;
   [[nodiscard]] std::vector<between_piece> pieces_of(const elected_work& op);
   [[nodiscard]] std::vector<between_piece> pieces_for_host(const elected_work& op);
-  [[nodiscard]] asio::awaitable<void> reduce_between(std::vector<between_piece> pieces,
-                                                     cohort::communicator over);
-  [[nodiscard]] asio::awaitable<void> reduce_piece(const between_piece& piece,
+  [[nodiscard]] detail::steps<bool> reduce_between(detail::stepper& by,
+                                                   std::vector<between_piece> pieces,
                                                    cohort::communicator over);
+  [[nodiscard]] detail::steps<bool> reduce_piece(detail::stepper& by, const between_piece& piece,
+                                                 cohort::communicator over);
   void come_back(elected_work& op, std::exception_ptr why);
-  void leave_to_mpi(const cohort::communicator& over);
   void run_moves(const device::stream& on, device::pinned_vector<std::byte>& staging,
                  captured_calls* graph);
   [[nodiscard]] bool is_device() const noexcept {

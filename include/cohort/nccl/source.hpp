@@ -151,6 +151,31 @@ class issue_source : public asio::execution_context::service {
   template <class Token>
   auto when(std::function<bool()> condition, Token&& token);
 
+  /// What waits for a condition.
+  class condition_base : public progress::operation {
+   public:
+    std::function<bool()> holds;
+    std::error_code error;
+    /// Called by the lap with the lock held, instead of a delivery by the loop.
+    void (*in_lap)(condition_base*) = nullptr;
+    bool bounded = false;  // not given up when the engine ends
+
+   protected:
+    using operation::operation;
+    ~condition_base() = default;
+  };
+  /// Takes it over. Inside a lap as well.
+  void wait_for(condition_base& one);
+  /// Calls it inside the next look, where handlers are no longer run too.
+  void at_next_look(std::function<void()> what);
+  /// Operations with steps of their own that have ended outside a look: the next one ends them.
+  void end_at_next_look(const std::vector<work*>& ended);
+  /// The engine ends: what is made now is of no use.
+  [[nodiscard]] bool is_ending() const {
+    const std::lock_guard hold(mutex_);
+    return ending_;
+  }
+
   // poll_source and its options: called by the engine.
   bool begin_lap(progress::ready_queue&) {
     mutex_.lock();
@@ -199,18 +224,10 @@ class issue_source : public asio::execution_context::service {
     const void* orderer = nullptr;
     std::error_code lost;  // a call has not come back: no more of them in this context
   };
-  class condition_base : public progress::operation {
-   public:
-    std::function<bool()> holds;
-    std::error_code error;
-
-   protected:
-    using operation::operation;
-    ~condition_base() = default;
-  };
   template <class Handler>
   class condition_operation;
   struct start_condition;
+  class call_at_look;
 
   /// What a helper thread does, which has a share of it: it may outlive the source.
   struct abort_call {
@@ -319,6 +336,7 @@ class issue_source : public asio::execution_context::service {
   static constexpr int every_peer = -1;
   std::uint64_t questions_ = 0;
   static constexpr auto longest_hold = std::chrono::seconds(1);
+  static constexpr auto error_period = std::chrono::milliseconds(2);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
   std::chrono::nanoseconds stall_warning_{0};

@@ -85,8 +85,8 @@ class work_steps {
   /// It has failed before its end: adds what it uses beside `uses` of the operation. Returns the
   /// end of what it has queued on other streams so far.
   [[nodiscard]] virtual std::optional<device::event> give_up(std::vector<buffer_use>& used) = 0;
-  /// It has ended, and the lap is about to. True: this object is gone. False: it is to be
-  /// delivered.
+  /// It has ended, and the lap is about to. True: this object is gone, or goes on by itself.
+  /// False: it is to be delivered.
   [[nodiscard]] virtual bool end_in_lap() = 0;
 
  protected:

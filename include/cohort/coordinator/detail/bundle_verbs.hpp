@@ -14,18 +14,6 @@
 
 namespace cohort::coordination {
 
-/// True, and the operation fails, where the members of a bundle are on a device: what is copied
-/// into one block of bytes, and handed out as such, is on the host.
-inline bool refuse_device(task& of, const bundle& members) {
-  if (!bundle_access::on_device(members)) return false;
-  of.space = memory_space::device;
-  of.fail(std::make_exception_ptr(
-      error(errc::not_supported, "bundle '" + members.name() +
-                                     "': of bundles in device memory there are all_reduce, reduce "
-                                     "and broadcast")));
-  return true;
-}
-
 /// The body of the grouped verbs.
 template <op_kind Kind>
 struct bundle_body : submitting_body {
@@ -88,14 +76,91 @@ struct bundle_body : submitting_body {
   int root;
 };
 
+/// The members of a bundle in device memory, each an own tensor of the operation, and what is made
+/// of each.
+struct located_members {
+  /// The owners are beside the buffers, which may be gone when memory is made.
+  located_members(const bundle& members, gathered_bundle& to) : from(members) {
+    try {
+      for (const bundle_access::member& one : bundle_access::members(from)) {
+        to.add(one.name, *one.what.kernels);
+        to.located_.push_back(one.make_result(one.object));
+      }
+    } catch (...) {
+      why = std::current_exception();
+    }
+  }
+
+  /// What is read. The outputs are set where they are known.
+  void describe_inputs(task& of) const {
+    if (why) of.fail(why);
+    std::size_t index = 0;
+    for (const bundle_access::member& one : bundle_access::members(from)) {
+      of.use_device().buffers.push_back(one.on_device);
+      tensor what = one.what;
+      what.out = nullptr;
+      if (index++ == 0) {
+        of.first = what;
+      } else {
+        of.others.push_back(what);
+      }
+    }
+  }
+  /// Memory for what comes of a member: `counts` elements of each rank.
+  void make(task& of, gathered_bundle& to, std::size_t member,
+            std::span<const std::size_t> counts) const {
+    if (why) std::rethrow_exception(why);
+    const std::size_t size = to.kinds_[member]->size;
+    std::size_t all = 0;
+    for (const std::size_t count : counts) {
+      to.put(member, all * size, count * size);
+      all += count;
+    }
+    comm::device_buffer made = to.located_[member]->make(all);
+    (member == 0 ? of.first : of.others[member - 1]).out = const_cast<void*>(made.data);
+    of.use_device().buffers.push_back(std::move(made));
+  }
+  /// Where `count(member)` elements come from each of `ranks`; fails the operation where the device
+  /// has no memory.
+  template <class Count>
+  void make_all(task& of, gathered_bundle& to, std::size_t ranks, Count count) const {
+    try {
+      const auto& members = bundle_access::members(from);
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        const std::vector<std::size_t> counts(ranks, count(members[i].what.count));
+        make(of, to, i, counts);
+      }
+    } catch (...) {
+      of.fail(std::current_exception());
+    }
+  }
+  /// `rows`: bytes of each member, of one rank after the other.
+  void* gather(task& of, gathered_bundle& to, std::span<const std::int64_t> rows) const {
+    const std::size_t members = to.kinds_.size();
+    for (std::size_t i = 0; i < members; ++i) {
+      std::vector<std::size_t> counts;
+      for (std::size_t at = i; at < rows.size(); at += members) {
+        counts.push_back(static_cast<std::size_t>(rows[at]) / to.kinds_[i]->size);
+      }
+      make(of, to, i, counts);
+    }
+    return of.first.out;
+  }
+
+  bundle from;
+  std::exception_ptr why;
+};
+
 /// The members of a bundle travel as one block of bytes: how many elements of each, then these.
 struct bundle_gather_body : submitting_body {
   using signature = void(std::exception_ptr, gathered_bundle);
 
   bundle_gather_body(const bundle& from, const call_options& options_, std::source_location where)
       : submitting_body(operation_name(std::string(from.name()), where), options_) {
-    if (bundle_access::on_device(from)) refused = from;
-    if (refused) return;
+    if (bundle_access::on_device(from)) {
+      located.emplace(from, result);
+      return;
+    }
     std::size_t end = from.size() * sizeof(std::uint64_t);
     for (const bundle_access::member& one : bundle_access::members(from)) end += one.what.bytes();
     mine.resize(end);
@@ -117,7 +182,7 @@ struct bundle_gather_body : submitting_body {
     describe_element<std::byte>(sig);
     of.sizes.assign(1, static_cast<std::int64_t>(mine.size()));
     of.row_bytes = 1;
-    if (refused && refuse_device(of, *refused)) return;
+    if (located) return describe_located(of, sig);
     for (std::size_t i = 0; i < result.names_.size(); ++i) {  // numbers may differ
       append_member(sig.members, {result.names_[i], result.kinds_[i]->element, 0});
     }
@@ -138,7 +203,7 @@ struct bundle_gather_body : submitting_body {
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    if (!why && !split()) {
+    if (!why && !located && !split()) {
       why = std::make_exception_ptr(error(errc::size_mismatch, "a block of a bundle"));
     }
     std::forward<Handler>(handler)(std::move(why), std::move(result));
@@ -168,10 +233,27 @@ struct bundle_gather_body : submitting_body {
     return true;
   }
 
+  /// Each member by itself: the ranks tell each other how much they have of each.
+  void describe_located(task& of, protocol::signature& sig) {
+    const auto& members = bundle_access::members(located->from);
+    of.told = members.size();
+    of.sizes.clear();
+    for (const bundle_access::member& one : members) {
+      append_member(sig.members, {one.name, one.what.kernels->element, 0});
+      of.sizes.push_back(static_cast<std::int64_t>(one.what.bytes()));
+    }
+    located->describe_inputs(of);
+    of.context = this;
+    of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
+      auto& body = *static_cast<bundle_gather_body*>(self.context);
+      return body.located->gather(self, body.result, rows);
+    };
+  }
+
   std::vector<std::byte> mine;
   std::vector<std::size_t> sizes;
   gathered_bundle result;
-  std::optional<bundle> refused;
+  std::optional<located_members> located;
 };
 
 /// What a bundle says of its members where all ranks have the same numbers; fails an empty one.
@@ -204,7 +286,7 @@ struct bundle_block_body : submitting_body {
     describe_element<std::byte>(sig);
     describe_members(of, sig, members);
     if (Kind == op_kind::gather) require_root(of, sig, root, where);
-    if (refuse_device(of, members)) return;
+    const bool located = bundle_access::on_device(members);
     std::size_t block = 0;
     for (const bundle_access::member& one : bundle_access::members(members)) {
       if (one.what.count % parts != 0) {
@@ -212,9 +294,10 @@ struct bundle_block_body : submitting_body {
             error(errc::size_mismatch, "'" + one.name + "' has " + std::to_string(one.what.count) +
                                            " elements for " + std::to_string(ranks) + " ranks")));
       }
-      result.add(one.name, *one.what.kernels);
+      if (!located) result.add(one.name, *one.what.kernels);
       block += one.what.count / parts * one.what.kernels->size;
     }
+    if (located) return describe_located(of, sig, where, block);
     mine.resize(parts * block);
     std::size_t at = 0;
     for (std::size_t part = 0; part < parts; ++part) {
@@ -256,6 +339,26 @@ struct bundle_block_body : submitting_body {
     std::forward<Handler>(handler)(std::move(why), std::move(result));
   }
 
+  /// Each member by itself.
+  void describe_located(task& of, coordination::signature& sig, const instance& where,
+                        std::size_t block) {
+    const auto ranks = static_cast<std::size_t>(where.size());
+    const located_members all(members, result);
+    all.describe_inputs(of);
+    if constexpr (Kind == op_kind::gather) {
+      sig.detail = 0;
+      sig.dimensions = shape{static_cast<std::int64_t>(block)};
+      if (where.rank() != root) return;
+      all.make_all(of, result, ranks, [](std::size_t count) { return count; });
+    } else {
+      sig.flags |= signature_flag::needs_all;
+      of.sizes.assign(ranks, static_cast<std::int64_t>(block));
+      of.row_bytes = 1;
+      all.make_all(of, result, ranks, [ranks](std::size_t count) { return count / ranks; });
+      of.make_result = [](task& self, std::span<const std::int64_t>) { return self.first.out; };
+    }
+  }
+
   bundle members;
   int root;
   std::vector<std::byte> mine;
@@ -280,23 +383,28 @@ struct bundle_scatter_body : submitting_body {
     describe_element<std::byte>(sig);
     describe_members(of, sig, to);
     require_root(of, sig, root, where);
-    if (refuse_device(of, to) || refuse_device(of, from)) return;
+    located = bundle_access::on_device(to);
     std::size_t block = 0;
     for (const bundle_access::member& one : bundle_access::members(to)) block += one.what.bytes();
     sig.dimensions = shape{static_cast<std::int64_t>(block * ranks)};
-    come.resize(block);
-    of.first.out = come.data();
-    of.first.count = block * ranks;
-    of.first.kernels = &kernels_of<std::byte>;
+    if (located) describe_outputs(of, sig, ranks);
+    if (!located) {
+      come.resize(block);
+      of.first.out = come.data();
+      of.first.count = block * ranks;
+      of.first.kernels = &kernels_of<std::byte>;
+    }
     if (where.rank() != root) return;
-    sent.resize(block * ranks);
-    of.first.in = sent.data();
+    if (!located) {
+      sent.resize(block * ranks);
+      of.first.in = sent.data();
+    }
     const auto& out = bundle_access::members(to);
     const auto& in = bundle_access::members(from);
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (i < in.size() && in[i].name == out[i].name &&
           in[i].what.kernels->element == out[i].what.kernels->element &&
-          in[i].what.count == out[i].what.count * ranks) {
+          in[i].is_located() == located && in[i].what.count == out[i].what.count * ranks) {
         continue;
       }
       of.fail(std::make_exception_ptr(
@@ -304,6 +412,13 @@ struct bundle_scatter_body : submitting_body {
                 "'" + out[i].name + "' of " + std::to_string(out[i].what.count) + " elements on " +
                     std::to_string(ranks) + " ranks: the root's bundle has no " +
                     std::to_string(out[i].what.count * ranks) + " of this type in this place")));
+      return;
+    }
+    if (located) {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        (i == 0 ? of.first : of.others[i - 1]).in = in[i].what.in;
+        of.use_device().buffers.push_back(in[i].on_device);
+      }
       return;
     }
     std::size_t at = 0;
@@ -320,16 +435,34 @@ struct bundle_scatter_body : submitting_body {
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
     std::size_t at = 0;
     for (const bundle_access::member& one : bundle_access::members(to)) {
-      if (why) break;
+      if (why || located) break;
       if (one.what.bytes() != 0) std::memcpy(one.what.out, come.data() + at, one.what.bytes());
       at += one.what.bytes();
     }
     std::forward<Handler>(handler)(std::move(why));
   }
 
+  /// Each member by itself.
+  void describe_outputs(task& of, coordination::signature& sig, std::size_t ranks) const {
+    sig.flags |= signature_flag::needs_all;
+    std::size_t index = 0;
+    for (const bundle_access::member& one : bundle_access::members(to)) {
+      of.use_device().buffers.push_back(one.on_device);
+      tensor what = one.what;
+      what.in = nullptr;
+      what.count *= ranks;
+      if (index++ == 0) {
+        of.first = what;
+      } else {
+        of.others.push_back(what);
+      }
+    }
+  }
+
   bundle from;
   bundle to;
   int root;
+  bool located = false;
   std::vector<std::byte> sent;
   std::vector<std::byte> come;
 };
@@ -344,7 +477,13 @@ struct bundle_reduce_scatter_body : bundle_body<op_kind::reduce_scatter> {
 
   void describe(task& of, coordination::signature& sig, const instance& where) {
     bundle_body::describe(of, sig, where);
-    if (refuse_device(of, members)) return;
+    if (bundle_access::on_device(members)) {
+      const located_members all(members, result);
+      if (all.why) of.fail(all.why);
+      all.make_all(of, result, 1,
+                   [&](std::size_t count) { return part_of(count, where.rank(), where.size()); });
+      return;
+    }
     std::size_t end = 0;
     std::size_t index = 0;
     std::vector<std::size_t> begins;

@@ -709,9 +709,10 @@ template <class Any>
 void basic_execution<Any>::post_exchange(lane& on) {
   const task& only = *tasks.front();
   const auto ranks = static_cast<std::size_t>(here->size);
-  rows->rows.assign(ranks, 0);
+  const bool same = only.kind == op_kind::all_gather;
+  rows->rows.assign(same ? ranks * only.told : ranks, 0);
   told_ = only.sizes;
-  told_.resize(only.kind == op_kind::all_gather ? 1 : ranks);  // a joined rank brings nothing
+  told_.resize(same ? only.told : ranks);  // a joined rank brings nothing
   // All ranks must know of the data of any that may not fit: below that they fit everywhere.
   std::size_t mine = 0;
   for (const std::int64_t one : told_) mine += static_cast<std::size_t>(one) * only.row_bytes;
@@ -719,11 +720,11 @@ void basic_execution<Any>::post_exchange(lane& on) {
     for (std::int64_t& one : told_) one = ~one;
   }
   MPI_Request request = MPI_REQUEST_NULL;
-  const int rc = only.kind == op_kind::all_gather
-                     ? mpi::post::iallgather(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
-                                             MPI_INT64_T, here->shared, &request)
-                     : mpi::post::ialltoall(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
-                                            MPI_INT64_T, here->shared, &request);
+  const auto each = static_cast<MPI_Count>(only.told);
+  const int rc = same ? mpi::post::iallgather(told_.data(), each, MPI_INT64_T, rows->rows.data(),
+                                              each, MPI_INT64_T, here->shared, &request)
+                      : mpi::post::ialltoall(told_.data(), 1, MPI_INT64_T, rows->rows.data(), 1,
+                                             MPI_INT64_T, here->shared, &request);
   add(on, rc, request);
 }
 

@@ -69,8 +69,9 @@ void basic_execution<Any>::size_device_call() {
     const auto& buffers = only.use_device().buffers;
     const std::size_t before = buffers.size();
     given.tensors.front().out = only.make_result(only, come);
-    if (buffers.size() > before) {
-      plane_.device_->add_result(*only.device->marks.front(), buffers.back());
+    for (std::size_t i = 1; i < given.tensors.size(); ++i) given.tensors[i].out = only[i].out;
+    for (std::size_t i = before; i < buffers.size(); ++i) {
+      plane_.device_->add_result(*only.device->marks.front(), buffers[i]);
     }
   }
   bytes_ = 0;

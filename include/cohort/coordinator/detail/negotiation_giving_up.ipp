@@ -90,6 +90,7 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   copy->others = one.others;
   copy->sizes = one.sizes;
   copy->row_bytes = one.row_bytes;
+  copy->told = one.told;
   copy->made = one.made;
   copy->name = one.name;
   copy->epoch = one.epoch;

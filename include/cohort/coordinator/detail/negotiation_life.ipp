@@ -208,7 +208,11 @@ void negotiation<Any>::check_released() {
   if (device_opening_) return;
   if (!broken_ && !closed_by_fault_ && opens_subsets()) {
     if (!abandoned_) return;
-    fail_device();  // it would not be heard of any more; what it works on stays
+    // The other ranks wait for it, and it goes on in the looks; but not for ever.
+    const auto at = clock::now();
+    if (device_until_ == clock::time_point::max()) device_until_ = at + engine_.drain_bound() / 4;
+    if (at < device_until_) return source_.at_next_look(*this);
+    fail_device();  // what it works on stays
     keeps_ = true;
   }
   if (closed_by_fault_ && !broken_) {

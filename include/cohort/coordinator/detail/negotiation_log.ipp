@@ -62,6 +62,21 @@ void negotiation<Any>::perform() {
   }
 }
 
+/// To an all_gather of a bundle in device memory.
+inline void bring_nothing(neutral_task& one, const protocol::signature& sig) {
+  const auto members = parse_members(sig.members);
+  if (!members) {
+    throw protocol::protocol_error(protocol::fault::malformed, "a bundle of '" + sig.members + "'");
+  }
+  one.told = members->size();
+  one.row_bytes = 1;
+  one.others.resize(members->size() - 1);
+  for (std::size_t i = 0; i < members->size(); ++i) {
+    tensor& each = i == 0 ? one.first : one.others[i - 1];
+    each.kernels = kernels_for((*members)[i].element);
+  }
+}
+
 template <class Any>
 std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::signature& sig,
                                                              std::uint32_t set) {
@@ -85,6 +100,7 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
     one->row_bytes = count * sig.element_size;
     if (!on_device) one->make_result = &neutral_task::own_result;
     only.count = 0;
+    if (on_device && !sig.members.empty()) bring_nothing(*one, sig);
     return one;
   }
   if (!sig.members.empty() && sig.detail == 0) {  // else one block of bytes

@@ -8,7 +8,7 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/collectives/all_gather.hpp>
+#include <cohort/nccl/detail/joint_steps.hpp>
 
 #include <exception>
 #include <string>
@@ -18,10 +18,10 @@
 namespace cohort::nccl::detail {
 
 /// What it throws, as a value.
-inline asio::awaitable<problem> told(asio::awaitable<void> work) {
+inline steps<problem> told(steps<bool> work) {
   std::exception_ptr why;
   try {
-    co_await std::move(work);
+    co_await work;
   } catch (...) {
     why = std::current_exception();
   }
@@ -29,11 +29,13 @@ inline asio::awaitable<problem> told(asio::awaitable<void> work) {
 }
 
 /// What the ranks say of themselves; all throw the same if one has failed.
-inline asio::awaitable<void> agree(cohort::communicator over, problem mine_is, const char* what) {
+inline steps<bool> agree(stepper& by, cohort::communicator over, problem mine_is,
+                         const char* what) {
   std::vector<verdict> each(static_cast<std::size_t>(over.size()));
   verdict mine{mine_is.code ? 1 : 0, 0, {}};
   put(mine.text, mine_is.text);
-  co_await cohort::all_gather(over, mine, each);
+  auto gathered = all_gather(by, over, mine, each);
+  co_await gathered;
   std::vector<int> ranks;
   std::string text;
   for (int rank = 0; rank < over.size(); ++rank) {
@@ -44,6 +46,7 @@ inline asio::awaitable<void> agree(cohort::communicator over, problem mine_is, c
             ": " + get(one.text);
   }
   if (!ranks.empty()) throw rank_error(errc::aborted, ranks, text);
+  co_return true;
 }
 
 }  // namespace cohort::nccl::detail

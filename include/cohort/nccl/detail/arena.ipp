@@ -87,21 +87,31 @@ inline void run_apart(const std::shared_ptr<memory_call>& call, const arena_stat
   }).detach();
 }
 
-/// With the device's queue held, and nothing of the library's on the device.
-inline asio::awaitable<void> take_memory(arena_state& state) {
-  const char* const call_name = state.plain ? "cudaMalloc" : "ncclMemAlloc";
-  state.generation = device::state_of(state.device).generation();
-  const auto call = std::make_shared<memory_call>();
-  run_apart(call, state, state.bytes);
-  const auto bound = std::chrono::steady_clock::now() + state.make_bound;
-  auto allocated = state.source->when(
-      [&] { return call->done.load() || std::chrono::steady_clock::now() >= bound; },
-      default_token());
-  co_await std::move(allocated);
-  if (!call->done.load()) throw std::system_error(errc::stalled, call_name);
-  if (call->failed) throw std::system_error(call->failed, call_name);
-  state.memory = call->memory;
-}
+/// Memory that is being taken, on a thread. With the device's queue held, and nothing of the
+/// library's on the device.
+class memory_taking {
+ public:
+  explicit memory_taking(arena_state& state)
+      : state_(state), bound_(std::chrono::steady_clock::now() + state.make_bound) {
+    state.generation = device::state_of(state.device).generation();
+    run_apart(call_, state, state.bytes);
+  }
+  [[nodiscard]] bool is_over() const {
+    return call_->done.load() || std::chrono::steady_clock::now() >= bound_;
+  }
+  /// When it is. Throws std::system_error.
+  void finish() {
+    const char* const name = state_.plain ? "cudaMalloc" : "ncclMemAlloc";
+    if (!call_->done.load()) throw std::system_error(errc::stalled, name);
+    if (call_->failed) throw std::system_error(call_->failed, name);
+    state_.memory = call_->memory;
+  }
+
+ private:
+  arena_state& state_;
+  std::chrono::steady_clock::time_point bound_;
+  std::shared_ptr<memory_call> call_ = std::make_shared<memory_call>();
+};
 
 // With the device's queue held, and nothing of the library's on the device, the only thing that an
 // allocation or a free can still wait for is work of the user's, which waits for no peer behind it.
@@ -128,8 +138,10 @@ inline asio::awaitable<arena> make_arena(std::shared_ptr<arena_state> state,
       default_token());
   co_await std::move(drained);
   if (const std::error_code why = broken()) throw std::system_error(why, "make_arena");
-  auto taking = take_memory(*state);
-  co_await std::move(taking);
+  memory_taking taking(*state);
+  auto allocated = source.when([&] { return taking.is_over(); }, default_token());
+  co_await std::move(allocated);
+  taking.finish();
   arena made(state);  // frees it if the rest fails
   source.exclusively([&] {
     for (const auto& comm : comms) {

@@ -4,12 +4,11 @@
 /// \file
 /// Bodies of `nccl/communicator.hpp`.
 
-#include <cohort/collectives/all_gather.hpp>
-#include <cohort/collectives/barrier.hpp>
-#include <cohort/collectives/broadcast.hpp>
 #include <cohort/device/device.hpp>
 #include <cohort/device/uuid.hpp>
 #include <cohort/nccl/detail/config_fields.hpp>
+#include <cohort/nccl/detail/joint_steps.hpp>
+#include <cohort/progress/posted_handler.hpp>
 
 #include <unistd.h>
 
@@ -81,6 +80,7 @@ inline facts look_around(communicator_state& comm) {
   static_cast<void>(::gethostname(host.data(), host.size() - 1));
   mine.host = host;
   try {
+    if (comm.source.is_ending()) throw cohort::error(errc::engine_stopped, "its loop has ended");
     if (comm.device < 0) static_cast<void>(device::default_device());
     device::check_usable(comm.device);
     if (comm.device >= device::count()) {
@@ -186,11 +186,12 @@ inline void keep_for_ever(std::unique_ptr<ncclComm_t> place) {
 }
 
 /// How many devices each rank of MPI brings; the same on all ranks. Throws if one of them has none.
-inline asio::awaitable<std::vector<int>> count_devices(cohort::communicator over,
-                                                       std::size_t mine) {
+inline steps<std::vector<int>> count_devices(stepper& by, cohort::communicator over,
+                                             std::size_t mine) {
   const int here = static_cast<int>(std::min(mine, std::size_t{device::detail::most_devices} + 1));
   std::vector<int> counts(static_cast<std::size_t>(over.size()));
-  co_await cohort::all_gather(over, here, counts);
+  auto counted = all_gather(by, over, here, counts);
+  co_await counted;
   std::vector<int> bad;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     if (counts[rank] >= 1 && counts[rank] <= device::detail::most_devices) continue;
@@ -220,19 +221,20 @@ struct making {
 // 4. Over MPI: how it went, so that all ranks end alike. A rank where it fails tells the others
 //    through the fault channel, whose init would wait for it.
 //
-// It cannot be cancelled: the peers count on this rank in each of these steps.
-inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator world,
-                                                           making what) {
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  auto& source = asio::use_service<issue_source>(world.get_executor().context());
+// It cannot be cancelled: the peers count on this rank in each of these steps. If the engine ends
+// meanwhile, it goes on until all ranks have heard of that.
+inline steps<std::vector<communicator>> make_all(stepper& by, cohort::communicator world,
+                                                 making what) {
+  issue_source& source = by.source;
   const tools::range watched(tools::category::communicator, tools::literal("make_communicator"));
-  cohort::communicator over = co_await world.dup();
+  auto duplicated = duplicate(by, std::move(world));
+  cohort::communicator over = co_await duplicated;
   const std::size_t processes = static_cast<std::size_t>(over.size());
   const std::size_t process = static_cast<std::size_t>(over.rank());
   std::vector<int> counts(processes, 1);
   if (what.several) {
-    auto counted = count_devices(over, what.devices.size());
-    counts = co_await std::move(counted);
+    auto counted = count_devices(by, over, what.devices.size());
+    counts = co_await counted;
   }
   std::vector<int> firsts(processes, 0);
   for (std::size_t i = 1; i < processes; ++i) firsts[i] = firsts[i - 1] + counts[i - 1];
@@ -271,13 +273,15 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
     put(mine.front().text, what.bad.text);
   }
   std::vector<facts> all(static_cast<std::size_t>(ranks));
-  co_await cohort::all_gather_v(over, mine, all, counts);
+  auto told = all_gather_v(by, over, mine, all, counts);
+  co_await told;
   judge(all, lead->borrowed);
 
   identity made{};
   if (process == 0 && what.theirs == nullptr) made.code = ncclGetUniqueId(&made.id);
   made.token = fresh_token();
-  co_await cohort::broadcast(over, made, 0);
+  auto carried = broadcast(by, over, made, 0);
+  co_await carried;
   check(static_cast<ncclResult_t>(made.code), "ncclGetUniqueId");
 
   for (const auto& comm : comms) {
@@ -286,7 +290,7 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
     source.add(comm);
   }
   unfinished guard(lead);
-  source.listen(lead);
+  if (!source.is_ending()) source.listen(lead);
   const auto is_down = [&] {
     return std::any_of(comms.begin(), comms.end(),
                        [](const auto& comm) { return comm->stands != phase::making; });
@@ -295,8 +299,8 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
     return std::all_of(what.places.begin(), what.places.end(),
                        [](const turn& place) { return place.has_come(); });
   };
-  auto come = source.when([&] { return have_come() || is_down(); }, default_token());
-  co_await std::move(come);
+  auto come = by.until([&] { return have_come() || is_down(); }, true);
+  co_await come;
   std::error_code why;
   // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is kept.
   std::vector<std::unique_ptr<ncclComm_t>> natives;
@@ -330,7 +334,7 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
   }
   const auto bound = std::chrono::steady_clock::now() + what.options.init_bound;
   bool late = false;
-  auto settled = source.when(
+  auto settled = by.until(
       [&] {
         if (why || is_down()) return true;
         bool is_over = true;
@@ -344,8 +348,8 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
         late = !is_over && std::chrono::steady_clock::now() >= bound;
         return is_over || why || late;
       },
-      default_token());
-  co_await std::move(settled);
+      true);
+  co_await settled;
   if (why || late || is_down()) {
     for (auto& native : natives) keep_for_ever(std::move(native));
   }
@@ -355,13 +359,15 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
     if (!why && comm->stands != phase::making) why = comm->why ? comm->why : errc::aborted;
   }
   for (turn& place : what.places) place.release();
+  if (!why && source.is_ending()) why = errc::engine_stopped;
 
   verdict mine_now{};
   mine_now.failed = why ? 1 : 0;
   mine_now.code = why.category() == nccl_category() ? why.value() : 0;
   put(mine_now.text, why ? why.message() : std::string());
   std::vector<verdict> each(processes);
-  co_await cohort::all_gather(over, mine_now, each);
+  auto ended = all_gather(by, over, mine_now, each);
+  co_await ended;
   std::string text;
   std::int32_t code = 0;
   for (std::size_t rank = 0; rank < each.size(); ++rank) {
@@ -384,14 +390,17 @@ inline asio::awaitable<std::vector<communicator>> make_all(cohort::communicator 
   });
   guard.done();
   for (auto& comm : comms) handles.emplace_back(std::move(comm));
+  // Nobody takes them any more, and the others do not know that.
+  if (source.is_ending()) {
+    for (const communicator& handle : handles) source.leave(*handle.state());
+  }
   co_return handles;
 }
 
 /// One device.
-inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t theirs,
-                                          communicator_options options, int device, turn place,
-                                          problem bad = {}, const void* orderer = nullptr) {
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+inline making one_device(communicator_options options, int device, turn place,
+                         ncclComm_t theirs = nullptr, problem bad = {},
+                         const void* orderer = nullptr) {
   making what;
   what.options = options;
   what.devices.push_back(device);
@@ -399,9 +408,7 @@ inline asio::awaitable<communicator> make(cohort::communicator world, ncclComm_t
   what.theirs = theirs;
   what.bad = std::move(bad);
   what.orderer = orderer;
-  auto made = make_all(std::move(world), std::move(what));
-  std::vector<communicator> one = co_await std::move(made);
-  co_return std::move(one.front());
+  return what;
 }
 
 /// The device of the options, or -1 where there is none: that is told to all ranks then.
@@ -418,6 +425,56 @@ inline turn place_for(const cohort::communicator& world, int device) {
   if (device < 0 || device >= device::detail::most_devices) return {};
   return asio::use_service<issue_source>(world.get_executor().context()).reserve(device);
 }
+
+/// `Result` is taken out of what `make_all` has made.
+template <class Result, class Handler>
+void begin_making(Handler&& handler, const cohort::communicator& world, making what) {
+  auto& source = asio::use_service<issue_source>(world.get_executor().context());
+  using posted = progress::posted_handler<std::decay_t<Handler>>;
+  auto waiting = std::make_unique<posted>(std::forward<Handler>(handler), source.engine());
+  auto make = [world, its = std::move(what)](stepper& by) mutable {
+    return make_all(by, std::move(world), std::move(its));
+  };
+  auto done = [mine = std::move(waiting)](std::exception_ptr why,
+                                          std::vector<communicator> made) mutable {
+    if constexpr (std::is_same_v<Result, communicator>) {
+      mine->post(std::move(why), made.empty() ? communicator() : std::move(made.front()));
+    } else {
+      mine->post(std::move(why), std::move(made));
+    }
+  };
+  take_steps<std::vector<communicator>>(source, std::move(make), std::move(done));
+}
+
+// A place in the device's queue is taken when the operation is started, not when it is named: an
+// awaitable that is never awaited must not hold the queue.
+
+struct start_make {
+  template <class Handler>
+  void operator()(Handler&& handler, const cohort::communicator& world, ncclComm_t theirs,
+                  const communicator_options& options, int device) const {
+    begin_making<communicator>(std::forward<Handler>(handler), world,
+                               one_device(options, device, place_for(world, device), theirs));
+  }
+  template <class Handler>
+  void operator()(Handler&& handler, const cohort::communicator& world,
+                  const std::shared_ptr<making>& what) const {
+    begin_making<communicator>(std::forward<Handler>(handler), world, std::move(*what));
+  }
+};
+
+struct start_make_several {
+  template <class Handler>
+  void operator()(Handler&& handler, const cohort::communicator& world, std::vector<int> devices,
+                  const communicator_options& options) const {
+    making what;
+    what.options = options;
+    what.several = true;
+    for (const int device : devices) what.places.push_back(place_for(world, device));
+    what.devices = std::move(devices);
+    begin_making<std::vector<communicator>>(std::forward<Handler>(handler), world, std::move(what));
+  }
+};
 
 // Whatever has become of the parent here, the other ranks may be in MPI_Comm_split already, or in
 // the exchange of facts after it. So this one takes part in both, and says there what is wrong.
@@ -444,8 +501,11 @@ inline asio::awaitable<communicator> split(communicator parent, int color, int k
     co_return communicator();
   }
   problem parents{bad, "the communicator to be split has ended: " + bad.message()};
-  auto made = make(std::move(part), nullptr, state->options, state->device, std::move(place),
-                   std::move(parents));
+  making what =
+      one_device(state->options, state->device, std::move(place), nullptr, std::move(parents));
+  default_token token;
+  auto made = asio::async_initiate<default_token, void(std::exception_ptr, communicator)>(
+      start_make(), token, part, std::make_shared<making>(std::move(what)));
   co_return co_await std::move(made);
 }
 
@@ -471,33 +531,6 @@ inline asio::awaitable<void> abort(communicator which) {
   co_await std::move(over);
   if (state->stands == phase::leaked) throw std::system_error(errc::stalled, "abort");
 }
-
-// A place in the device's queue is taken when the operation is started, not when it is named: an
-// awaitable that is never awaited must not hold the queue.
-
-struct start_make {
-  template <class Handler>
-  void operator()(Handler&& handler, const cohort::communicator& world, ncclComm_t theirs,
-                  const communicator_options& options, int device) const {
-    asio::co_spawn(world.get_executor(),
-                   make(world, theirs, options, device, place_for(world, device)),
-                   std::forward<Handler>(handler));
-  }
-};
-
-struct start_make_several {
-  template <class Handler>
-  void operator()(Handler&& handler, const cohort::communicator& world, std::vector<int> devices,
-                  const communicator_options& options) const {
-    making what;
-    what.options = options;
-    what.several = true;
-    for (const int device : devices) what.places.push_back(place_for(world, device));
-    what.devices = std::move(devices);
-    asio::co_spawn(world.get_executor(), make_all(world, std::move(what)),
-                   std::forward<Handler>(handler));
-  }
-};
 
 template <class Handler, class... Empty>
 void refuse_empty(Handler&& handler, const char* verb, Empty... empty) {

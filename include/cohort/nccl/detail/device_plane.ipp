@@ -38,8 +38,6 @@ inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t
 
 // ---- sets ------------------------------------------------------------------------------------
 
-// The place in the device's queue is taken now, so that it is the same among the operations on all
-// ranks. The rest must not run under MPI's lock.
 namespace detail {
 
 /// Pinned memory and kernels, taken on a thread, because that may wait for whatever the device
@@ -68,7 +66,7 @@ inline void take_kernels(blocking_job& to, int device, const backend_options& op
 
 }  // namespace detail
 
-inline asio::awaitable<void> device_plane::take_what_blocks() {
+inline detail::steps<bool> device_plane::take_what_blocks(detail::stepper& by) {
   const device::stream_options as{.device = device_, .high_priority = true};
   device::stream packing(as);
   device::stream unpacking(as);
@@ -88,10 +86,8 @@ inline asio::awaitable<void> device_plane::take_what_blocks() {
     }
     job->done.store(true);
   }).detach();
-  auto waiting =
-      source_->when([job] { return job->done.load(); }, cohort::as_tuple(default_token()));
-  const auto [ended] = co_await std::move(waiting);
-  if (ended) throw std::system_error(ended);
+  auto waiting = by.until([job] { return job->done.load(); });
+  co_await waiting;
   if (job->failed) std::rethrow_exception(job->failed);
   source_->exclusively([&] {
     if (packing_) return;  // another set was opened at the same time
@@ -103,56 +99,65 @@ inline asio::awaitable<void> device_plane::take_what_blocks() {
     kernels_ = job->kernels;
     no_kernels_ = job->no_kernels;
   });
+  co_return true;
 }
 
 // What fails here alone is told to all in the exchange before NCCL's init, and for the
 // communicators of nodes in one after it: either all ranks have a set or none has.
-inline asio::awaitable<device_plane::set_state> device_plane::make_set(
-    cohort::communicator over, turn place, turn node_place, std::optional<turn> arena_place) {
+inline detail::steps<device_plane::set_state> device_plane::make_set(
+    detail::stepper& by, cohort::communicator over, turn place, turn node_place,
+    std::optional<turn> arena_place) {
   communicator_options how = options_.communicator;
   how.device = device_;
   detail::problem bad;
   if (!packing_ && device_ >= 0) {
-    auto taking = take_what_blocks();
-    bad = co_await detail::told(std::move(taking));
-    // Nobody is left to tell.
-    if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
+    auto taking = detail::told(take_what_blocks(by));
+    bad = co_await taking;
   }
   set_state its;
-  auto making = detail::make(over, nullptr, how, device_, std::move(place), std::move(bad), this);
-  its.comm = co_await std::move(making);
-  if (options_.host_path) its.everybody = co_await over.dup();
+  auto making = detail::make_all(
+      by, over, detail::one_device(how, device_, std::move(place), nullptr, std::move(bad), this));
+  std::vector<communicator> made = co_await making;
+  its.comm = std::move(made.front());
+  if (options_.host_path) {
+    auto for_mpi = detail::duplicate(by, over);
+    its.everybody = co_await for_mpi;
+  }
   if (arena_place) {
-    auto enlisting = enlist_all_on(its.comm.state(), std::move(*arena_place));
-    auto enlisted = detail::told(std::move(enlisting));
-    bad = co_await std::move(enlisted);
-    if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
-    auto agreeing = detail::agree(over, std::move(bad), "the fusion arenas were not registered");
-    co_await std::move(agreeing);
+    auto enlisting = detail::told(enlist_all_on(by, its.comm.state(), std::move(*arena_place)));
+    bad = co_await enlisting;
+    auto agreeing =
+        detail::agree(by, over, std::move(bad), "the fusion arenas were not registered");
+    co_await agreeing;
   }
   if (!options_.hierarchical) co_return its;
-  cohort::communicator all = co_await over.dup();
-  cohort::communicator node;
-  if (options_.node < 0) {
-    node = co_await all.split_node();
-  } else {
-    node = co_await all.split(options_.node);
-  }
+  auto duplicated = detail::duplicate(by, over);
+  cohort::communicator all = co_await duplicated;
+  auto divided = detail::split_nodes(by, all, options_.node);
+  cohort::communicator node = co_await divided;
   const bool flat = node.size() == all.size();
-  if (!flat) its.leaders = co_await all.split(node.rank() == 0 ? 0 : -1);
-  auto within = make_node(flat ? cohort::communicator() : node, how, std::move(node_place), its);
-  bad = co_await detail::told(std::move(within));
-  auto agreeing = detail::agree(all, std::move(bad), "the nodes' communicators were not made");
-  co_await std::move(agreeing);
+  if (!flat) {
+    auto chosen = detail::split(by, all, node.rank() == 0 ? 0 : -1);
+    its.leaders = co_await chosen;
+  }
+  auto within =
+      detail::told(make_node(by, flat ? cohort::communicator() : node, std::move(node_place), its));
+  bad = co_await within;
+  auto agreeing = detail::agree(by, all, std::move(bad), "the nodes' communicators were not made");
+  co_await agreeing;
   co_return its;
 }
 
-inline asio::awaitable<void> device_plane::make_node(cohort::communicator node,
-                                                     communicator_options how, turn place,
-                                                     set_state& its) {
-  if (!node) co_return;
-  auto making = detail::make(node, nullptr, how, device_, std::move(place), {}, this);
-  its.node = co_await std::move(making);
+inline detail::steps<bool> device_plane::make_node(detail::stepper& by, cohort::communicator node,
+                                                   turn place, set_state& its) {
+  if (!node) co_return true;
+  communicator_options how = options_.communicator;
+  how.device = device_;
+  auto making = detail::make_all(
+      by, node, detail::one_device(how, device_, std::move(place), nullptr, {}, this));
+  std::vector<communicator> made = co_await making;
+  its.node = std::move(made.front());
+  co_return true;
 }
 
 inline void device_plane::attach(const cohort::communicator& parent) {
@@ -173,19 +178,18 @@ inline void device_plane::open(std::uint32_t set, const cohort::communicator& ov
     if (self->arenas_made_ && self->registers()) {
       arena_place.emplace(detail::place_for(over, self->device_));
     }
-    asio::post(over.get_executor(), [self, set, over, done, place = std::move(place),
-                                     node_place = std::move(node_place),
-                                     arena_place = std::move(arena_place)]() mutable {
-      asio::co_spawn(
-          over.get_executor(),
-          self->make_set(over, std::move(place), std::move(node_place), std::move(arena_place)),
-          [self, set, done = std::move(done)](std::exception_ptr why, set_state its) {
-            // So that what waits here ends with that, and not with its own failure.
-            if (why) done(why);
-            self->made(set, std::move(its), why);
-            if (!why) done(nullptr);
-          });
-    });
+    auto make = [self, over, place = std::move(place), node_place = std::move(node_place),
+                 arena_place = std::move(arena_place)](detail::stepper& by) mutable {
+      return self->make_set(by, over, std::move(place), std::move(node_place),
+                            std::move(arena_place));
+    };
+    auto made = [self, set, done](std::exception_ptr why, set_state its) {
+      // So that what waits here ends with that, and not with its own failure.
+      if (why) done(why);
+      self->made(set, std::move(its), why);
+      if (!why) done(nullptr);
+    };
+    detail::take_steps<set_state>(*self->source_, std::move(make), std::move(made));
   };
   std::vector<work*> ended;
   source_->exclusively([&] {
@@ -250,18 +254,23 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
       if (its.everybody) by_mpi.push_back(its.everybody);
     }
     if (between_ != nullptr && between_->stage_ == elected_work::stage::between_nodes) {
-      between = between_->done_;  // what MPI has of it ends by itself
+      between = between_->done_;  // what MPI has of it may never end
       between_->what_ = nullptr;
       between_ = nullptr;
     }
     submit_what_can_be(ended);
   });
   finish_outside(ended);
-  if (between) (*between)(why);
+  if (between) {
+    source_->at_next_look([self = shared_from_this(), each = *between, why] {
+      auto& context = self->source_->engine().context();
+      detail::stepper::leave_to_mpi(asio::use_service<comm::request_source>(context), self.get());
+      each.in_look(why);
+    });
+  }
   // A rank may be in a reduction that another will not join. MPI must not use the
   // number of that communicator again, or what is still on its way is taken for something else.
   for (const cohort::communicator& each : by_mpi) {
-    leave_to_mpi(each);
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }
@@ -455,7 +464,7 @@ inline void device_plane::pack_ahead() noexcept {
 }
 
 inline void device_plane::finish_outside(std::vector<work*>& ended) {
-  for (work* const op : ended) source_->engine().complete(op);
+  source_->end_at_next_look(ended);
 }
 
 inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,

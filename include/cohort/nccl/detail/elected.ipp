@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 
 namespace cohort::nccl {
 
@@ -171,9 +172,6 @@ inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::dev
 inline void elected_work::deliver(progress::operation* base, action what) {
   auto* const self = static_cast<elected_work*>(base);
   const auto plane = self->plane_;
-  if (self->stage_ == stage::within_node && !self->error() && what != action::destroy) {
-    return plane->go_between(*self);
-  }
   const bool wanted = self->let_go() && what != action::destroy;
   if (wanted) self->done_(self->error());
   delete self;
@@ -194,8 +192,11 @@ inline bool elected_work::let_go() {
 }
 
 inline bool elected_work::end_in_lap() {
-  if (stage_ == stage::within_node && !error()) return false;
   const auto plane = plane_;
+  if (stage_ == stage::within_node && !error()) {
+    plane->go_between(*this);
+    return true;
+  }
   const comm::backend_completion done = done_;
   const std::error_code why = error();
   const bool wanted = let_go();
@@ -648,26 +649,32 @@ inline void elected_work::call_reduce_scatter() {
 }
 
 inline void elected_work::call_all_gather() {
-  const comm::device_tensor& tensor = tensors().front();
-  const std::vector<std::size_t>& come = what_->received;
-  std::size_t all = 0;
-  for (const std::size_t each : come) all += each;
-  auto* to = static_cast<std::byte*>(writable(tensor.out, all));
-  const void* const mine = readable(tensor.in, come[static_cast<std::size_t>(comm->rank)]);
   const element bytes_as{ncclUint8};
-  if (std::adjacent_find(come.begin(), come.end(), std::not_equal_to<>()) == come.end()) {
-    add(call::kind::all_gather, bytes_as, mine, to, come.front(), 1);
-    return;
-  }
-  for (int rank = 0; rank < comm->size; ++rank) {
-    const std::size_t part = come[static_cast<std::size_t>(rank)];
-    const void* const from = rank == comm->rank ? mine : to;
-    add(call::kind::broadcast, bytes_as, from, to, part, 1, rank);
-    to += part;
+  const std::size_t members = tensors().size();
+  for (std::size_t i = 0; i < members; ++i) {
+    const comm::device_tensor& tensor = tensors()[i];
+    std::vector<std::size_t> come;
+    for (std::size_t at = i; at < what_->received.size(); at += members) {
+      come.push_back(what_->received[at]);
+    }
+    const std::size_t all = std::accumulate(come.begin(), come.end(), std::size_t{0});
+    auto* to = static_cast<std::byte*>(writable(tensor.out, all));
+    const void* const mine = readable(tensor.in, come[static_cast<std::size_t>(comm->rank)]);
+    if (std::adjacent_find(come.begin(), come.end(), std::not_equal_to<>()) == come.end()) {
+      add(call::kind::all_gather, bytes_as, mine, to, come.front(), 1);
+      continue;
+    }
+    for (int rank = 0; rank < comm->size; ++rank) {
+      const std::size_t part = come[static_cast<std::size_t>(rank)];
+      const void* const from = rank == comm->rank ? mine : to;
+      add(call::kind::broadcast, bytes_as, from, to, part, 1, rank);
+      to += part;
+    }
   }
 }
 
 inline void elected_work::call_all_to_all() {
+  if (tensors().size() != 1) return call_blocks();
   const comm::device_tensor& tensor = tensors().front();
   std::size_t all = 0;
   for (const std::size_t each : what_->received) all += each;
@@ -683,6 +690,24 @@ inline void elected_work::call_all_to_all() {
     add(call::kind::recv, bytes_as, nullptr, to, what_->received[i], 1, rank);
     if (sends != 0) from += sends;
     to += what_->received[i];
+  }
+}
+
+/// Of each member of a bundle one block for each rank.
+inline void elected_work::call_blocks() {
+  const auto ranks = static_cast<std::size_t>(comm->size);
+  const element bytes_as{ncclUint8};
+  for (const comm::device_tensor& tensor : tensors()) {
+    const std::size_t whole = detail::bytes_of(tensor);
+    const std::size_t block = whole / ranks;
+    const auto* from = static_cast<const std::byte*>(readable(tensor.in, whole));
+    auto* to = static_cast<std::byte*>(writable(tensor.out, whole));
+    for (int rank = 0; block != 0 && rank < comm->size; ++rank) {
+      add(call::kind::send, bytes_as, from, nullptr, block, 1, rank);
+      add(call::kind::recv, bytes_as, nullptr, to, block, 1, rank);
+      from += block;
+      to += block;
+    }
   }
 }
 

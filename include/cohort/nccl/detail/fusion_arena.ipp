@@ -44,18 +44,18 @@ inline void device_plane::begin_arena(const std::shared_ptr<arena_job>& job) {
   arenas_made_ = true;
   for (const auto& [number, its] : sets_) job->sets.push_back(number);
   turn place = is_device() ? source_->reserve(device_) : turn();
-  asio::post(source_->engine().get_executor(),
-             [self = shared_from_this(), job, place = std::move(place)]() mutable {
-               const auto executor = self->source_->engine().get_executor();
-               asio::co_spawn(executor, self->make_arena(job, std::move(place)),
-                              [self, job](const std::exception_ptr& why) {
-                                self->arena_made(job, detail::problem_of(why).code);
-                              });
-             });
+  auto make = [self = shared_from_this(), job,
+               place = std::move(place)](detail::stepper& by) mutable {
+    return self->make_arena(by, job, std::move(place));
+  };
+  auto done = [self = shared_from_this(), job](const std::exception_ptr& why, bool) {
+    self->arena_made(job, detail::problem_of(why).code);
+  };
+  detail::take_steps<bool>(*source_, std::move(make), std::move(done));
 }
 
-inline asio::awaitable<void> device_plane::make_arena(std::shared_ptr<arena_job> job, turn place) {
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+inline detail::steps<bool> device_plane::make_arena(detail::stepper& by,
+                                                    std::shared_ptr<arena_job> job, turn place) {
   const auto broken = [&]() -> std::error_code {
     if (job->what == nullptr) return errc::aborted;
     return failed_ ? failed_ : sets_[0].failed;
@@ -66,10 +66,9 @@ inline asio::awaitable<void> device_plane::make_arena(std::shared_ptr<arena_job>
       return its.comm || its.failed;
     });
   };
-  auto drained = source_->when(
-      [&] { return broken() || (are_open() && place.has_come() && source_->is_drained(device_)); },
-      default_token());
-  co_await std::move(drained);
+  auto drained = by.until(
+      [&] { return broken() || (are_open() && place.has_come() && source_->is_drained(device_)); });
+  co_await drained;
   std::size_t bytes = 0;
   const std::error_code why = source_->exclusively([&] {
     if (job->what != nullptr) bytes = job->what->reserves;
@@ -82,10 +81,15 @@ inline asio::awaitable<void> device_plane::make_arena(std::shared_ptr<arena_job>
   state.free_bound = options_.communicator.leave_bound;
   state.plain = !registers();
   state.bytes = made->bytes = bytes;
-  auto taking = detail::take_memory(state);
-  auto taken = detail::told(std::move(taking));
-  detail::problem bad = co_await std::move(taken);
-  if (bad.code == asio::error::operation_aborted) throw std::system_error(bad.code, bad.text);
+  detail::memory_taking taking(state);
+  auto taken = by.until([&] { return taking.is_over(); }, true);
+  co_await taken;
+  detail::problem bad;
+  try {
+    taking.finish();
+  } catch (const std::system_error& failed) {
+    bad = {failed.code(), failed.what()};
+  }
   made->memory = state.memory;
   source_->exclusively([&] {
     if (job->what == nullptr) return;
@@ -104,6 +108,7 @@ inline asio::awaitable<void> device_plane::make_arena(std::shared_ptr<arena_job>
     made->text = bad.text;
     job->what->arena = made;
   });
+  co_return true;
 }
 
 inline void device_plane::enlist_on(communicator_state& comm, const fusion_memory& memory) {
@@ -118,25 +123,27 @@ inline void device_plane::arena_made(const std::shared_ptr<arena_job>& job, std:
     std::erase(arena_jobs_, job);
     return job->what != nullptr;
   });
-  if (wanted) job->done(why);
+  if (wanted) {
+    source_->at_next_look([done = job->done, why] { done.in_look(why); });
+  }
 }
 
 /// The communicator of a set that was opened after arenas were made.
-inline asio::awaitable<void> device_plane::enlist_all_on(std::shared_ptr<communicator_state> comm,
-                                                         turn place) {
-  auto drained = source_->when(
-      [&] {
-        return comm->stands != phase::ready || failed_ ||
-               (place.has_come() && source_->is_drained(device_));
-      },
-      default_token());
-  co_await std::move(drained);
+inline detail::steps<bool> device_plane::enlist_all_on(detail::stepper& by,
+                                                       std::shared_ptr<communicator_state> comm,
+                                                       turn place) {
+  auto drained = by.until([&] {
+    return comm->stands != phase::ready || failed_ ||
+           (place.has_come() && source_->is_drained(device_));
+  });
+  co_await drained;
   const auto all = arenas_->all();
   source_->exclusively([&] {
     for (const auto& each : all) {
       if (!each->state().plain) enlist_on(*comm, *each);
     }
   });
+  co_return true;
 }
 
 // ---- places ----------------------------------------------------------------------------------

@@ -82,10 +82,14 @@ inline void device_plane::go_between(elected_work& op) {
     if (over) pieces = op.by_host_ ? pieces_for_host(op) : pieces_of(op);
   });
   if (!over) return come_back(op, nullptr);
-  asio::co_spawn(over.get_executor(), reduce_between(std::move(pieces), over),
-                 [self = shared_from_this(), &op](std::exception_ptr why) {
-                   self->come_back(op, std::move(why));
-                 });
+  auto make = [self = shared_from_this(), pieces = std::move(pieces),
+               over](detail::stepper& by) mutable {
+    return self->reduce_between(by, std::move(pieces), std::move(over));
+  };
+  auto done = [self = shared_from_this(), &op](std::exception_ptr why, bool) {
+    self->come_back(op, std::move(why));
+  };
+  detail::take_steps<bool>(*source_, std::move(make), std::move(done));
 }
 
 inline std::vector<device_plane::between_piece> device_plane::pieces_of(const elected_work& op) {
@@ -142,88 +146,78 @@ inline std::vector<device_plane::between_piece> device_plane::pieces_for_host(
 
 /// One after the other through pinned memory, in the order of the packs, which is that of all
 /// ranks of `over`.
-inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_piece> pieces,
-                                                          cohort::communicator over) {
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+inline detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
+                                                        std::vector<between_piece> pieces,
+                                                        cohort::communicator over) {
   const device::stream on = *unpacking_;
+  by.owner = this;
+  const auto go_on = [this] {  // with the lock of a look
+    if (failed_) throw std::system_error(failed_);
+  };
   for (const between_piece& each : pieces) {
     device::check(cudaMemcpyAsync(unpack_staging_.data(), each.at, each.bytes,
                                   cudaMemcpyDeviceToHost, on.get()),
                   "cudaMemcpyAsync", device_);
-    auto fetched = device::done(on);
-    co_await std::move(fetched);
-    auto reducing = reduce_piece(each, over);
-    co_await std::move(reducing);
+    auto fetched = detail::reached(by, on);
+    co_await fetched;
+    go_on();
+    auto reducing = reduce_piece(by, each, over);
+    co_await reducing;
+    go_on();
     device::check(cudaMemcpyAsync(each.at, unpack_staging_.data(), each.bytes,
                                   cudaMemcpyHostToDevice, on.get()),
                   "cudaMemcpyAsync", device_);
-    auto brought = device::done(on);  // the next piece goes through the same memory
-    co_await std::move(brought);
+    auto brought = detail::reached(by, on);  // the next piece goes through the same memory
+    co_await brought;
   }
+  co_return true;
 }
 
-/// All its parts at the same time. Where one fails, MPI may still have the others: it ends when
-/// they do.
-inline asio::awaitable<void> device_plane::reduce_piece(const between_piece& piece,
-                                                        cohort::communicator over) {
-  const MPI_Comm native = over.native();
-  std::vector<MPI_Request> requests(piece.parts.size(), MPI_REQUEST_NULL);
-  std::error_code bad;
-  {
-    const mpi::lock calls;
-    for (std::size_t i = 0; i < requests.size() && !bad; ++i) {
+/// All its parts are posted at once. Where that fails for one, MPI may still have those before it:
+/// it ends when they do.
+inline detail::steps<bool> device_plane::reduce_piece(detail::stepper& by,
+                                                      const between_piece& piece,
+                                                      cohort::communicator over) {
+  struct posted {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code = MPI_SUCCESS;
+  };
+  std::vector<posted> all(piece.parts.size());
+  const auto post_all = [&] {
+    int code = MPI_SUCCESS;
+    for (std::size_t i = 0; i < all.size(); ++i) {
       const between_part& one = piece.parts[i];
       void* const at = unpack_staging_.data() + one.offset;
       const auto count = static_cast<MPI_Count>(one.count);
       const bool receives = one.root < 0 || one.root == over.rank();
       const void* const from = receives ? MPI_IN_PLACE : at;
-      int code = MPI_SUCCESS;
-      if (one.root < 0) {
-        code =
-            mpi::post::iallreduce(from, at, count, one.type, one.operation, native, &requests[i]);
+      if (code != MPI_SUCCESS) {
+        // Nothing after one that has failed: the other ranks end with an error.
+      } else if (one.root < 0) {
+        code = mpi::post::iallreduce(from, at, count, one.type, one.operation, over.native(),
+                                     &all[i].request);
       } else {
         code = mpi::post::ireduce(from, receives ? at : nullptr, count, one.type, one.operation,
-                                  one.root, native, &requests[i]);
+                                  one.root, over.native(), &all[i].request);
       }
-      if (code != MPI_SUCCESS) bad = mpi::make_error(code);
+      all[i].code = code;
     }
-  }
-  for (MPI_Request& each : requests) {
-    if (each == MPI_REQUEST_NULL) continue;
-    auto reduced = cohort::wait(over, each, cohort::as_tuple(default_token()));
-    const auto [ended, status] = co_await std::move(reduced);
-    static_cast<void>(status);
-    if (!bad) bad = ended;
+  };
+  std::error_code bad;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto reduced = by.request("a reduction on a device, in MPI", [&](MPI_Request* request) {
+      if (i == 0) post_all();
+      *request = all[i].request;
+      return all[i].code;
+    });
+    try {
+      co_await reduced;
+    } catch (const std::system_error& failed) {
+      if (!bad) bad = failed.code();
+    }
   }
   if (bad) throw std::system_error(bad, "MPI's part of a reduction on a device");
-}
-
-/// After a failure a reduction may never end here, because another rank has not begun it. Its
-/// awaiter ends, so that the loop can; MPI keeps the requests, and the memory on the way. Not at
-/// once, for the source may be handling completions.
-inline void device_plane::leave_to_mpi(const cohort::communicator& over) {
-  asio::post(over.get_executor(), [self = shared_from_this(), over] {
-    comm::communicator_state& state = *over.state();
-    std::vector<comm::request_operation*> left;
-    {
-      const comm::request_source::guard hold(state.source);
-      state.source.leave_to_mpi(nullptr, [&](comm::request_operation& op) {
-        if (op.live_on != &state) return false;
-        if (std::find(left.begin(), left.end(), &op) == left.end()) left.push_back(&op);
-        return true;
-      });
-      for (comm::request_operation* const op : left) op->fail(asio::error::operation_aborted);
-    }
-    if (left.empty()) return;
-    static std::mutex mutex;
-    static auto& kept = *new std::vector<device::pinned_vector<std::byte>>;
-    {
-      const std::lock_guard hold(mutex);
-      kept.emplace_back();
-      self->source_->exclusively([&] { std::swap(kept.back(), self->unpack_staging_); });
-    }
-    for (comm::request_operation* const op : left) state.engine.complete(op);
-  });
+  co_return true;
 }
 
 /// The second part is queued, before all that was elected later.

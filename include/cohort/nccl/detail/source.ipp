@@ -223,7 +223,7 @@ inline issue_source::queue& issue_source::queue_of(int device) {
 }
 
 inline void issue_source::recount() noexcept {
-  std::size_t count = conditions_.size() + aborts_.size() + leaving_;
+  std::size_t count = conditions_.size() + aborts_.size() + leaving_ + ended_in_lap_.size();
   for (const queue& one : queues_) {
     count += one.waiting.size() + (one.launching != nullptr ? 1 : 0) + one.flights.size();
   }
@@ -523,7 +523,10 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
   if (asked_) return 0;
   asked_ = true;
   const std::uint32_t changes = device::device_state::changes().load(std::memory_order_acquire);
-  if (pending() == 0 && changes == seen_changes_) return 0;
+  if (pending() == 0 && changes == seen_changes_) {
+    const bool asks = !comms_.empty() && engine_.coarse_now() - last_asked_ >= error_period;
+    if (!asks) return 0;
+  }
   seen_changes_ = changes;
   std::size_t found = 0;
   {
@@ -537,15 +540,23 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
     found += look_at_aborts(ready);
     found += look_at_leaving(ready);
   }
+  std::vector<condition_base*> held;  // they may wait for more
   for (std::size_t i = 0; i < conditions_.size();) {
-    if (!conditions_[i]->holds()) {
+    if (!conditions_[i]->error && !conditions_[i]->holds()) {
       ++i;
       continue;
     }
-    ready.push(conditions_[i]);
+    held.push_back(conditions_[i]);
     conditions_.erase(conditions_.begin() + static_cast<std::ptrdiff_t>(i));
-    ++found;
   }
+  for (condition_base* const one : held) {
+    if (one->in_lap != nullptr) {
+      one->in_lap(one);
+    } else {
+      ready.push(one);
+    }
+  }
+  found += held.size();
   // A coordinator goes on at once, also where nothing is delivered any more.
   for (work* const op : std::exchange(ended_in_lap_, {})) {
     if (!op->steps->end_in_lap()) ready.push(op);
@@ -554,15 +565,15 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
   return found;
 }
 
-/// By the clock: a communicator may break while no call of it is at hand.
+/// By the clock: a communicator may break while no call of it is at hand, and a peer may wait then.
 inline void issue_source::ask_for_errors() {
   const auto now = engine_.coarse_now();
-  if (now - last_asked_ < std::chrono::milliseconds(2)) return;
+  if (now - last_asked_ < error_period) return;
   last_asked_ = now;
   for (std::size_t i = 0; i < comms_.size(); ++i) {
     communicator_state& comm = *comms_[i];
     const phase stands = comm.stands.load();
-    if (comm.native == nullptr || comm.outstanding == 0) continue;
+    if (comm.native == nullptr) continue;
     if (stands != phase::ready && stands != phase::leaving) continue;
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(comm.native, &state);
@@ -1076,19 +1087,14 @@ inline void issue_source::leave() {
         if (!leaves) each.place->over = true;  // who waits for it is given up
       }
     }
-    for (condition_base* const each : conditions_) {
-      each->error = asio::error::operation_aborted;
+    std::erase_if(conditions_, [&](condition_base* each) {
+      if (!each->bounded) each->error = asio::error::operation_aborted;
+      if (each->in_lap != nullptr) return false;  // the next look goes on with it
       ended.push_back(each);
-    }
-    conditions_.clear();
+      return true;
+    });
     const auto all = comms_;
-    for (const auto& comm : all) {
-      if (comm->stands == phase::making) {
-        fall(*comm, asio::error::operation_aborted, "the loop has ended", true, true);
-      } else {
-        take_leave(*comm);
-      }
-    }
+    for (const auto& comm : all) take_leave(*comm);  // what is being made goes on
     recount();
   }
   for (progress::operation* const op : ended) engine_.complete(op);
@@ -1098,6 +1104,7 @@ inline void issue_source::leave() {
 /// end.
 inline void issue_source::end() {
   std::vector<work*> ended;
+  std::vector<condition_base*> given_up;
   {
     const std::lock_guard hold(mutex_);
     for (queue& one : queues_) {
@@ -1122,8 +1129,12 @@ inline void issue_source::end() {
     }
     comms_.clear();
     leaving_ = 0;
+    for (work* const op : std::exchange(ended_in_lap_, {})) ended.push_back(op);
+    given_up = std::exchange(conditions_, {});
+    for (condition_base* const each : given_up) each->error = errc::engine_stopped;
     recount();
   }
+  for (condition_base* const each : given_up) engine_.complete(each);
   for (work* const op : ended) {
     if (work* const over = concluded(*op)) engine_.complete(over);
   }
@@ -1208,24 +1219,58 @@ struct issue_source::start_condition {
     using operation = condition_operation<std::decay_t<Handler>>;
     auto* const op = new operation(std::decay_t<Handler>(std::forward<Handler>(handler)));
     op->holds = std::move(holds);
-    bool late = false;
-    {
-      const std::lock_guard hold(source->mutex_);
-      late = source->ending_;
-      if (late) {
-        op->error = asio::error::operation_aborted;
-      } else {
-        source->conditions_.push_back(op);
-        source->recount();
-      }
-    }
-    if (late) {
-      source->engine_.complete(op);
-    } else {
-      source->engine_.started();
-    }
+    source->wait_for(*op);
   }
 };
+
+inline void issue_source::wait_for(condition_base& one) {
+  bool late = false;
+  {
+    const std::lock_guard hold(mutex_);
+    if (ending_ && !one.bounded) one.error = asio::error::operation_aborted;
+    late = ending_ && one.in_lap == nullptr;
+    if (!late) {
+      conditions_.push_back(&one);
+      recount();
+    }
+  }
+  if (late) {
+    engine_.complete(&one);
+  } else {
+    engine_.started();
+  }
+}
+
+class issue_source::call_at_look final : public condition_base {
+ public:
+  explicit call_at_look(std::function<void()> what) : condition_base(&run), what_(std::move(what)) {
+    holds = [] { return true; };
+    in_lap = [](condition_base* base) { static_cast<call_at_look*>(base)->deliver(); };
+    bounded = true;
+  }
+
+ private:
+  static void run(progress::operation* base, action what) {
+    const std::unique_ptr<call_at_look> self(static_cast<call_at_look*>(base));
+    if (what != action::destroy) self->what_();
+  }
+  std::function<void()> what_;
+};
+
+inline void issue_source::at_next_look(std::function<void()> what) {
+  wait_for(*std::make_unique<call_at_look>(std::move(what)).release());
+}
+
+inline void issue_source::end_at_next_look(const std::vector<work*>& ended) {
+  if (ended.empty()) return;
+  for (work* const op : ended) op->settle();
+  {
+    const std::lock_guard hold(mutex_);
+    ended_in_lap_.insert(ended_in_lap_.end(), ended.begin(), ended.end());
+    recount();
+  }
+  engine_.started();
+}
 
 template <class Token>
 auto issue_source::when(std::function<bool()> condition, Token&& token) {

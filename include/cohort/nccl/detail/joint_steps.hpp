@@ -1,0 +1,126 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What steps do together with other ranks, over MPI communicators that nobody else uses.
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/device/completion.hpp>
+#include <cohort/nccl/detail/steps.hpp>
+
+#include <array>
+#include <climits>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace cohort::nccl::detail {
+
+/// A duplicate. The second communicator of `world` is duplicated, and then the first of the new
+/// ones: with Open MPI 4.1 a collective that the program starts on the first one meanwhile would be
+/// taken for a part of that.
+inline steps<cohort::communicator> duplicate(stepper& by, cohort::communicator world) {
+  std::array<MPI_Comm, 2> made{MPI_COMM_NULL, MPI_COMM_NULL};
+  MPI_Comm from = world.state()->exchange.native();
+  for (MPI_Comm& to : made) {
+    auto one = by.request("MPI_Comm_idup",
+                          [&](MPI_Request* request) { return MPI_Comm_idup(from, &to, request); });
+    co_await one;
+    from = to;
+  }
+  co_return cohort::communicator::adopt(world, mpi::comm::adopt(made[0]),
+                                        mpi::comm::adopt(made[1]));
+}
+
+/// `mine` of each rank, as bytes.
+template <class T>
+steps<bool> all_gather(stepper& by, cohort::communicator over, const T& mine, std::vector<T>& all) {
+  constexpr auto bytes = static_cast<MPI_Count>(sizeof(T));
+  auto one = by.request("MPI_Iallgather", [&](MPI_Request* request) {
+    return mpi::post::iallgather(&mine, bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, over.native(),
+                                 request);
+  });
+  co_await one;
+  co_return true;
+}
+
+/// As many of each rank as `counts` says.
+template <class T>
+steps<bool> all_gather_v(stepper& by, cohort::communicator over, const std::vector<T>& mine,
+                         std::vector<T>& all, const std::vector<int>& counts) {
+  std::vector<int> sizes;
+  std::vector<int> places;
+  int end = 0;
+  for (const int count : counts) {
+    places.push_back(end);
+    sizes.push_back(count * static_cast<int>(sizeof(T)));
+    end += sizes.back();
+  }
+  auto one = by.request("MPI_Iallgatherv", [&](MPI_Request* request) {
+    return MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size() * sizeof(T)), MPI_BYTE,
+                           all.data(), sizes.data(), places.data(), MPI_BYTE, over.native(),
+                           request);
+  });
+  co_await one;
+  co_return true;
+}
+
+template <class T>
+steps<bool> broadcast(stepper& by, cohort::communicator over, T& value, int root) {
+  auto one = by.request("MPI_Ibcast", [&](MPI_Request* request) {
+    return mpi::post::ibcast(&value, static_cast<MPI_Count>(sizeof(T)), MPI_BYTE, root,
+                             over.native(), request);
+  });
+  co_await one;
+  co_return true;
+}
+
+/// The ranks meet, for what follows blocks until all are there.
+inline steps<bool> barrier(stepper& by, cohort::communicator over) {
+  auto one = by.request("MPI_Ibarrier", [&](MPI_Request* request) {
+    return MPI_Ibarrier(over.state()->exchange.native(), request);
+  });
+  co_await one;
+  co_return true;
+}
+
+/// As a communicator's `split`. Empty where `color` is negative.
+inline steps<cohort::communicator> split(stepper& by, cohort::communicator over, int color) {
+  auto met = barrier(by, over);
+  co_await met;
+  mpi::comm data = static_cast<const mpi::comm_ref&>(over.state()->data).split(color);
+  if (!data) co_return cohort::communicator();
+  mpi::comm exchange = data.dup();
+  co_return cohort::communicator::adopt(over, std::move(data), std::move(exchange));
+}
+
+/// The ranks of a node; those with the same number where one is given.
+inline steps<cohort::communicator> split_nodes(stepper& by, cohort::communicator over, int node) {
+  if (node >= 0) {
+    auto given = split(by, over, node);
+    co_return co_await given;
+  }
+  auto met = barrier(by, over);
+  co_await met;
+  mpi::comm data = static_cast<const mpi::comm_ref&>(over.state()->data).split_node();
+  mpi::comm exchange = data.dup();
+  co_return cohort::communicator::adopt(over, std::move(data), std::move(exchange));
+}
+
+/// What the stream has queued so far is over. Throws if the device has failed.
+inline steps<bool> reached(stepper& by, device::stream on) {
+  const device::event mark = on.record();
+  cudaError_t code = cudaErrorNotReady;
+  auto over = by.until(
+      [&] {
+        code = mark.query();
+        return code != cudaErrorNotReady;
+      },
+      true);
+  co_await over;
+  device::check(code, "cudaEventQuery", on.device());
+  co_return true;
+}
+
+}  // namespace cohort::nccl::detail

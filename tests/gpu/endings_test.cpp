@@ -1,0 +1,221 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+/// \file The end of a context while something is being opened on devices, or works there: of all
+/// ranks, and of one while the others go on.
+
+#include "support.hpp"
+
+#include <functional>
+#include <thread>
+
+namespace {
+
+using namespace cohort_test;
+using cohort::communicator;
+using cohort::coordinator;
+using cohort::errc;
+
+/// Whose contexts end early.
+enum class whose { all, first, last };
+
+bool ends_early(whose which, const communicator& world) {
+  if (which == whose::all) return true;
+  return world.rank() == (which == whose::first ? 0 : world.size() - 1);
+}
+
+/// Everything that an ending needs has to come far below the bounds of the library.
+class clocked {
+ public:
+  ~clocked() { CHECK(std::chrono::steady_clock::now() - began_ < 10s); }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+/// Nothing is left of NCCL, and its rules were kept.
+void nothing_is_left() {
+  CHECK_DOUBLE(fake_nccl::faults().empty());
+  CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
+}
+
+/// Looks so often, without running a handler.
+void look_for(asio::io_context& io, int looks) {
+  auto& engine = cohort::use_engine(io);
+  for (int i = 0; i < looks; ++i) engine.look();
+}
+
+/// Runs the loop until something is so.
+template <class Predicate>
+bool run_until(asio::io_context& io, Predicate holds) {
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    io.run_one_for(1ms);
+    if (io.stopped()) io.restart();
+  }
+  return true;
+}
+
+/// What becomes of an operation if a rank has gone meanwhile.
+bool ended_in_words(const ending& end) {
+  return end.over &&
+         (end.well() || end.code() == errc::peer_lost || end.code() == errc::not_accepting ||
+          end.is_data_error() || !end.text().empty());
+}
+
+}  // namespace
+
+TEST_CASE("a context may end before its loop has run, with operations for devices submitted") {
+  const whose which = GENERATE(whose::all, whose::first, whose::last);
+  const gpus_of_ranks machine;
+  {
+    const clocked bound;
+    const cohort::log::capture log;
+    const device::stream on;
+    device::vector<float> values(10, on);
+    ending end;
+    asio::io_context io;
+    const communicator world(io);
+    coordinator coord(world, nccl::backend());
+    coord.all_reduce("it", values, op::sum, end.handler());
+    if (!ends_early(which, world)) {
+      CHECK(run_until(io, [&] { return end.over; }));
+      INFO(end.text());
+      CHECK(ended_in_words(end));
+    }
+  }
+  nothing_is_left();
+}
+
+TEST_CASE("a context may end at any look of an opening on devices") {
+  const whose which = GENERATE(whose::all, whose::first, whose::last);
+  const bool hierarchical = GENERATE(false, true);
+  for (const int looks : {1, 3, 7, 20, 60, 200, 1000}) {
+    INFO("looks: " << looks);
+    const gpus_of_ranks machine;
+    {
+      const clocked bound;
+      const cohort::log::capture log;
+      const device::stream on;
+      device::vector<float> values(10, on);
+      ending end;
+      nccl::backend_options options;
+      options.hierarchical = hierarchical;
+      asio::io_context io;
+      const communicator world(io);
+      options.node = world.rank() / 2;
+      coordinator coord(world, nccl::backend(options));
+      coord.all_reduce("it", values, op::sum, end.handler());
+      look_for(io, looks + world.rank());
+      if (!ends_early(which, world)) {
+        CHECK(run_until(io, [&] { return end.over; }));
+        INFO(end.text());
+        CHECK(ended_in_words(end));
+      }
+    }
+    nothing_is_left();
+  }
+}
+
+DOUBLE_TEST_CASE("a context may end with operations on its device, and they end well elsewhere") {
+  const whose which = GENERATE(whose::all, whose::first, whose::last);
+  const bool hierarchical = GENERATE(false, true);
+  const gpus_of_ranks machine;
+  {
+    const clocked bound;
+    const cohort::log::capture log;
+    const device::stream on;
+    device::vector<float> values(10, on);
+    ending end;
+    std::thread later;
+    {
+      nccl::backend_options options;
+      options.hierarchical = hierarchical;
+      asio::io_context io;
+      communicator world(io);
+      options.node = world.rank() / 2;
+      coordinator coord(world, nccl::backend(options));
+      run(io, sums(coord, "before"));
+      fake_gpu::hold(on.get());
+      coord.all_reduce("it", values, op::sum, end.handler());
+      CHECK(run_until(io, [&] {
+        const auto all = coord.pending();
+        return !all.empty() && all.front().started;
+      }));
+      bool met = false;
+      asio::co_spawn(io, meet(world), [&](std::exception_ptr) { met = true; });
+      CHECK(run_until(io, [&] { return met; }));
+      later = std::thread([on] {
+        std::this_thread::sleep_for(200ms);
+        fake_gpu::release(on.get());
+      });
+      if (!ends_early(which, world)) {
+        CHECK(run_until(io, [&] { return end.over; }));
+        INFO(end.text());
+        CHECK(end.well());
+      }
+    }
+    later.join();
+  }
+  nothing_is_left();
+}
+
+TEST_CASE("a context may end while a process set is being opened, with operations on devices") {
+  const whose which = GENERATE(whose::all, whose::first, whose::last);
+  for (const int looks : {0, 2, 5, 20, 60, 200}) {
+    INFO("looks: " << looks);
+    const gpus_of_ranks machine;
+    {
+      const clocked bound;
+      const cohort::log::capture log;
+      const device::stream on;
+      device::vector<float> values(10, on);
+      ending end;
+      bool made = false;
+      asio::io_context io;
+      communicator world(io);
+      coordinator coord(world, nccl::backend());
+      run(io, sums(coord, "before"));
+      coord.all_reduce("it", values, op::sum, end.handler());
+      coord.add_process_set(cohort::ranks::all(world.size()),
+                            [&](std::exception_ptr, cohort::process_set) { made = true; });
+      look_for(io, looks + world.rank());
+      if (!ends_early(which, world)) {
+        CHECK(run_until(io, [&] { return end.over && made; }));
+        INFO(end.text());
+        CHECK(ended_in_words(end));
+      }
+    }
+    nothing_is_left();
+  }
+}
+
+TEST_CASE("a context may end while a communicator of NCCL is being made") {
+  const whose which = GENERATE(whose::all, whose::first, whose::last);
+  for (const int looks : {0, 1, 3, 7, 20, 60, 200}) {
+    INFO("looks: " << looks);
+    const gpus_of_ranks machine;
+    {
+      const clocked bound;
+      const cohort::log::capture log;
+      asio::io_context io;
+      const communicator world(io);
+      std::exception_ptr why;
+      bool over = false;
+      nccl::communicator kept;
+      nccl::make_communicator(world, {}, [&](std::exception_ptr failed, nccl::communicator made) {
+        why = failed;
+        over = true;
+        kept = made;
+      });
+      look_for(io, looks + world.rank());
+      if (!ends_early(which, world)) {
+        CHECK(run_until(io, [&] { return over; }));
+        CHECK((why != nullptr) != static_cast<bool>(kept));
+      }
+      kept = {};
+    }
+    nothing_is_left();
+  }
+}
