@@ -199,12 +199,19 @@ TEST_CASE("a tool sees staged copies, also those that are given up or refused") 
     CHECK(the_range("copy", "staged_copy").bytes == 4000);
     CHECK(the_range("copy", "staged_copy").ended != 0);
     fake_gpu::hold(on.get());
-    auto held = device::staged_copy(on, values, host);
-    auto bounded = cohort::with_deadline(std::move(held), 5ms);
-    CHECK(co_await code_of(std::move(bounded)) == cohort::errc::deadline_exceeded);
+    const auto give_up = [&]() -> asio::awaitable<void> {
+      auto held = device::staged_copy(on, values, host);
+      co_await cohort::with_deadline(std::move(held), 5ms);
+    };
+    auto given_up = code_of(give_up());
+    const std::error_code late = co_await std::move(given_up);
+    CHECK(late == cohort::errc::deadline_exceeded);
     fake_gpu::release(on.get());
-    auto of_nothing = device::staged_copy(on, values, host, {.piece = 0});
-    CHECK(co_await code_of(std::move(of_nothing)) == cohort::errc::invalid_argument);
+    device::staged_copy_options nothing;
+    nothing.piece = 0;
+    auto refused = code_of(device::staged_copy(on, values, host, nothing));
+    const std::error_code wrong = co_await std::move(refused);
+    CHECK(wrong == cohort::errc::invalid_argument);
     CHECK(ranges_of("copy", "staged_copy").size() == 3);
     CHECK(fake_nvtx::open().size() <= 1);  // a communicator of the layer may be there
     auto over = device::done(on);
