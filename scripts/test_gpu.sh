@@ -144,7 +144,7 @@ if wanted build; then
   if [ -z "$without" ]; then
     export OMPI_CXX=$compiler MPICH_CXX=$compiler
     does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries nccl_includes \
-      tests/nccl/verbs_test.cpp tests/support/{mpi_main,catch_run}.cpp || true
+      tests/nccl/{verbs_test,pack_kernels_test}.cpp tests/support/{mpi_main,catch_run}.cpp || true
   fi
   [ ${#failed[@]} -eq 0 ] || finish 1
 fi
@@ -178,7 +178,7 @@ ranks=${TEST_RANKS:-$((devices < 4 ? devices : 4))}
 on_ranks() { MPIEXEC=$mpiexec bounded scripts/mpirun.sh "$ranks" "$@"; }
 if [ -z "$without" ]; then
   [ "$ranks" -gt 1 ] || skipped+=("NCCL between devices: there is one rank; NCCL launches no kernel then")
-  skipped+=("tests/nccl but verbs_test.cpp: they make the doubles fail")
+  skipped+=("tests/nccl but verbs_test.cpp and pack_kernels_test.cpp: they make the doubles fail")
 fi
 
 if wanted test; then
