@@ -291,12 +291,20 @@ TEST_CASE("a loop goes on while kernels are loaded on a busy device, and they ar
     device::vector<float> some(5, busy);
     device::pinned_vector<float> host(5, busy);  // before the device is busy
     REQUIRE(cudaStreamSynchronize(busy.get()) == cudaSuccess);
+    {  // leaves pinned memory in the pool, so that nothing but the kernels waits below
+      auto same = co_await world.dup();
+      coordinator without(same, nccl::backend(kernels_are(kernel_use::off)));
+      co_await needs_kernels(without);
+      co_await without.shutdown();
+    }
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
     auto* const compiled = nvrtc_control<decltype(fake_nvrtc_compiled)>("fake_nvrtc_compiled");
     const int before = compiled();
     fake_gpu::hold(busy.get());
     device::copy(busy, host, some);
     coordinator coord(world, nccl::backend(kernels_are(kernel_use::required)));
-    CHECK(co_await soon([] { return fake_gpu::blocked_calls() != 0; }));
+    CHECK(co_await soon(
+        [] { return fake_gpu::calls("cuModuleLoadData") == 1 && fake_gpu::blocked_calls() == 1; }));
     std::vector<int> ranks{world.rank()};
     co_await coord.all_reduce("of the host", ranks, op::sum);  // this loop turns
     CHECK(ranks.front() == world.size() * (world.size() - 1) / 2);
