@@ -253,8 +253,8 @@ TEST_CASE("messages go from device memory to device memory or to the host") {
     co_await cohort::recv(world, std::move(message), got);
     co_await std::move(from_host);
     const int before = left_of(world) == 0 ? world.size() - 1 : left_of(world) - 1;
-    CHECK(co_await now_in(got) ==
-          std::vector<int>{before, before, before, before, before, before, -1, -1});
+    const std::vector<int> from_left{before, before, before, before, before, before, -1, -1};
+    CHECK(co_await now_in(got) == from_left);
 
     got = co_await filled(on, 8, -1);
     co_await cohort::recv(world, got, cohort::no_rank, 3);
