@@ -104,7 +104,7 @@ link() {
       wait -n || status=$?
       running=$((running - 1))
     fi
-    bounded "$with" -std=c++20 -O1 -g1 -pthread -Iinclude -Itests "${includes[@]}" \
+    bounded "$with" -std=c++20 -O1 -g1 -ffunction-sections -pthread -Iinclude -Itests "${includes[@]}" \
       ${extra[@]+"${extra[@]}"} -c "$source" -o "$object" &
     running=$((running + 1))
     objects+=("$object")
@@ -115,7 +115,7 @@ link() {
   done
   [ "$status" -eq 0 ] || return "$status"
   for one in "${libraries[@]}"; do rpaths+=("-Wl,-rpath,$(dirname "$one")"); done
-  bounded "$with" -pthread "${objects[@]}" "${libraries[@]}" "${rpaths[@]}" \
+  bounded "$with" -pthread -Wl,--gc-sections "${objects[@]}" "${libraries[@]}" "${rpaths[@]}" \
     ${extra[@]+"${extra[@]}"} -o "$program"
 }
 

@@ -122,8 +122,7 @@ inline ncclComm_t native(const communicator& world) {
 }
 
 /// A coordinator whose next kernel on every rank hangs, with operations behind it.
-template <class = void>  // see DOUBLE_TEST_CASE
-asio::awaitable<void> hang(communicator world, coordinator coord, traffic& work) {
+inline asio::awaitable<void> hang(communicator world, coordinator coord, traffic& work) {
   co_await sums(coord, "before");
   co_await work.prepare(coord);
   co_await meet(world);

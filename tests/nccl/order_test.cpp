@@ -105,6 +105,7 @@ DOUBLE_TEST_CASE("the control: the same with NCCL alone and a stream per communi
     CHECK(co_await soon([] { return fake_gpu::occupied(0); }));
     co_await meet(world);
     CHECK(fake_nccl::cycles().empty());
+    co_await meet(world);
     fake_gpu::release(late.get());
     if (b != nullptr) {
       CHECK(co_await soon([] { return !fake_nccl::cycles().empty(); }));
