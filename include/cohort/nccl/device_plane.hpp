@@ -117,7 +117,7 @@ class elected_work final : public work, public work_steps {
   void copy_in(const device::stream& on);
   void copy_out(const device::stream& on);
   void bring_out(const device::stream& on);
-  [[nodiscard]] treatment treatment_of(const comm::device_tensor& one) const;
+  [[nodiscard]] treatment treatment_of(const comm::device_tensor& of) const;
   void lay_out_alike(std::size_t first, std::size_t count, const treatment& how);
   // See detail/fusion_arena.ipp.
   [[nodiscard]] std::optional<range> range_of(std::size_t first, std::size_t count) const;

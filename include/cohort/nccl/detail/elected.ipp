@@ -224,10 +224,10 @@ inline void elected_work::lay_out() {
   has_turn_ = true;
 }
 
-[[nodiscard]] inline treatment elected_work::treatment_of(const comm::device_tensor& one) const {
+[[nodiscard]] inline treatment elected_work::treatment_of(const comm::device_tensor& of) const {
   if (what_->kind != comm::collective::all_reduce) return {};
   const int ranks = stage_ == stage::whole ? comm->size : 0;
-  return detail::treatment_of(one, what_->reduction, ranks);
+  return detail::treatment_of(of, what_->reduction, ranks);
 }
 
 /// Tensors that one call could reduce: all of them in an arena, or small ones packed.
