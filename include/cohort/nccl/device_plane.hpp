@@ -105,7 +105,7 @@ class elected_work final : public work, public work_steps {
   void take_all(const device::stream& on);
   void finish(const comm::device_tensor& tensor, const treatment& how, const void* from,
               std::size_t count);
-  [[nodiscard]] treatment treatment_of(const comm::device_tensor& one) const;
+  [[nodiscard]] treatment treatment_of(const comm::device_tensor& of) const;
   void lay_out_alike(std::size_t first, std::size_t count, const treatment& how);
   [[nodiscard]] void* room_for(const comm::device_tensor& tensor, std::size_t count);
   // See detail/fusion_arena.ipp.

@@ -132,8 +132,8 @@ inline fusion_memory::~fusion_memory() {
   if (engine.stopped()) return;
   try {
     asio::post(engine.get_executor(), [its = std::move(state_)] { detail::free_later(its); });
-  } catch (const std::exception& failed) {
-    log::write(log::level::error, std::string("a fusion arena is leaked: ") + failed.what());
+  } catch (const std::exception& why) {
+    log::write(log::level::error, std::string("a fusion arena is leaked: ") + why.what());
   }
 }
 

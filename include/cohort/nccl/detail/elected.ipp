@@ -248,11 +248,11 @@ inline void elected_work::lay_out() {
   has_turn_ = true;
 }
 
-[[nodiscard]] inline treatment elected_work::treatment_of(const comm::device_tensor& one) const {
-  if (by_host_) return detail::on_the_host(one, what_->reduction);
+[[nodiscard]] inline treatment elected_work::treatment_of(const comm::device_tensor& of) const {
+  if (by_host_) return detail::on_the_host(of, what_->reduction);
   if (what_->kind != comm::collective::all_reduce) return {};
   const int ranks = stage_ == stage::whole ? comm->size : 0;
-  return detail::treatment_of(one, what_->reduction, ranks);
+  return detail::treatment_of(of, what_->reduction, ranks);
 }
 
 /// Tensors that one call could reduce: all of them in an arena, or small ones packed.
