@@ -308,7 +308,9 @@ inline const void* elected_work::input_of(const comm::device_tensor& tensor, con
 // ---- before and after ------------------------------------------------------------------------
 
 inline bool elected_work::pack() {
-  if (what_ == nullptr) throw cohort::error(errc::aborted, "the operation was given up");
+  if (what_ == nullptr || error()) {
+    throw cohort::error(errc::aborted, "the operation was given up");
+  }
   if (prepared_ || use_ != comm::device_use::run) return true;
   device_plane& plane = *plane_;
   device_plane::block& block = plane.blocks_[block_];
@@ -433,6 +435,7 @@ inline void elected_work::prepare(const device::stream& domain) {
 }
 
 inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use>& used) {
+  std::erase(plane_->queued_, this);  // what it has not packed is not packed any more
   plane_->times_.forget(std::move(timed_), std::exchange(timed_number_, 0));
   for (std::vector<buffer_use>* const from : {&uses, &kept_uses_}) {
     used.insert(used.end(), std::make_move_iterator(from->begin()),

@@ -1,0 +1,93 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+/// \file The order between what is elected and the streams of the program: after failures, with
+/// captures, and for memory that nothing orders.
+
+#include "support.hpp"
+
+#include <cmath>
+
+namespace {
+
+using namespace cohort_test;
+using cohort::communicator;
+using cohort::coordinator;
+using cohort::errc;
+
+#if defined(COHORT_FAKE_NCCL)
+/// Closes the coordinator on all ranks while the first of what they start is being launched and
+/// what is behind it is not.
+class launch_that_fails {
+ public:
+  explicit launch_that_fails(const communicator& world)
+      : world_(world), comm_(fake_nccl::communicators_of(world.size()).front()) {
+    before_ = fake_nccl::calls("ncclAllReduce");
+    fake_nccl::stall_next("ncclAllReduce");
+  }
+  [[nodiscard]] bool is_at_hand() const { return fake_nccl::calls("ncclAllReduce") != before_; }
+  void fail() const {
+    if (world_.rank() == world_.size() - 1) fake_nccl::set_async_error(comm_, ncclSystemError);
+  }
+
+ private:
+  communicator world_;
+  ncclComm_t comm_;
+  std::uint64_t before_;
+};
+#endif
+
+void check_device() {
+  static_cast<void>(cudaDeviceSynchronize());
+  CHECK(device::state_of(0).lost() == cudaSuccess);
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
+}  // namespace
+
+DOUBLE_TEST_CASE("packs that were not filled when all failed are not filled later") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // everything is launched at once
+    const cohort::log::capture log;
+    std::deque<ending> ends;
+    const device::stream late;
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    const device::stream on;
+    std::vector<device::vector<float>> values;
+    for (int i = 0; i < 16; ++i) values.push_back(co_await filled(on, 100, 1.0F));
+    co_await meet(world);
+    const launch_that_fails first(world);
+    co_await meet(world);
+    held_stream held(late);
+    // One is launched, two more have a buffer for packs, the others wait for one.
+    for (std::size_t i = 0; i < 16; i += 2) {
+      cohort::bundle all("b" + std::to_string(i));
+      all.add("0", values[i]).add("1", values[i + 1]);
+      coord.grouped_all_reduce(std::move(all), op::sum, {.on = late},
+                               ends.emplace_back().handler());
+    }
+    CHECK(co_await soon([&] { return first.is_at_hand(); }));
+    CHECK(co_await soon([&] {
+      const auto all = coord.pending();
+      return std::all_of(all.begin(), all.end(), [](const auto& one) { return one.started; });
+    }));
+    co_await meet(world);
+    values.clear();  // each operation has a lease, as long as it has not failed
+    co_await meet(world);
+    first.fail();
+    CHECK(co_await soon([&] { return all_over(ends); }));
+    for (const ending& one : ends) CHECK(one.is_data_error());
+    co_await coord.shutdown();
+    held.let_go();
+    auto over = device::done(late);
+    co_await std::move(over);
+    co_await pause(20ms);
+    check_device();
+    co_await meet(world);
+    const auto again = co_await world.dup();
+    coordinator fresh(again, nccl::backend());
+    co_await sums(fresh, "after");
+    co_await fresh.shutdown();
+  });
+}
