@@ -91,3 +91,51 @@ DOUBLE_TEST_CASE("packs that were not filled when all failed are not filled late
     co_await fresh.shutdown();
   });
 }
+
+DOUBLE_TEST_CASE("borrowed memory may go in the order of its stream after a failure") {
+  // Of the operation that was being launched, or of one behind it.
+  const bool behind = GENERATE(false, true);
+  on_gpus([behind](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    std::deque<ending> ends;
+    const device::stream late;
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    const device::stream on;
+    auto a = co_await filled(on, 100, 1.0F);
+    auto b = co_await filled(on, 100, 1.0F);
+    auto other = co_await filled(on, 100, 1.0F);
+    co_await meet(world);
+    const launch_that_fails first(world);
+    co_await meet(world);
+    held_stream held(late);
+    if (behind) coord.all_reduce("first", other, op::sum, ends.emplace_back().handler());
+    if (behind) CHECK(co_await soon([&] { return first.is_at_hand(); }));
+    cohort::bundle all("b");
+    const device::span<float> of_a(a.data(), a.size(), on);
+    const device::span<float> of_b(b.data(), b.size(), on);
+    all.add("0", of_a).add("1", of_b);
+    coord.grouped_all_reduce(std::move(all), op::sum, {.on = late}, ends.emplace_back().handler());
+    CHECK(co_await soon([&] { return first.is_at_hand(); }));
+    CHECK(co_await soon([&] {
+      const auto pending = coord.pending();
+      return std::all_of(pending.begin(), pending.end(),
+                         [](const auto& one) { return one.started; });
+    }));
+    co_await meet(world);
+    first.fail();
+    CHECK(co_await soon([&] { return all_over(ends); }));
+    for (const ending& one : ends) CHECK(one.is_data_error());
+    // Its operation has ended, and what fills the pack waits for `late` still.
+    a = device::vector<float>();
+    b = device::vector<float>();
+    co_await pause(50ms);
+    held.let_go();
+    auto over = device::done(late);
+    co_await std::move(over);
+    co_await pause(20ms);
+    check_device();
+    co_await coord.shutdown();
+  });
+}

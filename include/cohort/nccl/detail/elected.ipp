@@ -445,6 +445,7 @@ inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use
   if (!packs_) return std::nullopt;
   try {
     if (!ready_) ready_ = packing().record();  // packing has failed half-way
+    detail::let_free_behind(used, *ready_);
     return std::move(ready_);
   } catch (const std::system_error&) {
     return std::nullopt;  // the device has gone
