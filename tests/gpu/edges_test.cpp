@@ -139,3 +139,62 @@ DOUBLE_TEST_CASE("borrowed memory may go in the order of its stream after a fail
     co_await coord.shutdown();
   });
 }
+
+TEST_CASE("a stream that is captured between submission and launch is left alone") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // it is launched at once
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    const device::stream on;
+    auto values = co_await filled(on, 5, 1.0F);
+    co_await meet(world);
+    ending end;
+    cohort::call_options queued;
+    queued.on = on;
+    queued.ends = cohort::until::enqueued;
+    if (world.rank() != 0) co_await pause(50ms);
+    coord.all_reduce("x", values, op::sum, queued, end.handler());
+    if (world.rank() == 0) {
+      CHECK(cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    }
+    CHECK(co_await soon([&] { return end.over; }));
+    INFO(end.text());
+    CHECK(end.well());
+    if (world.rank() == 0) {
+      cudaGraph_t graph = nullptr;
+      CHECK(cudaStreamEndCapture(on.get(), &graph) == cudaSuccess);
+      if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+    // No stream waits where it has ended so late: the data are there.
+    CHECK(co_await now_in(values) == std::vector<float>(5, static_cast<float>(world.size())));
+    co_await sums(coord, "after");
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a direct verb ends later where its stream is captured before it is launched") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream on;
+    auto values = co_await filled(on, 5, 1.0F);
+    co_await nccl::all_reduce(gpus, on, values, op::sum);
+    co_await meet(world);
+    outcome end;
+    if (world.rank() != 0) co_await pause(50ms);
+    nccl::all_reduce(gpus, on, values, op::sum, cohort::until::enqueued, end.handler());
+    if (world.rank() == 0) {
+      CHECK(cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    }
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(!end.code);
+    if (world.rank() == 0) {
+      cudaGraph_t graph = nullptr;
+      CHECK(cudaStreamEndCapture(on.get(), &graph) == cudaSuccess);
+      if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+    const auto ranks = static_cast<float>(world.size());
+    CHECK(co_await now_in(values) == std::vector<float>(5, ranks * ranks));
+    co_await meet(world);
+  });
+}

@@ -401,10 +401,13 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   now.uses = std::move(op.uses);
   now.mark = op.steps == nullptr ? one.domain->record() : op.steps->conclude(*one.domain);
   if (op.ends == until::complete) return 0;
-  if (op.user) op.user->wait(now.mark);
+  // A stream that is being captured by now cannot wait. The operation then ends when it is over.
+  bool all_wait = !op.user || op.user->try_wait(now.mark);
   for (const buffer_use& use : now.uses) {
-    if (use.producer && use.producer != op.user) use.producer->wait(now.mark);
+    if (!use.producer || use.producer == op.user) continue;
+    all_wait = use.producer->try_wait(now.mark) && all_wait;
   }
+  if (!all_wait) return 0;
   now.op = nullptr;
   return finish(op, ready);
 }
