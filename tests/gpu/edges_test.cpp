@@ -198,3 +198,69 @@ TEST_CASE("a direct verb ends later where its stream is captured before it is la
     co_await meet(world);
   });
 }
+
+TEST_CASE("a gather does not wait for what its stream is given after the submission") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // its size is known at once
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    const device::stream on;
+    auto values = co_await filled(on, 5, static_cast<float>(world.rank()));
+    const std::vector<std::size_t> parts(static_cast<std::size_t>(world.size()), 1);
+    auto sent = co_await filled(on, parts.size(), static_cast<float>(world.rank()));
+    co_await meet(world);
+    ending gathered;
+    ending exchanged;
+    device::vector<float> all;
+    device::vector<float> come;
+    if (world.rank() != 0) co_await pause(50ms);
+    coord.all_gather("g", values, [&](std::exception_ptr why, device::vector<float> made) {
+      all = std::move(made);
+      gathered.handler()(why);
+    });
+    coord.all_to_all("x", sent, parts,
+                     [&](std::exception_ptr why, device::vector<float> made, auto&&) {
+                       come = std::move(made);
+                       exchanged.handler()(why);
+                     });
+    // Rank 0 submits first, so no result is made yet.
+    std::optional<held_stream> held;
+    if (world.rank() == 0) held.emplace(on);
+    CHECK(co_await soon([&] { return gathered.over && exchanged.over; }));
+    if (held) held->let_go();
+    CHECK(co_await soon([&] { return gathered.over && exchanged.over; }));
+    INFO(gathered.text());
+    CHECK(gathered.well());
+    CHECK(exchanged.well());
+    if (!gathered.well() || !exchanged.well()) co_return;
+    CHECK(all.producer() == on);  // as before, for whoever frees it or goes on with it
+    std::vector<float> wanted;
+    std::vector<float> one_of_each;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      wanted.insert(wanted.end(), 5, static_cast<float>(rank));
+      one_of_each.push_back(static_cast<float>(rank));
+    }
+    CHECK(co_await now_in(all) == wanted);
+    CHECK(co_await now_in(come) == one_of_each);
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("what follows an enqueued gather on its stream sees the result") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    const device::stream on;
+    cohort::call_options queued;
+    queued.ends = cohort::until::enqueued;
+    for (int round = 0; round < 20; ++round) {
+      auto values = co_await filled(on, 1000, round + world.rank());
+      auto all = co_await coord.all_gather("g", values, queued);
+      std::vector<int> wanted;
+      for (int rank = 0; rank < world.size(); ++rank) {
+        wanted.insert(wanted.end(), 1000, round + rank);
+      }
+      CHECK(co_await now_in(all) == wanted);
+    }
+    co_await coord.shutdown();
+  });
+}

@@ -156,6 +156,7 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
       std::span<const comm::device_buffer> buffers, const stream_ref& on) override;
+  [[nodiscard]] stream_ref results() override;
   void add_result(comm::device_mark& to, const comm::device_buffer& made) override;
   void start(comm::device_call& what, comm::backend_completion done) override;
   void sizes_known(comm::device_call& what) override;
@@ -254,6 +255,7 @@ class device_plane final : public comm::device_backend,
   std::error_code failed_;
   std::optional<device::stream> packing_;
   std::optional<device::stream> unpacking_;
+  std::optional<device::stream> results_;  // memory is taken there, and nothing waits
   std::array<block, 2> blocks_;
   std::uint64_t packs_ = 0;
   pack_moves moves_;  // of one pack; empty between

@@ -364,17 +364,33 @@ inline std::shared_ptr<comm::device_mark> device_plane::mark(
   return made;
 }
 
-// Its memory is there when what its stream has queued so far is over.
+inline stream_ref device_plane::results() {
+  return source_->exclusively([&]() -> stream_ref {
+    try {
+      if (!results_) results_.emplace(device::stream_options{.device = device_});
+      return *results_;
+    } catch (const std::system_error&) {
+      return {};  // what is wrong with the device is told by whatever uses it
+    }
+  });
+}
+
+// Its stream may have got work since the submission, which the operation is not to wait for.
 inline void device_plane::add_result(comm::device_mark& to, const comm::device_buffer& made) {
   auto& mark = static_cast<submission_mark&>(to);
   if (made.bytes == 0) return;
   check_buffer(made);
+  buffer_use use{made.field, made.data, made.bytes, made.where.device, {}, made.lease};
   if (made.where.producer != nullptr) {
-    const auto on =
-        device::stream::borrow(detail::native_of(made.where.producer), made.where.device);
-    mark.after.push_back(on.record());
+    use.producer = device::stream::borrow(detail::native_of(made.where.producer), device_);
   }
-  detail::note_use(mark, made);
+  mark.uses.push_back(std::move(use));
+  const auto taken = source_->exclusively([&] { return results_; });
+  if (taken) {
+    mark.after.push_back(taken->record());
+  } else if (mark.uses.back().producer) {
+    mark.after.push_back(mark.uses.back().producer->record());
+  }
 }
 
 inline void device_plane::start(comm::device_call& what, comm::backend_completion done) {
