@@ -264,3 +264,33 @@ TEST_CASE("what follows an enqueued gather on its stream sees the result") {
     co_await coord.shutdown();
   });
 }
+
+TEST_CASE("a factor before a sum keeps it in range whatever factor comes after it") {
+  const bool packed = GENERATE(false, true);
+  on_gpus([packed](communicator world) -> asio::awaitable<void> {
+    nccl::backend_options options;
+    options.pack_below = packed ? 1 << 20 : 1;
+    coordinator coord(world, nccl::backend(options));
+    const device::stream on;
+    const int ranks = world.size();
+    const int above = (ranks + 1) / 2;  // of them bring 40000, the others -40000
+    const float mine = world.rank() < above ? 40000.0F : -40000.0F;
+    auto a = co_await filled(on, 100, cohort::f16(mine));
+    auto b = co_await filled(on, 10, cohort::f16(mine));
+    cohort::bundle both("sum");
+    both.add("a", a).add("b", b);
+    co_await coord.grouped_all_reduce(std::move(both), op::sum,
+                                      {.prescale = 0.25, .postscale = 4.0});
+    const float sum = 40000.0F * static_cast<float>(above - (ranks - above));
+    for (const auto* each : {&a, &b}) {
+      const auto seen = co_await now_in(*each);
+      CHECK(static_cast<float>(seen.front()) == sum);
+      CHECK(static_cast<float>(seen.back()) == sum);
+    }
+    auto c = co_await filled(on, 100, cohort::f16(mine));
+    co_await coord.all_reduce("average", c, op::average, {.prescale = 0.25, .postscale = 4.0});
+    const auto seen = co_await now_in(c);
+    CHECK(std::abs(static_cast<float>(seen.back()) - sum / static_cast<float>(ranks)) <= 16);
+    co_await coord.shutdown();
+  });
+}

@@ -98,7 +98,6 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
     if (reduction == device_reduction::average) how.divide_after = of.divisor;
     return how;
   }
-  const double factor = of.prescale * of.postscale;
   const bool by_all = of.all_bring && of.divisor == ranks;
   // NCCL multiplies in the type of the elements: in 16 bits a factor may be 0 or infinite.
   const double least = how.as.type == ncclFloat16 ? 6.2e-5 : 1.2e-38;
@@ -107,23 +106,33 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
   const auto fits = [&](double by) {
     return !is_small_type || by == 0 || (std::abs(by) >= least && std::abs(by) <= most);
   };
+  // A factor behind the sum comes before it only where no partial sum grows: it could overflow.
+  const auto folds = [&](double by) { return fits(by) && std::abs(by) <= std::abs(of.prescale); };
+  const auto divisor = static_cast<double>(of.divisor);
+  const double factor = of.prescale * of.postscale;
+  const auto scale_apart = [&] {
+    if (is_real(how.as.type) && of.prescale != 1 && fits(of.prescale)) {
+      how.op = scaled_sum(how.as.type, of.prescale);
+    } else {
+      how.scale_before = of.prescale;
+    }
+    how.scale_after = of.postscale;
+  };
   switch (reduction) {
     case device_reduction::sum:
-      if (factor != 1 && fits(factor)) {
-        how.op = scaled_sum(how.as.type, factor);
+      if (!folds(factor)) {
+        scale_apart();
       } else if (factor != 1) {
-        how.scale_before = of.prescale;
-        how.scale_after = of.postscale;
+        how.op = scaled_sum(how.as.type, factor);
       }
       break;
     case device_reduction::average:
-      if (by_all && factor == 1) {
+      if (by_all && factor == 1 && folds(factor / divisor)) {
         how.op.op = ncclAvg;
-      } else if (is_real(how.as.type) && fits(factor / static_cast<double>(of.divisor))) {
-        how.op = scaled_sum(how.as.type, factor / static_cast<double>(of.divisor));
+      } else if (is_real(how.as.type) && folds(factor / divisor)) {
+        how.op = scaled_sum(how.as.type, factor / divisor);
       } else {
-        how.scale_before = of.prescale;
-        how.scale_after = of.postscale;
+        scale_apart();
         how.divide_after = of.divisor;
       }
       break;
