@@ -294,3 +294,44 @@ TEST_CASE("a factor before a sum keeps it in range whatever factor comes after i
     co_await coord.shutdown();
   });
 }
+
+DOUBLE_TEST_CASE(
+    "memory of a replay that fails just when it is launched is kept until it is over") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    const device::stream on;
+    auto a = co_await filled(on, 1000, 1.0F);
+    auto b = co_await filled(on, 1000, 1.0F);
+    coordinator coord(world, nccl::backend());
+    cohort::bundle both("step");
+    both.add("a", a).add("b", b);
+    auto group = co_await coord.make_persistent(std::move(both), op::sum);
+    auto captured = co_await group.capture();
+    co_await group.replay(captured);
+    co_await meet(world);
+    const ncclComm_t comm = fake_nccl::communicators_of(world.size()).front();
+    const auto aborts = fake_nccl::calls("ncclCommAbort");
+    const bool last = world.rank() == world.size() - 1;
+    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+    const device::stream domain = source.domain_of(0);
+    std::optional<held_stream> held;
+    if (last) {
+      held.emplace(domain);
+      // Nobody asks for it before there is an operation: its launch is what meets it.
+      fake_nccl::set_async_error(comm, ncclSystemError);
+    }
+    ending end;
+    group.replay(captured, end.handler());
+    CHECK(co_await soon([&] { return fake_nccl::calls("ncclCommAbort") != aborts; }));
+    co_await pause(20ms);  // what was freed is free now
+    if (held) held->let_go();
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(end.is_data_error());
+    auto over = device::done(domain);
+    co_await std::move(over);
+    check_device();
+    captured = {};
+    co_await coord.shutdown();
+  });
+}

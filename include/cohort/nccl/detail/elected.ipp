@@ -420,7 +420,9 @@ inline void elected_work::begin_capture(const device::stream& domain) {
 }
 
 inline void elected_work::prepare_replay() {
+  // The graph itself may end before its communicator's operations do.
   uses.push_back({"graph", nullptr, 0, plane_->device_, {}, graph_});
+  uses.push_back({"memory of the graph", nullptr, 0, plane_->device_, {}, graph_->used()});
   if (graph_->native() == nullptr) return;  // of no elements
   one.what = call::kind::graph;
   one.to = graph_->native();
