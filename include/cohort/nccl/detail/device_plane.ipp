@@ -479,17 +479,27 @@ inline void device_plane::finish_outside(std::vector<work*>& ended) {
 inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
                                               std::shared_ptr<comm::device_mark>& mark) {
   const device::scoped_device here(device_);
+  std::vector<device::stream> ordered;  // with the submission
+  if (mark) {
+    for (const buffer_use& use : static_cast<submission_mark&>(*mark).uses) {
+      if (use.producer) ordered.push_back(*use.producer);
+    }
+  }
+  if (ordered.empty()) {
+    // Its caller could change it before the copy is over, and nobody would know.
+    throw cohort::error(errc::not_supported,
+                        std::string(of.field) +
+                            ": memory that no stream is ordered with cannot be kept for an "
+                            "operation that its rank has given up");
+  }
   device::stream on(device::stream_options{.device = device_});
   device::vector<std::byte> copy(of.bytes, on);
-  if (mark) {
-    for (const device::event& one : static_cast<submission_mark&>(*mark).after) on.wait(one);
-  }
+  for (const device::event& one : static_cast<submission_mark&>(*mark).after) on.wait(one);
   device::check(cudaMemcpyAsync(copy.data(), of.data, of.bytes, cudaMemcpyDeviceToDevice, on.get()),
                 "cudaMemcpyAsync", device_);
-  // Nothing that follows on the buffer's stream comes before the copy.
-  if (of.where.producer != nullptr) {
-    device::stream::borrow(detail::native_of(of.where.producer), of.where.device).wait(on.record());
-  }
+  // Nothing that follows on these streams comes before the copy.
+  const device::event copied = on.record();
+  for (const device::stream& each : ordered) static_cast<void>(each.try_wait(copied));
   comm::device_buffer kept = of;
   kept.data = copy.data();
   kept.where.producer = on.get();
