@@ -295,6 +295,45 @@ TEST_CASE("a factor before a sum keeps it in range whatever factor comes after i
   });
 }
 
+TEST_CASE("borrowed memory that nothing orders or keeps is refused by name") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    const device::stream on;
+    auto values = co_await filled(on, 5, 1.0F);
+    const device::span<float> bare(values.data(), values.size(), 0);
+    const device::span<float> known(values.data(), values.size(), on);
+    cohort::call_options queued;
+    queued.ends = cohort::until::enqueued;
+    ending end;
+    coord.all_reduce("bare", bare, op::sum, queued, end.handler());
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(end.code() == errc::invalid_argument);
+    CHECK(has(end.text(), "until::enqueued"));
+    co_await meet(world);
+    co_await coord.all_reduce("with its stream", known, op::sum, queued);
+    queued.on = on;
+    co_await coord.all_reduce("with a stream named", bare, op::sum, queued);
+    co_await coord.all_reduce("complete", bare, op::sum);
+    const auto ranks = static_cast<float>(world.size());
+    CHECK(co_await now_in(values) == std::vector<float>(5, ranks * ranks * ranks));
+
+    coord.all_reduce("for nobody", known, op::sum, asio::detached);
+    coord.all_reduce("for nobody either", known, op::sum,
+                     asio::bind_executor(world.get_executor(), asio::detached));
+    CHECK(co_await soon([&] { return coord.pending().empty(); }));
+    CHECK(log.contains("for nobody: "));
+    CHECK(log.contains("for nobody either: "));
+    co_await meet(world);
+    // A lease is as good as an owner.
+    coord.all_reduce("kept", values, op::sum, asio::detached);
+    CHECK(co_await soon([&] { return coord.pending().empty(); }));
+    CHECK(co_await now_in(values) == std::vector<float>(5, ranks * ranks * ranks * ranks));
+    co_await coord.shutdown();
+  });
+}
+
 DOUBLE_TEST_CASE(
     "memory of a replay that fails just when it is launched is kept until it is over") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
