@@ -70,9 +70,15 @@ class captured_calls {
   bool end() noexcept {
     if (capturing_) return false;
     const bool had = native_ != nullptr;
-    if (had && is_there()) static_cast<void>(cudaGraphExecDestroy(native_));
+    if (had && is_there()) {
+      if (const cudaError_t code = cudaGraphExecDestroy(native_); code != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // the user's next look is not at this
+        device::detail::note(code, stream.device(), generation_);
+      }
+    }
     native_ = nullptr;
     memory = device::vector<std::byte>();
+    used_.reset();
     leases.clear();
     staging.reset();
     retire_jobs();

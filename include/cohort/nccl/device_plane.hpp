@@ -43,7 +43,6 @@ class submission_mark final : public comm::device_mark {
  public:
   std::vector<buffer_use> uses;
   std::vector<device::event> after;
-  std::optional<device::stream> user;
 };
 
 /// One elected operation in the issuing queue.

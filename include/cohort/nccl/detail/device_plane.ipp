@@ -462,13 +462,15 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
   pack_ahead();
 }
 
-/// What goes wrong here goes wrong again when it is issued, and is told then.
+/// What goes wrong here is tried once more when it is issued, and told if it goes wrong again.
 inline void device_plane::pack_ahead() noexcept {
-  try {
-    for (elected_work* const op : queued_) {
+  for (elected_work* const op : queued_) {
+    if (op->error() || op->what_ == nullptr) continue;  // given up: it is not in anybody's way
+    try {
       if (!op->pack()) return;
+    } catch (...) {
+      return;  // what is behind it would have the memory or the device no more than it
     }
-  } catch (...) {
   }
 }
 

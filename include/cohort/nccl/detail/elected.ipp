@@ -492,6 +492,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
     plane.pack_ahead();
     return launched;
   }
+  if (what_ == nullptr && has_turn_) plane.blocks_[block_].used = domain.record();
   if (stage_ == stage::within_node || what_ == nullptr) return launched;
   if (finals_.empty() && !has_turn_) {
     plane.pack_ahead();
