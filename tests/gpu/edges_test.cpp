@@ -6,7 +6,9 @@
 
 #include "support.hpp"
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 namespace {
 
@@ -225,7 +227,10 @@ TEST_CASE("a gather does not wait for what its stream is given after the submiss
                      });
     // Rank 0 submits first, so no result is made yet.
     std::optional<held_stream> held;
-    if (world.rank() == 0) held.emplace(on);
+    if (world.rank() == 0) {
+      CHECK(cudaStreamSynchronize(on.get()) == cudaSuccess);  // the marks of the submissions
+      held.emplace(on);
+    }
     CHECK(co_await soon([&] { return gathered.over && exchanged.over; }));
     if (held) held->let_go();
     CHECK(co_await soon([&] { return gathered.over && exchanged.over; }));
@@ -372,5 +377,67 @@ DOUBLE_TEST_CASE(
     check_device();
     captured = {};
     co_await coord.shutdown();
+  });
+}
+
+DOUBLE_TEST_CASE("an operation whose event has come ends with the error that NCCL has by then") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream on;
+    auto values = co_await filled(on, 5, 1.0F);
+    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+    const device::stream domain = source.domain_of(0);
+    co_await nccl::all_reduce(gpus, on, values, op::sum);
+    co_await meet(world);
+    const ncclComm_t native = gpus.native();
+    fake_nccl::delay_next(native, 200000);
+    outcome end;
+    nccl::all_reduce(gpus, on, values, op::sum, end.handler());
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(native) != 0; }));
+    co_await pause(20ms);  // its event is recorded
+    CHECK(!end.over);
+    // Nobody laps from here on until both are so: the event is there, and the error.
+    const auto bound = std::chrono::steady_clock::now() + 10s;
+    const auto runs = [&] {
+      const device::detail::relaxed_capture may_ask;
+      return fake_nccl::pending_kernels(native) != 0 ||
+             cudaStreamQuery(domain.get()) == cudaErrorNotReady;
+    };
+    while (runs() && std::chrono::steady_clock::now() < bound) std::this_thread::yield();
+    static_cast<void>(cudaGetLastError());
+    CHECK(!runs());
+    fake_nccl::set_async_error(native, ncclSystemError);
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(end.code);
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+  });
+}
+
+TEST_CASE("what NCCL does is polled while somebody captures in the strictest mode") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // it is over at once
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream on;
+    const device::stream captured;
+    const device::stream late;
+    auto values = co_await filled(on, 5, 1.0F);
+    co_await nccl::all_reduce(gpus, on, values, op::sum);
+    co_await meet(world);
+    held_stream held(late);
+    on.wait(late);
+    outcome end;
+    nccl::all_reduce(gpus, on, values, op::sum, end.handler());
+    CHECK(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+    co_await pause(50ms);  // it is launched, and its event is asked for
+    CHECK(!end.over);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
+    if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    held.let_go();
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(!end.code);
+    co_await meet(world);
   });
 }
