@@ -84,9 +84,7 @@ DOUBLE_TEST_CASE("a rank without a device is one error on all ranks of a coordin
 }
 
 TEST_CASE("a buffer on another device is refused by name, and the other ranks hear of it") {
-  const gpus_of_ranks machine(2);
-  if (machine.lacks()) return;
-  on_world([](communicator world) -> asio::awaitable<void> {
+  const auto body = [](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     nccl::backend_options options;
     options.communicator.device = 0;
@@ -111,7 +109,8 @@ TEST_CASE("a buffer on another device is refused by name, and the other ranks he
     CHECK(named.code() == errc::wrong_device);
     CHECK(has(named.text(), "on: device=1"));
     co_await coord.shutdown();
-  });
+  };
+  on_gpus(body, false, 2);
 }
 
 TEST_CASE("buffers that overlap otherwise than in place are refused by name") {
@@ -220,6 +219,44 @@ TEST_CASE("ranks that have joined bring neutral elements on their devices") {
     }
     const auto newest = co_await coord.join();
     CHECK(newest == active - 1);
+    co_await sums(coord, "after");
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("ranks that have joined bring neutral elements to reductions over nodes") {
+  const int ranks_of_node = GENERATE(1, 2);
+  const bool first_joins = GENERATE(false, true);  // it is the leader of its node
+  on_gpus([=](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    nccl::backend_options options;
+    options.hierarchical = true;
+    options.node = world.rank() / ranks_of_node;
+    coordinator coord(world, nccl::backend(options));
+    co_await sums(coord, "before");
+    const int joins = first_joins ? 0 : world.size() - 1;
+    const int active = world.size() - 1;
+    const int least_rank = first_joins ? 1 : 0;
+    if (world.rank() != joins) {
+      const device::stream on;
+      const int mine = -5 - world.rank();
+      auto least = co_await filled(on, 7, std::int32_t{mine});
+      auto mean = co_await filled(on, 9, std::int32_t{mine});
+      auto half = co_await filled(on, 11, static_cast<float>(mine));
+      auto scaled = co_await filled(on, 13, static_cast<double>(mine));
+      co_await coord.all_reduce("max", least, op::max);
+      co_await coord.all_reduce("mean", mean, op::average);
+      co_await coord.all_reduce("half", half, op::average);
+      co_await coord.all_reduce("scaled", scaled, op::sum, {.prescale = 2, .postscale = 3});
+      int sum = 0;
+      for (int rank = least_rank; rank < least_rank + active; ++rank) sum += -5 - rank;
+      CHECK(co_await now_in(least) == std::vector<std::int32_t>(7, -5 - least_rank));
+      CHECK(co_await now_in(mean) == std::vector<std::int32_t>(9, sum / active));
+      const auto means = co_await now_in(half);
+      CHECK(means.front() == Approx(static_cast<float>(sum) / static_cast<float>(active)));
+      CHECK(co_await now_in(scaled) == std::vector<double>(13, 6.0 * sum));
+    }
+    static_cast<void>(co_await coord.join());
     co_await sums(coord, "after");
     co_await coord.shutdown();
   });

@@ -366,6 +366,112 @@ TEST_CASE("memory of packs that are being filled is kept when their operations f
   });
 }
 
+TEST_CASE("the memory of a graph is there before a replay, and goes after it") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    const device::stream on;
+    auto a = co_await filled(on, 1000, 1.0F);
+    auto b = co_await filled(on, 10, 1.0F);
+    const auto graph = all.backend->make_graph("step");
+    const device::stream stream = static_cast<nccl::captured_graph&>(*graph).calls->stream;
+    const auto step = [&](comm::device_use use) {
+      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      for (device::vector<float>* each : {&a, &b}) {
+        if (use == comm::device_use::capture) call.marks.push_back(all.mark(*each));
+        call.tensors.push_back(tensor_of<float>(each->data(), each->data(), each->size(), 1));
+      }
+      call.use = use;
+      call.graph = graph;
+      return call;
+    };
+    {
+      held_stream held(stream);  // nothing is allocated there before it is let go
+      auto& capture = all.start(step(comm::device_use::capture));
+      co_await pause(50ms);
+      CHECK(!capture.done.over);
+      held.let_go();
+      CHECK(co_await soon([&] { return capture.done.over; }));
+      CHECK(!capture.done.failed());
+    }
+    co_await meet(world);
+    const device::stream domain =
+        asio::use_service<nccl::issue_source>(world.get_executor().context()).domain_of(0);
+    {
+      held_stream held(domain);
+      auto& replay = all.start(step(comm::device_use::replay));
+      co_await pause(50ms);  // it is launched
+      CHECK(!replay.done.over);
+      CHECK(cudaStreamQuery(stream.get()) == cudaErrorNotReady);
+      static_cast<void>(cudaGetLastError());
+      held.let_go();
+      CHECK(co_await soon([&] { return replay.done.over; }));
+      CHECK(!replay.done.failed());
+    }
+    const auto ranks = static_cast<float>(world.size());
+    CHECK(co_await now_in(a) == std::vector<float>(1000, ranks));
+    CHECK(co_await now_in(b) == std::vector<float>(10, ranks));
+    co_await meet(world);
+  });
+}
+
+// A rank gives up an operation that the others may elect still, and its caller goes on.
+TEST_CASE("what is kept of an operation comes before what its streams are given later") {
+  const bool by_option = GENERATE(false, true);  // the memory has no stream, the operation has
+  on_gpus([by_option](cohort::communicator world) -> asio::awaitable<void> {
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    const device::stream on;
+    const device::stream late;
+    auto values = co_await filled(on, 1000, 1.0F);
+    comm::device_buffer buffer{"buffer", values.data(), values.bytes(),
+                               cohort::memory_traits<device::vector<float>>::locate(values),
+                               values.lease()};
+    if (by_option) buffer.where.producer = nullptr;
+    held_stream held(late);
+    auto mark = all.backend->mark(std::span(&buffer, 1), cohort::stream_ref(late));
+    const comm::device_buffer kept = all.backend->keep(buffer, mark);
+    const auto copying = device::stream::borrow(
+        static_cast<cudaStream_t>(const_cast<void*>(kept.where.producer)), 0);
+    held_stream held_too(copying);
+    device::fill(by_option ? late : on, values, 2.0F);
+    held.let_go();
+    co_await pause(20ms);
+    held_too.let_go();
+    const device::vector<float> seen(1000, copying);
+    CHECK(cudaMemcpyAsync(const_cast<float*>(seen.data()), kept.data, kept.bytes,
+                          cudaMemcpyDeviceToDevice, copying.get()) == cudaSuccess);
+    CHECK(co_await now_in(seen) == std::vector<float>(1000, 1.0F));
+    auto filling = device::done(late);
+    co_await std::move(filling);
+    CHECK(co_await now_in(values) == std::vector<float>(1000, 2.0F));
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("memory that no stream is ordered with is not kept") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    const device::stream on;
+    auto values = co_await filled(on, 10, 1.0F);
+    const comm::device_buffer buffer{
+        "input", values.data(), values.bytes(), {cohort::memory_space::device, 0, nullptr}, {}};
+    auto mark = all.backend->mark(std::span(&buffer, 1), {});
+    try {
+      static_cast<void>(all.backend->keep(buffer, mark));
+      FAIL_CHECK("it was kept");
+    } catch (const cohort::error& problem) {
+      CHECK(problem.code() == cohort::errc::not_supported);
+      CHECK(std::string(problem.what()).find("input: ") != std::string::npos);
+    }
+    co_await meet(world);
+  });
+}
+
 TEST_CASE("every kind of operation brings the right data") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);

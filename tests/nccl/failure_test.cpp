@@ -229,9 +229,7 @@ TEST_CASE("an operation is not over before its data is there, and does not block
 }
 
 TEST_CASE("a stream or a buffer on another device is refused by name") {
-  const gpus_of_ranks machine(2);
-  if (machine.lacks()) return;
-  on_world([](communicator world) -> asio::awaitable<void> {
+  const auto body = [](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     nccl::communicator_options on_zero;
     on_zero.device = 0;
@@ -246,7 +244,8 @@ TEST_CASE("a stream or a buffer on another device is refused by name") {
     code = co_await code_of(nccl::all_reduce(gpus, here, w, op::sum));
     CHECK(code == errc::wrong_device);
     CHECK(gpus.last_failure().text.find("field=buffer, device=1") != std::string::npos);
-  });
+  };
+  on_gpus(body, false, 2);
 }
 
 DOUBLE_TEST_CASE(

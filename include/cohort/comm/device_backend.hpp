@@ -256,6 +256,9 @@ class device_backend {
   /// error(errc::wrong_device).
   [[nodiscard]] virtual std::shared_ptr<device_mark> mark(std::span<const device_buffer> buffers,
                                                           const stream_ref& on) = 0;
+  /// A stream in whose order memory for results is taken after the election: one where nothing
+  /// waits. None: the stream of the operation's input, with all that it has got since.
+  [[nodiscard]] virtual stream_ref results() { return {}; }
   /// Adds a buffer that was made after the election, for a result, before the sizes are known to
   /// the backend.
   virtual void add_result(device_mark& to, const device_buffer& made) = 0;

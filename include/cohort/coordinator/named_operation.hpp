@@ -6,6 +6,7 @@
 
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_executor.hpp>
@@ -165,6 +166,13 @@ class named_operation final : public task {
   bool has_slot_ = false;
 };
 
+/// Whether a handler is that of `asio::detached`, perhaps with an executor or a slot bound to it.
+template <class Handler>
+inline constexpr bool is_detached = std::is_same_v<Handler, asio::detail::detached_handler>;
+template <class Handler>
+requires requires { typename Handler::target_type; }
+inline constexpr bool is_detached<Handler> = is_detached<typename Handler::target_type>;
+
 /// What the bodies of the verbs share: submission under a name, and withdrawal. A verb's `describe`
 /// fills in the task and the signature; a mistake of this rank alone goes into `task::error`.
 struct submitting_body {
@@ -191,9 +199,29 @@ struct submitting_body {
     if (of.device) {
       of.device->on = std::move(on);
       of.device->ends = options.ends;
+      check_device(of);
     } else if (of.space == memory_space::host && (options.on || options.ends != until::complete)) {
       of.fail(std::make_exception_ptr(
           error(errc::invalid_argument, "the options `on` and `ends` are for device memory")));
+    }
+  }
+  /// What would let a device use memory that is not there, or without any order.
+  void check_device(task& of) const {
+    for (const comm::device_buffer& each : of.device->buffers) {
+      if (each.bytes == 0 || each.lease) continue;
+      const char* why = nullptr;
+      if (detached) {
+        why = "a detached operation takes memory that it can keep, not a span";
+      } else if (options.ends == until::enqueued && of.device->on.device < 0 &&
+                 each.where.producer == nullptr) {
+        why = "until::enqueued needs the option `on`, for this span has no stream";
+      } else {
+        continue;
+      }
+      const std::string text = std::string(each.field) + ": " + why;
+      if (detached) log::write(log::level::error, std::string(name.view()) + ": " + text);
+      of.fail(std::make_exception_ptr(error(errc::invalid_argument, text)));
+      return;
     }
   }
   static void cancel(task& of, instance& where) {
@@ -203,7 +231,8 @@ struct submitting_body {
 
   operation_name name;
   call_options options;
-  stream_ref on;  ///< the stream of the options, kept
+  stream_ref on;          ///< the stream of the options, kept
+  bool detached = false;  ///< nobody hears of its end
 };
 
 struct start_named {
@@ -220,6 +249,9 @@ struct start_named {
                     0);
       });
       return;
+    }
+    if constexpr (std::is_base_of_v<submitting_body, body_type>) {
+      body.detached = is_detached<handler_type>;
     }
     handler_type own(std::forward<Handler>(handler));
     named_operation<handler_type, body_type>::make(own, std::move(where), std::move(body))->start();

@@ -63,6 +63,7 @@ struct captured_state {
 struct device_part {
   std::vector<comm::device_buffer> buffers;  ///< of the tensors, and of a result
   stream_ref on;
+  stream_ref results;  ///< the backend's, once the operation is elected
   until ends = until::complete;
   std::vector<std::shared_ptr<comm::device_mark>> marks;
   comm::device_use use = comm::device_use::run;

@@ -51,6 +51,9 @@ class stream {
   [[nodiscard]] event record() const;
   /// Lets what is queued from now on wait until `mark` has been reached. No host waits.
   void wait(const event& mark) const;
+  /// The same, but false where the stream is being captured: waiting for what is outside would
+  /// spoil that.
+  [[nodiscard]] bool try_wait(const event& mark) const;
   /// Lets what is queued from now on wait for what `other` has queued so far.
   void wait(const stream& other) const {
     if (*this != other) wait(other.record());
@@ -191,6 +194,20 @@ inline void stream::wait(const event& mark) const {
   check_alive();
   const scoped_device on(device());
   check(cudaStreamWaitEvent(get(), mark.get(), 0), "cudaStreamWaitEvent", device());
+}
+
+inline bool stream::try_wait(const event& mark) const {
+  try {
+    if (is_capturing()) return false;
+    wait(mark);
+  } catch (const std::system_error& failed) {
+    const auto code = static_cast<cudaError_t>(failed.code().value());
+    const bool captures =
+        code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread;
+    if (!captures || failed.code() != make_error(code)) throw;
+    return false;
+  }
+  return true;
 }
 
 }  // namespace cohort::device

@@ -9,6 +9,7 @@
 #if COHORT_HAS_CUDA
 
 #include <cohort/core/buffer.hpp>
+#include <cohort/core/until.hpp>
 #include <cohort/device/cuda_types.hpp>
 #include <cohort/device/stream.hpp>
 
@@ -56,6 +57,8 @@ class vector {
   explicit vector(std::size_t size) : vector(size, stream()) {}
   /// Throws std::system_error with CUDA's code, error(errc::no_device).
   vector(std::size_t size, stream on);
+  /// Taken in the order of another stream, for which `on` waits, unless that is being captured.
+  vector(std::size_t size, stream on, const stream& taken_on);
   vector(vector&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
@@ -96,7 +99,10 @@ inline detail::stream_memory::~stream_memory() {
 }
 
 template <class T>
-vector<T>::vector(std::size_t size, stream on) {
+vector<T>::vector(std::size_t size, stream on) : vector(size, on, on) {}
+
+template <class T>
+vector<T>::vector(std::size_t size, stream on, const stream& taken_on) {
   const int device = on.device();
   if (size > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
     throw error(errc::count_too_large, "a device vector of so many elements");
@@ -105,8 +111,10 @@ vector<T>::vector(std::size_t size, stream on) {
   auto made = std::make_shared<detail::stream_memory>(std::move(on));
   if (size != 0) {
     const scoped_device here(device);
-    check(cudaMallocAsync(&made->data, size * sizeof(T), made->on.get()), "cudaMallocAsync",
-          device);
+    // Memory is of one device.
+    const stream& first = taken_on.device() == device ? taken_on : made->on;
+    check(cudaMallocAsync(&made->data, size * sizeof(T), first.get()), "cudaMallocAsync", device);
+    if (first != made->on) static_cast<void>(made->on.try_wait(first.record()));
     data_ = static_cast<T*>(made->data);
   }
   size_ = size;
@@ -127,6 +135,12 @@ struct cohort::memory_traits<cohort::device::vector<T>> {
   }
   static result make(std::size_t count, const device::vector<T>& like) {
     return like.device() < 0 ? result(count) : result(count, like.producer());
+  }
+  static result make(std::size_t count, const device::vector<T>& like, const stream_ref& taken_on) {
+    const auto native = static_cast<cudaStream_t>(const_cast<void*>(taken_on.native));
+    const auto from = device::stream::borrow(native, taken_on.device);
+    if (like.device() >= 0) return result(count, like.producer(), from);
+    return result(count, device::stream(device::stream_options{.device = from.device()}), from);
   }
 };
 

@@ -70,13 +70,30 @@ class captured_calls {
   bool end() noexcept {
     if (capturing_) return false;
     const bool had = native_ != nullptr;
-    if (had && is_there()) static_cast<void>(cudaGraphExecDestroy(native_));
+    if (had && is_there()) {
+      if (const cudaError_t code = cudaGraphExecDestroy(native_); code != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // the user's next look is not at this
+        device::detail::note(code, stream.device(), generation_);
+      }
+    }
     native_ = nullptr;
     memory = device::vector<std::byte>();
+    used_.reset();
     leases.clear();
     staging.reset();
     retire_jobs();
     return had;
+  }
+  /// What a replay uses: its share outlives end().
+  [[nodiscard]] std::shared_ptr<const void> used() {
+    if (!used_) {
+      auto all = std::make_shared<std::vector<std::shared_ptr<const void>>>(leases);
+      all->insert(all->end(), jobs.begin(), jobs.end());
+      all->push_back(memory.lease());
+      all->push_back(staging);
+      used_ = std::move(all);
+    }
+    return used_;
   }
   /// Null: it has ended, or there was nothing to capture.
   [[nodiscard]] cudaGraphExec_t native() const noexcept { return native_; }
@@ -115,6 +132,7 @@ class captured_calls {
   [[nodiscard]] bool is_there() const noexcept {
     return device::state_of(stream.device()).may_free(generation_);
   }
+  std::shared_ptr<const void> used_;
   std::uint32_t generation_;
   cudaGraphExec_t native_ = nullptr;
   bool capturing_ = false;

@@ -45,7 +45,6 @@ class submission_mark final : public comm::device_mark {
  public:
   std::vector<buffer_use> uses;
   std::vector<device::event> after;
-  std::optional<device::stream> user;
 };
 
 /// One elected operation in the issuing queue.
@@ -176,6 +175,7 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
       std::span<const comm::device_buffer> buffers, const stream_ref& on) override;
+  [[nodiscard]] stream_ref results() override;
   void add_result(comm::device_mark& to, const comm::device_buffer& made) override;
   void start(comm::device_call& what, comm::backend_completion done) override;
   void sizes_known(comm::device_call& what) override;
@@ -297,6 +297,7 @@ class device_plane final : public comm::device_backend,
   bool arenas_made_ = false;  // at this position of the log
   std::optional<device::stream> packing_;
   std::optional<device::stream> unpacking_;
+  std::optional<device::stream> results_;  // memory is taken there, and nothing waits
   std::array<block, 2> blocks_;
   std::uint64_t packs_ = 0;
   pack_moves moves_;  // of one pack; empty between

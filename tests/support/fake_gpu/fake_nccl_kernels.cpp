@@ -277,6 +277,10 @@ void fold(char* out, const std::vector<const char*>& parts, std::size_t count, n
             break;
           default:
             sum = plus(sum, next);
+            // NCCL adds in the type of the elements, step by step.
+            if constexpr (!std::is_arithmetic_v<T>) {
+              if (op != ncclAvg) sum = static_cast<C>(made<T>(sum));
+            }
         }
       }
       if (op == ncclAvg) sum = static_cast<C>(sum / static_cast<C>(parts.size()));

@@ -43,8 +43,8 @@
 /// Where it differs: it is stricter, because it detects what other ranks call and reports a
 /// mismatch as asynchronous error with a text, where NCCL hangs or ends with wrong data; a
 /// collective has all of the device, where NCCL takes a few multiprocessors; collectives in a group
-/// are not sorted by size; ranks reduce in their order and 16-bit sums are rounded once. What NCCL
-/// only forbids is kept as a fault, for `faults()`.
+/// are not sorted by size; ranks reduce in their order, and an average in 16 bits is rounded once.
+/// What NCCL only forbids is kept as a fault, for `faults()`.
 
 #include <nccl.h>
 

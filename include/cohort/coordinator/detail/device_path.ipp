@@ -67,6 +67,7 @@ void basic_execution<Any>::size_device_call() {
   const std::vector<std::int64_t>& come = rows->rows;
   if (only.make_result != nullptr) {
     const auto& buffers = only.use_device().buffers;
+    only.device->results = plane_.device_->results();
     const std::size_t before = buffers.size();
     given.tensors.front().out = only.make_result(only, come);
     for (std::size_t i = 1; i < given.tensors.size(); ++i) given.tensors[i].out = only[i].out;

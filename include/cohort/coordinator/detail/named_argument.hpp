@@ -159,7 +159,7 @@ class named_result<In> {
   /// Also throws what the device says.
   void* make(task& of, std::size_t count) {
     if (why_) std::rethrow_exception(why_);
-    value_ = memory_traits<type>::make(count, value_);
+    make_beside(count, of.use_device().results);
     of.use_device().buffers.push_back({"result", value_.data(), count * sizeof(value_of<In>),
                                        memory_traits<type>::locate(value_),
                                        memory_traits<type>::lease(value_)});
@@ -168,6 +168,16 @@ class named_result<In> {
   [[nodiscard]] type take() { return std::move(value_); }
 
  private:
+  void make_beside(std::size_t count, const stream_ref& taken_on) {
+    using traits = memory_traits<type>;
+    if constexpr (requires { traits::make(count, value_, taken_on); }) {
+      if (taken_on.device >= 0) {
+        value_ = traits::make(count, value_, taken_on);
+        return;
+      }
+    }
+    value_ = traits::make(count, value_);
+  }
   type value_;
   std::exception_ptr why_;
 };

@@ -368,17 +368,33 @@ inline std::shared_ptr<comm::device_mark> device_plane::mark(
   return made;
 }
 
-// Its memory is there when what its stream has queued so far is over.
+inline stream_ref device_plane::results() {
+  return source_->exclusively([&]() -> stream_ref {
+    try {
+      if (!results_) results_.emplace(device::stream_options{.device = device_});
+      return *results_;
+    } catch (const std::system_error&) {
+      return {};  // what is wrong with the device is told by whatever uses it
+    }
+  });
+}
+
+// Its stream may have got work since the submission, which the operation is not to wait for.
 inline void device_plane::add_result(comm::device_mark& to, const comm::device_buffer& made) {
   auto& mark = static_cast<submission_mark&>(to);
   if (made.bytes == 0) return;
   check_buffer(made);
+  buffer_use use{made.field, made.data, made.bytes, made.where.device, {}, made.lease};
   if (made.where.producer != nullptr) {
-    const auto on =
-        device::stream::borrow(detail::native_of(made.where.producer), made.where.device);
-    mark.after.push_back(on.record());
+    use.producer = device::stream::borrow(detail::native_of(made.where.producer), device_);
   }
-  detail::note_use(mark, made);
+  mark.uses.push_back(std::move(use));
+  const auto taken = source_->exclusively([&] { return results_; });
+  if (taken) {
+    mark.after.push_back(taken->record());
+  } else if (mark.uses.back().producer) {
+    mark.after.push_back(mark.uses.back().producer->record());
+  }
 }
 
 inline void device_plane::start(comm::device_call& what, comm::backend_completion done) {
@@ -453,13 +469,15 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
   pack_ahead();
 }
 
-/// What goes wrong here goes wrong again when it is issued, and is told then.
+/// What goes wrong here is tried once more when it is issued, and told if it goes wrong again.
 inline void device_plane::pack_ahead() noexcept {
-  try {
-    for (elected_work* const op : queued_) {
+  for (elected_work* const op : queued_) {
+    if (op->error() || op->what_ == nullptr) continue;  // given up: it is not in anybody's way
+    try {
       if (!op->pack()) return;
+    } catch (...) {
+      return;  // what is behind it would have the memory or the device no more than it
     }
-  } catch (...) {
   }
 }
 
@@ -470,17 +488,27 @@ inline void device_plane::finish_outside(std::vector<work*>& ended) {
 inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
                                               std::shared_ptr<comm::device_mark>& mark) {
   const device::scoped_device here(device_);
+  std::vector<device::stream> ordered;  // with the submission
+  if (mark) {
+    for (const buffer_use& use : static_cast<submission_mark&>(*mark).uses) {
+      if (use.producer) ordered.push_back(*use.producer);
+    }
+  }
+  if (ordered.empty()) {
+    // Its caller could change it before the copy is over, and nobody would know.
+    throw cohort::error(errc::not_supported,
+                        std::string(of.field) +
+                            ": memory that no stream is ordered with cannot be kept for an "
+                            "operation that its rank has given up");
+  }
   device::stream on(device::stream_options{.device = device_});
   device::vector<std::byte> copy(of.bytes, on);
-  if (mark) {
-    for (const device::event& one : static_cast<submission_mark&>(*mark).after) on.wait(one);
-  }
+  for (const device::event& one : static_cast<submission_mark&>(*mark).after) on.wait(one);
   device::check(cudaMemcpyAsync(copy.data(), of.data, of.bytes, cudaMemcpyDeviceToDevice, on.get()),
                 "cudaMemcpyAsync", device_);
-  // Nothing that follows on the buffer's stream comes before the copy.
-  if (of.where.producer != nullptr) {
-    device::stream::borrow(detail::native_of(of.where.producer), of.where.device).wait(on.record());
-  }
+  // Nothing that follows on these streams comes before the copy.
+  const device::event copied = on.record();
+  for (const device::stream& each : ordered) static_cast<void>(each.try_wait(copied));
   comm::device_buffer kept = of;
   kept.data = copy.data();
   kept.where.producer = on.get();

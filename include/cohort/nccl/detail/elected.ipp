@@ -99,7 +99,6 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
     if (reduction == device_reduction::average) how.divide_after = of.divisor;
     return how;
   }
-  const double factor = of.prescale * of.postscale;
   const bool by_all = of.all_bring && of.divisor == ranks;
   // NCCL multiplies in the type of the elements: in 16 bits a factor may be 0 or infinite.
   const double least = how.as.type == ncclFloat16 ? 6.2e-5 : 1.2e-38;
@@ -108,23 +107,33 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
   const auto fits = [&](double by) {
     return !is_small_type || by == 0 || (std::abs(by) >= least && std::abs(by) <= most);
   };
+  // A factor behind the sum comes before it only where no partial sum grows: it could overflow.
+  const auto folds = [&](double by) { return fits(by) && std::abs(by) <= std::abs(of.prescale); };
+  const auto divisor = static_cast<double>(of.divisor);
+  const double factor = of.prescale * of.postscale;
+  const auto scale_apart = [&] {
+    if (is_real(how.as.type) && of.prescale != 1 && fits(of.prescale)) {
+      how.op = scaled_sum(how.as.type, of.prescale);
+    } else {
+      how.scale_before = of.prescale;
+    }
+    how.scale_after = of.postscale;
+  };
   switch (reduction) {
     case device_reduction::sum:
-      if (factor != 1 && fits(factor)) {
-        how.op = scaled_sum(how.as.type, factor);
+      if (!folds(factor)) {
+        scale_apart();
       } else if (factor != 1) {
-        how.scale_before = of.prescale;
-        how.scale_after = of.postscale;
+        how.op = scaled_sum(how.as.type, factor);
       }
       break;
     case device_reduction::average:
-      if (by_all && factor == 1) {
+      if (by_all && factor == 1 && folds(factor / divisor)) {
         how.op.op = ncclAvg;
-      } else if (is_real(how.as.type) && fits(factor / static_cast<double>(of.divisor))) {
-        how.op = scaled_sum(how.as.type, factor / static_cast<double>(of.divisor));
+      } else if (is_real(how.as.type) && folds(factor / divisor)) {
+        how.op = scaled_sum(how.as.type, factor / divisor);
       } else {
-        how.scale_before = of.prescale;
-        how.scale_after = of.postscale;
+        scale_apart();
         how.divide_after = of.divisor;
       }
       break;
@@ -334,7 +343,9 @@ inline const void* elected_work::input_of(const comm::device_tensor& tensor, con
 // ---- before and after ------------------------------------------------------------------------
 
 inline bool elected_work::pack() {
-  if (what_ == nullptr) throw cohort::error(errc::aborted, "the operation was given up");
+  if (what_ == nullptr || error()) {
+    throw cohort::error(errc::aborted, "the operation was given up");
+  }
   if (prepared_ || use_ != comm::device_use::run) return true;
   device_plane& plane = *plane_;
   device_plane::block& block = plane.blocks_[block_];
@@ -436,7 +447,9 @@ inline void elected_work::begin_capture(const device::stream& domain) {
 }
 
 inline void elected_work::prepare_replay() {
+  // The graph itself may end before its communicator's operations do.
   uses.push_back({"graph", nullptr, 0, plane_->device_, {}, graph_});
+  uses.push_back({"memory of the graph", nullptr, 0, plane_->device_, {}, graph_->used()});
   if (graph_->native() == nullptr) return;  // of no elements
   one.what = call::kind::graph;
   one.to = graph_->native();
@@ -460,6 +473,7 @@ inline void elected_work::prepare(const device::stream& domain) {
 }
 
 inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use>& used) {
+  std::erase(plane_->queued_, this);  // what it has not packed is not packed any more
   plane_->times_.forget(std::move(timed_), std::exchange(timed_number_, 0));
   for (std::vector<buffer_use>* const from : {&uses, &kept_uses_}) {
     used.insert(used.end(), std::make_move_iterator(from->begin()),
@@ -469,6 +483,7 @@ inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use
   if (!packs_) return std::nullopt;
   try {
     if (!ready_) ready_ = packing().record();  // packing has failed half-way
+    detail::let_free_behind(used, *ready_);
     return std::move(ready_);
   } catch (const std::system_error&) {
     return std::nullopt;  // the device has gone
@@ -504,6 +519,7 @@ inline device::event elected_work::conclude(const device::stream& domain) {
     plane.pack_ahead();
     return launched;
   }
+  if (what_ == nullptr && has_turn_) plane.blocks_[block_].used = domain.record();
   if (stage_ == stage::within_node || what_ == nullptr) return launched;
   if (finals_.empty() && brought_.empty() && !has_turn_) {
     plane.pack_ahead();

@@ -152,6 +152,19 @@ inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& co
   return ncclInternalError;
 }
 
+/// Of an operation that has failed: who frees borrowed memory in the order of its stream now frees
+/// it after what is queued still.
+inline void let_free_behind(const std::vector<buffer_use>& uses,
+                            const device::event& mark) noexcept {
+  for (const buffer_use& use : uses) {
+    try {
+      // What has a lease is held until then, and the stream of nobody waits for it.
+      if (use.producer && !use.lease) static_cast<void>(use.producer->try_wait(mark));
+    } catch (...) {  // a device that has gone frees nothing
+    }
+  }
+}
+
 /// The operation of a call; one that is made for it is kept in `made`.
 inline ncclResult_t resolve(const call& one, const communicator_state& comm,
                             std::vector<ncclRedOp_t>& made, ncclRedOp_t& op) {
@@ -388,10 +401,13 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
   now.uses = std::move(op.uses);
   now.mark = op.steps == nullptr ? one.domain->record() : op.steps->conclude(*one.domain);
   if (op.ends == until::complete) return 0;
-  if (op.user) op.user->wait(now.mark);
+  // A stream that is being captured by now cannot wait. The operation then ends when it is over.
+  bool all_wait = !op.user || op.user->try_wait(now.mark);
   for (const buffer_use& use : now.uses) {
-    if (use.producer && use.producer != op.user) use.producer->wait(now.mark);
+    if (!use.producer || use.producer == op.user) continue;
+    all_wait = use.producer->try_wait(now.mark) && all_wait;
   }
+  if (!all_wait) return 0;
   now.op = nullptr;
   return finish(op, ready);
 }
@@ -612,7 +628,10 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
   for (flight& each : one.flights) {
     if (each.op == nullptr || !concerned(*each.comm)) continue;
     each.op->fail(why);
-    if (each.op->steps != nullptr) static_cast<void>(each.op->steps->give_up(each.uses));
+    if (each.op->steps != nullptr) {
+      each.ahead = each.op->steps->give_up(each.uses);
+      if (each.mark.valid()) detail::let_free_behind(each.uses, each.mark);
+    }
     ended.push_back(std::exchange(each.op, nullptr));
   }
   if (one.launching != nullptr && concerned(*one.launching->comm)) {
