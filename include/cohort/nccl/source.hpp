@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -183,16 +184,13 @@ class issue_source : public asio::execution_context::service {
     std::vector<buffer_use> uses;
     std::optional<device::event> ahead{};  // then, too, where there is no mark yet
   };
-  struct entry {
-    work* op;
-    std::shared_ptr<queue_place> place;  // or this
-  };
+  using entry = queue_entry;
   struct queue {
     int device = -1;
     std::uint32_t generation = 0;
     std::optional<device::stream> domain;
     device::vector<std::int32_t> scratch;
-    std::deque<entry> waiting;
+    std::list<entry> waiting;
     work* launching = nullptr;
     std::deque<flight> flights;
     bool stopped = false;  // an abort is under way

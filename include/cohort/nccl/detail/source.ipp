@@ -263,6 +263,7 @@ inline device::stream issue_source::domain_of(int device) {
 
 inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
   const std::lock_guard hold(mutex_);
+  comm->own_place.push_back({nullptr, std::make_shared<queue_place>()});
   comms_.push_back(std::move(comm));
 }
 
@@ -848,16 +849,22 @@ inline bool issue_source::deadline_passed(work& given) {
 
 inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm) {
   if (comm->mpi.size() == 1) return;
-  const auto channel = comm->channel;
-  channel->listening = true;
-  auto heard = [comm, channel](std::error_code error, status from) {
-    channel->listening = false;
-    if (error || !comm->mpi) return;
-    if (comm->source.hear(*comm, decode(channel->heard), from.source())) comm->source.listen(comm);
-  };
-  comm::control_recv(
-      comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
-      asio::bind_cancellation_slot(channel->stop_listening.slot(), std::move(heard)));
+  asio::post(comm->channel->strand.inner(), [comm, channel = comm->channel] {
+    if (!comm->mpi || channel->silent) return;
+    channel->listening = true;
+    auto heard = [comm, channel](std::error_code error, status from) {
+      channel->listening = false;
+      if (error || !comm->mpi) return;
+      if (comm->source.hear(*comm, decode(channel->heard), from.source())) {
+        comm->source.listen(comm);
+      }
+    };
+    // The slot is cleared in the strand too, where the handler runs.
+    comm::control_recv(comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
+                       asio::bind_executor(channel->strand,
+                                           asio::bind_cancellation_slot(
+                                               channel->stop_listening.slot(), std::move(heard))));
+  });
 }
 
 inline bool issue_source::is_up(const communicator_state& comm) noexcept {
@@ -923,7 +930,8 @@ inline void issue_source::send_to(const std::shared_ptr<communicator_state>& com
 
 inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
   if (engine_.stopped() || has_sister_up(*comm)) return;
-  asio::post(engine_.get_executor(), [channel = comm->channel] {
+  asio::post(comm->channel->strand.inner(), [channel = comm->channel] {
+    channel->silent = true;
     if (channel->listening) channel->stop_listening.emit(asio::cancellation_type::total);
   });
 }
@@ -939,8 +947,9 @@ inline void issue_source::take_leave(communicator_state& comm) {
   comm.stands = phase::leaving;
   comm.leaves.begin(tools::category::communicator, tools::literal("finalize"));
   comm.leave_until = clock::now() + comm.options.leave_bound;
-  comm.place = std::make_shared<queue_place>();
-  queue_of(comm.device).waiting.push_back({nullptr, comm.place});
+  comm.place = comm.own_place.front().place;
+  auto& waiting = queue_of(comm.device).waiting;
+  waiting.splice(waiting.end(), comm.own_place);
   ++leaving_;
   recount();
 }
@@ -950,7 +959,11 @@ inline void issue_source::leave(communicator_state& comm) {
     const std::lock_guard hold(mutex_);
     take_leave(comm);
   }
-  engine_.started();
+  try {
+    engine_.started();
+  } catch (const std::bad_alloc&) {
+    // It is a destructor that calls. The next look at the device finds it.
+  }
 }
 
 /// Those that leave: when their place in the queue has come and nothing of theirs is on the device,
