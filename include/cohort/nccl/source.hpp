@@ -99,6 +99,11 @@ class issue_source : public asio::execution_context::service {
   /// False: it has not entered the queue of its device.
   bool deadline_passed(work& op);
 
+  /// Asks the ranks where they stand, about what is not in the queue of a device. Inside
+  /// `exclusively`. `tell` is called in a look with the lock held; at once if nobody can be asked.
+  /// False: another question is under way.
+  bool inquire(communicator_state& comm, std::function<void(const std::string&)> tell);
+
   /// A place at the end of the device's queue.
   [[nodiscard]] turn reserve(int device);
   /// The stream of high priority on which all operations of the device run.
@@ -144,6 +149,9 @@ class issue_source : public asio::execution_context::service {
   /// The ladder: see `fail` below. `only_this`: leaves the other communicators alone.
   void bring_down(communicator_state& comm, std::error_code why, const std::string& text,
                   bool only_this, bool tell_peers);
+  /// The same for these, which one thread aborts in one group, and no others.
+  void bring_down(const std::vector<std::shared_ptr<communicator_state>>& all, std::error_code why,
+                  const std::string& text);
   /// Posts the receive through which peers tell of faults.
   void listen(const std::shared_ptr<communicator_state>& comm);
 
@@ -270,7 +278,7 @@ class issue_source : public asio::execution_context::service {
   void up_to_here(queue& one, std::error_code why, phase then, const std::string& text,
                   std::vector<work*>& ended);
   void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
-            bool tell_peers);
+            bool tell_peers, const std::vector<std::shared_ptr<communicator_state>>& together = {});
   void collect(queue& one, const communicator_state* only, std::error_code why,
                std::vector<work*>& ended);
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
@@ -287,6 +295,7 @@ class issue_source : public asio::execution_context::service {
   // See detail/inquiry.ipp.
   bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
            bool aborts);
+  void send_question(communicator_state& comm);
   void answer(const communicator_state& comm, std::uint64_t number, int asker);
   void note_answer(const communicator_state& comm, position_answer&& said);
   rank_position position_of(const communicator_state& comm);

@@ -10,6 +10,7 @@
 #include <cohort/nccl/detail/elected.ipp>
 #include <cohort/nccl/detail/fusion_arena.ipp>
 #include <cohort/nccl/detail/host_path.ipp>
+#include <cohort/nccl/detail/overdue.ipp>
 
 #include <cohort/core/log.hpp>
 #include <cohort/device/completion.hpp>
@@ -265,7 +266,7 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }
-  for (const auto& comm : comms) source_->bring_down(*comm, why, text, true, true);
+  source_->bring_down(comms, why, text);
 }
 
 // ---- operations ------------------------------------------------------------------------------
@@ -485,7 +486,7 @@ inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
 inline bool device_plane::deadline_passed(comm::device_call& what) {
   return source_->exclusively([&] {
     for (elected_work* const op : live_) {
-      if (op->what_ == &what) return source_->deadline_passed(*op);
+      if (op->what_ == &what) return source_->deadline_passed(*op) || is_overdue(*op);
     }
     return true;  // it has ended
   });

@@ -140,6 +140,12 @@ inline std::vector<device_plane::between_piece> device_plane::pieces_for_host(
   return pieces;
 }
 
+/// After a failure nothing is started any more: MPI may have the memory on the way for ever.
+inline void device_plane::go_on_between() const {
+  const std::error_code why = source_->exclusively([&] { return failed_; });
+  if (why) throw std::system_error(why, "MPI's part of a reduction on a device");
+}
+
 /// One after the other through pinned memory, in the order of the packs, which is that of all
 /// ranks of `over`.
 inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_piece> pieces,
@@ -147,13 +153,16 @@ inline asio::awaitable<void> device_plane::reduce_between(std::vector<between_pi
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   const device::stream on = *unpacking_;
   for (const between_piece& each : pieces) {
+    go_on_between();
     device::check(cudaMemcpyAsync(unpack_staging_.data(), each.at, each.bytes,
                                   cudaMemcpyDeviceToHost, on.get()),
                   "cudaMemcpyAsync", device_);
     auto fetched = device::done(on);
     co_await std::move(fetched);
+    go_on_between();
     auto reducing = reduce_piece(each, over);
     co_await std::move(reducing);
+    go_on_between();
     device::check(cudaMemcpyAsync(each.at, unpack_staging_.data(), each.bytes,
                                   cudaMemcpyHostToDevice, on.get()),
                   "cudaMemcpyAsync", device_);

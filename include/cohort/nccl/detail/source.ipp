@@ -227,7 +227,14 @@ inline void issue_source::recount() noexcept {
   for (const queue& one : queues_) {
     count += one.waiting.size() + (one.launching != nullptr ? 1 : 0) + one.flights.size();
   }
+  for (const auto& comm : comms_) count += comm->asked && comm->asked->tell ? 1 : 0;
   pending_.store(count, std::memory_order_relaxed);
+  std::size_t bytes = 0;
+  for (const queue& one : queues_) {
+    if (one.launching != nullptr) bytes += one.launching->bytes;
+    for (const flight& each : one.flights) bytes += each.op != nullptr ? each.op->bytes : 0;
+  }
+  in_flight_.store(bytes, std::memory_order_relaxed);
 }
 
 inline turn issue_source::reserve(int device) {
@@ -627,7 +634,8 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
 /// abort lets their events come. 3. The report. 4. Peers are told. 5. One helper thread aborts.
 /// 6. When it has, or its bound has passed, the awaiters end: look_at_aborts().
 inline void issue_source::fall(communicator_state& comm, std::error_code why,
-                               const std::string& text, bool only_this, bool tell_peers) {
+                               const std::string& text, bool only_this, bool tell_peers,
+                               const std::vector<std::shared_ptr<communicator_state>>& together) {
   if (!is_up(comm)) return;
   // NCCL may see a sticky error before an event does. On a lost device nothing is aborted.
   queue& mine = queue_of(comm.device);
@@ -651,7 +659,8 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
   for (const auto& one : comms_) {
     const bool is_it = one.get() == &comm;
     const bool is_sister = one->is_sister(comm);
-    if (!is_up(*one) || (only_this && !is_it && !is_sister)) continue;
+    const bool is_meant = std::find(together.begin(), together.end(), one) != together.end();
+    if (!is_up(*one) || (only_this && !is_it && !is_sister && !is_meant)) continue;
     if (one->stands == phase::leaving || one->stands == phase::finalising) --leaving_;
     one->why = why;
     one->has_failed = true;
@@ -666,7 +675,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     one->native = nullptr;
     one->remember({why, is_it ? report : "ended with another communicator: " + text});
     // Who has told this rank has told all of that communicator, but nobody of the others.
-    const bool tells = is_it ? tell_peers : !only_this && !is_sister;
+    const bool tells = is_it || is_meant ? tell_peers : !only_this && !is_sister;
     if (tells) tell(one, why, text, only_this);
     silence(one);
   }
@@ -703,6 +712,18 @@ inline void issue_source::bring_down(communicator_state& comm, std::error_code w
   {
     const std::lock_guard hold(mutex_);
     fall(comm, why, text, only_this, tell_peers);
+  }
+  engine_.started();
+}
+
+inline void issue_source::bring_down(const std::vector<std::shared_ptr<communicator_state>>& all,
+                                     std::error_code why, const std::string& text) {
+  {
+    const std::lock_guard hold(mutex_);
+    const auto first =
+        std::find_if(all.begin(), all.end(), [](const auto& one) { return is_up(*one); });
+    if (first == all.end()) return;
+    fall(**first, why, text, true, true, all);
   }
   engine_.started();
 }
