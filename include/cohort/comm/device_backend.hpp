@@ -214,6 +214,8 @@ class device_backend {
 
   /// For the timeline and for errors: "nccl".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Where results are made whose buffers are nowhere; -1: it does not matter.
+  [[nodiscard]] virtual int device() const noexcept { return -1; }
   /// Adds what must be equal on all ranks, with names for the message if it is not.
   virtual void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const = 0;
   /// The coordinator is being made: from here on, which is at the same place in the program on all

@@ -67,6 +67,7 @@ struct device_part {
   std::vector<std::shared_ptr<comm::device_mark>> marks;
   comm::device_use use = comm::device_use::run;
   std::shared_ptr<captured_state> captured;  ///< by it, or what it replays
+  int home = -1;  ///< the backend's device, for a result whose buffer is nowhere
 };
 
 /// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.

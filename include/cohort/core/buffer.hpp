@@ -30,7 +30,8 @@ struct memory_location {
 /// class, which has `data()` and `size()`; `space` is the static answer, locate() the complete one.
 /// Where `space` is not host, `lease(buffer)` keeps the memory as long as what it returns lives
 /// (null: it must outlive the operation), and `make(count, like)` makes an owner of `count`
-/// elements beside a buffer, of the class `result`.
+/// elements beside a buffer, of the class `result`. `make_on(count, device)` may make one where an
+/// empty buffer has no device.
 template <class B>
 struct memory_traits {
   static constexpr memory_space space = memory_space::host;

@@ -133,6 +133,10 @@ struct cohort::memory_traits<cohort::device::vector<T>> {
   static result make(std::size_t count, const device::vector<T>& like) {
     return like.device() < 0 ? result(count) : result(count, like.producer());
   }
+  /// For what has a device of its own, where `like` has none.
+  static result make_on(std::size_t count, int device) {
+    return result(count, device::stream(device::stream_options{.device = device}));
+  }
 };
 
 #endif

@@ -161,6 +161,7 @@ class device_plane final : public comm::device_backend,
   ~device_plane() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
+  [[nodiscard]] int device() const noexcept override { return device_; }
   void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const override;
   void attach(const cohort::communicator& parent) override;
   void open(std::uint32_t set, const cohort::communicator& over,

@@ -150,6 +150,7 @@ class named_result<In> {
   using type = typename memory_traits<std::remove_cvref_t<In>>::result;
   explicit named_result(const std::remove_reference_t<In>& like) noexcept {
     try {
+      if (chooses && memory_traits<std::remove_cvref_t<In>>::locate(like).device < 0) return;
       value_ = memory_traits<std::remove_cvref_t<In>>::make(0, like);
     } catch (...) {
       why_ = std::current_exception();
@@ -159,7 +160,7 @@ class named_result<In> {
   /// Also throws what the device says.
   void* make(task& of, std::size_t count) {
     if (why_) std::rethrow_exception(why_);
-    value_ = memory_traits<type>::make(count, value_);
+    value_ = made(of, count);
     of.use_device().buffers.push_back({"result", value_.data(), count * sizeof(value_of<In>),
                                        memory_traits<type>::locate(value_),
                                        memory_traits<type>::lease(value_)});
@@ -168,6 +169,20 @@ class named_result<In> {
   [[nodiscard]] type take() { return std::move(value_); }
 
  private:
+  static constexpr bool chooses = requires(std::size_t count, int device) {
+    memory_traits<type>::make_on(count, device);
+  };
+  /// Beside the buffer, or where the backend is, if that is of nothing and nowhere.
+  type made(task& of, std::size_t count) {
+    if constexpr (chooses) {
+      const int home = of.use_device().home;
+      if (home >= 0 && memory_traits<type>::locate(value_).device < 0) {
+        return memory_traits<type>::make_on(count, home);
+      }
+    }
+    return memory_traits<type>::make(count, value_);
+  }
+
   type value_;
   std::exception_ptr why_;
 };

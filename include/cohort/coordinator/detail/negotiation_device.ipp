@@ -169,6 +169,7 @@ void negotiation<Any>::admit(task& one, std::string_view name, const protocol::s
   try {
     require_device(one, name, sig);
     require_apart(one);
+    one.device->home = device_->device();
     one.device->marks.push_back(device_->mark(one.device->buffers, one.device->on));
   } catch (...) {
     one.fail(std::current_exception());

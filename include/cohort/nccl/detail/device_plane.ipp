@@ -353,9 +353,9 @@ inline std::shared_ptr<comm::device_mark> device_plane::mark(
     detail::note_use(*made, as);
   }
   for (const comm::device_buffer& one : buffers) {
-    if (one.bytes == 0) continue;
-    check_buffer(one);
-    detail::note_use(*made, one);
+    if (one.bytes == 0 && one.where.device < 0) continue;
+    check_buffer(one);  // one of nothing, too: its result is made beside it
+    if (one.bytes != 0) detail::note_use(*made, one);
   }
   return made;
 }
