@@ -131,6 +131,14 @@ class issue_source : public asio::execution_context::service {
     const void* const holder = queue_of(device).orderer;
     return holder == nullptr || holder == orderer;
   }
+  /// Whether another coordinator has another device of this process.
+  [[nodiscard]] bool is_held_elsewhere(int device, const void* orderer) {
+    const std::lock_guard lock(mutex_);
+    for (const queue& one : queues_) {
+      if (one.device != device && one.orderer != nullptr && one.orderer != orderer) return true;
+    }
+    return false;
+  }
   /// Nothing of this library runs on the device or is on its way there. Inside `exclusively`, or in
   /// a condition of `when`.
   [[nodiscard]] bool is_drained(int device) {

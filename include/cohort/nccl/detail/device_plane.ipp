@@ -159,7 +159,8 @@ inline asio::awaitable<void> device_plane::make_node(cohort::communicator node,
 inline void device_plane::attach(const cohort::communicator& parent) {
   source_ = &asio::use_service<issue_source>(parent.get_executor().context());
   // If somebody else has it, or there is no such device, the exchange before NCCL's init says so.
-  if (is_device()) static_cast<void>(source_->hold(device_, this));
+  if (!is_device() || source_->is_held_elsewhere(device_, this)) return;
+  static_cast<void>(source_->hold(device_, this));
 }
 
 /// The place of the opening among the operations is that of the elected order: what was started
