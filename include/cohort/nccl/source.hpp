@@ -179,7 +179,11 @@ class issue_source : public asio::execution_context::service {
   [[nodiscard]] std::size_t pending() const noexcept {
     return pending_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  /// For the time that is spent spinning, which counts a nanosecond for each byte of a host. What
+  /// devices move in one is an estimate, not measured.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return in_flight_.load(std::memory_order_relaxed) / bytes_per_host_byte;
+  }
   [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept {
     return pending() == 0 ? std::chrono::nanoseconds::max() : engine_.options().nap;
   }
@@ -336,6 +340,8 @@ class issue_source : public asio::execution_context::service {
   static constexpr auto longest_hold = std::chrono::seconds(1);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
+  static constexpr std::size_t bytes_per_host_byte = 32;
+  std::atomic<std::size_t> in_flight_{0};  // bytes of operations
   std::chrono::nanoseconds stall_warning_{0};
 };
 

@@ -438,6 +438,10 @@ inline std::size_t issue_source::land(queue& one, progress::ready_queue& ready) 
       }
       device::detail::note(code, one.device, first.mark.generation());
       if (!device::state_of(one.device).holds(one.generation)) break;  // see device_gone
+      if (first.op != nullptr && is_up(*first.comm)) {
+        fall(*first.comm, device::make_error(code), "cudaEventQuery", false, true);
+        continue;  // the flight has lost its operation
+      }
     }
     communicator_state& comm = *first.comm;
     // What a failed communicator has left in memory is no result, whatever the event says.
