@@ -723,3 +723,38 @@ TEST_CASE("the double: a reset invalidates handles, and work behind a fault neve
   CHECK(cudaStreamDestroy(stream) == cudaErrorInvalidResourceHandle);
   static_cast<void>(cudaGetLastError());
 }
+
+TEST_CASE("a vector on a default stream of another device is freed there") {
+  const machine here(2);
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  const auto legacy = device::stream::borrow(nullptr, 1);
+  {
+    const device::vector<int> made(10, legacy);
+    CHECK(fake_gpu::live_allocations(1) == 1);
+  }
+  {
+    const device::scoped_device there(1);
+    CHECK(cudaStreamSynchronize(cudaStreamLegacy) == cudaSuccess);
+  }
+  CHECK(fake_gpu::live_allocations(1) == 0);
+  CHECK(device::current() == 0);
+}
+
+TEST_CASE("a sticky error that a question without a device answers is seen") {
+  for (const char* const call : {"cudaPointerGetAttributes", "cudaGetDeviceCount"}) {
+    INFO(call);
+    const machine here;
+    const device::stream on;
+    const device::vector<int> values(4, on);
+    fake_gpu::fail_next(call, cudaErrorIllegalAddress);
+    const bool locates = std::strcmp(call, "cudaPointerGetAttributes") == 0;
+    CHECK(code_thrown_by([&] {
+            if (locates) {
+              static_cast<void>(device::locate(values.data()));
+            } else {
+              static_cast<void>(device::count());
+            }
+          }) == cuda(cudaErrorIllegalAddress));
+    CHECK(device::state_of(0).lost() == cudaErrorIllegalAddress);
+  }
+}

@@ -387,3 +387,123 @@ DOUBLE_TEST_CASE("a coordinator may reduce over nodes, and a fault in between en
     CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
   });
 }
+
+DOUBLE_TEST_CASE("a coordinator that was made while its predecessor closed holds the device") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        const cohort::log::capture log;
+        auto other = co_await world.dup();
+        auto direct = co_await nccl::make_communicator(world);
+        device::stream on;
+        auto values = co_await filled(on, 5, 1.0F);
+        auto more = co_await filled(on, 5, 1.0F);
+        device::stream busy;
+        auto filler = co_await filled(busy, 5, 1.0F);
+        auto first = std::make_unique<coordinator>(world, nccl::backend());
+        co_await sums(*first, "first");
+        fake_gpu::hold(busy.get());  // what its successor takes waits for the device
+        device::fill(busy, filler, 2.0F);
+        coordinator second(other, nccl::backend());
+        co_await pause(100ms);
+        co_await first->shutdown();
+        first.reset();
+        fake_gpu::release(busy.get());
+        ending end;
+        second.all_reduce("x", more, op::sum, end.handler());
+        CHECK(co_await soon([&] { return end.over; }));
+        INFO(end.text());
+        CHECK(end.well());
+        outcome held;
+        nccl::all_reduce(direct, on, values, op::sum, held.handler());
+        CHECK(co_await soon([&] { return held.over; }));
+        CHECK(held.code == errc::device_ordered);
+        co_await second.shutdown();
+        co_await nccl::all_reduce(direct, on, values, op::sum);
+      },
+      true);
+}
+
+DOUBLE_TEST_CASE("what nobody of this rank brings is gathered on the coordinator's device") {
+  const gpus_of_ranks machine(2);
+  device::set_default(0);
+  on_world([](communicator world) -> asio::awaitable<void> {
+    nccl::backend_options options;
+    options.communicator.device = 1;
+    coordinator coord(world, nccl::backend(options));
+    const device::stream here(1);
+    const bool is_last = world.rank() == world.size() - 1;
+    const device::vector<int> mine = is_last ? device::vector<int>() : device::vector<int>(4, here);
+    const auto others = 4 * static_cast<std::size_t>(world.size() - 1);
+    auto gathering = coord.all_gather("g", mine);
+    const device::vector<int> all = co_await std::move(gathering);
+    CHECK(all.size() == others);
+    CHECK(all.device() == 1);
+    const std::vector<std::size_t> counts(static_cast<std::size_t>(world.size()), 0);
+    auto exchanging = coord.all_to_all("e", device::vector<int>(), counts);
+    const auto [none, sizes] = co_await std::move(exchanging);
+    CHECK(none.empty());
+    CHECK(sizes.size() == counts.size());
+    co_await coord.shutdown();
+  });
+}
+
+DOUBLE_TEST_CASE("an empty vector of another device is refused as others are") {
+  const gpus_of_ranks machine(2);
+  device::set_default(1);
+  on_world([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    nccl::backend_options options;
+    options.communicator.device = 1;
+    coordinator coord(world, nccl::backend(options));
+    const bool is_last = world.rank() == world.size() - 1;
+    const device::stream elsewhere(is_last ? 0 : 1);
+    const device::vector<int> mine(is_last ? 0 : 4, elsewhere);
+    ending end;
+    coord.all_gather("g", mine, end.handler());
+    CHECK(co_await soon([&] { return end.over; }));
+    INFO(end.text());
+    CHECK_FALSE(end.well());
+    if (is_last) CHECK(end.code() == errc::wrong_device);
+    co_await sums(coord, "after");
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a coordinator has one device in each process") {
+  const gpus_of_ranks machine(2);
+  if (machine.lacks()) return;
+  on_world([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto other = co_await world.dup();
+    const std::vector<int> both = {0, 1};
+    {
+      auto several = co_await nccl::make_communicators(world, both);
+      std::error_code why;
+      try {
+        static_cast<void>(nccl::backend(several.front()));
+      } catch (const std::system_error& refused) {
+        why = refused.code();
+      }
+      CHECK(why == errc::not_supported);
+    }
+    nccl::backend_options options;
+    options.communicator.device = 0;
+    coordinator first(world, nccl::backend(options));
+    const device::stream on(0);
+    auto values = co_await filled(on, 4, 1.0F);
+    co_await first.all_reduce("first", values, op::sum);
+    {
+      options.communicator.device = 1;
+      coordinator second(other, nccl::backend(options));
+      const device::stream there(1);
+      auto more = co_await filled(there, 4, 1.0F);
+      auto refused = caught<cohort::rank_error>(second.all_reduce("second", more, op::sum));
+      const auto why = co_await std::move(refused);
+      REQUIRE(why);
+      CHECK(why->code() == errc::not_supported);
+      co_await second.shutdown();
+    }
+    co_await first.all_reduce("again", values, op::sum);
+    co_await first.shutdown();
+  });
+}

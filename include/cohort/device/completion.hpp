@@ -86,6 +86,7 @@ class completion_source : public asio::execution_context::service {
   [[nodiscard]] std::size_t pending() const noexcept {
     return pending_.load(std::memory_order_relaxed);
   }
+  /// What streams of the program have to do is not known.
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   /// A device answers within microseconds, however long the loop has been quiet before: naps stay
   /// as short as they are at first.

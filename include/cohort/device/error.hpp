@@ -75,6 +75,13 @@ inline void note(cudaError_t code, int device, std::uint32_t generation) {
   if (is_gone(code)) state_of(device).context_gone(generation);
 }
 
+/// The same of a call that names no device: it tells of the current one.
+inline void note_current(cudaError_t code) noexcept {
+  int device = -1;
+  if (!is_sticky(code) || cudaGetDevice(&device) != cudaSuccess) return;
+  if (device >= 0 && device < most_devices) state_of(device).lose(code);
+}
+
 [[noreturn]] inline void throw_error(cudaError_t code, const char* call) {
   static_cast<void>(cudaGetLastError());  // reported here, so a later look must not find it
   const std::error_code error = make_error(code);
@@ -99,7 +106,7 @@ constexpr bool is_no_device(cudaError_t code) noexcept {
 
 // By number where an older toolkit has no name for it: the driver may be newer. These are the codes
 // of which the headers say that the process must be ended, and uncorrectable faults of the
-// hardware.
+// hardware. Of 999, an unknown error, they do not say that.
 constexpr bool is_sticky(cudaError_t code) noexcept {
   switch (static_cast<int>(code)) {
     case 214:  // an uncorrectable ECC error

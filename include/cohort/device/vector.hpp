@@ -92,7 +92,12 @@ class vector {
 inline detail::stream_memory::~stream_memory() {
   // Where it has gone, or the device is lost or hangs, nothing is freed.
   if (data == nullptr || !state_of(on.device()).may_free(generation)) return;
+  // The default streams are those of the current device.
+  int before = on.device();
+  const bool elsewhere = is_default_stream(on.get()) && cudaGetDevice(&before) == cudaSuccess &&
+                         before != on.device() && cudaSetDevice(on.device()) == cudaSuccess;
   const cudaError_t code = cudaFreeAsync(data, on.get());
+  if (elsewhere) static_cast<void>(cudaSetDevice(before));
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
   note(code, on.device(), generation);

@@ -98,6 +98,7 @@ class arena {
 /// may wait for the device and happens on a thread; the loop goes on. It cannot be cancelled.
 /// *Errors*: errc::not_supported before NCCL 2.19, errc::invalid_communicator for no communicator,
 /// errc::wrong_device for those of several devices, errc::invalid_argument for no bytes,
+/// errc::device_ordered while a coordinator holds the device,
 /// errc::stalled after `init_bound`, the error of a communicator that has ended, category `nccl`.
 /// *Example*: `auto memory = co_await cohort::nccl::make_arena(on, 1 << 20);`
 template <class Token = default_token>

@@ -35,9 +35,14 @@ class backend {
  public:
   backend() {}
   explicit backend(const backend_options& options) : options_(options) {}
-  /// On the device and with the options of a communicator, which stays what it is.
+  /// On the device and with the options of a communicator, which stays what it is. Throws
+  /// error(errc::not_supported) where that has several devices in a process.
   explicit backend(const communicator& like) {
     if (!like) throw cohort::error(errc::invalid_communicator, "nccl::backend");
+    if (like.size() != like.state()->mpi.size()) {
+      throw cohort::error(errc::not_supported,
+                          "nccl::backend: a coordinator has one device in each process");
+    }
     options_.communicator = like.state()->options;
     options_.communicator.device = like.device();
   }

@@ -275,6 +275,10 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] detail::steps<bool> reduce_piece(detail::stepper& by, const between_piece& piece,
                                                  cohort::communicator over);
   void come_back(elected_work& op, std::exception_ptr why);
+  // See detail/overdue.ipp.
+  [[nodiscard]] std::string what_holds(const elected_work& op) const;
+  [[nodiscard]] bool is_overdue(elected_work& op);
+  void tell_overdue(const comm::device_call& what, std::uint64_t sequence, const std::string& text);
   void run_moves(const device::stream& on, device::pinned_vector<std::byte>& staging,
                  captured_calls* graph);
   [[nodiscard]] bool is_device() const noexcept {

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -31,6 +32,8 @@ struct inquiry {
   bool aborts = false;           ///< the communicators are to end when the answers are there
   std::chrono::steady_clock::time_point until{};
   std::vector<std::optional<rank_position>> answers;  ///< of each rank
+  /// It is about something that is not in the queue of a device: who hears what was found out.
+  std::function<void(const std::string&)> tell{};
 
   [[nodiscard]] bool is_answered() const noexcept {
     for (const auto& one : answers) {

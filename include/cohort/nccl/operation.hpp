@@ -110,7 +110,11 @@ buffer_use use_of(const char* field, B& buffer) {
     if (buffer.device() >= 0) use.producer = buffer.producer();
     use.lease = buffer.lease();
   } else if (buffer.producer() != nullptr) {
-    use.producer = device::stream::borrow(buffer.producer(), buffer.device());
+    try {
+      use.producer = device::stream::borrow(buffer.producer(), buffer.device());
+    } catch (const std::system_error& failed) {  // the operation ends with it
+      use.unusable = failed.code();
+    }
   }
   return use;
 }

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -98,6 +99,11 @@ class issue_source : public asio::execution_context::service {
   /// False: it has not entered the queue of its device.
   bool deadline_passed(work& op);
 
+  /// Asks the ranks where they stand, about what is not in the queue of a device. Inside
+  /// `exclusively`. `tell` is called in a look with the lock held; at once if nobody can be asked.
+  /// False: another question is under way.
+  bool inquire(communicator_state& comm, std::function<void(const std::string&)> tell);
+
   /// A place at the end of the device's queue.
   [[nodiscard]] turn reserve(int device);
   /// The stream of high priority on which all operations of the device run.
@@ -125,6 +131,14 @@ class issue_source : public asio::execution_context::service {
     const void* const holder = queue_of(device).orderer;
     return holder == nullptr || holder == orderer;
   }
+  /// Whether another coordinator has another device of this process.
+  [[nodiscard]] bool is_held_elsewhere(int device, const void* orderer) {
+    const std::lock_guard lock(mutex_);
+    for (const queue& one : queues_) {
+      if (one.device != device && one.orderer != nullptr && one.orderer != orderer) return true;
+    }
+    return false;
+  }
   /// Nothing of this library runs on the device or is on its way there. Inside `exclusively`, or in
   /// a condition of `when`.
   [[nodiscard]] bool is_drained(int device) {
@@ -143,6 +157,9 @@ class issue_source : public asio::execution_context::service {
   /// The ladder: see `fail` below. `only_this`: leaves the other communicators alone.
   void bring_down(communicator_state& comm, std::error_code why, const std::string& text,
                   bool only_this, bool tell_peers);
+  /// The same for these, which one thread aborts in one group, and no others.
+  void bring_down(const std::vector<std::shared_ptr<communicator_state>>& all, std::error_code why,
+                  const std::string& text);
   /// Posts the receive through which peers tell of faults.
   void listen(const std::shared_ptr<communicator_state>& comm);
 
@@ -187,7 +204,11 @@ class issue_source : public asio::execution_context::service {
   [[nodiscard]] std::size_t pending() const noexcept {
     return pending_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  /// For the time that is spent spinning, which counts a nanosecond for each byte of a host. What
+  /// devices move in one is an estimate, not measured.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return in_flight_.load(std::memory_order_relaxed) / bytes_per_host_byte;
+  }
   [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept {
     return pending() == 0 ? std::chrono::nanoseconds::max() : engine_.options().nap;
   }
@@ -208,16 +229,13 @@ class issue_source : public asio::execution_context::service {
     std::vector<buffer_use> uses;
     std::optional<device::event> ahead{};  // then, too, where there is no mark yet
   };
-  struct entry {
-    work* op;
-    std::shared_ptr<queue_place> place;  // or this
-  };
+  using entry = queue_entry;
   struct queue {
     int device = -1;
     std::uint32_t generation = 0;
     std::optional<device::stream> domain;
     device::vector<std::int32_t> scratch;
-    std::deque<entry> waiting;
+    std::list<entry> waiting;
     work* launching = nullptr;
     std::deque<flight> flights;
     bool stopped = false;  // an abort is under way
@@ -289,7 +307,7 @@ class issue_source : public asio::execution_context::service {
   void up_to_here(queue& one, std::error_code why, phase then, const std::string& text,
                   std::vector<work*>& ended);
   void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
-            bool tell_peers);
+            bool tell_peers, const std::vector<std::shared_ptr<communicator_state>>& together = {});
   void collect(queue& one, const communicator_state* only, std::error_code why,
                std::vector<work*>& ended);
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
@@ -306,6 +324,7 @@ class issue_source : public asio::execution_context::service {
   // See detail/inquiry.ipp.
   bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
            bool aborts);
+  void send_question(communicator_state& comm);
   void answer(const communicator_state& comm, std::uint64_t number, int asker);
   void note_answer(const communicator_state& comm, position_answer&& said);
   rank_position position_of(const communicator_state& comm);
@@ -339,6 +358,8 @@ class issue_source : public asio::execution_context::service {
   static constexpr auto error_period = std::chrono::milliseconds(2);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};
+  static constexpr std::size_t bytes_per_host_byte = 32;
+  std::atomic<std::size_t> in_flight_{0};  // bytes of operations
   std::chrono::nanoseconds stall_warning_{0};
 };
 

@@ -9,6 +9,7 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/tool_range.hpp>
 #include <cohort/device/stream.hpp>
@@ -16,19 +17,24 @@
 #include <cohort/nccl/inquiry.hpp>
 #include <cohort/nccl/work.hpp>
 
+#include <asio/strand.hpp>
+
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cohort::nccl {
 
-/// How a communicator is made. `on_deadline`, the bounds and `config` must be equal on all ranks.
+/// How a communicator is made. `on_deadline` and `config` must be equal on all ranks, which is
+/// checked. Each rank has bounds of its own.
 struct communicator_options {
   communicator_options() {}
 
@@ -62,11 +68,56 @@ struct queue_place {
   bool over = false;  ///< the next one may come
 };
 
+/// What stands in the queue of a device.
+struct queue_entry {
+  work* op;
+  std::shared_ptr<queue_place> place;  ///< or this
+};
+
+/// A strand whose handlers hold no work while they wait for something.
+class quiet_strand {
+ public:
+  using inner_type = asio::strand<asio::io_context::executor_type>;
+  explicit quiet_strand(const asio::io_context::executor_type& loop) : inner_(loop) {}
+  template <class Function>
+  void execute(Function&& function) const {
+    if (posts_) {
+      asio::require(inner_, asio::execution::blocking.never)
+          .execute(std::forward<Function>(function));
+    } else {
+      inner_.execute(std::forward<Function>(function));
+    }
+  }
+  [[nodiscard]] quiet_strand require(asio::execution::blocking_t::never_t) const {
+    quiet_strand made(*this);
+    made.posts_ = true;
+    return made;
+  }
+  asio::execution_context& query(asio::execution::context_t) const noexcept {
+    return inner_.get_inner_executor().context();
+  }
+  [[nodiscard]] const inner_type& inner() const noexcept { return inner_; }
+  friend bool operator==(const quiet_strand& a, const quiet_strand& b) noexcept {
+    return a.inner_ == b.inner_ && a.posts_ == b.posts_;
+  }
+  friend bool operator!=(const quiet_strand& a, const quiet_strand& b) noexcept {
+    return !(a == b);
+  }
+
+ private:
+  inner_type inner_;
+  bool posts_ = false;
+};
+
 /// The receive through which peers tell of faults, one for all handles of a communicator here.
+/// Whatever touches it runs in its strand, for several threads may run the context.
 struct fault_channel {
+  explicit fault_channel(const asio::io_context::executor_type& loop) : strand(loop) {}
+  quiet_strand strand;
   fault_bytes heard{};  ///< what the posted receive writes
   asio::cancellation_signal stop_listening;
   bool listening = false;
+  bool silent = false;  ///< for good
 };
 
 /// *Threads*: what is not said to be constant is guarded by the source.
@@ -111,8 +162,10 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::size_t outstanding = 0;    ///< operations that are queued, launching or on the device
   std::chrono::steady_clock::time_point leave_until{};
   std::chrono::steady_clock::time_point hold_until{};
-  std::shared_ptr<queue_place> place;  ///< of its leaving
-  tools::range leaves;                 ///< from then until NCCL has finalised it
+  std::shared_ptr<queue_place> place;  ///< of its leaving, once it does
+  /// Of that, made with it: who drops the last handle must not fail for want of memory.
+  std::list<queue_entry> own_place;
+  tools::range leaves;  ///< from then until NCCL has finalised it
 
   /// Logs and remembers.
   void remember(failure what);
@@ -155,7 +208,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI
   /// communicator has gone here and another one has taken its place.
   std::uint64_t token = 0;
-  std::shared_ptr<fault_channel> channel = std::make_shared<fault_channel>();
+  std::shared_ptr<fault_channel> channel = std::make_shared<fault_channel>(mpi.get_executor());
   std::optional<inquiry> asked;  ///< under way
 
  private:

@@ -67,6 +67,7 @@ struct buffer_use {
   int device;
   std::optional<device::stream> producer;  // what it has queued comes first
   std::shared_ptr<const void> lease;       // null: borrowed, must outlive the operation
+  std::error_code unusable{};              // why there is no producer
 };
 
 /// What an operation does beside its calls of NCCL. Called with the source's lock held; what is

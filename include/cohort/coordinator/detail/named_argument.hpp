@@ -150,6 +150,7 @@ class named_result<In> {
   using type = typename memory_traits<std::remove_cvref_t<In>>::result;
   explicit named_result(const std::remove_reference_t<In>& like) noexcept {
     try {
+      if (chooses && memory_traits<std::remove_cvref_t<In>>::locate(like).device < 0) return;
       value_ = memory_traits<std::remove_cvref_t<In>>::make(0, like);
     } catch (...) {
       why_ = std::current_exception();

@@ -218,6 +218,11 @@ struct start_arena {
     }
     if (!why && bytes == 0) why = errc::invalid_argument;
     if (!why && !has_arenas()) why = errc::not_supported;
+    for (const communicator& one : on) {
+      if (why) break;
+      const communicator_state& its = *one.state();
+      if (!its.source.admits(its.device, its.orderer)) why = errc::device_ordered;
+    }
     if (why) {
       const auto executor = asio::get_associated_executor(handler);
       auto failed = std::make_exception_ptr(std::system_error(why, "nccl make_arena"));

@@ -87,7 +87,15 @@ inline facts look_around(communicator_state& comm) {
       throw cohort::error(errc::no_device, "there is no device " + std::to_string(comm.device));
     }
     comm.source.claim(comm.device);
-    if (!comm.source.admits(comm.device, comm.orderer)) {
+    if (comm.orderer != nullptr && comm.source.is_held_elsewhere(comm.device, comm.orderer)) {
+      throw cohort::error(errc::not_supported,
+                          "device " + std::to_string(comm.device) +
+                              ": a coordinator has another device of this process");
+    }
+    // A coordinator's predecessor may have had the device when this one was made.
+    const bool admitted = comm.orderer == nullptr ? comm.source.admits(comm.device, nullptr)
+                                                  : comm.source.hold(comm.device, comm.orderer);
+    if (!admitted) {
       throw cohort::error(errc::device_ordered, "device " + std::to_string(comm.device));
     }
     if (device::state_of(comm.device).is_lent()) {

@@ -10,6 +10,7 @@
 #include <cohort/nccl/detail/elected.ipp>
 #include <cohort/nccl/detail/fusion_arena.ipp>
 #include <cohort/nccl/detail/host_path.ipp>
+#include <cohort/nccl/detail/overdue.ipp>
 
 #include <cohort/core/log.hpp>
 #include <cohort/device/completion.hpp>
@@ -163,7 +164,8 @@ inline detail::steps<bool> device_plane::make_node(detail::stepper& by, cohort::
 inline void device_plane::attach(const cohort::communicator& parent) {
   source_ = &asio::use_service<issue_source>(parent.get_executor().context());
   // If somebody else has it, or there is no such device, the exchange before NCCL's init says so.
-  if (is_device()) static_cast<void>(source_->hold(device_, this));
+  if (!is_device() || source_->is_held_elsewhere(device_, this)) return;
+  static_cast<void>(source_->hold(device_, this));
 }
 
 /// The place of the opening among the operations is that of the elected order: what was started
@@ -274,7 +276,7 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
     static_cast<void>(each.state()->data.release());
     static_cast<void>(each.state()->exchange.release());
   }
-  for (const auto& comm : comms) source_->bring_down(*comm, why, text, true, true);
+  source_->bring_down(comms, why, text);
 }
 
 // ---- operations ------------------------------------------------------------------------------
@@ -361,9 +363,9 @@ inline std::shared_ptr<comm::device_mark> device_plane::mark(
     detail::note_use(*made, as);
   }
   for (const comm::device_buffer& one : buffers) {
-    if (one.bytes == 0) continue;
-    check_buffer(one);
-    detail::note_use(*made, one);
+    if (one.bytes == 0 && one.where.device < 0) continue;
+    check_buffer(one);  // one of nothing, too: its result is made beside it
+    if (one.bytes != 0) detail::note_use(*made, one);
   }
   return made;
 }
@@ -522,7 +524,7 @@ inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
 inline bool device_plane::deadline_passed(comm::device_call& what) {
   return source_->exclusively([&] {
     for (elected_work* const op : live_) {
-      if (op->what_ == &what) return source_->deadline_passed(*op);
+      if (op->what_ == &what) return source_->deadline_passed(*op) || is_overdue(*op);
     }
     return true;  // it has ended
   });

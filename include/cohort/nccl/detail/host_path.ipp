@@ -151,10 +151,12 @@ inline detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
                                                         cohort::communicator over) {
   const device::stream on = *unpacking_;
   by.owner = this;
+  // After a failure nothing is started any more: MPI may have the memory on the way for ever.
   const auto go_on = [this] {  // with the lock of a look
-    if (failed_) throw std::system_error(failed_);
+    if (failed_) throw std::system_error(failed_, "MPI's part of a reduction on a device");
   };
   for (const between_piece& each : pieces) {
+    go_on();
     device::check(cudaMemcpyAsync(unpack_staging_.data(), each.at, each.bytes,
                                   cudaMemcpyDeviceToHost, on.get()),
                   "cudaMemcpyAsync", device_);

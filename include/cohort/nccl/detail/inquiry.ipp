@@ -33,7 +33,13 @@ inline bool issue_source::ask(communicator_state& comm, const work& op, const st
   made.about = about.substr(std::min(about.find_first_not_of(' '), about.size()));
   made.why = why;
   made.aborts = aborts;
-  if (!is_new) return true;
+  if (is_new) send_question(comm);
+  return true;
+}
+
+/// With the lock held. `comm.asked` says what about.
+inline void issue_source::send_question(communicator_state& comm) {
+  inquiry& made = *comm.asked;
   made.number = ++questions_;
   made.until = clock::now() + comm.options.answer_bound;
   made.answers.resize(static_cast<std::size_t>(comm.size));
@@ -42,6 +48,19 @@ inline bool issue_source::ask(communicator_state& comm, const work& op, const st
     made.answers[static_cast<std::size_t>(one->rank)] = position_of(*one);
   }
   send_to(comm.shared_from_this(), position_question{comm.token, made.number}, every_peer);
+}
+
+inline bool issue_source::inquire(communicator_state& comm,
+                                  std::function<void(const std::string&)> tell) {
+  if (comm.size == 1 || !comm.mpi || ending_ || engine_.stopped() || comm.stands != phase::ready) {
+    tell({});
+    return true;
+  }
+  if (comm.asked) return false;
+  comm.asked.emplace().tell = std::move(tell);
+  send_question(comm);
+  recount();
+  engine_.started();
   return true;
 }
 
@@ -108,6 +127,12 @@ inline void issue_source::look_at_inquiries() {
     if (!comm->asked->is_answered() && now < comm->asked->until) continue;
     const inquiry asked = std::move(*comm->asked);
     comm->asked.reset();
+    const auto bound =
+        std::chrono::duration_cast<std::chrono::milliseconds>(comm->options.answer_bound);
+    if (asked.tell) {
+      asked.tell("; asked the ranks: " + findings(asked, comm->rank, bound));
+      continue;
+    }
     bool is_pending = false;
     const work* overdue = nullptr;  // another one, whose deadline came while this was being asked
     for_each_pending([&](const work& op, const char*) {
@@ -122,8 +147,6 @@ inline void issue_source::look_at_inquiries() {
       if (!ask(*comm, *overdue, text, why, true)) fall(*comm, why, text, false, true);
       continue;
     }
-    const auto bound =
-        std::chrono::duration_cast<std::chrono::milliseconds>(comm->options.answer_bound);
     const std::string text = asked.about + "; asked the ranks: " +  //
                              findings(asked, comm->rank, bound);
     if (asked.aborts) {

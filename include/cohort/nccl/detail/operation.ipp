@@ -34,6 +34,12 @@ inline std::error_code prepare(work& op, const request& asked) {
     text.note(asked.facts);
     return wrong(asked.bad);
   }
+  for (const buffer_use& use : op.uses) {
+    if (!use.unusable) continue;
+    comm.remember({use.unusable, text.with("field", use.field).str() + ": " +  //
+                                     use.unusable.message()});
+    return use.unusable;
+  }
   if (op.user->device() != comm.device) {
     text.with("stream.device", op.user->device()).with("communicator.device", comm.device);
     return wrong(errc::wrong_device);

@@ -240,7 +240,14 @@ inline void issue_source::recount() noexcept {
   for (const queue& one : queues_) {
     count += one.waiting.size() + (one.launching != nullptr ? 1 : 0) + one.flights.size();
   }
+  for (const auto& comm : comms_) count += comm->asked && comm->asked->tell ? 1 : 0;
   pending_.store(count, std::memory_order_relaxed);
+  std::size_t bytes = 0;
+  for (const queue& one : queues_) {
+    if (one.launching != nullptr) bytes += one.launching->bytes;
+    for (const flight& each : one.flights) bytes += each.op != nullptr ? each.op->bytes : 0;
+  }
+  in_flight_.store(bytes, std::memory_order_relaxed);
 }
 
 inline turn issue_source::reserve(int device) {
@@ -276,6 +283,7 @@ inline device::stream issue_source::domain_of(int device) {
 
 inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
   const std::lock_guard hold(mutex_);
+  comm->own_place.push_back({nullptr, std::make_shared<queue_place>()});
   comms_.push_back(std::move(comm));
 }
 
@@ -446,6 +454,10 @@ inline std::size_t issue_source::land(queue& one, progress::ready_queue& ready) 
       }
       device::detail::note(code, one.device, first.mark.generation());
       if (!device::state_of(one.device).holds(one.generation)) break;  // see device_gone
+      if (first.op != nullptr && is_up(*first.comm)) {
+        fall(*first.comm, device::make_error(code), "cudaEventQuery", false, true);
+        continue;  // the flight has lost its operation
+      }
     }
     communicator_state& comm = *first.comm;
     // What a failed communicator has left in memory is no result, whatever the event says.
@@ -656,7 +668,8 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
 /// abort lets their events come. 3. The report. 4. Peers are told. 5. One helper thread aborts.
 /// 6. When it has, or its bound has passed, the awaiters end: look_at_aborts().
 inline void issue_source::fall(communicator_state& comm, std::error_code why,
-                               const std::string& text, bool only_this, bool tell_peers) {
+                               const std::string& text, bool only_this, bool tell_peers,
+                               const std::vector<std::shared_ptr<communicator_state>>& together) {
   if (!is_up(comm)) return;
   // NCCL may see a sticky error before an event does. On a lost device nothing is aborted.
   queue& mine = queue_of(comm.device);
@@ -680,7 +693,8 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
   for (const auto& one : comms_) {
     const bool is_it = one.get() == &comm;
     const bool is_sister = one->is_sister(comm);
-    if (!is_up(*one) || (only_this && !is_it && !is_sister)) continue;
+    const bool is_meant = std::find(together.begin(), together.end(), one) != together.end();
+    if (!is_up(*one) || (only_this && !is_it && !is_sister && !is_meant)) continue;
     if (one->stands == phase::leaving || one->stands == phase::finalising) --leaving_;
     one->why = why;
     one->has_failed = true;
@@ -695,7 +709,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     one->native = nullptr;
     one->remember({why, is_it ? report : "ended with another communicator: " + text});
     // Who has told this rank has told all of that communicator, but nobody of the others.
-    const bool tells = is_it ? tell_peers : !only_this && !is_sister;
+    const bool tells = is_it || is_meant ? tell_peers : !only_this && !is_sister;
     if (tells) tell(one, why, text, only_this);
     silence(one);
   }
@@ -732,6 +746,18 @@ inline void issue_source::bring_down(communicator_state& comm, std::error_code w
   {
     const std::lock_guard hold(mutex_);
     fall(comm, why, text, only_this, tell_peers);
+  }
+  engine_.started();
+}
+
+inline void issue_source::bring_down(const std::vector<std::shared_ptr<communicator_state>>& all,
+                                     std::error_code why, const std::string& text) {
+  {
+    const std::lock_guard hold(mutex_);
+    const auto first =
+        std::find_if(all.begin(), all.end(), [](const auto& one) { return is_up(*one); });
+    if (first == all.end()) return;
+    fall(**first, why, text, true, true, all);
   }
   engine_.started();
 }
@@ -878,16 +904,22 @@ inline bool issue_source::deadline_passed(work& given) {
 
 inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm) {
   if (comm->mpi.size() == 1) return;
-  const auto channel = comm->channel;
-  channel->listening = true;
-  auto heard = [comm, channel](std::error_code error, status from) {
-    channel->listening = false;
-    if (error || !comm->mpi) return;
-    if (comm->source.hear(*comm, decode(channel->heard), from.source())) comm->source.listen(comm);
-  };
-  comm::control_recv(
-      comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
-      asio::bind_cancellation_slot(channel->stop_listening.slot(), std::move(heard)));
+  asio::post(comm->channel->strand.inner(), [comm, channel = comm->channel] {
+    if (!comm->mpi || channel->silent) return;
+    channel->listening = true;
+    auto heard = [comm, channel](std::error_code error, status from) {
+      channel->listening = false;
+      if (error || !comm->mpi) return;
+      if (comm->source.hear(*comm, decode(channel->heard), from.source())) {
+        comm->source.listen(comm);
+      }
+    };
+    // The slot is cleared in the strand too, where the handler runs.
+    comm::control_recv(comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
+                       asio::bind_executor(channel->strand,
+                                           asio::bind_cancellation_slot(
+                                               channel->stop_listening.slot(), std::move(heard))));
+  });
 }
 
 inline bool issue_source::is_up(const communicator_state& comm) noexcept {
@@ -953,7 +985,8 @@ inline void issue_source::send_to(const std::shared_ptr<communicator_state>& com
 
 inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
   if (engine_.stopped() || has_sister_up(*comm)) return;
-  asio::post(engine_.get_executor(), [channel = comm->channel] {
+  asio::post(comm->channel->strand.inner(), [channel = comm->channel] {
+    channel->silent = true;
     if (channel->listening) channel->stop_listening.emit(asio::cancellation_type::total);
   });
 }
@@ -969,8 +1002,9 @@ inline void issue_source::take_leave(communicator_state& comm) {
   comm.stands = phase::leaving;
   comm.leaves.begin(tools::category::communicator, tools::literal("finalize"));
   comm.leave_until = clock::now() + comm.options.leave_bound;
-  comm.place = std::make_shared<queue_place>();
-  queue_of(comm.device).waiting.push_back({nullptr, comm.place});
+  comm.place = comm.own_place.front().place;
+  auto& waiting = queue_of(comm.device).waiting;
+  waiting.splice(waiting.end(), comm.own_place);
   ++leaving_;
   recount();
 }
@@ -980,7 +1014,11 @@ inline void issue_source::leave(communicator_state& comm) {
     const std::lock_guard hold(mutex_);
     take_leave(comm);
   }
-  engine_.started();
+  try {
+    engine_.started();
+  } catch (const std::bad_alloc&) {
+    // It is a destructor that calls. The next look at the device finds it.
+  }
 }
 
 /// Those that leave: when their place in the queue has come and nothing of theirs is on the device,

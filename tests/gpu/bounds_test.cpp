@@ -1,0 +1,186 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+/// \file What ends in time although a rank does not lap: operations that have been elected and are
+/// not on the device.
+
+#include "support.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace {
+
+using namespace cohort_test;
+using cohort::communicator;
+using cohort::coordinator;
+
+/// Sooner than the rank that does not lap goes on.
+template <class Predicate>
+asio::awaitable<bool> within(std::chrono::seconds bound, Predicate holds) {
+  const auto end = std::chrono::steady_clock::now() + bound;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) co_return false;
+    co_await pause(1ms);
+  }
+  co_return true;
+}
+
+nccl::backend_options that_abort() {
+  nccl::backend_options options;
+  options.communicator.on_deadline = cohort::on_deadline::abort;
+  options.communicator.answer_bound = 300ms;
+  return options;
+}
+
+/// Whether its deadline is the first to pass; of four ranks it is one of two.
+bool is_first(const communicator& world) {
+  return world.size() < 4 && world.rank() == world.size() - 2;
+}
+
+}  // namespace
+
+DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank does not tell") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        coordinator coord(world, nccl::backend(that_abort()));
+        co_await sums(coord, "before");
+        auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
+        CHECK(fake_nccl::live_communicators() == 2);
+        device::stream on;
+        auto parts = co_await filled(on, 2, 1);
+        auto behind = co_await filled(on, 2, 1.0F);
+        co_await meet(world);
+        const int last = world.size() - 1;
+        if (world.rank() == 0) co_await pause(200ms);
+        ending gathered;
+        ending reduced;
+        coord.all_gather("g", parts, {.deadline = 500ms}, gathered.handler());
+        coord.all_reduce("behind", behind, op::sum, {.deadline = 500ms}, reduced.handler());
+        if (world.rank() == last) {
+          co_await pause(100ms);
+          std::this_thread::sleep_for(8s);
+        } else {
+          const auto aborts = fake_nccl::calls("ncclCommAbort");
+          const auto groups = fake_nccl::calls("ncclGroupStart");
+          CHECK(co_await within(6s, [&] { return gathered.over && reduced.over; }));
+          if (is_first(world)) {
+            const std::string text = log.text();
+            INFO(text);
+            CHECK(
+                has(text, "waits for the sizes of all ranks; asked the ranks: silent for 300 ms"));
+            CHECK(has(text, "ms: rank " + std::to_string(last)));
+            CHECK(co_await within(6s, [] { return fake_nccl::live_communicators() == 0; }));
+            CHECK(fake_nccl::calls("ncclCommAbort") - aborts == 2);
+            CHECK(fake_nccl::calls("ncclGroupStart") - groups == 1);  // by one thread
+          }
+        }
+        CHECK(co_await soon([&] { return gathered.over && reduced.over; }));
+        CHECK(gathered.is_data_error());
+        CHECK(reduced.is_data_error());
+        co_await coord.shutdown();
+      },
+      true);
+}
+
+DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        nccl::backend_options options = that_abort();
+        options.hierarchical = true;
+        options.node = world.rank();
+        coordinator coord(world, nccl::backend(options));
+        co_await sums(coord, "before");
+        device::stream on;
+        auto values = co_await filled(on, 2, 1.0F);
+        co_await meet(world);
+        const int last = world.size() - 1;
+        if (world.rank() == 0) co_await pause(200ms);
+        ending end;
+        coord.all_reduce("x", values, op::sum, {.deadline = 500ms}, end.handler());
+        if (world.rank() == last) {
+          co_await pause(100ms);
+          std::this_thread::sleep_for(8s);
+        } else {
+          CHECK(co_await within(6s, [&] { return end.over; }));
+          if (is_first(world)) {
+            const std::string text = log.text();
+            INFO(text);
+            CHECK(has(text, "waits for what MPI reduces of it between nodes; asked the ranks"));
+            CHECK(has(text, "silent for 300 ms: rank " + std::to_string(last)));
+          }
+        }
+        CHECK(co_await soon([&] { return end.over; }));
+        CHECK(end.is_data_error());
+        co_await coord.shutdown();
+      },
+      true);
+}
+
+DOUBLE_TEST_CASE("a deadline over an operation whose sizes come late is only told by default") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    device::stream on;
+    auto parts = co_await filled(on, 2, 1);
+    co_await meet(world);
+    const int last = world.size() - 1;
+    if (world.rank() == 0) co_await pause(200ms);
+    ending gathered;
+    coord.all_gather("g", parts, {.deadline = 300ms}, gathered.handler());
+    if (world.rank() == last) {
+      co_await pause(100ms);
+      std::this_thread::sleep_for(1500ms);
+    }
+    CHECK(co_await soon([&] { return gathered.over; }));
+    CHECK(gathered.well());
+    if (world.rank() == 0 && world.size() == 2) {
+      const std::string text = log.text();
+      CHECK(has(text, "sizes"));
+      CHECK(text.find("sizes") == text.rfind("sizes"));  // once
+    }
+    co_await coord.shutdown();
+  });
+}
+
+DOUBLE_TEST_CASE("a loop ends after a fault while leaders reduce between nodes") {
+  std::chrono::steady_clock::time_point over;
+  on_gpus(
+      [&](communicator world) -> asio::awaitable<void> {
+        over = std::chrono::steady_clock::now();
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        nccl::backend_options options;
+        options.hierarchical = true;
+        options.node = world.rank();
+        coordinator coord(world, nccl::backend(options));
+        co_await sums(coord, "before");
+        device::stream on;
+        auto values = co_await filled(on, 5, 1.0F);
+        auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+        co_await meet(world);
+        const int last = world.size() - 1;
+        if (world.rank() == last) fake_gpu::hold(source.domain_of(0).get());
+        ending end;
+        coord.all_reduce("x", values, op::sum, end.handler());
+        CHECK(co_await soon([&] {
+          const auto pending = coord.pending();
+          return !pending.empty() && pending.front().started;
+        }));
+        co_await pause(200ms);
+        co_await meet(world);
+        if (world.rank() == last) fake_gpu::break_device(0, cudaErrorIllegalAddress);
+        CHECK(co_await soon([&] { return end.over; }));
+        CHECK(end.is_data_error());
+        co_await coord.shutdown();
+        over = std::chrono::steady_clock::now();
+      },
+      true);
+  CHECK(std::chrono::steady_clock::now() - over < 5s);
+}
