@@ -92,7 +92,7 @@ device::stream domain_here(const communicator& world) {
 
 }  // namespace
 
-TEST_CASE("tensors side by side in a fusion arena are reduced by one call, without a copy") {
+DOUBLE_TEST_CASE("tensors side by side in a fusion arena are reduced by one call, without a copy") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
@@ -132,7 +132,8 @@ TEST_CASE("tensors side by side in a fusion arena are reduced by one call, witho
   });
 }
 
-TEST_CASE("named tensors that travel together in a fusion arena are not copied, in either order") {
+DOUBLE_TEST_CASE(
+    "named tensors that travel together in a fusion arena are not copied, in either order") {
   const bool backwards = GENERATE(false, true);
   on_gpus([backwards](communicator world) -> asio::awaitable<void> {
     cohort::coordinator_options options;
@@ -171,7 +172,7 @@ TEST_CASE("named tensors that travel together in a fusion arena are not copied, 
   });
 }
 
-TEST_CASE("small and large tensors side by side in a fusion arena are one call") {
+DOUBLE_TEST_CASE("small and large tensors side by side in a fusion arena are one call") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     nccl::backend_options options;
     options.pack_below = 256;  // bytes
@@ -189,7 +190,7 @@ TEST_CASE("small and large tensors side by side in a fusion arena are one call")
   });
 }
 
-TEST_CASE("all reductions and factors are right in a fusion arena") {
+DOUBLE_TEST_CASE("all reductions and factors are right in a fusion arena") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
@@ -255,7 +256,7 @@ TEST_CASE("all reductions and factors are right in a fusion arena") {
   });
 }
 
-TEST_CASE("what does not lie side by side in a fusion arena is packed") {
+DOUBLE_TEST_CASE("what does not lie side by side in a fusion arena is packed") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
@@ -299,7 +300,7 @@ TEST_CASE("what does not lie side by side in a fusion arena is packed") {
   });
 }
 
-TEST_CASE("parts of one allocation lie side by side only where nothing is between") {
+DOUBLE_TEST_CASE("parts of one allocation lie side by side only where nothing is between") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 12);
@@ -337,7 +338,7 @@ TEST_CASE("parts of one allocation lie side by side only where nothing is betwee
   });
 }
 
-TEST_CASE("other verbs copy what lies in a fusion arena, and NCCL does not see it") {
+DOUBLE_TEST_CASE("other verbs copy what lies in a fusion arena, and NCCL does not see it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 14);
@@ -424,7 +425,7 @@ TEST_CASE("tensors at other offsets of a fusion arena are a mismatch that names 
   });
 }
 
-TEST_CASE("ranks that have joined bring neutral elements, and keep what is in their arena") {
+DOUBLE_TEST_CASE("ranks that have joined bring neutral elements, and keep what is in their arena") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
@@ -457,7 +458,7 @@ TEST_CASE("ranks that have joined bring neutral elements, and keep what is in th
   });
 }
 
-TEST_CASE("process sets made before and after a fusion arena reduce in it") {
+DOUBLE_TEST_CASE("process sets made before and after a fusion arena reduce in it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     std::vector<int> listed;
@@ -496,7 +497,8 @@ TEST_CASE("process sets made before and after a fusion arena reduce in it") {
   });
 }
 
-TEST_CASE("a persistent group in a fusion arena starts and replays without copies, and keeps it") {
+DOUBLE_TEST_CASE(
+    "a persistent group in a fusion arena starts and replays without copies, and keeps it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     device::stream on;
@@ -536,7 +538,8 @@ TEST_CASE("a persistent group in a fusion arena starts and replays without copie
   });
 }
 
-TEST_CASE("a fusion arena may go while operations are in flight, and after its coordinator") {
+DOUBLE_TEST_CASE(
+    "a fusion arena may go while operations are in flight, and after its coordinator") {
   const bool outlives = GENERATE(false, true);
   on_gpus([outlives](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
@@ -570,7 +573,7 @@ TEST_CASE("a fusion arena may go while operations are in flight, and after its c
   });
 }
 
-TEST_CASE("a fusion arena is made when the device is drained, and does not stop the loop") {
+DOUBLE_TEST_CASE("a fusion arena is made when the device is drained, and does not stop the loop") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     co_await sums(coord, "before");
@@ -616,7 +619,7 @@ TEST_CASE("a fusion arena is made when the device is drained, and does not stop 
   });
 }
 
-TEST_CASE("a fusion arena that one rank cannot have is one error on all ranks") {
+DOUBLE_TEST_CASE("a fusion arena that one rank cannot have is one error on all ranks") {
   const char* const call = GENERATE("ncclMemAlloc", "ncclCommRegister");
   on_gpus([call](communicator world) -> asio::awaitable<void> {
     const int last = world.size() - 1;
@@ -646,7 +649,7 @@ TEST_CASE("a fusion arena that one rank cannot have is one error on all ranks") 
   });
 }
 
-TEST_CASE("what is wrong with a fusion arena is said by name") {
+DOUBLE_TEST_CASE("what is wrong with a fusion arena is said by name") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
     ending none;
@@ -675,7 +678,7 @@ TEST_CASE("what is wrong with a fusion arena is said by name") {
   });
 }
 
-TEST_CASE("the making of a fusion arena may be given up before all ranks want it") {
+DOUBLE_TEST_CASE("the making of a fusion arena may be given up before all ranks want it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     coordinator coord(world, nccl::backend());
@@ -702,7 +705,7 @@ TEST_CASE("the making of a fusion arena may be given up before all ranks want it
   });
 }
 
-TEST_CASE("a rank that joins or leaves instead of making a fusion arena is named") {
+DOUBLE_TEST_CASE("a rank that joins or leaves instead of making a fusion arena is named") {
   const bool joins = GENERATE(false, true);
   on_gpus([joins](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
@@ -730,7 +733,7 @@ TEST_CASE("a rank that joins or leaves instead of making a fusion arena is named
   });
 }
 
-TEST_CASE("a coordinator may close, and may fail, while a fusion arena is being made") {
+DOUBLE_TEST_CASE("a coordinator may close, and may fail, while a fusion arena is being made") {
   const bool fails = GENERATE(false, true);
   on_gpus([fails](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
@@ -780,7 +783,8 @@ TEST_CASE("a coordinator may close, and may fail, while a fusion arena is being 
   });
 }
 
-TEST_CASE("who gives up on tensors in a fusion arena keeps them, and no rank reduces without it") {
+DOUBLE_TEST_CASE(
+    "who gives up on tensors in a fusion arena keeps them, and no rank reduces without it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
@@ -812,7 +816,7 @@ TEST_CASE("who gives up on tensors in a fusion arena keeps them, and no rank red
   });
 }
 
-TEST_CASE("a set whose registration fails on one rank is refused to all its ranks") {
+DOUBLE_TEST_CASE("a set whose registration fails on one rank is refused to all its ranks") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     coordinator coord(world, nccl::backend());
@@ -837,7 +841,7 @@ TEST_CASE("a set whose registration fails on one rank is refused to all its rank
   });
 }
 
-TEST_CASE("before NCCL 2.19, and over nodes, what lies in a fusion arena is packed") {
+DOUBLE_TEST_CASE("before NCCL 2.19, and over nodes, what lies in a fusion arena is packed") {
   const bool hierarchical = GENERATE(false, true);
   on_gpus([hierarchical](communicator world) -> asio::awaitable<void> {
     nccl::backend_options options;

@@ -324,7 +324,7 @@ DOUBLE_TEST_CASE("a fault while a graph is replayed ends every operation of ever
   });
 }
 
-TEST_CASE(
+DOUBLE_TEST_CASE(
     "a fault or a lost device in the middle of a capture ends every operation of every rank") {
   const bool lost = GENERATE(false, true);
   on_gpus(

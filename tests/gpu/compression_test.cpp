@@ -249,7 +249,7 @@ TEST_CASE("ranks that have joined bring neutral elements of 16 bits") {
   });
 }
 
-TEST_CASE("persistent groups are compressed, plain and captured") {
+DOUBLE_TEST_CASE("persistent groups are compressed, plain and captured") {
   const auto kernels = GENERATE(nccl::kernel_use::required, nccl::kernel_use::off);
   on_gpus([=](communicator world) -> asio::awaitable<void> {
     auto backend = with(kernels);

@@ -111,10 +111,10 @@ void record(const cohort::coordinator& coord, const timeline_file& file) {
 }
 
 /// How often CUDA was asked for a time.
-std::uint64_t timed() { return fake_gpu::calls("cudaEventElapsedTime"); }
+inline std::uint64_t timed() { return fake_gpu::calls("cudaEventElapsedTime"); }
 
 /// Calls about events, of whatever kind.
-std::uint64_t asked_of_device() {
+inline std::uint64_t asked_of_device() {
   return timed() + fake_gpu::calls(fake_gpu::make_timing_event) +
          fake_gpu::calls("cudaEventQuery") + fake_gpu::calls("cudaEventRecord");
 }
@@ -166,7 +166,7 @@ TEST_CASE("a timeline has what the device did, in rows of its own, on the host's
   });
 }
 
-TEST_CASE("what the device did lies where the host saw it, and is as long as it was") {
+DOUBLE_TEST_CASE("what the device did lies where the host saw it, and is as long as it was") {
   const timeline_file file;
   on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
@@ -198,7 +198,7 @@ TEST_CASE("what the device did lies where the host saw it, and is as long as it 
   });
 }
 
-TEST_CASE("a timeline shows that a pack is filled while the one before is being reduced") {
+DOUBLE_TEST_CASE("a timeline shows that a pack is filled while the one before is being reduced") {
   const timeline_file file;
   on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
@@ -238,7 +238,7 @@ TEST_CASE("a timeline shows that a pack is filled while the one before is being 
   });
 }
 
-TEST_CASE("without a timeline nothing is timed on a device, and after one nothing is left") {
+DOUBLE_TEST_CASE("without a timeline nothing is timed on a device, and after one nothing is left") {
   const timeline_file file;
   on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());
@@ -362,7 +362,7 @@ TEST_CASE("messages, sets, replays and reductions over nodes are seen on the dev
   });
 }
 
-TEST_CASE("a timeline stays whole when a device fails, and asks nothing of it afterwards") {
+DOUBLE_TEST_CASE("a timeline stays whole when a device fails, and asks nothing of it afterwards") {
   const timeline_file file;
   for (const bool sticky : {false, true}) {
     on_gpus(
@@ -415,7 +415,7 @@ TEST_CASE("a timeline stays whole when a device fails, and asks nothing of it af
   }
 }
 
-TEST_CASE("operations go on where events with timing cannot be had or read") {
+DOUBLE_TEST_CASE("operations go on where events with timing cannot be had or read") {
   const timeline_file file;
   on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());
@@ -439,7 +439,7 @@ TEST_CASE("operations go on where events with timing cannot be had or read") {
   });
 }
 
-TEST_CASE("an enqueued operation is in the timeline once the device has done it") {
+DOUBLE_TEST_CASE("an enqueued operation is in the timeline once the device has done it") {
   const timeline_file file;
   on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());

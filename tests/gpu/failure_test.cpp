@@ -523,7 +523,7 @@ TEST_CASE("a fault while sizes are exchanged ends what waits for them") {
   });
 }
 
-TEST_CASE("a leader that fails between nodes ends every operation of every rank") {
+DOUBLE_TEST_CASE("a leader that fails between nodes ends every operation of every rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 3) co_return;  // two nodes, and one of them with two ranks
     const cohort::log::capture log;

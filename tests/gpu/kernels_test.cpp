@@ -58,7 +58,7 @@ asio::awaitable<std::optional<Error>> why_closed(coordinator coord) {
 
 }  // namespace
 
-TEST_CASE("kernels apply what NCCL cannot, and nothing goes through the host") {
+DOUBLE_TEST_CASE("kernels apply what NCCL cannot, and nothing goes through the host") {
   const bool copy = GENERATE(false, true);
   on_gpus([=](communicator world) -> asio::awaitable<void> {
     auto options = kernels_are(kernel_use::required);
@@ -93,7 +93,7 @@ TEST_CASE("kernels apply what NCCL cannot, and nothing goes through the host") {
   });
 }
 
-TEST_CASE("a pack of a thousand tensors is filled and emptied by a few launches") {
+DOUBLE_TEST_CASE("a pack of a thousand tensors is filled and emptied by a few launches") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     cohort::coordinator_options options;
     options.fusion_buffer = std::size_t{1} << 20U;
@@ -123,7 +123,7 @@ TEST_CASE("a pack of a thousand tensors is filled and emptied by a few launches"
   });
 }
 
-TEST_CASE("ranks that have joined bring their neutral elements in one launch") {
+DOUBLE_TEST_CASE("ranks that have joined bring their neutral elements in one launch") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     coordinator coord(world, nccl::backend(kernels_are(kernel_use::required)));
@@ -160,7 +160,7 @@ TEST_CASE("ranks that have joined bring their neutral elements in one launch") {
   });
 }
 
-TEST_CASE("groups with factors are captured, with kernels and without") {
+DOUBLE_TEST_CASE("groups with factors are captured, with kernels and without") {
   const auto kernels = GENERATE(kernel_use::required, kernel_use::off);
   on_gpus([=](communicator world) -> asio::awaitable<void> {
     auto options = kernels_are(kernels);
@@ -201,7 +201,7 @@ TEST_CASE("groups with factors are captured, with kernels and without") {
   });
 }
 
-TEST_CASE("without NVRTC the host does it, and that is told once") {
+DOUBLE_TEST_CASE("without NVRTC the host does it, and that is told once") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     auto options = kernels_are(kernel_use::automatic);
@@ -224,7 +224,7 @@ TEST_CASE("without NVRTC the host does it, and that is told once") {
   });
 }
 
-TEST_CASE("kernels that one rank cannot have are one outcome on all ranks") {
+DOUBLE_TEST_CASE("kernels that one rank cannot have are one outcome on all ranks") {
   enum class fault { library, compilation, module, function };
   const auto what = GENERATE(fault::library, fault::compilation, fault::module, fault::function);
   const auto use = GENERATE(kernel_use::automatic, kernel_use::required);
@@ -285,7 +285,8 @@ TEST_CASE("ranks must agree on whether kernels are used") {
   });
 }
 
-TEST_CASE("a loop goes on while kernels are loaded on a busy device, and they are loaded once") {
+DOUBLE_TEST_CASE(
+    "a loop goes on while kernels are loaded on a busy device, and they are loaded once") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     device::stream busy;
     device::vector<float> some(5, busy);

@@ -262,7 +262,7 @@ TEST_CASE("messages go from device memory to device memory or to the host") {
   });
 }
 
-TEST_CASE("what a buffer's stream has queued comes first, and it sees the result") {
+DOUBLE_TEST_CASE("what a buffer's stream has queued comes first, and it sees the result") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     const device::stream on;
     device::vector<int> values(50, on);
@@ -286,7 +286,7 @@ TEST_CASE("what a buffer's stream has queued comes first, and it sees the result
   });
 }
 
-TEST_CASE("collectives that are started behind a staged one are posted behind it") {
+DOUBLE_TEST_CASE("collectives that are started behind a staged one are posted behind it") {
   for (const auto level : {cohort::checks::local, cohort::checks::cross_rank}) {
     const gpus_of_ranks machine;
     cohort::communicator_options options;
@@ -360,7 +360,8 @@ TEST_CASE("a staged verb takes every token, and owns what is moved in") {
   });
 }
 
-TEST_CASE("a staged verb that is given up leaves device memory alone, and the others go on") {
+DOUBLE_TEST_CASE(
+    "a staged verb that is given up leaves device memory alone, and the others go on") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     const int n = world.size();
     const device::stream on;
@@ -398,7 +399,7 @@ TEST_CASE("a staged verb that is given up leaves device memory alone, and the ot
   });
 }
 
-TEST_CASE("errors of staged verbs have names") {
+DOUBLE_TEST_CASE("errors of staged verbs have names") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
     const device::stream on;
@@ -501,7 +502,7 @@ TEST_CASE("device memory that is passed as the host's is named where ranks compa
 }
 
 // Managed memory is the only memory of a device here that MPI can touch.
-TEST_CASE("an MPI that is CUDA-aware gets the pointer, behind the buffer's stream") {
+DOUBLE_TEST_CASE("an MPI that is CUDA-aware gets the pointer, behind the buffer's stream") {
   const gpus_of_ranks machine;
   cohort::communicator_options options;
   options.device_memory = cohort::device_memory::cuda_aware;

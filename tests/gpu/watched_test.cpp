@@ -58,7 +58,7 @@ void check_all_ended(std::string_view prefix, std::size_t operations) {
 
 }  // namespace
 
-TEST_CASE("a tool sees each verb on a device from its initiation to its completion") {
+DOUBLE_TEST_CASE("a tool sees each verb on a device from its initiation to its completion") {
   const a_tool tool;
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     auto gpus = co_await nccl::make_communicator(world);
@@ -103,7 +103,7 @@ TEST_CASE("a tool sees each verb on a device from its initiation to its completi
   });
 }
 
-TEST_CASE("a tool sees how communicators are made, split, finalised and aborted") {
+DOUBLE_TEST_CASE("a tool sees how communicators are made, split, finalised and aborted") {
   const a_tool tool;
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
@@ -187,7 +187,7 @@ TEST_CASE("a tool sees the beginning of a long name, in whole characters") {
   });
 }
 
-TEST_CASE("a tool sees staged copies, also those that are given up or refused") {
+DOUBLE_TEST_CASE("a tool sees staged copies, also those that are given up or refused") {
   const a_tool tool;
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     if (world.rank() != 0) co_return;
@@ -244,7 +244,7 @@ TEST_CASE("ranges end with operations that are cancelled, or whose handles are d
   });
 }
 
-TEST_CASE("ranges end with operations that fail on a device") {
+DOUBLE_TEST_CASE("ranges end with operations that fail on a device") {
   const a_tool tool;
   for (const bool sticky : {false, true}) {
     on_gpus(

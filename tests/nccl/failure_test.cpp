@@ -503,7 +503,8 @@ TEST_CASE("a context may end with communicators and operations in flight") {
   CHECK_DOUBLE(fake_nccl::faults().empty());
 }
 
-DOUBLE_TEST_CASE("an asynchronous error of a rank that has started nothing ends what its peers wait for") {
+DOUBLE_TEST_CASE(
+    "an asynchronous error of a rank that has started nothing ends what its peers wait for") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;

@@ -142,7 +142,7 @@ TEST_CASE("the stream on which operations run has the highest priority") {
 }
 
 // Each finalises what the other has not let go yet.
-TEST_CASE("communicators that are dropped in crossed orders end") {
+DOUBLE_TEST_CASE("communicators that are dropped in crossed orders end") {
   const auto begun = std::chrono::steady_clock::now();
   const cohort::log::capture log;
   on_gpus([](communicator world) -> asio::awaitable<void> {

@@ -311,7 +311,7 @@ TEST_CASE("many tensors are a few launches, and none is no launch") {
 
 #if defined(COHORT_FAKE_NCCL)
 
-TEST_CASE("kernels are compiled once for a device and its context") {
+DOUBLE_TEST_CASE("kernels are compiled once for a device and its context") {
   const gpus_of_ranks machine(2);
   const auto first = pack_kernels::of_device(0, COHORT_FAKE_NVRTC);
   CHECK(pack_kernels::of_device(0, COHORT_FAKE_NVRTC) == first);
@@ -323,7 +323,8 @@ TEST_CASE("kernels are compiled once for a device and its context") {
   CHECK(fake_gpu::calls("cuModuleLoadData") == 3);
 }
 
-TEST_CASE("the double: a kernel that leaves its memory, or is misaligned, breaks the device") {
+DOUBLE_TEST_CASE(
+    "the double: a kernel that leaves its memory, or is misaligned, breaks the device") {
   for (const bool is_misaligned : {false, true}) {
     const gpus_of_ranks machine;
     device::stream on;
@@ -337,7 +338,7 @@ TEST_CASE("the double: a kernel that leaves its memory, or is misaligned, breaks
   }
 }
 
-TEST_CASE(
+DOUBLE_TEST_CASE(
     "a module is loaded while the device is idle, and its kernels are launched without waiting") {
   const gpus_of_ranks machine;
   device::stream busy;

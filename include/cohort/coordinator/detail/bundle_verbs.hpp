@@ -116,7 +116,7 @@ struct located_members {
       to.put(member, all * size, count * size);
       all += count;
     }
-    comm::device_buffer made = to.located_[member]->make(all);
+    comm::device_buffer made = to.located_[member]->make(all, of.use_device().results);
     (member == 0 ? of.first : of.others[member - 1]).out = const_cast<void*>(made.data);
     of.use_device().buffers.push_back(std::move(made));
   }

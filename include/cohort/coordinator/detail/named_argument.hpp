@@ -5,6 +5,7 @@
 /// \file What named verbs take and make: buffers of the host or of a device, borrowed or owned.
 
 #include <cohort/comm/argument.hpp>
+#include <cohort/coordinator/detail/located_result.hpp>
 #include <cohort/coordinator/task.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
@@ -150,8 +151,7 @@ class named_result<In> {
   using type = typename memory_traits<std::remove_cvref_t<In>>::result;
   explicit named_result(const std::remove_reference_t<In>& like) noexcept {
     try {
-      if (chooses && memory_traits<std::remove_cvref_t<In>>::locate(like).device < 0) return;
-      value_ = memory_traits<std::remove_cvref_t<In>>::make(0, like);
+      value_ = empty_beside(like);
     } catch (...) {
       why_ = std::current_exception();
     }
@@ -160,7 +160,7 @@ class named_result<In> {
   /// Also throws what the device says.
   void* make(task& of, std::size_t count) {
     if (why_) std::rethrow_exception(why_);
-    make_beside(count, of.use_device().results);
+    value_ = make_beside(count, value_, of.use_device().results);
     of.use_device().buffers.push_back({"result", value_.data(), count * sizeof(value_of<In>),
                                        memory_traits<type>::locate(value_),
                                        memory_traits<type>::lease(value_)});
@@ -169,16 +169,6 @@ class named_result<In> {
   [[nodiscard]] type take() { return std::move(value_); }
 
  private:
-  void make_beside(std::size_t count, const stream_ref& taken_on) {
-    using traits = memory_traits<type>;
-    if constexpr (requires { traits::make(count, value_, taken_on); }) {
-      if (taken_on.device >= 0) {
-        value_ = traits::make(count, value_, taken_on);
-        return;
-      }
-    }
-    value_ = traits::make(count, value_);
-  }
   type value_;
   std::exception_ptr why_;
 };
