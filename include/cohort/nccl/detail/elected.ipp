@@ -375,7 +375,7 @@ inline bool elected_work::pack() {
   }
   make_calls();
   if (!plane.moves_.empty()) {
-    const tools::range watched(tools::category::pack, tools::literal("pack"), packed_bytes_);
+    const tools::range copying(tools::category::pack, tools::literal("pack"), packed_bytes_);
     plane.run_moves(packing(), plane.pack_staging_, nullptr);
   }
   if (packs_ && timed_) timed_->end(comm::device_step::pack, packing());
@@ -406,7 +406,7 @@ inline void elected_work::take_all(const device::stream& on) {
   }
   for (const final_step& each : finals_) moves.take(*each.tensor, each.how, each.from, each.count);
   if (moves.empty() && brought_.empty()) return;
-  const tools::range watched(tools::category::unpack, tools::literal("unpack"), packed_bytes_);
+  const tools::range copying(tools::category::unpack, tools::literal("unpack"), packed_bytes_);
   if (timed_) timed_->begin(comm::device_step::unpack, on, packed_bytes_);
   const bool captures = use_ == comm::device_use::capture;
   plane_->run_moves(on, plane_->unpack_staging_, captures ? graph_.get() : nullptr);
