@@ -56,7 +56,8 @@ asio::awaitable<void> gathers_and_scatters(coordinator coord, int root) {
   const device::stream on;
   const int me = coord.rank();
   const int n = coord.size();
-  auto a = co_await on_device(on, std::vector<int>{me, 10 + me});
+  const std::vector<int> mine{me, 10 + me};
+  auto a = co_await on_device(on, mine);
   auto b = co_await on_device(on, std::vector<double>(3, me + 0.5));
   device::vector<float> none(0, on);
   auto all =
@@ -88,8 +89,10 @@ asio::awaitable<void> gathers_and_scatters(coordinator coord, int root) {
   auto half = co_await on_device(on, std::vector<double>(1, 99));
   co_await coord.grouped_scatter(bundle("s").add("x", whole).add("y", halves),
                                  bundle("s").add("x", part).add("y", half), root);
-  CHECK(co_await now_in(part) == std::vector<int>{me, -me});
-  CHECK(co_await now_in(half) == std::vector<double>{me / 2.0});
+  const std::vector<int> parted{me, -me};
+  const std::vector<double> halved{me / 2.0};
+  CHECK(co_await now_in(part) == parted);
+  CHECK(co_await now_in(half) == halved);
 }
 
 asio::awaitable<void> exchanges(coordinator coord, std::string name, bool both) {
