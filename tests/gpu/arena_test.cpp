@@ -214,8 +214,8 @@ DOUBLE_TEST_CASE("all reductions and factors are right in a fusion arena") {
     co_await coord.grouped_all_reduce(all.bundle(), op::average);
     co_await all.expect_all(4.0F);
     cohort::call_options scaled;
-    scaled.prescale = 0.5;
-    scaled.postscale = 4;
+    scaled.prescale = 4;
+    scaled.postscale = 0.5;
     co_await all.give_all(1.0F);
     {
       const cost now;

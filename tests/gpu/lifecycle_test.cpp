@@ -247,7 +247,10 @@ TEST_CASE("ranks that have joined bring neutral elements to reductions over node
       co_await coord.all_reduce("max", least, op::max);
       co_await coord.all_reduce("mean", mean, op::average);
       co_await coord.all_reduce("half", half, op::average);
-      co_await coord.all_reduce("scaled", scaled, op::sum, {.prescale = 2, .postscale = 3});
+      cohort::call_options factors;
+      factors.prescale = 2;
+      factors.postscale = 3;
+      co_await coord.all_reduce("scaled", scaled, op::sum, factors);
       int sum = 0;
       for (int rank = least_rank; rank < least_rank + active; ++rank) sum += -5 - rank;
       CHECK(co_await now_in(least) == std::vector<std::int32_t>(7, -5 - least_rank));

@@ -209,7 +209,8 @@ TEST_CASE("each rank has its data on the host or on a device, as it likes") {
       auto values = co_await filled(on, 5, world.rank() == root ? 7 : 0);
       if (here) co_await cohort::broadcast(world, values, root);
       if (!here) co_await cohort::broadcast(world, host, root);
-      CHECK((here ? co_await now_in(values) : host) == std::vector<int>(5, 7));
+      if (here) host = co_await now_in(values);
+      CHECK(host == std::vector<int>(5, 7));
     }
     std::vector<int> all(static_cast<std::size_t>(world.size()));
     auto mine = co_await filled(on, 1, world.rank());

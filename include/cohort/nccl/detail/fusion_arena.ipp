@@ -58,7 +58,14 @@ inline detail::steps<bool> device_plane::make_arena(detail::stepper& by,
                                                     std::shared_ptr<arena_job> job, turn place) {
   const auto broken = [&]() -> std::error_code {
     if (job->what == nullptr) return errc::aborted;
-    return failed_ ? failed_ : sets_[0].failed;
+    if (failed_) return failed_;
+    for (const std::uint32_t number : job->sets) {
+      const set_state& its = sets_[number];
+      if (its.failed) return its.failed;
+      if (!its.comm || its.comm.state()->stands == phase::ready) continue;
+      return its.comm.state()->why ? its.comm.state()->why : make_error_code(errc::closed);
+    }
+    return {};
   };
   const auto are_open = [&] {
     return std::all_of(job->sets.begin(), job->sets.end(), [&](std::uint32_t number) {
