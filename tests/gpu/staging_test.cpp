@@ -427,8 +427,8 @@ DOUBLE_TEST_CASE("errors of staged verbs have names") {
     co_await std::move(idle);
     CHECK(device::pinned_pool::of_process().trim() != 0);
     fake_gpu::fail_next("cudaHostAlloc", cudaErrorMemoryAllocation, 1);
-    CHECK(co_await code_of(cohort::all_reduce(world, large, op::sum)) ==
-          device::make_error(cudaErrorMemoryAllocation));
+    const auto starved = co_await code_of(cohort::all_reduce(world, large, op::sum));
+    CHECK(starved == device::make_error(cudaErrorMemoryAllocation));
     fake_gpu::fail_next("cudaHostAlloc", cudaSuccess, 0);
     co_await cohort::all_reduce(world, values, op::sum);
     CHECK(co_await now_in(values) == std::vector<int>(10, world.size()));

@@ -131,10 +131,15 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   /// of the next communicator to which it gives the same number, so that number is never given
   /// back.
   ~communicator_state() {
-    if (launches) device::state_of(device).remove_launcher();
+    no_longer_launches();
     if (!has_failed || !mpi) return;
     static_cast<void>(mpi.state()->data.release());
     static_cast<void>(mpi.state()->exchange.release());
+  }
+
+  /// It has ended, though its handle or a coroutine of it may live on.
+  void no_longer_launches() noexcept {
+    if (std::exchange(launches, false)) device::state_of(device).remove_launcher();
   }
 
   // Constant once it is ready.

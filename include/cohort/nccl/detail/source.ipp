@@ -773,6 +773,7 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
     }
     for (const auto& comm : job.comms) {
       comm->stands = done ? phase::gone : phase::leaked;
+      if (done) comm->no_longer_launches();
       let_next_come(*comm);
       std::erase(comms_, comm);
     }
@@ -824,6 +825,7 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
     if (stands == phase::leaving || stands == phase::finalising) --leaving_;
     comm->why = why;
     comm->stands = then;
+    if (then == phase::gone) comm->no_longer_launches();
     comm->leaves.end();
     comm->has_failed = true;
     comm->native = nullptr;
@@ -1111,6 +1113,7 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
       comm->stands = phase::failed;  // until the thread has ended
     } else {
       comm->stands = phase::gone;
+      comm->no_longer_launches();
       let_next_come(*comm);
       std::erase(comms_, comm);
     }
