@@ -460,7 +460,9 @@ DOUBLE_TEST_CASE("an enqueued operation is in the timeline once the device has d
     fake_gpu::release(late.get());
     auto over = device::done(on);
     co_await std::move(over);
-    // Whoever looks next finds it, and that is the tick.
+    co_await pause(60ms);
+    std::vector<int> next(1);
+    co_await coord.all_reduce("next", next, op::sum);  // whoever looks next finds it: a tick is due
     CHECK(co_await soon([&] { return slices_of(file.read(coord), "device unpack").size() == 1; }));
     coord.stop_timeline();
     co_await coord.shutdown();

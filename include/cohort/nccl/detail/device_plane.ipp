@@ -224,6 +224,18 @@ inline void device_plane::made(std::uint32_t set, set_state its, std::exception_
   }
 }
 
+namespace detail {
+
+/// A rank may be in a reduction that another will not join. MPI must not use the number of that
+/// communicator again, or what is still on its way is taken for something else.
+inline void never_again(const cohort::communicator& one) {
+  if (!one) return;
+  static_cast<void>(one.state()->data.release());
+  static_cast<void>(one.state()->exchange.release());
+}
+
+}  // namespace detail
+
 inline void device_plane::close(std::uint32_t set) {
   if (source_ == nullptr) return;
   std::vector<work*> ended;
@@ -231,6 +243,10 @@ inline void device_plane::close(std::uint32_t set) {
   source_->exclusively([&] {
     for (auto& [number, its] : sets_) {
       if (set != 0 && number != set) continue;
+      if (failed_ || its.failed || (its.comm && its.comm.state()->has_failed)) {
+        detail::never_again(its.leaders);
+        detail::never_again(its.everybody);
+      }
       gone.push_back(std::exchange(its, set_state()));
       its.failed = errc::closed;
     }
@@ -270,12 +286,7 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
       each.in_look(why);
     });
   }
-  // A rank may be in a reduction that another will not join. MPI must not use the
-  // number of that communicator again, or what is still on its way is taken for something else.
-  for (const cohort::communicator& each : by_mpi) {
-    static_cast<void>(each.state()->data.release());
-    static_cast<void>(each.state()->exchange.release());
-  }
+  for (const cohort::communicator& each : by_mpi) detail::never_again(each);
   source_->bring_down(comms, why, text);
 }
 

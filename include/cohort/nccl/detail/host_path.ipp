@@ -229,7 +229,10 @@ inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
   source_->exclusively([&] {
     op.stage_ = elected_work::stage::back;
     if (op.what_ == nullptr) code = errc::aborted;
-    if (code) op.fail(code);
+    if (code) {  // nothing follows: the ranks do not agree any more on what MPI is to reduce next
+      op.fail(code);
+      if (!failed_) failed_ = code;
+    }
     op.prepared_ = false;
     op.ready_.reset();
     if (op.what_ != nullptr && !code) op.timed_ = times_.start(*op.what_);
