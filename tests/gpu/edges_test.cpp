@@ -17,7 +17,6 @@ using cohort::communicator;
 using cohort::coordinator;
 using cohort::errc;
 
-#if defined(COHORT_FAKE_NCCL)
 /// Closes the coordinator on all ranks while the first of what they start is being launched and
 /// what is behind it is not.
 class launch_that_fails {
@@ -37,9 +36,8 @@ class launch_that_fails {
   ncclComm_t comm_;
   std::uint64_t before_;
 };
-#endif
 
-void check_device() {
+inline void check_device() {
   static_cast<void>(cudaDeviceSynchronize());
   CHECK(device::state_of(0).lost() == cudaSuccess);
   CHECK(cudaGetLastError() == cudaSuccess);

@@ -28,7 +28,7 @@ class a_tool {
   a_tool(const a_tool&) = delete;
 };
 
-std::vector<fake_nvtx::range> ranges_of(std::string_view category, std::string_view name) {
+inline std::vector<fake_nvtx::range> ranges_of(std::string_view category, std::string_view name) {
   std::vector<fake_nvtx::range> found;
   for (fake_nvtx::range& one : fake_nvtx::ranges()) {
     if (one.category == category && one.name == name) found.push_back(std::move(one));
@@ -37,7 +37,7 @@ std::vector<fake_nvtx::range> ranges_of(std::string_view category, std::string_v
 }
 
 /// The only one of that name.
-fake_nvtx::range the_range(std::string_view category, std::string_view name) {
+inline fake_nvtx::range the_range(std::string_view category, std::string_view name) {
   const auto found = ranges_of(category, name);
   INFO(category << " '" << name << "'");
   REQUIRE(found.size() == 1);
@@ -45,7 +45,7 @@ fake_nvtx::range the_range(std::string_view category, std::string_view name) {
 }
 
 /// Every range of these operations has ended, and each has been negotiated or run.
-void check_all_ended(std::string_view prefix, std::size_t operations) {
+inline void check_all_ended(std::string_view prefix, std::size_t operations) {
   std::size_t negotiated = 0;
   for (const fake_nvtx::range& one : fake_nvtx::ranges()) {
     if (one.name.rfind(prefix, 0) != 0) continue;
@@ -129,7 +129,7 @@ DOUBLE_TEST_CASE("a tool sees how communicators are made, split, finalised and a
   });
 }
 
-TEST_CASE("a tool sees a named operation from its submission over its election to its end") {
+DOUBLE_TEST_CASE("a tool sees a named operation from its submission over its election to its end") {
   const a_tool tool;
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());
@@ -170,7 +170,7 @@ TEST_CASE("a tool sees a named operation from its submission over its election t
   });
 }
 
-TEST_CASE("a tool sees the beginning of a long name, in whole characters") {
+DOUBLE_TEST_CASE("a tool sees the beginning of a long name, in whole characters") {
   const a_tool tool;
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());
@@ -219,7 +219,7 @@ DOUBLE_TEST_CASE("a tool sees staged copies, also those that are given up or ref
   });
 }
 
-TEST_CASE("ranges end with operations that are cancelled, or whose handles are dropped") {
+DOUBLE_TEST_CASE("ranges end with operations that are cancelled, or whose handles are dropped") {
   const a_tool tool;
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     const device::stream on;
@@ -285,7 +285,7 @@ DOUBLE_TEST_CASE("ranges end with operations that fail on a device") {
   }
 }
 
-TEST_CASE("ranges end with a context that ends while verbs are in flight") {
+DOUBLE_TEST_CASE("ranges end with a context that ends while verbs are in flight") {
   const a_tool tool;
   const gpus_of_ranks machine;
   {
