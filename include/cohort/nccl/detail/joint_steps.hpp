@@ -4,6 +4,10 @@
 /// \file
 /// What steps do together with other ranks, over MPI communicators that nobody else uses.
 
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
 #include <cohort/comm/communicator.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/nccl/detail/steps.hpp>
@@ -124,3 +128,5 @@ inline steps<bool> reached(stepper& by, device::stream on) {
 }
 
 }  // namespace cohort::nccl::detail
+
+#endif

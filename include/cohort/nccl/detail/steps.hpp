@@ -4,6 +4,10 @@
 /// \file
 /// Coroutines whose steps follow one another inside the looks of the engine.
 
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
 #include <cohort/comm/request_source.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/error.hpp>
@@ -268,3 +272,5 @@ stepping take_steps(issue_source& source, Make make, Done done) {
 }
 
 }  // namespace cohort::nccl::detail
+
+#endif
