@@ -20,7 +20,7 @@ namespace cohort::device {
 /// never unloaded, for that may wait for the device; it goes with the device's context.
 class kernel_module {
  public:
-  using function = struct function_of_driver*;
+  using function = void*;  ///< CUfunction
 
   /// Loads an image of `runtime_compiler`. May wait for whatever the device does, so never call it
   /// where a loop runs. Throws std::system_error with CUDA's code, error(errc::not_supported) if
@@ -42,7 +42,7 @@ class kernel_module {
 
  private:
   // As in <cuda.h>, whose error codes are those of the runtime.
-  using handle = struct module_of_driver*;
+  using handle = void*;  // CUmodule
   struct functions {
     int (*load)(handle* made, const void* image);
     int (*find)(function* found, handle from, const char* name);

@@ -45,7 +45,7 @@ class runtime_compiler {
   [[nodiscard]] compiled compile(const std::string& text, const char* file, int architecture) const;
 
  private:
-  using program = struct program_of_nvrtc*;
+  using program = void*;  // nvrtcProgram
   struct functions {
     const char* (*error_text)(int code);
     int (*version)(int* major, int* minor);

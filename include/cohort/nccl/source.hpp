@@ -161,7 +161,7 @@ class issue_source : public asio::execution_context::service {
   void bring_down(const std::vector<std::shared_ptr<communicator_state>>& all, std::error_code why,
                   const std::string& text);
   /// Posts the receive through which peers tell of faults.
-  void listen(const std::shared_ptr<communicator_state>& comm);
+  void listen(const std::shared_ptr<communicator_state>& which);
 
   /// Completes when `condition()`, called at each lap with the lock held, is true; with
   /// operation_aborted if the engine ends before. `void(std::error_code)`. Not to be cancelled.

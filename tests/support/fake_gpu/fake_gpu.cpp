@@ -342,6 +342,9 @@ void restart(int devices) {
   m.calls.clear();
   m.faults.clear();
   m.occupy = true;
+  for (const auto& capture : m.captures) {
+    for (const auto& lane : capture->lanes) lane.stream->capture.reset();  // each has the other
+  }
   m.captures.clear();
   m.graphs.clear();
   m.executables.clear();

@@ -33,6 +33,9 @@ int give_size(Value& text, std::size_t* bytes, bool with_end) {
   return 0;
 }
 
+// Programs have the type here that the library takes them for.
+program_object& at(void* program) { return *static_cast<program_object*>(program); }
+
 }  // namespace
 
 extern "C" {
@@ -69,23 +72,24 @@ int nvrtcGetSupportedArchs(int* all) {
   all[1] = 20;
   return 0;
 }
-int nvrtcCreateProgram(program_object** made, const char* text, const char*, int headers,
-                       const char* const*, const char* const*) {
+int nvrtcCreateProgram(void** made, const char* text, const char*, int headers, const char* const*,
+                       const char* const*) {
   if (headers != 0) return 4;
   *made = new program_object{text, {}, {}, false};
   return 0;
 }
-int nvrtcDestroyProgram(program_object** which) {
-  delete *which;
+int nvrtcDestroyProgram(void** which) {
+  delete static_cast<program_object*>(*which);
   *which = nullptr;
   return 0;
 }
-int nvrtcCompileProgram(program_object* which, int options, const char* const* texts) {
+int nvrtcCompileProgram(void* which, int options, const char* const* texts) {
+  program_object& program = at(which);
   const std::lock_guard hold(mutex);
   ++compiled;
   if (failures > 0) {
     --failures;
-    which->log = failing_log;
+    program.log = failing_log;
     return failure;
   }
   std::string target;
@@ -102,31 +106,31 @@ int nvrtcCompileProgram(program_object* which, int options, const char* const* t
   if (number == target.npos) return 5;
   const std::string architecture = target.substr(number + 1);
   if (architecture != "10" && architecture != "20") return 5;
-  which->is_code = target.rfind("sm_", 0) == 0;
-  which->log = warning;
-  which->image = "fake nvrtc " + target + "\n" + which->text;
+  program.is_code = target.rfind("sm_", 0) == 0;
+  program.log = warning;
+  program.image = "fake nvrtc " + target + "\n" + program.text;
   return 0;
 }
-int nvrtcGetProgramLogSize(program_object* which, std::size_t* bytes) {
-  return give_size(which->log, bytes, true);
+int nvrtcGetProgramLogSize(void* which, std::size_t* bytes) {
+  return give_size(at(which).log, bytes, true);
 }
-int nvrtcGetProgramLog(program_object* which, char* to) {
-  std::memcpy(to, which->log.c_str(), which->log.size() + 1);
+int nvrtcGetProgramLog(void* which, char* to) {
+  std::memcpy(to, at(which).log.c_str(), at(which).log.size() + 1);
   return 0;
 }
-int nvrtcGetCUBINSize(program_object* which, std::size_t* bytes) {
-  *bytes = which->is_code ? which->image.size() : 0;
+int nvrtcGetCUBINSize(void* which, std::size_t* bytes) {
+  *bytes = at(which).is_code ? at(which).image.size() : 0;
   return 0;
 }
-int nvrtcGetCUBIN(program_object* which, char* to) {
-  std::memcpy(to, which->image.data(), which->image.size());
+int nvrtcGetCUBIN(void* which, char* to) {
+  std::memcpy(to, at(which).image.data(), at(which).image.size());
   return 0;
 }
-int nvrtcGetPTXSize(program_object* which, std::size_t* bytes) {
-  return give_size(which->image, bytes, true);
+int nvrtcGetPTXSize(void* which, std::size_t* bytes) {
+  return give_size(at(which).image, bytes, true);
 }
-int nvrtcGetPTX(program_object* which, char* to) {
-  std::memcpy(to, which->image.c_str(), which->image.size() + 1);
+int nvrtcGetPTX(void* which, char* to) {
+  std::memcpy(to, at(which).image.c_str(), at(which).image.size() + 1);
   return 0;
 }
 

@@ -904,10 +904,14 @@ inline bool issue_source::deadline_passed(work& given) {
 
 // ---- the fault channel -----------------------------------------------------------------------
 
-inline void issue_source::listen(const std::shared_ptr<communicator_state>& comm) {
-  if (comm->mpi.size() == 1) return;
-  asio::post(comm->channel->strand.inner(), [comm, channel = comm->channel] {
-    if (!comm->mpi || channel->silent) return;
+// What is posted to a strand while its context ends stays in the strand's own queue, so it must not
+// keep the strand.
+inline void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
+  if (which->mpi.size() == 1) return;
+  asio::post(which->channel->strand.inner(), [still = std::weak_ptr(which)] {
+    const auto comm = still.lock();
+    if (!comm || !comm->mpi || comm->channel->silent) return;
+    const auto channel = comm->channel;
     channel->listening = true;
     auto heard = [comm, channel](std::error_code error, status from) {
       channel->listening = false;
@@ -987,7 +991,9 @@ inline void issue_source::send_to(const std::shared_ptr<communicator_state>& com
 
 inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
   if (engine_.stopped() || has_sister_up(*comm)) return;
-  asio::post(comm->channel->strand.inner(), [channel = comm->channel] {
+  asio::post(comm->channel->strand.inner(), [still = std::weak_ptr(comm->channel)] {
+    const auto channel = still.lock();
+    if (!channel) return;
     channel->silent = true;
     if (channel->listening) channel->stop_listening.emit(asio::cancellation_type::total);
   });
