@@ -382,6 +382,13 @@ TEST_CASE("what is in progress is not in its stream, and calls in that time are 
     CHECK(here.one_sum(other[0], value, beside) == ncclInProgress);
     CHECK(any_contains(fake_nccl::faults(), "while pair is in progress on device 0"));
   }
+  SECTION("the control: the other communicator only finalizes") {
+    fake_nccl::hold_launches(false);
+    CHECK(settle(here.comms[0]) == ncclSuccess);
+    CHECK(ncclCommFinalize(other[0]) == ncclInProgress);
+    CHECK(here.one_sum(here.comms[0], here.left, here.streams[0]) == ncclInProgress);
+    CHECK(fake_nccl::faults().empty());
+  }
   SECTION("the control: another device") {
     CHECK(here.one_sum(other[1], here.right, here.streams[1]) == ncclInProgress);
     CHECK(fake_nccl::faults().empty());

@@ -64,6 +64,7 @@ class bytes_on_device {
       : on_(on), host_(size, on), memory_(size, on) {
     std::fill(host_.begin(), host_.end(), std::byte{0x5a});
     device::copy(on_, host_, memory_);
+    finish();  // the host writes to its bytes next
   }
   template <class T>
   void put(std::size_t at, const std::vector<T>& values) {

@@ -173,10 +173,11 @@ shared_communicator find(ncclComm_t handle) {
   return nullptr;
 }
 
-/// Nothing may be called for a device while something of it is in progress.
+/// Nothing may be called for a device while something of it is in progress. What finalizes launches
+/// nothing, so that no order is at stake.
 void check_order(const char* function, int device) {
   for (const auto& [handle, one] : the().communicators) {
-    if (one->device != device || one->state.load() != ncclInProgress) continue;
+    if (one->device != device || one->state.load() != ncclInProgress || one->finalized) continue;
     const auto of_group = [&](const auto& making) {
       return std::find(making->of.begin(), making->of.end(), one) != making->of.end();
     };

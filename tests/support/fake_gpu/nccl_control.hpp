@@ -64,7 +64,8 @@ void stall_next(const char* function);
 [[nodiscard]] std::uint64_t calls(const char* function);
 
 /// What the program has done that NCCL forbids: calls for any communicator of a device while one is
-/// in progress there, and work in a stream before the collective that is in progress for it.
+/// in progress there, unless it finalizes, and work in a stream before the collective that is in
+/// progress for it.
 [[nodiscard]] std::vector<std::string> faults();
 void clear_faults();
 

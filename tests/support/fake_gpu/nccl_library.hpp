@@ -103,7 +103,7 @@ ncclResult_t enter(const char* function, lock&);
 /// The communicator behind a handle, or null and a fault.
 shared_communicator find(ncclComm_t handle);
 
-/// Nothing may be called for a device while something of it is in progress.
+/// Nothing may be called for a device while something of it is in progress that launches.
 void check_order(const char* function, int device);
 ncclResult_t ensure_ready(const communicator& of);
 
