@@ -77,6 +77,40 @@ TEST_CASE("owners move and release") {
   MPI_Comm_free(&raw);
 }
 
+TEST_CASE("a communicator that is kept can be used, and is not freed in the end") {
+  int key = MPI_KEYVAL_INVALID;
+  const auto when_freed = [](MPI_Comm, int, void* value, void*) {
+    ++*static_cast<int*>(value);
+    return static_cast<int>(MPI_SUCCESS);
+  };
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, when_freed, &key, nullptr);
+  static int kept_freed = 0;  // MPI_Finalize frees it
+  int other_freed = 0;
+  mpi::comm first = world().dup();
+  MPI_Comm_set_attr(first.native(), key, &kept_freed);
+  first.keep();
+  mpi::comm second = std::move(first);
+  first = world().dup();
+  MPI_Comm_set_attr(first.native(), key, &other_freed);
+  CHECK(second.dup().size() == world().size());
+  second = mpi::comm();
+  CHECK_FALSE(second);
+  CHECK(kept_freed == 0);
+  first.reset();
+  CHECK(other_freed == 1);
+  first = world().dup();  // an owner may have another later
+  MPI_Comm_set_attr(first.native(), key, &other_freed);
+  first.keep();
+  MPI_Comm raw = first.release();
+  first = world().dup();
+  MPI_Comm_set_attr(first.native(), key, &other_freed);
+  first.reset();
+  CHECK(other_freed == 2);
+  MPI_Comm_free(&raw);
+  CHECK(other_freed == 3);
+  MPI_Comm_free_keyval(&key);
+}
+
 TEST_CASE("splitting groups by color and orders by key") {
   const mpi::comm half = world().split(world().rank() % 2, -world().rank());
   const int members = (world().size() + 1 - world().rank() % 2) / 2;

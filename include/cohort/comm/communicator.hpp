@@ -94,6 +94,11 @@ class communicator_state {
   cross_rank_check* last_unchecked = nullptr;  ///< meaningful only if there is a first
   bool queues = false;  ///< collectives are not posted when they are started: see cross_rank_check
 
+  /// See mpi::comm::keep.
+  void keep() noexcept {
+    data.keep();
+    exchange.keep();
+  }
   /// Logs and remembers.
   void fail(failure what);
   [[nodiscard]] failure last_failure() const;

@@ -76,6 +76,12 @@ class comm : public comm_ref {
   [[nodiscard]] MPI_Comm release() noexcept;
   /// Frees the communicator now.
   void reset() noexcept;
+  /// Leaves it to MPI for good: it can be used as before, and is not freed in the end. For one on
+  /// which something may still be on its way. MPI must not give its number to another then.
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  bool kept_ = false;
 };
 
 /// The largest tag MPI accepts, read once per process. Throws errc::not_initialized before
@@ -140,7 +146,8 @@ inline comm comm_ref::create(const mpi::group& members, int tag) const {
   return comm::adopt(result);
 }
 
-inline comm::comm(comm&& other) noexcept : comm_ref(other) {
+inline comm::comm(comm&& other) noexcept
+    : comm_ref(other), kept_(std::exchange(other.kept_, false)) {
   other.comm_ref::operator=(comm_ref());
 }
 
@@ -149,6 +156,7 @@ inline comm& comm::operator=(comm&& other) noexcept {
     reset();
     comm_ref::operator=(other);
     other.comm_ref::operator=(comm_ref());
+    kept_ = std::exchange(other.kept_, false);
   }
   return *this;
 }
@@ -168,15 +176,17 @@ inline comm comm::adopt(MPI_Comm owned) {
 inline MPI_Comm comm::release() noexcept {
   const MPI_Comm native = native_;
   comm_ref::operator=(comm_ref());
+  kept_ = false;
   return native;
 }
 
 inline void comm::reset() noexcept {
-  if (native_ != MPI_COMM_NULL && running()) {
+  if (native_ != MPI_COMM_NULL && !kept_ && running()) {
     const lock calls;
     MPI_Comm_free(&native_);
   }
   comm_ref::operator=(comm_ref());
+  kept_ = false;
 }
 
 inline int max_tag() {

@@ -127,16 +127,14 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
       : source(owner), mpi(std::move(over)), options(how), rank(mpi.rank()), size(mpi.size()) {}
 
   communicator_state(const communicator_state&) = delete;
-  /// After a failure a peer's message about it may still come. Open MPI 4.1 takes that for a part
-  /// of the next communicator to which it gives the same number, so that number is never given
-  /// back.
-  ~communicator_state() {
-    no_longer_launches();
-    if (!has_failed || !mpi) return;
-    static_cast<void>(mpi.state()->data.release());
-    static_cast<void>(mpi.state()->exchange.release());
-  }
+  ~communicator_state() { no_longer_launches(); }
 
+  /// From now on a peer's message about the failure may come, also when this rank has left. Open
+  /// MPI 4.1 would take it for a part of the next communicator to which it gives the same number.
+  void set_failed() noexcept {
+    has_failed = true;
+    if (mpi) mpi.state()->keep();
+  }
   /// It has ended, though its handle or a coroutine of it may live on.
   void no_longer_launches() noexcept {
     if (std::exchange(launches, false)) device::state_of(device).remove_launcher();

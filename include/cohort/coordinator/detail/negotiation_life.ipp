@@ -263,12 +263,10 @@ template <class Any>
 void negotiation<Any>::leave_to_mpi() {
   left_to_mpi().add(this->shared_from_this());
   for (const communicator& each : {control_, slots_, device_over_}) {
-    if (!each) continue;
-    static_cast<void>(each.state()->data.release());
-    static_cast<void>(each.state()->exchange.release());
+    if (each) each.state()->keep();
   }
   for (const auto& [set, each] : subsets_) each->leave_to_mpi();
-  for (const auto& group : groups_) static_cast<void>(group->comm_.release());
+  for (const auto& group : groups_) group->comm_.keep();
   parent_ = communicator();
 }
 

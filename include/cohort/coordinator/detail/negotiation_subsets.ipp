@@ -250,11 +250,9 @@ void negotiation<Any>::subset::release() {
 template <class Any>
 void negotiation<Any>::subset::leave_to_mpi() {
   for (const communicator& each : {host_, over_}) {
-    if (!each) continue;
-    static_cast<void>(each.state()->data.release());
-    static_cast<void>(each.state()->exchange.release());
+    if (each) each.state()->keep();
   }
-  static_cast<void>(second_.release());
+  second_.keep();
 }
 
 }  // namespace cohort::coordination

@@ -229,9 +229,7 @@ namespace detail {
 /// A rank may be in a reduction that another will not join. MPI must not use the number of that
 /// communicator again, or what is still on its way is taken for something else.
 inline void never_again(const cohort::communicator& one) {
-  if (!one) return;
-  static_cast<void>(one.state()->data.release());
-  static_cast<void>(one.state()->exchange.release());
+  if (one) one.state()->keep();
 }
 
 }  // namespace detail

@@ -697,7 +697,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     if (!is_up(*one) || (only_this && !is_it && !is_sister && !is_meant)) continue;
     if (one->stands == phase::leaving || one->stands == phase::finalising) --leaving_;
     one->why = why;
-    one->has_failed = true;
+    one->set_failed();
     one->stands = phase::failed;
     one->leaves.end();
     job->comms.push_back(one);
@@ -827,7 +827,7 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
     comm->stands = then;
     if (then == phase::gone) comm->no_longer_launches();
     comm->leaves.end();
-    comm->has_failed = true;
+    comm->set_failed();
     comm->native = nullptr;
     let_next_come(*comm);
     comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +

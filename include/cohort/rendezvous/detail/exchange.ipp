@@ -885,10 +885,7 @@ void exchange<Any>::finish_closing() {
   closed_.store(true);
   if (comm::request_source* const source = source_.load()) source->forget(*this);
   // A rank that breaks down alone cannot free what all free together.
-  if (broken_ && control_) {
-    static_cast<void>(control_.state()->data.release());
-    static_cast<void>(control_.state()->exchange.release());
-  }
+  if (broken_ && control_) control_.state()->keep();
   control_ = communicator();
   world_ = communicator();
   end_closers(broken_);
@@ -971,10 +968,7 @@ void exchange<Any>::drive() {
   // The others have not come: MPI keeps what it works on, and freeing is collective.
   left_to_mpi().push_back(this->shared_from_this());
   const lock hold(mutex_);
-  if (control_) {
-    static_cast<void>(control_.state()->data.release());
-    static_cast<void>(control_.state()->exchange.release());
-  }
+  if (control_) control_.state()->keep();
 }
 
 }  // namespace cohort::meeting
