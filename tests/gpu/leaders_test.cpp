@@ -1,8 +1,8 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-/// \file A failure of MPI between nodes. lifecycle_test.cpp comes next in its program: what is still
-/// on its way must not reach the communicators that are made there.
+/// \file A failure of MPI between nodes. lifecycle_test.cpp comes next in its program: what is
+/// still on its way must not reach the communicators that are made there.
 
 #include "support.hpp"
 

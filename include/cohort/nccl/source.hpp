@@ -289,38 +289,48 @@ class issue_source : public asio::execution_context::service {
     static std::array<std::atomic<issue_source*>, device::detail::most_devices> all{};
     return all;
   }
+  // See detail/source.ipp.
   queue& queue_of(int device);
   std::size_t advance(queue& one, progress::ready_queue& ready);
   ncclResult_t issue(queue& one, work& op);
   bool prepared(queue& one, work& op);
-  void fall_with(queue& one, communicator_state& comm, const detail::problem& bad);
-  static void give_up(queue& one, work& op, std::error_code why);
   std::size_t launched(queue& one, progress::ready_queue& ready);
-  static void mark_what_aborts_left(queue& one);
   std::size_t land(queue& one, progress::ready_queue& ready);
   std::size_t finish(work& op, progress::ready_queue& ready);
+  static void mark_what_aborts_left(queue& one);
+  void fall_with(queue& one, communicator_state& comm, const detail::problem& bad);
   void ask_for_errors();
-  void device_gone(queue& one);
-  void ask_whether_gone(queue& one);
   static bool is_gone(const queue& one);
   static std::error_code why_unusable(const queue& one);
-  void up_to_here(queue& one, std::error_code why, phase then, const std::string& text,
-                  std::vector<work*>& ended);
-  void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
-            bool tell_peers, const std::vector<std::shared_ptr<communicator_state>>& together = {});
-  void collect(queue& one, const communicator_state* only, std::error_code why,
-               std::vector<work*>& ended);
-  void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
-            const std::string& text, bool only_this);
-  bool hear(const communicator_state& comm, const std::optional<fault_message>& message, int from);
-  static bool is_up(const communicator_state& comm) noexcept;
-  bool has_sister_up(const communicator_state& comm) const;
   std::error_code why_refused(const queue& one, const communicator_state& comm) const;
+  void recount() noexcept;
+  template <class Function>
+  void for_each_pending(Function function);
+  static std::string line_about(const work& op, const char* stands);
   // See detail/work_set.ipp.
   bool is_together(const work_set& set);
   std::size_t issue_parts(work_set& set, progress::ready_queue& ready);
   ncclResult_t state_of_launch(work& op, communicator_state*& of);
   static work* concluded(work& op) noexcept;
+  // See detail/failure.ipp.
+  static void give_up(queue& one, work& op, std::error_code why);
+  void collect(queue& one, const communicator_state* only, std::error_code why,
+               std::vector<work*>& ended);
+  void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
+            bool tell_peers, const std::vector<std::shared_ptr<communicator_state>>& together = {});
+  void up_to_here(queue& one, std::error_code why, phase then, const std::string& text,
+                  std::vector<work*>& ended);
+  void device_gone(queue& one);
+  void ask_whether_gone(queue& one);
+  std::size_t look_at_aborts(progress::ready_queue& ready);
+  // See detail/fault_channel.ipp.
+  void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
+            const std::string& text, bool only_this);
+  bool hear(const communicator_state& comm, const std::optional<fault_message>& message, int from);
+  void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
+  void silence(const std::shared_ptr<communicator_state>& comm);
+  static bool is_up(const communicator_state& comm) noexcept;
+  bool has_sister_up(const communicator_state& comm) const;
   // See detail/inquiry.ipp.
   bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
            bool aborts);
@@ -329,16 +339,10 @@ class issue_source : public asio::execution_context::service {
   void note_answer(const communicator_state& comm, position_answer&& said);
   rank_position position_of(const communicator_state& comm);
   void look_at_inquiries();
-  void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
-  void silence(const std::shared_ptr<communicator_state>& comm);
-  std::size_t look_at_aborts(progress::ready_queue& ready);
-  std::size_t look_at_leaving(progress::ready_queue& ready);
+  // See detail/leaving.ipp.
   void take_leave(communicator_state& comm);
   static void let_next_come(communicator_state& comm) noexcept;
-  void recount() noexcept;
-  template <class Function>
-  void for_each_pending(Function function);
-  static std::string line_about(const work& op, const char* stands);
+  std::size_t look_at_leaving(progress::ready_queue& ready);
 
   progress::engine& engine_;
   // Held for a whole lap, in which the source of MPI may start operations here.
@@ -365,9 +369,13 @@ class issue_source : public asio::execution_context::service {
 
 }  // namespace cohort::nccl
 
-#include <cohort/nccl/detail/source.ipp>
-
+#include <cohort/nccl/detail/calls.ipp>
+#include <cohort/nccl/detail/conditions.ipp>
+#include <cohort/nccl/detail/failure.ipp>
+#include <cohort/nccl/detail/fault_channel.ipp>
 #include <cohort/nccl/detail/inquiry.ipp>
+#include <cohort/nccl/detail/leaving.ipp>
+#include <cohort/nccl/detail/source.ipp>
 #include <cohort/nccl/detail/work_set.ipp>
 
 #endif

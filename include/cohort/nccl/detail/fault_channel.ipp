@@ -1,0 +1,120 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What ranks tell each other about faults: bodies of `nccl/source.hpp`.
+
+#include <cohort/comm/control.hpp>
+
+#include <asio/bind_cancellation_slot.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace cohort::nccl {
+
+namespace detail {
+inline constexpr int fault_tag = 0;  // the duplicate carries no other message of this layer
+}
+
+// What is posted to a strand while its context ends stays in the strand's own queue, so it must not
+// keep the strand.
+inline void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
+  if (which->mpi.size() == 1) return;
+  asio::post(which->channel->strand.inner(), [still = std::weak_ptr(which)] {
+    const auto comm = still.lock();
+    if (!comm || !comm->mpi || comm->channel->silent) return;
+    const auto channel = comm->channel;
+    channel->listening = true;
+    auto heard = [comm, channel](std::error_code error, status from) {
+      channel->listening = false;
+      if (error || !comm->mpi) return;
+      if (comm->source.hear(*comm, decode(channel->heard), from.source())) {
+        comm->source.listen(comm);
+      }
+    };
+    // The slot is cleared in the strand too, where the handler runs.
+    comm::control_recv(comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
+                       asio::bind_executor(channel->strand,
+                                           asio::bind_cancellation_slot(
+                                               channel->stop_listening.slot(), std::move(heard))));
+  });
+}
+
+inline bool issue_source::is_up(const communicator_state& comm) noexcept {
+  const phase stands = comm.stands.load();
+  return stands != phase::failed && stands != phase::gone && stands != phase::leaked;
+}
+
+/// With the lock held: this handle, or another one of the same communicator.
+inline bool issue_source::has_sister_up(const communicator_state& comm) const {
+  return std::any_of(comms_.begin(), comms_.end(),
+                     [&](const auto& one) { return one->is_sister(comm) && is_up(*one); });
+}
+
+/// What is no message, or is about another communicator and has come late, is dropped. False: there
+/// is nothing more to listen for.
+inline bool issue_source::hear(const communicator_state& comm,
+                               const std::optional<fault_message>& message, int from) {
+  const auto token = [](const auto& one) { return one.token; };
+  const bool is_ours = message && std::visit(token, *message) == comm.token;
+  bool goes_on = false;
+  {
+    const std::lock_guard hold(mutex_);
+    if (!is_ours) {
+      // Nothing.
+    } else if (const auto* const notice = std::get_if<fault_notice>(&*message)) {
+      const std::string text =
+          "told by rank " + std::to_string(comm.rank_of_process(from)) + ": " + notice->text;
+      const auto all = comms_;
+      for (const auto& one : all) {
+        if (!one->is_sister(comm)) continue;
+        fall(*one, make_error(ncclRemoteError), text, notice->only_this, false);
+      }
+    } else if (const auto* const question = std::get_if<position_question>(&*message)) {
+      answer(comm, question->number, from);
+    } else {
+      note_answer(comm, position_answer(std::get<position_answer>(*message)));
+    }
+    goes_on = has_sister_up(comm);
+  }
+  engine_.started();
+  return goes_on;
+}
+
+inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
+                               const std::string& text, bool only_this) {
+  if (!comm->mpi || engine_.stopped()) return;
+  send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
+}
+
+/// To one rank of MPI or to all others, from the loop: MPI's lock is not to be taken inside this
+/// source's.
+inline void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
+                                  fault_message&& message, int only) {
+  const auto bytes = std::make_shared<const fault_bytes>(encode(message));
+  asio::post(engine_.get_executor(), [comm, bytes, only] {
+    for (int peer = 0; comm->mpi && peer < comm->mpi.size(); ++peer) {
+      if (peer == comm->mpi.rank() || (only != every_peer && peer != only)) continue;
+      comm::control_send(comm->mpi, std::span(*bytes), peer, detail::fault_tag,
+                         [comm, bytes](std::error_code) {});
+    }
+  });
+}
+
+inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
+  if (engine_.stopped() || has_sister_up(*comm)) return;
+  asio::post(comm->channel->strand.inner(), [still = std::weak_ptr(comm->channel)] {
+    const auto channel = still.lock();
+    if (!channel) return;
+    channel->silent = true;
+    if (channel->listening) channel->stop_listening.emit(asio::cancellation_type::total);
+  });
+}
+
+}  // namespace cohort::nccl
