@@ -164,6 +164,33 @@ TEST_CASE("what follows an enqueued replay on its stream sees the result") {
   });
 }
 
+TEST_CASE("an enqueued replay over memory that no stream is ordered with is refused by name") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    device::stream on;
+    auto owner = co_await filled(on, 10, 1.0F);
+    const device::span<float> plain(owner.data(), owner.size());
+    cohort::bundle one("plain");
+    one.add("w", plain);
+    auto group = co_await coord.make_persistent(std::move(one), op::sum);
+    auto captured = co_await group.capture();
+    const cohort::replay_options nowhere{.ends = cohort::until::enqueued};
+    ending end;
+    group.replay(captured, nowhere, end.handler());
+    CHECK(co_await soon([&] { return end.over; }));
+    INFO(end.text());
+    CHECK(has(end.text(), "member: until::enqueued needs the option `on`"));
+    CHECK(co_await now_in(owner) == std::vector<float>(10, 1.0F));
+    const cohort::replay_options ordered{.on = on, .ends = cohort::until::enqueued};
+    auto replayed = group.replay(captured, ordered);
+    co_await std::move(replayed);
+    const auto sum = static_cast<float>(world.size());
+    CHECK(co_await now_in(owner) == std::vector<float>(10, sum));
+    captured = {};
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("a rank that starts plainly where others capture or replay is a mismatch on all") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;

@@ -12,6 +12,7 @@
 #include <cohort/progress/handler_executor.hpp>
 #include <cohort/progress/pool.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <memory>
 #include <optional>
@@ -207,22 +208,19 @@ struct submitting_body {
   }
   /// What would let a device use memory that is not there, or without any order.
   void check_device(task& of) const {
-    for (const comm::device_buffer& each : of.device->buffers) {
-      if (each.bytes == 0 || each.lease) continue;
-      const char* why = nullptr;
-      if (detached) {
-        why = "a detached operation takes memory that it can keep, not a span";
-      } else if (options.ends == until::enqueued && of.device->on.device < 0 &&
-                 each.where.producer == nullptr) {
-        why = "until::enqueued needs the option `on`, for this span has no stream";
-      } else {
-        continue;
-      }
-      const std::string text = std::string(each.field) + ": " + why;
-      if (detached) log::write(log::level::error, std::string(name.view()) + ": " + text);
-      of.fail(std::make_exception_ptr(error(errc::invalid_argument, text)));
-      return;
+    if (const comm::device_buffer* const one = of.device->without_order(); one != nullptr) {
+      of.fail(std::make_exception_ptr(
+          error(errc::invalid_argument, std::string(one->field) + lacks_order)));
     }
+    if (!detached) return;
+    const auto& all = of.device->buffers;
+    const auto borrowed = std::find_if(
+        all.begin(), all.end(), [](const auto& each) { return each.bytes != 0 && !each.lease; });
+    if (borrowed == all.end()) return;
+    const std::string text = std::string(borrowed->field) +
+                             ": a detached operation takes memory that it can keep, not a span";
+    log::write(log::level::error, std::string(name.view()) + ": " + text);
+    of.fail(std::make_exception_ptr(error(errc::invalid_argument, text)));
   }
   static void cancel(task& of, instance& where) {
     where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline

@@ -68,7 +68,18 @@ struct device_part {
   std::vector<std::shared_ptr<comm::device_mark>> marks;
   comm::device_use use = comm::device_use::run;
   std::shared_ptr<captured_state> captured;  ///< by it, or what it replays
+
+  /// A buffer that nothing orders with what comes after an enqueued operation, or null.
+  [[nodiscard]] const comm::device_buffer* without_order() const noexcept {
+    if (ends != until::enqueued || on.device >= 0) return nullptr;
+    for (const comm::device_buffer& each : buffers) {
+      if (each.bytes != 0 && !each.lease && each.where.producer == nullptr) return &each;
+    }
+    return nullptr;
+  }
 };
+inline constexpr const char* lacks_order =
+    ": until::enqueued needs the option `on`, for this span has no stream";
 
 /// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.
 class task : public progress::operation {

@@ -229,6 +229,10 @@ void negotiation<Any>::describe_capture(task& one, const persistent_state& group
   if (part.use == comm::device_use::replay) {
     const bool is_its = known != nullptr && known->graph && known->group == &group;
     sig.detail = is_its ? 1 + known->start : 1;
+    if (const comm::device_buffer* const span = part.without_order(); is_its && span != nullptr) {
+      throw error(errc::invalid_argument,
+                  capture_text(one, group) + ": " + span->field + lacks_order);
+    }
     if (is_its) return;
     throw error(errc::invalid_argument,
                 capture_text(one, group) + ": what is to be replayed was not captured of it");
