@@ -160,7 +160,8 @@ class persistent_group {
   persistent_group() noexcept {}
   [[nodiscard]] explicit operator bool() const noexcept { return where_ != nullptr; }
 
-  /// Reduces the tensors. `void(std::exception_ptr)`. *Cancellation*: none, it has started.
+  /// Reduces the tensors. `void(std::exception_ptr)`. *Cancellation*: none, it has started; on
+  /// devices until it is elected.
   /// *Cost*: a direct all_reduce on a communicator of its own, and packing where there are several
   /// small tensors.
   template <class Token = default_token>
@@ -181,9 +182,10 @@ class persistent_group {
                                   token);
   }
   /// A start that is one launch of a graph. `void(std::exception_ptr)`. All ranks must replay what
-  /// they have captured in the same start, otherwise mismatch_error on all. *Cancellation*: of the
-  /// await. Fails with errc::invalid_argument where `what` was not captured of this group, and the
-  /// other ranks hear of it. *Cost*: an elected operation, and one cudaGraphLaunch.
+  /// they have captured in the same start, otherwise mismatch_error on all. Fails with
+  /// errc::invalid_argument where `what` was not captured of this group, or where the replay is
+  /// enqueued and nothing orders a buffer, and the other ranks hear of it. *Cancellation*: until it
+  /// is elected. *Cost*: an elected operation, and one cudaGraphLaunch.
   template <class Token = default_token>
   auto replay(const captured_group& what, const replay_options& options = {},
               Token&& token = Token()) const {
