@@ -59,9 +59,8 @@ bool run_until(asio::io_context& io, Predicate holds) {
 
 /// What becomes of an operation if a rank has gone meanwhile.
 bool ended_in_words(const ending& end) {
-  return end.over &&
-         (end.well() || end.code() == errc::peer_lost || end.code() == errc::not_accepting ||
-          end.is_data_error() || !end.text().empty());
+  return end.over && (end.well() || end.is_data_error() || end.code() == errc::peer_lost ||
+                      end.code() == errc::not_accepting);
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ asio::awaitable<void> all_fail(std::deque<ending>& ends) {
   for (const ending& one : ends) {
     INFO(one.text());
     CHECK(one.is_data_error());
+    CHECK(has(one.text(), "what is queued behind it is undefined"));
   }
 }
 

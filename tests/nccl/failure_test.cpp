@@ -165,9 +165,20 @@ TEST_CASE("a split waits for the parent's operations and gives the ranks of a co
     auto gpus = co_await nccl::make_communicator(world);
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
-    nccl::all_reduce(gpus, s, v, op::sum, asio::detached);
     const int color = world.rank() % 2;
-    auto half = co_await gpus.split(color, -world.rank());
+    nccl::communicator half;
+    bool made = false;
+    {
+      held_stream held(s);
+      nccl::all_reduce(gpus, s, v, op::sum, asio::detached);
+      gpus.split(color, -world.rank(), [&](std::exception_ptr why, nccl::communicator split) {
+        half = std::move(split);
+        made = !why;
+      });
+      co_await pause(50ms);
+      CHECK_FALSE(half);
+    }
+    CHECK(co_await soon([&] { return made; }));
     CHECK(half.size() == (world.size() + 1 - color) / 2);
     CHECK(half.rank() == half.size() - 1 - world.rank() / 2);
     auto w = co_await filled<int>(s, 10, 1);
@@ -281,7 +292,12 @@ DOUBLE_TEST_CASE(
     CHECK(first == mine);
     // On the other ranks whichever message comes first names it.
     CHECK(second.category() == nccl::nccl_category());
-    CHECK(gpus.last_failure().text.find("all_reduce #2") != std::string::npos);
+    const std::string report = gpus.last_failure().text;
+    INFO(report);
+    CHECK(report.find("nccl all_reduce #2, bytes=40, device=0, on the device") != report.npos);
+    CHECK(report.find("started last: all_reduce #1 of 40 bytes, all_reduce #2 of") != report.npos);
+    CHECK(report.find("what is queued behind them, is undefined") != report.npos);
+    if (world.rank() == 0) CHECK_DOUBLE(report.find("; NCCL: ") != report.npos);
     auto after = co_await code_of(nccl::barrier(gpus, s));
     CHECK(after == mine);
     CHECK(co_await soon([&] { return fake_nccl::live_communicators() == 0; }));
@@ -441,6 +457,12 @@ DOUBLE_TEST_CASE("a sticky error ends everything of the device, and the peers ar
         } else {
           CHECK(end.code == nccl::make_error(ncclRemoteError));
         }
+        const std::string report = gpus.last_failure().text;
+        INFO(report);
+        CHECK(report.find("nccl all_reduce #2, bytes=40, device=0, on the device") != report.npos);
+        CHECK(report.find("started last: all_reduce #1 of 40 bytes, all_reduce #2 of") !=
+              report.npos);
+        CHECK(report.find("what is queued behind them, is undefined") != report.npos);
         co_await meet(world);
       },
       true);

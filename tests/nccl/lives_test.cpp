@@ -7,6 +7,8 @@
 #include "nccl/support.hpp"
 #include "support/caught.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <new>
 #include <thread>
@@ -292,6 +294,7 @@ TEST_CASE("several threads run the context of communicators that come, fail and 
     CHECK(rounds == 4);
   }
   CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
+  CHECK_DOUBLE(fake_nccl::faults().empty());
 }
 
 DOUBLE_TEST_CASE("an event that cannot be asked for ends the operation on all ranks") {
@@ -317,6 +320,94 @@ DOUBLE_TEST_CASE("an event that cannot be asked for ends the operation on all ra
         CHECK(device::state_of(0).lost() == cudaSuccess);
       },
       true);
+}
+
+TEST_CASE("where a context ends while a communicator is made, all others get the same") {
+  for (const int looks : {0, 1, 3, 7, 20, 60, 200}) {
+    INFO("looks: " << looks);
+    const gpus_of_ranks machine;
+    const bool goes = world_rank() == 0;
+    int what = 0;  // made: 1, an error: 2
+    {
+      const cohort::log::capture log;
+      asio::io_context io;
+      const communicator world(io);
+      nccl::communicator kept;
+      bool over = false;
+      nccl::make_communicator(world, {}, [&](std::exception_ptr why, nccl::communicator made) {
+        what = why ? 2 : 1;
+        kept = std::move(made);
+        over = true;
+      });
+      auto& engine = cohort::use_engine(io);
+      for (int i = 0; i < looks + world.rank(); ++i) engine.look();
+      const auto end = std::chrono::steady_clock::now() + 20s;
+      while (!goes && !over && std::chrono::steady_clock::now() < end) {
+        io.run_one_for(1ms);
+        if (io.stopped()) io.restart();
+      }
+    }
+    const std::array<int, 2> mine{goes ? 0 : what, goes ? -3 : -what};  // the greatest, the least
+    std::array<int, 2> most{};
+    {
+      const cohort::mpi::lock calls;
+      MPI_Allreduce(mine.data(), most.data(), 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    }
+    if (!goes) {
+      CHECK(what != 0);
+      CHECK(most[0] == what);
+      CHECK(-most[1] == what);
+    }
+  }
+}
+
+TEST_CASE("an abort ends one communicator and leaves the others") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto one = co_await nccl::make_communicator(world);
+    auto other = co_await nccl::make_communicator(world);
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    co_await nccl::all_reduce(one, s, v, op::max);
+    co_await meet(world);
+    co_await one.abort();
+    co_await meet(world);
+    co_await nccl::all_reduce(other, s, v, op::sum);
+    auto got = co_await read(s, v);
+    CHECK(got == std::vector<int>(10, world.size()));
+    auto code = co_await code_of(nccl::barrier(one, s));
+    CHECK(code);
+  });
+}
+
+DOUBLE_TEST_CASE(
+    "a lap asks once for the head of a device's stream, and naps are short meanwhile") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;  // one rank launches nothing in place
+    auto gpus = co_await nccl::make_communicator(world);
+    auto& source = gpus.state()->source;
+    CHECK(source.longest_nap() == std::chrono::nanoseconds::max());
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    co_await nccl::all_reduce(gpus, s, v, op::max);
+    std::array<outcome, 3> ends;
+    {
+      held_stream held(source_stream(gpus));
+      for (outcome& each : ends) nccl::all_reduce(gpus, s, v, op::max, each.handler());
+      CHECK(co_await soon([&] { return fake_nccl::launches().size() == 4; }));
+      cohort::progress::ready_queue ready;
+      const auto before = fake_gpu::calls("cudaEventQuery");
+      source.begin_lap(ready);
+      for (int i = 0; i < 100; ++i) source.test(ready);
+      source.end_lap();
+      CHECK(fake_gpu::calls("cudaEventQuery") - before == 1);
+      CHECK(ready.empty());
+      CHECK(source.longest_nap() == cohort::engine_options().nap);
+    }
+    CHECK(co_await soon([&] {
+      return std::all_of(ends.begin(), ends.end(), [](const outcome& each) { return each.over; });
+    }));
+  });
 }
 
 TEST_CASE("the time that is spent spinning grows with what is in flight") {

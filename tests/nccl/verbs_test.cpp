@@ -32,12 +32,13 @@ TEST_CASE("an all_reduce on device memory is ordered with the stream and awaited
     CHECK(sums == std::vector<float>(1000, n * (n + 1) / 2));
 
     device::vector<float> h(1000, compute);
+    write(compute, host, g, static_cast<float>(2 * world.rank() + 1));
     co_await nccl::all_reduce(gpus, compute, g, h, op::average);
     auto averages = co_await read(compute, h);
-    CHECK(averages == sums);
+    CHECK(averages == std::vector<float>(1000, n));
     co_await nccl::all_reduce(gpus, compute, h, h, op::max);  // the same memory: in place
     auto same = co_await read(compute, h);
-    CHECK(same == sums);
+    CHECK(same == averages);
   });
 }
 
@@ -64,7 +65,7 @@ TEST_CASE("every reduction and element type of NCCL's gives what it should") {
       co_await nccl::all_reduce(gpus, s, v, op::product);
       auto product = co_await read(s, v);
       CHECK(static_cast<float>(product[0]) == static_cast<float>(1 << n));
-      v = co_await filled<T>(s, 5, static_cast<T>(static_cast<float>(n)));
+      v = co_await filled<T>(s, 5, static_cast<T>(static_cast<float>(2 * mine - 1)));
       co_await nccl::all_reduce(gpus, s, v, op::average);
       auto average = co_await read(s, v);
       CHECK(static_cast<float>(average[0]) == static_cast<float>(n));
@@ -105,6 +106,16 @@ TEST_CASE("every reduction and element type of NCCL's gives what it should") {
     auto zs = co_await read(s, z);
     CHECK(zs[2].re == static_cast<float>(n));
     CHECK(zs[2].im == static_cast<float>(2 * n));
+    complex_number odd{static_cast<float>(2 * mine - 1), 2.0F};
+    z = co_await filled<complex_number>(s, 3, odd);
+    co_await nccl::all_reduce(gpus, s, z, op::average);
+    zs = co_await read(s, z);
+    CHECK(zs[1].re == static_cast<float>(n));
+    CHECK(zs[1].im == 2.0F);
+    auto negative = co_await filled<std::int32_t>(s, 3, -6 - 2 * mine);  // truncates toward zero
+    co_await nccl::all_reduce(gpus, s, negative, op::average);
+    auto truncated = co_await read(s, negative);
+    CHECK(truncated[0] == -(6 * n + n * (n + 1)) / n);
   });
 }
 

@@ -190,6 +190,7 @@ class negotiation final : public instance,
   void watch_operation(task& one) const noexcept;
   void fail_all(const std::exception_ptr& why);
   void break_down(const std::exception_ptr& why);
+  [[nodiscard]] const char* undefined_on_device() const noexcept;
   [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,
                                             const protocol::verdict& told,
                                             const protocol::action& at) const;

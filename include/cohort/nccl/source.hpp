@@ -313,6 +313,8 @@ class issue_source : public asio::execution_context::service {
   ncclResult_t state_of_launch(work& op, communicator_state*& of);
   static work* concluded(work& op) noexcept;
   // See detail/failure.ipp.
+  std::string pending_lines();
+  static std::string last_lines(const communicator_state& comm);
   static void give_up(queue& one, work& op, std::error_code why);
   void collect(queue& one, const communicator_state* only, std::error_code why,
                std::vector<work*>& ended);

@@ -229,6 +229,13 @@ void negotiation<Any>::fail(const protocol::action& one) {
   complete(*own);
 }
 
+/// A stream goes on with what was queued behind an operation that has failed.
+template <class Any>
+const char* negotiation<Any>::undefined_on_device() const noexcept {
+  if (!device_) return "";
+  return "; on devices, what was to be written and what is queued behind it is undefined";
+}
+
 template <class Any>
 std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string_view verb,
                                               const protocol::verdict& told,
@@ -276,7 +283,7 @@ std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string
     case failure_kind::peer_lost:
       return std::make_exception_ptr(peer_lost_error(why.ranks.list(), text));
     case failure_kind::data:
-      return std::make_exception_ptr(data_error({why.rank}, text));
+      return std::make_exception_ptr(data_error({why.rank}, text + undefined_on_device()));
   }
   return std::make_exception_ptr(error(errc::data_operation_failed, text));
 }
@@ -428,7 +435,7 @@ void negotiation<Any>::data_broke(execution& what, std::error_code why) noexcept
   const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
   const std::string cause =
       std::string(verb) + " #" + std::to_string(what.log_count) + ": " + why.message();
-  const std::string text = "rank " + std::to_string(rank_) + ": " + cause;
+  const std::string text = "rank " + std::to_string(rank_) + ": " + cause + undefined_on_device();
   log::write(log::level::error, text);
   for (task* each : what.tasks) {
     if (each->linked) each->fail(std::make_exception_ptr(data_error({rank_}, text)));

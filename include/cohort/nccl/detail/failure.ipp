@@ -63,6 +63,20 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
   std::erase_if(one.waiting, [](const entry& each) { return each.op == nullptr && !each.place; });
 }
 
+/// The report of a failure: who was where. Before anything of it ends.
+inline std::string issue_source::pending_lines() {
+  std::string lines;
+  for_each_pending([&](const work& op, const char* stands) {
+    lines.append("\n").append(line_about(op, stands));
+  });
+  return lines;
+}
+inline std::string issue_source::last_lines(const communicator_state& comm) {
+  const std::string last = comm.history();
+  return (last.empty() ? last : "\n  started last: " + last) +
+         "\n  what these were to write, and what is queued behind them, is undefined";
+}
+
 /// The ladder. 1. No more calls on the devices concerned. 2. Their operations are failed, before an
 /// abort lets their events come. 3. The report. 4. Peers are told. 5. One helper thread aborts.
 /// 6. When it has, or its bound has passed, the awaiters end: look_at_aborts().
@@ -81,13 +95,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     const char* const last = ncclGetLastError(comm.native);
     if (last != nullptr && *last != '\0') report.append("; NCCL: ").append(last);
   }
-  for_each_pending([&](const work& op, const char* stands) {
-    report.append("\n").append(line_about(op, stands));
-  });
-  if (const std::string last = comm.history(); !last.empty()) {
-    report.append("\n  started last: ").append(last);
-  }
-  report.append("\n  what these were to write, and what is queued behind them, is undefined");
+  report.append(pending_lines()).append(last_lines(comm));
 
   for (const auto& one : comms_) {
     const bool is_it = one.get() == &comm;
@@ -211,6 +219,7 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
 /// Ends everything of a device without a call of NCCL.
 inline void issue_source::up_to_here(queue& one, std::error_code why, phase then,
                                      const std::string& text, std::vector<work*>& ended) {
+  const std::string pending = pending_lines();
   collect(one, nullptr, why, ended);
   for (flight& each : one.flights) --each.comm->outstanding;
   one.flights.clear();
@@ -230,7 +239,8 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
     comm->native = nullptr;
     let_next_come(*comm);
     comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +
-                             std::to_string(one.device) + " " + text + ": " + why.message()});
+                             std::to_string(one.device) + " " + text + ": " + why.message() +
+                             pending + last_lines(*comm)});
     tell(comm, why, "its device " + text, false);
     silence(comm);
     std::erase(comms_, comm);
