@@ -701,15 +701,24 @@ TEST_CASE("a captured collective runs with each launch of its graph, and not bef
 
 TEST_CASE("a graph whose counterpart is not launched waits with the device, until an abort") {
   pair here;
-  const captured_sum sum(here);
+  captured_sum sum(here);
   sum.launch(0, here.streams[0]);
   CHECK(becomes([] { return fake_gpu::occupied(0); }));
   CHECK(fake_nccl::pending_kernels(here.comms[0]) == 1);
   const cudaEvent_t behind = record(0, here.streams[0]);
   CHECK_FALSE(done(behind));
-  CHECK(ncclCommAbort(here.comms[0]) == ncclSuccess);
-  here.forget(here.comms[0]);
+  std::atomic<bool> over{false};
+  ncclResult_t ended = ncclInProgress;
+  std::thread aborter([&] {
+    ended = ncclCommAbort(here.comms[0]);
+    over = true;
+  });
   CHECK(becomes([&] { return done(behind); }));
+  CHECK_FALSE(over);  // an abort waits for graphs
+  sum.destroy(0);
+  aborter.join();
+  CHECK(ended == ncclSuccess);
+  here.forget(here.comms[0]);
   CHECK(static_cast<unsigned>(here.left.values()[0]) == 0xdbdbdbdb);
 }
 

@@ -21,6 +21,11 @@ using cohort::errc;
 
 thread_local bool no_memory = false;
 
+asio::awaitable<nccl::communicator> make_one(communicator world) {
+  auto made = nccl::make_communicator(world);
+  co_return co_await std::move(made);
+}
+
 device::stream source_stream(const nccl::communicator& on) {
   return on.state()->source.domain_of(on.device());
 }
@@ -322,7 +327,8 @@ DOUBLE_TEST_CASE("an event that cannot be asked for ends the operation on all ra
       true);
 }
 
-TEST_CASE("where a context ends while a communicator is made, all others get the same") {
+TEST_CASE("where a context ends while a communicator is made or split, all others get the same") {
+  const bool splits = GENERATE(false, true);
   for (const int looks : {0, 1, 3, 7, 20, 60, 200}) {
     INFO("looks: " << looks);
     const gpus_of_ranks machine;
@@ -334,11 +340,18 @@ TEST_CASE("where a context ends while a communicator is made, all others get the
       const communicator world(io);
       nccl::communicator kept;
       bool over = false;
-      nccl::make_communicator(world, {}, [&](std::exception_ptr why, nccl::communicator made) {
+      const auto hears = [&](std::exception_ptr why, nccl::communicator made) {
         what = why ? 2 : 1;
         kept = std::move(made);
         over = true;
-      });
+      };
+      nccl::communicator parent;
+      if (splits) {
+        parent = run(io, make_one(world));
+        parent.split(0, 0, hears);
+      } else {
+        nccl::make_communicator(world, {}, hears);
+      }
       auto& engine = cohort::use_engine(io);
       for (int i = 0; i < looks + world.rank(); ++i) engine.look();
       const auto end = std::chrono::steady_clock::now() + 20s;

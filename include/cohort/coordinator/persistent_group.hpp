@@ -172,10 +172,10 @@ class persistent_group {
   /// packing, reductions and unpacking. Nothing is reduced. `void(std::exception_ptr,
   /// captured_group)`. Collective: it takes the place of a start on every rank, where other ranks
   /// start or replay it fails with mismatch_error on all. Fails with errc::not_supported on all
-  /// ranks for memory of the host, for what needs arithmetic of the host (factors with min, max and
-  /// product, say) and for reductions over nodes. *Cancellation*: until it is elected.
-  /// *Cost*: an elected operation, one buffer on the device for the tensors that are packed, and
-  /// instantiating the graph, in which the loop is blocked.
+  /// ranks for memory of the host, for what the backend leaves to the host (types and reductions
+  /// that NCCL lacks, reductions over nodes), and where its configuration does not allow graphs.
+  /// *Cancellation*: until it is elected. *Cost*: an elected operation, one buffer on the device
+  /// for the tensors that are packed, and instantiating the graph, in which the loop is blocked.
   template <class Token = default_token>
   auto capture(Token&& token = Token()) const {
     return coordination::initiate(where_, coordination::group_capture_body<captured_group>(state_),

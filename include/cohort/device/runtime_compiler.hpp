@@ -27,8 +27,8 @@ namespace cohort::device {
 class runtime_compiler {
  public:
   /// Loads it. `library` is a file or a name; empty: what the variable COHORT_NVRTC of the
-  /// environment says, else that of CUDA's version here, and then others. Throws
-  /// error(errc::not_supported) that says what was looked for in vain.
+  /// environment says and nothing else; without it that of CUDA's version here, and then others.
+  /// Throws error(errc::not_supported) that says what was looked for in vain.
   explicit runtime_compiler(const std::string& library = {});
 
   /// The architectures that it compiles for, ascending: 75 for sm_75.

@@ -259,6 +259,7 @@ class issue_source : public asio::execution_context::service {
     std::vector<std::shared_ptr<communicator_state>> comms;
     bool aborts = false;  // not: destroys
     clock::time_point until{};
+    clock::time_point captures_until{};
     std::vector<work*> ended;  // delivered when it is done
     std::thread thread;        // none: there is nothing to do, or the process cannot have one more
     tools::range watched;
@@ -361,6 +362,7 @@ class issue_source : public asio::execution_context::service {
   static constexpr int every_peer = -1;
   std::uint64_t questions_ = 0;
   static constexpr auto longest_hold = std::chrono::seconds(1);
+  static constexpr auto capture_grace = std::chrono::milliseconds(200);
   static constexpr auto error_period = std::chrono::milliseconds(2);
   clock::time_point last_asked_{};
   std::atomic<std::size_t> pending_{0};

@@ -204,8 +204,11 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   /// What was captured of its operations. NCCL ends a communicator, aborts it too, only when no
   /// graph has calls of it, so these end first, whoever holds them.
   std::vector<std::weak_ptr<captured_calls>> graphs;
-  /// `tells`: names in the log those that are alive.
+  /// But for what is being captured. `tells`: names in the log those that are alive.
   void end_graphs(bool tells) noexcept;
+  /// A thread of NCCL may still be writing into a capture until it sees that the communicator is
+  /// aborted.
+  void abandon_captures() noexcept;
 
   // The fault channel.
   /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI

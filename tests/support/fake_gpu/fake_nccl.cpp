@@ -450,6 +450,7 @@ ncclResult_t end_all(lock& hold, const std::vector<shared_communicator>& all) {
     for (const auto& of : all) {
       if (of->gone) continue;
       if (!idle(*of)) return false;
+      if (of->captured.load() != 0 && !device_lost(*of)) return false;  // after an abort too
       for (const auto& one : the().jobs) {  // it still looks at the communicator
         if (std::find(one->of.begin(), one->of.end(), of) != one->of.end()) return false;
       }

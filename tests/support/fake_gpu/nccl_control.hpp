@@ -32,8 +32,9 @@
 ///   what is not finalized does that in the call. Creation waits for the device's collectives.
 /// - A call in a captured stream puts a kernel into the graph, also after the call, which must be
 ///   before the end of the capture. It runs with each launch of the graph; its place among the
-///   communicator's kernels is that of the launch. While the graph is alive finalizing stays in
-///   progress. Streams of one group belong to one capture or to none.
+///   communicator's kernels is that of the launch. While the graph is alive, or still captured,
+///   finalizing stays in progress and an abort blocks. Streams of one group belong to one capture
+///   or to none.
 /// - A collective on registered memory must be on it, at the same offset, on all ranks (the same
 ///   offset only where ranks have no parts of their own). Registering while a collective is on the
 ///   device, which it might wait for, and freeing what is registered are faults.

@@ -434,15 +434,11 @@ inline turn place_for(const cohort::communicator& world, int device) {
   return asio::use_service<issue_source>(world.get_executor().context()).reserve(device);
 }
 
-/// `Result` is taken out of what `make_all` has made.
-template <class Result, class Handler>
-void begin_making(Handler&& handler, const cohort::communicator& world, making what) {
-  auto& source = asio::use_service<issue_source>(world.get_executor().context());
+/// `make(stepper&)` gives the steps, and `Result` is taken out of what they have made.
+template <class Result, class Make, class Handler>
+void begin_making(Handler&& handler, issue_source& source, Make make) {
   using posted = progress::posted_handler<std::decay_t<Handler>>;
   auto waiting = std::make_unique<posted>(std::forward<Handler>(handler), source.engine());
-  auto make = [world, its = std::move(what)](stepper& by) mutable {
-    return make_all(by, std::move(world), std::move(its));
-  };
   auto done = [mine = std::move(waiting)](std::exception_ptr why,
                                           std::vector<communicator> made) mutable {
     if constexpr (std::is_same_v<Result, communicator>) {
@@ -454,6 +450,16 @@ void begin_making(Handler&& handler, const cohort::communicator& world, making w
   take_steps<std::vector<communicator>>(source, std::move(make), std::move(done));
 }
 
+template <class Result, class Handler>
+void begin_making(Handler&& handler, const cohort::communicator& world, making what) {
+  auto make = [world, its = std::move(what)](stepper& by) mutable {
+    return make_all(by, std::move(world), std::move(its));
+  };
+  begin_making<Result>(std::forward<Handler>(handler),
+                       asio::use_service<issue_source>(world.get_executor().context()),
+                       std::move(make));
+}
+
 // A place in the device's queue is taken when the operation is started, not when it is named: an
 // awaitable that is never awaited must not hold the queue.
 
@@ -463,11 +469,6 @@ struct start_make {
                   const communicator_options& options, int device) const {
     begin_making<communicator>(std::forward<Handler>(handler), world,
                                one_device(options, device, place_for(world, device), theirs));
-  }
-  template <class Handler>
-  void operator()(Handler&& handler, const cohort::communicator& world,
-                  const std::shared_ptr<making>& what) const {
-    begin_making<communicator>(std::forward<Handler>(handler), world, std::move(*what));
   }
 };
 
@@ -486,35 +487,34 @@ struct start_make_several {
 
 // Whatever has become of the parent here, the other ranks may be in MPI_Comm_split already, or in
 // the exchange of facts after it. So this one takes part in both, and says there what is wrong.
-inline asio::awaitable<communicator> split(communicator parent, int color, int key, turn place) {
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  auto state = parent.state();
+inline steps<std::vector<communicator>> split(stepper& by, communicator parent, int color, int key,
+                                              turn place) {
+  const auto state = parent.state();
   if (!state->firsts.empty()) {
     throw cohort::error(errc::not_supported,
                         "nccl split: the communicator has several devices for a process");
   }
-  issue_source& source = state->source;
   const tools::range watched(tools::category::communicator, tools::literal("split"));
-  auto drained = source.when(
+  auto drained = by.until(
       [&] {
         return (place.has_come() && state->outstanding == 0) || state->stands != phase::ready;
       },
-      default_token());
-  co_await std::move(drained);
+      true);
+  co_await drained;
   std::error_code bad;
   if (state->stands != phase::ready) bad = state->why ? state->why : make_error_code(errc::closed);
-  cohort::communicator part = co_await state->mpi.split(color, key);
+  auto divided = split(by, state->mpi, color, key);
+  cohort::communicator part = co_await divided;
   if (!part) {
     if (bad) throw std::system_error(bad, "split");
-    co_return communicator();
+    co_return std::vector<communicator>();
   }
   problem parents{bad, "the communicator to be split has ended: " + bad.message()};
-  making what =
-      one_device(state->options, state->device, std::move(place), nullptr, std::move(parents));
-  default_token token;
-  auto made = asio::async_initiate<default_token, void(std::exception_ptr, communicator)>(
-      start_make(), token, part, std::make_shared<making>(std::move(what)));
-  co_return co_await std::move(made);
+  auto made = make_all(
+      by, part,
+      one_device(state->options, state->device, std::move(place), nullptr, std::move(parents)));
+  auto all = co_await made;
+  co_return all;
 }
 
 inline asio::awaitable<void> finalize(communicator which) {
@@ -554,10 +554,12 @@ struct start_split {
   template <class Handler>
   void operator()(Handler&& handler, const communicator& parent, int color, int key) const {
     if (!parent) return refuse_empty(std::forward<Handler>(handler), "split", communicator());
-    auto& state = *parent.state();
-    asio::co_spawn(parent.get_executor(),
-                   split(parent, color, key, state.source.reserve(state.device)),
-                   std::forward<Handler>(handler));
+    issue_source& source = parent.state()->source;
+    auto make = [parent, color, key,
+                 place = source.reserve(parent.state()->device)](stepper& by) mutable {
+      return split(by, std::move(parent), color, key, std::move(place));
+    };
+    begin_making<communicator>(std::forward<Handler>(handler), source, std::move(make));
   }
 };
 

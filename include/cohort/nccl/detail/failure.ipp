@@ -131,6 +131,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
     }
   }
   job->until = clock::now() + comm.options.abort_bound;
+  job->captures_until = clock::now() + capture_grace;
   if (job->call->natives.empty()) {
     job->call->done.store(true);
   } else {
@@ -175,6 +176,9 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
     abort_job& job = *aborts_[i];
     const bool done = job.call->done.load();
     if (!done && clock::now() < job.until) {
+      if (job.aborts && clock::now() >= job.captures_until) {
+        for (const auto& comm : job.comms) comm->abandon_captures();
+      }
       ++i;
       continue;
     }

@@ -90,10 +90,11 @@ inline steps<bool> barrier(stepper& by, cohort::communicator over) {
 }
 
 /// As a communicator's `split`. Empty where `color` is negative.
-inline steps<cohort::communicator> split(stepper& by, cohort::communicator over, int color) {
+inline steps<cohort::communicator> split(stepper& by, cohort::communicator over, int color,
+                                         int key = 0) {
   auto met = barrier(by, over);
   co_await met;
-  mpi::comm data = static_cast<const mpi::comm_ref&>(over.state()->data).split(color);
+  mpi::comm data = static_cast<const mpi::comm_ref&>(over.state()->data).split(color, key);
   if (!data) co_return cohort::communicator();
   mpi::comm exchange = data.dup();
   co_return cohort::communicator::adopt(over, std::move(data), std::move(exchange));

@@ -9,6 +9,7 @@
 #include <cohort/device/nvtx.hpp>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,13 +36,19 @@ inline std::string communicator_state::history() const {
 }
 
 inline void communicator_state::end_graphs(bool tells) noexcept {
-  for (const std::weak_ptr<captured_calls>& each : std::exchange(graphs, {})) {
+  for (const std::weak_ptr<captured_calls>& each : graphs) {
     const auto one = each.lock();
     if (!one || !one->end() || !tells) continue;
     log::write(
         log::level::warning,
         "rank " + std::to_string(rank) + ": " + one->name +
             " was still held when its coordinator closed; what it has on the device is gone");
+  }
+}
+
+inline void communicator_state::abandon_captures() noexcept {
+  for (const std::weak_ptr<captured_calls>& each : graphs) {
+    if (const auto one = each.lock()) one->abandon();
   }
 }
 
@@ -86,7 +93,11 @@ inline void turn::release() noexcept {
     source_->recount();
   });
   place_.reset();
-  source_->engine().started();
+  try {
+    source_->engine().started();
+  } catch (const std::bad_alloc&) {
+    // The next look at the device finds it.
+  }
 }
 
 inline issue_source::queue& issue_source::queue_of(int device) {
