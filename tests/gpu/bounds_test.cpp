@@ -6,7 +6,12 @@
 
 #include "support.hpp"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace {
@@ -24,6 +29,45 @@ asio::awaitable<bool> within(std::chrono::seconds bound, Predicate holds) {
     co_await pause(1ms);
   }
   co_return true;
+}
+
+/// A rank that does not lap until all others have ended, or for 8 s. It is told by files, because
+/// it looks at nothing else.
+class silence {
+ public:
+  silence(int number, const communicator& world)
+      : path_((std::filesystem::temp_directory_path() / "cohort_silent_").string() +
+              std::to_string(number) + "_"),
+        rank_(world.rank()),
+        size_(world.size()) {}
+  silence(const silence&) = delete;
+  ~silence() {
+    std::error_code ignored;
+    std::filesystem::remove(path_ + std::to_string(rank_), ignored);
+  }
+  void last() const {
+    const auto end = std::chrono::steady_clock::now() + 8s;
+    for (int rank = 0; rank < size_ - 1; ++rank) {
+      const std::string file = path_ + std::to_string(rank);
+      while (!std::filesystem::exists(file) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(5ms);
+      }
+    }
+  }
+  void has_ended() const { std::ofstream(path_ + std::to_string(rank_)) << "ended\n"; }
+
+ private:
+  std::string path_;
+  int rank_;
+  int size_;
+};
+
+/// The same on all ranks, and no other job's.
+asio::awaitable<int> common_number(communicator world) {
+  int number = static_cast<int>(getpid());
+  auto told = cohort::broadcast(world, number, 0);
+  co_await std::move(told);
+  co_return number;
 }
 
 nccl::backend_options that_abort() {
@@ -52,6 +96,8 @@ DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank 
         device::stream on;
         auto parts = co_await filled(on, 2, 1);
         auto behind = co_await filled(on, 2, 1.0F);
+        const int number = co_await common_number(world);
+        const silence silent(number, world);
         co_await meet(world);
         const int last = world.size() - 1;
         if (world.rank() == 0) co_await pause(200ms);
@@ -61,7 +107,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank 
         coord.all_reduce("behind", behind, op::sum, {.deadline = 500ms}, reduced.handler());
         if (world.rank() == last) {
           co_await pause(100ms);
-          std::this_thread::sleep_for(8s);
+          silent.last();
         } else {
           const auto aborts = fake_nccl::calls("ncclCommAbort");
           const auto groups = fake_nccl::calls("ncclGroupStart");
@@ -76,6 +122,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank 
             CHECK(fake_nccl::calls("ncclCommAbort") - aborts == 2);
             CHECK(fake_nccl::calls("ncclGroupStart") - groups == 1);  // by one thread
           }
+          silent.has_ended();
         }
         CHECK(co_await soon([&] { return gathered.over && reduced.over; }));
         CHECK(gathered.is_data_error());
@@ -97,6 +144,8 @@ DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
         co_await sums(coord, "before");
         device::stream on;
         auto values = co_await filled(on, 2, 1.0F);
+        const int number = co_await common_number(world);
+        const silence silent(number, world);
         co_await meet(world);
         const int last = world.size() - 1;
         if (world.rank() == 0) co_await pause(200ms);
@@ -104,7 +153,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
         coord.all_reduce("x", values, op::sum, {.deadline = 500ms}, end.handler());
         if (world.rank() == last) {
           co_await pause(100ms);
-          std::this_thread::sleep_for(8s);
+          silent.last();
         } else {
           CHECK(co_await within(6s, [&] { return end.over; }));
           if (is_first(world)) {
@@ -113,6 +162,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
             CHECK(has(text, "waits for what MPI reduces of it between nodes; asked the ranks"));
             CHECK(has(text, "silent for 300 ms: rank " + std::to_string(last)));
           }
+          silent.has_ended();
         }
         CHECK(co_await soon([&] { return end.over; }));
         CHECK(end.is_data_error());
