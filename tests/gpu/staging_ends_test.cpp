@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -21,18 +22,23 @@ namespace {
 using namespace cohort_test;
 using cohort::communicator;
 
-/// Lets a stream go on in a while.
-class released_later {
+/// A stream that is held back, and let go in a while where nothing else would do it.
+class late_stream {
  public:
-  explicit released_later(const device::stream& on)
-      : thread_([on] {
-          std::this_thread::sleep_for(50ms);
-          fake_gpu::release(on.get());
-        }) {}
-  ~released_later() { thread_.join(); }
-  released_later(const released_later&) = delete;
+  explicit late_stream(const device::stream& on) : held_(on) {}
+  ~late_stream() {
+    if (thread_.joinable()) thread_.join();
+  }
+  late_stream(const late_stream&) = delete;
+  void let_go_soon() {
+    thread_ = std::thread([this] {
+      std::this_thread::sleep_for(50ms);
+      held_.let_go();
+    });
+  }
 
  private:
+  held_stream held_;
   std::thread thread_;
 };
 
@@ -133,7 +139,44 @@ DOUBLE_TEST_CASE("a receive is given up while its memory is still asked for") {
   });
 }
 
-DOUBLE_TEST_CASE("a context may end with a staged collective at any step, and the others go on") {
+TEST_CASE("an exchange that is given up ends when its copy is over, and is reported till then") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const clocked bound;
+    const device::stream on;
+    auto values = co_await filled(on, 10, 1);
+    auto room = co_await filled(on, 10, -1);
+    {  // so that the copy is queued by the call
+      device::pinned_vector<int> for_the_pool(10, on);
+      device::pinned_vector<int> for_the_result(10, on);
+    }
+    co_await meet(world);
+    CHECK(is_idle_soon(on));
+    outcome end;
+    asio::cancellation_signal stop;
+    held_stream held(on);
+    cohort::send_recv(
+        world, values, right_of(world), room, left_of(world), 7,
+        asio::bind_cancellation_slot(stop.slot(), [&](std::error_code why, cohort::status) {
+          end.code = why;
+          end.over = true;
+        }));
+    co_await pause(5ms);
+    stop.emit(asio::cancellation_type::total);
+    co_await pause(10ms);
+    CHECK(!end.over);
+    std::string text;
+    world.state()->engine.describe(text);
+    CHECK(has(text, "send_recv"));
+    CHECK(has(text, "coming from the device"));
+    held.let_go();
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(end.code == asio::error::operation_aborted);
+    co_await meet(world);
+    CHECK(co_await now_in(room) == std::vector<int>(10, -1));
+  });
+}
+
+TEST_CASE("a context may end with a staged collective at any step, and the others go on") {
   const whose which = GENERATE(whose::all, whose::first, whose::last);
   const staged_at step = GENERATE(staged_at::copy_in, staged_at::mpi, staged_at::copy_out);
   const auto level = GENERATE(cohort::checks::local, cohort::checks::cross_rank);
@@ -144,7 +187,7 @@ DOUBLE_TEST_CASE("a context may end with a staged collective at any step, and th
     const device::stream on;
     std::optional<device::vector<int>> values;
     std::vector<int> host(10, 10);
-    std::optional<released_later> later;
+    std::optional<late_stream> late;
     int ranks = 0;
     outcome first;
     outcome behind;
@@ -158,16 +201,16 @@ DOUBLE_TEST_CASE("a context may end with a staged collective at any step, and th
       run(io, meet(world));
       const bool leaves = ends_early(which, world);
       if (step == staged_at::mpi && world.rank() == 1) std::this_thread::sleep_for(50ms);
-      if (step == staged_at::copy_in) fake_gpu::hold(on.get());
+      if (step == staged_at::copy_in) late.emplace(on);
       cohort::all_reduce(world, device::span<int>(*values), op::sum, first.handler());
       cohort::all_reduce(world, host, op::sum, behind.handler());
       if (step == staged_at::copy_in) look_for(io, 5);
       if (step == staged_at::mpi) look_for(io, 50);
       if (step == staged_at::copy_out) {
         CHECK(is_idle_soon(on));
-        fake_gpu::hold(on.get());
+        late.emplace(on);
       }
-      if (step != staged_at::mpi) later.emplace(on);
+      if (late) late->let_go_soon();
       if (!leaves) {
         CHECK(run_until(io, [&] { return first.over && behind.over; }));
         CHECK(!first.code);
@@ -175,45 +218,43 @@ DOUBLE_TEST_CASE("a context may end with a staged collective at any step, and th
       }
     }
     // Whose context has gone has done its part, and no handler of its was called.
-    later.reset();
+    late.reset();
     asio::io_context io;
     CHECK(run(io, now_in(*values)) == std::vector<int>(10, ranks));
     CHECK(host == std::vector<int>(10, 10 * ranks));
   }
 }
 
-DOUBLE_TEST_CASE(
-    "frames that await staged verbs, or collectives behind them, go with the context") {
+TEST_CASE("frames that await staged verbs, or collectives behind them, go with the context") {
   const gpus_of_ranks machine;
   int frames = 0;
   {
     const clocked bound;
     const device::stream on;
     std::optional<device::vector<int>> values;
-    std::optional<released_later> later;
+    std::optional<late_stream> late;
     asio::io_context io;
     const communicator world(io);
     values.emplace(run(io, filled(on, 10, 1)));
-    fake_gpu::hold(on.get());
-    io.restart();
+    late.emplace(on);
     asio::co_spawn(io, sums_staged(world, device::span<int>(*values), frames), asio::detached);
     CHECK(run_until(io, [&] { return frames == 1; }));
     asio::co_spawn(io, sums_on_host(world, frames), asio::detached);
     CHECK(run_until(io, [&] { return frames == 2; }));
     look_for(io, 3);
-    later.emplace(on);
+    late->let_go_soon();
   }
   CHECK(frames == 0);
 }
 
-DOUBLE_TEST_CASE("what a context that ends was about to send from a device arrives") {
+TEST_CASE("what a context that ends was about to send from a device arrives") {
   const gpus_of_ranks machine;
   {
     const clocked bound;
     const device::stream on;
     std::optional<device::vector<int>> values;
     std::optional<device::vector<int>> room;
-    std::optional<released_later> later;
+    std::optional<late_stream> late;
     asio::io_context io;
     const communicator world(io);
     values.emplace(run(io, filled(on, 10, world.rank() + 1)));
@@ -227,13 +268,13 @@ DOUBLE_TEST_CASE("what a context that ends was about to send from a device arriv
       end.over = true;
     };
     if (leaves) {
-      fake_gpu::hold(on.get());
+      late.emplace(on);
       // Nobody sends it anything: that half is given up.
       cohort::send_recv(world, device::span<int>(*values), right_of(world),
                         device::span<int>(*room), left_of(world), 7, over);
       cohort::send(world, *values, right_of(world), 9, asio::detached);
       look_for(io, 3);
-      later.emplace(on);
+      late->let_go_soon();
     } else if (world.rank() == 1) {
       cohort::recv(world, host, 0, 7, over);
       CHECK(run_until(io, [&] { return end.over; }));
