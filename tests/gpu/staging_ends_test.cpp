@@ -12,6 +12,7 @@
 #include <cohort/staging.hpp>
 
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <string>
 #include <thread>
@@ -68,6 +69,11 @@ asio::awaitable<void> sums_staged(communicator world, device::span<int> values, 
   const frame_mark mark(frames);
   auto work = cohort::all_reduce(world, values, op::sum);
   co_await std::move(work);
+}
+
+asio::awaitable<communicator> twin_of(communicator world) {
+  auto made = world.dup();
+  co_return co_await std::move(made);
 }
 
 asio::awaitable<void> sums_on_host(communicator world, int& frames) {
@@ -283,6 +289,46 @@ TEST_CASE("what a context that ends was about to send from a device arrives") {
       cohort::recv(world, device::span<int>(*room), 0, 9, over);
       CHECK(run_until(io, [&] { return end.over; }));
       CHECK(run(io, now_in(*room)) == std::vector<int>(10, 1));
+    }
+  }
+}
+
+TEST_CASE("staged verbs may be started, waited for and dropped beside the threads of the loop") {
+  if (cohort::mpi::level() < cohort::thread_level::serialized) return;
+  const gpus_of_ranks machine;
+  {
+    const clocked bound;
+    constexpr int users = 2;
+    const device::stream on;
+    asio::io_context io;
+    const communicator world(io);
+    std::deque<device::vector<int>> values;
+    std::deque<communicator> comms;
+    for (int user = 0; user < users; ++user) {
+      values.push_back(run(io, filled(on, 10, 1)));
+      comms.push_back(run(io, twin_of(world)));
+    }
+    auto work = std::make_optional(asio::make_work_guard(io));
+    std::vector<std::thread> threads;
+    for (int loop = 0; loop < 2; ++loop) threads.emplace_back([&] { io.run(); });
+    for (int user = 0; user < users; ++user) {
+      threads.emplace_back([&, at = static_cast<std::size_t>(user)] {
+        const device::span<int> view(values[at]);
+        for (int round = 0; round < 10; ++round) {
+          auto sum = cohort::all_reduce(comms[at], view, op::max, cohort::as_future);
+          if (round % 2 == 0) sum.get();
+          const auto never = cohort::recv(comms[at], view, left_of(world), 5, cohort::as_future);
+        }
+      });
+    }
+    for (int user = 0; user < users; ++user) {
+      threads.back().join();
+      threads.pop_back();
+    }
+    work.reset();
+    for (std::thread& one : threads) one.join();
+    for (const auto& each : values) {
+      CHECK(run(io, now_in(each)) == std::vector<int>(10, 1));
     }
   }
 }
