@@ -11,3 +11,4 @@
 #include <cohort/staging/point_to_point.hpp>
 #include <cohort/staging/staged_range.hpp>
 #include <cohort/staging/transfer.hpp>
+#include <cohort/staging/transfer_source.hpp>

@@ -4,6 +4,7 @@
 /// \file The end of a context while something is being opened on devices, or works there: of all
 /// ranks, and of one while the others go on.
 
+#include "early_ends.hpp"
 #include "support.hpp"
 
 #include <functional>
@@ -16,45 +17,10 @@ using cohort::communicator;
 using cohort::coordinator;
 using cohort::errc;
 
-/// Whose contexts end early.
-enum class whose { all, first, last };
-
-bool ends_early(whose which, const communicator& world) {
-  if (which == whose::all) return true;
-  return world.rank() == (which == whose::first ? 0 : world.size() - 1);
-}
-
-/// Everything that an ending needs has to come far below the bounds of the library.
-class clocked {
- public:
-  ~clocked() { CHECK(std::chrono::steady_clock::now() - began_ < 10s); }
-
- private:
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-};
-
 /// Nothing is left of NCCL, and its rules were kept.
 void nothing_is_left() {
   CHECK_DOUBLE(fake_nccl::faults().empty());
   CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
-}
-
-/// Looks so often, without running a handler.
-void look_for(asio::io_context& io, int looks) {
-  auto& engine = cohort::use_engine(io);
-  for (int i = 0; i < looks; ++i) engine.look();
-}
-
-/// Runs the loop until something is so.
-template <class Predicate>
-bool run_until(asio::io_context& io, Predicate holds) {
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    io.run_one_for(1ms);
-    if (io.stopped()) io.restart();
-  }
-  return true;
 }
 
 /// What becomes of an operation if a rank has gone meanwhile.

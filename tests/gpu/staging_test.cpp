@@ -448,6 +448,26 @@ DOUBLE_TEST_CASE("errors of staged verbs have names") {
   });
 }
 
+DOUBLE_TEST_CASE("a staged verb puts nothing into a capture that it refuses") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    const device::stream on;
+    auto values = co_await filled(on, 10, 1);
+    const auto copies = fake_gpu::calls("cudaMemcpyAsync");
+    cudaGraph_t graph = nullptr;
+    outcome end;
+    REQUIRE(cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
+    cohort::all_reduce(world, values, op::sum, end.handler());
+    CHECK(fake_gpu::calls("cudaMemcpyAsync") == copies);
+    REQUIRE(cudaStreamEndCapture(on.get(), &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(co_await soon([&] { return end.over; }));
+    CHECK(end.code == cohort::errc::not_supported);
+    co_await cohort::all_reduce(world, values, op::sum);
+    CHECK(co_await now_in(values) == std::vector<int>(10, world.size()));
+  });
+}
+
 TEST_CASE("comparisons between ranks hold for device memory too") {
   const gpus_of_ranks machine;
   cohort::communicator_options options;

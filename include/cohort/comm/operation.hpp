@@ -45,7 +45,8 @@ class poster {
     if (return_code != MPI_SUCCESS) op_.fail(mpi::make_error(return_code));
   }
   /// The operation goes on without a request, until its `completion().in_look` is called with the
-  /// source locked: that calls `advance`, which begins with `resume`.
+  /// source locked: that calls `advance`, which begins with `resume`. Who is to call it counts the
+  /// operation as pending, in a source of the engine, and calls it in a look.
   void hold() const noexcept { op_.waits_for_turn_ = true; }
   void resume() const noexcept { op_.waits_for_turn_ = false; }
   [[nodiscard]] backend_completion completion() const noexcept { return {comm_.engine, op_}; }

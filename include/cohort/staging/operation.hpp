@@ -15,6 +15,7 @@
 #include <cohort/staging/inspection.hpp>
 #include <cohort/staging/staged_range.hpp>
 #include <cohort/staging/transfer.hpp>
+#include <cohort/staging/transfer_source.hpp>
 
 #include <cstddef>
 #include <limits>
@@ -90,9 +91,6 @@ class staged_body {
   staged_body(Body&& body, std::vector<std::shared_ptr<stage>> stages, bool can_be_direct)
       : body_(std::move(body)), stages_(std::move(stages)), can_be_direct_(can_be_direct) {}
   staged_body(staged_body&&) = default;
-  ~staged_body() {
-    if (transfer_) transfer_->forget();
-  }
 
   [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
     if (state.options.device_memory == device_memory::refused) return errc::not_supported;
@@ -125,9 +123,9 @@ class staged_body {
       device::check_usable(one->where.device);
       if (direct) one->lend();
     }
-    const comm::backend_completion done = post.completion();
-    transfer_ = std::make_shared<transfer>(post.state(), done, check, stages_);
-    transfer_->start_in();
+    auto& source = asio::use_service<transfer_source>(post.state().engine.context());
+    transfer_.to = std::make_shared<transfer>(source, post, check, stages_);
+    transfer_.to->start_in();
   }
   int post(comm::poster& post) {
     if (phase_ == phase::fresh) {  // a message
@@ -162,10 +160,10 @@ class staged_body {
     return false;
   }
   void let_go() noexcept {
-    if (transfer_) transfer_->let_go();
+    if (transfer_.to) transfer_.to->let_go();
   }
-  void give_up() noexcept {
-    if (transfer_) transfer_->give_up();
+  void give_up() {
+    if (transfer_.to) transfer_.to->give_up();
   }
 
   template <class Handler>
@@ -177,6 +175,17 @@ class staged_body {
 
  private:
   enum class phase : std::uint8_t { fresh, fetching, posted, storing };
+  /// An operation is moved before it begins, and when it ends: then its transfer must not go on.
+  struct transfer_handle {
+    transfer_handle() noexcept {}
+    transfer_handle(transfer_handle&& other) noexcept : to(std::move(other.to)) {
+      if (to) to->forget();
+    }
+    ~transfer_handle() {
+      if (to) to->forget();
+    }
+    std::shared_ptr<transfer> to;
+  };
 
   [[nodiscard]] bool goes_direct(const comm::communicator_state& state) const noexcept {
     return can_be_direct_ && state.options.device_memory == device_memory::cuda_aware;
@@ -198,9 +207,9 @@ class staged_body {
     if constexpr (detail::has_status<values>) most = std::get<status>(*result_).bytes();
     bool any = false;
     for (const auto& one : stages_) any = any || (one->is_written && !one->direct);
-    if (!any || most == 0 || !transfer_->is_wanted()) return false;
+    if (!any || most == 0 || !transfer_.to->is_wanted()) return false;
     post.hold();
-    transfer_->start_out(most);
+    transfer_.to->start_out(most);
     return true;
   }
 
@@ -208,7 +217,7 @@ class staged_body {
   std::vector<std::shared_ptr<stage>> stages_;
   bool can_be_direct_;
   phase phase_ = phase::fresh;
-  std::shared_ptr<transfer> transfer_;
+  transfer_handle transfer_;
   std::optional<values> result_;
 };
 

@@ -9,7 +9,7 @@
 #if COHORT_HAS_CUDA
 
 #include <cohort/device/completion.hpp>
-#include <cohort/device/pinned_vector.hpp>
+#include <cohort/device/pinned_block.hpp>
 
 #include <exception>
 #include <memory>
@@ -21,28 +21,6 @@
 #include <vector>
 
 namespace cohort::device::detail {
-
-/// A block that goes back into the pool unless somebody takes it over.
-class pooled_block {
- public:
-  pooled_block() noexcept {}
-  explicit pooled_block(pinned_pool::block what) noexcept : what_(what) {}
-  pooled_block(pooled_block&& other) noexcept
-      : what_(std::exchange(other.what_, pinned_pool::block())) {}
-  pooled_block& operator=(pooled_block&& other) noexcept {
-    std::swap(what_, other.what_);
-    return *this;
-  }
-  ~pooled_block() {
-    if (what_.memory != nullptr) pinned_pool::of_process().retire(what_, event());
-  }
-  [[nodiscard]] pinned_pool::block release() noexcept {
-    return std::exchange(what_, pinned_pool::block());
-  }
-
- private:
-  pinned_pool::block what_;
-};
 
 /// What of a request a context knows that ends.
 class abandonable {
