@@ -319,3 +319,35 @@ TEST_CASE("what is wrong with arguments is said before NCCL is called") {
     co_await nccl::barrier(gpus, s);  // it still works
   });
 }
+
+TEST_CASE("gathering and scattering work in place, at the offset of the rank and nowhere else") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture log;
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    const auto n = static_cast<std::size_t>(world.size());
+    const auto rank = static_cast<std::size_t>(world.rank());
+    auto all = co_await filled<int>(s, 4 * n, world.rank() + 1);
+    const device::span<int> whole(all);
+    const device::span<int> mine = whole.subspan(4 * rank, 4);
+    co_await nccl::all_gather(gpus, s, mine, whole);
+    auto got = co_await read(s, all);
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == static_cast<int>(i / 4) + 1);
+
+    co_await nccl::reduce_scatter(gpus, s, whole, mine, op::sum);
+    got = co_await read(s, all);
+    for (std::size_t i = 0; i < 4; ++i) {
+      CHECK(got[4 * rank + i] == world.size() * (world.rank() + 1));
+    }
+
+    if (n > 1) {
+      const device::span<int> elsewhere = whole.subspan(rank == 0 ? 1 : 0, 4);
+      auto code = co_await code_of(nccl::all_gather(gpus, s, elsewhere, whole));
+      CHECK(code == cohort::errc::invalid_argument);
+      code = co_await code_of(nccl::reduce_scatter(gpus, s, whole, elsewhere, op::sum));
+      CHECK(code == cohort::errc::invalid_argument);
+    }
+    auto code = co_await code_of(nccl::all_to_all(gpus, s, whole, whole));
+    CHECK(code == cohort::errc::invalid_argument);
+  });
+}
