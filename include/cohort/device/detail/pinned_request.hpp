@@ -86,11 +86,14 @@ class pinned_request final : public abandonable,
     }
     try {
       std::thread([self = this->shared_from_this(), bytes, device] {
+        std::exception_ptr why;
+        pooled_block block;
         try {
-          self->finish(nullptr, pooled_block(pinned_pool::of_process().take(bytes, device)));
+          block = pooled_block(pinned_pool::of_process().take(bytes, device));
         } catch (...) {
-          self->finish(std::current_exception(), pooled_block());
+          why = std::current_exception();
         }
+        self->finish(std::move(why), std::move(block));  // this thread keeps nothing of it
       }).detach();
     } catch (const std::system_error&) {  // no more threads
       finish(std::current_exception(), pooled_block());
