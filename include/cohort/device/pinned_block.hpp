@@ -66,7 +66,7 @@ class polled_block {
   }
   /// When it has come. Throws why there is none.
   [[nodiscard]] pooled_block take() {
-    if (call_->failed) std::rethrow_exception(call_->failed);
+    if (call_->failed) std::rethrow_exception(std::move(call_->failed));
     return std::move(call_->block);
   }
 

@@ -89,7 +89,7 @@ inline detail::steps<bool> device_plane::take_what_blocks(detail::stepper& by) {
   }).detach();
   auto waiting = by.until([job] { return job->done.load(); });
   co_await waiting;
-  if (job->failed) std::rethrow_exception(job->failed);
+  if (job->failed) std::rethrow_exception(std::move(job->failed));  // the thread keeps nothing
   source_->exclusively([&] {
     if (packing_) return;  // another set was opened at the same time
     packing_.emplace(std::move(packing));
