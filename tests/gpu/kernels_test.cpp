@@ -292,36 +292,27 @@ DOUBLE_TEST_CASE(
     device::vector<float> some(5, busy);
     device::pinned_vector<float> host(5, busy);  // before the device is busy
     REQUIRE(cudaStreamSynchronize(busy.get()) == cudaSuccess);
-    {  // leaves pinned memory in the pool, so that nothing but the kernels waits below
+    {  // what else may wait for a device is there below
       auto same = co_await world.dup();
       coordinator without(same, nccl::backend(kernels_are(kernel_use::off)));
       co_await needs_kernels(without);
       co_await without.shutdown();
     }
     CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
-    co_await pause(20ms);
     auto* const compiled = nvrtc_control<decltype(fake_nvrtc_compiled)>("fake_nvrtc_compiled");
     const int before = compiled();
-    coordinator coord(world, nccl::backend(kernels_are(kernel_use::required)));
-    // Its predecessor goes with that, and its memory is in the pool when its streams have passed.
-    // Nothing is opened before the loop goes on.
-    const auto is_in_pool = [] {
-      std::vector<device::pooled_block> blocks;  // which go back
-      for (int i = 0; i < 3; ++i) {
-        const auto one = device::pinned_pool::of_process().find(std::size_t{1} << 18U, 0);
-        if (!one) return false;
-        blocks.emplace_back(*one);
-      }
-      return true;
-    };
-    for (int i = 0; i < 1000 && !is_in_pool(); ++i) std::this_thread::sleep_for(1ms);
-    const bool has_memory = is_in_pool();  // else, rarely, memory is waited for first
+    {  // so is the pinned memory of a backend: in the pool, and its stream has passed
+      constexpr std::size_t size = std::size_t{1} << 18U;
+      const device::pinned_vector<std::byte> packing(size, busy);
+      const device::pinned_vector<std::byte> unpacking(size, busy);
+      const device::pinned_vector<std::byte> of_graphs(size, busy);
+    }
+    REQUIRE(cudaStreamSynchronize(busy.get()) == cudaSuccess);
     fake_gpu::hold(busy.get());
     device::copy(busy, host, some);
-    CHECK(co_await soon([&] {
-      const bool loads = fake_gpu::calls("cuModuleLoadData") == 1;
-      return fake_gpu::blocked_calls() == 1 && (loads || !has_memory);
-    }));
+    coordinator coord(world, nccl::backend(kernels_are(kernel_use::required)));
+    CHECK(co_await soon(
+        [] { return fake_gpu::calls("cuModuleLoadData") == 1 && fake_gpu::blocked_calls() == 1; }));
     std::vector<int> ranks{world.rank()};
     co_await coord.all_reduce("of the host", ranks, op::sum);  // this loop turns
     CHECK(ranks.front() == world.size() * (world.size() - 1) / 2);
