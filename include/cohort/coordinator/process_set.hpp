@@ -4,6 +4,7 @@
 
 /// \file Named operations among some ranks.
 
+#include <cohort/coordinator/detail/bundle_blocks.hpp>
 #include <cohort/coordinator/detail/bundle_verbs.hpp>
 #include <cohort/coordinator/detail/message_verbs.hpp>
 #include <cohort/coordinator/detail/set_verbs.hpp>
