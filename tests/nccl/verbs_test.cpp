@@ -112,10 +112,12 @@ TEST_CASE("every reduction and element type of NCCL's gives what it should") {
     zs = co_await read(s, z);
     CHECK(zs[1].re == static_cast<float>(n));
     CHECK(zs[1].im == 2.0F);
-    auto negative = co_await filled<std::int32_t>(s, 3, -6 - 2 * mine);  // truncates toward zero
+    // One less than what n divides, and so truncated toward zero.
+    const std::int32_t below = -6 - 2 * mine - (mine == 1 ? 1 : 0);
+    auto negative = co_await filled<std::int32_t>(s, 3, below);
     co_await nccl::all_reduce(gpus, s, negative, op::average);
     auto truncated = co_await read(s, negative);
-    CHECK(truncated[0] == -(6 * n + n * (n + 1)) / n);
+    CHECK(truncated[0] == -(6 * n + n * (n + 1) + 1) / n);
   });
 }
 
