@@ -4,6 +4,7 @@
 /// \file
 /// The operation behind every verb: handler, executor, cancellation and the verb's body.
 
+#include <cohort/comm/detail/aborted_delivery.hpp>
 #include <cohort/comm/memory_check.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
@@ -12,83 +13,11 @@
 #include <cohort/progress/handler_executor.hpp>
 
 #include <memory>
-#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
 namespace cohort::comm::detail {
-
-/// Calls a handler of `Signature` with an error and nothing else worth having.
-template <class Signature>
-struct with_defaults;
-template <class... Values>
-struct with_defaults<void(std::error_code, Values...)> {
-  template <class Handler>
-  static void call(Handler&& handler, std::error_code error) {
-    std::forward<Handler>(handler)(error, Values()...);
-  }
-};
-
-using progress::handler_executor;
-
-/// Memory of an operation from its handler's allocator.
-template <class Operation, class Handler>
-struct operation_memory {
-  using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
-  using allocator = typename std::allocator_traits<associated>::template rebind_alloc<Operation>;
-  using traits = std::allocator_traits<allocator>;
-
-  static allocator of(const Handler& handler) noexcept {
-    return allocator(asio::get_associated_allocator(handler, progress::pool_allocator<void>()));
-  }
-  template <class... Args>
-  static Operation* make(Handler& handler, Args&&... args) {
-    allocator memory = of(handler);
-    Operation* block = traits::allocate(memory, 1);
-    try {
-      return ::new (static_cast<void*>(block)) Operation(handler, std::forward<Args>(args)...);
-    } catch (...) {
-      traits::deallocate(memory, block, 1);
-      throw;
-    }
-  }
-};
-
-/// Delivers `operation_aborted` to the handler of an operation that goes on alone.
-template <class Handler, class Signature>
-class aborted_delivery final : public progress::operation {
-  using memory = operation_memory<aborted_delivery, Handler>;
-
- public:
-  aborted_delivery(Handler& handler, handler_executor<Handler>&& executor, progress::engine& owner)
-      : operation(&run),
-        handler_(std::move(handler)),
-        executor_(std::move(executor)),
-        engine_(owner) {}
-
- private:
-  static void run(operation* base, action what) {
-    auto* self = static_cast<aborted_delivery*>(base);
-    if (what == action::deliver && self->executor_.is_foreign()) {
-      self->executor_.dispatch(self->engine_.loop(), *self);
-    } else {
-      self->release(what != action::destroy);
-    }
-  }
-  void release(bool deliver) {
-    auto allocator = memory::of(handler_);
-    Handler handler(std::move(handler_));
-    this->~aborted_delivery();
-    memory::traits::deallocate(allocator, this, 1);
-    const std::error_code aborted = asio::error::operation_aborted;
-    if (deliver) with_defaults<Signature>::call(std::move(handler), aborted);
-  }
-
-  Handler handler_;
-  handler_executor<Handler> executor_;
-  progress::engine& engine_;
-};
 
 template <class Handler, class Body>
 class typed_operation final : public request_operation {
@@ -369,7 +298,7 @@ class typed_operation final : public request_operation {
     memory::traits::deallocate(allocator, this, 1);
   }
 
-  handler_executor<Handler> executor_;
+  progress::handler_executor<Handler> executor_;
   std::optional<Handler> handler_;  // empty once detached
   std::optional<typename memory::allocator> detached_memory_;
   std::unique_ptr<argument_check> check_;  // only with checks::cross_rank
