@@ -20,10 +20,11 @@ using namespace cohort_test;
 using cohort::communicator;
 using cohort::errc;
 
-nccl::communicator_options asking() {
+/// Whoever laps answers within the bound; only who does not is to wait for all of it.
+nccl::communicator_options asking(std::chrono::nanoseconds answer_bound = 20s) {
   nccl::communicator_options made;
   made.on_deadline = cohort::on_deadline::abort;
-  made.answer_bound = 300ms;
+  made.answer_bound = answer_bound;
   return made;
 }
 
@@ -48,29 +49,32 @@ TEST_CASE("a rank that does not lap is named by those that wait for it") {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
     const int last = world.size() - 1;
-    auto gpus = co_await nccl::make_communicator(world, asking());
+    auto gpus = co_await nccl::make_communicator(world, asking(2s));
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
     co_await nccl::all_reduce(gpus, s, v, op::sum);
+    outcome end;
+    const bool between = world.rank() != 0 && world.rank() != last;
+    if (between) nccl::all_reduce(gpus, s, v, op::sum, end.handler());
     co_await meet(world);
     if (world.rank() == last) {
       hold_the_loop();
     } else {
-      auto reducing = nccl::all_reduce(gpus, s, v, op::sum);
-      std::error_code code;
-      if (world.rank() == 0) {
+      co_await loop_is_held(last);
+      if (between) {
+        CHECK(co_await soon([&] { return end.over; }));
+        CHECK(end.code == nccl::make_error(ncclRemoteError));
+      } else {
+        auto reducing = nccl::all_reduce(gpus, s, v, op::sum);
         auto bounded = cohort::with_deadline(std::move(reducing), 20ms);
-        code = co_await code_of(std::move(bounded));
+        const auto code = co_await code_of(std::move(bounded));
         CHECK(code == errc::deadline_exceeded);
         let_loop_go(last);
-      } else {
-        code = co_await code_of(std::move(reducing));
-        CHECK(code == nccl::make_error(ncclRemoteError));
       }
       // Whoever has not asked is told.
       const std::string text = gpus.last_failure().text;
       INFO(text);
-      const std::string silent = "silent for 300 ms: rank " + std::to_string(last);
+      const std::string silent = "silent for 2000 ms: rank " + std::to_string(last);
       const auto at = text.find(silent);
       REQUIRE(at != std::string::npos);
       CHECK(text.compare(at + silent.size(), 1, ",") != 0);  // nobody else
@@ -96,24 +100,29 @@ TEST_CASE("a rank that laps and has not started the operation is named as behind
     // Messages between some ranks put nobody behind.
     if (world.rank() == 0) co_await nccl::send(gpus, s, v, 1);
     if (world.rank() == 1) co_await nccl::recv(gpus, s, v, 0);
+    outcome end;
+    const bool between = world.rank() != 0 && world.rank() != last;
+    if (between) nccl::all_reduce(gpus, s, v, op::sum, end.handler());
     co_await meet(world);
-    if (world.rank() != last) {
+    if (between) {
+      CHECK(co_await soon([&] { return end.over; }));
+      CHECK(static_cast<bool>(end.code));
+    }
+    if (world.rank() == 0) {
       auto reducing = nccl::all_reduce(gpus, s, v, op::sum);
-      auto bounded = cohort::with_deadline(std::move(reducing), world.rank() == 0 ? 20ms : 1h);
+      auto bounded = cohort::with_deadline(std::move(reducing), 20ms);
       const auto code = co_await code_of(std::move(bounded));
-      CHECK(static_cast<bool>(code));
-      if (world.rank() == 0) {
-        const std::string text = gpus.last_failure().text;
-        INFO(text);
-        const bool received = last == 1;
-        const std::string at = received ? "recv #2" : "all_reduce #1";
-        const std::string behind = "has not started it: rank " + std::to_string(last) + " (" + at +
-                                   " of 40 bytes, has ended)";
-        CHECK(text.find(behind) != std::string::npos);
-        CHECK(text.find("silent") == std::string::npos);
-        for (int rank = 1; rank < last; ++rank) {
-          CHECK(text.find("has not started it: rank " + std::to_string(rank)) == std::string::npos);
-        }
+      CHECK(code == errc::deadline_exceeded);
+      const std::string text = gpus.last_failure().text;
+      INFO(text);
+      const bool received = last == 1;
+      const std::string at = received ? "recv #2" : "all_reduce #1";
+      const std::string behind = "has not started it: rank " + std::to_string(last) + " (" + at +
+                                 " of 40 bytes, has ended)";
+      CHECK(text.find(behind) != std::string::npos);
+      CHECK(text.find("silent") == std::string::npos);
+      for (int rank = 1; rank < last; ++rank) {
+        CHECK(text.find("has not started it: rank " + std::to_string(rank)) == std::string::npos);
       }
     }
     CHECK(co_await soon([&] { return gpus.stands() == nccl::phase::gone; }));
@@ -129,7 +138,9 @@ TEST_CASE("a warning about an operation that takes long says who has not started
     asio::use_service<nccl::issue_source>(world.get_executor().context());
     unsetenv("COHORT_STALL_WARNING");
     const int last = world.size() - 1;
-    auto gpus = co_await nccl::make_communicator(world);
+    nccl::communicator_options options;
+    options.answer_bound = 20s;
+    auto gpus = co_await nccl::make_communicator(world, options);
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
     co_await meet(world);
@@ -139,9 +150,10 @@ TEST_CASE("a warning about an operation that takes long says who has not started
     } else {
       outcome end;
       nccl::all_reduce(gpus, s, v, op::sum, end.handler());
-      const std::string behind =
-          "has not started it: rank " + std::to_string(last) + " (has started nothing)";
+      // Others that have not started it by then are named before it.
+      const std::string behind = "rank " + std::to_string(last) + " (has started nothing)";
       CHECK(co_await soon([&] { return log.contains(behind); }));
+      CHECK(log.contains("has not started it: rank "));
       CHECK(!end.over);
       co_await meet(world);
       CHECK(co_await soon([&] { return end.over; }));
@@ -158,9 +170,8 @@ DOUBLE_TEST_CASE("an operation that ends after its deadline and before the answe
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
     const int last = world.size() - 1;
-    auto options = asking();
-    options.answer_bound = 20s;
-    auto gpus = co_await nccl::make_communicator(world, options);
+    auto others = co_await world.split(world.rank() == last ? -1 : 0);
+    auto gpus = co_await nccl::make_communicator(world, asking());
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
     co_await nccl::all_reduce(gpus, s, v, op::max);
@@ -181,6 +192,7 @@ DOUBLE_TEST_CASE("an operation that ends after its deadline and before the answe
       device::stream late;
       fake_gpu::hold(late.get());
       s.wait(late.record());
+      co_await loop_is_held(last);
       asio::co_spawn(world.get_executor(), bounded, asio::detached);
       const auto is_asked = [&] {
         auto& source = gpus.state()->source;
@@ -194,6 +206,7 @@ DOUBLE_TEST_CASE("an operation that ends after its deadline and before the answe
       CHECK(gpus.stands() == nccl::phase::ready);
       auto got = co_await read(s, v);
       CHECK(got[9] == world.size());
+      co_await meet(others);  // they may have asked, too
       if (world.rank() == 0) let_loop_go(last);
     }
     co_await meet(world);

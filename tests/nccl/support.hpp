@@ -191,11 +191,32 @@ asio::awaitable<device::vector<T>> filled(device::stream on, std::size_t size, T
   co_return made;
 }
 
+/// What the source says of the operations in flight.
+inline std::string in_flight(const nccl::communicator& of) {
+  std::string text;
+  of.state()->source.describe(text);
+  return text;
+}
+/// Whether the source has seen so many launches go through whose operations have not ended.
+inline bool on_the_device(const nccl::communicator& of, int operations = 1) {
+  const std::string text = in_flight(of);
+  int found = 0;
+  for (std::size_t at = 0; (at = text.find(", on the device,", at)) != text.npos; ++at) ++found;
+  return found >= operations;
+}
+
 /// Keeps this rank from lapping until rank 0 lets it go. MPI goes on.
 inline void hold_the_loop() {
   const cohort::mpi::lock calls;
-  MPI_Request request = MPI_REQUEST_NULL;
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   char sign = 0;
+  for (int other = 0; other < ranks; ++other) {
+    if (other != rank) MPI_Send(&sign, 1, MPI_CHAR, other, 78, MPI_COMM_WORLD);
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
   MPI_Irecv(&sign, 1, MPI_CHAR, 0, 77, MPI_COMM_WORLD, &request);
   const auto end = std::chrono::steady_clock::now() + 20s;
   int there = 0;
@@ -204,6 +225,20 @@ inline void hold_the_loop() {
     std::this_thread::yield();
   }
   CHECK(there != 0);
+}
+/// Until that rank has called hold_the_loop(). All others are to wait for it.
+inline asio::awaitable<void> loop_is_held(int rank) {
+  const auto is_held = [rank] {
+    const cohort::mpi::lock calls;
+    int there = 0;
+    MPI_Iprobe(rank, 78, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+    char sign = 0;
+    if (there != 0) MPI_Recv(&sign, 1, MPI_CHAR, rank, 78, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return there != 0;
+  };
+  auto waiting = soon(is_held);
+  const bool held = co_await std::move(waiting);
+  CHECK(held);
 }
 /// Lets that rank lap again.
 inline void let_loop_go(int rank) {

@@ -84,10 +84,14 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
                                const std::string& text, bool only_this, bool tell_peers,
                                const std::vector<std::shared_ptr<communicator_state>>& together) {
   if (!is_up(comm)) return;
-  // NCCL may see a sticky error before an event does. On a lost device nothing is aborted.
-  queue& mine = queue_of(comm.device);
-  ask_whether_gone(mine);
-  if (is_gone(mine)) return device_gone(mine);
+  // NCCL may see a sticky error before an event does, also one of another device that the
+  // communicator has here. On a lost device nothing is aborted.
+  for (const auto& one : comms_) {
+    if (one.get() != &comm && !one->is_sister(comm)) continue;
+    queue& its = queue_of(one->device);
+    ask_whether_gone(its);
+    if (is_gone(its)) return device_gone(its);  // which ends the sisters, too
+  }
   auto job = std::make_unique<abort_job>();
   std::string report = "rank " + std::to_string(comm.rank) + ": nccl communicator on device " +
                        std::to_string(comm.device) + ": " + text + ": " + why.message();

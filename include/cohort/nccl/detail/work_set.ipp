@@ -104,14 +104,7 @@ inline std::size_t issue_source::issue_parts(work_set& set, progress::ready_queu
     }
   }
   if (is_open) note(ncclGroupEnd());
-  if (!why) return found;
-  queue& one = queue_of(culprit->comm->device);
-  ask_whether_gone(one);
-  if (device::state_of(one.device).holds(one.generation)) {
-    fall(*culprit->comm, why, text, false, true);
-  } else {
-    device_gone(one);
-  }
+  if (why) fall(*culprit->comm, why, text, false, true);
   return found;
 }
 
