@@ -513,8 +513,15 @@ TEST_CASE("a collective has its device to itself, so crossed orders deadlock and
   const array<int> two(std::vector<int>{1}, here.streams[1]);
   const array<int> three(std::vector<int>{1}, beside[0]);
   const array<int> four(std::vector<int>{1}, beside[1]);
+  const auto all_over = [&] {
+    for (cudaStream_t each : {here.streams[0], here.streams[1], beside[0], beside[1]}) {
+      REQUIRE(cudaStreamSynchronize(each) == cudaSuccess);
+    }
+  };
   here.sum(a, {&one, &two}, here.streams);
+  all_over();  // the streams are in no order
   here.sum(b, {&three, &four}, beside);
+  all_over();
   REQUIRE(one.values()[0] == 2);
   REQUIRE(four.values()[0] == 2);
   const auto call = [](ncclComm_t comm, const array<int>& value, cudaStream_t on) {
@@ -553,6 +560,7 @@ TEST_CASE("a collective has its device to itself, so crossed orders deadlock and
     CHECK(begun(0));
     call(b[0], three, beside[0]);
     call(a[1], two, here.streams[1]);
+    CHECK(becomes([&] { return idle(here.streams[1]); }));
     call(b[1], four, beside[1]);
     CHECK(becomes([&] { return idle(beside[0]) && idle(beside[1]); }));
     CHECK(fake_nccl::cycles().empty());

@@ -351,9 +351,9 @@ DOUBLE_TEST_CASE(
     auto group = co_await coord.make_persistent(std::move(both), op::sum);
     auto captured = co_await group.capture();
     co_await group.replay(captured);
-    co_await meet(world);
     const ncclComm_t comm = fake_nccl::communicators_of(world.size()).front();
     const auto aborts = fake_nccl::calls("ncclCommAbort");
+    co_await meet(world);
     const bool last = world.rank() == world.size() - 1;
     auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
     const device::stream domain = source.domain_of(0);
@@ -390,13 +390,13 @@ DOUBLE_TEST_CASE("an operation whose event has come ends with the error that NCC
     co_await nccl::all_reduce(gpus, on, values, op::sum);
     co_await meet(world);
     const ncclComm_t native = gpus.native();
-    fake_nccl::delay_next(native, 200000);
+    held_stream held(on);
     outcome end;
     nccl::all_reduce(gpus, on, values, op::sum, end.handler());
-    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(native) != 0; }));
-    co_await pause(20ms);  // its event is recorded
+    CHECK(co_await soon([&] { return on_the_device(gpus); }));  // its event is recorded
     CHECK(!end.over);
     // Nobody laps from here on until both are so: the event is there, and the error.
+    held.let_go();
     const auto bound = std::chrono::steady_clock::now() + 10s;
     const auto runs = [&] {
       const device::detail::relaxed_capture may_ask;

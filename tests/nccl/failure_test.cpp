@@ -283,7 +283,7 @@ DOUBLE_TEST_CASE(
       second = code;
       ++ended;
     });
-    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(gpus.native()) != 0; }));
+    CHECK(co_await soon([&] { return on_the_device(gpus); }));  // the other's is queued behind it
     CHECK(ended == 0);
     co_await meet(world);
     if (world.rank() == 0) fake_nccl::set_async_error(gpus.native(), ncclSystemError);
@@ -294,9 +294,12 @@ DOUBLE_TEST_CASE(
     CHECK(second.category() == nccl::nccl_category());
     const std::string report = gpus.last_failure().text;
     INFO(report);
-    CHECK(report.find("nccl all_reduce #2, bytes=40, device=0, on the device") != report.npos);
-    CHECK(report.find("started last: all_reduce #1 of 40 bytes, all_reduce #2 of") != report.npos);
-    CHECK(report.find("what is queued behind them, is undefined") != report.npos);
+    if (world.rank() < 2) {  // another may hear of the other communicator first
+      CHECK(report.find("nccl all_reduce #2, bytes=40, device=0, on the device") != report.npos);
+      CHECK(report.find("started last: all_reduce #1 of 40 bytes, all_reduce #2 of") !=
+            report.npos);
+      CHECK(report.find("what is queued behind them, is undefined") != report.npos);
+    }
     if (world.rank() == 0) CHECK_DOUBLE(report.find("; NCCL: ") != report.npos);
     auto after = co_await code_of(nccl::barrier(gpus, s));
     CHECK(after == mine);
@@ -333,7 +336,7 @@ DOUBLE_TEST_CASE("a deadline over a hanging collective aborts where that is aske
       CHECK(code == nccl::make_error(ncclRemoteError));
     }
     CHECK(log.contains("all_reduce #1"));
-    CHECK(gpus.stands() == nccl::phase::gone);
+    CHECK(co_await soon([&] { return gpus.stands() == nccl::phase::gone; }));
     co_await meet(world);
   });
 }
@@ -448,7 +451,8 @@ DOUBLE_TEST_CASE("a sticky error ends everything of the device, and the peers ar
         co_await meet(world);
         outcome end;
         nccl::all_reduce(gpus, s, v, op::sum, end.handler());
-        co_await pause(5ms);
+        CHECK(co_await soon([&] { return on_the_device(gpus); }));
+        co_await meet(world);
         if (world.rank() == 0) fake_gpu::break_device(0, cudaErrorIllegalAddress);
         CHECK(co_await soon([&] { return end.over; }));
         if (world.rank() == 0) {
@@ -534,9 +538,9 @@ DOUBLE_TEST_CASE(
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
     co_await nccl::all_reduce(gpus, s, v, op::sum);
-    co_await meet(world);
     const auto comms = fake_nccl::communicators_of(world.size());
     REQUIRE(comms.size() == 1);
+    co_await meet(world);
     if (world.rank() == 1) fake_nccl::set_async_error(comms.front(), ncclSystemError);
     if (world.rank() == 0) {  // the others do not start it
       outcome end;

@@ -157,7 +157,7 @@ DOUBLE_TEST_CASE("what comes behind a communicator that leaves waits for it") {
     auto v = co_await filled<int>(s, 10, 1);
     co_await meet(world);
     const bool leaves_late = world.rank() == world.size() - 1;
-    if (leaves_late) co_await pause(200ms);
+    if (leaves_late) co_await meet(world);
     one = {};
     outcome end;
     nccl::all_reduce(other, s, v, op::sum, end.handler());
@@ -165,6 +165,7 @@ DOUBLE_TEST_CASE("what comes behind a communicator that leaves waits for it") {
       co_await pause(50ms);
       CHECK_DOUBLE(fake_nccl::calls("ncclCommFinalize") == 1);
       CHECK_DOUBLE(fake_nccl::calls("ncclAllReduce") == 0);
+      co_await meet(world);
     }
     CHECK(co_await soon([&] { return end.over; }));
     CHECK_FALSE(end.code);

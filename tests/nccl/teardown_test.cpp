@@ -68,7 +68,7 @@ DOUBLE_TEST_CASE("an abort that does not come back ends awaiters after its bound
         if (is_it) {
           auto code = co_await code_of(gpus.abort());
           CHECK(code == errc::stalled);
-          CHECK(fake_nccl::blocked_calls() == 1);
+          CHECK(co_await soon([] { return fake_nccl::blocked_calls() == 1; }));
           CHECK(first.code == errc::aborted);
           CHECK(second.code == errc::stalled);
           CHECK(gpus.stands() == nccl::phase::leaked);

@@ -256,6 +256,7 @@ cudaError_t queue_copies(lock& hold, const std::shared_ptr<stream_object>& on,
       std::memcpy(target, source, one.bytes);
       held.lock();
     }
+    ++the().calls["copies that are done"];
     done->reached = true;
   });
   if (pageable && on->capture == nullptr) {

@@ -145,12 +145,13 @@ bool follow(device_id from, device_id target, std::vector<wait_seen>& path) {
   return false;
 }
 
-/// The same waits, looked at again by all since.
+/// The same waits, looked at again by all since: of two looks that are counted, the second has
+/// begun after the first was.
 bool confirmed(const std::vector<wait_seen>& before, const std::vector<wait_seen>& now) {
   return std::equal(before.begin(), before.end(), now.begin(), now.end(),
                     [](const wait_seen& one, const wait_seen& two) {
                       return one.owner == two.owner && one.version == two.version &&
-                             one.looks < two.looks;
+                             one.looks + 1 < two.looks;
                     });
 }
 
@@ -278,23 +279,23 @@ finding stuck(const communicator& of) {
     const bool collective = collective_waits(of.rank, i);
     const bool message = message_waits(of.rank, i);
     if (!collective && !message) continue;
+    const rank_slot& other = shared.ranks[i];
+    const bool finalized = other.finalized.load() != 0;
+    const bool theirs_message = message_waits(i, of.rank);
+    const bool theirs_collective = message && collective_waits(i, of.rank);
+    const bool mismatched = other.mismatched.load() != 0;
+    // Both at the same moment: that rank may have come to it, and be at the next thing by now.
+    if (!(collective ? collective_waits(of.rank, i) : message_waits(of.rank, i))) continue;
     const std::string mine = "rank " + std::to_string(of.rank) + " of " + of.name + " waits in a " +
                              (collective ? "collective" : "message") + " for rank " +
                              std::to_string(i);
-    const rank_slot& other = shared.ranks[i];
-    if (other.finalized.load() != 0) {
-      return {ncclInvalidUsage, "mismatch: " + mine + ", which has finalized"};
-    }
-    const bool theirs_message = message_waits(i, of.rank);
-    if ((collective && theirs_message) || (message && theirs_message) ||
-        (message && collective_waits(i, of.rank))) {
+    if (finalized) return {ncclInvalidUsage, "mismatch: " + mine + ", which has finalized"};
+    if (theirs_message || theirs_collective) {
       return {ncclInvalidUsage, "mismatch: " + mine + ", which waits in a " +
                                     (theirs_message ? "message" : "collective") + " for rank " +
                                     std::to_string(of.rank)};
     }
-    if (other.mismatched.load() != 0) {
-      return {ncclRemoteError, mine + ", which has found a mismatch"};
-    }
+    if (mismatched) return {ncclRemoteError, mine + ", which has found a mismatch"};
   }
   return {};
 }
