@@ -39,7 +39,8 @@ nccl::position_answer an_answer() {
 
 std::vector<nccl::fault_message> messages() {
   return {nccl::fault_notice{5, true, "rank 1: the launch failed"},
-          nccl::position_question{~std::uint64_t{0}, 17}, an_answer()};
+          nccl::position_question{~std::uint64_t{0}, 17}, an_answer(),
+          nccl::fault_goodbye{6, 70000}};
 }
 
 }  // namespace
@@ -215,6 +216,53 @@ DOUBLE_TEST_CASE("an operation that ends after its deadline and before the answe
   });
 }
 
+// Open MPI gives the number of a communicator that was freed to the next one, here one of a single
+// rank, and crashes if a message to the old one comes then.
+TEST_CASE("what ranks have asked each other is heard before their communicator of MPI is freed") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const device::stream s;
+    auto v = co_await filled<int>(s, 10, 1);
+    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+    for (int round = 0; round < 10; ++round) {
+      const cohort::log::capture log;
+      auto gpus = co_await nccl::make_communicator(world);
+      auto state = gpus.state();
+      held_stream held(s);
+      std::error_code code;
+      bool over = false;
+      const auto bounded = [&]() -> asio::awaitable<void> {
+        auto reducing = nccl::all_reduce(gpus, s, v, op::max);
+        auto limited = cohort::with_deadline(std::move(reducing), 1ms);
+        code = co_await code_of(std::move(limited));
+        over = true;
+      };
+      asio::co_spawn(world.get_executor(), bounded, asio::detached);
+      // It has asked, and nobody waits for the answers.
+      CHECK(co_await soon([&] { return log.contains("NCCL cannot give it up"); }));
+      held.let_go();
+      CHECK(co_await soon([&] { return over; }));
+      CHECK(!code);
+      gpus = {};
+      CHECK(co_await soon([&] { return state->stands == nccl::phase::gone; }));
+      const bool heard_all = co_await soon([&] {
+        return source.exclusively([&] { return state->channel->is_over(world.rank()); });
+      });
+      CHECK(heard_all);
+      const auto questions = source.exclusively([&] {
+        const auto& peers = state->channel->peers;
+        return std::count_if(peers.begin(), peers.end(), [](auto& one) { return one.received; });
+      });
+      CHECK(questions == world.size() - 1);
+      CHECK(co_await soon([&] { return source.pending() == 0; }));
+      state.reset();
+      auto alone = co_await world.split(world.rank());
+      co_await meet(alone);
+    }
+    co_await meet(world);
+  });
+}
+
 TEST_CASE("messages of the fault channel come back from their bytes") {
   for (const nccl::fault_message& one : messages()) {
     const nccl::fault_bytes bytes = nccl::encode(one);
@@ -239,7 +287,7 @@ TEST_CASE("bytes that are no message of the fault channel are dropped") {
     bad[0] = std::byte{2};  // another version
     CHECK(!nccl::decode(bad));
     bad = good;
-    bad[1] = std::byte{3};  // another kind
+    bad[1] = std::byte{4};  // another kind
     CHECK(!nccl::decode(bad));
     bad = good;
     bad.back() = std::byte{1};  // behind its end

@@ -3,7 +3,7 @@
 #pragma once
 /// \file
 /// What ranks of an NCCL communicator tell each other over MPI when something goes wrong: that it
-/// has failed, and where each of them stands.
+/// has failed, and where each of them stands; and, when it has ended, that no more will come.
 ///
 /// All messages have one size, so that one posted receive takes any of them. They are read with the
 /// library's serializer, bounded and checked: what is no message is dropped, whoever has sent it.
@@ -68,7 +68,14 @@ struct position_answer {
   friend bool operator==(const position_answer&, const position_answer&) = default;
 };
 
-using fault_message = std::variant<fault_notice, position_question, position_answer>;
+/// Nothing comes from here any more, and so many messages have come to you before.
+struct fault_goodbye {
+  std::uint64_t token = 0;
+  std::uint32_t messages = 0;
+  friend bool operator==(const fault_goodbye&, const fault_goodbye&) = default;
+};
+
+using fault_message = std::variant<fault_notice, position_question, position_answer, fault_goodbye>;
 
 /// What MPI takes over at once. A longer message may leave only with the help of its receiver,
 /// which may sleep: in shared memory Open MPI 4.1 keeps one of 512 bytes back.
@@ -112,6 +119,10 @@ void fields(Archive& archive, fault_notice& one) {
 template <class Archive>
 void fields(Archive& archive, position_question& one) {
   archive(one.token, one.number);
+}
+template <class Archive>
+void fields(Archive& archive, fault_goodbye& one) {
+  archive(one.token, one.messages);
 }
 template <class Archive>
 void fields(Archive& archive, position_answer& one) {
@@ -171,6 +182,8 @@ inline std::optional<fault_message> decode(std::span<const std::byte> bytes) {
       return detail::read_as<position_question>(in);
     case 2:
       return detail::read_as<position_answer>(in);
+    case 3:
+      return detail::read_as<fault_goodbye>(in);
     default:
       return std::nullopt;
   }

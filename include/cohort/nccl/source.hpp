@@ -253,6 +253,11 @@ class issue_source : public asio::execution_context::service {
     int device = 0;
     std::atomic<bool> done{false};
   };
+  /// A communicator that has left, and whose peers have not all said goodbye.
+  struct parting {
+    std::shared_ptr<communicator_state> comm;
+    clock::time_point until{};
+  };
   /// Communicators that must go, and what waits for that.
   struct abort_job {
     std::shared_ptr<abort_call> call = std::make_shared<abort_call>();
@@ -332,6 +337,10 @@ class issue_source : public asio::execution_context::service {
   bool hear(const communicator_state& comm, const std::optional<fault_message>& message, int from);
   void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
   void silence(const std::shared_ptr<communicator_state>& comm);
+  void part(const std::shared_ptr<communicator_state>& comm);
+  bool is_parting(const communicator_state& comm, bool fails);
+  void look_at_partings();
+  std::vector<parting> let_partings_go();
   static bool is_up(const communicator_state& comm) noexcept;
   bool has_sister_up(const communicator_state& comm) const;
   // See detail/inquiry.ipp.
@@ -359,6 +368,7 @@ class issue_source : public asio::execution_context::service {
   std::vector<condition_base*> conditions_;
   std::vector<std::unique_ptr<abort_job>> aborts_;
   std::size_t leaving_ = 0;
+  std::vector<parting> partings_;
   static constexpr int every_peer = -1;
   std::uint64_t questions_ = 0;
   static constexpr auto longest_hold = std::chrono::seconds(1);

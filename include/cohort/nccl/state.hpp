@@ -118,6 +118,29 @@ struct fault_channel {
   asio::cancellation_signal stop_listening;
   bool listening = false;
   bool silent = false;  ///< for good
+
+  /// With a rank of MPI.
+  struct traffic {
+    std::uint32_t sent = 0;
+    std::uint32_t received = 0;
+    std::optional<std::uint32_t> announced{};  ///< by its goodbye: what it has sent
+  };
+  // These are guarded by the source.
+  std::vector<traffic> peers;  ///< empty: there has been none
+  bool parted = false;         ///< this rank has said its goodbyes
+  [[nodiscard]] traffic& with(int peer, int ranks) {
+    if (peers.empty()) peers.resize(static_cast<std::size_t>(ranks));
+    return peers[static_cast<std::size_t>(peer)];
+  }
+  /// Nothing is on its way to this rank, and nothing will be.
+  [[nodiscard]] bool is_over(int own) const noexcept {
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      const traffic& each = peers[i];
+      const bool all = each.announced && each.received >= *each.announced;
+      if (!all && i != static_cast<std::size_t>(own)) return false;
+    }
+    return !peers.empty();
+  }
 };
 
 /// *Threads*: what is not said to be constant is guarded by the source.
@@ -129,10 +152,14 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   communicator_state(const communicator_state&) = delete;
   ~communicator_state() { no_longer_launches(); }
 
-  /// From now on a peer's message about the failure may come, also when this rank has left. Open
-  /// MPI 4.1 would take it for a part of the next communicator to which it gives the same number.
+  /// From now on a peer's message about the failure may come, also when this rank has left.
   void set_failed() noexcept {
     has_failed = true;
+    keep_mpi();
+  }
+  /// For one over which something may still come. Open MPI 4.1 would take it for a part of the next
+  /// communicator to which it gives the same number, and crash if that has fewer ranks.
+  void keep_mpi() noexcept {
     if (mpi) mpi.state()->keep();
   }
   /// It has ended, though its handle or a coroutine of it may live on.

@@ -57,8 +57,13 @@ inline bool issue_source::has_sister_up(const communicator_state& comm) const {
                      [&](const auto& one) { return one->is_sister(comm) && is_up(*one); });
 }
 
-/// What is no message, or is about another communicator and has come late, is dropped. False: there
-/// is nothing more to listen for.
+// A communicator of MPI is not freed while something may come over it. A rank whose communicator
+// has ended says goodbye to each of the others, with the number of its messages to that one, and
+// goes on listening until it has heard the same of all of them and all that they have sent. Where
+// that does not come, and after a failure, MPI keeps its communicator for good.
+
+/// What is no message, or is about another communicator, is dropped. False: there is nothing more
+/// to listen for.
 inline bool issue_source::hear(const communicator_state& comm,
                                const std::optional<fault_message>& message, int from) {
   const auto token = [](const auto& one) { return one.token; };
@@ -66,7 +71,17 @@ inline bool issue_source::hear(const communicator_state& comm,
   bool goes_on = false;
   {
     const std::lock_guard hold(mutex_);
-    if (!is_ours) {
+    bool fails = false;
+    if (is_ours) {
+      fault_channel::traffic& its = comm.channel->with(from, comm.mpi.size());
+      const auto* const goodbye = std::get_if<fault_goodbye>(&*message);
+      if (goodbye != nullptr) {
+        its.announced = goodbye->messages;
+      } else {
+        ++its.received;
+      }
+    }
+    if (!is_ours || std::holds_alternative<fault_goodbye>(*message)) {
       // Nothing.
     } else if (const auto* const notice = std::get_if<fault_notice>(&*message)) {
       const std::string text =
@@ -76,12 +91,13 @@ inline bool issue_source::hear(const communicator_state& comm,
         if (!one->is_sister(comm)) continue;
         fall(*one, make_error(ncclRemoteError), text, notice->only_this, false);
       }
+      fails = true;
     } else if (const auto* const question = std::get_if<position_question>(&*message)) {
       answer(comm, question->number, from);
     } else {
       note_answer(comm, position_answer(std::get<position_answer>(*message)));
     }
-    goes_on = has_sister_up(comm);
+    goes_on = has_sister_up(comm) || is_parting(comm, fails);
   }
   engine_.started();
   return goes_on;
@@ -93,10 +109,15 @@ inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, 
   send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
 }
 
-/// To one rank of MPI or to all others, from the loop: MPI's lock is not to be taken inside this
-/// source's.
+/// With the lock held. To one rank of MPI or to all others, from the loop: MPI's lock is not to be
+/// taken inside this source's.
 inline void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
                                   fault_message&& message, int only) {
+  if (comm->channel->parted) return;
+  const int ranks = comm->mpi.size();
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (only == every_peer || peer == only) ++comm->channel->with(peer, ranks).sent;
+  }
   const auto bytes = std::make_shared<const fault_bytes>(encode(message));
   asio::post(engine_.get_executor(), [comm, bytes, only] {
     for (int peer = 0; comm->mpi && peer < comm->mpi.size(); ++peer) {
@@ -114,6 +135,54 @@ inline void issue_source::silence(const std::shared_ptr<communicator_state>& com
     if (!channel) return;
     channel->silent = true;
     if (channel->listening) channel->stop_listening.emit(asio::cancellation_type::total);
+  });
+}
+
+/// In a lap: it has ended in order.
+inline void issue_source::part(const std::shared_ptr<communicator_state>& comm) {
+  if (has_sister_up(*comm)) return;
+  if (!comm->mpi || comm->mpi.size() == 1) return silence(comm);
+  if (engine_.stopped()) return comm->keep_mpi();  // no handler runs any more
+  fault_channel& channel = *comm->channel;
+  channel.parted = true;
+  const int ranks = comm->mpi.size();
+  const auto last = std::make_shared<std::vector<fault_bytes>>();
+  for (int peer = 0; peer < ranks; ++peer) {
+    last->push_back(encode(fault_goodbye{comm->token, channel.with(peer, ranks).sent}));
+  }
+  asio::post(engine_.get_executor(), [comm, last] {
+    for (int peer = 0; peer < comm->mpi.size(); ++peer) {
+      if (peer == comm->mpi.rank()) continue;
+      comm::control_send(comm->mpi, std::span((*last)[static_cast<std::size_t>(peer)]), peer,
+                         detail::fault_tag, [comm, last](std::error_code) {});
+    }
+  });
+  if (channel.is_over(comm->mpi.rank())) return silence(comm);
+  // Who has borrowed one from its owner may drop it long before the others do.
+  const auto until = comm->borrowed ? clock::time_point::max()  //
+                                    : clock::now() + comm->options.answer_bound;
+  partings_.push_back({comm, until});
+}
+
+/// With the lock held. `fails`: a peer's has not ended in order.
+inline bool issue_source::is_parting(const communicator_state& comm, bool fails) {
+  const auto found = std::find_if(partings_.begin(), partings_.end(), [&](const parting& each) {
+    return each.comm->channel == comm.channel;
+  });
+  if (found == partings_.end()) return false;
+  if (!fails && !comm.channel->is_over(comm.mpi.rank())) return true;
+  if (fails) found->comm->keep_mpi();
+  partings_.erase(found);  // who has heard this has a share of it
+  recount();
+  return false;
+}
+
+inline void issue_source::look_at_partings() {
+  std::erase_if(partings_, [&](const parting& each) {
+    if (clock::now() < each.until) return false;
+    each.comm->keep_mpi();
+    silence(each.comm);
+    return true;
   });
 }
 

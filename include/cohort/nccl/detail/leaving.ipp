@@ -84,6 +84,7 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
                                      "started last: " +
                                      comm->history()});
       let_next_come(*comm);
+      comm->keep_mpi();
       silence(comm);
       std::erase(comms_, comm);
       continue;
@@ -141,15 +142,22 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
     comm->leaves.end();
     comm->native = nullptr;
     comm->why = errc::closed;
-    silence(comm);
+    part(comm);
   }
   return found;
+}
+
+/// With the lock held: goodbyes are not heard any more. The caller drops them without it.
+inline std::vector<issue_source::parting> issue_source::let_partings_go() {
+  for (const parting& each : partings_) each.comm->keep_mpi();
+  return std::exchange(partings_, {});
 }
 
 /// The engine ends. What has not been issued is given up, the rest is waited for, and all
 /// communicators leave.
 inline void issue_source::leave() {
   std::vector<progress::operation*> ended;
+  std::vector<parting> gone;
   {
     const std::lock_guard hold(mutex_);
     ending_ = engine_.stopped();
@@ -175,6 +183,7 @@ inline void issue_source::leave() {
     });
     const auto all = comms_;
     for (const auto& comm : all) take_leave(*comm);  // what is being made goes on
+    if (ending_) gone = let_partings_go();
     recount();
   }
   for (progress::operation* const op : ended) engine_.complete(op);
@@ -185,8 +194,10 @@ inline void issue_source::leave() {
 inline void issue_source::end() {
   std::vector<work*> ended;
   std::vector<condition_base*> given_up;
+  std::vector<parting> gone;
   {
     const std::lock_guard hold(mutex_);
+    gone = let_partings_go();
     for (queue& one : queues_) {
       collect(one, nullptr, errc::engine_stopped, ended);
       one.waiting.clear();
@@ -200,6 +211,7 @@ inline void issue_source::end() {
     }
     aborts_.clear();
     for (const auto& comm : comms_) {
+      comm->keep_mpi();
       if (comm->native == nullptr && comm->stands != phase::failed) continue;
       device::state_of(comm->device).stop_frees();
       comm->stands = phase::leaked;

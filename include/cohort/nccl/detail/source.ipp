@@ -116,6 +116,7 @@ inline void issue_source::recount() noexcept {
     count += one.waiting.size() + (one.launching != nullptr ? 1 : 0) + one.flights.size();
   }
   for (const auto& comm : comms_) count += comm->asked && comm->asked->tell ? 1 : 0;
+  for (const parting& each : partings_) count += each.comm->borrowed ? 0 : 1;
   pending_.store(count, std::memory_order_relaxed);
   std::size_t bytes = 0;
   for (const queue& one : queues_) {
@@ -442,6 +443,7 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
     look_at_inquiries();
     found += look_at_aborts(ready);
     found += look_at_leaving(ready);
+    look_at_partings();
   }
   std::vector<condition_base*> held;  // they may wait for more
   for (std::size_t i = 0; i < conditions_.size();) {
