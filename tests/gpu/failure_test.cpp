@@ -177,12 +177,7 @@ DOUBLE_TEST_CASE("a deadline over a hanging device ends every operation of every
     if (by_option && world.rank() == 0) limit.deadline = 2s;
     auto values = device::vector<float>(5, on);
     auto running = coord.all_reduce("bounded", values, op::sum, limit, cohort::as_future);
-    const auto elected = [&] {
-      const auto all = coord.pending();
-      return std::any_of(all.begin(), all.end(),
-                         [](const auto& one) { return one.name == "bounded" && one.started; });
-    };
-    CHECK(co_await soon(elected));
+    CHECK(co_await soon([&] { return is_started(coord, "bounded"); }));
     co_await meet(world);
     auto waiting = by_option || world.rank() != 0
                        ? static_cast<asio::awaitable<void>&&>(std::move(running))
@@ -208,6 +203,7 @@ TEST_CASE("a deadline over what a device does is reported where no abort is aske
     auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
     held_stream device_is_busy(source.domain_of(values.device()));
     auto running = coord.all_reduce("held", values, op::sum, cohort::as_future);
+    CHECK(co_await soon([&] { return is_started(coord, "held"); }));
     ending held;
     asio::co_spawn(world.get_executor(), cohort::with_deadline(std::move(running), 30ms),
                    held.handler());

@@ -81,6 +81,13 @@ struct ending {
   return text.find(part) != std::string_view::npos;
 }
 
+/// An operation of this name has been elected, and has not ended.
+[[nodiscard]] inline bool is_started(const cohort::coordinator& coord, std::string_view name) {
+  const auto all = coord.pending();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const auto& one) { return one.name == name && one.started; });
+}
+
 /// What device memory holds when all that its stream has queued is over.
 template <class T>
 asio::awaitable<std::vector<T>> now_in(const device::vector<T>& values) {
