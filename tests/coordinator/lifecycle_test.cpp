@@ -399,12 +399,12 @@ TEST_CASE("a stall is told in the log", "[coordinator][lifecycle]") {
         if (coord.rank() == last) {
           co_await meet(world);
           co_await coord.all_reduce("stalled", data, op::sum);
-          CHECK_FALSE(lines.contains("coordinator stalled"));
+          CHECK_FALSE(lines.contains("'stalled'"));
         } else {
           auto waits = coord.all_reduce("stalled", data, op::sum, as_future);
-          const auto until = std::chrono::steady_clock::now() + 5s;
-          while (!lines.contains("coordinator stalled") &&
-                 std::chrono::steady_clock::now() < until) {
+          // Other things may have taken that long before.
+          const auto until = std::chrono::steady_clock::now() + 20s;
+          while (!lines.contains("'stalled'") && std::chrono::steady_clock::now() < until) {
             co_await pause(10ms);
           }
           INFO(lines.text());
