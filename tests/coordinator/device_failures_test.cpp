@@ -246,7 +246,10 @@ TEST_CASE("a fault on one device ends what is in flight on all ranks", "[coordin
     auto first = coord.all_reduce("first", data, op::sum, as_future);
     auto second = coord.broadcast("second", data, 0, as_future);
     auto sized = coord.all_gather("sized", data, as_future);
-    if (what != "behind sizes") co_await coord.barrier();  // all of them have been elected
+    if (what != "behind sizes") {
+      co_await coord.barrier();  // all of them have been elected
+      co_await meet(world);      // and the barrier is over on all ranks
+    }
     if (what == "alone") {
       CHECK(script.started.size() == 4);
     }
@@ -290,6 +293,7 @@ TEST_CASE("what does not end on a device after a fault is forgotten", "[coordina
     auto first = coord.all_reduce("first", data, op::sum, as_future);
     auto second = coord.broadcast("second", data, 0, as_future);
     co_await coord.barrier();
+    co_await meet(world);  // it is over on all ranks
     script.holds_data = false;
     script.let_run();
     const auto one = co_await caught<cohort::data_error>(std::move(first));
@@ -316,21 +320,60 @@ TEST_CASE("a deadline over what a device has is told to its backend", "[coordina
     cohort::coordinator coord(world, backend);
     co_await coord.barrier();
     fake_vector<float> data(ones(3));
+    const bool limits = world.rank() == world.size() - 1;  // it submits last
     cohort::call_options options;
-    if (by_options) options.deadline = 100ms;
+    if (by_options && limits) options.deadline = 100ms;
+    if (limits) co_await meet(world);
     auto one = coord.all_reduce("w", data, op::sum, options, as_future);
-    co_await coord.barrier();
-    CHECK(script.started.size() == 1);
+    if (!limits) co_await meet(world);
+    while (script.started.empty() && !one.is_ready()) co_await cohort_test::pause(1ms);
     std::optional<cohort::data_error> problem;
-    if (by_options) {
+    if (by_options || !limits) {
       problem = co_await caught<cohort::data_error>(std::move(one));
     } else {
       problem = co_await caught<cohort::data_error>(cohort::with_deadline(std::move(one), 100ms));
     }
     REQUIRE(problem);
-    // Another rank may have been first.
-    CHECK(script.deadlines <= 1);
-    CHECK((script.deadlines == 1 || script.fails == 1));
+    CHECK(script.deadlines == (limits ? 1 : 0));
+    CHECK((limits || script.fails == 1));
+    co_await coord.shutdown();
+    co_await works_anew(world);
+  });
+}
+
+// The decision is on its way when the rank asks for its withdrawal, which is too late then.
+TEST_CASE("a deadline that passes just before the election is told to the backend",
+          "[coordinator][device]") {
+  const cohort::log::capture lines;
+  const bool by_options = GENERATE(true, false);
+  on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const fake_backend backend;
+    device_script& script = *backend.script;
+    script.holds_data = true;
+    script.fails_on_deadline = true;
+    cohort::coordinator coord(world, backend);
+    co_await coord.barrier();
+    fake_vector<float> data(ones(3));
+    const bool limits = world.rank() == world.size() - 1;
+    cohort::call_options options;
+    if (by_options && limits) options.deadline = 30ms;
+    if (limits) co_await meet(world);
+    const auto before = coord.stats().messages_sent;
+    auto one = coord.all_reduce("w", data, op::sum, options, as_future);
+    if (!limits) co_await meet(world);
+    if (world.rank() == 0) std::this_thread::sleep_for(100ms);  // it decides when the other rank
+    if (limits) {                                               // looks at nothing
+      if (!by_options) {
+        auto bounded = cohort::with_deadline(std::move(one), 30ms);
+        one = asio::co_spawn(world.get_executor(), std::move(bounded), as_future);
+      }
+      while (coord.stats().messages_sent == before) co_await cohort_test::pause(1ms);
+      std::this_thread::sleep_for(400ms);
+    }
+    const auto problem = co_await caught<cohort::data_error>(std::move(one));
+    REQUIRE(problem);
+    CHECK(script.deadlines == (limits ? 1 : 0));
     co_await coord.shutdown();
     co_await works_anew(world);
   });

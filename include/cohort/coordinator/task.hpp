@@ -123,8 +123,8 @@ class task : public progress::operation {
   clock::time_point submitted;
   clock::time_point deadline = clock::time_point::max();  ///< withdrawn when it passes
   bool linked = false;
-  bool started = false;  ///< elected
-  bool withdrawn = false;
+  bool started = false;    ///< elected
+  bool withdrawn = false;  ///< asked for; once it is elected: its backend knows of the deadline
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
   tools::range watched;  ///< its negotiation, and then what follows

@@ -233,6 +233,10 @@ bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
     if (!one.linked || one.started || broken_) return false;
     if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
     one.withdrawn = true;
+    if (reason == protocol::withdrawal_reason::deadline && one.space != memory_space::host) {
+      if (one.deadline == clock::time_point::max()) ++deadlines_;
+      one.deadline = std::min(one.deadline, clock::now());  // if it is elected all the same
+    }
     if (!ready_) {
       // Nobody has heard of it, so it is certain how it ends: it need not wait for that.
       if (node_.shape().is_root()) {

@@ -168,7 +168,8 @@ void negotiation<Any>::start(const protocol::action& one) {
   static_cast<void>(neutral.release());
   if (own != nullptr) {
     own->started = true;
-    if (own->linked) {  // else nobody asks for its name
+    own->withdrawn = false;  // that came too late; a device is told of the deadline anew
+    if (own->linked) {       // else nobody asks for its name
       watch_operation(*own);
       own->holds_name = true;
       node_.hold(own->name);
