@@ -89,13 +89,13 @@ asio::awaitable<int> common_number(communicator world) {
 nccl::backend_options that_abort() {
   nccl::backend_options options;
   options.communicator.on_deadline = cohort::on_deadline::abort;
-  options.communicator.answer_bound = 1s;  // those who lap answer, so that one is silent
+  options.communicator.answer_bound = 2s;  // those who lap answer, so that one is silent
   return options;
 }
 
 /// Its deadline is the first to pass.
 bool is_first(const communicator& world) { return world.rank() == world.size() - 2; }
-std::chrono::seconds deadline_of(const communicator& world) { return is_first(world) ? 1s : 6s; }
+std::chrono::seconds deadline_of(const communicator& world) { return is_first(world) ? 3s : 9s; }
 
 }  // namespace
 
@@ -131,7 +131,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank 
             const std::string text = log.text();
             INFO(text);
             CHECK(
-                has(text, "waits for the sizes of all ranks; asked the ranks: silent for 1000 ms"));
+                has(text, "waits for the sizes of all ranks; asked the ranks: silent for 2000 ms"));
             CHECK(has(text, "ms: rank " + std::to_string(last)));
             CHECK(co_await within(10s, [] { return fake_nccl::live_communicators() == 0; }));
             CHECK(fake_nccl::calls("ncclCommAbort") - aborts == 2);
@@ -174,7 +174,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
             const std::string text = log.text();
             INFO(text);
             CHECK(has(text, "waits for what MPI reduces of it between nodes; asked the ranks"));
-            CHECK(has(text, "silent for 1000 ms: rank " + std::to_string(last)));
+            CHECK(has(text, "silent for 2000 ms: rank " + std::to_string(last)));
           }
           silent.has_ended();
         }

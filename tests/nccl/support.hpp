@@ -205,19 +205,12 @@ inline bool on_the_device(const nccl::communicator& of, int operations = 1) {
   return found >= operations;
 }
 
-/// Keeps this rank from lapping until rank 0 lets it go. MPI goes on.
-inline void hold_the_loop() {
+/// Keeps this rank from lapping until that rank lets it go. MPI goes on.
+inline void wait_for_sign(int from) {
   const cohort::mpi::lock calls;
-  int rank = 0;
-  int ranks = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  char sign = 0;
-  for (int other = 0; other < ranks; ++other) {
-    if (other != rank) MPI_Send(&sign, 1, MPI_CHAR, other, 78, MPI_COMM_WORLD);
-  }
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Irecv(&sign, 1, MPI_CHAR, 0, 77, MPI_COMM_WORLD, &request);
+  char sign = 0;
+  MPI_Irecv(&sign, 1, MPI_CHAR, from, 77, MPI_COMM_WORLD, &request);
   const auto end = std::chrono::steady_clock::now() + 20s;
   int there = 0;
   while (there == 0 && std::chrono::steady_clock::now() < end) {
@@ -225,6 +218,19 @@ inline void hold_the_loop() {
     std::this_thread::yield();
   }
   CHECK(there != 0);
+}
+/// The same, until rank 0 does, after all others have been told.
+inline void hold_the_loop() {
+  const cohort::mpi::lock calls;
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const char sign = 0;
+  for (int other = 0; other < ranks; ++other) {
+    if (other != rank) MPI_Send(&sign, 1, MPI_CHAR, other, 78, MPI_COMM_WORLD);
+  }
+  wait_for_sign(0);
 }
 /// Until that rank has called hold_the_loop(). All others are to wait for it.
 inline asio::awaitable<void> loop_is_held(int rank) {

@@ -10,6 +10,7 @@
 #include <cohort/coordinator/detail/compress.hpp>
 #include <cohort/core/log.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace cohort::coordination {
