@@ -84,7 +84,7 @@ asio::awaitable<int> sum_of_ids(call_context& call) {
 }
 void swallow(std::vector<std::byte>) {}
 std::vector<std::byte> produce(std::size_t size) { return std::vector<std::byte>(size); }
-void sleeps() { std::this_thread::sleep_for(2s); }
+void sleeps() { std::this_thread::sleep_for(5s); }
 
 }  // namespace
 
@@ -250,7 +250,10 @@ TEST_CASE("ranks that do not serve are named, and the job can be adopted later")
         const auto failed = co_await std::move(late);
         REQUIRE(failed);
         CHECK(failed->code() == errc::deadline_exceeded);
-        CHECK(has(failed->what(), "serve: " + std::to_string(last)));
+        const std::string what = failed->what();  // another may have been late, too
+        const auto names = what.find("have not called serve:");
+        REQUIRE(names != std::string::npos);
+        CHECK(has(what.substr(names), " " + std::to_string(last)));
         co_await meet(world);
         auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
         const workers all = co_await std::move(adopting);

@@ -406,7 +406,7 @@ TEST_CASE("a cancellation does not arrive before the large call that it is for",
 TEST_CASE("a function on a thread leaves its worker free, and can learn that it is to end",
           "[cluster]") {
   with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
-    const auto threaded = all.with(call_options{}.on_thread(true).deadline(300ms));
+    const auto threaded = all.with(call_options{}.on_thread(true).deadline(3s));
     auto pending = threaded.call<&on_a_thread>(0, cohort::as_future);
     const int rank = co_await all.call<&rank_of>(0);
     CHECK(rank == 0);

@@ -460,7 +460,7 @@ TEST_CASE("the launchers that are installed are known, and start what they are t
     auto options = launch_options{}.command({name}).ranks(3).program("/bin/sh");
     // Hydra dies of SIGPIPE, now and then, where its ranks end before it has told them of its
     // stdin.
-    options.arguments({"-c", "echo rank says $COHORT_TEST_VALUE; sleep 0.3"});
+    options.arguments({"-c", "echo rank says $COHORT_TEST_VALUE; sleep 1"});
     options.environment("COHORT_TEST_VALUE", "hello").without_environment("HOME");
     options.oversubscribe(oversubscription::always);
     const auto kind = run(io, identify_launcher(options));
@@ -513,7 +513,8 @@ TEST_CASE("a rank of one job can start another job") {
   for (const std::string name : {"mpiexec.openmpi", "mpiexec.mpich"}) {
     if (::access(("/usr/bin/" + name).c_str(), X_OK) != 0) continue;
     CAPTURE(name);
-    auto options = launch_options{}.command({name}).ranks(1).program("/usr/bin/env");
+    auto options = launch_options{}.command({name}).ranks(1).program("/bin/sh");
+    options.arguments({"-c", "env; sleep 1"});  // see above
     for (const auto& each : root_permissions) options.environment(each, "1");
     const auto kind = run(io, identify_launcher(options));
     const auto rank = run(io, to_the_end(make_launch_command(options, kind), {}));
@@ -529,7 +530,7 @@ TEST_CASE("a rank of one job can start another job") {
       if (set_by_launcher(variable)) removed.emplace_back(variable);
     }
     CHECK(removed.size() > 2);
-    options.program("/bin/echo").arguments({"nested"});
+    options.arguments({"-c", "echo nested; sleep 1"});
     const auto command = make_launch_command(options, kind, 1, environment);
     const auto nested = run(io, to_the_end(command, {}));
     CHECK(nested.status.success());

@@ -68,7 +68,7 @@ std::string give() {
 }
 /// Starts a process that keeps this one's standard error, and returns its number.
 int leaves_behind() {
-  std::FILE* const shell = ::popen("setsid sleep 20 >&2 & echo $!", "r");  // NOLINT
+  std::FILE* const shell = ::popen("setsid sleep 60 >&2 & echo $!", "r");  // NOLINT
   int pid = -1;
   if (std::fscanf(shell, "%d", &pid) != 1) pid = -1;
   ::pclose(shell);
@@ -186,7 +186,7 @@ TEST_CASE("a process that a rank has left behind does not hold the manager", "[c
   int left = 0;
   with_mortal_workers(quiet(1), [&](workers all) -> asio::awaitable<void> {
     left = co_await all.call<&leaves_behind>(0);
-    co_await all.shutdown(1500ms);
+    co_await all.shutdown(6s);
     CHECK(all.state(0) == worker_state::gone);
   });
   REQUIRE(left > 0);

@@ -175,9 +175,9 @@ TEST_CASE("a worker that is stopped is lost when its heartbeat stays away", "[cl
 }
 
 TEST_CASE("workers with a heartbeat shut down like others", "[cluster][loss]") {
-  with_workers(quiet(2).heartbeat(100ms), [](workers all) -> asio::awaitable<void> {
+  with_workers(quiet(2).heartbeat(300ms), [](workers all) -> asio::awaitable<void> {
     for (const int rank : all.ids()) {
-      co_await all.call<&computes_for>(rank, 700ms);
+      co_await all.call<&computes_for>(rank, 2s);
       const int pid = co_await all.call<&own_pid>(rank);
       CHECK(pid == all.pid(rank));
     }
@@ -460,14 +460,17 @@ TEST_CASE("a job whose new launcher hangs can be ended", "[cluster][loss]") {
 TEST_CASE("a shutdown has its limit also while a job is started again", "[cluster][loss]") {
   const own_launcher own;
   const folder files;
-  const auto launcher =
-      launcher_that_works_once(files, own, "", "trap '' TERM; while :; do sleep 1; done");
+  const auto begun = files.path("begun");
+  const auto launcher = launcher_that_works_once(
+      files, own, "", "trap '' TERM; touch " + begun + "; while :; do sleep 1; done");
   const auto options = immortal(1).command({launcher}).grace(2s);
   with_mortal_workers(options, [&](workers all) -> asio::awaitable<void> {
     auto losing = lose_rank(all, 0);
     co_await std::move(losing);
-    auto pause = sleep(all.context(), 700ms);  // it is under way by then
-    co_await std::move(pause);
+    while (!std::filesystem::exists(begun)) {
+      auto pause = sleep(all.context(), 5ms);
+      co_await std::move(pause);
+    }
     auto ending = code_of(all.shutdown(100ms));
     const std::error_code code = co_await std::move(ending);
     CHECK(code == errc::stalled);

@@ -357,7 +357,7 @@ TEST_CASE("what a rank has printed before its MPI began is not lost with it",
     };
     auto work = [&]() -> asio::awaitable<void> {
       auto options = here.options().sink(sink);
-      if (how == 1) options.timeout(1s);
+      if (how == 1) options.timeout(5s);
       auto launching = asio::co_spawn(io, cluster::launch(io, options), cohort::as_future);
       auto looking = here.facts(io);
       const told facts = co_await std::move(looking);

@@ -47,7 +47,7 @@ std::uint64_t length_of(std::string_view text) { return text.size(); }
 std::uint64_t sum_of(std::span<const std::uint32_t> values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
 }
-void computes() { std::this_thread::sleep_for(300ms); }
+void computes() { std::this_thread::sleep_for(1s); }
 asio::awaitable<void> waits_long(cluster::call_context& call) {
   asio::steady_timer timer(call.context(), std::chrono::minutes(5));
   co_await timer.async_wait(asio::use_awaitable);
@@ -383,7 +383,7 @@ TEST_CASE("a worker shows its life while it computes, and says when it leaves",
     co_await std::move(calling);
     auto answering = here.next(message_kind::result);
     co_await std::move(answering);
-    signs.assign(here.life.available(), 'x');  // in the 300 ms that its loop has stood
+    signs.assign(here.life.available(), 'x');  // in the second that its loop has stood
     co_await asio::async_read(here.life, asio::buffer(signs), asio::use_awaitable);
     CHECK(signs.size() >= 10);
     CHECK(signs == std::string(signs.size(), '\0'));

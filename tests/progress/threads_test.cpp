@@ -121,7 +121,8 @@ TEST_CASE("a future of a coroutine is cancelled on another thread than the corou
 
 TEST_CASE("a sleeping loop is woken by an operation that another thread starts or ends") {
   cohort::progress_thread thread;
-  cohort::use_engine(thread.context(), {.spin = 0us, .first_nap = 100ms, .nap = 100ms});
+  cohort::use_engine(thread.context(),
+                     {.spin = 0us, .first_nap = 1h, .nap = 1h, .long_nap = 1h, .longest_nap = 1h});
   manual_source source(thread.context());
   for (int i = 0; i < 20; ++i) {
     cohort::future<> f = source.start(1, cohort::as_future);
