@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +28,7 @@ using cohort_test::caught;
 using cohort_test::coordinated;
 using cohort_test::has;
 using cohort_test::meet;
+using cohort_test::pause;
 using cohort_test::ranks_below;
 using cohort_test::works;
 namespace op = cohort::op;
@@ -230,6 +231,7 @@ TEST_CASE("a mismatch is known before the last rank has submitted", "[coordinato
 }
 
 TEST_CASE("a deadline tells who was ready and who was missing", "[coordinator][failures]") {
+  const bool of_root = GENERATE(true, false);
   const bool by_adapter = GENERATE(false, true);
   const bool known = GENERATE(false, true);
   coordinated([=](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
@@ -237,6 +239,8 @@ TEST_CASE("a deadline tells who was ready and who was missing", "[coordinator][f
     if (last == 0) co_return;
     if (known) co_await works(coord, "late");
     co_await meet(world);
+    // The one with the deadline submits when the others have.
+    const int limited = of_root ? 0 : last - 1;
     std::vector<int> data(3, 1);
     const auto check = [&](const cohort::stall_facts& facts) {
       CHECK(facts.missing == std::vector<int>{last});
@@ -244,48 +248,70 @@ TEST_CASE("a deadline tells who was ready and who was missing", "[coordinator][f
       CHECK(facts.silent.empty());
       CHECK(facts.unknown.empty());
     };
-    if (coord.rank() == last) {
-      co_await meet(world);
-      const auto began = std::chrono::steady_clock::now();
-      const auto problem =
-          co_await caught<cohort::withdrawn_error>(coord.all_reduce("late", data, op::sum));
-      CHECK(std::chrono::steady_clock::now() - began < 2s);
-      REQUIRE(problem);
-      CHECK(problem->reason() == "deadline");
-      REQUIRE(problem->ranks().size() == 1);
-      CHECK(problem->ranks()[0] < last);
-      check(problem->stall());
-      CHECK(has(problem->what(), "all_reduce 'late': withdrawn by rank "));
-      CHECK(has(problem->what(), "missing: rank " + std::to_string(last)));
-    } else {
+    if (coord.rank() == limited) {
+      co_await coord.barrier("told");
       cohort::call_options options;
       if (!by_adapter) options.deadline = 100ms;
       auto pending = coord.all_reduce("late", data, op::sum, options, as_future);
-      // Another rank's deadline may be decided before this one's has passed.
-      try {
+      const auto wait = [&]() -> asio::awaitable<void> {
         if (by_adapter) {
           co_await cohort::with_deadline(std::move(pending), 100ms);
         } else {
           co_await std::move(pending);
         }
-        FAIL_CHECK("completed, but must fail");
-      } catch (const cohort::deadline_error& problem) {
-        check(problem.stall());
-        CHECK(has(problem.what(), "missing: rank " + std::to_string(last)));
-      } catch (const cohort::withdrawn_error& problem) {
-        CHECK(problem.reason() == "deadline");
-        check(problem.stall());
-      }
+      };
+      const auto problem = co_await caught<cohort::deadline_error>(wait());
+      REQUIRE(problem);
+      check(problem->stall());
+      CHECK(has(problem->what(), "missing: rank " + std::to_string(last)));
       co_await meet(world);
+    } else {
+      std::optional<cohort::future<void>> pending;
+      if (coord.rank() != last) pending = coord.all_reduce("late", data, op::sum, as_future);
+      co_await coord.barrier("told");
+      if (coord.rank() == last) {
+        co_await meet(world);
+        pending = coord.all_reduce("late", data, op::sum, as_future);
+      }
+      const auto began = std::chrono::steady_clock::now();
+      const auto problem = co_await caught<cohort::withdrawn_error>(*std::move(pending));
+      REQUIRE(problem);
+      CHECK(problem->reason() == "deadline");
+      CHECK(problem->ranks() == std::vector<int>{limited});
+      check(problem->stall());
+      CHECK(has(problem->what(), "all_reduce 'late': withdrawn by rank "));
+      CHECK(has(problem->what(), "missing: rank " + std::to_string(last)));
+      if (coord.rank() == last) {
+        CHECK(std::chrono::steady_clock::now() - began < 2s);
+      } else {
+        co_await meet(world);
+      }
     }
     co_await works(coord, "late");
   });
 }
 
+namespace {
+
+/// Until rank 0 knows that all ranks below `last` have submitted what it waits for.
+asio::awaitable<void> until_known(cohort::coordinator coord, int last) {
+  const auto limit = std::chrono::steady_clock::now() + 20s;
+  for (;;) {
+    coord.ask_pending();
+    co_await pause(5ms);
+    const auto pending = coord.pending();
+    REQUIRE(pending.size() == 1);
+    if (pending[0].asked && pending[0].ready == ranks_below(last)) break;
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+  }
+}
+
+}  // namespace
+
 TEST_CASE("a rank that computes is missing or silent", "[coordinator][failures]") {
   cohort::coordinator_options options;
   options.radix = 1;
-  options.query_timeout = 200ms;
+  options.query_timeout = 1s;
   coordinated(
       [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
         const int last = coord.size() - 1;
@@ -296,30 +322,32 @@ TEST_CASE("a rank that computes is missing or silent", "[coordinator][failures]"
           co_await meet(world);
           int value = 1;
           if (coord.rank() == busy) {
-            std::this_thread::sleep_for(1500ms);
+            MPI_Recv(nullptr, 0, MPI_BYTE, 0, 78, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             const auto problem =
                 co_await caught<cohort::withdrawn_error>(coord.all_reduce("busy", value, op::sum));
             REQUIRE(problem);
             CHECK(problem->reason() == "deadline");
           } else {
-            cohort::call_options limit;
-            limit.deadline = 150ms;
-            const auto began = std::chrono::steady_clock::now();
             cohort::stall_facts facts;
+            auto pending = coord.all_reduce("busy", value, op::sum, as_future);
+            if (busy == last && coord.rank() == 0) co_await until_known(coord, last);
             try {
-              co_await coord.all_reduce("busy", value, op::sum, limit);
+              if (busy != last || coord.rank() == 0) {
+                co_await cohort::with_deadline(std::move(pending), 150ms);
+              } else {
+                co_await std::move(pending);
+              }
               FAIL_CHECK("completed, but must fail");
             } catch (const cohort::deadline_error& problem) {
               facts = problem.stall();
             } catch (const cohort::withdrawn_error& problem) {
               facts = problem.stall();
             }
+            if (coord.rank() == 0) MPI_Send(nullptr, 0, MPI_BYTE, busy, 78, MPI_COMM_WORLD);
             if (busy == last) {
               // Its parent knows that it has said nothing; a leaf is not asked.
-              CHECK(std::chrono::steady_clock::now() - began < 1200ms);
               CHECK(facts.missing == std::vector<int>{last});
             } else if (coord.rank() == 0) {
-              CHECK(std::chrono::steady_clock::now() - began < 1200ms);
               CHECK(facts.silent == std::vector<int>{busy});
               std::vector<int> beyond;
               // What the busy rank has passed on before is known.

@@ -22,6 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr int tag = 77;
+
 asio::awaitable<void> reduce(cohort::coordinator coord) {
   std::vector<int> data(4, 1);
   co_await coord.all_reduce("gradient", data, cohort::op::sum);
@@ -30,15 +32,20 @@ asio::awaitable<void> reduce(cohort::coordinator coord) {
 asio::awaitable<void> train(cohort::communicator world) {
   cohort::coordinator coord(world);
   co_await coord.barrier();
-  asio::steady_timer timer(co_await asio::this_coro::executor, 100ms);
   if (world.rank() == 2) {
-    co_await timer.async_wait(asio::use_awaitable);
+    MPI_Recv(nullptr, 0, MPI_BYTE, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
   }
   if (world.rank() == 1) {
-    asio::co_spawn(co_await asio::this_coro::executor, reduce(coord), asio::detached);
-    timer.expires_after(30ms);
-    co_await timer.async_wait(asio::use_awaitable);
+    const auto executor = co_await asio::this_coro::executor;
+    const auto before = coord.stats().messages_sent;
+    asio::co_spawn(executor, reduce(coord), asio::detached);
+    asio::steady_timer timer(executor);
+    while (coord.stats().messages_sent == before) {
+      timer.expires_after(1ms);
+      co_await timer.async_wait(asio::use_awaitable);
+    }
+    MPI_Send(nullptr, 0, MPI_BYTE, 2, tag, MPI_COMM_WORLD);
     std::this_thread::sleep_for(20s);  // a handler that does not come back
   }
   co_await reduce(coord);

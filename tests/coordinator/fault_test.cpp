@@ -4,6 +4,7 @@
 // A data operation that fails on a rank after election, by an MPI function that says so.
 #include <cohort/coordinator.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <chrono>
@@ -12,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -192,33 +192,6 @@ TEST_CASE("a data operation that others have posted already ends on all ranks",
   });
 }
 
-TEST_CASE("buffers are the callers' again only when every rank has closed",
-          "[coordinator][failures]") {
-  const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 3) co_return;
-    const int last = world.size() - 1;
-    cohort::coordinator coord(world);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
-    if (world.rank() == last) faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
-    const auto begun = std::chrono::steady_clock::now();
-    if (world.rank() == last) co_await cohort_test::pause(200ms);
-    auto pending = asio::co_spawn(coord.get_executor(), one_of(coord, "all_reduce"), as_future);
-    if (world.rank() == 1) {
-      // What it has submitted leaves; the decision and the fault find it at work.
-      co_await cohort_test::pause(50ms);
-      std::this_thread::sleep_for(900ms);
-    }
-    const auto problem = co_await caught<cohort::data_error>(std::move(pending));
-    REQUIRE(problem);
-    if (world.rank() == 0) CHECK(std::chrono::steady_clock::now() - begun > 600ms);
-    co_await coord.shutdown();
-    co_await works_again(world);
-  });
-}
-
 namespace {
 
 constexpr int tag = 77;
@@ -247,6 +220,15 @@ asio::awaitable<void> until_told() {
   MPI_Recv(nullptr, 0, MPI_BYTE, 2, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
+/// Until a message has left, which is the first since `before`.
+asio::awaitable<void> until_sent(cohort::coordinator coord, std::uint64_t before) {
+  const auto limit = std::chrono::steady_clock::now() + 20s;
+  while (coord.stats().messages_sent == before) {
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+    co_await cohort_test::pause(1ms);
+  }
+}
+
 /// How it has failed, if it has.
 asio::awaitable<std::optional<cohort::data_error>> watched(asio::awaitable<void> work,
                                                            bool& ended) {
@@ -261,6 +243,48 @@ asio::awaitable<std::optional<cohort::data_error>> watched(asio::awaitable<void>
 }
 
 }  // namespace
+
+// Rank 1 brings nothing and does not close until it is told to: the others have what they posted.
+TEST_CASE("buffers are the callers' again only when every rank has closed",
+          "[coordinator][failures]") {
+  const cohort::log::capture lines;
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 3) co_return;
+    const int last = world.size() - 1;
+    cohort::coordinator coord(world);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    const std::uint64_t before = coord.stats().messages_sent;
+    if (world.rank() == last) {
+      wait_for_stop(1);
+      faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
+    }
+    int value = 1;
+    std::optional<cohort::future<void>> later;
+    if (world.rank() == 0) later = coord.all_reduce("later", value, op::sum, as_future);
+    bool ended = false;
+    auto pending = asio::co_spawn(coord.get_executor(), watched(one_of(coord, "all_reduce"), ended),
+                                  as_future);
+    if (world.rank() == 1) {
+      co_await until_sent(coord, before);
+      tell(last);
+      wait_for_stop(0);
+    }
+    if (world.rank() == 0) {
+      const auto closed = co_await caught<cohort::data_error>(*std::move(later));
+      CHECK(closed);
+      co_await cohort_test::pause(500ms);
+      CHECK_FALSE(ended);
+      tell(1);
+    }
+    const auto problem = co_await std::move(pending);
+    REQUIRE(problem);
+    CHECK(problem->ranks() == std::vector<int>{last});
+    co_await coord.shutdown();
+    co_await works_again(world);
+  });
+}
 
 // Rank 2 cannot post the second part while MPI has the first, to which rank 1 brings nothing before
 // it has heard that all have closed.
@@ -295,9 +319,10 @@ TEST_CASE("an operation that is posted in part tells of it at once", "[coordinat
     std::optional<cohort::future<void>> later;
     if (world.rank() == 2) later = coord.all_reduce("later", value, op::sum, as_future);
     bool ended = false;
+    const std::uint64_t before = coord.stats().messages_sent;
     auto pending = asio::co_spawn(coord.get_executor(), watched(submit(), ended), as_future);
     if (world.rank() == 1) {
-      co_await cohort_test::pause(50ms);  // what it has submitted leaves
+      co_await until_sent(coord, before);
       CHECK(stop_until_told());
     }
     if (world.rank() == 2) {
@@ -353,8 +378,9 @@ TEST_CASE("receives that are posted keep their memory when the sends fail",
     int value = 1;
     std::optional<cohort::future<void>> later;
     if (world.rank() == 2) {
+      const std::uint64_t before = coord.stats().messages_sent;
       later = coord.all_reduce("later", value, op::sum, as_future);
-      co_await cohort_test::pause(50ms);  // it leaves: the next message that fails is another one
+      co_await until_sent(coord, before);  // the next message that fails is another one
     }
     bool ended = false;
     const auto gather = [&]() -> asio::awaitable<void> {
@@ -623,17 +649,25 @@ TEST_CASE("a rank whose every control message fails is found out at the deadline
       co_await coord.shutdown();
       faults::reset();
     } else {
-      cohort::call_options limited;
-      if (world.rank() == 0) limited.deadline = 50ms;
-      try {
-        co_await coord.all_reduce("x", data, op::sum, limited);
-        FAIL_CHECK("completed without a rank");
-      } catch (const cohort::deadline_error& problem) {
-        CHECK(world.rank() == 0);
-        CHECK(problem.stall().missing == std::vector<int>{last});
-      } catch (const cohort::withdrawn_error& problem) {
-        CHECK(world.rank() != 0);
-        CHECK(problem.stall().missing == std::vector<int>{last});
+      auto x = coord.all_reduce("x", data, op::sum, as_future);
+      if (world.rank() == 0) {
+        // It knows of all others before its deadline begins.
+        for (const auto limit = begun + 20s;;) {
+          coord.ask_pending();
+          co_await cohort_test::pause(5ms);
+          const auto known = coord.pending();
+          REQUIRE(known.size() == 1);
+          if (known[0].asked && known[0].ready == cohort_test::ranks_below(last)) break;
+          REQUIRE(std::chrono::steady_clock::now() < limit);
+        }
+        const auto problem =
+            co_await caught<cohort::deadline_error>(cohort::with_deadline(std::move(x), 50ms));
+        REQUIRE(problem);
+        CHECK(problem->stall().missing == std::vector<int>{last});
+      } else {
+        const auto problem = co_await caught<cohort::withdrawn_error>(std::move(x));
+        REQUIRE(problem);
+        CHECK(problem->stall().missing == std::vector<int>{last});
       }
       const std::error_code closed = co_await cohort_test::code_of(coord.shutdown());
       CHECK(closed == errc::stalled);
