@@ -23,7 +23,7 @@
 #
 # One more ctest entry per number of ranks for a program that exists: an example, or a test with
 # other arguments (the layer in the name is a label here too). PRINTS: the output must match too.
-# FAILS_WITH: the program must end within WITHIN seconds (default 20) with a non-zero status, and its
+# FAILS_WITH: the program must end within WITHIN seconds (default 5) with a non-zero status, and its
 # output must match.
 
 set(COHORT_TEST_COUNT_LIMIT 55)  # executables; more of them cost more in linking than they tell
@@ -128,7 +128,7 @@ function(cohort_add_run name)
   set(judge "")
   if(arg_FAILS_WITH)
     if(NOT arg_WITHIN)
-      set(arg_WITHIN 20)
+      set(arg_WITHIN 5)
     endif()
     math(EXPR within "${arg_WITHIN} * ${COHORT_TEST_TIMEOUT_FACTOR}")
     set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_failure.sh" "${within}"

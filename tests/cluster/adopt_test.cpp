@@ -246,14 +246,11 @@ TEST_CASE("ranks that do not serve are named, and the job can be adopted later")
     if (world.rank() == 0) {
       run(io, [&]() -> asio::awaitable<void> {
         auto late = caught<cohort::error>(
-            cohort::cluster::adopt(world, adopt_options().transport(how).timeout(300ms)));
+            cohort::cluster::adopt(world, adopt_options().transport(how).timeout(2s)));
         const auto failed = co_await std::move(late);
         REQUIRE(failed);
         CHECK(failed->code() == errc::deadline_exceeded);
-        const std::string what = failed->what();  // another may have been late, too
-        const auto names = what.find("have not called serve:");
-        REQUIRE(names != std::string::npos);
-        CHECK(has(what.substr(names), " " + std::to_string(last)));
+        CHECK(has(failed->what(), "serve: " + std::to_string(last)));
         co_await meet(world);
         auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
         const workers all = co_await std::move(adopting);

@@ -309,73 +309,71 @@ TEST_CASE("what does not end on a device after a fault is forgotten", "[coordina
   cohort_test::run(io, body(world));
 }
 
+namespace {
+
+/// The last rank submits last, with a deadline, and the device does not end it. `just_before`: the
+/// decision is on its way when the deadline passes, and the rank asks for a withdrawal in vain.
+asio::awaitable<void> see_deadline_told(cohort::communicator world, bool by_options,
+                                        bool just_before) {
+  const fake_backend backend;
+  device_script& script = *backend.script;
+  script.holds_data = true;
+  script.fails_on_deadline = true;
+  cohort::coordinator coord(world, backend);
+  co_await coord.barrier();
+  fake_vector<float> data(ones(3));
+  const auto limit = just_before ? 30ms : 100ms;
+  const bool limits = world.rank() == world.size() - 1;
+  cohort::call_options options;
+  if (by_options && limits) options.deadline = limit;
+  if (limits) co_await meet(world);
+  const auto before = coord.stats().messages_sent;
+  auto one = coord.all_reduce("w", data, op::sum, options, as_future);
+  if (!limits) co_await meet(world);
+  const auto bound_it = [&] {
+    if (by_options || !limits) return;
+    auto bounded = cohort::with_deadline(std::move(one), limit);
+    one = asio::co_spawn(world.get_executor(), std::move(bounded), as_future);
+  };
+  if (just_before) {
+    bound_it();
+    if (world.rank() == 0) std::this_thread::sleep_for(100ms);  // it decides in the time in which
+    if (limits) {                                               // this rank looks at nothing
+      co_await cohort_test::until_sent(coord, before);
+      std::this_thread::sleep_for(400ms);
+    }
+  } else {
+    while (script.started.empty() && !one.is_ready()) co_await cohort_test::pause(1ms);
+    if (limits) CHECK(script.started.size() == 1);
+    bound_it();
+  }
+  const auto problem = co_await caught<cohort::data_error>(std::move(one));
+  REQUIRE(problem);
+  CHECK(script.deadlines == (limits ? 1 : 0));
+  CHECK((limits || script.fails == 1));
+  co_await coord.shutdown();
+  co_await works_anew(world);
+}
+
+}  // namespace
+
 TEST_CASE("a deadline over what a device has is told to its backend", "[coordinator][device]") {
   const cohort::log::capture lines;
   const bool by_options = GENERATE(true, false);
-  on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    const fake_backend backend;
-    device_script& script = *backend.script;
-    script.holds_data = true;
-    script.fails_on_deadline = true;
-    cohort::coordinator coord(world, backend);
-    co_await coord.barrier();
-    fake_vector<float> data(ones(3));
-    const bool limits = world.rank() == world.size() - 1;  // it submits last
-    cohort::call_options options;
-    if (by_options && limits) options.deadline = 100ms;
-    if (limits) co_await meet(world);
-    auto one = coord.all_reduce("w", data, op::sum, options, as_future);
-    if (!limits) co_await meet(world);
-    while (script.started.empty() && !one.is_ready()) co_await cohort_test::pause(1ms);
-    std::optional<cohort::data_error> problem;
-    if (by_options || !limits) {
-      problem = co_await caught<cohort::data_error>(std::move(one));
-    } else {
-      problem = co_await caught<cohort::data_error>(cohort::with_deadline(std::move(one), 100ms));
-    }
-    REQUIRE(problem);
-    CHECK(script.deadlines == (limits ? 1 : 0));
-    CHECK((limits || script.fails == 1));
-    co_await coord.shutdown();
-    co_await works_anew(world);
+  on_world([=](cohort::communicator world) -> asio::awaitable<void> {
+    auto seeing = see_deadline_told(world, by_options, false);
+    co_await std::move(seeing);
   });
 }
 
-// The decision is on its way when the rank asks for its withdrawal, which is too late then.
 TEST_CASE("a deadline that passes just before the election is told to the backend",
           "[coordinator][device]") {
   const cohort::log::capture lines;
   const bool by_options = GENERATE(true, false);
-  on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+  on_world([=](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    const fake_backend backend;
-    device_script& script = *backend.script;
-    script.holds_data = true;
-    script.fails_on_deadline = true;
-    cohort::coordinator coord(world, backend);
-    co_await coord.barrier();
-    fake_vector<float> data(ones(3));
-    const bool limits = world.rank() == world.size() - 1;
-    cohort::call_options options;
-    if (by_options && limits) options.deadline = 30ms;
-    if (limits) co_await meet(world);
-    const auto before = coord.stats().messages_sent;
-    auto one = coord.all_reduce("w", data, op::sum, options, as_future);
-    if (!limits) co_await meet(world);
-    if (world.rank() == 0) std::this_thread::sleep_for(100ms);  // it decides when the other rank
-    if (limits) {                                               // looks at nothing
-      if (!by_options) {
-        auto bounded = cohort::with_deadline(std::move(one), 30ms);
-        one = asio::co_spawn(world.get_executor(), std::move(bounded), as_future);
-      }
-      while (coord.stats().messages_sent == before) co_await cohort_test::pause(1ms);
-      std::this_thread::sleep_for(400ms);
-    }
-    const auto problem = co_await caught<cohort::data_error>(std::move(one));
-    REQUIRE(problem);
-    CHECK(script.deadlines == (limits ? 1 : 0));
-    co_await coord.shutdown();
-    co_await works_anew(world);
+    auto seeing = see_deadline_told(world, by_options, true);
+    co_await std::move(seeing);
   });
 }
 

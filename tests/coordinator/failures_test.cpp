@@ -28,8 +28,8 @@ using cohort_test::caught;
 using cohort_test::coordinated;
 using cohort_test::has;
 using cohort_test::meet;
-using cohort_test::pause;
 using cohort_test::ranks_below;
+using cohort_test::until_known;
 using cohort_test::works;
 namespace op = cohort::op;
 
@@ -290,23 +290,6 @@ TEST_CASE("a deadline tells who was ready and who was missing", "[coordinator][f
     co_await works(coord, "late");
   });
 }
-
-namespace {
-
-/// Until rank 0 knows that all ranks below `last` have submitted what it waits for.
-asio::awaitable<void> until_known(cohort::coordinator coord, int last) {
-  const auto limit = std::chrono::steady_clock::now() + 20s;
-  for (;;) {
-    coord.ask_pending();
-    co_await pause(5ms);
-    const auto pending = coord.pending();
-    REQUIRE(pending.size() == 1);
-    if (pending[0].asked && pending[0].ready == ranks_below(last)) break;
-    REQUIRE(std::chrono::steady_clock::now() < limit);
-  }
-}
-
-}  // namespace
 
 TEST_CASE("a rank that computes is missing or silent", "[coordinator][failures]") {
   cohort::coordinator_options options;

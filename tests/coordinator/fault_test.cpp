@@ -220,15 +220,6 @@ asio::awaitable<void> until_told() {
   MPI_Recv(nullptr, 0, MPI_BYTE, 2, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/// Until a message has left, which is the first since `before`.
-asio::awaitable<void> until_sent(cohort::coordinator coord, std::uint64_t before) {
-  const auto limit = std::chrono::steady_clock::now() + 20s;
-  while (coord.stats().messages_sent == before) {
-    REQUIRE(std::chrono::steady_clock::now() < limit);
-    co_await cohort_test::pause(1ms);
-  }
-}
-
 /// How it has failed, if it has.
 asio::awaitable<std::optional<cohort::data_error>> watched(asio::awaitable<void> work,
                                                            bool& ended) {
@@ -267,7 +258,7 @@ TEST_CASE("buffers are the callers' again only when every rank has closed",
     auto pending = asio::co_spawn(coord.get_executor(), watched(one_of(coord, "all_reduce"), ended),
                                   as_future);
     if (world.rank() == 1) {
-      co_await until_sent(coord, before);
+      co_await cohort_test::until_sent(coord, before);
       tell(last);
       wait_for_stop(0);
     }
@@ -322,7 +313,7 @@ TEST_CASE("an operation that is posted in part tells of it at once", "[coordinat
     const std::uint64_t before = coord.stats().messages_sent;
     auto pending = asio::co_spawn(coord.get_executor(), watched(submit(), ended), as_future);
     if (world.rank() == 1) {
-      co_await until_sent(coord, before);
+      co_await cohort_test::until_sent(coord, before);
       CHECK(stop_until_told());
     }
     if (world.rank() == 2) {
@@ -380,7 +371,8 @@ TEST_CASE("receives that are posted keep their memory when the sends fail",
     if (world.rank() == 2) {
       const std::uint64_t before = coord.stats().messages_sent;
       later = coord.all_reduce("later", value, op::sum, as_future);
-      co_await until_sent(coord, before);  // the next message that fails is another one
+      co_await cohort_test::until_sent(coord,
+                                       before);  // the next message that fails is another one
     }
     bool ended = false;
     const auto gather = [&]() -> asio::awaitable<void> {
@@ -651,15 +643,7 @@ TEST_CASE("a rank whose every control message fails is found out at the deadline
     } else {
       auto x = coord.all_reduce("x", data, op::sum, as_future);
       if (world.rank() == 0) {
-        // It knows of all others before its deadline begins.
-        for (const auto limit = begun + 20s;;) {
-          coord.ask_pending();
-          co_await cohort_test::pause(5ms);
-          const auto known = coord.pending();
-          REQUIRE(known.size() == 1);
-          if (known[0].asked && known[0].ready == cohort_test::ranks_below(last)) break;
-          REQUIRE(std::chrono::steady_clock::now() < limit);
-        }
+        co_await cohort_test::until_known(coord, last);  // before its deadline begins
         const auto problem =
             co_await caught<cohort::deadline_error>(cohort::with_deadline(std::move(x), 50ms));
         REQUIRE(problem);

@@ -8,6 +8,7 @@
 #include <cohort/progress/future.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <string>
@@ -43,6 +44,28 @@ inline std::vector<int> ranks_below(int end, int without = -1) {
     if (rank != without) all.push_back(rank);
   }
   return all;
+}
+
+/// Until a message has left, which is the first since `before`.
+inline asio::awaitable<void> until_sent(cohort::coordinator coord, std::uint64_t before) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (coord.stats().messages_sent == before) {
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+    co_await pause(std::chrono::milliseconds(1));
+  }
+}
+
+/// Until rank 0 knows that all ranks below `last` have submitted what it waits for.
+inline asio::awaitable<void> until_known(cohort::coordinator coord, int last) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (;;) {
+    coord.ask_pending();
+    co_await pause(std::chrono::milliseconds(5));
+    const auto pending = coord.pending();
+    REQUIRE(pending.size() == 1);
+    if (pending[0].asked && pending[0].ready == ranks_below(last)) break;
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+  }
 }
 
 /// A named sum over all ranks works.

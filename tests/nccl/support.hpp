@@ -191,15 +191,10 @@ asio::awaitable<device::vector<T>> filled(device::stream on, std::size_t size, T
   co_return made;
 }
 
-/// What the source says of the operations in flight.
-inline std::string in_flight(const nccl::communicator& of) {
-  std::string text;
-  of.state()->source.describe(text);
-  return text;
-}
 /// Whether the source has seen so many launches go through whose operations have not ended.
 inline bool on_the_device(const nccl::communicator& of, int operations = 1) {
-  const std::string text = in_flight(of);
+  std::string text;
+  of.state()->source.describe(text);
   int found = 0;
   for (std::size_t at = 0; (at = text.find(", on the device,", at)) != text.npos; ++at) ++found;
   return found >= operations;
