@@ -263,6 +263,62 @@ TEST_CASE("what ranks have asked each other is heard before their communicator o
   });
 }
 
+TEST_CASE("a peer that ends without a goodbye is waited for no longer than its answers") {
+  const gpus_of_ranks machine;
+  asio::io_context io;
+  const communicator world(io);
+  if (world.size() < 2) return;
+  const bool stops = world.rank() == world.size() - 1;  // its context, with what it has
+  const auto body = [&]() -> asio::awaitable<void> {
+    auto gpus = co_await nccl::make_communicator(world, asking(200ms));
+    const device::stream s;
+    co_await nccl::barrier(gpus, s);
+    co_await meet(world);
+    if (stops) {
+      io.stop();
+      co_await pause(1h);
+    }
+    const auto state = gpus.state();
+    gpus = {};
+    CHECK(co_await soon([&] { return state->stands == nccl::phase::gone; }));
+    CHECK(co_await soon([&] { return state->source.pending() == 0; }));
+    const bool over =
+        state->source.exclusively([&] { return state->channel->is_over(world.rank()); });
+    CHECK_FALSE(over);
+  };
+  asio::co_spawn(io, body(), asio::detached);
+  io.run();
+}
+
+TEST_CASE("a rank that drops a borrowed communicator early does not wait for the others") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    ncclUniqueId id{};
+    if (world.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    co_await cohort::broadcast(world, id, 0);
+    ncclComm_t theirs = nullptr;
+    REQUIRE(ncclCommInitRank(&theirs, world.size(), id, world.rank()) == ncclSuccess);
+    auto gpus = co_await nccl::borrow_communicator(world, theirs);
+    const auto state = gpus.state();
+    auto& source = state->source;
+    const auto is_over = [&] {
+      return source.exclusively([&] { return state->channel->is_over(world.rank()); });
+    };
+    if (world.rank() == 0) {
+      gpus = {};
+      CHECK(co_await soon([&] { return state->stands == nccl::phase::gone; }));
+      CHECK(source.pending() == 0);  // its loop could end
+      CHECK_FALSE(is_over());
+    }
+    co_await meet(world);
+    gpus = {};
+    CHECK(co_await soon([&] { return state->stands == nccl::phase::gone; }));
+    CHECK(co_await soon(is_over));
+    co_await meet(world);
+    CHECK(ncclCommDestroy(theirs) == ncclSuccess);  // on a thread that need not lap any more
+  });
+}
+
 TEST_CASE("messages of the fault channel come back from their bytes") {
   for (const nccl::fault_message& one : messages()) {
     const nccl::fault_bytes bytes = nccl::encode(one);

@@ -338,7 +338,7 @@ class issue_source : public asio::execution_context::service {
   void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
   void silence(const std::shared_ptr<communicator_state>& comm);
   void part(const std::shared_ptr<communicator_state>& comm);
-  bool is_parting(const communicator_state& comm, bool fails);
+  bool goes_on_parting(const communicator_state& comm, bool fails);
   void look_at_partings();
   std::vector<parting> let_partings_go();
   static bool is_up(const communicator_state& comm) noexcept;

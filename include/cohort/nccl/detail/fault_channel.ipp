@@ -72,17 +72,14 @@ inline bool issue_source::hear(const communicator_state& comm,
   {
     const std::lock_guard hold(mutex_);
     bool fails = false;
+    const auto* const goodbye = is_ours ? std::get_if<fault_goodbye>(&*message) : nullptr;
     if (is_ours) {
       fault_channel::traffic& its = comm.channel->with(from, comm.mpi.size());
-      const auto* const goodbye = std::get_if<fault_goodbye>(&*message);
-      if (goodbye != nullptr) {
-        its.announced = goodbye->messages;
-      } else {
-        ++its.received;
-      }
+      if (goodbye == nullptr) ++its.received;
+      if (goodbye != nullptr) its.announced = goodbye->messages;
     }
-    if (!is_ours || std::holds_alternative<fault_goodbye>(*message)) {
-      // Nothing.
+    if (!is_ours || goodbye != nullptr) {
+      // Nothing more.
     } else if (const auto* const notice = std::get_if<fault_notice>(&*message)) {
       const std::string text =
           "told by rank " + std::to_string(comm.rank_of_process(from)) + ": " + notice->text;
@@ -97,7 +94,7 @@ inline bool issue_source::hear(const communicator_state& comm,
     } else {
       note_answer(comm, position_answer(std::get<position_answer>(*message)));
     }
-    goes_on = has_sister_up(comm) || is_parting(comm, fails);
+    goes_on = has_sister_up(comm) || goes_on_parting(comm, fails);
   }
   engine_.started();
   return goes_on;
@@ -144,19 +141,11 @@ inline void issue_source::part(const std::shared_ptr<communicator_state>& comm) 
   if (!comm->mpi || comm->mpi.size() == 1) return silence(comm);
   if (engine_.stopped()) return comm->keep_mpi();  // no handler runs any more
   fault_channel& channel = *comm->channel;
-  channel.parted = true;
   const int ranks = comm->mpi.size();
-  const auto last = std::make_shared<std::vector<fault_bytes>>();
   for (int peer = 0; peer < ranks; ++peer) {
-    last->push_back(encode(fault_goodbye{comm->token, channel.with(peer, ranks).sent}));
+    send_to(comm, fault_goodbye{comm->token, channel.with(peer, ranks).sent}, peer);
   }
-  asio::post(engine_.get_executor(), [comm, last] {
-    for (int peer = 0; peer < comm->mpi.size(); ++peer) {
-      if (peer == comm->mpi.rank()) continue;
-      comm::control_send(comm->mpi, std::span((*last)[static_cast<std::size_t>(peer)]), peer,
-                         detail::fault_tag, [comm, last](std::error_code) {});
-    }
-  });
+  channel.parted = true;
   if (channel.is_over(comm->mpi.rank())) return silence(comm);
   // Who has borrowed one from its owner may drop it long before the others do.
   const auto until = comm->borrowed ? clock::time_point::max()  //
@@ -164,8 +153,9 @@ inline void issue_source::part(const std::shared_ptr<communicator_state>& comm) 
   partings_.push_back({comm, until});
 }
 
-/// With the lock held. `fails`: a peer's has not ended in order.
-inline bool issue_source::is_parting(const communicator_state& comm, bool fails) {
+/// With the lock held, after each message: whether more may come to one that has left. `fails`: a
+/// peer's has not ended in order.
+inline bool issue_source::goes_on_parting(const communicator_state& comm, bool fails) {
   const auto found = std::find_if(partings_.begin(), partings_.end(), [&](const parting& each) {
     return each.comm->channel == comm.channel;
   });
