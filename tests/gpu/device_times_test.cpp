@@ -240,18 +240,27 @@ DOUBLE_TEST_CASE("a timeline shows that a pack is filled while the one before is
     co_await coord.all_reduce("warm", warm, op::sum);
     const device::stream domain = domain_stream(world);
     const std::uint64_t made = fake_gpu::calls(fake_gpu::make_timing_event);
+    const auto reached = [] { return fake_gpu::calls("timing events that are reached"); };
+    const std::uint64_t before = reached();
     clock_reading reading;
     record(coord, file);
     co_await meet(world);
     if (world.rank() == 1) fake_gpu::hold(domain.get());
-    const std::uint64_t before = fake_gpu::calls("copies that are done");
     std::deque<ending> ends;
     coord.grouped_all_reduce(first.bundle("first"), op::sum, ends.emplace_back().handler());
     coord.grouped_all_reduce(second.bundle("second"), op::sum, ends.emplace_back().handler());
-    CHECK(co_await soon([&] { return fake_gpu::calls("copies that are done") >= before + 2; }));
+    // Six events of each operation, and the one that both are mapped by; or they have one each. The
+    // packs are over when their four are reached; the first reduction has begun where nothing holds
+    // it.
+    const auto bases = [&] {
+      return static_cast<int>(fake_gpu::calls(fake_gpu::make_timing_event) - made) - 12;
+    };
+    const int of_steps = world.rank() == 1 ? 4 : 5;
+    CHECK(co_await soon([&] {
+      return bases() > 0 && static_cast<int>(reached() - before) == of_steps + bases();
+    }));
     reading.end();
-    // Six events of each operation, and the one that both are mapped by; or they have one each.
-    const bool one_clock = fake_gpu::calls(fake_gpu::make_timing_event) == made + 13;
+    const bool one_clock = bases() == 1;
     co_await meet(world);
     co_await pause(100ms);
     if (world.rank() == 1) fake_gpu::release(domain.get());
@@ -288,7 +297,13 @@ DOUBLE_TEST_CASE("without a timeline nothing is timed on a device, and after one
     for (int i = 0; i < 20; ++i) {
       co_await coord.grouped_all_reduce(small.bundle("seen"), op::max);
     }
-    co_await pause(120ms);  // two ticks
+    // Ticks read them, and those come while something is awaited. Three steps are read by two
+    // questions each.
+    std::array<int, 1> late{};
+    auto awaited = cohort::recv(world, late, world.rank(), 5, cohort::as_future);
+    CHECK(co_await soon([] { return timed() >= 20 * 3 * 2; }));
+    co_await cohort::send(world, std::array{1}, world.rank(), 5);
+    co_await std::move(awaited);
     const auto pooled = fake_gpu::calls(fake_gpu::make_timing_event);
     for (int i = 0; i < 5; ++i) {
       co_await coord.grouped_all_reduce(small.bundle("again"), op::max);

@@ -880,9 +880,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
   }
   of->last = std::make_shared<mark>();
-  push(*object, [target = of->last](lock&) {
+  push(*object, [target = of->last, timed = of->timed](lock&) {
     target->reached = true;
     target->when = std::chrono::steady_clock::now();
+    if (timed) ++the().calls["timing events that are reached"];
   });
   return cudaSuccess;
 }
