@@ -256,9 +256,10 @@ DOUBLE_TEST_CASE("a timeline shows that a pack is filled while the one before is
       return static_cast<int>(fake_gpu::calls(fake_gpu::make_timing_event) - made) - 12;
     };
     const int of_steps = world.rank() == 1 ? 4 : 5;
-    CHECK(co_await soon([&] {
+    const auto packed = [&] {
       return bases() > 0 && static_cast<int>(reached() - before) == of_steps + bases();
-    }));
+    };
+    CHECK(co_await soon(packed));
     reading.end();
     const bool one_clock = bases() == 1;
     co_await meet(world);
