@@ -12,6 +12,7 @@
 #include "support/fake_gpu/nccl_control.hpp"
 #include "support/run.hpp"
 
+#include <chrono>
 #include <cstdio>
 #include <optional>
 
@@ -43,13 +44,18 @@ int main(int argc, char** argv) {
     device::vector<int> v(10, s);
     device::vector<int> w(10, s);
     const auto make = [&]() -> asio::awaitable<void> {
-      gpus.emplace(co_await nccl::make_communicator(world));
+      nccl::communicator_options patient;
+      patient.answer_bound = std::chrono::seconds(20);  // nothing is heard while MPI ends
+      gpus.emplace(co_await nccl::make_communicator(world, patient));
       co_await nccl::broadcast(*gpus, s, v, 0);
     };
     cohort_test::run(io, make());
     bool ended = false;
     nccl::all_reduce(*gpus, s, v, w, cohort::op::sum, [&](std::error_code) { ended = true; });
+    const auto over = std::chrono::steady_clock::now();
     MPI_Finalize();
+    good &= holds(std::chrono::steady_clock::now() - over < std::chrono::seconds(10),
+                  "nobody waits for answers");
     good &= holds(fake_nccl::live_communicators() == 0, "NCCL's communicator ends before MPI");
     good &= holds(gpus->stands() == nccl::phase::gone, "it was not leaked");
     std::error_code late;

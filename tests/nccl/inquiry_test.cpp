@@ -12,6 +12,7 @@
 #include <chrono>
 #include <optional>
 #include <random>
+#include <thread>
 #include <variant>
 
 namespace {
@@ -288,6 +289,40 @@ TEST_CASE("a peer that ends without a goodbye is waited for no longer than its a
   };
   asio::co_spawn(io, body(), asio::detached);
   io.run();
+}
+
+DOUBLE_TEST_CASE("goodbyes that come while a rank computes are heard afterwards") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    auto gpus = co_await nccl::make_communicator(world, asking(200ms));
+    const auto state = gpus.state();
+    const auto has_parted = [&] {
+      return state->source.exclusively([&] { return state->channel->parted; });
+    };
+    const auto tell = [](int rank) { MPI_Send(nullptr, 0, MPI_BYTE, rank, 5, MPI_COMM_WORLD); };
+    const auto listen_to = [](int rank) {
+      MPI_Recv(nullptr, 0, MPI_BYTE, rank, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    };
+    co_await meet(world);
+    gpus = {};
+    if (world.rank() == 0) {
+      CHECK(co_await soon(has_parted));
+      for (int peer = 1; peer < world.size(); ++peer) tell(peer);
+      for (int peer = 1; peer < world.size(); ++peer) listen_to(peer);
+      std::this_thread::sleep_for(400ms);
+    } else {
+      CHECK(co_await soon([] { return fake_nccl::calls("ncclCommFinalize") == 1; }));
+      listen_to(0);
+      CHECK(co_await soon(has_parted));
+      co_await pause(1ms);  // what was posted before has been sent
+      tell(0);
+    }
+    CHECK(co_await soon([&] { return state->source.pending() == 0; }));
+    if (world.rank() == 0) {
+      CHECK(state->source.exclusively([&] { return state->channel->is_over(0); }));
+    }
+    co_await meet(world);
+  });
 }
 
 TEST_CASE("a rank that drops a borrowed communicator early does not wait for the others") {

@@ -9,6 +9,7 @@
 #include <cohort/progress/deadline.hpp>
 
 #include <array>
+#include <thread>
 
 namespace {
 
@@ -94,6 +95,23 @@ TEST_CASE("the devices of all processes are the ranks of one communicator") {
     CHECK(co_await soon([&] { return one.over && other.over; }));
     CHECK(!one.code);
     CHECK(!other.code);
+  });
+}
+
+// The handles leave one after the other, and the goodbyes come when both have gone.
+DOUBLE_TEST_CASE("the goodbyes of all ranks are heard with several devices, too") {
+  on_pairs([](communicator world) -> asio::awaitable<void> {
+    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+    auto gpus = co_await nccl::make_communicators(world, both);
+    const auto channel = gpus[0].state()->channel;
+    co_await meet(world);
+    gpus.clear();
+    CHECK(co_await soon([] { return fake_nccl::calls("ncclCommFinalize") == 2; }));
+    std::this_thread::sleep_for(world.rank() * 150ms);
+    CHECK(co_await soon([&] { return source.pending() == 0; }));
+    const bool all = source.exclusively([&] { return channel->is_over(world.rank()); });
+    CHECK(all == (world.size() > 1));
+    co_await meet(world);
   });
 }
 

@@ -256,7 +256,8 @@ class issue_source : public asio::execution_context::service {
   /// A communicator that has left, and whose peers have not all said goodbye.
   struct parting {
     std::shared_ptr<communicator_state> comm;
-    clock::time_point until{};
+    clock::duration left{};
+    clock::time_point looked{};
   };
   /// Communicators that must go, and what waits for that.
   struct abort_job {
@@ -334,15 +335,18 @@ class issue_source : public asio::execution_context::service {
   // See detail/fault_channel.ipp.
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
             const std::string& text, bool only_this);
-  bool hear(const communicator_state& comm, const std::optional<fault_message>& message, int from);
+  std::shared_ptr<communicator_state> hear(const communicator_state& comm,
+                                           const std::optional<fault_message>& message, int from);
   void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
   void silence(const std::shared_ptr<communicator_state>& comm);
   void part(const std::shared_ptr<communicator_state>& comm);
-  bool goes_on_parting(const communicator_state& comm, bool fails);
+  std::shared_ptr<communicator_state> goes_on_parting(const communicator_state& comm, bool fails);
   void look_at_partings();
   std::vector<parting> let_partings_go();
+  /// What is still waited for comes without handlers.
+  [[nodiscard]] bool is_in_place() const { return in_place_ || engine_.stopped(); }
   static bool is_up(const communicator_state& comm) noexcept;
-  bool has_sister_up(const communicator_state& comm) const;
+  std::shared_ptr<communicator_state> sister_up(const communicator_state& comm) const;
   // See detail/inquiry.ipp.
   bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
            bool aborts);
@@ -362,6 +366,7 @@ class issue_source : public asio::execution_context::service {
   bool asked_ = false;              // in this lap
   std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
+  bool in_place_ = false;
   std::deque<queue> queues_;  // references stay good
   std::vector<std::shared_ptr<communicator_state>> comms_;
   std::vector<work*> ended_in_lap_;  // those with steps of their own
@@ -372,6 +377,7 @@ class issue_source : public asio::execution_context::service {
   static constexpr int every_peer = -1;
   std::uint64_t questions_ = 0;
   static constexpr auto longest_hold = std::chrono::seconds(1);
+  static constexpr clock::duration longest_step = std::chrono::milliseconds(10);
   static constexpr auto capture_grace = std::chrono::milliseconds(200);
   static constexpr auto error_period = std::chrono::milliseconds(2);
   clock::time_point last_asked_{};

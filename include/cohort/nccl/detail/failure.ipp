@@ -87,7 +87,7 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
   // NCCL may see a sticky error before an event does, also one of another device that the
   // communicator has here. On a lost device nothing is aborted.
   for (const auto& one : comms_) {
-    if (one.get() != &comm && !one->is_sister(comm)) continue;
+    if (one.get() != &comm && (!one->is_sister(comm) || !is_up(*one))) continue;
     queue& its = queue_of(one->device);
     ask_whether_gone(its);
     if (is_gone(its)) return device_gone(its);  // which ends the sisters, too

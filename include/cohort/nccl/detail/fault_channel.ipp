@@ -34,9 +34,8 @@ inline void issue_source::listen(const std::shared_ptr<communicator_state>& whic
     auto heard = [comm, channel](std::error_code error, status from) {
       channel->listening = false;
       if (error || !comm->mpi) return;
-      if (comm->source.hear(*comm, decode(channel->heard), from.source())) {
-        comm->source.listen(comm);
-      }
+      const auto next = comm->source.hear(*comm, decode(channel->heard), from.source());
+      if (next) comm->source.listen(next);
     };
     // The slot is cleared in the strand too, where the handler runs.
     comm::control_recv(comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
@@ -52,9 +51,12 @@ inline bool issue_source::is_up(const communicator_state& comm) noexcept {
 }
 
 /// With the lock held: this handle, or another one of the same communicator.
-inline bool issue_source::has_sister_up(const communicator_state& comm) const {
-  return std::any_of(comms_.begin(), comms_.end(),
-                     [&](const auto& one) { return one->is_sister(comm) && is_up(*one); });
+inline std::shared_ptr<communicator_state> issue_source::sister_up(
+    const communicator_state& comm) const {
+  const auto found = std::find_if(comms_.begin(), comms_.end(), [&](const auto& one) {
+    return one->is_sister(comm) && is_up(*one);
+  });
+  return found == comms_.end() ? nullptr : *found;
 }
 
 // A communicator of MPI is not freed while something may come over it. A rank whose communicator
@@ -62,13 +64,14 @@ inline bool issue_source::has_sister_up(const communicator_state& comm) const {
 // goes on listening until it has heard the same of all of them and all that they have sent. Where
 // that does not come, and after a failure, MPI keeps its communicator for good.
 
-/// What is no message, or is about another communicator, is dropped. False: there is nothing more
-/// to listen for.
-inline bool issue_source::hear(const communicator_state& comm,
-                               const std::optional<fault_message>& message, int from) {
+/// What is no message, or is about another communicator, is dropped. Returns for whom to listen
+/// further, since this handle may have ended before others of the communicator. Null: nothing more
+/// can come.
+inline std::shared_ptr<communicator_state> issue_source::hear(
+    const communicator_state& comm, const std::optional<fault_message>& message, int from) {
   const auto token = [](const auto& one) { return one.token; };
   const bool is_ours = message && std::visit(token, *message) == comm.token;
-  bool goes_on = false;
+  std::shared_ptr<communicator_state> next;
   {
     const std::lock_guard hold(mutex_);
     bool fails = false;
@@ -94,10 +97,11 @@ inline bool issue_source::hear(const communicator_state& comm,
     } else {
       note_answer(comm, position_answer(std::get<position_answer>(*message)));
     }
-    goes_on = has_sister_up(comm) || goes_on_parting(comm, fails);
+    next = sister_up(comm);
+    if (!next) next = goes_on_parting(comm, fails);
   }
   engine_.started();
-  return goes_on;
+  return next;
 }
 
 inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
@@ -126,7 +130,7 @@ inline void issue_source::send_to(const std::shared_ptr<communicator_state>& com
 }
 
 inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
-  if (engine_.stopped() || has_sister_up(*comm)) return;
+  if (engine_.stopped() || sister_up(*comm)) return;
   asio::post(comm->channel->strand.inner(), [still = std::weak_ptr(comm->channel)] {
     const auto channel = still.lock();
     if (!channel) return;
@@ -137,9 +141,9 @@ inline void issue_source::silence(const std::shared_ptr<communicator_state>& com
 
 /// In a lap: it has ended in order.
 inline void issue_source::part(const std::shared_ptr<communicator_state>& comm) {
-  if (has_sister_up(*comm)) return;
+  if (sister_up(*comm)) return;
   if (!comm->mpi || comm->mpi.size() == 1) return silence(comm);
-  if (engine_.stopped()) return comm->keep_mpi();  // no handler runs any more
+  if (is_in_place()) return comm->keep_mpi();  // nobody would hear what comes
   fault_channel& channel = *comm->channel;
   const int ranks = comm->mpi.size();
   for (int peer = 0; peer < ranks; ++peer) {
@@ -148,28 +152,32 @@ inline void issue_source::part(const std::shared_ptr<communicator_state>& comm) 
   channel.parted = true;
   if (channel.is_over(comm->mpi.rank())) return silence(comm);
   // Who has borrowed one from its owner may drop it long before the others do.
-  const auto until = comm->borrowed ? clock::time_point::max()  //
-                                    : clock::now() + comm->options.answer_bound;
-  partings_.push_back({comm, until});
+  const clock::duration bound =
+      comm->borrowed ? clock::duration::max() : comm->options.answer_bound;
+  partings_.push_back({comm, bound, clock::now()});
 }
 
-/// With the lock held, after each message: whether more may come to one that has left. `fails`: a
-/// peer's has not ended in order.
-inline bool issue_source::goes_on_parting(const communicator_state& comm, bool fails) {
+/// With the lock held, after each message: the one that has left, if more may come to it.
+/// `fails`: a peer's has not ended in order.
+inline std::shared_ptr<communicator_state> issue_source::goes_on_parting(
+    const communicator_state& comm, bool fails) {
   const auto found = std::find_if(partings_.begin(), partings_.end(), [&](const parting& each) {
     return each.comm->channel == comm.channel;
   });
-  if (found == partings_.end()) return false;
-  if (!fails && !comm.channel->is_over(comm.mpi.rank())) return true;
+  if (found == partings_.end()) return nullptr;
+  if (!fails && !comm.channel->is_over(comm.mpi.rank())) return found->comm;
   if (fails) found->comm->keep_mpi();
   partings_.erase(found);  // who has heard this has a share of it
   recount();
-  return false;
+  return nullptr;
 }
 
+/// Only time in which this rank looks counts: after a long handler the goodbyes may be there.
 inline void issue_source::look_at_partings() {
-  std::erase_if(partings_, [&](const parting& each) {
-    if (clock::now() < each.until) return false;
+  std::erase_if(partings_, [&](parting& each) {
+    const auto now = clock::now();
+    each.left -= std::min<clock::duration>(now - std::exchange(each.looked, now), longest_step);
+    if (each.left > clock::duration::zero()) return false;
     each.comm->keep_mpi();
     silence(each.comm);
     return true;

@@ -24,7 +24,7 @@ namespace cohort::nccl {
 /// a later deadline joins the question that is under way.
 inline bool issue_source::ask(communicator_state& comm, const work& op, const std::string& about,
                               std::error_code why, bool aborts) {
-  if (comm.size == 1 || !comm.mpi || ending_ || engine_.stopped()) return false;
+  if (comm.size == 1 || !comm.mpi || is_in_place()) return false;
   if (comm.asked && (comm.asked->aborts || !aborts)) return true;
   const bool is_new = !comm.asked;
   inquiry& made = is_new ? comm.asked.emplace() : *comm.asked;
@@ -52,7 +52,7 @@ inline void issue_source::send_question(communicator_state& comm) {
 
 inline bool issue_source::inquire(communicator_state& comm,
                                   std::function<void(const std::string&)> tell) {
-  if (comm.size == 1 || !comm.mpi || ending_ || engine_.stopped() || comm.stands != phase::ready) {
+  if (comm.size == 1 || !comm.mpi || is_in_place() || comm.stands != phase::ready) {
     tell({});
     return true;
   }

@@ -153,8 +153,8 @@ inline std::vector<issue_source::parting> issue_source::let_partings_go() {
   return std::exchange(partings_, {});
 }
 
-/// The engine ends. What has not been issued is given up, the rest is waited for, and all
-/// communicators leave.
+/// The engine ends, or MPI does. What has not been issued is given up, the rest is waited for in
+/// place, without handlers, and all communicators leave.
 inline void issue_source::leave() {
   std::vector<progress::operation*> ended;
   std::vector<parting> gone;
@@ -183,7 +183,8 @@ inline void issue_source::leave() {
     });
     const auto all = comms_;
     for (const auto& comm : all) take_leave(*comm);  // what is being made goes on
-    if (ending_) gone = let_partings_go();
+    in_place_ = true;
+    gone = let_partings_go();
     recount();
   }
   for (progress::operation* const op : ended) engine_.complete(op);
