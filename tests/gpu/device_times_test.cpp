@@ -300,8 +300,8 @@ DOUBLE_TEST_CASE("without a timeline nothing is timed on a device, and after one
     }
     // Ticks read them, and those come while something is awaited. Three steps are read by two
     // questions each.
-    std::array<int, 1> late{};
-    auto awaited = cohort::recv(world, late, world.rank(), 5, cohort::as_future);
+    std::array<int, 1> message{};
+    auto awaited = cohort::recv(world, message, world.rank(), 5, cohort::as_future);
     CHECK(co_await soon([] { return timed() >= 20 * 3 * 2; }));
     co_await cohort::send(world, std::array{1}, world.rank(), 5);
     co_await std::move(awaited);

@@ -102,7 +102,9 @@ TEST_CASE("the devices of all processes are the ranks of one communicator") {
 DOUBLE_TEST_CASE("the goodbyes of all ranks are heard with several devices, too") {
   on_pairs([](communicator world) -> asio::awaitable<void> {
     auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
-    auto gpus = co_await nccl::make_communicators(world, both);
+    nccl::communicator_options patient;
+    patient.answer_bound = 60s;
+    auto gpus = co_await nccl::make_communicators(world, both, patient);
     const auto channel = gpus[0].state()->channel;
     co_await meet(world);
     gpus.clear();

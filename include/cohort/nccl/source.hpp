@@ -253,12 +253,6 @@ class issue_source : public asio::execution_context::service {
     int device = 0;
     std::atomic<bool> done{false};
   };
-  /// A communicator that has left, and whose peers have not all said goodbye.
-  struct parting {
-    std::shared_ptr<communicator_state> comm;
-    clock::duration left{};
-    clock::time_point looked{};
-  };
   /// Communicators that must go, and what waits for that.
   struct abort_job {
     std::shared_ptr<abort_call> call = std::make_shared<abort_call>();

@@ -250,6 +250,13 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   failure last_failure_;
 };
 
+/// A communicator that has left, and whose peers have not all said goodbye.
+struct parting {
+  std::shared_ptr<communicator_state> comm;
+  std::chrono::nanoseconds left{};  ///< for them, of the time in which this rank looks
+  std::chrono::steady_clock::time_point looked{};
+};
+
 }  // namespace cohort::nccl
 
 #endif

@@ -148,7 +148,7 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
 }
 
 /// With the lock held: goodbyes are not heard any more. The caller drops them without it.
-inline std::vector<issue_source::parting> issue_source::let_partings_go() {
+inline std::vector<parting> issue_source::let_partings_go() {
   for (const parting& each : partings_) each.comm->keep_mpi();
   return std::exchange(partings_, {});
 }
