@@ -4,7 +4,7 @@
 # How a test gets into the build and into ctest.
 #
 #   cohort_add_test(<layer>.<theme> SOURCES <file>... [LAYERS <layer>...] [RANKS <n>...]
-#     [TIMEOUT <s>] [LABELS <label>...] [NO_MAIN] [ARGS <arg>...] [ALONE <file>...])
+#     [TIMEOUT <s>] [LABELS <label>...] [NO_MAIN] [HEADER_ONLY] [ARGS <arg>...] [ALONE <file>...])
 #
 # One Catch2 executable. Without RANKS it is a pure test, `<layer>.<theme>`, that runs without
 # mpiexec; with RANKS it gets the MPI main (tests/support/mpi_main.cpp) and one entry per number,
@@ -13,6 +13,9 @@
 # name. The layer is a label; three more labels have a meaning for .ci/run: `threads` (runs under
 # TSan), `sample` (one per layer, runs under g++ with ASan) and `ranks` (runs under mpiexec), which
 # all that has RANKS gets by itself. COHORT_TEST_RANKS leaves out numbers of RANKS.
+#
+# Tests of layers from comm on link cohort::compiled, unless they are HEADER_ONLY (one of each layer)
+# or COHORT_TEST_HEADER_ONLY is on; the layers below are small.
 #
 # Where COHORT_UNITY_BUILD is on, as in scripts/test.sh and .ci/run, the SOURCES are compiled as one
 # file, because most of the code of each is what they all instantiate. So two of them may not define
@@ -29,7 +32,7 @@
 set(COHORT_TEST_COUNT_LIMIT 55)  # executables; more of them cost more in linking than they tell
 
 function(cohort_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_MAIN" "TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_MAIN;HEADER_ONLY" "TIMEOUT"
     "SOURCES;LAYERS;RANKS;LABELS;ARGS;ALONE")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT name MATCHES "^([a-z0-9_]+)[.]([a-z0-9_]+)$")
     message(FATAL_ERROR "cohort_add_test(${name}): see the usage in cmake/cohort_add_test.cmake")
@@ -55,19 +58,26 @@ function(cohort_add_test name)
     list(APPEND arg_LABELS ranks)
   endif()
   set_property(GLOBAL APPEND PROPERTY COHORT_TEST_TARGETS ${target})
+  set(large_layers ${arg_LAYERS})
+  list(REMOVE_ITEM large_layers core mpi progress protocol testing device)
+  set(how header_only)
+  if(COHORT_COMPILED AND large_layers AND NOT arg_HEADER_ONLY)
+    set(how compiled)
+    target_link_libraries(${target} PRIVATE ${COHORT_COMPILED})
+  endif()
   cohort_link_layers(${target} ${arg_LAYERS})
   target_link_libraries(${target} PRIVATE cohort_own_flags)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   if(arg_NO_MAIN)
     target_link_libraries(${target} PRIVATE Catch2::Catch2)
   elseif(arg_RANKS)
-    target_link_libraries(${target} PRIVATE cohort_test_mpi_main)
+    target_link_libraries(${target} PRIVATE cohort_test_mpi_main_${how})
   else()
     target_link_libraries(${target} PRIVATE cohort_test_main)
   endif()
   list(REMOVE_ITEM arg_LAYERS core mpi protocol)
   if(arg_LAYERS)
-    target_precompile_headers(${target} REUSE_FROM cohort_test_asio_headers)
+    target_precompile_headers(${target} REUSE_FROM cohort_test_${how}_headers)
   else()
     target_precompile_headers(${target} REUSE_FROM cohort_test_plain_headers)
   endif()

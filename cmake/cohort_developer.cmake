@@ -7,6 +7,7 @@ option(COHORT_WARNINGS_AS_ERRORS "Compiler warnings are errors in cohort's own p
   ${PROJECT_IS_TOP_LEVEL})
 option(COHORT_UNITY_BUILD "Compile the files of a test or benchmark as one: a build from scratch \
 takes half the time, one after a change longer" OFF)
+option(COHORT_TEST_HEADER_ONLY "No test, example or benchmark links cohort::compiled" OFF)
 set(COHORT_TEST_MAX_RANKS 4 CACHE STRING "Tests that need more ranks than this are left out")
 set(COHORT_TEST_RANKS "" CACHE STRING "Run each test only on these of its numbers of ranks, or on \
 its largest if it has none of them (empty: on all)")
@@ -40,6 +41,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(cohort_own_flags INTERFACE -Wno-subobject-linkage)
   endif()
 endif()
+
+# What tests, examples and benchmarks link beside the layers that they use.
+set(COHORT_COMPILED cohort::compiled)
+if(COHORT_TEST_HEADER_ONLY)
+  set(COHORT_COMPILED "")
+endif()
+target_compile_options(cohort_compiled PRIVATE
+  $<TARGET_PROPERTY:cohort_own_flags,INTERFACE_COMPILE_OPTIONS>)
 
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   add_library(cohort_keep_loaded OBJECT tests/support/keep_loaded.cpp)

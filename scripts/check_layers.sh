@@ -89,6 +89,11 @@ function check_include(path, quoted,    to) {
       complain(layer " does not know Asio")
   if (path !~ /^cohort\//) return
   if (path == "cohort/cohort.hpp") { complain("the umbrella is for users"); return }
+  if (layer == "src") {
+    if (path !~ /^cohort\/[a-z0-9]+\/src[.]hpp$/) complain("cohort/src.hpp includes those of layers only")
+    return
+  }
+  if (path ~ /\/src[.]hpp$/) { complain("a src.hpp is for files that compile bodies"); return }
   to = layer_of(path)
   if (layer == "cohort" || layer == "gpu") {
     if (path != "cohort/" to ".hpp") complain("the umbrella includes gate headers only")
@@ -103,7 +108,7 @@ function check_include(path, quoted,    to) {
   header = substr(file, length(root) + 1)
   layer = layer_of(header)
   number = 0; in_comment = 0; once = 0; described = 0; first = ""; second = ""
-  if (layer != "cohort" && layer != "gpu" && !(layer in below)) complain("the layer " layer " is not in the table")
+  if (layer != "cohort" && layer != "gpu" && layer != "src" && !(layer in below)) complain("the layer " layer " is not in the table")
   while ((getline line < file) > 0) {
     ++number
     if (number == 1) first = line

@@ -4,6 +4,7 @@
 // Who sees what when an operation on device memory fails, with a backend that the test has in its
 // hands.
 #include <cohort/coordinator.hpp>
+#include <cohort/coordinator/timeline.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>

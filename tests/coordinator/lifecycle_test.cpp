@@ -5,6 +5,7 @@
 // dropped in every place, under exceptions; every completion token; what it says of itself.
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/coordinator.hpp>
+#include <cohort/coordinator/registry.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/progress_thread.hpp>

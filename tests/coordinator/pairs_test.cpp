@@ -4,6 +4,7 @@
 // Messages between two ranks that are elected like any operation, in memory of the host. Part of
 // the executable coordinator.order.
 #include <cohort/coordinator.hpp>
+#include <cohort/coordinator/timeline.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <algorithm>

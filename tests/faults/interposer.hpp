@@ -4,7 +4,10 @@
 
 /// \file MPI functions of our own between the library and MPI: they count, and fail when told to.
 
-#include <cohort/mpi/native.hpp>
+// Not cohort/mpi/native.hpp: programs use it that link cohort::compiled, and others.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
 
 #include <functional>
 #include <string>

@@ -129,6 +129,11 @@ auto start(const communicator& comm, Body&& body, Token& token) {
 }  // namespace cohort::comm
 
 #include <cohort/comm/detail/communicator.ipp>
-#include <cohort/comm/detail/cross_rank_check.ipp>
-#include <cohort/comm/detail/request_source.ipp>
+#include <cohort/comm/detail/cross_rank_check.hpp>
+#include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/comm/detail/typed_operation.hpp>
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/comm/detail/communicator_state.ipp>
+#include <cohort/comm/detail/request_source.ipp>
+#endif

@@ -5,7 +5,6 @@
 /// \file `cohort::coordinator`: named collectives in any order on any rank.
 
 #include <cohort/coordinator/detail/arena_verbs.hpp>
-#include <cohort/coordinator/negotiation.hpp>
 #include <cohort/coordinator/process_set.hpp>
 
 #include <memory>
@@ -82,10 +81,14 @@ class coordinator : public process_set {
       const Communicator& world, const coordinator_options& options,
       std::shared_ptr<comm::any_backend> backend,
       std::shared_ptr<comm::device_backend> device = nullptr) {
-    return std::make_shared<coordination::instance_handle>(
-        coordination::negotiation<Communicator>::make(world, with_environment(options),
-                                                      std::move(backend), std::move(device)));
+    return std::make_shared<coordination::instance_handle>(coordination::open_instance(
+        world, with_environment(options), std::move(backend), std::move(device)));
   }
 };
 
 }  // namespace cohort
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/coordinator/detail/data_plane.ipp>
+#include <cohort/coordinator/detail/negotiation.ipp>
+#endif

@@ -74,8 +74,8 @@ class basic_lane final : public comm::request_operation, public comm::staging {
   }
 
   /// For a backend that packs itself.
-  inline void lay(std::size_t offset, std::span<std::byte> to) noexcept override;
-  inline void take(std::size_t offset, std::span<const std::byte> from) noexcept override;
+  void lay(std::size_t offset, std::span<std::byte> to) noexcept override;
+  void take(std::size_t offset, std::span<const std::byte> from) noexcept override;
 
   std::uint32_t call = 0;  ///< of the execution: what is under way
   bool on_device = false;  ///< a backend for devices has it, and MPI nothing

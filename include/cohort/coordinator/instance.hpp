@@ -156,6 +156,14 @@ class instance {
   int local_rank_ = 0;
 };
 
+/// Opens an instance over the ranks of `parent`. A template with one instance, so that only who
+/// makes a coordinator compiles what is behind it.
+template <std::same_as<communicator> Communicator>
+[[nodiscard]] std::shared_ptr<instance> open_instance(const Communicator& parent,
+                                                      const coordinator_options& options,
+                                                      std::shared_ptr<comm::any_backend> backend,
+                                                      std::shared_ptr<comm::device_backend> device);
+
 /// What the handles of an instance share: with the last of them the rank leaves.
 class instance_handle {
  public:

@@ -383,6 +383,3 @@ class negotiation<Any>::control_operation final : public comm::request_operation
 };
 
 }  // namespace cohort::coordination
-
-#include <cohort/coordinator/detail/data_plane.ipp>
-#include <cohort/coordinator/detail/negotiation.ipp>

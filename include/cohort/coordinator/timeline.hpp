@@ -140,4 +140,6 @@ class timeline {
 
 }  // namespace cohort::coordination
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/coordinator/detail/timeline.ipp>
+#endif

@@ -8,6 +8,8 @@
 /// need, and smooths over the names that moved between versions. `<asio.hpp>` is never included: it
 /// costs a second per translation unit, this subset about 0.6 s.
 
+#include <cohort/core/config.hpp>
+
 #include <asio/version.hpp>
 
 #if ASIO_VERSION < 102201
@@ -61,6 +63,8 @@ this Asio does not see Clang's C++20 coroutines by itself"
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
+
+COHORT_MUST_BE_SAME(asio, COHORT_TEXT(ASIO_VERSION));
 
 namespace cohort {
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What cohort asks of the compiler, checked once so that a wrong flag gives one clear line.
+/// \file The version, what cohort asks of the compiler, and where its bodies are compiled.
 
 #if defined(_MSVC_LANG)
 #define COHORT_CPLUSPLUS _MSVC_LANG
@@ -13,3 +13,43 @@
 #if COHORT_CPLUSPLUS < 202002L
 #error "cohort needs C++20: compile with -std=c++20 or newer"
 #endif
+
+// Written by hand at every release; core/version.hpp has the same as constants.
+#define COHORT_VERSION_MAJOR 0
+#define COHORT_VERSION_MINOR 1
+#define COHORT_VERSION_PATCH 0
+
+// By default headers bring everything. With COHORT_SEPARATE_COMPILATION they bring declarations and
+// what depends on the user's types; the rest, the files *.ipp, is compiled once, in a file that
+// includes <cohort/src.hpp>. The target cohort::compiled does that and carries the definition.
+#ifdef COHORT_SEPARATE_COMPILATION
+#define COHORT_INLINE
+#define COHORT_HOW_COMPILED separately_compiled
+#else
+#define COHORT_INLINE inline
+#define COHORT_HOW_COMPILED header_only
+#endif
+
+// COHORT_MUST_BE_SAME(topic, value): the files of a program that give another value than the others
+// for a topic do not link, and the linker's message shows theirs. Every file defines and uses a
+// symbol with the value in its name. The definitions of one topic lie in a COMDAT group, of which
+// the linker keeps one, whichever symbol it defines.
+#define COHORT_TEXT_OF(...) #__VA_ARGS__
+#define COHORT_TEXT(...) COHORT_TEXT_OF(__VA_ARGS__)
+// clang-format off
+#if defined(__ELF__)
+#define COHORT_MUST_BE_SAME(topic, value) \
+  COHORT_SAME_SYMBOL("cohort_" #topic, "cohort_files_differ_in_" #topic "__this_one_is__" value)
+#define COHORT_SAME_SYMBOL(group, symbol)                                          \
+  __asm__(".pushsection .rodata." group ",\"aG\",%progbits," group ",comdat\n"     \
+          ".globl " symbol "\n" symbol ": .byte 0\n.popsection\n"                  \
+          ".pushsection .data.rel.ro." group ",\"aw\",%progbits\n.balign 8\n"      \
+          ".dc.a " symbol "\n.popsection")
+#else
+#define COHORT_MUST_BE_SAME(topic, value) static_assert(true)
+#endif
+
+COHORT_MUST_BE_SAME(version_or_compilation,
+                    COHORT_TEXT(COHORT_VERSION_MAJOR) "_" COHORT_TEXT(COHORT_VERSION_MINOR) "_"
+                    COHORT_TEXT(COHORT_VERSION_PATCH) "_" COHORT_TEXT(COHORT_HOW_COMPILED));
+// clang-format on

@@ -211,4 +211,6 @@ class registered {
 
 }  // namespace cohort
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/core/detail/function_table.ipp>
+#endif

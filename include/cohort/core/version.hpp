@@ -2,15 +2,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The version of the library, written by hand at every release.
+/// \file The version of the library.
+
+#include <cohort/core/config.hpp>
 
 namespace cohort {
 
-inline constexpr int version_major = 0;
-inline constexpr int version_minor = 1;
-inline constexpr int version_patch = 0;
+inline constexpr int version_major = COHORT_VERSION_MAJOR;
+inline constexpr int version_minor = COHORT_VERSION_MINOR;
+inline constexpr int version_patch = COHORT_VERSION_PATCH;
 
 /// The version as text, "major.minor.patch".
-inline constexpr const char* version_string = "0.1.0";
+inline constexpr const char* version_string = COHORT_TEXT(COHORT_VERSION_MAJOR) "." COHORT_TEXT(
+    COHORT_VERSION_MINOR) "." COHORT_TEXT(COHORT_VERSION_PATCH);
 
 }  // namespace cohort

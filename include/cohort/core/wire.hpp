@@ -212,4 +212,4 @@ template <class T>
 
 }  // namespace cohort::wire
 
-#include <cohort/core/detail/wire.ipp>
+#include <cohort/core/detail/wire.hpp>

@@ -11,10 +11,18 @@
 #define MPICH_SKIP_MPICXX 1
 #endif
 
+#include <cohort/core/config.hpp>
+
 #include <mpi.h>
 
 #if MPI_VERSION < 3 || (MPI_VERSION == 3 && MPI_SUBVERSION < 1)
 #error "cohort needs MPI 3.1 or newer"
+#endif
+
+#if defined(OPEN_MPI)
+COHORT_MUST_BE_SAME(mpi, "open_mpi");
+#elif defined(MPICH_VERSION) || defined(MPICH_NAME)
+COHORT_MUST_BE_SAME(mpi, "mpich");
 #endif
 
 namespace cohort::mpi {

@@ -125,4 +125,6 @@ struct neighborhood {
 
 }  // namespace cohort::mpi
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/mpi/detail/topology.ipp>
+#endif

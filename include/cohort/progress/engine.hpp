@@ -128,7 +128,14 @@ class engine : public asio::execution_context::service {
   /// Looks in place until `done()` or until `bound` has passed, running no handler; returns
   /// `done()`. For destructors and for the end of a context.
   template <class Predicate>
-  bool drive_until(Predicate done, std::chrono::nanoseconds bound);
+  bool drive_until(Predicate done, std::chrono::nanoseconds bound) {
+    const auto until = clock::now() + bound;
+    while (!done()) {
+      if (clock::now() >= until) return done();
+      look();
+    }
+    return true;
+  }
 
   /// The bound for waiting in place: `drain`, or what is left of `drain_after_failure` once the
   /// program has failed or an exception is being handled.
@@ -156,7 +163,7 @@ class engine : public asio::execution_context::service {
   template <class Engine, class Context>
   friend class detail::asio_loop;
 
-  inline void shutdown() override;
+  COHORT_INLINE void shutdown() override;
   void destroy_ready();
 
   void lap();
@@ -269,4 +276,6 @@ template <std::same_as<asio::io_context> Context>
 
 }  // namespace cohort
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/progress/detail/engine.ipp>
+#endif

@@ -370,9 +370,11 @@ using node = basic_node<>;
 
 }  // namespace cohort::protocol
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/protocol/detail/aggregation.ipp>
 #include <cohort/protocol/detail/client.ipp>
 #include <cohort/protocol/detail/election.ipp>
 #include <cohort/protocol/detail/log.ipp>
 #include <cohort/protocol/detail/receive.ipp>
 #include <cohort/protocol/detail/stall.ipp>
+#endif

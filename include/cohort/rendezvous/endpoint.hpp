@@ -148,5 +148,9 @@ class endpoint_handle {
 };
 using handle_ptr = std::shared_ptr<endpoint_handle>;
 
+/// A template with one instance, so that only who makes a rendezvous compiles what is behind it.
+template <class Any>
+[[nodiscard]] handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options);
+
 }  // namespace meeting
 }  // namespace cohort

@@ -194,5 +194,3 @@ class exchange final : public endpoint,
 };
 
 }  // namespace cohort::meeting
-
-#include <cohort/rendezvous/detail/exchange.ipp>

@@ -360,4 +360,6 @@ using node = basic_node<>;
 
 }  // namespace cohort::meeting
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/rendezvous/detail/node.ipp>
+#endif

@@ -4,7 +4,7 @@
 
 /// \file `cohort::rendezvous`: values that are sent and received by key, step by step.
 
-#include <cohort/rendezvous/exchange.hpp>
+#include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/step.hpp>
 
 #include <concepts>
@@ -28,13 +28,13 @@ class rendezvous {
   /// (Templates, so that only who makes a rendezvous compiles it.)
   template <std::same_as<communicator> Communicator>
   explicit rendezvous(const Communicator& world, const rendezvous_options& options = {})
-      : where_(make<Communicator>(engine_of(world), options)) {
+      : where_(meeting::open_endpoint<void>(engine_of(world), options)) {
     if (!options.is_deferred) initialize(world);
   }
   /// Everything waits until `initialize`.
   template <std::same_as<asio::io_context> Context>
   explicit rendezvous(Context& io, const rendezvous_options& options = {})
-      : where_(make<Context>(use_engine(io), options)) {}
+      : where_(meeting::open_endpoint<void>(use_engine(io), options)) {}
 
   /// Begins over the ranks of `world`, for all steps; what was called before is done now. Once and
   /// collective. A communicator of the same ranks again is no error, another one is
@@ -78,14 +78,12 @@ class rendezvous {
     if (!world) throw error(errc::invalid_communicator, "rendezvous");
     return world.state()->engine;
   }
-  template <class Any>
-  static meeting::handle_ptr make(progress::engine& engine, const rendezvous_options& options) {
-    using one = std::conditional_t<std::is_void_v<Any>, void, communicator>;  // whichever it is
-    return std::make_shared<meeting::endpoint_handle>(
-        meeting::exchange<one>::make(engine, options));
-  }
 
   meeting::handle_ptr where_;
 };
 
 }  // namespace cohort
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/rendezvous/detail/exchange.ipp>
+#endif

@@ -265,4 +265,4 @@ using table = basic_table<>;
 
 }  // namespace cohort::meeting
 
-#include <cohort/rendezvous/detail/table.ipp>
+#include <cohort/rendezvous/detail/table.hpp>

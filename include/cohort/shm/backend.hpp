@@ -91,4 +91,6 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
 
 }  // namespace cohort::shm
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/shm/detail/backend.ipp>
+#endif

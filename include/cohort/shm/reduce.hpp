@@ -38,4 +38,6 @@ class reducer {
 
 }  // namespace cohort::shm
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/shm/detail/reduce.ipp>
+#endif

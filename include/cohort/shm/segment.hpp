@@ -64,4 +64,6 @@ class segment {
 
 }  // namespace cohort::shm
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/shm/detail/segment.ipp>
+#endif

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Who can be rung how: addresses of all ranks, and a page of flags shared by the ranks of a node.
+/// Bodies of `comm/detail/doorbells.hpp`.
 
+#include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/mpi/comm.hpp>
 
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -16,72 +16,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <string>
-#include <vector>
 
 namespace cohort::comm {
 
-/// The doorbells of the ranks of one communicator that was made blocking. Shared by everything that
-/// is derived from it, which translates its ranks.
-///
-/// The flags lie in one shared-memory object per node, which its lowest rank makes and unlinks as
-/// soon as all have mapped it: nothing is left behind, and giving it up is local, where freeing an
-/// MPI window would wait for the other ranks. A rank that cannot map it rings with every message.
-class doorbells {
- public:
-  /// Collective and blocking over `over`.
-  doorbells(request_source& source, const mpi::comm_ref& over);
-  ~doorbells();
-  doorbells(const doorbells&) = delete;
-  doorbells& operator=(const doorbells&) = delete;
-
-  /// A control message to `rank` of the original communicator has left: wake its engine if it
-  /// sleeps, or might. Cost: a load where the flag can be seen, else a system call.
-  void announce(int rank) const noexcept;
-
-  [[nodiscard]] MPI_Comm base() const noexcept { return base_; }
-  /// A number for the node of a rank: the lowest rank there.
-  [[nodiscard]] int node_of(int rank) const noexcept {
-    int first = 0;
-    while (entries_[static_cast<std::size_t>(first)].host !=
-           entries_[static_cast<std::size_t>(rank)].host) {
-      ++first;
-    }
-    return first;
-  }
-  /// Ranks that share this rank's node.
-  [[nodiscard]] int node_size() const noexcept { return node_size_; }
-
- private:
-  using flag = std::atomic<std::uint32_t>;
-  static_assert(flag::is_always_lock_free, "flags are shared between processes");
-  struct entry {
-    progress::bell_address bell;
-    std::uint64_t host;
-  };
-  static constexpr std::size_t line = 64;  // a flag per cache line
-
-  static std::uint32_t own_address();
-  void map_flags(const mpi::comm_ref& over);
-  [[nodiscard]] flag* flag_of(int rank) const noexcept;
-
-  request_source& source_;
-  MPI_Comm base_;
-  int rank_;
-  std::vector<entry> entries_;
-  std::vector<int> slot_;  // of each rank in the page of its node; -1 on other nodes
-  int node_size_ = 0;
-  std::byte* page_ = nullptr;
-  std::size_t page_bytes_ = 0;
-};
-
-// ---- implementation ------------------------------------------------------------------------
-
-inline doorbells::doorbells(request_source& source, const mpi::comm_ref& over)
+COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& over)
     : source_(source), base_(over.native()), rank_(over.rank()) {
   entry mine{};
   try {
@@ -110,7 +50,7 @@ inline doorbells::doorbells(request_source& source, const mpi::comm_ref& over)
   }
 }
 
-inline doorbells::~doorbells() {
+COHORT_INLINE doorbells::~doorbells() {
   if (flag* own = flag_of(rank_)) {
     const request_source::guard hold(source_);
     source_.no_longer_through(own);
@@ -118,7 +58,7 @@ inline doorbells::~doorbells() {
   if (page_ != nullptr) ::munmap(page_, page_bytes_);
 }
 
-inline void doorbells::announce(int rank) const noexcept {
+COHORT_INLINE void doorbells::announce(int rank) const noexcept {
   const auto index = static_cast<std::size_t>(rank);
   if (const flag* parked = flag_of(rank)) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -127,13 +67,13 @@ inline void doorbells::announce(int rank) const noexcept {
   source_.ring(entries_[index].bell, slot_[index] >= 0);
 }
 
-inline doorbells::flag* doorbells::flag_of(int rank) const noexcept {
+COHORT_INLINE doorbells::flag* doorbells::flag_of(int rank) const noexcept {
   const int slot = slot_[static_cast<std::size_t>(rank)];
   if (page_ == nullptr || slot < 0) return nullptr;
   return reinterpret_cast<flag*>(page_ + static_cast<std::size_t>(slot) * line);
 }
 
-inline void doorbells::map_flags(const mpi::comm_ref& over) {
+COHORT_INLINE void doorbells::map_flags(const mpi::comm_ref& over) {
   // The page is named after the token of the node's lowest rank, which nobody can guess.
   const auto first =
       static_cast<std::size_t>(std::find(slot_.begin(), slot_.end(), 0) - slot_.begin());
@@ -165,7 +105,7 @@ inline void doorbells::map_flags(const mpi::comm_ref& over) {
   }
 }
 
-inline std::uint32_t doorbells::own_address() {
+COHORT_INLINE std::uint32_t doorbells::own_address() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return 0;
   std::uint32_t found = 0;

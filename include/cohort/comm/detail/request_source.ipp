@@ -41,18 +41,18 @@ request_source::request_source(Context& context)
   mpi::watch_finalize();  // the engine's hook then leaves before MPI_Finalize goes on
 }
 
-inline request_source::~request_source() {
+COHORT_INLINE request_source::~request_source() {
   engine_.detach(this);
   states_.clear();  // they use what is declared after them
   count_out_of_process();
 }
 
-inline void request_source::count_out_of_process() const noexcept {
+COHORT_INLINE void request_source::count_out_of_process() const noexcept {
   sources_alive_.fetch_sub(1);
   if (promised_one_thread_) promises_.fetch_sub(1);
 }
 
-inline bool request_source::acquire() {
+COHORT_INLINE bool request_source::acquire() {
   switch (locking_) {
     case locking::none:
       return false;
@@ -65,7 +65,7 @@ inline bool request_source::acquire() {
   return false;
 }
 
-inline void request_source::release(bool owns) noexcept {
+COHORT_INLINE void request_source::release(bool owns) noexcept {
   if (!owns) return;
   if (locking_ == locking::own) {
     own_mutex_.unlock();
@@ -74,7 +74,7 @@ inline void request_source::release(bool owns) noexcept {
   }
 }
 
-inline errc request_source::usable() const noexcept {
+COHORT_INLINE errc request_source::usable() const noexcept {
   if (!mpi::running()) [[unlikely]] {
     return mpi::initialized() ? errc::finalized : errc::not_initialized;
   }
@@ -87,7 +87,7 @@ inline errc request_source::usable() const noexcept {
 // ---- adding ----------------------------------------------------------------------------------
 
 // Counters are written under the guard only, so no read-modify-write is needed.
-inline void request_source::count_in(const request_operation& op) noexcept {
+COHORT_INLINE void request_source::count_in(const request_operation& op) noexcept {
   auto& counter = op.idle_ ? idle_ : pending_;
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (op.announced_) count_announced(1);
@@ -96,7 +96,7 @@ inline void request_source::count_in(const request_operation& op) noexcept {
   }
 }
 
-inline void request_source::count_out(const request_operation& op) noexcept {
+COHORT_INLINE void request_source::count_out(const request_operation& op) noexcept {
   auto& counter = op.idle_ ? idle_ : pending_;
   counter.store(counter.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   if (op.announced_) count_announced(-1);
@@ -105,7 +105,7 @@ inline void request_source::count_out(const request_operation& op) noexcept {
   }
 }
 
-inline void request_source::add(MPI_Request request, request_operation& op) {
+COHORT_INLINE void request_source::add(MPI_Request request, request_operation& op) {
   if (count_ == room_) [[unlikely]]
     make_room();  // there was no memory at the end of the last call
   requests_[count_] = request;
@@ -119,7 +119,7 @@ inline void request_source::add(MPI_Request request, request_operation& op) {
 }
 
 /// Doubles the arrays.
-inline void request_source::make_room() {
+COHORT_INLINE void request_source::make_room() {
   const std::size_t room = std::max<std::size_t>(64, 2 * room_);
   auto requests = std::make_unique_for_overwrite<MPI_Request[]>(room);
   auto operations = std::make_unique_for_overwrite<request_operation*[]>(room);
@@ -138,8 +138,8 @@ inline void request_source::make_room() {
   room_ = room;
 }
 
-inline void request_source::add_probe(int source, int tag, MPI_Comm comm, probe_kind kind,
-                                      request_operation& op) {
+COHORT_INLINE void request_source::add_probe(int source, int tag, MPI_Comm comm, probe_kind kind,
+                                             request_operation& op) {
   probes_.push_back({source, tag, comm, kind});
   probing_.push_back(&op);
   op.slot_ = probes_.size() - 1;
@@ -148,7 +148,7 @@ inline void request_source::add_probe(int source, int tag, MPI_Comm comm, probe_
   count_in(op);
 }
 
-inline void request_source::remove_request(std::size_t slot) noexcept {
+COHORT_INLINE void request_source::remove_request(std::size_t slot) noexcept {
   const std::size_t last = --count_;
   if (slot != last) {
     requests_[slot] = requests_[last];
@@ -159,7 +159,7 @@ inline void request_source::remove_request(std::size_t slot) noexcept {
   }
 }
 
-inline void request_source::remove_probe(std::size_t slot) noexcept {
+COHORT_INLINE void request_source::remove_probe(std::size_t slot) noexcept {
   const std::size_t last = probes_.size() - 1;
   if (slot != last) {
     probes_[slot] = probes_[last];
@@ -172,7 +172,7 @@ inline void request_source::remove_probe(std::size_t slot) noexcept {
 
 // ---- looking ---------------------------------------------------------------------------------
 
-inline bool request_source::begin_lap(progress::ready_queue& ready) {
+COHORT_INLINE bool request_source::begin_lap(progress::ready_queue& ready) {
   if (level_ < mpi::thread_level::serialized && !mpi::is_main_thread()) [[unlikely]] {
     fail_everything(errc::wrong_thread, ready);
     return false;
@@ -187,9 +187,9 @@ inline bool request_source::begin_lap(progress::ready_queue& ready) {
   return true;
 }
 
-inline void request_source::end_lap() noexcept { release(lap_owns_); }
+COHORT_INLINE void request_source::end_lap() noexcept { release(lap_owns_); }
 
-inline void request_source::set_idle(request_operation& op, bool idle) noexcept {
+COHORT_INLINE void request_source::set_idle(request_operation& op, bool idle) noexcept {
   if (op.idle_ == idle) return;
   if (op.parts_ != 0) {
     auto& from = op.idle_ ? idle_ : pending_;
@@ -203,7 +203,7 @@ inline void request_source::set_idle(request_operation& op, bool idle) noexcept 
   op.announced_ = !idle;
 }
 
-inline void request_source::at_next_look(look_hook& hook) noexcept {
+COHORT_INLINE void request_source::at_next_look(look_hook& hook) noexcept {
   if (hook.waits_) return;
   hook.waits_ = true;
   hook.next_ = nullptr;
@@ -212,7 +212,7 @@ inline void request_source::at_next_look(look_hook& hook) noexcept {
   pending_.store(pending_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-inline void request_source::forget(look_hook& hook) noexcept {
+COHORT_INLINE void request_source::forget(look_hook& hook) noexcept {
   std::erase(watching_, &hook);
   if (!hook.waits_) return;
   look_hook* before = nullptr;
@@ -223,7 +223,7 @@ inline void request_source::forget(look_hook& hook) noexcept {
   pending_.store(pending_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
 
-inline std::size_t request_source::run_hooks() {
+COHORT_INLINE std::size_t request_source::run_hooks() {
   std::size_t done = 0;
   look_hook* const last = last_hook_;  // what is added meanwhile waits for the next look
   while (hooks_ != nullptr) {
@@ -238,7 +238,7 @@ inline std::size_t request_source::run_hooks() {
   return done;
 }
 
-inline std::size_t request_source::test(progress::ready_queue& ready) {
+COHORT_INLINE std::size_t request_source::test(progress::ready_queue& ready) {
   std::size_t found = 0;
   if (hooks_ != nullptr) found += run_hooks();
   if (count_ != 0) found += test_requests(ready);
@@ -248,8 +248,8 @@ inline std::size_t request_source::test(progress::ready_queue& ready) {
 
 /// Notes that the request of `op` in `slot` is complete, and empties `status` for the next one:
 /// MPICH writes almost nothing into that of a send, so it would tell of an earlier message.
-inline void request_source::took_request(request_operation& op, std::size_t slot,
-                                         MPI_Status& status, int error_of_request) noexcept {
+COHORT_INLINE void request_source::took_request(request_operation& op, std::size_t slot,
+                                                MPI_Status& status, int error_of_request) noexcept {
   if (is_last_added(op, slot)) [[likely]] {
     op.status = status;
     op.left = requests_[slot];
@@ -265,7 +265,7 @@ inline void request_source::took_request(request_operation& op, std::size_t slot
 }
 
 /// Notes the outcome of one request or probe of `op`.
-inline void request_source::took(request_operation& op, int error_of_request) noexcept {
+COHORT_INLINE void request_source::took(request_operation& op, int error_of_request) noexcept {
   if (error_of_request != MPI_SUCCESS) [[unlikely]]
     op.fail(mpi::make_error(error_of_request));
   --op.parts_;
@@ -273,7 +273,7 @@ inline void request_source::took(request_operation& op, int error_of_request) no
 }
 
 /// All requests of `op` are complete: the next stage, or the ready queue.
-inline void request_source::finish(request_operation& op, progress::ready_queue& ready) {
+COHORT_INLINE void request_source::finish(request_operation& op, progress::ready_queue& ready) {
   op.slot_ = request_operation::nowhere;
   // A comparison between ranks that MPI has failed must still leave the queue of those that wait.
   if (op.advance_ != nullptr && (!op.failed() || op.advances_failed_)) {
@@ -296,7 +296,7 @@ inline void request_source::finish(request_operation& op, progress::ready_queue&
   ready.push(&op);
 }
 
-inline communicator_state* request_source::new_state() {
+COHORT_INLINE communicator_state* request_source::new_state() {
   const guard hold(*this);
   if (free_states_.empty()) {
     states_.push_back(std::make_unique<communicator_state>(*this, engine_));
@@ -309,7 +309,7 @@ inline communicator_state* request_source::new_state() {
 }
 
 /// An MPI may return codes of its own, of which only the class is known.
-inline bool is_of_class(int code, int error_class) noexcept {
+COHORT_INLINE bool is_of_class(int code, int error_class) noexcept {
   int found = code;
   MPI_Error_class(code, &found);
   return found == error_class;
@@ -317,7 +317,7 @@ inline bool is_of_class(int code, int error_class) noexcept {
 
 /// A single request, the usual case: Open MPI's MPI_Test looks once more after it has made
 /// progress, where MPI_Testsome leaves that to the next call.
-inline std::size_t request_source::test_only_one(progress::ready_queue& ready) {
+COHORT_INLINE std::size_t request_source::test_only_one(progress::ready_queue& ready) {
   int done = 0;
   const int rc = MPI_Test(requests_.get(), &done, statuses_.get());
   if (done == 0 && rc == MPI_SUCCESS) [[likely]]
@@ -329,7 +329,7 @@ inline std::size_t request_source::test_only_one(progress::ready_queue& ready) {
   return 1;
 }
 
-inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
+COHORT_INLINE std::size_t request_source::test_requests(progress::ready_queue& ready) {
   const std::size_t n = count_;
   if (n == 1) return test_only_one(ready);
   std::size_t first = 0;
@@ -381,7 +381,7 @@ inline std::size_t request_source::test_requests(progress::ready_queue& ready) {
 }
 
 /// The whole call failed, so it says nothing about single requests: ask for each.
-inline void request_source::test_one_by_one(int first, int count, int& found) {
+COHORT_INLINE void request_source::test_one_by_one(int first, int count, int& found) {
   found = 0;
   for (int i = 0; i < count; ++i) {
     int done = 0;
@@ -395,7 +395,7 @@ inline void request_source::test_one_by_one(int first, int count, int& found) {
   }
 }
 
-inline std::size_t request_source::test_probes(progress::ready_queue& ready) {
+COHORT_INLINE std::size_t request_source::test_probes(progress::ready_queue& ready) {
   std::size_t found = 0;
   for (std::size_t slot = 0; slot < probes_.size();) {
     request_operation& op = *probing_[slot];
@@ -417,7 +417,7 @@ inline std::size_t request_source::test_probes(progress::ready_queue& ready) {
   return found;
 }
 
-inline int request_source::look_for(const probe& wanted, int& flag, request_operation& op) {
+COHORT_INLINE int request_source::look_for(const probe& wanted, int& flag, request_operation& op) {
   if (wanted.kind == probe_kind::look) {
     return MPI_Iprobe(wanted.source, wanted.tag, wanted.comm, &flag, &op.status);
   }
@@ -426,7 +426,7 @@ inline int request_source::look_for(const probe& wanted, int& flag, request_oper
 
 // ---- cancelling and ending -------------------------------------------------------------------
 
-inline void request_source::cancel(request_operation& op) {
+COHORT_INLINE void request_source::cancel(request_operation& op) {
   if (usable() != errc{}) return;
   {
     const guard hold(*this);
@@ -438,7 +438,7 @@ inline void request_source::cancel(request_operation& op) {
   engine_.started();  // look soon
 }
 
-inline void request_source::leave() {
+COHORT_INLINE void request_source::leave() {
   if (usable() != errc{}) return;
   const guard hold(*this);
   if (hooks_ != nullptr) run_hooks();  // what they post is cancelled with the rest
@@ -458,7 +458,7 @@ inline void request_source::leave() {
   for (request_operation* op : probing_) op->cancelled_ = true;
 }
 
-inline void request_source::abandon() {
+COHORT_INLINE void request_source::abandon() {
   const guard hold(*this);
   // The operations are leaked with their handlers: MPI may still write into what they own.
   for (request_operation* op : operations()) op->settle();
@@ -478,7 +478,8 @@ inline void request_source::abandon() {
 }
 
 /// Ends every operation with `why`. Their requests stay with MPI, which cannot be called.
-inline void request_source::fail_everything(std::error_code why, progress::ready_queue& ready) {
+COHORT_INLINE void request_source::fail_everything(std::error_code why,
+                                                   progress::ready_queue& ready) {
   const auto end = [&](request_operation& op) {
     op.fail(why);
     took(op, MPI_SUCCESS);
@@ -499,7 +500,7 @@ inline void request_source::fail_everything(std::error_code why, progress::ready
 
 // The sender posts, makes sure the message has left, fences and reads the flag; the receiver sets
 // the flag, fences and looks once more. At least one of the two sees the other.
-inline progress::park_result request_source::park(progress::ready_queue& ready) {
+COHORT_INLINE progress::park_result request_source::park(progress::ready_queue& ready) {
   if (idle() == 0 && announced_.load(std::memory_order_relaxed) == 0)
     return progress::park_result::nothing;
   const bool rings = may_park_ && bell_ != nullptr;
@@ -516,12 +517,12 @@ inline progress::park_result request_source::park(progress::ready_queue& ready) 
   return rings ? progress::park_result::quiet : progress::park_result::no_bell;
 }
 
-inline void request_source::unpark() {
+COHORT_INLINE void request_source::unpark() {
   const guard hold(*this);
   for (auto* flag : parked_flags_) flag->store(0, std::memory_order_relaxed);
 }
 
-inline progress::doorbell& request_source::bell() {
+COHORT_INLINE progress::doorbell& request_source::bell() {
   const guard hold(*this);
   if (!bell_) {
     bell_ = std::make_unique<progress::doorbell>(engine_);
@@ -530,36 +531,36 @@ inline progress::doorbell& request_source::bell() {
   return *bell_;
 }
 
-inline void request_source::shutdown() {
+COHORT_INLINE void request_source::shutdown() {
   engine_.set_wake_up(nullptr);
   bell_.reset();  // before the reactor that its descriptor is registered with
 }
 
 // ---- reports ---------------------------------------------------------------------------------
 
-inline std::string request_source::age_at(const request_operation& op,
-                                          progress::engine::clock::time_point now) {
+COHORT_INLINE std::string request_source::age_at(const request_operation& op,
+                                                 progress::engine::clock::time_point now) {
   if (op.since_ == progress::engine::clock::time_point()) return "just started";
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
   return "pending for " + std::to_string(age) + " ms";
 }
 
-inline std::string request_source::age_of(const request_operation& op) {
+COHORT_INLINE std::string request_source::age_of(const request_operation& op) {
   const guard hold(*this);
   const bool seen = op.since_ != progress::engine::clock::time_point();
   if (!seen && !pending(op)) return "not posted to MPI";  // a backend's, or waiting for its turn
   return age_at(op, progress::engine::clock::now());
 }
 
-inline std::string request_source::line_about(const request_operation& op,
-                                              progress::engine::clock::time_point now) {
+COHORT_INLINE std::string request_source::line_about(const request_operation& op,
+                                                     progress::engine::clock::time_point now) {
   std::string line =
       "rank " + std::to_string(op.rank) + ": " + op.verb + " #" + std::to_string(op.sequence);
   if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
   return line + ", " + std::to_string(op.bytes) + " bytes, " + age_at(op, now);
 }
 
-inline void request_source::describe(std::string& text) {
+COHORT_INLINE void request_source::describe(std::string& text) {
   const auto now = progress::engine::clock::now();
   const guard hold(*this);
   for (const request_operation* op : operations()) {
@@ -571,7 +572,7 @@ inline void request_source::describe(std::string& text) {
 /// Ages begin here, not at the post: the engine's own time is stale when the loop has slept or a
 /// handler has computed for long, and reading the clock at each post would cost a twentieth of it.
 /// Names what has been pending for longer than COHORT_STALL_WARNING, once each.
-inline void request_source::tick(progress::engine::clock::time_point now) {
+COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now) {
   std::string lines;
   {
     const guard hold(*this);

@@ -30,7 +30,7 @@ inline constexpr std::size_t longest_name = 65535;
 /// The token of an operation that has ended here before it was decided.
 inline constexpr std::uint64_t nobody = 1;
 
-[[nodiscard]] inline task* task_of(std::uint64_t token) noexcept {
+[[nodiscard]] COHORT_INLINE task* task_of(std::uint64_t token) noexcept {
   return token == nobody ? nullptr : reinterpret_cast<task*>(token);
 }
 

@@ -141,7 +141,7 @@ std::string negotiation<Any>::find_places(task& one) const {
 }
 
 /// Buffers of one operation share no memory, but for an output that is the input.
-inline void require_apart(const task& one) {
+COHORT_INLINE void require_apart(const task& one) {
   struct range {
     const std::byte* begin;
     const comm::device_buffer* of;

@@ -63,7 +63,7 @@ void negotiation<Any>::perform() {
 }
 
 /// To an all_gather of a bundle in device memory.
-inline void bring_nothing(neutral_task& one, const protocol::signature& sig) {
+COHORT_INLINE void bring_nothing(neutral_task& one, const protocol::signature& sig) {
   const auto members = parse_members(sig.members);
   if (!members) {
     throw protocol::protocol_error(protocol::fault::malformed, "a bundle of '" + sig.members + "'");

@@ -93,6 +93,14 @@ std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
   return one;
 }
 
+template <std::same_as<communicator> Communicator>
+std::shared_ptr<instance> open_instance(const Communicator& parent,
+                                        const coordinator_options& options,
+                                        std::shared_ptr<comm::any_backend> backend,
+                                        std::shared_ptr<comm::device_backend> device) {
+  return negotiation<void>::make(parent, options, std::move(backend), std::move(device));
+}
+
 template <class Any>
 void negotiation<Any>::open() {
   if (!options_.timeline.empty()) {

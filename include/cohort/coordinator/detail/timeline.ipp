@@ -37,7 +37,7 @@ inline constexpr std::string_view ellipsis = "\xE2\x80\xA6";
 inline constexpr std::size_t largest_line = 6 * (name_limit + backend_limit) + 512;
 static_assert(largest_line <= trace_file::largest_text);
 
-inline std::string boot_id() {
+COHORT_INLINE std::string boot_id() {
   std::array<char, 64> text{};
   std::size_t length = 0;
   if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
@@ -48,7 +48,7 @@ inline std::string boot_id() {
   return {text.data(), length};
 }
 
-inline std::string host_name() {
+COHORT_INLINE std::string host_name() {
   std::array<char, 256> text{};
   if (::gethostname(text.data(), text.size() - 1) != 0) return {};
   return text.data();
@@ -123,7 +123,7 @@ struct timeline::recording {
   bool told = false;             // the log has been told
 };
 
-inline std::string timeline_path(std::string_view path, int rank, int size) {
+COHORT_INLINE std::string timeline_path(std::string_view path, int rank, int size) {
   std::string result(path);
   if (size <= 1) return result;
   const std::size_t name = path.rfind('/') + 1;  // 0 without a folder
@@ -132,14 +132,15 @@ inline std::string timeline_path(std::string_view path, int rank, int size) {
   return result.insert(dot, "." + std::to_string(rank));
 }
 
-inline timeline::timeline(int rank, int size) noexcept : rank_(rank), size_(size) {}
-inline timeline::~timeline() { stop(); }
+COHORT_INLINE timeline::timeline(int rank, int size) noexcept : rank_(rank), size_(size) {}
+COHORT_INLINE timeline::~timeline() { stop(); }
 
-inline std::size_t timeline::pending() const noexcept {
+COHORT_INLINE std::size_t timeline::pending() const noexcept {
   return recording_ ? recording_->events.size() : 0;
 }
 
-inline std::error_code timeline::start(const std::string& path, const timeline_options& options) {
+COHORT_INLINE std::error_code timeline::start(const std::string& path,
+                                              const timeline_options& options) {
   stop();
   try {
     auto fresh = std::make_unique<recording>(rank_, timeline_path(path, rank_, size_), options);
@@ -153,14 +154,14 @@ inline std::error_code timeline::start(const std::string& path, const timeline_o
   return {};
 }
 
-inline void timeline::stop() noexcept {
+COHORT_INLINE void timeline::stop() noexcept {
   if (!recording_) return;
   write_pending();
   recording_.reset();
 }
 
-inline std::error_code timeline::recording::open(int size,
-                                                 const timeline_options& options) noexcept {
+COHORT_INLINE std::error_code timeline::recording::open(int size,
+                                                        const timeline_options& options) noexcept {
   const auto before = steady_clock::now();
   const auto wall = std::chrono::system_clock::now();
   anchor = before + (steady_clock::now() - before) / 2;
@@ -187,9 +188,9 @@ inline std::error_code timeline::recording::open(int size,
   return failed;
 }
 
-inline void timeline::record_span(phase what, std::string_view name, std::uint64_t epoch,
-                                  std::uint32_t set, std::uint64_t log_count, time begin, time end,
-                                  std::size_t bytes) noexcept {
+COHORT_INLINE void timeline::record_span(phase what, std::string_view name, std::uint64_t epoch,
+                                         std::uint32_t set, std::uint64_t log_count, time begin,
+                                         time end, std::size_t bytes) noexcept {
   event one;
   one.kind = static_cast<std::uint8_t>(what);
   one.begin = recording_->since_anchor(begin);
@@ -201,10 +202,10 @@ inline void timeline::record_span(phase what, std::string_view name, std::uint64
   record(one, name, {});
 }
 
-inline void timeline::record_together(phase what, std::string_view verb, std::uint32_t set,
-                                      std::uint64_t log_count, std::size_t tensors,
-                                      std::size_t bytes, time begin, time end,
-                                      std::string_view backend) noexcept {
+COHORT_INLINE void timeline::record_together(phase what, std::string_view verb, std::uint32_t set,
+                                             std::uint64_t log_count, std::size_t tensors,
+                                             std::size_t bytes, time begin, time end,
+                                             std::string_view backend) noexcept {
   event one;
   one.kind = static_cast<std::uint8_t>(what);
   one.together = true;
@@ -217,14 +218,15 @@ inline void timeline::record_together(phase what, std::string_view verb, std::ui
   record(one, verb, backend);
 }
 
-inline void timeline::record_instant(std::string_view what, time when) noexcept {
+COHORT_INLINE void timeline::record_instant(std::string_view what, time when) noexcept {
   event one;
   one.kind = event::moment;
   one.begin = recording_->since_anchor(when);
   record(one, what, {});
 }
 
-inline void timeline::record(event one, std::string_view name, std::string_view backend) noexcept {
+COHORT_INLINE void timeline::record(event one, std::string_view name,
+                                    std::string_view backend) noexcept {
   recording& to = *recording_;
   const std::size_t needed = std::min(name.size(), detail::name_limit) +
                              std::min(backend.size(), detail::backend_limit) +
@@ -237,8 +239,8 @@ inline void timeline::record(event one, std::string_view name, std::string_view 
   to.events.push_back(one);  // within the capacity
 }
 
-inline std::uint32_t timeline::recording::keep(std::string_view name, std::uint16_t& size,
-                                               std::size_t limit_of_it) noexcept {
+COHORT_INLINE std::uint32_t timeline::recording::keep(std::string_view name, std::uint16_t& size,
+                                                      std::size_t limit_of_it) noexcept {
   const std::size_t start = names_size;
   const auto add = [this](std::string_view part) {
     if (!part.empty()) std::memcpy(names.get() + names_size, part.data(), part.size());
@@ -252,7 +254,7 @@ inline std::uint32_t timeline::recording::keep(std::string_view name, std::uint1
 }
 
 // What fails costs all events that are not in the file yet: no other try is made in this flush.
-inline void timeline::write_pending() noexcept {
+COHORT_INLINE void timeline::write_pending() noexcept {
   recording& to = *recording_;
   if (to.events.empty()) return;
   std::error_code failed;
@@ -279,7 +281,7 @@ inline void timeline::write_pending() noexcept {
 }
 
 // Completes the line that is being made. If the page has no room for it, the page is written.
-inline std::error_code timeline::recording::end_line() noexcept {
+COHORT_INLINE std::error_code timeline::recording::end_line() noexcept {
   if (text.size() > file.room()) {
     std::error_code failed = write_lines();
     if (!failed) failed = file.turn_page();
@@ -289,7 +291,7 @@ inline std::error_code timeline::recording::end_line() noexcept {
   return {};
 }
 
-inline std::error_code timeline::recording::write_lines() noexcept {
+COHORT_INLINE std::error_code timeline::recording::write_lines() noexcept {
   if (lines_end == 0) return {};
   const std::error_code failed = file.append(text.view().substr(0, lines_end));
   text.remove_prefix(lines_end);
@@ -298,7 +300,7 @@ inline std::error_code timeline::recording::write_lines() noexcept {
   return failed;
 }
 
-inline void timeline::recording::say_full() noexcept {
+COHORT_INLINE void timeline::recording::say_full() noexcept {
   full = true;
   text.clear();
   lines_end = 0;
@@ -308,7 +310,7 @@ inline void timeline::recording::say_full() noexcept {
   }
 }
 
-inline void timeline::lose(std::size_t events, const std::error_code& why) noexcept {
+COHORT_INLINE void timeline::lose(std::size_t events, const std::error_code& why) noexcept {
   recording& from = *recording_;
   dropped_ += events;
   from.unreported += events;
@@ -326,7 +328,7 @@ inline void timeline::lose(std::size_t events, const std::error_code& why) noexc
   }
 }
 
-inline std::error_code timeline::recording::format(const event& one) noexcept {
+COHORT_INLINE std::error_code timeline::recording::format(const event& one) noexcept {
   const std::string_view name(names.get() + one.text, one.name_size);
   if (one.kind == event::moment) return format_moment(name, one.begin, 0);
   const std::size_t of_phase = one.kind;
@@ -359,8 +361,9 @@ inline std::error_code timeline::recording::format(const event& one) noexcept {
   return end_line();
 }
 
-inline std::error_code timeline::recording::format_moment(std::string_view name, std::int64_t when,
-                                                          std::uint64_t lost) noexcept {
+COHORT_INLINE std::error_code timeline::recording::format_moment(std::string_view name,
+                                                                 std::int64_t when,
+                                                                 std::uint64_t lost) noexcept {
   const std::uint64_t number = first_row() + 1;
   if (!std::exchange(moments_named, true)) {
     if (const auto failed = name_row(number, "events", 0)) return failed;
@@ -374,8 +377,9 @@ inline std::error_code timeline::recording::format_moment(std::string_view name,
   return end_line();
 }
 
-inline std::error_code timeline::recording::name_row(std::uint64_t number, std::string_view name,
-                                                     std::size_t nth, bool on_device) noexcept {
+COHORT_INLINE std::error_code timeline::recording::name_row(std::uint64_t number,
+                                                            std::string_view name, std::size_t nth,
+                                                            bool on_device) noexcept {
   text.raw(",\n").raw(R"({"name":"thread_name","ph":"M","pid":)").number(rank);
   text.raw(R"(,"tid":)").number(number).raw(R"(,"args":{"name":")").raw(name);
   if (nth > 0) text.raw(" ").number(std::uint64_t{nth + 1});

@@ -24,8 +24,8 @@ struct registration_list {
 };
 inline constinit registration_list registrations;
 
-inline registration::registration(any_function what, const std::type_info& its_type,
-                                  std::string_view text) noexcept
+COHORT_INLINE registration::registration(any_function what, const std::type_info& its_type,
+                                         std::string_view text) noexcept
     : code(what), type(&its_type), signature(text) {
   const std::lock_guard guard(registrations.mutex);
   next = registrations.first;
@@ -34,7 +34,7 @@ inline registration::registration(any_function what, const std::type_info& its_t
 }
 
 // A library that is unloaded before the table is made takes its functions along.
-inline registration::~registration() {
+COHORT_INLINE registration::~registration() {
   const std::lock_guard guard(registrations.mutex);
   (previous == nullptr ? registrations.first : previous->next) = next;
   if (next != nullptr) next->previous = previous;
@@ -55,7 +55,7 @@ struct loaded_module {
   }
 };
 
-[[nodiscard]] inline std::string hexadecimal(std::span<const std::byte> bytes) {
+[[nodiscard]] COHORT_INLINE std::string hexadecimal(std::span<const std::byte> bytes) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
   text.reserve(2 * bytes.size());
@@ -67,8 +67,8 @@ struct loaded_module {
 }
 
 /// The GNU build id among the notes of a segment, empty if it is not there.
-[[nodiscard]] inline std::span<const std::byte> build_id_in(std::span<const std::byte> notes,
-                                                            std::size_t alignment) noexcept {
+[[nodiscard]] COHORT_INLINE std::span<const std::byte> build_id_in(std::span<const std::byte> notes,
+                                                                   std::size_t alignment) noexcept {
   constexpr std::uint32_t gnu_build_id = 3;
   const auto padded = [alignment](std::size_t size) {
     return (size + alignment - 1) / alignment * alignment;
@@ -89,7 +89,7 @@ struct loaded_module {
 }
 
 /// All that is loaded now, the executable first.
-[[nodiscard]] inline std::vector<loaded_module> loaded_modules() {
+[[nodiscard]] COHORT_INLINE std::vector<loaded_module> loaded_modules() {
   std::vector<loaded_module> modules;
   const auto add = [](dl_phdr_info* info, std::size_t, void* to) {
     loaded_module one;
@@ -118,7 +118,7 @@ struct loaded_module {
   return modules;
 }
 
-[[nodiscard]] inline std::uintptr_t address_of(any_function code) noexcept {
+[[nodiscard]] COHORT_INLINE std::uintptr_t address_of(any_function code) noexcept {
   return reinterpret_cast<std::uintptr_t>(code);  // NOLINT
 }
 
@@ -130,7 +130,7 @@ inline const function_table& function_table::instance() {
   return table;
 }
 
-inline function_table::function_table() {
+COHORT_INLINE function_table::function_table() {
   struct candidate {
     function_table::entry what;
     std::string path;
@@ -196,8 +196,8 @@ inline function_table::function_table() {
   digest_ = hash.finish();
 }
 
-inline std::size_t function_table::number_of(any_function code, const std::type_info& type,
-                                             std::string_view name) const {
+COHORT_INLINE std::size_t function_table::number_of(any_function code, const std::type_info& type,
+                                                    std::string_view name) const {
   const std::uintptr_t address = detail::address_of(code);
   auto at = std::lower_bound(by_code_.begin(), by_code_.end(), address,
                              [](const auto& one, auto wanted) { return one.first < wanted; });
@@ -210,7 +210,8 @@ inline std::size_t function_table::number_of(any_function code, const std::type_
                   "loaded after the table was made");
 }
 
-inline any_function function_table::code_at(std::size_t index, const std::type_info& type) const {
+COHORT_INLINE any_function function_table::code_at(std::size_t index,
+                                                   const std::type_info& type) const {
   if (index < known_.size() && *known_[index].type == type) return known_[index].code;
   throw error(errc::unknown_function,
               index < known_.size()
@@ -219,9 +220,9 @@ inline any_function function_table::code_at(std::size_t index, const std::type_i
                   : "function " + std::to_string(index) + " of " + std::to_string(known_.size()));
 }
 
-inline std::string first_difference(std::span<const function_table::entry> mine,
-                                    std::span<const function_table::entry> others,
-                                    std::string_view my_name, std::string_view others_name) {
+COHORT_INLINE std::string first_difference(std::span<const function_table::entry> mine,
+                                           std::span<const function_table::entry> others,
+                                           std::string_view my_name, std::string_view others_name) {
   const auto describe = [](const function_table::entry& one) {
     char offset[24];
     std::snprintf(offset, sizeof offset, "0x%llx", static_cast<unsigned long long>(one.offset));

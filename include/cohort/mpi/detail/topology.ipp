@@ -8,13 +8,13 @@ namespace cohort::mpi {
 
 namespace detail {
 
-[[nodiscard]] inline int topology_of(MPI_Comm native) {
+[[nodiscard]] COHORT_INLINE int topology_of(MPI_Comm native) {
   int kind = MPI_UNDEFINED;
   check(MPI_Topo_test(native, &kind), "MPI_Topo_test");
   return kind;
 }
 
-inline void require_rank(int rank, int size, const char* where) {
+COHORT_INLINE void require_rank(int rank, int size, const char* where) {
   if (rank < 0 || rank >= size) {
     throw error(errc::bad_rank, std::string(where) + ": rank=" + std::to_string(rank) +
                                     ", size=" + std::to_string(size));
@@ -25,7 +25,7 @@ inline void require_rank(int rank, int size, const char* where) {
 
 // ---- cartesian -------------------------------------------------------------------------------
 
-inline cartesian::cartesian(std::vector<int> dims, std::vector<bool> periodic)
+COHORT_INLINE cartesian::cartesian(std::vector<int> dims, std::vector<bool> periodic)
     : dims_(std::move(dims)), periodic_(std::move(periodic)) {
   periodic_.resize(dims_.size(), false);
   for (const int extent : dims_) {
@@ -35,7 +35,7 @@ inline cartesian::cartesian(std::vector<int> dims, std::vector<bool> periodic)
   }
 }
 
-inline cartesian cartesian::balanced(int processes, int dimensions, bool periodic) {
+COHORT_INLINE cartesian cartesian::balanced(int processes, int dimensions, bool periodic) {
   if (processes <= 0 || dimensions <= 0) {
     throw error(errc::invalid_argument,
                 "cartesian::balanced: processes=" + std::to_string(processes) +
@@ -50,12 +50,12 @@ inline cartesian cartesian::balanced(int processes, int dimensions, bool periodi
   return cartesian(std::move(dims), std::vector<bool>(n, periodic));
 }
 
-inline cartesian& cartesian::wrap() noexcept {
+COHORT_INLINE cartesian& cartesian::wrap() noexcept {
   periodic_.assign(dims_.size(), true);
   return *this;
 }
 
-inline cartesian& cartesian::wrap(int dimension) {
+COHORT_INLINE cartesian& cartesian::wrap(int dimension) {
   if (dimension < 0 || static_cast<std::size_t>(dimension) >= dims_.size()) {
     throw error(errc::invalid_argument, "cartesian::wrap: dimension=" + std::to_string(dimension));
   }
@@ -63,12 +63,12 @@ inline cartesian& cartesian::wrap(int dimension) {
   return *this;
 }
 
-inline cartesian& cartesian::reorder(bool allow) noexcept {
+COHORT_INLINE cartesian& cartesian::reorder(bool allow) noexcept {
   reorder_ = allow;
   return *this;
 }
 
-inline int cartesian::size() const noexcept {
+COHORT_INLINE int cartesian::size() const noexcept {
   int product = 1;
   for (const int extent : dims_) {
     product *= extent;
@@ -76,7 +76,7 @@ inline int cartesian::size() const noexcept {
   return product;
 }
 
-inline comm cartesian::create(const comm_ref& over) const {
+COHORT_INLINE comm cartesian::create(const comm_ref& over) const {
   if (size() > over.size()) {
     throw error(errc::invalid_argument, "cartesian: a grid of " + std::to_string(size()) +
                                             " over size=" + std::to_string(over.size()));
@@ -92,7 +92,7 @@ inline comm cartesian::create(const comm_ref& over) const {
 
 // ---- grid ------------------------------------------------------------------------------------
 
-inline grid::grid(const comm_ref& communicator) : native_(communicator.native()) {
+COHORT_INLINE grid::grid(const comm_ref& communicator) : native_(communicator.native()) {
   const lock calls;
   if (!communicator || detail::topology_of(native_) != MPI_CART) {
     throw error(errc::invalid_communicator, "mpi::grid needs a Cartesian topology");
@@ -108,7 +108,7 @@ inline grid::grid(const comm_ref& communicator) : native_(communicator.native())
   periodic_.assign(periods.begin(), periods.end());
 }
 
-inline std::vector<int> grid::coordinates_of(int rank) const {
+COHORT_INLINE std::vector<int> grid::coordinates_of(int rank) const {
   int size = 1;
   for (const int extent : dims_) {
     size *= extent;
@@ -121,7 +121,7 @@ inline std::vector<int> grid::coordinates_of(int rank) const {
   return result;
 }
 
-inline int grid::rank_at(const std::vector<int>& coordinates) const {
+COHORT_INLINE int grid::rank_at(const std::vector<int>& coordinates) const {
   if (coordinates.size() != dims_.size()) {
     throw error(errc::invalid_argument,
                 "grid::rank_at: coordinates=" + std::to_string(coordinates.size()) +
@@ -140,7 +140,7 @@ inline int grid::rank_at(const std::vector<int>& coordinates) const {
   return rank;
 }
 
-inline shift grid::shifted(int dimension, int distance) const {
+COHORT_INLINE shift grid::shifted(int dimension, int distance) const {
   if (dimension < 0 || static_cast<std::size_t>(dimension) >= dims_.size()) {
     throw error(errc::invalid_argument, "grid::shifted: dimension=" + std::to_string(dimension));
   }
@@ -153,7 +153,8 @@ inline shift grid::shifted(int dimension, int distance) const {
 
 // ---- dist_graph ------------------------------------------------------------------------------
 
-inline dist_graph& dist_graph::weights(std::vector<int> sources, std::vector<int> destinations) {
+COHORT_INLINE dist_graph& dist_graph::weights(std::vector<int> sources,
+                                              std::vector<int> destinations) {
   if (sources.size() != sources_.size() || destinations.size() != destinations_.size()) {
     throw error(errc::size_mismatch, "dist_graph::weights: one weight per edge is needed");
   }
@@ -163,12 +164,12 @@ inline dist_graph& dist_graph::weights(std::vector<int> sources, std::vector<int
   return *this;
 }
 
-inline dist_graph& dist_graph::reorder(bool allow) noexcept {
+COHORT_INLINE dist_graph& dist_graph::reorder(bool allow) noexcept {
   reorder_ = allow;
   return *this;
 }
 
-inline comm dist_graph::create(const comm_ref& over) const {
+COHORT_INLINE comm dist_graph::create(const comm_ref& over) const {
   for (const auto* side : {&sources_, &destinations_}) {
     for (const int rank : *side) {
       detail::require_rank(rank, over.size(), "dist_graph");
@@ -194,7 +195,7 @@ inline comm dist_graph::create(const comm_ref& over) const {
 
 namespace detail {
 
-inline neighborhood grid_neighbors(const comm_ref& communicator) {
+COHORT_INLINE neighborhood grid_neighbors(const comm_ref& communicator) {
   const grid where(communicator);
   neighborhood result;
   for (int dimension = 0; static_cast<std::size_t>(dimension) < where.dims().size(); ++dimension) {
@@ -206,7 +207,7 @@ inline neighborhood grid_neighbors(const comm_ref& communicator) {
   return result;
 }
 
-inline neighborhood dist_graph_neighbors(MPI_Comm native) {
+COHORT_INLINE neighborhood dist_graph_neighbors(MPI_Comm native) {
   int incoming = 0;
   int outgoing = 0;
   int weighted = 0;
@@ -223,7 +224,7 @@ inline neighborhood dist_graph_neighbors(MPI_Comm native) {
   return result;
 }
 
-inline neighborhood graph_neighbors(const comm_ref& communicator) {
+COHORT_INLINE neighborhood graph_neighbors(const comm_ref& communicator) {
   int count = 0;
   check(MPI_Graph_neighbors_count(communicator.native(), communicator.rank(), &count),
         "MPI_Graph_neighbors_count");
@@ -238,7 +239,7 @@ inline neighborhood graph_neighbors(const comm_ref& communicator) {
 
 }  // namespace detail
 
-inline neighborhood neighbors_of(const comm_ref& communicator) {
+COHORT_INLINE neighborhood neighbors_of(const comm_ref& communicator) {
   const lock calls;
   switch (communicator ? detail::topology_of(communicator.native()) : MPI_UNDEFINED) {
     case MPI_CART:

@@ -23,7 +23,7 @@ struct engine::lap_scope {
 
 // ---- called from anywhere ------------------------------------------------------------------
 
-inline void engine::complete(operation* op) {
+COHORT_INLINE void engine::complete(operation* op) {
   op->settle();
   if (lapping_ == this) {
     ready_.push(op);
@@ -39,7 +39,7 @@ inline void engine::complete(operation* op) {
 
 // A starter sets `poked_` and then reads the state; a lap that ends stores the state and then reads
 // `poked_`. Both are sequentially consistent, so at least one of the two sees the other.
-inline void engine::wake() {
+COHORT_INLINE void engine::wake() {
   poked_.store(true);
   state seen = state_.load();
   while (seen == state::idle || seen == state::napping || seen == state::parked) {
@@ -51,7 +51,7 @@ inline void engine::wake() {
   }
 }
 
-inline void engine::look() {
+COHORT_INLINE void engine::look() {
   if (lapping_ == this) {
     events_ += look_into(ready_, 1);
     return;
@@ -67,24 +67,14 @@ inline void engine::look() {
   wake();
 }
 
-template <class Predicate>
-bool engine::drive_until(Predicate done, std::chrono::nanoseconds bound) {
-  const auto until = clock::now() + bound;
-  while (!done()) {
-    if (clock::now() >= until) return done();
-    look();
-  }
-  return true;
-}
-
-inline std::chrono::nanoseconds engine::drain_bound() const noexcept {
+COHORT_INLINE std::chrono::nanoseconds engine::drain_bound() const noexcept {
   if (process::failed.load(std::memory_order_relaxed) || std::uncaught_exceptions() > 0) {
     return process::failure_time_left(options_.drain_after_failure);
   }
   return options_.drain;
 }
 
-inline bool engine::leave(std::chrono::nanoseconds bound) {
+COHORT_INLINE bool engine::leave(std::chrono::nanoseconds bound) {
   for (const source_ref& source : sources_) source.leave();
   bool all = drive_until([this] { return pending() == 0; }, bound);
   if (!all) {
@@ -100,27 +90,27 @@ inline bool engine::leave(std::chrono::nanoseconds bound) {
   return all;
 }
 
-inline std::size_t engine::pending() const {
+COHORT_INLINE std::size_t engine::pending() const {
   std::size_t sum = 0;
   for (const source_ref& source : sources_) sum += source.pending();
   return sum;
 }
 
-inline std::size_t engine::bytes() const {
+COHORT_INLINE std::size_t engine::bytes() const {
   std::size_t sum = 0;
   for (const source_ref& source : sources_) sum += source.bytes();
   return sum;
 }
 
-inline void engine::describe(std::string& text) const {
+COHORT_INLINE void engine::describe(std::string& text) const {
   for (const source_ref& source : sources_) source.describe(text);
 }
 
-inline engine_statistics engine::statistics() const noexcept {
+COHORT_INLINE engine_statistics engine::statistics() const noexcept {
   return {laps_.get(), tests_.get(), completions_.get(), parks_.get()};
 }
 
-inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
+COHORT_INLINE std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
   // One source is the usual case; with several, all are held for the looks of one call.
   std::size_t begun = 0;
   std::size_t found = 0;
@@ -152,7 +142,7 @@ inline std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
 }
 
 /// One of several sources cannot be looked at here, MPI after its end: the others go on.
-inline std::size_t engine::look_at_each(ready_queue& ready) {
+COHORT_INLINE std::size_t engine::look_at_each(ready_queue& ready) {
   std::size_t found = 0;
   for (const source_ref& source : sources_) {
     if (!source.begin_lap(ready)) continue;
@@ -171,7 +161,7 @@ inline std::size_t engine::look_at_each(ready_queue& ready) {
 // 3. A long round ends with one nested `poll_one()`, so nobody else starves.
 // 4. Decide: another lap at once, a nap, parked, or nothing.
 // A handler that throws leaves through here: the rest stays queued and another lap is posted.
-inline void engine::lap() {
+COHORT_INLINE void engine::lap() {
   const lap_scope scope(this);
   laps_.add(1);
   process::failure_over();  // an exception that was on its way has arrived
@@ -193,7 +183,7 @@ inline void engine::lap() {
   end_of_lap();
 }
 
-inline void engine::rounds() {
+COHORT_INLINE void engine::rounds() {
   if (beside_others_) {
     round(1);
     if (!ready_.empty()) return;
@@ -242,7 +232,7 @@ inline void engine::rounds() {
 
 /// Looks `budget` times, delivering on the way. False when nothing is left to look at. True also
 /// when handlers had their share of the time, and then more may be ready.
-inline bool engine::round(unsigned budget) {
+COHORT_INLINE bool engine::round(unsigned budget) {
   unsigned deliveries = 0;
   for (;;) {
     if (has_handed_in_.load(std::memory_order_relaxed)) take_handed_in();
@@ -266,13 +256,13 @@ inline bool engine::round(unsigned budget) {
   }
 }
 
-inline void engine::take_handed_in() {
+COHORT_INLINE void engine::take_handed_in() {
   const std::lock_guard hold(handed_in_mutex_);
   has_handed_in_.store(false, std::memory_order_relaxed);
   ready_.append(handed_in_);
 }
 
-inline void engine::tick() {
+COHORT_INLINE void engine::tick() {
   const auto now = clock::now();
   now_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   if (now - last_tick_ < tick_period) return;
@@ -280,7 +270,7 @@ inline void engine::tick() {
   for (const source_ref& source : sources_) source.tick(now);
 }
 
-inline void engine::end_of_lap() {
+COHORT_INLINE void engine::end_of_lap() {
   if (poked_.load(std::memory_order_relaxed)) {
     poked_.exchange(false);  // reads what it resets, so that what was started before is seen below
     ++events_;
@@ -314,7 +304,7 @@ inline void engine::end_of_lap() {
 
 /// With control receives posted and nothing else: sleeps until the doorbell rings or, where there
 /// is none, naps; neither keeps `io.run()` from returning. False: there is nothing to be woken for.
-inline bool engine::sleep_without_work() {
+COHORT_INLINE bool engine::sleep_without_work() {
   const park_result parked = park();
   if (parked == park_result::nothing) return false;
   if (parked != park_result::quiet) {
@@ -340,7 +330,7 @@ inline bool engine::sleep_without_work() {
 }
 
 /// All sources. They are parked if the answer is `quiet`.
-inline park_result engine::park() {
+COHORT_INLINE park_result engine::park() {
   bool posted = false;
   bool found = false;
   bool rings = wake_up_ != nullptr;
@@ -358,7 +348,7 @@ inline park_result engine::park() {
 }
 
 /// Where all that is pending waits for messages that a doorbell announces, a nap need not be short.
-inline bool engine::nap_until_rung() {
+COHORT_INLINE bool engine::nap_until_rung() {
   if (wake_up_ == nullptr) return false;
   for (const source_ref& source : sources_) {
     if (!source.only_announced()) return false;
@@ -377,13 +367,13 @@ inline bool engine::nap_until_rung() {
   return true;
 }
 
-inline void engine::nap(bool holds_work) {
+COHORT_INLINE void engine::nap(bool holds_work) {
   auto duration = backoff_.nap(coarse_now(), options_);
   for (const source_ref& source : sources_) duration = std::min(duration, source.longest_nap());
   nap(holds_work, duration);
 }
 
-inline void engine::nap(bool holds_work, std::chrono::nanoseconds duration) {
+COHORT_INLINE void engine::nap(bool holds_work, std::chrono::nanoseconds duration) {
   after_nap_ = true;
   has_napped_ = true;
   const std::lock_guard falling_asleep(nap_mutex_);
@@ -394,7 +384,7 @@ inline void engine::nap(bool holds_work, std::chrono::nanoseconds duration) {
   if (poked_.load() && state_.compare_exchange_strong(expected, state::running)) again();
 }
 
-inline void engine::nap_over() {
+COHORT_INLINE void engine::nap_over() {
   auto expected = state::napping;
   {
     const std::lock_guard fallen_asleep(nap_mutex_);
@@ -407,7 +397,7 @@ inline void engine::nap_over() {
 
 // Handlers are destroyed, never called; MPI is drained first, because buffers may live in the
 // coroutine frames that die with them.
-inline void engine::shutdown() {
+COHORT_INLINE void engine::shutdown() {
   state_.store(state::stopped);
   leave(drain_bound());
   loop_.reset();
@@ -415,9 +405,9 @@ inline void engine::shutdown() {
 }
 
 // Frames that die in the shutdown of other services may hand in operations after ours.
-inline engine::~engine() { destroy_ready(); }
+COHORT_INLINE engine::~engine() { destroy_ready(); }
 
-inline void engine::destroy_ready() {
+COHORT_INLINE void engine::destroy_ready() {
   do {  // what is destroyed may start operations
     take_handed_in();
     while (!ready_.empty()) ready_.pop()->destroy();

@@ -6,6 +6,7 @@
 
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/lock.hpp>
+#include <cohort/rendezvous/exchange.hpp>
 
 #include <algorithm>
 #include <random>
@@ -15,7 +16,7 @@
 namespace cohort::meeting {
 
 /// Of this process: random, never 0.
-[[nodiscard]] inline std::uint64_t process_incarnation() {
+[[nodiscard]] COHORT_INLINE std::uint64_t process_incarnation() {
   static const std::uint64_t value = [] {
     std::random_device random;
     return (static_cast<std::uint64_t>(random()) << 32U | random()) | 1U;
@@ -24,7 +25,7 @@ namespace cohort::meeting {
 }
 
 /// What is never destroyed, because MPI still works on it.
-[[nodiscard]] inline std::vector<std::shared_ptr<void>>& left_to_mpi() {
+[[nodiscard]] COHORT_INLINE std::vector<std::shared_ptr<void>>& left_to_mpi() {
   static std::vector<std::shared_ptr<void>>& instance = *new std::vector<std::shared_ptr<void>>;
   return instance;
 }
@@ -306,6 +307,11 @@ std::shared_ptr<exchange<Any>> exchange<Any>::make(progress::engine& engine,
   auto one = std::make_shared<exchange>(engine, options);
   asio::use_service<registry>(engine.context()).add(one);
   return one;
+}
+
+template <class Any>
+handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options) {
+  return std::make_shared<endpoint_handle>(exchange<Any>::make(engine, options));
 }
 
 template <class Any>

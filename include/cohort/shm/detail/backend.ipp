@@ -155,7 +155,7 @@ class plane {
   std::error_code broken_;
 };
 
-inline std::size_t source::test(progress::ready_queue&) {
+COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
   unsigned steps = 0;
   std::vector<ended_call> ended;
@@ -181,7 +181,7 @@ inline std::size_t source::test(progress::ready_queue&) {
 }
 
 // Only this process writes to the buffers of its calls, so they can end.
-inline void source::end() {
+COHORT_INLINE void source::end() {
   std::vector<ended_call> ended;
   {
     const std::lock_guard hold(planes_->mutex);
@@ -190,13 +190,13 @@ inline void source::end() {
   for (const ended_call& each : ended) each.done(each.error);
 }
 
-inline void source::describe(std::string& text) const {
+COHORT_INLINE void source::describe(std::string& text) const {
   const std::lock_guard hold(planes_->mutex);
   for (const plane* each : planes_->all) each->describe(text);
 }
 
 /// What is wrong with the options; nothing if all is right.
-inline std::string complaint(const backend_options& options) {
+COHORT_INLINE std::string complaint(const backend_options& options) {
   const auto bad = [](const char* field, std::size_t value, const char* range) {
     return std::string("shm::backend_options::") + field + "=" + std::to_string(value) + ": " +
            range;
@@ -210,20 +210,21 @@ inline std::string complaint(const backend_options& options) {
 
 }  // namespace detail
 
-inline std::size_t backend::bytes() const noexcept {
+COHORT_INLINE std::size_t backend::bytes() const noexcept {
   return plane_ == nullptr ? 0 : plane_->bytes();
 }
 
-inline bool backend::takes(const comm::collective_call& call) const noexcept {
+COHORT_INLINE bool backend::takes(const comm::collective_call& call) const noexcept {
   return plane_ != nullptr && call.order < plane_->channels().size() &&
          plane_->channels()[call.order].takes(call);
 }
 
-inline bool backend::forget(const comm::request_operation& op) const noexcept {
+COHORT_INLINE bool backend::forget(const comm::request_operation& op) const noexcept {
   return plane_->forget(op);
 }
 
-inline void backend::start(const comm::collective_call& call, comm::backend_completion done) const {
+COHORT_INLINE void backend::start(const comm::collective_call& call,
+                                  comm::backend_completion done) const {
   plane_->start(call, done);
 }
 

@@ -129,4 +129,6 @@ class channel {
 
 }  // namespace cohort::shm::detail
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/shm/detail/channel.ipp>
+#endif

@@ -13,24 +13,24 @@
 
 namespace cohort::shm::detail {
 
-inline std::string_view name_of(comm::collective kind) noexcept {
+COHORT_INLINE std::string_view name_of(comm::collective kind) noexcept {
   constexpr std::array<std::string_view, 9> names{"all_reduce",     "reduce",     "broadcast",
                                                   "all_gather",     "gather",     "scatter",
                                                   "reduce_scatter", "all_to_all", "barrier"};
   return names[static_cast<std::size_t>(kind)];
 }
 
-inline bool reduces(comm::collective kind) noexcept {
+COHORT_INLINE bool reduces(comm::collective kind) noexcept {
   return kind == comm::collective::all_reduce || kind == comm::collective::reduce ||
          kind == comm::collective::reduce_scatter;
 }
 
-inline void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
+COHORT_INLINE void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
-inline channel::channel(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
-                        std::size_t chunk, std::size_t whole_up_to)
+COHORT_INLINE channel::channel(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
+                               std::size_t chunk, std::size_t whole_up_to)
     : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
       buffers_(memory.data() + ranks * sizeof(progress_line)),
       rank_(rank),
@@ -42,20 +42,20 @@ inline channel::channel(std::span<std::byte> memory, std::size_t rank, std::size
       scratch_(chunk) {}
 
 /// Into how many blocks, one for each rank, a rank's buffer is divided.
-inline std::size_t channel::pieces(comm::collective kind, std::size_t ranks) noexcept {
+COHORT_INLINE std::size_t channel::pieces(comm::collective kind, std::size_t ranks) noexcept {
   return kind == comm::collective::scatter || kind == comm::collective::reduce_scatter ||
                  kind == comm::collective::all_to_all
              ? ranks
              : 1;
 }
 
-inline bool channel::takes(const comm::collective_call& call) const noexcept {
+COHORT_INLINE bool channel::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
-inline void channel::push(const comm::collective_call& call, std::size_t size,
-                          comm::backend_completion done) {
+COHORT_INLINE void channel::push(const comm::collective_call& call, std::size_t size,
+                                 comm::backend_completion done) {
   if (first_ == calls_.size()) {
     calls_.clear();
     first_ = 0;
@@ -67,8 +67,8 @@ inline void channel::push(const comm::collective_call& call, std::size_t size,
       {call, done, size, reduces(call.kind) ? reducer(call.type, call.op) : reducer(), {}, false});
 }
 
-inline bool channel::all_reached(counter which, std::uint64_t number,
-                                 std::uint64_t& known) const noexcept {
+COHORT_INLINE bool channel::all_reached(counter which, std::uint64_t number,
+                                        std::uint64_t& known) const noexcept {
   if (known >= number) return true;
   std::uint64_t least = UINT64_MAX;
   for (const progress_line& each : lines_) {
@@ -79,22 +79,22 @@ inline bool channel::all_reached(counter which, std::uint64_t number,
   return true;
 }
 
-inline std::size_t channel::share_begin(std::size_t rank, std::size_t count,
-                                        std::size_t size) const noexcept {
+COHORT_INLINE std::size_t channel::share_begin(std::size_t rank, std::size_t count,
+                                               std::size_t size) const noexcept {
   // Whole cache lines, so that two ranks never write to one.
   const std::size_t line = std::max<std::size_t>(64 / size, 1);
   const std::size_t share = (count + ranks_ - 1) / ranks_;
   return std::min(rank * ((share + line - 1) / line * line), count);
 }
 
-inline unsigned channel::advance(std::vector<ended_call>& ended) {
+COHORT_INLINE unsigned channel::advance(std::vector<ended_call>& ended) {
   if (first_ == calls_.size()) return 0;
   const unsigned laid = lay() ? 1 : 0;
   const unsigned reduced = reduce() ? 1 : 0;
   return laid + reduced + (finish(ended) ? 1 : 0);
 }
 
-inline bool channel::forget(const comm::request_operation& op) noexcept {
+COHORT_INLINE bool channel::forget(const comm::request_operation& op) noexcept {
   for (std::size_t i = first_; i < calls_.size(); ++i) {
     pending_call& each = calls_[i];
     if (each.forgotten || !each.done.is_of(op)) continue;
@@ -107,7 +107,7 @@ inline bool channel::forget(const comm::request_operation& op) noexcept {
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
 
-inline bool channel::lay() {
+COHORT_INLINE bool channel::lay() {
   if (entered_ - ended_ == calls_.size() - first_) return false;
   if (laid_ - left_ == depth) return false;
   if (laid_ >= depth && !all_reached(&progress_line::left, laid_ - depth + 1, all_left_)) {
@@ -133,7 +133,8 @@ inline bool channel::lay() {
   return true;
 }
 
-inline void channel::lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const {
+COHORT_INLINE void channel::lay_down(const pending_call& call, const chunk_of& one,
+                                     std::byte* to) const {
   const comm::collective_call& what = call.what;
   const std::size_t bytes = one.count * call.size;
   const std::size_t offset = one.begin * call.size;
@@ -182,13 +183,13 @@ inline void channel::lay_down(const pending_call& call, const chunk_of& one, std
 
 // ---- every rank reduces its share --------------------------------------------------------------
 
-inline void channel::gather_sources(std::uint64_t chunk, std::size_t offset) {
+COHORT_INLINE void channel::gather_sources(std::uint64_t chunk, std::size_t offset) {
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     sources_[rank] = buffer(rank, chunk) + offset;
   }
 }
 
-inline void channel::run(pending_call& call, std::byte* out, std::size_t count) {
+COHORT_INLINE void channel::run(pending_call& call, std::byte* out, std::size_t count) {
   try {
     call.reduce(out, sources_, count, scratch_);
   } catch (const std::system_error& problem) {
@@ -196,7 +197,7 @@ inline void channel::run(pending_call& call, std::byte* out, std::size_t count) 
   }
 }
 
-inline bool channel::reduce() {
+COHORT_INLINE bool channel::reduce() {
   if (reduced_ == laid_ || !all_reached(&progress_line::laid, reduced_ + 1, all_laid_)) {
     return false;
   }
@@ -214,7 +215,7 @@ inline bool channel::reduce() {
 
 // ---- the result goes to its place --------------------------------------------------------------
 
-inline bool channel::finish(std::vector<ended_call>& ended) {
+COHORT_INLINE bool channel::finish(std::vector<ended_call>& ended) {
   if (left_ == reduced_) return false;
   const chunk_of one = under_way_[left_ % depth];
   if (one.shared && !all_reached(&progress_line::reduced, left_ + 1, all_reduced_)) return false;
@@ -232,7 +233,8 @@ inline bool channel::finish(std::vector<ended_call>& ended) {
   return true;
 }
 
-inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint64_t number) {
+COHORT_INLINE void channel::copy_out(pending_call& call, const chunk_of& one,
+                                     std::uint64_t number) {
   if (call.forgotten) return;
   const comm::collective_call& what = call.what;
   const std::size_t size = call.size;
@@ -303,14 +305,14 @@ inline void channel::copy_out(pending_call& call, const chunk_of& one, std::uint
   }
 }
 
-inline void channel::fail(std::error_code why, std::vector<ended_call>& ended) {
+COHORT_INLINE void channel::fail(std::error_code why, std::vector<ended_call>& ended) {
   for (; first_ != calls_.size(); ++first_) {
     if (!calls_[first_].forgotten) ended.push_back({calls_[first_].done, why});
   }
   forgotten_ = 0;
 }
 
-inline void channel::describe(std::string& text) const {
+COHORT_INLINE void channel::describe(std::string& text) const {
   if (pending() == 0) return;
   const comm::collective_call& what = calls_[first_].what;
   text += "shared memory: ";

@@ -141,7 +141,7 @@ inline const plain_type* plain_type_for(MPI_Datatype type) noexcept {
 
 }  // namespace detail
 
-inline reducer::reducer(MPI_Datatype type, MPI_Op operation) noexcept
+COHORT_INLINE reducer::reducer(MPI_Datatype type, MPI_Op operation) noexcept
     : type_(type), operation_(operation) {
   const detail::plain_type* const plain = detail::plain_type_for(type);
   if (plain == nullptr) {
@@ -158,8 +158,8 @@ inline reducer::reducer(MPI_Datatype type, MPI_Op operation) noexcept
   }
 }
 
-inline void reducer::operator()(std::byte* out, std::span<const std::byte* const> in,
-                                std::size_t count, std::vector<std::byte>& scratch) const {
+COHORT_INLINE void reducer::operator()(std::byte* out, std::span<const std::byte* const> in,
+                                       std::size_t count, std::vector<std::byte>& scratch) const {
   if (count == 0) return;
   if (plain_ != nullptr) return plain_(out, in.data(), in.size(), count);
   // MPI puts what comes first on the left: so from the last to the first, beside `out`, which may
@@ -182,7 +182,7 @@ inline void reducer::operator()(std::byte* out, std::span<const std::byte* const
   std::memcpy(out, scratch.data(), bytes);
 }
 
-inline std::size_t block_size(MPI_Datatype type) noexcept {
+COHORT_INLINE std::size_t block_size(MPI_Datatype type) noexcept {
   if (type == MPI_BYTE) return 1;
   if (const detail::plain_type* const plain = detail::plain_type_for(type)) return plain->size;
   const mpi::lock calls;

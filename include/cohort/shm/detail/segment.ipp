@@ -21,12 +21,12 @@ namespace cohort::shm {
 
 namespace detail {
 
-[[noreturn]] inline void throw_errno(const char* call) {
+[[noreturn]] COHORT_INLINE void throw_errno(const char* call) {
   throw std::system_error(errno, std::generic_category(), call);
 }
 
 /// Process ids mean the same to processes for which this is the same.
-inline std::uint64_t process_space() noexcept {
+COHORT_INLINE std::uint64_t process_space() noexcept {
   struct stat about {};
   return ::stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
 }
@@ -41,7 +41,7 @@ struct descriptor {
 
 }  // namespace detail
 
-inline segment::segment(std::size_t bytes) {
+COHORT_INLINE segment::segment(std::size_t bytes) {
 #if defined(__linux__)
   const int made = ::memfd_create("cohort", MFD_CLOEXEC);
   if (made < 0) detail::throw_errno("memfd_create");
@@ -68,7 +68,7 @@ inline segment::segment(std::size_t bytes) {
 #endif
 }
 
-inline segment::segment(const address& of) {
+COHORT_INLINE segment::segment(const address& of) {
   if (of.bytes == 0 || of.host != process::host_id() || of.space == 0 ||
       of.space != detail::process_space()) {
     throw std::system_error(std::make_error_code(std::errc::not_supported),
@@ -96,17 +96,17 @@ inline segment::segment(const address& of) {
   }
 }
 
-inline segment::~segment() {
+COHORT_INLINE segment::~segment() {
   seal();
   if (base_ != nullptr) ::munmap(base_, header + static_cast<std::size_t>(where_.bytes));
 }
 
-inline void segment::seal() noexcept {
+COHORT_INLINE void segment::seal() noexcept {
   if (where_.descriptor >= 0) ::close(where_.descriptor);
   where_.descriptor = -1;
 }
 
-inline void segment::map(int descriptor) {
+COHORT_INLINE void segment::map(int descriptor) {
   void* const mapped = ::mmap(nullptr, header + static_cast<std::size_t>(where_.bytes),
                               PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (mapped == MAP_FAILED) detail::throw_errno("mmap");

@@ -1,0 +1,15 @@
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+#
+# cohort::compiled: the bodies of the layers that need no GPU, compiled once, and the definition that
+# keeps them out of the headers of who links it. It is built only where something links it, or to be
+# installed.
+file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cmake/src/*.cpp")
+add_library(cohort_compiled STATIC EXCLUDE_FROM_ALL ${sources})
+add_library(cohort::compiled ALIAS cohort_compiled)
+set_target_properties(cohort_compiled PROPERTIES EXPORT_NAME compiled)
+target_compile_definitions(cohort_compiled PUBLIC COHORT_SEPARATE_COMPILATION)
+target_link_libraries(cohort_compiled PUBLIC cohort::cohort)
+if(COHORT_INSTALL_COMPILED)
+  set_target_properties(cohort_compiled PROPERTIES EXCLUDE_FROM_ALL OFF)
+endif()

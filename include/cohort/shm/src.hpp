@@ -1,0 +1,22 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The bodies of the layer shm, for one file of a program: see core/config.hpp.
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#error \
+    "a file that includes a src.hpp is compiled with COHORT_SEPARATE_COMPILATION, like all others"
+#endif
+
+#include <cohort/shm.hpp>
+#include <cohort/shm/detail/backend.ipp>
+#include <cohort/shm/detail/channel.ipp>
+#include <cohort/shm/detail/reduce.ipp>
+#include <cohort/shm/detail/segment.ipp>
+
+namespace cohort::shm {
+
+template asio::awaitable<backend> make_backend(communicator, backend_options);
+
+}  // namespace cohort::shm
