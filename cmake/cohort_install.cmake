@@ -21,10 +21,19 @@ install(FILES "${PROJECT_SOURCE_DIR}/include/cohort/device.hpp"
 install(EXPORT cohort_targets FILE cohort_targets.cmake NAMESPACE cohort::
   DESTINATION "${package_dir}")
 
+# The library depends on the architecture, so its targets have an export of their own in lib/.
+set(compiled_dir "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
+if(COHORT_INSTALL_COMPILED)
+  install(TARGETS cohort_compiled EXPORT cohort_compiled_targets
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(EXPORT cohort_compiled_targets FILE cohort_compiled_targets.cmake NAMESPACE cohort::
+    DESTINATION "${compiled_dir}")
+endif()
+
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/cohort-config.cmake.in"
   "${PROJECT_BINARY_DIR}/cohort-config.cmake"
-  INSTALL_DESTINATION "${package_dir}")
+  INSTALL_DESTINATION "${package_dir}" PATH_VARS compiled_dir)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/cohort-config-version.cmake"
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES

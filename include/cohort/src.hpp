@@ -6,6 +6,7 @@
 /// COHORT_SEPARATE_COMPILATION: see core/config.hpp. Each layer has a src.hpp of its own, so that
 /// several files can share the work.
 
+#include <cohort/cluster/src.hpp>
 #include <cohort/comm/src.hpp>
 #include <cohort/coordinator/src.hpp>
 #include <cohort/core/src.hpp>

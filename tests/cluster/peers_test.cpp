@@ -7,6 +7,7 @@
 #include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/child_process.hpp>
 #include <cohort/cluster/launch_command.hpp>
+#include <cohort/cluster/launcher.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/mpi/environment.hpp>

@@ -6,7 +6,7 @@
 
 #include <cohort/cluster/call_verbs.hpp>
 #include <cohort/cluster/function.hpp>
-#include <cohort/cluster/manager.hpp>
+#include <cohort/cluster/job.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/outcome.hpp>
 
@@ -46,7 +46,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   using results = std::vector<outcome<R>>;
   using done_function = std::function<void(results)>;
 
-  many_calls(std::shared_ptr<manager> over, call_options options, std::size_t count)
+  many_calls(std::shared_ptr<job> over, call_options options, std::size_t count)
       : over_(std::move(over)), options_(options), outcomes_(count), left_(count) {}
   many_calls(const many_calls&) = delete;
   many_calls& operator=(const many_calls&) = delete;
@@ -117,7 +117,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     }
   }
 
-  std::shared_ptr<manager> over_;
+  std::shared_ptr<job> over_;
   call_options options_;
   std::exception_ptr stopped_;
 
@@ -154,7 +154,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
 template <class R>
 class call_on_all final : public many_calls<R> {
  public:
-  call_on_all(std::shared_ptr<manager> over, call_options options, std::size_t function,
+  call_on_all(std::shared_ptr<job> over, call_options options, std::size_t function,
               std::string_view name, std::vector<std::byte> arguments)
       : many_calls<R>(over, options,
                       static_cast<std::size_t>(over->size() + (options.include_manager() ? 1 : 0))),
@@ -218,7 +218,7 @@ class call_on_all final : public many_calls<R> {
 template <class R>
 class map_calls final : public many_calls<R> {
  public:
-  map_calls(std::shared_ptr<manager> over, call_options options, std::size_t function,
+  map_calls(std::shared_ptr<job> over, call_options options, std::size_t function,
             std::string_view name, std::vector<std::vector<std::byte>> items)
       : many_calls<R>(over, options, items.size()),
         function_(function),

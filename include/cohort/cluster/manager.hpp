@@ -9,6 +9,7 @@
 #include <cohort/cluster/call_server.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
+#include <cohort/cluster/job.hpp>
 #include <cohort/cluster/launcher.hpp>
 #include <cohort/cluster/message.hpp>
 #include <cohort/cluster/mpi_transport.hpp>
@@ -31,74 +32,55 @@
 
 namespace cohort::cluster {
 
-enum class worker_state : std::uint8_t {
-  starting,  ///< its process has not joined yet
-  ready,
-  draining,  ///< it has been told that no more calls come
-  lost,      ///< it ended, or broke the protocol; the cause is kept
-  gone       ///< it ended as it should
-};
-
-/// "ready", …
-[[nodiscard]] std::string_view to_text(worker_state state) noexcept;
-
-/// Something that happened to a worker.
-struct worker_event {
-  enum class kind : std::uint8_t { registered, deregistered, lost };
-  kind what{};
-  int rank = -1;
-  std::string cause;  ///< of a loss
-};
-
 /// Used by the thread that runs the context. Must be owned by a shared_ptr.
-class manager : public std::enable_shared_from_this<manager> {
+class manager final : public job, public std::enable_shared_from_this<manager> {
  public:
   using clock = std::chrono::steady_clock;
 
   manager(asio::io_context& io, launch_options options);
   manager(const manager&) = delete;
   manager& operator=(const manager&) = delete;
-  ~manager() { calls_->retire(); }
+  ~manager() override { calls_->retire(); }
 
   /// Starts the workers and waits for them. Once.
   asio::awaitable<void> launch();
   /// Makes the other ranks of a running job its workers. Once, instead of `launch`.
   asio::awaitable<void> adopt(communicator world);
   /// See workers::shutdown.
-  asio::awaitable<void> shutdown(std::chrono::nanoseconds limit);
+  asio::awaitable<void> shutdown(std::chrono::nanoseconds limit) override;
   /// Throws errc::not_supported if this process is no rank of the job.
-  void check_can_run_here() const;
+  void check_can_run_here() const override;
   /// Ends all workers: SIGTERM, then SIGKILL to the launcher's process group; in an adopted job the
   /// job. Does not wait.
-  void terminate(const std::string& why);
+  void terminate(const std::string& why) override;
   /// See workers::terminate.
-  void terminate(int rank);
+  void terminate(int rank) override;
   /// Nobody has a handle any more.
-  void abandon();
+  void abandon() override;
   /// See workers::ready.
-  asio::awaitable<void> ready();
+  asio::awaitable<void> ready() override;
   /// The job has lost a rank and is being started again.
-  [[nodiscard]] bool starts_again() const noexcept { return starts_again_; }
+  [[nodiscard]] bool starts_again() const noexcept override { return starts_again_; }
   /// Called once, when it runs again or never will.
-  void when_started_again(std::function<void()> function) {
+  void when_started_again(std::function<void()> function) override {
     waiting_for_start_.push_back(std::move(function));
   }
 
   /// For calls of its workers.
-  [[nodiscard]] call_client& calls() const noexcept { return *calls_; }
+  [[nodiscard]] call_client& calls() const noexcept override { return *calls_; }
 
   /// Throws errc::closed when all workers have left and have been told of.
-  asio::awaitable<worker_event> next_event();
+  asio::awaitable<worker_event> next_event() override;
 
-  [[nodiscard]] asio::io_context& context() const noexcept { return io_; }
-  [[nodiscard]] int size() const noexcept { return options_.ranks(); }
+  [[nodiscard]] asio::io_context& context() const noexcept override { return io_; }
+  [[nodiscard]] int size() const noexcept override { return options_.ranks(); }
   /// The id of the first worker; the others follow. 1 in an adopted job, whose rank 0 is this.
-  [[nodiscard]] int first() const noexcept { return first_; }
-  [[nodiscard]] worker_state state(int rank) const;
-  [[nodiscard]] std::string cause(int rank) const;
-  [[nodiscard]] std::string host(int rank) const;
-  [[nodiscard]] std::int64_t pid(int rank) const;
-  [[nodiscard]] std::size_t refused() const noexcept {
+  [[nodiscard]] int first() const noexcept override { return first_; }
+  [[nodiscard]] worker_state state(int rank) const override;
+  [[nodiscard]] std::string cause(int rank) const override;
+  [[nodiscard]] std::string host(int rank) const override;
+  [[nodiscard]] std::int64_t pid(int rank) const override;
+  [[nodiscard]] std::size_t refused() const noexcept override {
     return reception_ ? reception_->refused() : 0;
   }
 
@@ -247,4 +229,6 @@ class manager : public std::enable_shared_from_this<manager> {
 
 }  // namespace cohort::cluster
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/cluster/detail/manager.ipp>
+#endif

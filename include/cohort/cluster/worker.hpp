@@ -102,4 +102,6 @@ class worker {
 
 }  // namespace cohort::cluster
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/cluster/detail/worker.ipp>
+#endif

@@ -7,7 +7,7 @@
 #include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_verbs.hpp>
 #include <cohort/cluster/calls.hpp>
-#include <cohort/cluster/manager.hpp>
+#include <cohort/cluster/job.hpp>
 
 #include <chrono>
 #include <memory>
@@ -40,7 +40,7 @@ class workers : public call_verbs<workers> {
  public:
   workers() noexcept {}
   /// For `launch`.
-  explicit workers(std::shared_ptr<manager> over)
+  explicit workers(std::shared_ptr<job> over)
       : handle_(std::make_shared<const handle>(std::move(over))) {}
 
   /// How many there are, lost ones included.
@@ -154,30 +154,21 @@ class workers : public call_verbs<workers> {
   }
 
   struct handle {
-    explicit handle(std::shared_ptr<manager> over_) : over(std::move(over_)) {}
+    explicit handle(std::shared_ptr<job> over_) : over(std::move(over_)) {}
     handle(const handle&) = delete;
     handle& operator=(const handle&) = delete;
     ~handle() { over->abandon(); }
 
-    std::shared_ptr<manager> over;
+    std::shared_ptr<job> over;
   };
 
   // They keep the handle, since they may begin when it has been dropped elsewhere.
-  static asio::awaitable<worker_event> event_of(std::shared_ptr<const handle> all) {
-    auto waiting = all->over->next_event();
-    co_return co_await std::move(waiting);
-  }
-  static asio::awaitable<void> readiness_of(std::shared_ptr<const handle> all) {
-    auto waiting = all->over->ready();
-    co_await std::move(waiting);
-  }
+  static asio::awaitable<worker_event> event_of(std::shared_ptr<const handle> all);
+  static asio::awaitable<void> readiness_of(std::shared_ptr<const handle> all);
   static asio::awaitable<void> end_of(std::shared_ptr<const handle> all,
-                                      std::chrono::nanoseconds limit) {
-    auto ending = all->over->shutdown(limit);
-    co_await std::move(ending);
-  }
+                                      std::chrono::nanoseconds limit);
 
-  [[nodiscard]] manager& over() const {
+  [[nodiscard]] job& over() const {
     if (!handle_) throw error(errc::manager_reused, "no launched workers");
     return *handle_->over;
   }
@@ -203,14 +194,7 @@ class workers : public call_verbs<workers> {
 /// (names the option). The launcher and its ranks are gone then. *Cancellation* ends them too.
 /// *Example*:
 /// `auto workers = co_await cluster::launch(io, cluster::launch_options{}.ranks(4));`
-inline asio::awaitable<workers> launch(asio::io_context& io,
-                                       launch_options options = launch_options()) {
-  const auto over = std::make_shared<manager>(io, std::move(options));
-  workers made(over);
-  auto starting = over->launch();
-  co_await std::move(starting);
-  co_return made;
-}
+asio::awaitable<workers> launch(asio::io_context& io, launch_options options = launch_options());
 
 /// In a job that mpirun has started, on rank 0 of `world`: makes the other ranks its workers, which
 /// have called `serve(world)` or will do so; completes when all have. Their ids are 1, 2, …, their
@@ -222,13 +206,10 @@ inline asio::awaitable<workers> launch(asio::io_context& io,
 /// for each adoption. One at a time. *Example*: `if (world.rank() != 0) return
 /// cluster::serve(world);` and, in a coroutine of rank 0, `auto workers = co_await
 /// cluster::adopt(world);`
-inline asio::awaitable<workers> adopt(communicator world, adopt_options options = adopt_options()) {
-  const auto over = std::make_shared<manager>(world.get_executor().context(),
-                                              options.for_ranks(world.size() - 1));
-  workers made(over);
-  auto adopting = over->adopt(std::move(world));
-  co_await std::move(adopting);
-  co_return made;
-}
+asio::awaitable<workers> adopt(communicator world, adopt_options options = adopt_options());
 
 }  // namespace cohort::cluster
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/cluster/detail/workers.ipp>
+#endif

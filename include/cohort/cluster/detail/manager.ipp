@@ -16,7 +16,7 @@
 
 namespace cohort::cluster {
 
-inline std::string_view to_text(worker_state state) noexcept {
+COHORT_INLINE std::string_view to_text(worker_state state) noexcept {
   switch (state) {
     case worker_state::starting:
       return "starting";
@@ -35,7 +35,7 @@ inline std::string_view to_text(worker_state state) noexcept {
 namespace detail {
 
 /// "ranks 0, 2, 5"; "rank 3".
-[[nodiscard]] inline std::string rank_list(const std::vector<int>& ranks) {
+[[nodiscard]] COHORT_INLINE std::string rank_list(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     text += i == 0 ? " " : ", ";
@@ -49,7 +49,7 @@ namespace detail {
 
 // ---- launch ----------------------------------------------------------------------------------
 
-inline manager::manager(asio::io_context& io, launch_options options)
+COHORT_INLINE manager::manager(asio::io_context& io, launch_options options)
     : io_(io), options_(std::move(options)), changed_(io), events_changed_(io) {
   calls_ = std::make_shared<call_client>(
       io, options_.max_message(),
@@ -59,7 +59,7 @@ inline manager::manager(asio::io_context& io, launch_options options)
   });
 }
 
-inline asio::awaitable<void> manager::launch() {
+COHORT_INLINE asio::awaitable<void> manager::launch() {
   if (launched_) throw error(errc::manager_reused, "launch: this manager has been used before");
   launched_ = true;
   validate(options_);
@@ -111,7 +111,7 @@ inline asio::awaitable<void> manager::launch() {
   throw error(problem_code_, text);
 }
 
-inline asio::awaitable<void> manager::start_launcher() {
+COHORT_INLINE asio::awaitable<void> manager::start_launcher() {
   const auto self = shared_from_this();
   launch_options started_with = options_;
   started_with.environment(token_variable, to_text(token_));
@@ -131,7 +131,7 @@ inline asio::awaitable<void> manager::start_launcher() {
   asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
 }
 
-inline void manager::check_policy() const {
+COHORT_INLINE void manager::check_policy() const {
   if (options_.on_loss() != loss_policy::respawn) return;
   if (adopted_ || options_.by_hand()) {
     throw error(errc::not_supported,
@@ -139,7 +139,7 @@ inline void manager::check_policy() const {
   }
 }
 
-inline void manager::begin() {
+COHORT_INLINE void manager::begin() {
   begun_.assign(static_cast<std::size_t>(options_.ranks()), nullptr);
   const bool over_mpi = options_.transport() == transport::mpi;
   heartbeat_ = options_.heartbeat().value_or(std::chrono::seconds(over_mpi ? 5 : 0));
@@ -147,14 +147,14 @@ inline void manager::begin() {
   if (options_.serve_calls()) run_calls_here();
 }
 
-inline asio::awaitable<void> manager::wait_until_ready(clock::time_point limit) {
+COHORT_INLINE asio::awaitable<void> manager::wait_until_ready(clock::time_point limit) {
   while (!ready_ && problem_.empty()) {
     const bool in_time = co_await changed_.wait_until(limit);
     if (!in_time) fail_launch(errc::deadline_exceeded, "the time is over; " + missing());
   }
 }
 
-inline asio::awaitable<void> manager::adopt(communicator world) {
+COHORT_INLINE asio::awaitable<void> manager::adopt(communicator world) {
   if (launched_) throw error(errc::manager_reused, "adopt: this manager has been used before");
   if (world.rank() != 0) {
     throw error(errc::invalid_argument, "adopt: rank " + std::to_string(world.rank()) +
@@ -240,14 +240,14 @@ inline asio::awaitable<void> manager::adopt(communicator world) {
 
 /// As long as there are workers the loop has something to do; when it is destroyed, who waits for
 /// calls is let go of.
-inline asio::awaitable<void> manager::keep_until_end() {
+COHORT_INLINE asio::awaitable<void> manager::keep_until_end() {
   loop_guard guard(shared_from_this());
   while (!ended_ || (!ready_ && problem_.empty())) co_await changed_.wait();
   guard.release();
 }
 
 /// The workers of an adopted job go on in their own code.
-inline void manager::let_go(const std::string& why) {
+COHORT_INLINE void manager::let_go(const std::string& why) {
   std::vector<std::byte> bytes;
   wire::writer(bytes).text(why);
   for (const member_ptr& each : joined_) {
@@ -273,7 +273,7 @@ inline void manager::let_go(const std::string& why) {
 
 /// Closes a connection after what has been sent. The other side closes it as soon as it has read
 /// that; whoever closed first while something is unread would destroy it.
-inline asio::awaitable<void> manager::leave(std::shared_ptr<link> control, bool over_tcp) {
+COHORT_INLINE asio::awaitable<void> manager::leave(std::shared_ptr<link> control, bool over_tcp) {
   if (over_tcp) {
     const auto limit = from_now(std::chrono::seconds(1));
     while (!control->ended() && clock::now() < limit) {
@@ -289,7 +289,7 @@ inline asio::awaitable<void> manager::leave(std::shared_ptr<link> control, bool 
 }
 
 /// Functions can be called in this process: by workers, and by itself.
-inline void manager::run_calls_here() {
+COHORT_INLINE void manager::run_calls_here() {
   if (server_) return;
   server_ = std::make_shared<call_server>(io_);
   server_->on_idle([self = weak_from_this()] {
@@ -319,12 +319,12 @@ inline void manager::run_calls_here() {
       [](std::error_code) {});
 }
 
-inline void manager::called(const std::shared_ptr<link>& from, message&& each) {
+COHORT_INLINE void manager::called(const std::shared_ptr<link>& from, message&& each) {
   if (each.kind == message_kind::cancel) return server_->cancel(from, each.id);
   server_->called(from, std::move(each));
 }
 
-inline manager::member_ptr manager::join(std::shared_ptr<link> control) {
+COHORT_INLINE manager::member_ptr manager::join(std::shared_ptr<link> control) {
   const auto made = std::make_shared<member>();
   made->control = std::move(control);
   joined_.push_back(made);
@@ -343,8 +343,8 @@ inline manager::member_ptr manager::join(std::shared_ptr<link> control) {
   return made;
 }
 
-inline void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
-                                  output_stream stream) {
+COHORT_INLINE void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
+                                         output_stream stream) {
   const int rank = owner->rank >= 0 ? owner->rank : owner->who.rank;
   if (rank < first_ || rank >= first_ + size()) {
     owner->unread.emplace_back(std::move(socket), stream);
@@ -353,7 +353,7 @@ inline void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
   }
 }
 
-inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
+COHORT_INLINE void manager::read(tcp_socket socket, int rank, output_stream stream) {
   const auto stop = std::make_shared<asio::cancellation_signal>();
   outputs_.push_back(stop);
   ++open_outputs_;
@@ -369,12 +369,12 @@ inline void manager::read(tcp_socket socket, int rank, output_stream stream) {
 }
 
 /// What a process has printed whose rank will never be known.
-inline void manager::read_unread(const member_ptr& from) {
+COHORT_INLINE void manager::read_unread(const member_ptr& from) {
   for (auto& [socket, stream] : from->unread) read(std::move(socket), launcher_rank, stream);
   from->unread.clear();
 }
 
-inline asio::awaitable<void> manager::watch_child() {
+COHORT_INLINE asio::awaitable<void> manager::watch_child() {
   loop_guard guard(shared_from_this());
   auto waiting = child_->wait();
   exited_ = co_await std::move(waiting);
@@ -400,7 +400,7 @@ inline asio::awaitable<void> manager::watch_child() {
 }
 
 /// Outputs end with their ranks, unless a process that a rank has started still has one.
-inline asio::awaitable<void> manager::read_to_the_end(clock::time_point limit) {
+COHORT_INLINE asio::awaitable<void> manager::read_to_the_end(clock::time_point limit) {
   for (bool in_time = true; in_time && open_outputs_ > 0;) {
     in_time = co_await changed_.wait_until(limit);
   }
@@ -408,14 +408,14 @@ inline asio::awaitable<void> manager::read_to_the_end(clock::time_point limit) {
   for (const auto& each : left) each->emit(asio::cancellation_type::terminal);
 }
 
-inline void manager::fail_launch(errc code, const std::string& text) {
+COHORT_INLINE void manager::fail_launch(errc code, const std::string& text) {
   if (ready_ || !problem_.empty()) return;
   problem_ = text;
   problem_code_ = code;
   changed_.notify();
 }
 
-inline std::string manager::missing() const {
+COHORT_INLINE std::string manager::missing() const {
   std::vector<int> absent;
   for (std::size_t i = 0; i < begun_.size(); ++i) {
     if (begun_[i] == nullptr) absent.push_back(first_ + static_cast<int>(i));
@@ -431,7 +431,7 @@ inline std::string manager::missing() const {
   return text;
 }
 
-inline void manager::listen() {
+COHORT_INLINE void manager::listen() {
   const auto made = std::make_shared<reception>(
       io_, token_, begun_.size() * 4 + 16,
       [self = weak_from_this()](const greeting& hello) {
@@ -445,18 +445,18 @@ inline void manager::listen() {
   reception_ = made;
 }
 
-inline void manager::stop_listening() {
+COHORT_INLINE void manager::stop_listening() {
   if (reception_) reception_->close();
 }
 
-inline manager::member_ptr manager::member_of(const greeting& hello) const {
+COHORT_INLINE manager::member_ptr manager::member_of(const greeting& hello) const {
   for (const member_ptr& each : joined_) {
     if (each->session == hello.session) return each;
   }
   return nullptr;
 }
 
-inline bool manager::expects(const greeting& hello) const {
+COHORT_INLINE bool manager::expects(const greeting& hello) const {
   if (ready_ || !problem_.empty()) return false;
   const member_ptr owner = member_of(hello);
   if (hello.purpose == purpose::control) return !owner && joined_.size() < begun_.size();
@@ -464,7 +464,7 @@ inline bool manager::expects(const greeting& hello) const {
   return owner && !owner->life && heartbeat_ > heartbeat_.zero();
 }
 
-inline void manager::arrived(const greeting& hello, tcp_socket&& socket) {
+COHORT_INLINE void manager::arrived(const greeting& hello, tcp_socket&& socket) {
   const member_ptr owner = member_of(hello);
   switch (hello.purpose) {
     case purpose::control:
@@ -484,7 +484,7 @@ inline void manager::arrived(const greeting& hello, tcp_socket&& socket) {
   }
 }
 
-inline asio::awaitable<void> manager::clean_up_launch() {
+COHORT_INLINE asio::awaitable<void> manager::clean_up_launch() {
   if (child_) {
     auto ending = child_->terminate(options_.grace());
     co_await std::move(ending);
@@ -499,13 +499,13 @@ inline asio::awaitable<void> manager::clean_up_launch() {
 
 // ---- messages --------------------------------------------------------------------------------
 
-inline std::string manager::label(const member& whom) const {
+COHORT_INLINE std::string manager::label(const member& whom) const {
   std::string text = whom.rank >= 0 ? "rank " + std::to_string(whom.rank) : std::string("a worker");
   if (!whom.known) return text;
   return text + " (pid " + std::to_string(whom.who.pid) + " on " + whom.who.host + ")";
 }
 
-inline void manager::received(const member_ptr& from, message&& each) {
+COHORT_INLINE void manager::received(const member_ptr& from, message&& each) {
   const message_kind kind = each.kind;
   if (!handle(from, std::move(each))) {
     return lose(from, "it broke the protocol: a message of kind " +
@@ -521,7 +521,7 @@ inline void manager::received(const member_ptr& from, message&& each) {
 }
 
 /// False if no worker sends such a message at that time.
-inline bool manager::handle(const member_ptr& from, message&& each) {
+COHORT_INLINE bool manager::handle(const member_ptr& from, message&& each) {
   const bool draining = from->state == worker_state::draining;
   switch (each.kind) {
     case message_kind::identity:
@@ -577,7 +577,7 @@ inline bool manager::handle(const member_ptr& from, message&& each) {
   }
 }
 
-inline void manager::on_identity(const member_ptr& from, const message& each) {
+COHORT_INLINE void manager::on_identity(const member_ptr& from, const message& each) {
   wire::reader in(each.bytes);
   identity who;
   in.get(who);
@@ -606,7 +606,7 @@ inline void manager::on_identity(const member_ptr& from, const message& each) {
   }
 }
 
-inline void manager::on_table(const member_ptr& from, const message& each) {
+COHORT_INLINE void manager::on_table(const member_ptr& from, const message& each) {
   wire::reader in(each.bytes);
   std::vector<function_table::entry> theirs;
   in.get(theirs);
@@ -617,14 +617,15 @@ inline void manager::on_table(const member_ptr& from, const message& each) {
                                      "in the worker"));
 }
 
-inline void manager::refuse_member(const member_ptr& whom, errc code, const std::string& text) {
+COHORT_INLINE void manager::refuse_member(const member_ptr& whom, errc code,
+                                          const std::string& text) {
   std::vector<std::byte> bytes;
   wire::writer(bytes).text(text);
   whom->control->send(message_kind::refused, 0, std::move(bytes));
   fail_launch(code, text);
 }
 
-inline void manager::on_started(const member_ptr& from, const message& each) {
+COHORT_INLINE void manager::on_started(const member_ptr& from, const message& each) {
   wire::reader in(each.bytes);
   const auto said = in.get<started>();
   if (!in.ok() || !from->welcome || from->rank >= 0 || said.rank < 0) {
@@ -655,7 +656,7 @@ inline void manager::on_started(const member_ptr& from, const message& each) {
   if (problem_.empty() && std::all_of(begun_.begin(), begun_.end(), begun)) all_are_ready();
 }
 
-inline void manager::all_are_ready() {
+COHORT_INLINE void manager::all_are_ready() {
   ready_ = true;
   starts_again_ = false;
   ended_ = false;
@@ -680,7 +681,8 @@ inline void manager::all_are_ready() {
 }
 
 /// Signs of life, until the worker says that it leaves.
-inline asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> over, member_ptr whom) {
+COHORT_INLINE asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> over,
+                                                       member_ptr whom) {
   std::array<life_sign, 64> signs{};
   bool any = false;
   for (;;) {
@@ -704,7 +706,7 @@ inline asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> over, mem
 /// A worker is lost after some looks in succession at which nothing had come: if it was this
 /// process that stood still, the first look counts once, and what has arrived meanwhile is read
 /// before the second.
-inline asio::awaitable<void> manager::look_for_silent_ones() {
+COHORT_INLINE asio::awaitable<void> manager::look_for_silent_ones() {
   const auto has_workers = [&] {
     return ready_ && std::any_of(ranks_.begin(), ranks_.end(), [](const member_ptr& each) {
              return each->state == worker_state::ready || each->state == worker_state::draining;
@@ -725,7 +727,7 @@ inline asio::awaitable<void> manager::look_for_silent_ones() {
   }
 }
 
-inline void manager::ended(const member_ptr& from, std::error_code why) {
+COHORT_INLINE void manager::ended(const member_ptr& from, std::error_code why) {
   if (from->state == worker_state::lost || from->state == worker_state::gone) return;
   if (from->finished) {
     from->state = worker_state::gone;
@@ -740,7 +742,7 @@ inline void manager::ended(const member_ptr& from, std::error_code why) {
                                              : "its connection failed: " + why.message());
 }
 
-inline void manager::lose(const member_ptr& whom, const std::string& cause) {
+COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& cause) {
   if (whom->state == worker_state::lost || whom->state == worker_state::gone) return;
   whom->state = worker_state::lost;
   whom->cause = cause;
@@ -792,7 +794,7 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause) {
 
 /// Ends what is left of the job and launches it as the first time, until that succeeds or there is
 /// no attempt left.
-inline asio::awaitable<void> manager::start_again() {
+COHORT_INLINE asio::awaitable<void> manager::start_again() {
   loop_guard guard(shared_from_this());
   while (starts_again_) {
     ++times_started_again_;
@@ -813,7 +815,7 @@ inline asio::awaitable<void> manager::start_again() {
   guard.release();
 }
 
-inline asio::awaitable<void> manager::try_to_start_again() {
+COHORT_INLINE asio::awaitable<void> manager::try_to_start_again() {
   const std::string text = "the job is started again, since " + again_because_;
   for (const member_ptr& each : ranks_) lose(each, text);
   auto ending = child_->terminate(options_.grace());
@@ -847,7 +849,7 @@ inline asio::awaitable<void> manager::try_to_start_again() {
 }
 
 /// They stay lost.
-inline void manager::give_up_starting(bool wanted) {
+COHORT_INLINE void manager::give_up_starting(bool wanted) {
   if (signals_) signals_->cancel();
   if (wanted) {
     for (const member_ptr& each : ranks_) each->cause += "; " + again_because_;
@@ -861,7 +863,7 @@ inline void manager::give_up_starting(bool wanted) {
   tell_who_waits_for_start();
 }
 
-inline asio::awaitable<void> manager::ready() {
+COHORT_INLINE asio::awaitable<void> manager::ready() {
   const auto self = shared_from_this();
   while (starts_again_) co_await changed_.wait();
   for (const member_ptr& each : ranks_) {
@@ -873,13 +875,13 @@ inline asio::awaitable<void> manager::ready() {
   }
 }
 
-inline void manager::tell_who_waits_for_start() {
+COHORT_INLINE void manager::tell_who_waits_for_start() {
   for (const auto& each : std::exchange(waiting_for_start_, {})) each();
 }
 
 // ---- calls -----------------------------------------------------------------------------------
 
-inline manager::member& manager::at(int rank) const {
+COHORT_INLINE manager::member& manager::at(int rank) const {
   if (rank < first_ || rank >= first_ + size()) {
     throw error(errc::bad_rank, "rank " + std::to_string(rank) + " of " + std::to_string(size()) +
                                     (first_ == 0 ? "" : ", which begin with 1"));
@@ -888,7 +890,7 @@ inline manager::member& manager::at(int rank) const {
   return *ranks_[static_cast<std::size_t>(rank - first_)];
 }
 
-inline callee_process manager::route(int rank, const std::string& text) const {
+COHORT_INLINE callee_process manager::route(int rank, const std::string& text) const {
   if (closing_) throw error(errc::closed, text + "the workers are shut down");
   if (starts_again_) {
     throw peer_lost_error({rank}, text + "rank " + std::to_string(rank) +
@@ -906,7 +908,7 @@ inline callee_process manager::route(int rank, const std::string& text) const {
 
 // ---- the end ---------------------------------------------------------------------------------
 
-inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
+COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
   const auto self = shared_from_this();
   const auto limit = from_now(bound);
   closing_ = true;
@@ -986,7 +988,7 @@ inline asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
 /// Waits until no worker runs anything and no message is under way between them. Each says, when
 /// nothing runs, how many messages it has exchanged with the others; if the sums of all are equal,
 /// and the same twice in succession, none can come any more.
-inline asio::awaitable<void> manager::settle(clock::time_point limit) {
+COHORT_INLINE asio::awaitable<void> manager::settle(clock::time_point limit) {
   peer_traffic before;
   for (bool first = true;; first = false) {
     std::vector<member_ptr> asked;
@@ -1026,7 +1028,7 @@ inline asio::awaitable<void> manager::settle(clock::time_point limit) {
 }
 
 /// The launcher ends after its ranks; nobody needs to wait for that.
-inline asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
+COHORT_INLINE asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
   const auto limit = from_now(bound);
   for (bool in_time = true; in_time && !exited_;) {
     in_time = co_await changed_.wait_until(limit);
@@ -1035,7 +1037,7 @@ inline asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
 }
 
 /// Once cancels the calls in flight, twice ends the workers.
-inline void manager::wait_for_interrupt() {
+COHORT_INLINE void manager::wait_for_interrupt() {
   signals_->async_wait([self = weak_from_this()](std::error_code stopped, int) {
     const auto here = self.lock();
     if (stopped || !here) return;
@@ -1046,14 +1048,14 @@ inline void manager::wait_for_interrupt() {
   });
 }
 
-inline void manager::check_can_run_here() const {
+COHORT_INLINE void manager::check_can_run_here() const {
   if (!adopted_) {
     throw error(errc::not_supported,
                 "call_options: include_manager: the manager is a rank of adopted jobs only");
   }
 }
 
-inline void manager::terminate(const std::string& why) {
+COHORT_INLINE void manager::terminate(const std::string& why) {
   if (terminating_) return;
   terminating_ = true;
   if (signals_) signals_->cancel();
@@ -1074,7 +1076,7 @@ inline void manager::terminate(const std::string& why) {
       [](std::exception_ptr) {});
 }
 
-inline void manager::terminate(int rank) {
+COHORT_INLINE void manager::terminate(int rank) {
   if (adopted_ || !child_ || options_.on_loss() != loss_policy::proceed) {
     throw error(errc::not_supported,
                 "terminate: rank " + std::to_string(rank) +
@@ -1088,7 +1090,7 @@ inline void manager::terminate(int rank) {
   }
 }
 
-inline void manager::abandon() {
+COHORT_INLINE void manager::abandon() {
   if (ended_ || terminating_ || !launched_ || options_.ranks() == 0) return;
   closing_ = true;
   ended_ = true;
@@ -1099,19 +1101,19 @@ inline void manager::abandon() {
 
 // ---- looks -----------------------------------------------------------------------------------
 
-inline worker_state manager::state(int rank) const { return at(rank).state; }
-inline std::string manager::cause(int rank) const { return at(rank).cause; }
-inline std::string manager::host(int rank) const { return at(rank).who.host; }
-inline std::int64_t manager::pid(int rank) const { return at(rank).who.pid; }
+COHORT_INLINE worker_state manager::state(int rank) const { return at(rank).state; }
+COHORT_INLINE std::string manager::cause(int rank) const { return at(rank).cause; }
+COHORT_INLINE std::string manager::host(int rank) const { return at(rank).who.host; }
+COHORT_INLINE std::int64_t manager::pid(int rank) const { return at(rank).who.pid; }
 
-inline void manager::event_happened(worker_event each) {
+COHORT_INLINE void manager::event_happened(worker_event each) {
   constexpr std::size_t kept = 10'000;  // of those that nobody asks for
   if (events_.size() == kept) events_.pop_front();
   events_.push_back(std::move(each));
   events_changed_.notify();
 }
 
-inline asio::awaitable<worker_event> manager::next_event() {
+COHORT_INLINE asio::awaitable<worker_event> manager::next_event() {
   const auto self = shared_from_this();
   const auto has_left = [](const member_ptr& one) {
     return one->state == worker_state::lost || one->state == worker_state::gone;

@@ -24,7 +24,7 @@ namespace cohort::cluster {
 
 namespace detail {
 
-[[nodiscard]] inline std::vector<std::byte> encoded_table() {
+[[nodiscard]] COHORT_INLINE std::vector<std::byte> encoded_table() {
   std::vector<std::byte> bytes;
   wire::writer out(bytes);
   const auto entries = function_table::instance().entries();
@@ -35,12 +35,12 @@ namespace detail {
 
 }  // namespace detail
 
-inline worker::worker(asio::io_context& io, worker_start start)
+COHORT_INLINE worker::worker(asio::io_context& io, worker_start start)
     : io_(io), start_(std::move(start)), changed_(io), server_(std::make_shared<call_server>(io)) {
   server_->on_idle([this] { answer_if_idle(); });
 }
 
-inline worker::~worker() {
+COHORT_INLINE worker::~worker() {
   server_->on_idle(nullptr);
   if (calls_) {
     calls_->retire();
@@ -51,7 +51,7 @@ inline worker::~worker() {
   if (control_) control_->close();
 }
 
-inline asio::awaitable<void> worker::join() {
+COHORT_INLINE asio::awaitable<void> worker::join() {
   hello_.session = random_bytes<session_size>();
   if (start_.control) {
     control_ = start_.control;
@@ -84,25 +84,25 @@ inline asio::awaitable<void> worker::join() {
   co_await redirect(STDERR_FILENO, purpose::standard_error);
 }
 
-inline asio::awaitable<tcp_socket> worker::connect_for(purpose what) {
+COHORT_INLINE asio::awaitable<tcp_socket> worker::connect_for(purpose what) {
   greeting hello = hello_;
   hello.purpose = what;
   return connect(io_, start_.managers, start_.token, hello);
 }
 
-inline asio::awaitable<void> worker::redirect(int descriptor, purpose what) {
+COHORT_INLINE asio::awaitable<void> worker::redirect(int descriptor, purpose what) {
   auto connecting = connect_for(what);
   tcp_socket socket = co_await std::move(connecting);
   output_.redirect(descriptor, socket.native_handle(), start_.adopted);
 }
 
-inline asio::awaitable<void> worker::connect_life() {
+COHORT_INLINE asio::awaitable<void> worker::connect_life() {
   auto connecting = connect_for(purpose::heartbeat);
   life_ = co_await std::move(connecting);
 }
 
 /// Begins to send signs of life.
-inline asio::awaitable<void> worker::show_life() {
+COHORT_INLINE asio::awaitable<void> worker::show_life() {
   const nanoseconds patience(welcome_->heartbeat_patience);
   try {
     auto connecting = connect_life();
@@ -129,7 +129,7 @@ inline asio::awaitable<void> worker::show_life() {
   }
 }
 
-inline void worker::received(message&& each) {
+COHORT_INLINE void worker::received(message&& each) {
   handle(std::move(each));
   // Large messages may come after the number; this message is counted when this function returns.
   if (!announced_ && !asked_) return;
@@ -139,7 +139,7 @@ inline void worker::received(message&& each) {
   answer_if_idle();
 }
 
-inline void worker::handle(message&& each) {
+COHORT_INLINE void worker::handle(message&& each) {
   switch (each.kind) {
     case message_kind::welcome: {
       wire::reader in(each.bytes);
@@ -191,7 +191,7 @@ inline void worker::handle(message&& each) {
   }
 }
 
-inline void worker::on_refused(const message& each) {
+COHORT_INLINE void worker::on_refused(const message& each) {
   wire::reader in(each.bytes);
   const std::string text(in.text());
   failed_ = std::make_exception_ptr(
@@ -200,7 +200,7 @@ inline void worker::on_refused(const message& each) {
   changed_.notify();
 }
 
-inline void worker::on_lost(const message& each) {
+COHORT_INLINE void worker::on_lost(const message& each) {
   wire::reader in(each.bytes);
   const auto rank = in.get<std::int32_t>();
   const std::string cause(in.text());
@@ -212,7 +212,7 @@ inline void worker::on_lost(const message& each) {
 }
 
 /// The manager's connection has ended.
-inline void worker::ended() {
+COHORT_INLINE void worker::ended() {
   if (done_) return;
   if (!start_.adopted) manager_lost();
   if (!failed_) {
@@ -224,7 +224,7 @@ inline void worker::ended() {
 
 /// The connection for signs of life of an adopted worker has been closed by the manager's side. If
 /// the manager has let this worker go, it has said why, on another way.
-inline void worker::life_ended() {
+COHORT_INLINE void worker::life_ended() {
   if (done_ || failed_) return;
   const auto expecting = std::make_shared<asio::steady_timer>(io_, std::chrono::seconds(1));
   expecting->async_wait([this, here = std::weak_ptr(here_), expecting](std::error_code) {
@@ -232,7 +232,7 @@ inline void worker::life_ended() {
   });
 }
 
-inline void worker::listen(worker_place where) {
+COHORT_INLINE void worker::listen(worker_place where) {
   place_ = std::move(where);
   // Another worker may know before this one that all are there, and call.
   calls_ = std::make_shared<call_client>(
@@ -248,7 +248,7 @@ inline void worker::listen(worker_place where) {
       [this](int rank, const std::shared_ptr<link>& with) { contact(rank, with); });
 }
 
-inline asio::awaitable<void> worker::serve() {
+COHORT_INLINE asio::awaitable<void> worker::serve() {
   control_->send(message_kind::started, 0, wire::encode(started{place_.id, place_.ids, true}));
   while (!flushed_ && !failed_) co_await changed_.wait();
   output_.restore();  // who was adopted goes on with what it had
@@ -270,7 +270,7 @@ inline asio::awaitable<void> worker::serve() {
   if (failed_) std::rethrow_exception(failed_);
 }
 
-inline callee_process worker::route(int rank, const std::string& text) {
+COHORT_INLINE callee_process worker::route(int rank, const std::string& text) {
   if (done_ || failed_) throw error(errc::closed, text + "this worker leaves");
   if (rank == manager_id || (rank == 0 && start_.adopted)) return {control_, nullptr};
   if (rank < 0 || rank >= place_.ids) {
@@ -287,7 +287,7 @@ inline callee_process worker::route(int rank, const std::string& text) {
   return {with, nullptr};
 }
 
-inline void worker::contact(int rank, const std::shared_ptr<link>& with) {
+COHORT_INLINE void worker::contact(int rank, const std::shared_ptr<link>& with) {
   peers_[rank] = with;
   with->start(
       [this, rank, weak = std::weak_ptr(with)](message&& each) {
@@ -296,7 +296,7 @@ inline void worker::contact(int rank, const std::shared_ptr<link>& with) {
       [](std::error_code) {});
 }
 
-inline void worker::from_peer(int rank, const std::shared_ptr<link>& with, message&& each) {
+COHORT_INLINE void worker::from_peer(int rank, const std::shared_ptr<link>& with, message&& each) {
   switch (each.kind) {
     case message_kind::call:
       return server_->called(with, std::move(each));
@@ -312,7 +312,7 @@ inline void worker::from_peer(int rank, const std::shared_ptr<link>& with, messa
 }
 
 /// Nobody reads answers any more.
-inline void worker::give_up_calls() {
+COHORT_INLINE void worker::give_up_calls() {
   if (!calls_) return;
   calls_->give_up_all([](std::string_view name, int rank) {
     return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) + ": rank " +
@@ -321,11 +321,11 @@ inline void worker::give_up_calls() {
   });
 }
 
-inline int worker::last_sign() {
+COHORT_INLINE int worker::last_sign() {
   return tcp_ ? ::fcntl(tcp_->native_handle(), F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-inline void worker::answer_if_idle() {
+COHORT_INLINE void worker::answer_if_idle() {
   if (!server_->idle() || done_) return;
   if (asked_ && seen_asked_) {
     peer_traffic all;
@@ -350,7 +350,7 @@ inline void worker::answer_if_idle() {
   });
 }
 
-inline void worker::manager_lost() {
+COHORT_INLINE void worker::manager_lost() {
   const int rank = process::rank.load(std::memory_order_relaxed);
   const std::string text = "cohort: worker " +
                            (rank < 0 ? std::string("?") : std::to_string(rank)) +

@@ -4,6 +4,7 @@
 /// \file
 /// Bodies of `comm/request_source.hpp`.
 
+#include <cohort/comm/request_source.hpp>
 #include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/status.hpp>

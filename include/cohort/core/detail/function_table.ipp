@@ -4,6 +4,8 @@
 /// \file
 /// Bodies of `core/function_table.hpp`.
 
+#include <cohort/core/function_table.hpp>
+
 #include <link.h>
 
 #include <algorithm>
@@ -124,7 +126,7 @@ struct loaded_module {
 
 }  // namespace detail
 
-inline const function_table& function_table::instance() {
+COHORT_INLINE const function_table& function_table::instance() {
   // Never destroyed: calls may still arrive while static objects end.
   static const function_table& table = *new function_table;
   return table;
@@ -245,7 +247,7 @@ COHORT_INLINE std::string first_difference(std::span<const function_table::entry
   return text.append(more ? my_name : others_name);
 }
 
-inline const std::string& program_id() {
+COHORT_INLINE const std::string& program_id() {
   static const std::string& id = *new std::string([]() -> std::string {
     const std::vector<detail::loaded_module> modules = detail::loaded_modules();
     if (!modules.empty() && modules.front().has_build_id) return "build-id:" + modules.front().id;

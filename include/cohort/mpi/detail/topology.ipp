@@ -4,6 +4,8 @@
 
 /// \file Bodies of mpi/topology.hpp.
 
+#include <cohort/mpi/topology.hpp>
+
 namespace cohort::mpi {
 
 namespace detail {

@@ -4,6 +4,8 @@
 /// \file
 /// Bodies of `progress/engine.hpp`: laps, naps, parking and the end.
 
+#include <cohort/progress/engine.hpp>
+
 namespace cohort::progress {
 
 template <std::derived_from<asio::execution_context> Context>

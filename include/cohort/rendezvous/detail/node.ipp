@@ -4,6 +4,8 @@
 
 /// \file Bodies of rendezvous/node.hpp.
 
+#include <cohort/rendezvous/node.hpp>
+
 namespace cohort::meeting {
 
 // ---- what is said ------------------------------------------------------------------------------

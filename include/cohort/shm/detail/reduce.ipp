@@ -126,7 +126,7 @@ plain_type plain_type_of() noexcept {
            &reduce_plain<T, larger>}};
 }
 
-inline const plain_type* plain_type_for(MPI_Datatype type) noexcept {
+COHORT_INLINE const plain_type* plain_type_for(MPI_Datatype type) noexcept {
   // Handles of MPI may be addresses that are known at run time only.
   static const std::array<plain_type, 10> all{
       plain_type_of<float>(),        plain_type_of<double>(),        plain_type_of<std::int32_t>(),

@@ -1,0 +1,145 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of cluster/serve.hpp.
+
+#include <cohort/cluster/invitation.hpp>
+#include <cohort/cluster/serve.hpp>
+#include <cohort/cluster/worker.hpp>
+#include <cohort/cluster/worker_start.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/mpi/environment.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace cohort::cluster {
+
+namespace detail {
+
+/// Runs the context until the coroutine has ended, and throws what it throws.
+COHORT_INLINE void run_until_done(asio::io_context& io, asio::awaitable<void> work) {
+  struct ending {
+    bool done = false;
+    std::exception_ptr failed;
+  };
+  const auto end = std::make_shared<ending>();
+  asio::co_spawn(io, std::move(work), [end](std::exception_ptr failed) {
+    end->failed = std::move(failed);
+    end->done = true;
+  });
+  while (!end->done) {
+    if (io.run_one() == 0) io.restart();
+  }
+  if (io.stopped()) io.restart();  // out of work: whoever runs it next has some
+  if (end->failed) std::rethrow_exception(end->failed);
+}
+
+/// A launched worker, until the manager says that no more calls come.
+COHORT_INLINE void serve_launched(worker_start start, int& argc, char**& argv) {
+  std::unique_ptr<environment> mpi;
+  int last_sign = -1;
+  bool alone = false;
+  {
+    asio::io_context io;
+    worker self(io, std::move(start));
+    run_until_done(io, self.join());
+    mpi = std::make_unique<environment>(argc, argv);
+    {
+      worker_place where;
+      where.world = communicator(io);
+      where.everyone = where.world;
+      where.id = where.world.rank();
+      where.ids = where.world.size();
+      where.transport = std::make_shared<mpi_transport>(communicator(io, where.world.native()),
+                                                        std::numeric_limits<std::size_t>::max());
+      self.listen(std::move(where));
+      run_until_done(io, self.serve());
+    }
+    last_sign = self.last_sign();
+    alone = self.knows_of_loss();
+  }
+  if (alone) {
+    static_cast<void>(mpi.release());  // MPI_Finalize would wait for who is lost
+  } else {
+    mpi.reset();
+  }
+  std::fflush(stdout);
+  if (last_sign >= 0) ::close(last_sign);
+}
+
+COHORT_INLINE asio::awaitable<void> serve_adopted(communicator world) {
+  asio::io_context& io = world.get_executor().context();
+  auto accepting = accept_invitation(world);
+  const invitation invited = co_await std::move(accepting);
+  auto making = make_communicators(world);
+  const adopted_communicators made = co_await std::move(making);
+  worker_place where;
+  where.id = world.rank();
+  where.ids = world.size();
+  where.world = made.workers;
+  where.everyone = made.everyone;
+  where.transport =
+      std::make_shared<mpi_transport>(made.control, std::numeric_limits<std::size_t>::max());
+  worker_start start;
+  start.adopted = true;
+  start.capture = invited.capture;
+  start.token = invited.token;
+  start.managers = parse_endpoints(invited.addresses);
+  if (invited.over_mpi) start.control = where.transport->to(0);
+  const auto transport = where.transport;
+  const auto control = start.control;
+  worker self(io, std::move(start));
+  self.listen(std::move(where));
+  std::exception_ptr failed;
+  try {
+    auto joining = self.join();
+    co_await std::move(joining);
+    auto serving = self.serve();
+    co_await std::move(serving);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  if (failed && control) control->close();
+  auto stopping = transport->stop(std::chrono::seconds(1));
+  co_await std::move(stopping);
+  if (failed) std::rethrow_exception(failed);
+}
+
+}  // namespace detail
+
+COHORT_INLINE bool serve(int& argc, char**& argv) {
+  auto start = worker_start::take_from_environment();
+  if (!start) return false;
+  detail::serve_launched(*std::move(start), argc, argv);
+  return true;
+}
+
+COHORT_INLINE void serve(std::string_view endpoints, std::string_view token) {
+  worker_start start = worker_start::from_texts(endpoints, token, "serve: ");
+  int argc = 0;
+  char** argv = nullptr;
+  detail::serve_launched(std::move(start), argc, argv);
+}
+
+COHORT_INLINE void serve(const communicator& world) {
+  if (world.rank() == 0) {
+    throw error(errc::invalid_argument, "serve: rank 0 is the manager, it calls adopt");
+  }
+  if (world.get_executor().running_in_this_thread()) {
+    throw error(errc::invalid_argument, "serve: it runs the loop, so it cannot be called inside");
+  }
+  detail::run_until_done(world.get_executor().context(), detail::serve_adopted(world));
+}
+
+}  // namespace cohort::cluster
