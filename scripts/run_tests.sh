@@ -50,7 +50,7 @@ while IFS=: read -r _ name; do
     continue
   fi
   printf '\n== once more, alone: %s\n' "$name"
-  pattern=$(sed 's/[].[*^$+?()|\\]/\\&/g' <<<"$name")
+  pattern=${name//./[.]}
   if ctest --test-dir "$directory" --output-on-failure --verbose -R "^$pattern\$" \
     2>&1 | tee "$prefix.$name.again.txt"; then
     flaky+=("$name")
