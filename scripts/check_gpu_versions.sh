@@ -32,7 +32,7 @@ nccl_versions="2.18.1 2.18.5 2.19.3 2.20.5 2.21.5 2.22.3 2.23.4 2.24.3 2.25.1 2.
 printf '#include <cohort/device.hpp>\n' >"$scratch/device.cpp"
 # One file for all tests of a layer: most of each is what they all instantiate.
 for layer in nccl device; do
-  for test in "$PWD/tests/$layer"/*_test.cpp; do
+  for test in "$PWD/tests/gpu/$layer"/*_test.cpp; do
     case $test in
       */device/nccl_*_test.cpp | */device/double_test.cpp) ;;  # of the doubles
       *) printf '#include "%s"\n' "$test" ;;
@@ -77,7 +77,7 @@ checks() {
     if [ -e "$nccl/nccl.h" ]; then
       number=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) //p' "$nccl/nccl.h" | tr '\n' . | sed 's/[.]$//')
       files "CUDA_$version,NCCL_$number,real" "-isystem $nccl -isystem $cuda"
-      echo "CUDA_$version,NCCL_$number,real,what_the_double_declares tests/device/nccl_abi.cpp -isystem $nccl -isystem $cuda"
+      echo "CUDA_$version,NCCL_$number,real,what_the_double_declares tests/gpu/device/nccl_abi.cpp -isystem $nccl -isystem $cuda"
     else
       echo "CUDA_$version,real,headers $scratch/device.cpp -isystem $cuda"
     fi

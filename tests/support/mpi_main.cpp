@@ -11,7 +11,7 @@
 //    arrive and then ends the job, so that the reason is printed and not a timeout.
 // 3. Every rank exits with a non-zero status if any rank failed.
 //
-// tests/nccl/on_gpu_main.cpp includes this file: on real devices it also tells what was skipped.
+// tests/gpu/nccl/on_gpu_main.cpp includes this file: on real devices it also tells what was skipped.
 //
 // The agreement calls MPI by its profiling names, so that a test which supplies its own MPI_*
 // functions sees only what the library calls.

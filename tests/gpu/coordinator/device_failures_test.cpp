@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/device_support.hpp"
 #include "coordinator/support.hpp"
 #include "coordinator/text_files.hpp"
+#include "gpu/coordinator/device_support.hpp"
 
 namespace {
 

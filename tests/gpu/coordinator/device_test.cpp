@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/device_support.hpp"
 #include "coordinator/support.hpp"
+#include "gpu/coordinator/device_support.hpp"
 
 namespace {
 

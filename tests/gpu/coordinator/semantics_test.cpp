@@ -452,7 +452,7 @@ TEST_CASE("process sets may be used and dropped while others are opened and used
   });
 }
 
-// The negative control, a stream for each communicator, is in tests/nccl/order_test.cpp.
+// The negative control, a stream for each communicator, is in tests/gpu/nccl/order_test.cpp.
 TEST_CASE("process sets that overlap are launched in one order, whatever is ready first") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;

@@ -7,7 +7,7 @@
 #include <cohort/coordinator.hpp>
 #include <cohort/nccl/backend.hpp>
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
 #include <algorithm>

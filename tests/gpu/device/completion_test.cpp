@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // `co_await device::done(stream)`: what the engine polls, and how a wait ends.
-#include "device/support.hpp"
+#include "gpu/device/support.hpp"
 #include "support/run.hpp"
 
 #include <cohort/progress/deadline.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Devices, streams, events, memory and copies, without an event loop.
-#include "device/support.hpp"
+#include "gpu/device/support.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 //
 // What only the double can be made to do: failures of the device, and the proof that the double
 // itself fails where hardware does.
-#include "device/support.hpp"
+#include "gpu/device/support.hpp"
 #include "support/run.hpp"
 
 #include <cohort/core/log.hpp>

@@ -3,7 +3,7 @@
 //
 // Graphs captured from streams, as cohort and its users meet them. Most of it is CUDA's own
 // behaviour, which the double must show too, so it runs on a device as it is.
-#include "device/support.hpp"
+#include "gpu/device/support.hpp"
 
 #include <mutex>
 #include <optional>

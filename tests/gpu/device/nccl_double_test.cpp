@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The double of NCCL between processes: each rank of MPI has a device of its own.
-#include "device/nccl_support.hpp"
+#include "gpu/device/nccl_support.hpp"
 
 #include <cohort/mpi/native.hpp>
 

@@ -3,7 +3,7 @@
 //
 // The double of NCCL with several devices in one process: each thing that it claims to do or to
 // catch. What a test here says fails if the double does not do it.
-#include "device/nccl_support.hpp"
+#include "gpu/device/nccl_support.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // `co_await device::staged_copy(...)`: pageable memory through pinned pieces.
-#include "device/support.hpp"
+#include "gpu/device/support.hpp"
 #include "support/run.hpp"
 
 #include <cohort/progress/deadline.hpp>

@@ -3,7 +3,7 @@
 
 /// \file Registered memory: when it comes, and when it goes.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 
 namespace {
 

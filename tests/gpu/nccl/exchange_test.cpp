@@ -4,7 +4,7 @@
 /// \file What depends on the version of NCCL: all_to_all, gather and scatter as messages, and
 /// options of communicators; and groups of messages that overlap in memory.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
 #include <cohort/nccl/detail/config_fields.hpp>

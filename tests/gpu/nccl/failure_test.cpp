@@ -3,7 +3,7 @@
 
 /// \file How communicators come, go and fail.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
 #include <cohort/comm/poll.hpp>

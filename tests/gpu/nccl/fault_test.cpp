@@ -3,7 +3,7 @@
 
 /// \file Who must hear of a fault, and that nobody waits for a rank that has given up.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
 #include <cohort/progress/deadline.hpp>

@@ -4,7 +4,7 @@
 /// \file Who holds an operation up: ranks that do not lap, ranks that have not started it, and the
 /// messages by which this is found out.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 
 #include <cohort/nccl/inquiry.hpp>
 #include <cohort/progress/deadline.hpp>

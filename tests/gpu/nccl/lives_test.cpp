@@ -4,7 +4,7 @@
 /// \file What communicators promise while they come and go: bounds, borrowed handles, threads, and
 /// ends without memory.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
 #include <algorithm>

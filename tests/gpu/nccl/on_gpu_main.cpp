@@ -12,7 +12,7 @@
 #include <cstdio>
 
 #define COHORT_TEST_ON_GPU 1
-#include "gpu/support.hpp"
+#include "gpu/coordinator/support.hpp"
 
 namespace cohort_test {
 

@@ -4,7 +4,7 @@
 /// \file Why all operations of a device run on one stream: two communicators that overlap, and
 /// inputs that become ready in another order on each rank.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 
 #include <cohort/collectives/broadcast.hpp>
 

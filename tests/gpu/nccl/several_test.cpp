@@ -3,7 +3,7 @@
 
 /// \file Several devices in each process, which are ranks of one communicator.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
 #include <cohort/progress/deadline.hpp>

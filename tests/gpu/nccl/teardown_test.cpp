@@ -4,7 +4,7 @@
 /// \file Ends out of the ordinary: aborts that do not come back, devices that somebody else resets,
 /// and handles, memory, streams and contexts that go in any order.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 #include "support/run.hpp"
 

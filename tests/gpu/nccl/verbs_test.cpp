@@ -4,7 +4,7 @@
 /// \file The verbs: what they compute, in which order, and when they end. The same with the double
 /// and with real devices.
 
-#include "nccl/support.hpp"
+#include "gpu/nccl/support.hpp"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
