@@ -133,14 +133,13 @@ function(cohort_add_run name)
     list(APPEND arg_LABELS ranks)
     list(REMOVE_DUPLICATES arg_LABELS)
   endif()
-  math(EXPR timeout "${arg_TIMEOUT} * ${COHORT_TEST_TIMEOUT_FACTOR}")
 
   set(judge "")
   if(arg_FAILS_WITH)
     if(NOT arg_WITHIN)
       set(arg_WITHIN 5)
     endif()
-    math(EXPR within "${arg_WITHIN} * ${COHORT_TEST_TIMEOUT_FACTOR}")
+    math(EXPR within "${arg_WITHIN} * ${COHORT_TEST_PATIENCE}")
     set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_failure.sh" "${within}"
       "${arg_FAILS_WITH}")
   elseif(arg_PRINTS)
@@ -149,7 +148,7 @@ function(cohort_add_run name)
 
   if(NOT arg_RANKS)
     add_test(NAME ${name} COMMAND ${judge} $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
-    cohort_test_properties(${name} ${timeout} 1 ${arg_LABELS})
+    cohort_test_properties(${name} ${arg_TIMEOUT} 1 ${arg_LABELS})
     return()
   endif()
   cohort_choose_ranks(chosen ${arg_RANKS})
@@ -157,7 +156,7 @@ function(cohort_add_run name)
     add_test(NAME ${name}.np${ranks}
       COMMAND ${judge} "${PROJECT_SOURCE_DIR}/scripts/mpirun.sh" ${ranks}
         $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
-    cohort_test_properties(${name}.np${ranks} ${timeout} ${ranks} ${arg_LABELS})
+    cohort_test_properties(${name}.np${ranks} ${arg_TIMEOUT} ${ranks} ${arg_LABELS})
   endforeach()
 endfunction()
 
@@ -184,7 +183,8 @@ endfunction()
 
 # cohort_test_properties(<test> <timeout> <processors> [<label>...])
 #
-# What may take long starts first, and the others run beside it.
+# What may take long starts first, and the others run beside it. All time limits are multiplied by
+# COHORT_TEST_PATIENCE, and so are those inside tests (tests/support/patience.hpp).
 #
 # The launcher ends the job a little before ctest would kill the launcher, so that no rank is left
 # behind.
@@ -198,6 +198,7 @@ function(cohort_test_properties test timeout processors)
   if(COHORT_SYMBOLIZER)
     set(symbolizer ";ASAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER};TSAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER}")
   endif()
+  math(EXPR timeout "${timeout} * ${COHORT_TEST_PATIENCE}")
   math(EXPR ctest_timeout "${timeout} + 15")
   set(support "${PROJECT_SOURCE_DIR}/tests/support")
   set_tests_properties(${test} PROPERTIES
@@ -206,6 +207,7 @@ function(cohort_test_properties test timeout processors)
     PROCESSORS ${processors}
     LABELS "${ARGN}"
     ENVIRONMENT "MPIEXEC=${COHORT_MPIEXEC};MPIEXEC_TIMEOUT=${timeout};\
+COHORT_TEST_PATIENCE=${COHORT_TEST_PATIENCE};\
 ASAN_OPTIONS=detect_stack_use_after_return=1;\
 LSAN_OPTIONS=suppressions=${support}/lsan.supp:print_suppressions=0;\
 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;\

@@ -5,6 +5,7 @@
 /// not on the device.
 
 #include "support.hpp"
+#include "support/patience.hpp"
 
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ using cohort::coordinator;
 /// Sooner than the rank that does not lap goes on.
 template <class Predicate>
 asio::awaitable<bool> within(std::chrono::seconds bound, Predicate holds) {
-  const auto end = std::chrono::steady_clock::now() + bound;
+  const auto end = std::chrono::steady_clock::now() + cohort_test::patient(bound);
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end) co_return false;
     co_await pause(1ms);
@@ -52,7 +53,7 @@ class silence {
       co_await std::move(waiting);
     }
     tell();
-    const auto end = std::chrono::steady_clock::now() + 12s;
+    const auto end = std::chrono::steady_clock::now() + cohort_test::patient(12s);
     for (int rank = 0; rank < size_ - 1; ++rank) {
       while (!told(rank) && std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(5ms);
@@ -250,5 +251,5 @@ DOUBLE_TEST_CASE("a loop ends after a fault while leaders reduce between nodes")
         over = std::chrono::steady_clock::now();
       },
       true);
-  CHECK(std::chrono::steady_clock::now() - over < 5s);
+  CHECK(std::chrono::steady_clock::now() - over < cohort_test::patient(5s));
 }

@@ -5,6 +5,7 @@
 /// \file What the tests of contexts that end early share.
 
 #include "support.hpp"
+#include "support/patience.hpp"
 
 #include <chrono>
 
@@ -36,7 +37,7 @@ inline void look_for(asio::io_context& io, int looks) {
 /// Runs the loop until something is so.
 template <class Predicate>
 bool run_until(asio::io_context& io, Predicate holds) {
-  const auto end = std::chrono::steady_clock::now() + 20s;
+  const auto end = std::chrono::steady_clock::now() + cohort_test::patient(20s);
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end) return false;
     io.run_one_for(1ms);

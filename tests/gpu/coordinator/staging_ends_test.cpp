@@ -5,6 +5,7 @@
 
 #include "early_ends.hpp"
 #include "support.hpp"
+#include "support/patience.hpp"
 
 #include <cohort/collectives.hpp>
 #include <cohort/p2p.hpp>
@@ -49,7 +50,7 @@ enum class staged_at { copy_in, mpi, copy_out };
 /// What is on the stream by now is over.
 bool is_idle_soon(const device::stream& on) {
   const device::event mark = on.record();
-  const auto end = std::chrono::steady_clock::now() + 20s;
+  const auto end = std::chrono::steady_clock::now() + cohort_test::patient(20s);
   while (!mark.is_ready()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::yield();

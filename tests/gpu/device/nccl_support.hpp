@@ -7,6 +7,7 @@
 #include "support/catch.hpp"
 #include "support/fake_gpu/control.hpp"
 #include "support/fake_gpu/nccl_control.hpp"
+#include "support/patience.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -18,7 +19,8 @@ namespace cohort_test {
 /// Whether it becomes true within a time that no machine needs.
 template <class Predicate>
 bool becomes(Predicate until) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto end =
+      std::chrono::steady_clock::now() + cohort_test::patient(std::chrono::seconds(20));
   while (!until()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(100));

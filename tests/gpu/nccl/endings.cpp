@@ -10,6 +10,7 @@
 
 #include "support/fake_gpu/control.hpp"
 #include "support/fake_gpu/nccl_control.hpp"
+#include "support/patience.hpp"
 #include "support/run.hpp"
 
 #include <chrono>
@@ -45,7 +46,8 @@ int main(int argc, char** argv) {
     device::vector<int> w(10, s);
     const auto make = [&]() -> asio::awaitable<void> {
       nccl::communicator_options patient;
-      patient.answer_bound = std::chrono::seconds(20);  // nothing is heard while MPI ends
+      patient.answer_bound =
+          cohort_test::patient(std::chrono::seconds(20));  // nothing is heard while MPI ends
       gpus.emplace(co_await nccl::make_communicator(world, patient));
       co_await nccl::broadcast(*gpus, s, v, 0);
     };
@@ -54,8 +56,9 @@ int main(int argc, char** argv) {
     nccl::all_reduce(*gpus, s, v, w, cohort::op::sum, [&](std::error_code) { ended = true; });
     const auto over = std::chrono::steady_clock::now();
     MPI_Finalize();
-    good &= holds(std::chrono::steady_clock::now() - over < std::chrono::seconds(10),
-                  "nobody waits for answers");
+    good &= holds(
+        std::chrono::steady_clock::now() - over < cohort_test::patient(std::chrono::seconds(10)),
+        "nobody waits for answers");
     good &= holds(fake_nccl::live_communicators() == 0, "NCCL's communicator ends before MPI");
     good &= holds(gpus->stands() == nccl::phase::gone, "it was not leaked");
     std::error_code late;

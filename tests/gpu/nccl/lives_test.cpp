@@ -6,6 +6,7 @@
 
 #include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
+#include "support/patience.hpp"
 
 #include <algorithm>
 #include <array>
@@ -178,7 +179,7 @@ DOUBLE_TEST_CASE("communicators that are dropped in crossed orders end") {
   const cohort::log::capture log;
   on_gpus([](communicator world) -> asio::awaitable<void> {
     nccl::communicator_options options;
-    options.leave_bound = 15s;
+    options.leave_bound = cohort_test::patient(15s);
     auto one = co_await nccl::make_communicator(world, options);
     auto other = co_await nccl::make_communicator(world, options);
     const auto first = one.state();
@@ -193,7 +194,7 @@ DOUBLE_TEST_CASE("communicators that are dropped in crossed orders end") {
     CHECK(co_await soon([&] { return first->stands == nccl::phase::gone; }));
     CHECK(co_await soon([&] { return second->stands == nccl::phase::gone; }));
   });
-  CHECK(std::chrono::steady_clock::now() - begun < 14s);
+  CHECK(std::chrono::steady_clock::now() - begun < cohort_test::patient(14s));
   CHECK_FALSE(log.contains("leaked"));
 }
 
@@ -216,7 +217,7 @@ DOUBLE_TEST_CASE("an init whose peer does not come ends after its bound, on all 
         }
         INFO(text);
         CHECK(text.find("init failed") != std::string::npos);
-        CHECK(std::chrono::steady_clock::now() - begun < 15s);
+        CHECK(std::chrono::steady_clock::now() - begun < cohort_test::patient(15s));
         auto again = co_await nccl::make_communicator(world);
         const device::stream s;
         auto v = co_await filled<int>(s, 10, 1);
@@ -355,7 +356,7 @@ TEST_CASE("where a context ends while a communicator is made or split, all other
       }
       auto& engine = cohort::use_engine(io);
       for (int i = 0; i < looks + world.rank(); ++i) engine.look();
-      const auto end = std::chrono::steady_clock::now() + 20s;
+      const auto end = std::chrono::steady_clock::now() + cohort_test::patient(20s);
       while (!goes && !over && std::chrono::steady_clock::now() < end) {
         io.run_one_for(1ms);
         if (io.stopped()) io.restart();

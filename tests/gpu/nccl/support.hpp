@@ -14,6 +14,7 @@
 #include "support/catch.hpp"
 #include "support/double.hpp"
 #include "support/fake_gpu/nccl_control.hpp"
+#include "support/patience.hpp"
 #include "support/world.hpp"
 
 #include <atomic>
@@ -131,7 +132,7 @@ void on_gpus(Body&& body, bool leaks = false, int devices = 1) {
 /// Waits until something is so, while the loop goes on; false after a time that no machine needs.
 template <class Predicate>
 asio::awaitable<bool> soon(Predicate holds) {
-  const auto end = std::chrono::steady_clock::now() + 20s;
+  const auto end = std::chrono::steady_clock::now() + cohort_test::patient(20s);
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end) co_return false;
     co_await pause(1ms);
@@ -206,7 +207,7 @@ inline void wait_for_sign(int from) {
   MPI_Request request = MPI_REQUEST_NULL;
   char sign = 0;
   MPI_Irecv(&sign, 1, MPI_CHAR, from, 77, MPI_COMM_WORLD, &request);
-  const auto end = std::chrono::steady_clock::now() + 20s;
+  const auto end = std::chrono::steady_clock::now() + cohort_test::patient(20s);
   int there = 0;
   while (there == 0 && std::chrono::steady_clock::now() < end) {
     MPI_Test(&request, &there, MPI_STATUS_IGNORE);
