@@ -11,6 +11,7 @@
 # - With real headers: those of the toolkit (CUDA_HOME, or /usr/local/cuda), and those in HEADERS, a
 #   word for each combination: "CUDA'S_INCLUDE_FOLDER" or "NCCL'S:CUDA'S". Packages of Debian that are
 #   unpacked with `dpkg-deb -x` will do.
+# - CUDA_VERSIONS and NCCL_VERSIONS choose among those of the doubles.
 # - TESTS=yes compiles the tests of the layers nccl and device too, for each of these versions of NCCL;
 #   this takes some minutes.
 #
@@ -22,9 +23,9 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 double=tests/support/fake_gpu/include
 toolkit=${CUDA_HOME:-/usr/local/cuda}/include
-cuda_versions="12.0 12.8 13.0"
-nccl_versions="2.18.1 2.18.5 2.19.3 2.20.5 2.21.5 2.22.3 2.23.4 2.24.3 2.25.1 2.26.2 2.27.3 2.28.3 2.28.9
-  2.29.7 2.30.7"
+cuda_versions=${CUDA_VERSIONS:-"12.0 12.8 13.0"}
+nccl_versions=${NCCL_VERSIONS:-"2.18.1 2.18.5 2.19.3 2.20.5 2.21.5 2.22.3 2.23.4 2.24.3 2.25.1 2.26.2
+  2.27.3 2.28.3 2.28.9 2.29.7 2.30.7"}
 
 {
   printf '#include <%s>\n' cohort/gpu.hpp cohort/nccl/backend.hpp cohort/device/staged_copy.hpp
