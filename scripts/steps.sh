@@ -5,6 +5,7 @@
 # sourced by bash after lib.sh.
 # shellcheck shell=bash
 export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2034  # the scripts read it
 gxx=$(command -v g++-12 || echo g++)
 failed=()
 times=""
