@@ -3,8 +3,9 @@
 #
 # How a test gets into the build and into ctest.
 #
-#   cohort_add_test(<layer>.<theme> SOURCES <file>... [LAYERS <layer>...] [RANKS <n>...]
-#     [TIMEOUT <s>] [LABELS <label>...] [NO_MAIN] [HEADER_ONLY] [ARGS <arg>...] [ALONE <file>...])
+#   cohort_add_test(<layer>.<theme> SOURCES <file>... [LAYERS <layer>...]
+#     [RANKS <n>... [ALSO <n>...]] [TIMEOUT <s>] [LABELS <label>...] [NO_MAIN] [HEADER_ONLY]
+#     [ARGS <arg>...] [ALONE <file>...])
 #
 # One Catch2 executable. Without RANKS it is a pure test, `<layer>.<theme>`, that runs without
 # mpiexec; with RANKS it gets the MPI main (tests/support/mpi_main.cpp) and one entry per number,
@@ -12,7 +13,12 @@
 # <layer>_<theme>_test; it gets its entries from cohort_add_run. LAYERS defaults to the layer in the
 # name. The layer is a label; three more labels have a meaning for .ci/run: `threads` (runs under
 # TSan), `sample` (one per layer, runs under g++ with ASan) and `ranks` (runs under mpiexec), which
-# all that has RANKS gets by itself. COHORT_TEST_RANKS leaves out numbers of RANKS.
+# all that has RANKS gets by itself.
+#
+# A test runs on each number of ranks where the number matters, as in reductions, trees and sets,
+# and else on 2 and 3: an even and an odd one. Numbers that tell little more stand behind ALSO, and
+# run where COHORT_TEST_ALL_RANKS is on, as in scripts/check_everything.sh. COHORT_TEST_RANKS chooses
+# from all of them.
 #
 # Tests of layers from comm on link cohort::compiled, unless they are HEADER_ONLY (one of each layer)
 # or COHORT_TEST_HEADER_ONLY is on; the layers below are small.
@@ -21,8 +27,8 @@
 # file, because most of the code of each is what they all instantiate. So two of them may not define
 # the same name, not even in unnamed namespaces, unless one of them is listed as ALONE too.
 #
-#   cohort_add_run(<name> PROGRAM <target> [RANKS <n>...] [ARGS <arg>...] [TIMEOUT <s>]
-#     [LABELS <label>...] [PRINTS <regex>] [FAILS_WITH <regex> [WITHIN <s>]])
+#   cohort_add_run(<name> PROGRAM <target> [RANKS <n>... [ALSO <n>...]] [ARGS <arg>...]
+#     [TIMEOUT <s>] [LABELS <label>...] [PRINTS <regex>] [FAILS_WITH <regex> [WITHIN <s>]])
 #
 # One more ctest entry per number of ranks for a program that exists: an example, or a test with
 # other arguments (the layer in the name is a label here too). PRINTS: the output must match too.
@@ -33,7 +39,7 @@ set(COHORT_TEST_COUNT_LIMIT 55)  # executables; more of them cost more in linkin
 
 function(cohort_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_MAIN;HEADER_ONLY" "TIMEOUT"
-    "SOURCES;LAYERS;RANKS;LABELS;ARGS;ALONE")
+    "SOURCES;LAYERS;RANKS;ALSO;LABELS;ARGS;ALONE")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES OR NOT name MATCHES "^([a-z0-9_]+)[.]([a-z0-9_]+)$")
     message(FATAL_ERROR "cohort_add_test(${name}): see the usage in cmake/cohort_add_test.cmake")
   endif()
@@ -91,8 +97,8 @@ function(cohort_add_test name)
   endforeach()
 
   if(NOT arg_NO_MAIN)
-    cohort_add_run(${name} PROGRAM ${target} RANKS ${arg_RANKS} ARGS ${arg_ARGS}
-      TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
+    cohort_add_run(${name} PROGRAM ${target} RANKS ${arg_RANKS} ALSO ${arg_ALSO}
+      ARGS ${arg_ARGS} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
   endif()
 endfunction()
 
@@ -118,7 +124,7 @@ endfunction()
 
 function(cohort_add_run name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROGRAM;TIMEOUT;PRINTS;FAILS_WITH;WITHIN"
-    "RANKS;ARGS;LABELS")
+    "RANKS;ALSO;ARGS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT TARGET "${arg_PROGRAM}")
     message(FATAL_ERROR "cohort_add_run(${name}): see the usage in cmake/cohort_add_test.cmake")
   endif()
@@ -133,14 +139,13 @@ function(cohort_add_run name)
     list(APPEND arg_LABELS ranks)
     list(REMOVE_DUPLICATES arg_LABELS)
   endif()
-  math(EXPR timeout "${arg_TIMEOUT} * ${COHORT_TEST_TIMEOUT_FACTOR}")
 
   set(judge "")
   if(arg_FAILS_WITH)
     if(NOT arg_WITHIN)
       set(arg_WITHIN 5)
     endif()
-    math(EXPR within "${arg_WITHIN} * ${COHORT_TEST_TIMEOUT_FACTOR}")
+    math(EXPR within "${arg_WITHIN} * ${COHORT_TEST_PATIENCE}")
     set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_failure.sh" "${within}"
       "${arg_FAILS_WITH}")
   elseif(arg_PRINTS)
@@ -149,15 +154,18 @@ function(cohort_add_run name)
 
   if(NOT arg_RANKS)
     add_test(NAME ${name} COMMAND ${judge} $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
-    cohort_test_properties(${name} ${timeout} 1 ${arg_LABELS})
+    cohort_test_properties(${name} ${arg_TIMEOUT} 1 ${arg_LABELS})
     return()
+  endif()
+  if(COHORT_TEST_ALL_RANKS OR COHORT_TEST_RANKS)
+    list(APPEND arg_RANKS ${arg_ALSO})
   endif()
   cohort_choose_ranks(chosen ${arg_RANKS})
   foreach(ranks IN LISTS chosen)
     add_test(NAME ${name}.np${ranks}
       COMMAND ${judge} "${PROJECT_SOURCE_DIR}/scripts/mpirun.sh" ${ranks}
         $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
-    cohort_test_properties(${name}.np${ranks} ${timeout} ${ranks} ${arg_LABELS})
+    cohort_test_properties(${name}.np${ranks} ${arg_TIMEOUT} ${ranks} ${arg_LABELS})
   endforeach()
 endfunction()
 
@@ -184,7 +192,8 @@ endfunction()
 
 # cohort_test_properties(<test> <timeout> <processors> [<label>...])
 #
-# What may take long starts first, and the others run beside it.
+# What may take long starts first, and the others run beside it. All time limits are multiplied by
+# COHORT_TEST_PATIENCE, and so are those inside tests (tests/support/patience.hpp).
 #
 # The launcher ends the job a little before ctest would kill the launcher, so that no rank is left
 # behind.
@@ -198,6 +207,7 @@ function(cohort_test_properties test timeout processors)
   if(COHORT_SYMBOLIZER)
     set(symbolizer ";ASAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER};TSAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER}")
   endif()
+  math(EXPR timeout "${timeout} * ${COHORT_TEST_PATIENCE}")
   math(EXPR ctest_timeout "${timeout} + 15")
   set(support "${PROJECT_SOURCE_DIR}/tests/support")
   set_tests_properties(${test} PROPERTIES
@@ -206,6 +216,7 @@ function(cohort_test_properties test timeout processors)
     PROCESSORS ${processors}
     LABELS "${ARGN}"
     ENVIRONMENT "MPIEXEC=${COHORT_MPIEXEC};MPIEXEC_TIMEOUT=${timeout};\
+COHORT_TEST_PATIENCE=${COHORT_TEST_PATIENCE};\
 ASAN_OPTIONS=detect_stack_use_after_return=1;\
 LSAN_OPTIONS=suppressions=${support}/lsan.supp:print_suppressions=0;\
 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;\

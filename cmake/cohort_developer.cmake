@@ -9,9 +9,15 @@ option(COHORT_UNITY_BUILD "Compile the files of a test or benchmark as one: a bu
 takes half the time, one after a change longer" OFF)
 option(COHORT_TEST_HEADER_ONLY "No test, example or benchmark links cohort::compiled" OFF)
 set(COHORT_TEST_MAX_RANKS 4 CACHE STRING "Tests that need more ranks than this are left out")
-set(COHORT_TEST_RANKS "" CACHE STRING "Run each test only on these of its numbers of ranks, or on \
-its largest if it has none of them (empty: on all)")
-set(COHORT_TEST_TIMEOUT_FACTOR 1 CACHE STRING "Multiplies every test's timeout (sanitizers: 4)")
+option(COHORT_TEST_ALL_RANKS "Run each test on the numbers of ranks too that tell little more" OFF)
+set(COHORT_TEST_RANKS "" CACHE STRING "Run each test only on these of all its numbers of ranks, or \
+on its largest if it has none of them (empty: on those that tell most)")
+set(patience 1)
+if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
+  set(patience 4)
+endif()
+set(COHORT_TEST_PATIENCE ${patience} CACHE STRING "A whole number that multiplies all time limits \
+of tests, those inside them too")
 
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)

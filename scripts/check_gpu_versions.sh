@@ -11,6 +11,7 @@
 # - With real headers: those of the toolkit (CUDA_HOME, or /usr/local/cuda), and those in HEADERS, a
 #   word for each combination: "CUDA'S_INCLUDE_FOLDER" or "NCCL'S:CUDA'S". Packages of Debian that are
 #   unpacked with `dpkg-deb -x` will do.
+# - CUDA_VERSIONS and NCCL_VERSIONS choose among those of the doubles.
 # - TESTS=yes compiles the tests of the layers nccl and device too, for each of these versions of NCCL;
 #   this takes some minutes.
 #
@@ -22,9 +23,9 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 double=tests/support/fake_gpu/include
 toolkit=${CUDA_HOME:-/usr/local/cuda}/include
-cuda_versions="12.0 12.8 13.0"
-nccl_versions="2.18.1 2.18.5 2.19.3 2.20.5 2.21.5 2.22.3 2.23.4 2.24.3 2.25.1 2.26.2 2.27.3 2.28.3 2.28.9
-  2.29.7 2.30.7"
+cuda_versions=${CUDA_VERSIONS:-"12.0 12.8 13.0"}
+nccl_versions=${NCCL_VERSIONS:-"2.18.1 2.18.5 2.19.3 2.20.5 2.21.5 2.22.3 2.23.4 2.24.3 2.25.1 2.26.2
+  2.27.3 2.28.3 2.28.9 2.29.7 2.30.7"}
 
 {
   printf '#include <%s>\n' cohort/gpu.hpp cohort/nccl/backend.hpp cohort/device/staged_copy.hpp
@@ -32,7 +33,7 @@ nccl_versions="2.18.1 2.18.5 2.19.3 2.20.5 2.21.5 2.22.3 2.23.4 2.24.3 2.25.1 2.
 printf '#include <cohort/device.hpp>\n' >"$scratch/device.cpp"
 # One file for all tests of a layer: most of each is what they all instantiate.
 for layer in nccl device; do
-  for test in "$PWD/tests/$layer"/*_test.cpp; do
+  for test in "$PWD/tests/gpu/$layer"/*_test.cpp; do
     case $test in
       */device/nccl_*_test.cpp | */device/double_test.cpp) ;;  # of the doubles
       *) printf '#include "%s"\n' "$test" ;;
@@ -77,7 +78,7 @@ checks() {
     if [ -e "$nccl/nccl.h" ]; then
       number=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\|PATCH\) //p' "$nccl/nccl.h" | tr '\n' . | sed 's/[.]$//')
       files "CUDA_$version,NCCL_$number,real" "-isystem $nccl -isystem $cuda"
-      echo "CUDA_$version,NCCL_$number,real,what_the_double_declares tests/device/nccl_abi.cpp -isystem $nccl -isystem $cuda"
+      echo "CUDA_$version,NCCL_$number,real,what_the_double_declares tests/gpu/device/nccl_abi.cpp -isystem $nccl -isystem $cuda"
     else
       echo "CUDA_$version,real,headers $scratch/device.cpp -isystem $cuda"
     fi

@@ -19,4 +19,4 @@ configure "$directory" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
 build "$directory"
 
 say "running the tests on up to $np ranks"
-ctest --test-dir "$directory" --output-on-failure --no-tests=error -j "$(test_jobs)" -E "$skip"
+scripts/run_tests.sh "$directory" --no-tests=error -j "$(test_jobs)" -E "$skip"

@@ -157,14 +157,21 @@ common=(-isystem "$cuda/include")
 if wanted build; then
   mkdir -p "$folder"
   does "build of the layer device" link device_test "$compiler" device_libraries common \
-    tests/device/{device_test,completion_test,graph_test,staged_copy_test,on_gpu_main}.cpp tests/support/catch_run.cpp || true
+    tests/gpu/device/{device_test,completion_test,graph_test,staged_copy_test,on_gpu_main}.cpp tests/support/catch_run.cpp || true
   if [ -z "$without" ]; then
     export OMPI_CXX=$compiler MPICH_CXX=$compiler
-    main=(tests/nccl/on_gpu_main.cpp tests/support/catch_run.cpp)
+    on_devices=()
+    for test in tests/gpu/coordinator/*_test.cpp; do
+      case $test in
+        */device_test.cpp | */device_sets_test.cpp | */device_failures_test.cpp) ;;  # on the host
+        *) on_devices+=("$test") ;;
+      esac
+    done
+    main=(tests/gpu/nccl/on_gpu_main.cpp tests/support/catch_run.cpp)
     does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries nccl_includes \
-      tests/nccl/*_test.cpp "${main[@]}" || true
+      tests/gpu/nccl/*_test.cpp "${main[@]}" || true
     does "build of the coordinator on devices" link gpu_test "$mpicxx" nccl_libraries nccl_includes \
-      tests/gpu/*_test.cpp tests/faults/interposer.cpp "${main[@]}" || true
+      "${on_devices[@]}" tests/faults/interposer.cpp "${main[@]}" || true
   fi
   [ ${#failed[@]} -eq 0 ] || finish 1
 fi
@@ -207,8 +214,8 @@ on_ranks() { MPIEXEC=$mpiexec bounded scripts/mpirun.sh "$@"; }
 if [ -z "$without" ]; then
   [ "$most" -gt 1 ] || skipped+=("NCCL between devices: there is one rank; NCCL launches no kernel then")
 fi
-skipped+=("tests/device/double_test.cpp and nccl_*_test.cpp: they are tests of the doubles"
-  "tests/coordinator: their devices are memory of the host, whatever is here")
+skipped+=("tests/gpu/device/double_test.cpp and nccl_*_test.cpp: they are tests of the doubles"
+  "tests/coordinator and tests/gpu/coordinator/device_{,sets_,failures_}test.cpp: their devices are memory of the host")
 
 if wanted test; then
   does "tests of the layer device" bounded "$folder/device_test" ${words[@]+"${words[@]}"} || true

@@ -22,6 +22,7 @@
 
 #include "cluster/scripts.hpp"
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 namespace cohort_test {
 
@@ -52,7 +53,11 @@ class stage {
   }
 
   [[nodiscard]] launch_options options() const {
-    return quiet(ranks_).command({script_}).interface("127.0.0.1").grace(100ms).timeout(20s);
+    return quiet(ranks_)
+        .command({script_})
+        .interface("127.0.0.1")
+        .grace(100ms)
+        .timeout(cohort_test::patient(20s));
   }
   [[nodiscard]] int launcher() const { return std::stoi(contents(files_.where() + "/pid")); }
 

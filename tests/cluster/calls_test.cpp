@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 using namespace cohort_test;
 using cohort::cluster::call_context;
@@ -110,7 +111,7 @@ asio::awaitable<void> waits_with(call_context& call, std::vector<std::byte>) {
   co_await std::move(waiting);
 }
 int on_a_thread(call_context& call) {
-  const auto limit = std::chrono::steady_clock::now() + 20s;
+  const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(20s);
   while (!call.cancelled() && std::chrono::steady_clock::now() < limit) {
     std::this_thread::sleep_for(1ms);
   }

@@ -21,6 +21,7 @@
 #include "cohort/cluster/launch_options.hpp"
 #include "cohort/cluster/launcher.hpp"
 #include "support/catch.hpp"
+#include "support/patience.hpp"
 #include "support/run.hpp"
 
 namespace {
@@ -402,7 +403,7 @@ TEST_CASE("a waiter can be cancelled and the process goes on") {
   }
   CHECK(failed);
   CHECK(runs(child.pid()));
-  CHECK(run(io, child.terminate(10s)).signal == SIGTERM);
+  CHECK(run(io, child.terminate(cohort_test::patient(10s))).signal == SIGTERM);
 }
 
 TEST_CASE("a program that ignores SIGCHLD is told that the status is not known") {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 using namespace cohort_test;
 
@@ -97,7 +98,8 @@ TEST_CASE("a launcher that fails is told with its status and its words", "[clust
   const auto script = here.script("mpiexec", "echo 'no slots for you' >&2; exit 7");
   const auto begun = std::chrono::steady_clock::now();
   const auto problem = failure_of(quiet(3).command({script}));
-  CHECK(std::chrono::steady_clock::now() - begun < 30s);  // and not at the time limit
+  CHECK(std::chrono::steady_clock::now() - begun <
+        cohort_test::patient(30s));  // and not at the time limit
   CHECK(problem.code() == errc::launch_failed);
   CHECK(has(problem.what(), "exited with status 7"));
   CHECK(has(problem.what(), "no slots for you"));

@@ -31,6 +31,7 @@
 
 #include "support/catch.hpp"
 #include "support/caught.hpp"
+#include "support/patience.hpp"
 #include "support/run.hpp"
 
 using namespace std::chrono_literals;
@@ -513,7 +514,7 @@ TEST_CASE("a watch notices the end of a connection, and only that") {
   {
     const cluster::manager_watch watch(both[0], 0ns, [&] { lost.set_value(); });
     ::close(both[1]);
-    CHECK(lost.get_future().wait_for(10s) == std::future_status::ready);
+    CHECK(lost.get_future().wait_for(cohort_test::patient(10s)) == std::future_status::ready);
   }
   ::close(both[0]);
 }

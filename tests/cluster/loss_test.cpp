@@ -24,6 +24,7 @@
 
 #include "cluster/actors.hpp"
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 using namespace cohort_test;
 using cohort::cluster::call_context;
@@ -214,7 +215,8 @@ TEST_CASE("a manager that stands still itself blames nobody", "[cluster][loss]")
 
 TEST_CASE("who stops before the first heartbeat is lost too", "[cluster][loss]") {
   const auto body = [](workers all, actor&, pulse&) -> asio::awaitable<void> {
-    auto waiting = cohort::with_deadline(next_of(all, worker_event::kind::lost), 20s);
+    auto waiting =
+        cohort::with_deadline(next_of(all, worker_event::kind::lost), cohort_test::patient(20s));
     const worker_event lost = co_await std::move(waiting);
     CHECK(has(lost.cause, "6 heartbeats"));
   };

@@ -27,6 +27,7 @@
 #include "cohort/cluster/output_queue.hpp"
 #include "cohort/cluster/sinks.hpp"
 #include "support/catch.hpp"
+#include "support/patience.hpp"
 #include "support/run.hpp"
 
 // After ours: core/asio.hpp comes before the first header of Asio.
@@ -110,7 +111,7 @@ strings assembled(std::size_t longest, const strings& pieces) {
 
 bool drained(output_queue& queue) {
   asio::io_context io;
-  return run(io, queue.drained(20s));
+  return run(io, queue.drained(cohort_test::patient(20s)));
 }
 
 }  // namespace
@@ -297,7 +298,7 @@ TEST_CASE("waiting for the sinks has a bound") {
   queue.push({0, out, "x", true});
   CHECK_FALSE(run(io, queue.drained(20ms)));
   slow.open();
-  CHECK(run(io, queue.drained(20s)));
+  CHECK(run(io, queue.drained(cohort_test::patient(20s))));
 }
 
 TEST_CASE("the destructor waits for a sink only as long as was said") {

@@ -29,6 +29,7 @@
 #include "cluster/peer_calls.hpp"
 #include "cluster/printed.hpp"
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 using namespace cohort_test;
 
@@ -45,7 +46,7 @@ asio::awaitable<cluster::exit_status> run_job(asio::io_context& io, int ranks, s
   auto preparing = cluster::prepare_launch(how);
   const cluster::launch_command command = co_await std::move(preparing);
   cluster::child_process job(io.get_executor(), command, cluster::child_options());
-  auto waiting = cohort::with_deadline(job.wait(), 60s);
+  auto waiting = cohort::with_deadline(job.wait(), cohort_test::patient(60s));
   const cluster::exit_status status = co_await std::move(waiting);
   if (printed != nullptr) *printed = job.output();
   co_return status;

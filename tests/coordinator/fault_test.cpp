@@ -18,6 +18,7 @@
 
 #include "coordinator/support.hpp"
 #include "faults/interposer.hpp"
+#include "support/patience.hpp"
 
 namespace {
 
@@ -178,7 +179,7 @@ TEST_CASE("a data operation that others have posted already ends on all ranks",
     if (world.rank() == last) faults::fail_next(function_of(what), MPI_ERR_NO_MEM);
     const auto begun = std::chrono::steady_clock::now();
     const auto problem = co_await caught<cohort::data_error>(one_of(coord, what));
-    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    CHECK(std::chrono::steady_clock::now() - begun < cohort_test::patient(10s));
     REQUIRE(problem);
     CHECK(problem->ranks() == std::vector<int>{last});
     if (world.rank() == last) {
@@ -200,7 +201,7 @@ constexpr int tag = 77;
 /// False if that does not come.
 bool stop_until_told() {
   MPI_Send(nullptr, 0, MPI_BYTE, 2, tag, MPI_COMM_WORLD);
-  const auto limit = std::chrono::steady_clock::now() + 10s;
+  const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(10s);
   for (int found = 0; found == 0;) {
     if (std::chrono::steady_clock::now() > limit) return false;
     MPI_Iprobe(2, tag, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
@@ -453,7 +454,7 @@ TEST_CASE("the next operation takes a slot when its last part is posted",
     auto a = coord.all_gather("a", data, as_future);
     auto b = coord.all_gather("b", data, as_future);
     if (world.rank() == 2) {
-      const auto limit = std::chrono::steady_clock::now() + 5s;
+      const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(5s);
       while (faults::calls("MPI_Iallgather") < 2 && std::chrono::steady_clock::now() < limit) {
         co_await cohort_test::pause(1ms);
       }
@@ -524,7 +525,7 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
     if (world.rank() == failing) faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
     const auto begun = std::chrono::steady_clock::now();
     const auto problem = co_await caught<cohort::peer_lost_error>(one_of(coord, "all_reduce"));
-    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    CHECK(std::chrono::steady_clock::now() - begun < cohort_test::patient(10s));
     REQUIRE(problem);
     if (world.rank() == failing) {
       CHECK(faults::failed_as_asked("MPI_Isend"));
@@ -538,7 +539,7 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
     const auto later = co_await caught<cohort::peer_lost_error>(coord.barrier());
     CHECK(later);
     co_await coord.shutdown();
-    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    CHECK(std::chrono::steady_clock::now() - begun < cohort_test::patient(10s));
     co_await works_again(world);
   });
 }
@@ -557,7 +558,7 @@ TEST_CASE("who has not heard of the end is told when it cannot be sent",
     co_await cohort_test::meet(world);
     if (world.rank() == 0) {
       // All others have left, so the next message tells of the end. None is to follow it.
-      const auto limit = std::chrono::steady_clock::now() + 10s;
+      const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(10s);
       while (heard() - before < static_cast<std::size_t>(world.size() - 1)) {
         REQUIRE(std::chrono::steady_clock::now() < limit);
         co_await cohort_test::pause(1ms);
@@ -656,6 +657,6 @@ TEST_CASE("a rank whose every control message fails is found out at the deadline
       const std::error_code closed = co_await cohort_test::code_of(coord.shutdown());
       CHECK(closed == errc::stalled);
     }
-    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    CHECK(std::chrono::steady_clock::now() - begun < cohort_test::patient(10s));
   });
 }

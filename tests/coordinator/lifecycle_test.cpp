@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "coordinator/support.hpp"
+#include "support/patience.hpp"
 
 namespace {
 
@@ -156,7 +157,7 @@ TEST_CASE("the last handle is dropped after the loop", "[coordinator][lifecycle]
   }
   const auto began = std::chrono::steady_clock::now();
   coord.reset();
-  CHECK(std::chrono::steady_clock::now() - began < 5s);
+  CHECK(std::chrono::steady_clock::now() - began < cohort_test::patient(5s));
 }
 
 TEST_CASE("a context is destroyed with operations pending", "[coordinator][lifecycle]") {
@@ -186,7 +187,7 @@ TEST_CASE("a context is destroyed with operations pending", "[coordinator][lifec
       io.run_for(20ms);
     }
   }
-  CHECK(std::chrono::steady_clock::now() - began < 10s);
+  CHECK(std::chrono::steady_clock::now() - began < cohort_test::patient(10s));
 }
 
 TEST_CASE("an exception passes through operations that are pending", "[coordinator][lifecycle]") {
@@ -209,7 +210,7 @@ TEST_CASE("an exception passes through operations that are pending", "[coordinat
     co_await works(coord, "after");
     co_await coord.shutdown();
   });
-  CHECK(std::chrono::steady_clock::now() - began < 10s);
+  CHECK(std::chrono::steady_clock::now() - began < cohort_test::patient(10s));
 }
 
 TEST_CASE("futures are dropped before and after election", "[coordinator][lifecycle]") {
@@ -345,7 +346,7 @@ TEST_CASE("a progress thread ends with a coordinator that nobody has shut down",
     coord.all_reduce("once", value, op::sum, asio::use_future).get();
     CHECK(value == coord.size());
   }
-  CHECK(std::chrono::steady_clock::now() - began < 10s);
+  CHECK(std::chrono::steady_clock::now() - began < cohort_test::patient(10s));
 }
 
 TEST_CASE("pending tells who is ready and who is missing", "[coordinator][lifecycle]") {
@@ -366,7 +367,7 @@ TEST_CASE("pending tells who is ready and who is missing", "[coordinator][lifecy
       CHECK_FALSE(pending[0].started);
       CHECK_FALSE(pending[0].asked);
       // All others have to have submitted it, which the report tells.
-      const auto until = std::chrono::steady_clock::now() + 5s;
+      const auto until = std::chrono::steady_clock::now() + cohort_test::patient(5s);
       do {
         coord.ask_pending();
         co_await pause(5ms);
@@ -404,7 +405,7 @@ TEST_CASE("a stall is told in the log", "[coordinator][lifecycle]") {
         } else {
           auto waits = coord.all_reduce("stalled", data, op::sum, as_future);
           // Other things may have taken that long before.
-          const auto until = std::chrono::steady_clock::now() + 20s;
+          const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
           // What the first line tells may be older than what the others have submitted.
           const auto told = [&] {
             return lines.contains("'stalled'") &&

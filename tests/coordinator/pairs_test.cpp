@@ -23,6 +23,7 @@
 
 #include "coordinator/support.hpp"
 #include "coordinator/text_files.hpp"
+#include "support/patience.hpp"
 
 namespace {
 
@@ -386,7 +387,7 @@ TEST_CASE("a message that waits is listed with the name and the verb of its call
     int value = coord.rank();
     if (coord.rank() == last) {
       auto waits = coord.recv("asked", value, 0, as_future);
-      const auto until = std::chrono::steady_clock::now() + 20s;
+      const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
       auto pending = coord.pending();
       do {
         coord.ask_pending();

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "coordinator/support.hpp"
+#include "support/patience.hpp"
 
 namespace {
 
@@ -197,7 +198,7 @@ TEST_CASE("a root that computes: the others end at their decision timeout",
         sent += of_rank;
       }
       if (looks_first) {
-        const auto limit = std::chrono::steady_clock::now() + 20s;
+        const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(20s);
         while (coord.stats().messages_received < sent) {
           REQUIRE(std::chrono::steady_clock::now() < limit);
           co_await cohort_test::pause(5ms);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "support/caught.hpp"
+#include "support/patience.hpp"
 #include "support/world.hpp"
 
 namespace cohort_test {
@@ -48,7 +49,8 @@ inline std::vector<int> ranks_below(int end, int without = -1) {
 
 /// Until a message has left, which is the first since `before`.
 inline asio::awaitable<void> until_sent(cohort::coordinator coord, std::uint64_t before) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit =
+      std::chrono::steady_clock::now() + cohort_test::patient(std::chrono::seconds(20));
   while (coord.stats().messages_sent == before) {
     REQUIRE(std::chrono::steady_clock::now() < limit);
     co_await pause(std::chrono::milliseconds(1));
@@ -57,7 +59,8 @@ inline asio::awaitable<void> until_sent(cohort::coordinator coord, std::uint64_t
 
 /// Until rank 0 knows that all ranks below `last` have submitted what it waits for.
 inline asio::awaitable<void> until_known(cohort::coordinator coord, int last) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit =
+      std::chrono::steady_clock::now() + cohort_test::patient(std::chrono::seconds(20));
   for (;;) {
     coord.ask_pending();
     co_await pause(std::chrono::milliseconds(5));

@@ -16,6 +16,7 @@
 
 #include "coordinator/support.hpp"
 #include "support/catch.hpp"
+#include "support/patience.hpp"
 #include "support/world.hpp"
 
 namespace {
@@ -377,7 +378,7 @@ TEST_CASE("who waits for another rank sleeps until its doorbell rings", "[coordi
           }
           auto pending = submit();
           while (cohort::engine_stats(io).parked == before.parked) {
-            REQUIRE(steady_clock::now() - begun < std::chrono::seconds(20));
+            REQUIRE(steady_clock::now() - begun < cohort_test::patient(std::chrono::seconds(20)));
             co_await cohort_test::pause(std::chrono::milliseconds(5));
           }
           MPI_Send(nullptr, 0, MPI_BYTE, late, tag, MPI_COMM_WORLD);
@@ -420,7 +421,8 @@ TEST_CASE("a long control message wakes a rank that waits for nothing", "[coordi
         } else {
           // Nothing is submitted here, so no look but what the bell asks for.
           const auto others = static_cast<std::uint64_t>(world.size() - 1);
-          const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+          const auto limit =
+              std::chrono::steady_clock::now() + cohort_test::patient(std::chrono::seconds(5));
           const auto heard = [&] { return coord.stats().messages_received; };
           while (heard() - before.messages_received < 4 * others &&
                  std::chrono::steady_clock::now() < limit) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/patience.hpp"
 #include "support/run.hpp"
 
 namespace {
@@ -229,7 +230,7 @@ TEST_CASE("a doorbell is rung while several threads run the loop") {
     const auto laps_made = [&] { return cohort::engine_stats(io).laps; };
     while (armed != times) std::this_thread::yield();
     const auto before = laps_made();
-    const auto limit = std::chrono::steady_clock::now() + 10s;
+    const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(10s);
     asio::post(lap, [&] { bell.arm(); });
     while (laps_made() == before && std::chrono::steady_clock::now() < limit) {
       bell.ring(bell.address(), true);

@@ -7,11 +7,13 @@
 // 1. Every rank runs every test case. Rank 0 prints as Catch2 does; what the others would print is
 //    kept, and shown with the rank before each line only if they fail.
 // 2. After each test case the ranks agree whether it failed anywhere. A rank that failed alone has
-//    probably left the others waiting inside a collective call; it gives them five seconds to
-//    arrive and then ends the job, so that the reason is printed and not a timeout.
+//    probably left the others waiting inside a collective call; it gives them five seconds (see
+//    patience.hpp) to arrive and then ends the job, so that the reason is printed and not a
+//    timeout.
 // 3. Every rank exits with a non-zero status if any rank failed.
 //
-// tests/nccl/on_gpu_main.cpp includes this file: on real devices it also tells what was skipped.
+// tests/gpu/nccl/on_gpu_main.cpp includes this file: on real devices it also tells what was
+// skipped.
 //
 // The agreement calls MPI by its profiling names, so that a test which supplies its own MPI_*
 // functions sees only what the library calls.
@@ -41,10 +43,9 @@ using listener_base = Catch::TestEventListenerBase;
 #include "cohort/mpi/lock.hpp"
 #include "cohort/mpi/native.hpp"
 #include "support/catch_run.hpp"
+#include "support/patience.hpp"
 
 namespace {
-
-constexpr auto patience = std::chrono::seconds{5};
 
 MPI_Comm agreement = MPI_COMM_NULL;
 int rank = 0;
@@ -77,7 +78,8 @@ bool failed_anywhere(bool failed_here, const std::string& where) {
     const cohort::mpi::lock guard;
     PMPI_Iallreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, agreement, &request);
   }
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline =
+      std::chrono::steady_clock::now() + cohort_test::patient(std::chrono::seconds{5});
   for (;;) {
     int done = 0;
     {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: BSL-1.0
  *
  * A subset of NVTX 3, for the test doubles: the names, numbers and the layout that the library uses.
- * What it is told goes to tests/support/fake_gpu/nvtx_control.hpp. tests/device/nvtx_abi.cpp compares
+ * What it is told goes to tests/support/fake_gpu/nvtx_control.hpp. tests/gpu/device/nvtx_abi.cpp compares
  * it with the real header. */
 #ifndef COHORT_FAKE_NVTOOLSEXT_H
 #define COHORT_FAKE_NVTOOLSEXT_H

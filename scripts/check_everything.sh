@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+#
+# check_everything.sh [STEP...]: what is too dear for every change, beside .ci/run, which it does not
+# repeat: some hours on two cores. To be run before an issue is called resolved, whole or by steps:
+#
+#   all-ranks        every test on all its numbers of ranks, with g++ and Open MPI
+#   mpich            every test and example with g++ and MPICH, on all numbers of ranks
+#   asan-ranks       the tests with clang's sanitizers on 1, 2 and 4 ranks; .ci/run has 3
+#   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks
+#   real-cuda        all tests for devices with the real CUDA and NCCL and g++
+#   gpu-versions     headers and tests for every version of CUDA and NCCL that is known
+#   mutants          every mutant of the protocol, 20 000 random jobs each
+#   protocol         a million random jobs of the protocol, every interleaving of all small ones
+#   fuzz             each fuzz target for two minutes
+#   large            more than 2^31 elements, where there is memory for them
+#   stress           scripts/stress.sh, at least 20 rounds of all tests
+#
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=scripts/steps.sh
+. scripts/steps.sh
+begin_steps build/everything
+
+all_ranks() {
+  tests_with openmpi "$gxx" build/everything-openmpi all . '^$' "${debug[@]}" \
+    -DCOHORT_TEST_ALL_RANKS=ON
+}
+mpich() {
+  tests_with mpich "$gxx" build/everything-mpich all . '^tools[.]|^protocol[.]mutants$' \
+    "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
+}
+asan_ranks() {
+  tests_with openmpi clang++-19 build/ci-asan all . '^tools[.]|^compile_fail[.]|^consumer[.]' \
+    --preset asan-ubsan "-DCOHORT_TEST_RANKS=1;2;4" -DCOHORT_BUILD_EXAMPLES=ON "$unity"
+}
+tsan_ranks() {
+  tests_with openmpi clang++-19 build/ci-tsan tests_threads '^threads$' '^$' --preset tsan \
+    "-DCOHORT_TEST_RANKS=2;4" "$unity"
+}
+real_cuda() {
+  have_cuda || return 0
+  tests_with openmpi "$gxx" build/everything-cuda tests_on_gpu '^on_gpu$' '^examples[.]' \
+    "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF -DCOHORT_TEST_ON_GPU=ON "-DCOHORT_TEST_RANKS=1;3"
+}
+gpu_versions() { TESTS=yes scripts/check_gpu_versions.sh mpicxx.openmpi; }
+mutants() { tests/protocol/mutants.py --compiler "$gxx" --jobs "$(nproc)"; }
+protocol() {
+  "$gxx" -std=c++20 -O2 -Iinclude -Itests tests/protocol/jobs.cpp -o build/everything/jobs
+  build/everything/jobs small
+  build/everything/jobs asked
+  build/everything/jobs random "$(date +%s)000000" 1000000
+}
+
+# What is found is kept, and fails the step: libFuzzer then says where.
+fuzz() {
+  local program layer corpus
+  # shellcheck disable=SC2034  # lib.sh reads them
+  mpi=openmpi CXX=clang++-19
+  unset CC
+  provide tests
+  configure build/everything-fuzz "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF
+  build build/everything-fuzz protocol_fuzz_codec rendezvous_fuzz_node cluster_fuzz_message \
+    cluster_fuzz_frame
+  for program in build/everything-fuzz/tests/*/*_fuzz_*; do
+    [ -f "$program" ] || continue
+    layer=$(basename "$(dirname "$program")")
+    corpus=tests/$layer/corpus
+    [[ $program != *_frame ]] || corpus=tests/$layer/frame_corpus
+    mkdir -p "$program-found"
+    "$program" -max_total_time=120 -artifact_prefix="$program-found/" "$program-found" "$corpus"
+  done
+}
+
+large() {
+  local memory
+  memory=$(awk '/^MemAvailable:/ { print int($2 / 1000000) }' /proc/meminfo)
+  if [ "$memory" -lt 24 ]; then
+    echo "skipped: this needs 24 GB of memory, and there are $memory"
+    return
+  fi
+  # shellcheck disable=SC2034  # lib.sh reads them
+  mpi=openmpi CXX=$gxx
+  provide tests
+  configure build/everything-openmpi "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
+  build build/everything-openmpi collectives_large_test coordinator_order_test
+  MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
+    build/everything-openmpi/tests/collectives/collectives_large_test "[large]"
+  MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
+    build/everything-openmpi/tests/coordinator/coordinator_order_test "[large]"
+}
+stress() { ROUNDS=20 scripts/stress.sh . 0; }
+
+known=(all-ranks mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol fuzz large stress)
+wanted=("$@")
+[ $# -gt 0 ] || wanted=("${known[@]}")
+for name in "${wanted[@]}"; do
+  [[ " ${known[*]} " == *" $name "* ]] || die "no step '$name', only: ${known[*]}"
+done
+step install install_tools
+for name in "${wanted[@]}"; do step "$name" "${name//-/_}"; done
+end_steps 0

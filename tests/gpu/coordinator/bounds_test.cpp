@@ -1,0 +1,255 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+/// \file What ends in time although a rank does not lap: operations that have been elected and are
+/// not on the device.
+
+#include "support.hpp"
+#include "support/patience.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace cohort_test;
+using cohort::communicator;
+using cohort::coordinator;
+
+/// Sooner than the rank that does not lap goes on.
+template <class Predicate>
+asio::awaitable<bool> within(std::chrono::seconds bound, Predicate holds) {
+  const auto end = std::chrono::steady_clock::now() + cohort_test::patient(bound);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) co_return false;
+    co_await pause(1ms);
+  }
+  co_return true;
+}
+
+/// The last rank, which does not lap until all others have ended, or for 12 s. They tell each other
+/// by files, because it looks at nothing else.
+class silence {
+ public:
+  silence(int number, const communicator& world)
+      : path_((std::filesystem::temp_directory_path() / "cohort_silent_").string() +
+              std::to_string(number) + "_"),
+        rank_(world.rank()),
+        size_(world.size()) {}
+  silence(const silence&) = delete;
+  ~silence() {
+    std::error_code ignored;
+    std::filesystem::remove(path_ + std::to_string(rank_), ignored);
+  }
+  /// By the last rank, when it has submitted: what it has to tell the coordinator leaves before.
+  [[nodiscard]] asio::awaitable<void> begin() const {
+    for (int lap = 0; lap < 20; ++lap) {
+      auto waiting = pause(5ms);
+      co_await std::move(waiting);
+    }
+    tell();
+    const auto end = std::chrono::steady_clock::now() + cohort_test::patient(12s);
+    for (int rank = 0; rank < size_ - 1; ++rank) {
+      while (!told(rank) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(5ms);
+      }
+    }
+  }
+  /// By the others, before they submit.
+  [[nodiscard]] asio::awaitable<void> has_begun() const {
+    auto waiting = soon([this] { return told(size_ - 1); });
+    const bool has = co_await std::move(waiting);
+    CHECK(has);
+  }
+  void has_ended() const { tell(); }
+
+ private:
+  void tell() const { std::ofstream(path_ + std::to_string(rank_)) << "told\n"; }
+  [[nodiscard]] bool told(int rank) const {
+    return std::filesystem::exists(path_ + std::to_string(rank));
+  }
+
+  std::string path_;
+  int rank_;
+  int size_;
+};
+
+/// The same on all ranks, and no other job's.
+asio::awaitable<int> common_number(communicator world) {
+  int number = static_cast<int>(getpid());
+  auto told = cohort::broadcast(world, number, 0);
+  co_await std::move(told);
+  co_return number;
+}
+
+nccl::backend_options that_abort() {
+  nccl::backend_options options;
+  options.communicator.on_deadline = cohort::on_deadline::abort;
+  options.communicator.answer_bound = 2s;  // those who lap answer, so that one is silent
+  return options;
+}
+
+/// Its deadline is the first to pass.
+bool is_first(const communicator& world) { return world.rank() == world.size() - 2; }
+std::chrono::seconds deadline_of(const communicator& world) { return is_first(world) ? 3s : 9s; }
+
+}  // namespace
+
+DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank does not tell") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        coordinator coord(world, nccl::backend(that_abort()));
+        co_await sums(coord, "before");
+        auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
+        CHECK(fake_nccl::live_communicators() == 2);
+        device::stream on;
+        auto parts = co_await filled(on, 2, 1);
+        auto behind = co_await filled(on, 2, 1.0F);
+        const int number = co_await common_number(world);
+        const silence silent(number, world);
+        co_await meet(world);
+        const int last = world.size() - 1;
+        if (world.rank() != last) co_await silent.has_begun();
+        const cohort::call_options limit{.deadline = deadline_of(world)};
+        ending gathered;
+        ending reduced;
+        coord.all_gather("g", parts, limit, gathered.handler());
+        coord.all_reduce("behind", behind, op::sum, limit, reduced.handler());
+        if (world.rank() == last) {
+          co_await silent.begin();
+        } else {
+          const auto aborts = fake_nccl::calls("ncclCommAbort");
+          const auto groups = fake_nccl::calls("ncclGroupStart");
+          CHECK(co_await within(10s, [&] { return gathered.over && reduced.over; }));
+          if (is_first(world)) {
+            const std::string text = log.text();
+            INFO(text);
+            CHECK(
+                has(text, "waits for the sizes of all ranks; asked the ranks: silent for 2000 ms"));
+            CHECK(has(text, "ms: rank " + std::to_string(last)));
+            CHECK(co_await within(10s, [] { return fake_nccl::live_communicators() == 0; }));
+            CHECK(fake_nccl::calls("ncclCommAbort") - aborts == 2);
+            CHECK(fake_nccl::calls("ncclGroupStart") - groups == 1);  // by one thread
+          }
+          silent.has_ended();
+        }
+        CHECK(co_await soon([&] { return gathered.over && reduced.over; }));
+        CHECK(gathered.is_data_error());
+        CHECK(reduced.is_data_error());
+        co_await coord.shutdown();
+      },
+      true);
+}
+
+DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
+  on_gpus(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        nccl::backend_options options = that_abort();
+        options.hierarchical = true;
+        options.node = world.rank();
+        coordinator coord(world, nccl::backend(options));
+        co_await sums(coord, "before");
+        device::stream on;
+        auto values = co_await filled(on, 2, 1.0F);
+        const int number = co_await common_number(world);
+        const silence silent(number, world);
+        co_await meet(world);
+        const int last = world.size() - 1;
+        if (world.rank() != last) co_await silent.has_begun();
+        ending end;
+        coord.all_reduce("x", values, op::sum, {.deadline = deadline_of(world)}, end.handler());
+        if (world.rank() == last) {
+          co_await silent.begin();
+        } else {
+          CHECK(co_await within(10s, [&] { return end.over; }));
+          if (is_first(world)) {
+            const std::string text = log.text();
+            INFO(text);
+            CHECK(has(text, "waits for what MPI reduces of it between nodes; asked the ranks"));
+            CHECK(has(text, "silent for 2000 ms: rank " + std::to_string(last)));
+          }
+          silent.has_ended();
+        }
+        CHECK(co_await soon([&] { return end.over; }));
+        CHECK(end.is_data_error());
+        co_await coord.shutdown();
+      },
+      true);
+}
+
+DOUBLE_TEST_CASE("a deadline over an operation whose sizes come late is only told by default") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    coordinator coord(world, nccl::backend());
+    co_await sums(coord, "before");
+    device::stream on;
+    auto parts = co_await filled(on, 2, 1);
+    const int number = co_await common_number(world);
+    const silence silent(number, world);
+    co_await meet(world);
+    const int last = world.size() - 1;
+    if (world.rank() != last) co_await silent.has_begun();
+    ending gathered;
+    coord.all_gather("g", parts, {.deadline = deadline_of(world)}, gathered.handler());
+    if (world.rank() == last) {
+      co_await silent.begin();
+    } else {
+      if (is_first(world)) CHECK(co_await within(10s, [&] { return log.contains("sizes"); }));
+      CHECK_FALSE(gathered.over);
+      silent.has_ended();
+    }
+    CHECK(co_await soon([&] { return gathered.over; }));
+    CHECK(gathered.well());
+    if (is_first(world)) {
+      const std::string text = log.text();
+      CHECK(text.find("sizes") == text.rfind("sizes"));  // once
+    }
+    co_await coord.shutdown();
+  });
+}
+
+DOUBLE_TEST_CASE("a loop ends after a fault while leaders reduce between nodes") {
+  std::chrono::steady_clock::time_point over;
+  on_gpus(
+      [&](communicator world) -> asio::awaitable<void> {
+        over = std::chrono::steady_clock::now();
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        nccl::backend_options options;
+        options.hierarchical = true;
+        options.node = world.rank();
+        coordinator coord(world, nccl::backend(options));
+        co_await sums(coord, "before");
+        device::stream on;
+        auto values = co_await filled(on, 5, 1.0F);
+        auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+        co_await meet(world);
+        const int last = world.size() - 1;
+        if (world.rank() == last) fake_gpu::hold(source.domain_of(0).get());
+        ending end;
+        coord.all_reduce("x", values, op::sum, end.handler());
+        CHECK(co_await soon([&] {
+          const auto pending = coord.pending();
+          return !pending.empty() && pending.front().started;
+        }));
+        co_await pause(200ms);
+        co_await meet(world);
+        if (world.rank() == last) fake_gpu::break_device(0, cudaErrorIllegalAddress);
+        CHECK(co_await soon([&] { return end.over; }));
+        CHECK(end.is_data_error());
+        co_await coord.shutdown();
+        over = std::chrono::steady_clock::now();
+      },
+      true);
+  CHECK(std::chrono::steady_clock::now() - over < cohort_test::patient(5s));
+}

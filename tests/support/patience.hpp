@@ -1,0 +1,25 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file How long a test waits before it gives up, on a machine that is slow or has other work.
+
+#include <chrono>
+#include <cstdlib>
+
+namespace cohort_test {
+
+/// A bound that no run comes near to unless something is wrong, times the environment variable
+/// COHORT_TEST_PATIENCE, which ctest sets to CMake's variable of that name (4 with sanitizers). Not
+/// for what the library is told or promises: only for how long a test waits for that.
+template <class Rep, class Period>
+[[nodiscard]] std::chrono::duration<Rep, Period> patient(std::chrono::duration<Rep, Period> bound) {
+  static const int factor = [] {
+    const char* const text = std::getenv("COHORT_TEST_PATIENCE");
+    const int number = text == nullptr ? 1 : std::atoi(text);
+    return number < 1 ? 1 : number;
+  }();
+  return bound * factor;
+}
+
+}  // namespace cohort_test
