@@ -12,8 +12,8 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <future>
 #include <exception>
+#include <future>
 #include <iostream>
 #include <string>
 
