@@ -39,6 +39,7 @@ inline void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
   }
   max_tag = mpi::max_tag();
   sequence = 0;
+  by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;
   const std::lock_guard hold(failure_mutex_);
@@ -91,6 +92,11 @@ inline void communicator_state::free_if_unused() noexcept {
   exchange.reset();
   closing = false;
   source.recycle(this);
+}
+
+inline communicator_statistics communicator_state::statistics() const {
+  const request_source::guard hold(source);
+  return {sequence, by_backend};
 }
 
 inline void communicator_state::fail(failure what) {
