@@ -51,9 +51,9 @@ struct refusing_all : cohort::shm::backend {
 using task = asio::awaitable<void>;
 
 /// Runs `body(world, coord)` with a coordinator whose collectives go through shared memory, in
-/// chunks of so many bytes, and all of them: the results are the same through MPI.
+/// chunks of so many bytes: all but `by_mpi` of them, for the results are the same through MPI.
 template <class Body>
-void through_memory(std::size_t chunk, Body body) {
+void through_memory(std::size_t chunk, Body body, std::uint64_t by_mpi = 0) {
   cohort_test::on_world([&](cohort::communicator world) -> task {
     cohort::coordinator_options options;
     options.fusion_threshold = 4096;
@@ -69,7 +69,7 @@ void through_memory(std::size_t chunk, Body body) {
     const cohort::coordinator_statistics done = coord.stats();
     CHECK(done.by_backend.operations > 0);
     CHECK(done.by_backend.bytes > 0);
-    CHECK(done.by_mpi.operations == 0);
+    CHECK(done.by_mpi.operations == (world.size() > 1 ? by_mpi : 0));
     CHECK(done.by_device.operations == 0);
     co_await coord.shutdown();
   });
@@ -129,7 +129,7 @@ TEST_CASE("named operations in random order through shared memory", "[shm][coord
 }
 
 TEST_CASE("compressed operations through shared memory", "[shm][coordinator]") {
-  through_memory(4096, [](cohort::communicator world, cohort::coordinator coord) -> task {
+  const auto body = [](cohort::communicator world, cohort::coordinator coord) -> task {
     const auto ranks = static_cast<double>(world.size());
     const auto mine = static_cast<float>(world.rank() + 1);
     for (const auto how : {cohort::compression::f16, cohort::compression::bf16}) {
@@ -178,7 +178,9 @@ TEST_CASE("compressed operations through shared memory", "[shm][coordinator]") {
       }
     }
     co_await coord.join();
-  });
+  };
+  // The parts of each reduce_scatter are unequal: shared memory does not do that.
+  through_memory(4096, body, 2);
 }
 
 TEST_CASE("process sets and persistent groups beside shared memory", "[shm][coordinator]") {
@@ -225,11 +227,12 @@ TEST_CASE("what shared memory does not take is counted as MPI's", "[shm][coordin
     co_await coord.all_reduce("value", value, op::sum);
     CHECK(value.back() == world.size());
     const std::vector<int> rows(10, world.rank());
-    CHECK((co_await coord.all_gather("rows", rows)).size() == 10 * std::size_t(world.size()));
+    const auto all = co_await coord.all_gather("rows", rows);
+    CHECK(all.size() == 10 * std::size_t(world.size()));
     const cohort::coordinator_statistics done = coord.stats();
     CHECK(done.by_backend.operations == 0);
     CHECK(done.by_mpi.operations == 3);
-    CHECK(done.by_mpi.bytes == (1000 + 10 * std::size_t(world.size())) * sizeof(int));
+    CHECK(done.by_mpi.bytes == (1000 + all.size()) * sizeof(int));
     co_await coord.shutdown();
   });
 }
