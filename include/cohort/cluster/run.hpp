@@ -82,6 +82,8 @@ int run(int argc, char** argv, Main&& main, const run_options& options) {
     return detail::run_manager<main_type>(argc, argv, main);
   } else if constexpr (comm::main_coroutine<main_type>) {
     return cohort::run(argc, argv, main, options);
+  } else {
+    return EXIT_FAILURE;
   }
 }
 

@@ -68,6 +68,8 @@ int run(int argc, char** argv, Main&& main, const run_options& options) {
   if constexpr (comm::main_coroutine<main_type>) {
     comm::program_of<main_type> program(main);
     return comm::run_program<comm::program>(argc, argv, program, options);
+  } else {
+    return EXIT_FAILURE;
   }
 }
 
