@@ -28,12 +28,14 @@
 # the same name, not even in unnamed namespaces, unless one of them is listed as ALONE too.
 #
 #   cohort_add_run(<name> PROGRAM <target> [RANKS <n>... [ALSO <n>...]] [ARGS <arg>...]
-#     [TIMEOUT <s>] [LABELS <label>...] [PRINTS <regex>] [FAILS_WITH <regex> [WITHIN <s>]])
+#     [TIMEOUT <s>] [LABELS <label>...] [PRINTS <regex>]
+#     [FAILS_WITH <regex> [WITHIN <s>] [STATUS <n>] [LINES <n>]])
 #
 # One more ctest entry per number of ranks for a program that exists: an example, or a test with
 # other arguments (the layer in the name is a label here too). PRINTS: the output must match too.
 # FAILS_WITH: the program must end within WITHIN seconds (default 5) with a non-zero status, and its
-# output must match.
+# output must match. STATUS: that status. LINES: the ranks write at most so many lines to stderr; the
+# program must know of $COHORT_TEST_STDERR, see tests/support/expect_failure.sh.
 
 set(COHORT_TEST_COUNT_LIMIT 55)  # executables; more of them cost more in linking than they tell
 
@@ -123,7 +125,7 @@ function(cohort_add_gpu_test name)
 endfunction()
 
 function(cohort_add_run name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROGRAM;TIMEOUT;PRINTS;FAILS_WITH;WITHIN"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROGRAM;TIMEOUT;PRINTS;FAILS_WITH;WITHIN;STATUS;LINES"
     "RANKS;ALSO;ARGS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT TARGET "${arg_PROGRAM}")
     message(FATAL_ERROR "cohort_add_run(${name}): see the usage in cmake/cohort_add_test.cmake")
@@ -146,8 +148,14 @@ function(cohort_add_run name)
       set(arg_WITHIN 5)
     endif()
     math(EXPR within "${arg_WITHIN} * ${COHORT_TEST_PATIENCE}")
-    set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_failure.sh" "${within}"
-      "${arg_FAILS_WITH}")
+    set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_failure.sh")
+    if(DEFINED arg_STATUS)
+      list(APPEND judge --status "${arg_STATUS}")
+    endif()
+    if(DEFINED arg_LINES)
+      list(APPEND judge --lines "${arg_LINES}")
+    endif()
+    list(APPEND judge "${within}" "${arg_FAILS_WITH}")
   elseif(arg_PRINTS)
     set(judge "${PROJECT_SOURCE_DIR}/tests/support/expect_output.sh" "${arg_PRINTS}")
   endif()

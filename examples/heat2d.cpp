@@ -77,13 +77,13 @@ struct tile {
   }
 };
 
-asio::awaitable<void> solve(cohort::communicator world, options opts, int& status) {
+asio::awaitable<int> solve(cohort::communicator world, options opts) {
   const auto shape = cohort::mpi::cartesian::balanced(world.size(), 2);
   const std::size_t down = shape.dims()[0], across = shape.dims()[1];
   if (opts.rows < down || opts.columns < across) {
     std::fprintf(stderr, "rank %d: %zu x %zu points are too few for %zu x %zu ranks\n",
                  world.rank(), opts.rows, opts.columns, down, across);
-    co_return;
+    co_return EXIT_FAILURE;
   }
   const auto grid = co_await world.create(shape);
   const auto here = cohort::mpi::grid(cohort::mpi::comm_ref(grid.native())).coordinates();
@@ -121,27 +121,22 @@ asio::awaitable<void> solve(cohort::communicator world, options opts, int& statu
   co_await cohort::all_reduce(grid, error, cohort::op::sum);
   for (double& e : error) e = std::sqrt(e / double(opts.rows * opts.columns));
   const bool good = error[0] <= x + y && error[1] <= 1e-12;
-  status = good ? EXIT_SUCCESS : EXIT_FAILURE;
-  if (grid.rank() != 0) co_return;
+  const int status = good ? EXIT_SUCCESS : EXIT_FAILURE;
+  if (grid.rank() != 0) co_return status;
   std::printf("%zu x %zu points on %zu x %zu ranks, %d steps to t = %.4f\n", opts.rows,
               opts.columns, down, across, opts.steps, step * opts.steps);
   std::printf("error against the solution %.1e, tolerance %.1e\n", error[0], x + y);
   std::printf("error against the decay of the scheme %.1e, tolerance 1e-12\n", error[1]);
   std::puts(good ? "passed" : "FAILED");
+  co_return status;
 }
 
 int main(int argc, char** argv) {
-  cohort::environment env{argc, argv};
   options opts;
   CLI::App app{"Solves the heat equation on a grid of tiles, one for each rank."};
   app.add_option("--rows", opts.rows)->capture_default_str();
   app.add_option("--columns", opts.columns)->capture_default_str();
   app.add_option("--steps", opts.steps)->check(CLI::PositiveNumber)->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  asio::io_context io;
-  cohort::communicator world{io};
-  int status = EXIT_FAILURE;
-  asio::co_spawn(io, solve(world, opts, status), cohort::rethrow);
-  io.run();
-  return status;
+  return cohort::run(argc, argv, [&](cohort::communicator world) { return solve(world, opts); });
 }

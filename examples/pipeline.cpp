@@ -128,13 +128,9 @@ asio::awaitable<int> run(cohort::communicator world, std::string file) {
 }
 
 int main(int argc, char** argv) {
-  cohort::environment env{argc, argv};
   std::string file = "examples/data/digits.csv";
   CLI::App app{"Trains a small network on handwritten digits, its layers spread over the ranks."};
   app.add_option("file", file, "rows of 64 pixels and a label")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  asio::io_context io;
-  auto status = co_spawn(io, run(cohort::communicator(io), file), cohort::as_future);
-  io.run();
-  return status.get();
+  return cohort::run(argc, argv, [&](cohort::communicator world) { return run(world, file); });
 }

@@ -136,14 +136,11 @@ asio::awaitable<int> run(cohort::communicator world, std::string file, bool coor
 }
 
 int main(int argc, char** argv) {
-  cohort::environment env{argc, argv};
   std::string file = "examples/data/digits.csv";
   CLI::App app{"Trains a small network on handwritten digits, data-parallel over the ranks."};
   app.add_option("file", file, "rows of 64 pixels and a label")->capture_default_str();
   const auto* coordinated = app.add_flag("--coordinated")->description("sum gradients by name");
   CLI11_PARSE(app, argc, argv);
-  asio::io_context io;
-  auto status = co_spawn(io, run(cohort::communicator(io), file, bool(*coordinated)), as_future);
-  io.run();
-  return status.get();
+  return cohort::run(
+      argc, argv, [&](cohort::communicator world) { return run(world, file, bool(*coordinated)); });
 }

@@ -11,3 +11,4 @@
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/poll.hpp>
 #include <cohort/comm/request_source.hpp>
+#include <cohort/comm/run.hpp>

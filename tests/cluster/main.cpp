@@ -21,6 +21,8 @@
 
 /// In peers_test.cpp.
 int run_adopted(int& argc, char**& argv, const std::string& what);
+/// In run_endings.cpp.
+int run_ending(const std::string& ending, int argc, char** argv);
 
 namespace {
 
@@ -55,6 +57,10 @@ int misbehave(const std::string& how) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const std::string first = argc > 1 ? argv[1] : ""; first.starts_with("run_")) {
+    prepare_environment();
+    return run_ending(first, argc, argv);
+  }
   try {
     const char* const how = std::getenv("COHORT_TEST_WORKER");
     if (how != nullptr && std::getenv("COHORT_CLUSTER_TOKEN") != nullptr) return misbehave(how);

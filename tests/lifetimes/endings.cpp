@@ -27,6 +27,9 @@
 #include <utility>
 #include <vector>
 
+/// In run_endings.cpp.
+int run_ending(const std::string& ending, int argc, char** argv);
+
 namespace {
 
 using cohort::communicator;
@@ -196,6 +199,7 @@ void run(const std::string& ending, cohort::environment& env) {
 
 int main(int argc, char** argv) {
   const std::string ending = argc > 1 ? argv[1] : "";
+  if (ending.starts_with("run_")) return run_ending(ending, argc, argv);
   if (ending == "host_finalizes") return let_the_host_finalize(argc, argv);
   if (ending == "uncaught") {
     cohort::environment env{argc, argv};

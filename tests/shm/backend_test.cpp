@@ -47,6 +47,12 @@ asio::awaitable<communicator> sharing(communicator world, shm::backend_options o
   co_return made;
 }
 
+/// Whether everything went through shared memory: the results are the same through MPI.
+bool took_all(const communicator& shared) {
+  const cohort::communicator_statistics done = shared.stats();
+  return done.operations != 0 && done.by_backend.operations == done.operations;
+}
+
 constexpr shm::backend_options small{.chunk = 1024, .whole_up_to = 256};
 
 /// Numbers that every rank can compute for all.
@@ -127,6 +133,7 @@ TEST_CASE("reductions of every arithmetic type, in one chunk and in many", "[shm
       co_await reduces_as_by_hand<int>(shared);
       co_await reduces_as_by_hand<long long>(shared);
       co_await reduces_as_by_hand<long double>(shared);  // not in the table: MPI_Reduce_local
+      CHECK(took_all(shared));
     }
   });
 }
@@ -155,6 +162,8 @@ TEMPLATE_TEST_CASE("numbers of 16 bits are rounded once", "[shm]", cohort::f16, 
       float power = 1;
       for (int rank = 0; rank < n; ++rank) power *= 1.5F;
       CHECK(static_cast<float>(values.back()) == power);  // 5.0625 has seven bits
+      CHECK(took_all(shared));
+      CHECK(shared.stats().by_backend.bytes == 4 * count * sizeof(TestType));
     }
   });
 }
@@ -181,6 +190,11 @@ TEST_CASE("operations and types that are MPI's business", "[shm]") {
     co_await cohort::all_reduce(shared, large, op::sum);
     CHECK(large[0] == static_cast<int>(static_cast<unsigned>(std::numeric_limits<int>::max()) *
                                        static_cast<unsigned>(shared.size())));
+    CHECK(took_all(shared));
+    // What no backend is asked for.
+    std::vector<int> before(1);
+    co_await cohort::scan(shared, large, before, op::max);
+    CHECK(shared.stats().operations == shared.stats().by_backend.operations + 1);
   });
 }
 
@@ -254,6 +268,7 @@ TEST_CASE("what moves data arrives where MPI would put it", "[shm]") {
       CHECK(result == sum);
     }
     co_await cohort::barrier(shared);
+    CHECK(took_all(shared));
   });
 }
 
@@ -293,6 +308,7 @@ TEST_CASE("many collectives under way, ranks out of step, every kind at random",
       co_await cohort::when_all(std::move(all));
       CHECK(data == expected);
     }
+    CHECK(took_all(shared));
   });
 }
 
@@ -311,6 +327,7 @@ TEST_CASE("sums do not depend on when ranks come", "[shm]") {
       co_await cohort::all_reduce(shared, mine, again, op::sum);
       CHECK(again == first);
     }
+    CHECK(took_all(shared));
   });
 }
 
@@ -332,9 +349,11 @@ TEST_CASE("two backends on one context go on independently", "[shm]") {
     co_await cohort::when_all(std::move(all));
     CHECK(a == std::vector<int>(3000, world.size()));
     CHECK(b == std::vector<int>(3000, 2 * world.size()));
+    CHECK(took_all(one));
     one = communicator();  // one goes, the other stays
     co_await cohort::all_reduce(two, a, op::sum);
     CHECK(a.back() == world.size() * world.size());
+    CHECK(took_all(two));
   });
 }
 
@@ -385,6 +404,8 @@ TEST_CASE("a rank that cannot map the segment leaves all with MPI", "[shm]") {
     int value = 1;
     co_await cohort::all_reduce(shared, value, op::sum);
     CHECK(value == world.size());
+    CHECK(shared.stats().operations == 1);
+    CHECK(shared.stats().by_backend.operations == 0);
   });
 }
 

@@ -43,12 +43,17 @@ struct refusing {
   bool forget(const cohort::comm::request_operation& op) const noexcept { return by.forget(op); }
 };
 
+/// Shared memory that leaves everything to MPI.
+struct refusing_all : cohort::shm::backend {
+  [[nodiscard]] bool takes(const cohort::comm::collective_call&) const noexcept { return false; }
+};
+
 using task = asio::awaitable<void>;
 
 /// Runs `body(world, coord)` with a coordinator whose collectives go through shared memory, in
-/// chunks of so many bytes.
+/// chunks of so many bytes: all but `by_mpi` of them, for the results are the same through MPI.
 template <class Body>
-void through_memory(std::size_t chunk, Body body) {
+void through_memory(std::size_t chunk, Body body, std::uint64_t by_mpi = 0) {
   cohort_test::on_world([&](cohort::communicator world) -> task {
     cohort::coordinator_options options;
     options.fusion_threshold = 4096;
@@ -61,6 +66,11 @@ void through_memory(std::size_t chunk, Body body) {
     cohort::coordinator coord(world, by, options);
     co_await coord.barrier();
     co_await body(world, coord);
+    const cohort::coordinator_statistics done = coord.stats();
+    CHECK(done.by_backend.operations > 0);
+    CHECK(done.by_backend.bytes > 0);
+    CHECK(done.by_mpi.operations == (world.size() > 1 ? by_mpi : 0));
+    CHECK(done.by_device.operations == 0);
     co_await coord.shutdown();
   });
 }
@@ -119,7 +129,7 @@ TEST_CASE("named operations in random order through shared memory", "[shm][coord
 }
 
 TEST_CASE("compressed operations through shared memory", "[shm][coordinator]") {
-  through_memory(4096, [](cohort::communicator world, cohort::coordinator coord) -> task {
+  const auto body = [](cohort::communicator world, cohort::coordinator coord) -> task {
     const auto ranks = static_cast<double>(world.size());
     const auto mine = static_cast<float>(world.rank() + 1);
     for (const auto how : {cohort::compression::f16, cohort::compression::bf16}) {
@@ -168,7 +178,9 @@ TEST_CASE("compressed operations through shared memory", "[shm][coordinator]") {
       }
     }
     co_await coord.join();
-  });
+  };
+  // The parts of each reduce_scatter are unequal: shared memory does not do that.
+  through_memory(4096, body, 2);
 }
 
 TEST_CASE("process sets and persistent groups beside shared memory", "[shm][coordinator]") {
@@ -177,15 +189,50 @@ TEST_CASE("process sets and persistent groups beside shared memory", "[shm][coor
     co_await coord.barrier();
     // They have orders of their own, which the segment knows nothing of: MPI does their work.
     auto set = co_await coord.add_process_set(cohort::ranks::stride(0, world.size(), 2));
+    std::vector<double> kept(700, 1);
+    auto tensors = cohort::bundle("kept").add("values", kept);
+    const auto group = co_await coord.make_persistent(tensors, op::sum);
+    const cohort::coordinator_statistics before = coord.stats();
     std::vector<int> value(1000, 1);
     std::vector<int> other(1000, 1);
     auto everywhere = coord.all_reduce("all", value, op::sum, as_future);
+    auto again = group.start(as_future);
     if (world.rank() % 2 == 0) {
       co_await set.all_reduce("some", other, op::sum);
       CHECK(other.back() == (world.size() + 1) / 2);
+      CHECK(set.stats().by_mpi.operations == 1);
+      CHECK(set.stats().by_mpi.bytes == 1000 * sizeof(int));
+      CHECK(set.stats().by_backend.operations == 0);
     }
     co_await std::move(everywhere);
+    co_await std::move(again);
+    co_await group.start();
     CHECK(value.back() == world.size());
+    CHECK(kept == std::vector<double>(700, world.size() * world.size()));
+    const cohort::coordinator_statistics after = coord.stats();
+    CHECK(after.by_backend.operations == before.by_backend.operations + 1);
+    CHECK(after.by_backend.bytes == before.by_backend.bytes + 1000 * sizeof(int));
+    CHECK(after.by_mpi.operations == before.by_mpi.operations + 2);
+    CHECK(after.by_mpi.bytes == before.by_mpi.bytes + 2 * 700 * sizeof(double));
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("what shared memory does not take is counted as MPI's", "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    const auto by = co_await cohort::shm::make_backend(world);
+    cohort::coordinator coord(world, refusing_all{by});
+    co_await coord.barrier();
+    std::vector<int> value(1000, 1);
+    co_await coord.all_reduce("value", value, op::sum);
+    CHECK(value.back() == world.size());
+    const std::vector<int> rows(10, world.rank());
+    const auto all = co_await coord.all_gather("rows", rows);
+    CHECK(all.size() == 10 * std::size_t(world.size()));
+    const cohort::coordinator_statistics done = coord.stats();
+    CHECK(done.by_backend.operations == 0);
+    CHECK(done.by_mpi.operations == 3);
+    CHECK(done.by_mpi.bytes == (1000 + all.size()) * sizeof(int));
     co_await coord.shutdown();
   });
 }
@@ -228,6 +275,8 @@ TEST_CASE("after a fault shared memory leaves the callers' memory alone", "[shm]
         }
       }
       CHECK(failed > 0);
+      CHECK(coord.stats().by_mpi.operations == 0);
+      if (world.rank() != world.size() - 1) CHECK(coord.stats().by_backend.operations > 1);
       // The buffers are this function's again.
       std::fill(a.begin(), a.end(), -77);
       std::fill(b.begin(), b.end(), -77);
@@ -258,6 +307,8 @@ TEST_CASE("a named operation in shared memory ends also where nothing is deliver
       }  // waits in place
       CHECK(std::count(value.begin(), value.end(), world.size()) == 500000);
     }
+    CHECK(coord.stats().by_mpi.operations == 0);
+    CHECK(coord.stats().by_backend.bytes == 3 * 500000 * sizeof(int));
     co_await coord.shutdown();
   });
 }

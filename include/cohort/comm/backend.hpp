@@ -32,6 +32,17 @@ enum class collective : std::uint8_t {
   arena     ///< of memory, of a coordinator: never given to a communicator's backend
 };
 
+/// What one of the ways has been given that data can go: MPI, a backend, a device.
+struct path_statistics {
+  std::uint64_t operations = 0;
+  std::uint64_t bytes = 0;
+
+  void add(std::size_t moved) noexcept {
+    ++operations;
+    bytes += moved;
+  }
+};
+
 /// Data that lies in many places: it is written where a backend asks for it, and results are taken
 /// from there, so that what travels together is copied once each way. Offsets are bytes from the
 /// beginning; those of `lay` ascend without gaps, those of `take` too.

@@ -49,6 +49,12 @@ struct communicator_options {
   cohort::device_memory device_memory = cohort::device_memory::staged;
 };
 
+/// What a communicator has started on this rank since it was made.
+struct communicator_statistics {
+  std::uint64_t operations = 0;      ///< collectives, messages and all else
+  comm::path_statistics by_backend;  ///< those that a backend took; MPI did the others
+};
+
 namespace comm {
 
 class cross_rank_check;
@@ -88,6 +94,7 @@ class communicator_state {
 
   // Guarded by the source's guard.
   std::uint64_t sequence = 0;             ///< of operations
+  path_statistics by_backend;             ///< a part of these
   std::size_t live = 0;                   ///< operations that need the MPI communicators
   bool closing = false;                   ///< the last handle is gone
   cross_rank_check* unchecked = nullptr;  ///< the first of those that wait, in order of initiation
@@ -99,6 +106,7 @@ class communicator_state {
     data.keep();
     exchange.keep();
   }
+  [[nodiscard]] communicator_statistics statistics() const;
   /// Logs and remembers.
   void fail(failure what);
   [[nodiscard]] failure last_failure() const;
@@ -188,6 +196,8 @@ class communicator {
   /// What went wrong last on this communicator and rank: the code that the awaiter got, and the
   /// line that was logged (verb, sequence number, fields and values).
   [[nodiscard]] failure last_failure() const { return state_->last_failure(); }
+
+  [[nodiscard]] communicator_statistics stats() const { return state_->statistics(); }
 
   /// A communicator of the same ranks. Collective. Completes when all ranks have called it, without
   /// blocking the loop. `void(std::error_code, communicator)`. Source: `MPI_Comm_idup`.

@@ -9,6 +9,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/fusion_allocator.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/task.hpp>
 #include <cohort/coordinator/timeline.hpp>
@@ -219,6 +220,8 @@ class basic_execution {
   void add(lane& on, int return_code, const MPI_Request& request);
   bool stage(lane& on, std::size_t count, MPI_Comm where);
   bool give_to_backend(lane& on, comm::collective_call what, MPI_Comm where);
+  /// Counts what has just been posted or given away.
+  void count(const lane& on, std::size_t bytes) noexcept;
   // On a device.
   void fill_device_call();
   void start_device();
@@ -266,6 +269,9 @@ class basic_data_plane {
   class client {
    public:
     virtual void data_done(execution& what) noexcept = 0;
+    /// Something of a set has been started.
+    virtual void data_started(std::uint32_t set, comm::path_statistics coordinator_statistics::*by,
+                              std::size_t bytes) noexcept = 0;
     /// Something of an operation could not be posted here, and MPI still works on other parts. The
     /// tasks are not complete: `data_failed` follows, or the operation is given up.
     virtual void data_broke(execution& what, std::error_code why) noexcept = 0;

@@ -32,6 +32,10 @@ struct coordinator_statistics {
   std::uint64_t bytes_sent = 0;     ///< in them
   std::uint64_t messages_received = 0;
   std::uint64_t size_exchanges = 0;  ///< of all_gather and all_to_all, where sizes were new
+  // Operations as they are started: a pack is one, and each piece of a large tensor is one.
+  comm::path_statistics by_mpi;
+  comm::path_statistics by_backend;  ///< the backend for the host, such as shared memory
+  comm::path_statistics by_device;   ///< the backend for devices, such as NCCL
 };
 
 /// An operation that this rank has submitted and that is not complete, as `pending()` tells of it.

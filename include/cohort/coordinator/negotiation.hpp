@@ -181,6 +181,10 @@ class negotiation final : public instance,
   [[nodiscard]] std::unique_ptr<neutral_task> make_neutral(const protocol::signature& sig,
                                                            std::uint32_t set = 0);
   void data_done(execution& what) noexcept override;
+  void data_started(std::uint32_t set, comm::path_statistics coordinator_statistics::*by,
+                    std::size_t bytes) noexcept override {
+    (statistics_of(set).*by).add(bytes);
+  }
   void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
 
@@ -306,6 +310,10 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
  private:
   friend class negotiation;
   void data_done(execution& what) noexcept override;
+  void data_started(std::uint32_t set, comm::path_statistics coordinator_statistics::*by,
+                    std::size_t bytes) noexcept override {
+    owner_.data_started(set, by, bytes);
+  }
   void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
   void end(task& one, std::uint64_t number) noexcept;

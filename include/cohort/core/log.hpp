@@ -81,10 +81,7 @@ inline void write(level severity, std::string_view text) {
   if (!enabled(severity)) {
     return;
   }
-  const int rank = process::rank.load(std::memory_order_relaxed);
-  std::string line = "[cohort rank ";
-  line += rank < 0 ? std::string("?") : std::to_string(rank);
-  line += "] ";
+  std::string line = process::line_prefix();
   line += text;
   const std::lock_guard guard(detail::sink_mutex);
   if (detail::current_sink.function != nullptr) {

@@ -5,19 +5,25 @@
 /// \file Facts about this process that upper layers fill in and lower layers need at the end of a
 /// program: the rank, whether the program has failed, and what is still in flight.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cohort::process {
 
 /// The rank in MPI_COMM_WORLD, or -1 while it is not known. Prefixes every logged line.
 inline std::atomic<int> rank{-1};
+
+/// How each line begins that the library writes: "[cohort rank 3] ".
+[[nodiscard]] std::string line_prefix();
 
 /// Set when an exception left the event loop: finalizing MPI would then wait for ever for ranks
 /// that still wait for this one, so the environment aborts the job instead.
@@ -41,9 +47,18 @@ void add_leftovers(const std::string& text);
 void write_last_words(const std::string& text);
 
 /// Ends the whole job, because going on would let MPI write into freed memory. Logs the text first.
-/// Upper layers set the function (MPI_Abort); without one it is std::abort.
+/// Upper layers set the function (MPI_Abort, while MPI runs); if it returns, or without one, it is
+/// std::abort.
 [[noreturn]] void end_job(const std::string& text);
 inline std::atomic<void (*)()> end_job_function{nullptr};
+
+/// What an exception says of itself.
+[[nodiscard]] std::string message_of(const std::exception_ptr& why);
+
+/// The last act of a program that `why` has ended. Writes one line with the rank, the message and
+/// what is in flight, unless the failure has been told already; then ends the job with status 1,
+/// without unwinding. Returns 1 where no MPI runs: no other rank waits for this process then.
+[[nodiscard]] int give_up(const std::exception_ptr& why) noexcept;
 
 /// What an engine tells the process about itself. Registered by add_hooks() and called under the
 /// registry's mutex: never register, unregister or ask while holding the MPI lock.
@@ -116,6 +131,11 @@ inline std::string& the_leftovers() {
 
 }  // namespace detail
 
+inline std::string line_prefix() {
+  const int known = rank.load(std::memory_order_relaxed);
+  return "[cohort rank " + (known < 0 ? std::string("?") : std::to_string(known)) + "] ";
+}
+
 inline std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept {
   using clock = std::chrono::steady_clock;
   const auto now = clock::now().time_since_epoch().count();
@@ -149,7 +169,7 @@ inline void write_last_words(const std::string& text) {
 }
 
 inline void end_job(const std::string& text) {
-  write_last_words("[cohort rank " + std::to_string(rank.load()) + "] " + text + "\n");
+  write_last_words(line_prefix() + text + "\n");
   if (const auto function = end_job_function.load()) function();
   std::abort();
 }
@@ -188,3 +208,7 @@ inline bool drain_all(std::chrono::nanoseconds bound) {
 }
 
 }  // namespace cohort::process
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/core/detail/give_up.ipp>
+#endif

@@ -74,7 +74,9 @@ inline void leave_mpi() noexcept try {
   process::end_job("cannot leave MPI");
 }
 
-inline void abort_mpi() { MPI_Abort(MPI_COMM_WORLD, 1); }
+inline void abort_mpi() {
+  if (running()) MPI_Abort(MPI_COMM_WORLD, 1);
+}
 
 inline void run_finalizers() noexcept {
   auto& list = finalizers();

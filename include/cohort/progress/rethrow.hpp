@@ -52,16 +52,7 @@ inline bool rethrow_t::is_echo(const std::exception_ptr& error) {
 
 inline void rethrow_t::fail(std::exception_ptr error) {
   process::failed.store(true);
-  const int rank = process::rank.load();
-  std::string text = "[cohort rank " + (rank < 0 ? std::string("?") : std::to_string(rank)) + "] ";
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    text += known.what();
-  } catch (...) {
-    text += "an exception that is no std::exception";
-  }
-  text += '\n';
+  std::string text = process::line_prefix() + process::message_of(error) + '\n';
   const std::string in_flight = process::describe_in_flight();
   if (!in_flight.empty()) text += "in flight when it was thrown:\n" + in_flight;
   process::write_last_words(text);

@@ -81,6 +81,8 @@ TEST_CASE("device memory is reduced and broadcast", "[coordinator][device]") {
     CHECK(sent.values() == std::vector<int>(3, ranks + 6));
     CHECK(script.started == std::vector<std::string>{"all_reduce 1", "broadcast 1"});
     CHECK(script.on_streams == 0);
+    CHECK(coord.stats().by_device.operations == 2);
+    CHECK(coord.stats().by_device.bytes == 5 * sizeof(float) + 3 * sizeof(int));
   });
 }
 
@@ -338,6 +340,9 @@ TEST_CASE("tensors on a device share a pack", "[coordinator][device]") {
         CHECK(script.started == std::vector<std::string>{"all_reduce 1", "all_reduce 2"});
         // Enqueued only where all of a pack want no more.
         CHECK(script.ends == std::vector<cohort::until>(2, cohort::until::complete));
+        CHECK(coord.stats().by_device.operations == 2);
+        CHECK(coord.stats().by_device.bytes == 12 * sizeof(float));
+        CHECK(coord.stats().by_mpi.bytes == 3 * sizeof(float));
       },
       options);
 }
@@ -363,6 +368,9 @@ TEST_CASE("sizes that are told late keep their place in the order", "[coordinato
     REQUIRE(second != script.started.end());
     CHECK(script.sized_at_start[static_cast<std::size_t>(second - script.started.begin())]);
     CHECK(std::is_sorted(script.sequences.begin(), script.sequences.end()));
+    const auto rows_of_all = static_cast<std::size_t>(world.size() * (world.size() + 1) / 2);
+    CHECK(coord.stats().by_device.operations == 4);
+    CHECK(coord.stats().by_device.bytes == 2 * (rows_of_all + 4) * sizeof(float));
   });
 }
 

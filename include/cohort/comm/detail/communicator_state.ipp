@@ -40,6 +40,7 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   }
   max_tag = mpi::max_tag();
   sequence = 0;
+  by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;
   const std::lock_guard hold(failure_mutex_);
@@ -103,6 +104,11 @@ COHORT_INLINE void communicator_state::fail(failure what) {
 COHORT_INLINE failure communicator_state::last_failure() const {
   const std::lock_guard hold(failure_mutex_);
   return last_failure_;
+}
+
+COHORT_INLINE communicator_statistics communicator_state::statistics() const {
+  const request_source::guard hold(source);
+  return {sequence, by_backend};
 }
 
 /// Throws where this thread may not make a communicator.

@@ -64,6 +64,7 @@ class typed_operation final : public request_operation {
           {
             const request_source::guard hold(state().source);
             count_as_live();
+            state().by_backend.add(bytes);
           }
           describe();
           state().backend->start(call, backend_completion(state().engine, *this));

@@ -232,18 +232,27 @@ void basic_execution<Any>::start(std::uint32_t slot) {
     return;
   }
   if (sized()) {
-    begin([this](lane& on) { post_sized(on, here->shared); });
+    begin([this](lane& on) {
+      post_sized(on, here->shared);
+      count(on, bytes_);
+    });
     return;
   }
   if (!fuses()) {
-    begin([this](lane& on) { post_alone(on, here->shared); });
+    begin([this](lane& on) {
+      post_alone(on, here->shared);
+      count(on, bytes_);
+    });
     return;
   }
   const bool whole = calls_.size() <= 1;
   const MPI_Comm where = whole ? here->shared : here->slots[slot_];
   const std::size_t window = std::min<std::size_t>(plane_.options_.pieces_in_flight, calls_.size());
   for (std::size_t i = 0; i < window; ++i) {
-    begin([this, where](lane& on) { post_call(on, where); });
+    begin([this, where](lane& on) {
+      post_call(on, where);
+      count(on, pack_bytes(calls_[on.call]));
+    });
   }
 }
 
@@ -258,6 +267,14 @@ bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what,
   on.waits_for_turn_ = true;  // without a request, and not at its end
   lanes.push_back(&on);
   return true;
+}
+
+template <class Any>
+void basic_execution<Any>::count(const lane& on, std::size_t bytes) noexcept {
+  const auto by = on_device()          ? &coordinator_statistics::by_device
+                  : on.waits_for_turn_ ? &coordinator_statistics::by_backend
+                                       : &coordinator_statistics::by_mpi;
+  plane_.owner_.data_started(here->set, by, bytes);
 }
 
 template <class Any>
@@ -838,6 +855,7 @@ bool basic_execution<Any>::step(lane& on) {
         take_sizes();
         plane_.queue_.exchanged(log_count);
         post_sized(on, here->slots[slot_]);
+        count(on, bytes_);
         plane_.queue_.posted_last(here->set, slot_);
         plane_.run();
         return true;
@@ -846,6 +864,7 @@ bool basic_execution<Any>::step(lane& on) {
         finish_call(on);
         if (next_call_ < calls_.size()) {
           post_call(on, here->slots[slot_]);
+          count(on, pack_bytes(calls_[on.call]));
           if (next_call_ == calls_.size()) {
             plane_.queue_.posted_last(here->set, slot_);
             plane_.run();

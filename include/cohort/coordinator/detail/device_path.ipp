@@ -55,6 +55,7 @@ void basic_execution<Any>::start_device() {
     device_has_it_ = true;
     on.waits_for_turn_ = true;  // without a request, and not at its end
     lanes.push_back(&on);
+    if (!exchanges()) count(on, bytes_);
   });
   if (exchanges()) begin([this](lane& on) { post_exchange(on); });
 }
@@ -106,6 +107,7 @@ bool basic_execution<Any>::step_on_device(lane& on) {
       plane_.queue_.exchanged(log_count);
       size_device_call();
       plane_.device_->sizes_known(*device_call_);
+      count(on, bytes_);
       plane_.run();
     } catch (const std::system_error& problem) {
       broke(problem.code());

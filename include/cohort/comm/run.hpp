@@ -1,0 +1,81 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file `cohort::run`: the whole `main` of a program whose work is one coroutine on each rank.
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/mpi/environment.hpp>
+
+#include <concepts>
+#include <cstdlib>
+#include <exception>
+#include <type_traits>
+#include <utility>
+
+namespace cohort {
+
+/// What \ref run makes, and how. The same on all ranks.
+struct run_options {
+  cohort::thread_level thread_level = cohort::thread_level::serialized;
+  engine_options engine = engine_options::from_environment();
+  communicator_options communicator;
+};
+
+namespace comm {
+
+/// What a main coroutine may return.
+template <class Awaitable>
+concept main_result =
+    std::same_as<Awaitable, asio::awaitable<void>> || std::same_as<Awaitable, asio::awaitable<int>>;
+
+template <class Main>
+concept takes_world = requires(Main& main, communicator world) {
+  { main(world) } -> main_result;
+};
+template <class Main>
+concept takes_world_and_arguments = requires(Main& main, communicator world, int argc,
+                                             char** argv) {
+  { main(world, argc, argv) } -> main_result;
+};
+template <class Main>
+concept main_coroutine = takes_world<Main> || takes_world_and_arguments<Main>;
+
+/// Called when a main coroutine has ended: keeps its status, or ends the program.
+struct main_ended {
+  asio::io_context* io;
+  int* status;
+
+  void operator()(const std::exception_ptr& why, int result = EXIT_SUCCESS) const {
+    *status = why ? process::give_up(why) : result;
+    if (why) io->stop();
+  }
+};
+
+}  // namespace comm
+
+/// Runs `main(world)`, or `main(world, argc, argv)`, on every rank:
+/// `int main(int argc, char** argv) { return cohort::run(argc, argv, train); }`
+///
+/// Makes an environment, a context and `world`, a duplicate of `MPI_COMM_WORLD`; runs the context
+/// until the coroutine has ended and nothing else is in flight or waited for; finalizes MPI unless
+/// the host program has started it. Returns the coroutine's int, or 0 if it has none. The
+/// coroutine sees the arguments as MPI has left them. `main` is called once, and kept until the
+/// end.
+///
+/// *Errors.* Whatever leaves the coroutine, another handler or the making of these objects ends the
+/// job, on all ranks, with status 1 and one line that tells rank, message and what was in flight.
+/// No destructor runs but those of the coroutines that the exception has left; a future that they
+/// drop in flight may take 2 s to end. Where MPI does not run, 1 is returned.
+///
+/// Who wants to own the loop, to run a second context or to go on after an error writes the long
+/// form: \ref environment, an `asio::io_context`, \ref communicator, `asio::co_spawn` with
+/// \ref rethrow.
+template <class Main>
+[[nodiscard]] int run(int argc, char** argv, Main&& main, const run_options& options = {});
+
+}  // namespace cohort
+
+#include <cohort/comm/detail/run.hpp>
