@@ -9,6 +9,7 @@
 #include <cohort/mpi/native.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
+#include <cohort/progress/future.hpp>
 #include <cohort/progress/rethrow.hpp>
 
 #include <fcntl.h>
@@ -83,6 +84,18 @@ task throws_after_the_others(cohort::communicator world) {
   if (world.rank() != world.size() - 1) co_return;
   co_await rest(300ms);
   throw std::runtime_error("too late to write its file");
+}
+
+/// With a message under way that nobody takes.
+task throws_over_a_future(cohort::communicator world) {
+  co_await meets(world);
+  const int number = 1;
+  if (world.rank() == world.size() - 1) {
+    const auto sent =
+        cohort::send<cohort::send_mode::synchronous>(world, number, 0, 9, cohort::as_future);
+    throw std::runtime_error("it cannot be told in time");
+  }
+  co_await meets(world);
 }
 
 /// No coroutine: the exception comes when it is called.
@@ -183,6 +196,7 @@ int run_ending(const std::string& ending, int argc, char** argv) {
       {"run_throws_number", [&] { return cohort::run(argc, argv, one_throws(3)); }},
       {"run_all_throw", [&] { return cohort::run(argc, argv, all_throw); }},
       {"run_throws_last", [&] { return cohort::run(argc, argv, throws_after_the_others); }},
+      {"run_throws_over_future", [&] { return cohort::run(argc, argv, throws_over_a_future); }},
       {"run_throws_at_once", [&] { return cohort::run(argc, argv, throws_at_once); }},
       {"run_handler_throws", [&] { return cohort::run(argc, argv, posts_what_throws); }},
       {"run_rethrows", [&] { return cohort::run(argc, argv, spawns_with_rethrow); }},

@@ -8,7 +8,8 @@
 #
 # With --lines all ranks together write at most so many lines to stderr. Launchers add lines of
 # their own, so the ranks write to the file $COHORT_TEST_STDERR, which the program must do itself;
-# there MPICH's MPI_Abort adds a line of its own, which does not count.
+# what MPI adds there does not count: the line of MPICH's MPI_Abort, and "[host:process] ..." of
+# Open MPI, whose ranks may say that others are gone.
 wanted= most= written=
 while :; do
   case $1 in
@@ -30,7 +31,7 @@ output=$("$@" 2>&1)
 status=$?
 took=$(($(date +%s) - started))
 if [ -n "$most" ]; then
-  lines=$(grep -c -v 'MPI_Abort(MPI_COMM_WORLD, 1)' "$written")
+  lines=$(grep -c -v -E 'MPI_Abort\(MPI_COMM_WORLD, 1\)|^\[[^] ]+:[0-9]+\]' "$written")
   output="$output
 $(cat "$written")"
 fi

@@ -67,8 +67,9 @@ struct main_ended {
 ///
 /// *Errors.* Whatever leaves the coroutine, another handler or the making of these objects ends the
 /// job, on all ranks, with status 1 and one line that tells rank, message and what was in flight.
-/// No destructor runs but those of the coroutines that the exception has left; a future that they
-/// drop in flight may take 2 s to end. Where MPI does not run, 1 is returned.
+/// No destructor runs but those of the coroutines that the exception has left. A future that they
+/// drop in flight has 2 s to end; if it does not, the line names that instead of the message. Where
+/// MPI does not run, 1 is returned.
 ///
 /// Who wants to own the loop, to run a second context or to go on after an error writes the long
 /// form: \ref environment, an `asio::io_context`, \ref communicator, `asio::co_spawn` with

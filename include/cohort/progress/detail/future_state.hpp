@@ -198,6 +198,8 @@ class future_state_base {
     std::string text =
         "a future over a borrowed buffer was destroyed while MPI still uses the "
         "buffer, and the operation did not end in time; in flight:\n";
+    // What it says cannot be known before somebody catches it.
+    if (std::uncaught_exceptions() > 0) text.insert(0, "while an exception was on its way, ");
     engine_->describe(text);
     process::end_job(text);
   }
