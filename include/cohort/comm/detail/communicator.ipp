@@ -4,8 +4,10 @@
 /// \file
 /// Bodies of `comm/communicator.hpp`.
 
+#include <cohort/comm/creation.hpp>
 #include <cohort/comm/detail/doorbells.ipp>
 #include <cohort/core/log.hpp>
+#include <cohort/mpi/topology.hpp>
 
 #include <unistd.h>
 
@@ -18,13 +20,20 @@ inline void backend_completion::operator()(std::error_code error) const {
   engine_->complete(op_);
 }
 
-inline void backend_completion::in_look(std::error_code error) const {
+inline bool backend_completion::in_look(std::error_code error) const {
   op_->fail(error);
-  if (op_->waits_for_turn_ && op_->advance_ != nullptr && op_->advance_(op_) &&
-      (op_->parts_ != 0 || op_->waits_for_turn_)) {
-    return;
+  if (op_->waits_for_turn_ && op_->advance_ != nullptr) {
+    try {
+      if (op_->advance_(op_) && (op_->parts_ != 0 || op_->waits_for_turn_)) return false;
+    } catch (const std::system_error& failed) {
+      op_->fail(failed.code());
+    } catch (...) {
+      op_->fail(std::make_error_code(std::errc::not_enough_memory));
+    }
+    if (op_->parts_ != 0) return false;  // part of a stage was posted: its requests come first
   }
   engine_->complete(op_);
+  return true;
 }
 
 inline void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
@@ -112,89 +121,72 @@ inline void require_usable_mpi(const char* where) {
   if (!mpi::is_allowed_thread()) throw error(errc::wrong_thread, where);
 }
 
-/// A communicator that does not exist yet: the ranks meet in a barrier, then make it.
+/// A communicator that does not exist yet. `Make` makes it of one that the same ranks have for
+/// themselves, and may give an empty one.
 template <class Make>
 struct make_communicator_body {
   using signature = void(std::error_code, communicator);
-  // Who leaves after the barrier would let the others wait in MPI for ever.
-  static constexpr cancels cancellation = cancels::never;
-
-  [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
-  void explain(failure_text&) const {}
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
-  int post(poster& post) const {
-    MPI_Request request = MPI_REQUEST_NULL;
-    return post.add(MPI_Ibarrier(post.exchange(), &request), request);
-  }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
-    communicator made;
-    if (!error) {
-      try {
-        mpi::comm data = make(static_cast<const mpi::comm_ref&>(parent.state()->data));
-        if (data) {
-          mpi::comm exchange = data.dup();
-          made = communicator::adopt(parent, std::move(data), std::move(exchange));
-        }
-      } catch (const std::system_error& problem) {
-        error = problem.code();
-      }
-    }
-    std::forward<Handler>(handler)(error, std::move(made));
-  }
-
-  static constexpr const char* name = Make::name;
-  communicator parent;
-  Make make;
-};
-
-struct make_split {
-  static constexpr const char* name = "split";
-  int color;
-  int key;
-  mpi::comm operator()(const mpi::comm_ref& parent) const { return parent.split(color, key); }
-};
-
-struct make_split_node {
-  static constexpr const char* name = "split_node";
-  mpi::comm operator()(const mpi::comm_ref& parent) const { return parent.split_node(); }
-};
-
-template <topology Topology>
-struct make_topology {
-  static constexpr const char* name = "create";
-  Topology shape;
-  mpi::comm operator()(const mpi::comm_ref& parent) const { return shape.create(parent); }
-};
-
-/// MPI can duplicate without blocking.
-struct dup_body {
-  using signature = void(std::error_code, communicator);
-  static constexpr const char* name = "dup";
+  // Who leaves might let the others wait in MPI for ever.
   static constexpr cancels cancellation = cancels::never;
 
   [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
   void explain(failure_text&) const {}
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(poster& post) {
-    made = std::make_unique<std::array<MPI_Comm, 2>>();
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int rc = post.add(MPI_Comm_idup(post.native(), made->data(), &request), request);
-    if (rc != MPI_SUCCESS) return rc;
-    return post.add(MPI_Comm_idup(post.exchange(), made->data() + 1, &request), request);
+    steps = std::make_unique<creation>(post.state(), post.operation());
+    steps->begin();
+    return MPI_SUCCESS;
+  }
+  bool advance(poster&) {
+    return steps->goes_on([this](mpi::comm fresh) {
+      mpi::comm data = make(parent.state()->data, std::move(fresh));
+      if (!data) return;
+      mpi::comm exchange = data.dup();
+      result = communicator::adopt(parent, std::move(data), std::move(exchange));
+    });
   }
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
-    communicator result;
-    if (!error) {
-      result =
-          communicator::adopt(parent, mpi::comm::adopt((*made)[0]), mpi::comm::adopt((*made)[1]));
-    }
     std::forward<Handler>(handler)(error, std::move(result));
   }
 
+  static constexpr const char* name = Make::name;
   communicator parent;
-  std::unique_ptr<std::array<MPI_Comm, 2>> made;  // MPI writes here while the body moves
+  Make make;
+  std::unique_ptr<creation> steps = nullptr;  // MPI writes there while the body moves
+  communicator result = communicator();
+};
+
+struct make_dup {
+  static constexpr const char* name = "dup";
+  mpi::comm operator()(const mpi::comm_ref& parent, mpi::comm fresh) const {
+    return mpi::with_topology_of(parent, std::move(fresh));
+  }
+};
+
+struct make_split {
+  static constexpr const char* name = "split";
+  int color;
+  int key;
+  mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
+    return fresh.split(color, key);
+  }
+};
+
+struct make_split_node {
+  static constexpr const char* name = "split_node";
+  mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
+    return fresh.split_node();
+  }
+};
+
+template <topology Topology>
+struct make_topology {
+  static constexpr const char* name = "create";
+  Topology shape;
+  mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
+    return shape.create(fresh);
+  }
 };
 
 }  // namespace cohort::comm
@@ -225,7 +217,8 @@ inline communicator communicator::adopt(const communicator& parent, mpi::comm da
 
 template <completion_token_for<void(std::error_code, communicator)> Token>
 auto communicator::dup(Token&& token) const {
-  return comm::initiate(*this, comm::dup_body{*this, nullptr}, token);
+  comm::make_communicator_body<comm::make_dup> body{*this, comm::make_dup{}};
+  return comm::initiate(*this, std::move(body), token);
 }
 
 template <completion_token_for<void(std::error_code, communicator)> Token>
