@@ -251,7 +251,7 @@ class negotiation final : public instance,
   task* last_ = nullptr;
   std::vector<task*> closing_;  // wait for the end
   std::vector<std::shared_ptr<persistent_state>> groups_;
-  std::vector<task*> adding_;  // process sets: elected, earlier operations are not complete
+  std::vector<task*> adding_;         // process sets: elected, earlier operations are not complete
   std::vector<set_opening*> making_;  // agreed upon by all their members
   task* confirmed_ = nullptr;  // the only set [D1] that this rank has confirmed and not opened
   std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member

@@ -65,8 +65,7 @@ inline bool creation::advance() {
     steps_.emplace(members_.empty() ? parent_.data.size() : static_cast<int>(members_.size()),
                    members_.empty() ? mine : members_.position_of(mine));
   }
-  bool answer =
-      std::all_of(received_.begin(), received_.end(), [](char one) { return one != 0; });
+  bool answer = std::all_of(received_.begin(), received_.end(), [](char one) { return one != 0; });
   for (;;) {
     received_.clear();
     switch (steps_->next(answer)) {
@@ -108,9 +107,8 @@ inline bool creation::post_exchange() {
   }
   sent_ = steps_->value() ? 1 : 0;
   for (const int member : steps_->sends()) {
-    mpi::check(
-        mpi::post::isend(&sent_, 1, MPI_BYTE, rank_of(member), creation_tag, over, &request),
-        "MPI_Isend");
+    mpi::check(mpi::post::isend(&sent_, 1, MPI_BYTE, rank_of(member), creation_tag, over, &request),
+               "MPI_Isend");
     parent_.source.add(request, op_);
   }
   return request_source::pending(op_);
@@ -124,7 +122,8 @@ inline int creation::rank_of(int member) const noexcept {
 /// one (MPI_Comm_spawn) no member knows a place of all, and they keep their order here.
 inline std::vector<int> creation::places() const {
   const ranks whom = members_.empty() ? ranks::all(parent_.data.size()) : members_;
-  std::vector<int> result = parent_.exchange.group().translate(whom, mpi::comm_ref::world().group());
+  std::vector<int> result =
+      parent_.exchange.group().translate(whom, mpi::comm_ref::world().group());
   if (std::any_of(result.begin(), result.end(), [](int place) { return place < 0; })) {
     std::iota(result.begin(), result.end(), 0);
   }

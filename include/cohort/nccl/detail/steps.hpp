@@ -26,7 +26,8 @@
 // What several ranks must do together, such as making a communicator, cannot depend on handlers:
 // they are no longer run when a context ends, but the engine still looks then, for a bounded time,
 // and the other ranks wait meanwhile. So such a coroutine is resumed by the look that finds what it
-// waits for, with the locks of MPI and of the issuing source held. A step must not block, but for what `create` calls.
+// waits for, with the locks of MPI and of the issuing source held. A step must not block, but for
+// what `create` calls.
 
 namespace cohort::nccl::detail {
 
