@@ -38,8 +38,8 @@ class negotiation final : public instance,
                           private data_plane::client,
                           public std::enable_shared_from_this<negotiation<Any>> {
  public:
-  /// Over the ranks of `parent`, whose collective order it joins: posts `MPI_Comm_idup` and does
-  /// not block [D3]. Throws error(errc::invalid_argument) for options out of range.
+  /// Over the ranks of `parent`, whose creations it joins in order; does not block [D3]. Throws
+  /// error(errc::invalid_argument) for options out of range.
   static std::shared_ptr<negotiation> make(const communicator& parent,
                                            const coordinator_options& options,
                                            std::shared_ptr<comm::any_backend> backend,

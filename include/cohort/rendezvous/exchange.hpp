@@ -5,8 +5,8 @@
 /// \file A rendezvous over MPI: the node of this rank, its messages, and large values.
 
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/creation.hpp>
 #include <cohort/comm/control.hpp>
+#include <cohort/comm/creation.hpp>
 #include <cohort/core/short_lock.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/node.hpp>
