@@ -31,18 +31,18 @@ namespace cohort::comm {
 /// Everything is called with the guard of the parent's source held.
 class creation final : private look_hook {
  public:
-  /// `parent` and `op` must live until `left`. `members` are ranks of the parent; none: all.
+  /// `parent` and `op` must live until it has left. `members` are ranks of the parent; none: all.
   creation(communicator_state& parent, request_operation& op, ranks members = ranks())
       : parent_(parent), op_(op), members_(std::move(members)) {}
-  ~creation() override;
+  ~creation() override = default;
 
   /// Enters. `op` goes on from the next look, without a request if need be: call
   /// `engine().started()` after the guard.
   void begin() noexcept;
 
-  /// For the stages of `op`, after an error too: true while the creation is under way. Then calls
-  /// `make(mpi::comm)` with the communicator of the members. Made of it, it may call what blocks
-  /// until all members call it; the turn is given back after that.
+  /// For the stages of `op`, after an error too: true while the creation is under way. Then, unless
+  /// `op` has failed, calls `make(mpi::comm)` with the communicator of the members, over which it
+  /// may call what blocks until all members call it. Leaves after that, also if `make` throws.
   template <class Make>
   bool goes_on(Make make) {
     if (advance()) return true;
@@ -66,7 +66,8 @@ class creation final : private look_hook {
     ~leaver() { of.leave(); }
   };
   std::size_t at_look() override;
-  bool advance();
+  bool advance() noexcept;
+  bool take_steps();
   bool post_exchange();
   void wait() noexcept;
   [[nodiscard]] int rank_of(int member) const noexcept;

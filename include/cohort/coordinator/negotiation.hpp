@@ -385,9 +385,9 @@ class negotiation<Any>::set_opening final : public comm::request_operation {
 
  private:
   static bool advanced(request_operation* base);
-  static void run(operation* base, action) { delete static_cast<set_opening*>(base); }
+  static void run(operation* base, action what);
 
-  negotiation* owner_;
+  negotiation* owner_;  // null once it has ended
   comm::creation creation_;
 };
 

@@ -19,10 +19,6 @@ inline constexpr int creation_tag = 32766;
 // Open MPI and MPICH send messages with the tag that MPI_Comm_create_group is given.
 inline constexpr int group_tag = 32767;
 
-inline creation::~creation() {
-  if (linked_) leave();
-}
-
 inline void creation::begin() noexcept {
   op_.advances_failed_ = true;  // to leave
   creation** last = &parent_.creations;
@@ -48,9 +44,22 @@ inline std::size_t creation::at_look() {
   return backend_completion(parent_.engine, op_).in_look({}) ? 1 : 0;
 }
 
-inline bool creation::advance() {
+/// False when it is over, for good or bad. What could not be posted fails the operation, which goes
+/// on for as long as MPI has other requests of it.
+inline bool creation::advance() noexcept {
   op_.waits_for_turn_ = false;
   if (op_.failed() || !linked_) return false;
+  try {
+    return take_steps();
+  } catch (const std::system_error& problem) {
+    op_.fail(problem.code());
+  } catch (...) {
+    op_.fail(std::make_error_code(std::errc::not_enough_memory));
+  }
+  return request_source::pending(op_);
+}
+
+inline bool creation::take_steps() {
   creation_turn& turn = creation_turn::of_process();
   if (parent_.data.is_inter()) {  // its ranks cannot send messages to those of their own side
     if (steps_) return false;

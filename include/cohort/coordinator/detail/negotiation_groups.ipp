@@ -310,10 +310,19 @@ bool negotiation<Any>::set_opening::advanced(request_operation* base) {
   } catch (...) {
     if (self->own != nullptr) owner.set_failed(*self->own, std::current_exception());
   }
+  self->owner_ = nullptr;
   std::erase(owner.making_, self);
   --owner.control_operations_;
   owner.check_released();
   return false;
+}
+
+template <class Any>
+void negotiation<Any>::set_opening::run(operation* base, action what) {
+  const std::unique_ptr<set_opening> self(static_cast<set_opening*>(base));
+  if (self->owner_ == nullptr || what == action::destroy) return;
+  const comm::request_source::guard hold(self->owner_->source_);  // it has failed without a look
+  advanced(self.get());
 }
 
 template <class Any>
@@ -335,6 +344,7 @@ void negotiation<Any>::set_failed(task& one, std::exception_ptr why) {
   const std::uint32_t number = static_cast<creation*>(one.context)->number;
   if (number != 0) leave_set(number, protocol::departure::abandoned);
   complete(one);
+  touch();  // for the next set
 }
 
 template <class Any>
