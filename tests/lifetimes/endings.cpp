@@ -5,6 +5,7 @@
 // most of them end the job.
 
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/comm/creation_order.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/p2p/recv.hpp>
@@ -181,6 +182,42 @@ void recover(cohort::environment& env) {
   }
 }
 
+/// The process of rank 1 never ends what it is making, so rank 0 waits for it in the middle of a
+/// creation, and holds its own turn, until its context goes away.
+void abandon_creation() {
+  auto& turn = cohort::comm::creation_turn::of_process();
+  const char other = 0;  // stands for another creation
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Request over = MPI_REQUEST_NULL;
+  {
+    asio::io_context io;
+    cohort::progress::engine_options options;
+    options.drain = 200ms;
+    cohort::use_engine(io, options);
+    const communicator world{io};
+    if (rank == 1) static_cast<void>(turn.try_take(&other));
+    world.dup([](std::error_code, const communicator&) {});
+    if (rank == 0) {
+      while (turn.try_take(&other)) {
+        turn.give_back(&other);
+        io.poll();
+      }
+    } else {
+      MPI_Ibarrier(MPI_COMM_WORLD, &over);
+      for (int done = 0; done == 0;) {
+        io.poll();
+        MPI_Test(&over, &done, MPI_STATUS_IGNORE);
+      }
+    }
+  }
+  if (rank != 0) return;
+  std::puts(turn.try_take(&other) ? "the turn is free" : "the turn is lost");
+  std::fflush(stdout);
+  MPI_Ibarrier(MPI_COMM_WORLD, &over);
+  MPI_Wait(&over, MPI_STATUS_IGNORE);
+}
+
 void run(const std::string& ending, cohort::environment& env) {
   const std::map<std::string, std::function<void()>> endings = {
       {"throws", train},
@@ -191,6 +228,7 @@ void run(const std::string& ending, cohort::environment& env) {
       {"deadline_aborts", [] { pass_deadline(cohort::on_deadline::abort); }},
       {"deadline_reports", [] { pass_deadline(cohort::on_deadline::report); }},
       {"recovers", [&] { recover(env); }},
+      {"abandons_creation", abandon_creation},
   };
   endings.at(ending)();
 }

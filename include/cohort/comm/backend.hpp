@@ -81,8 +81,8 @@ class backend_completion {
 
   void operator()(std::error_code error) const;
   /// The same from inside a look of the engine, without locks of the backend: an operation of
-  /// several parts then goes on at once, also where nothing is delivered.
-  void in_look(std::error_code error) const;
+  /// several parts then goes on at once, also where nothing is delivered. False if it goes on.
+  bool in_look(std::error_code error) const;
   [[nodiscard]] bool is_of(const request_operation& op) const noexcept { return op_ == &op; }
 
  private:

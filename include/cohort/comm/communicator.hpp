@@ -57,6 +57,7 @@ struct communicator_statistics {
 
 namespace comm {
 
+class creation;
 class cross_rank_check;
 class doorbells;
 
@@ -99,6 +100,7 @@ class communicator_state {
   bool closing = false;                   ///< the last handle is gone
   cross_rank_check* unchecked = nullptr;  ///< the first of those that wait, in order of initiation
   cross_rank_check* last_unchecked = nullptr;  ///< meaningful only if there is a first
+  creation* creations = nullptr;               ///< under way over this one, in order of initiation
   bool queues = false;  ///< collectives are not posted when they are started: see cross_rank_check
 
   /// See mpi::comm::keep.
@@ -199,22 +201,23 @@ class communicator {
 
   [[nodiscard]] communicator_statistics stats() const { return state_->statistics(); }
 
-  /// A communicator of the same ranks. Collective. Completes when all ranks have called it, without
-  /// blocking the loop. `void(std::error_code, communicator)`. Source: `MPI_Comm_idup`.
+  /// A communicator of the same ranks and topology. Collective. When all ranks have called it, and
+  /// none is making another one, they meet in `MPI_Comm_create_group`, which stops their loops for
+  /// as long as it needs. `void(std::error_code, communicator)`.
   template <completion_token_for<void(std::error_code, communicator)> Token = default_token>
   auto dup(Token&& token = Token()) const;
 
   /// The ranks of equal `color` (negative: none, and the result is empty), ordered by `key`.
-  /// Collective. A barrier is awaited, then `MPI_Comm_split` blocks for as long as it needs.
+  /// Collective, like `dup`.
   template <completion_token_for<void(std::error_code, communicator)> Token = default_token>
   auto split(int color, int key = 0, Token&& token = Token()) const;
 
-  /// The ranks that share this node's memory. Collective, like `split`.
+  /// The ranks that share this node's memory. Collective, like `dup`.
   template <completion_token_for<void(std::error_code, communicator)> Token = default_token>
   auto split_node(Token&& token = Token()) const;
 
   /// A communicator over a process topology: `mpi::cartesian`, `mpi::dist_graph`, or anything with
-  /// their `create`. Ranks beyond a grid get an empty one. Collective, like `split`.
+  /// their `create`. Ranks beyond a grid get an empty one. Collective, like `dup`.
   /// Example: `auto grid = co_await world.create(cohort::mpi::cartesian::balanced(n, 2));`
   template <comm::topology Topology,
             completion_token_for<void(std::error_code, communicator)> Token = default_token>

@@ -81,6 +81,7 @@ class request_operation : public progress::operation {
  private:
   friend class request_source;
   friend class cross_rank_check;
+  friend class creation;
   friend class backend_completion;
   friend class poster;
   static constexpr std::size_t nowhere = static_cast<std::size_t>(-1);

@@ -11,6 +11,7 @@
 
 #include <cohort/comm.hpp>
 #include <cohort/comm/detail/communicator_state.ipp>
+#include <cohort/comm/detail/creation.ipp>
 #include <cohort/comm/detail/doorbells.ipp>
 #include <cohort/comm/detail/request_source.ipp>
 

@@ -17,10 +17,10 @@ namespace cohort {
 /// Finds the operations that every rank has submitted, agrees on an order with the other ranks,
 /// packs small ones and runs them. A handle, see \ref process_set for its verbs.
 ///
-/// The constructor is collective over `world` like any operation on it, posts one `MPI_Comm_idup`
-/// and does not block; operations can be submitted at once. Options come from the environment where
-/// that has them. Throws error(errc::invalid_argument) that names a bad option; options that differ
-/// between ranks fail every operation with mismatch_error.
+/// The constructor is collective over `world` like any operation on it and does not block;
+/// operations can be submitted at once, while communicators are made as by `communicator::dup`.
+/// Options come from the environment where that has them. Throws error(errc::invalid_argument) that
+/// names a bad option; options that differ between ranks fail every operation with mismatch_error.
 ///
 /// The last handle dropped leaves: inside the loop in the background, after `io.run()` in place.
 class coordinator : public process_set {
@@ -49,10 +49,10 @@ class coordinator : public process_set {
   /// give the same list; on any other rank the result is empty, at once. *Errors*: mismatch_error
   /// for lists in different orders, errc::bad_rank, joined_error and peer_lost_error where a listed
   /// rank has joined or left. *Cost*: two rounds of negotiation, and four communicators, which the
-  /// listed ranks make in MPI_Comm_create_group and MPI_Comm_dup, blocking for as long as that
-  /// takes. With a backend for devices there are five, and the log is the coordinator's own: all
-  /// ranks launch the operations of all sets in one order, a failure of a data operation ends all
-  /// sets, and persistent groups of a set are errc::not_supported.
+  /// listed ranks make as by `communicator::dup`. With a backend for devices there are five, and
+  /// the log is the coordinator's own: all ranks launch the operations of all sets in one order, a
+  /// failure of a data operation ends all sets, and persistent groups of a set are
+  /// errc::not_supported.
   template <class Token = default_token>
   auto add_process_set(ranks members, Token&& token = Token()) const {
     return start(coordination::add_set_body<process_set>(std::move(members)), token);

@@ -7,6 +7,7 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/communicator.hpp>
+#include <cohort/comm/creation.hpp>
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/fusion_allocator.hpp>
 #include <cohort/coordinator/instance.hpp>
@@ -253,6 +254,7 @@ class basic_execution {
   std::vector<std::int64_t> told_;  // what an exchange sends
   std::optional<mpi::blocks> sent_;
   std::optional<mpi::blocks> received_;
+  std::unique_ptr<comm::creation> creation_;  // of a persistent group's communicator, under way
   std::error_code failed_;
   std::vector<span> spans_;
   tools::range watched_;                            // from the start to the end

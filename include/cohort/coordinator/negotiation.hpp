@@ -38,8 +38,8 @@ class negotiation final : public instance,
                           private data_plane::client,
                           public std::enable_shared_from_this<negotiation<Any>> {
  public:
-  /// Over the ranks of `parent`, whose collective order it joins: posts `MPI_Comm_idup` and does
-  /// not block [D3]. Throws error(errc::invalid_argument) for options out of range.
+  /// Over the ranks of `parent`, whose creations it joins in order; does not block [D3]. Throws
+  /// error(errc::invalid_argument) for options out of range.
   static std::shared_ptr<negotiation> make(const communicator& parent,
                                            const coordinator_options& options,
                                            std::shared_ptr<comm::any_backend> backend,
@@ -78,6 +78,7 @@ class negotiation final : public instance,
  private:
   class control_operation;
   class opening;
+  class set_opening;
   class persistent_state;
   class subset;
   struct edge {
@@ -123,7 +124,7 @@ class negotiation final : public instance,
   void keep_for(task& copy, const task& one) const;
 
   // sets in the log of this instance [D1]
-  void make_subset(task& own, creation& record);
+  void make_subset(task& own, creation& record, mpi::comm shared);
   void subset_opened(std::uint32_t set, std::exception_ptr why);
   void leave_set(std::uint32_t set, protocol::departure how);
   void release_subsets();
@@ -205,8 +206,9 @@ class negotiation final : public instance,
   bool check_peer(task& one, std::string_view name) const;
   [[nodiscard]] std::string_view given_name(const task& one) const;
   void confirm_sets();
-  void make_sets();
-  void make_set(creation& one);
+  void set_made(set_opening& steps, mpi::comm base);
+  void set_failed(task& one, std::exception_ptr why);
+  void make_set(creation& one, mpi::comm data);
   void group_elected(task& own);
   void drain_group(const protocol::action& one);
 
@@ -253,8 +255,8 @@ class negotiation final : public instance,
   task* last_ = nullptr;
   std::vector<task*> closing_;  // wait for the end
   std::vector<std::shared_ptr<persistent_state>> groups_;
-  std::vector<task*> adding_;  // process sets: elected, earlier operations are not complete
-  std::vector<task*> making_;  // agreed upon by all their members
+  std::vector<task*> adding_;         // process sets: elected, earlier operations are not complete
+  std::vector<set_opening*> making_;  // agreed upon by all their members
   task* confirmed_ = nullptr;  // the only set [D1] that this rank has confirmed and not opened
   std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member
   std::deque<std::uint32_t> ended_;                           // of them, in the order of the log
@@ -346,14 +348,14 @@ class negotiation<Any>::opening final : public comm::request_operation {
     rank = owner.rank_;
     collect_values();
   }
-  void begin();
+  void begin(const communicator& over);
 
  private:
   static bool advanced(request_operation* base);
   static void run(operation* base, action what);
   bool step();
+  bool opened();
   void collect_values();
-  void duplicate(MPI_Comm from, std::size_t index);
 
   negotiation* owner_;  // null once it has ended
   [[nodiscard]] bool same(std::size_t value) const noexcept {
@@ -361,13 +363,40 @@ class negotiation<Any>::opening final : public comm::request_operation {
   }
 
   int stage_ = 0;
-  std::array<MPI_Comm, 6> made_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL,
-                                MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
+  std::unique_ptr<comm::creation> creation_;  // under way
+  communicator for_slots_;
+  communicator for_device_;
   std::vector<std::uint64_t> values_;
   std::vector<std::string> fields_;                           // their names
   std::vector<std::pair<std::string, std::uint64_t>> facts_;  // of the backend for devices
   std::vector<std::int64_t> compared_;
   std::vector<std::uint64_t> gathered_;
+};
+
+/// Makes the communicator of a process set with the other members. It frees itself when the engine
+/// delivers it.
+template <class Any>
+class negotiation<Any>::set_opening final : public comm::request_operation {
+ public:
+  set_opening(negotiation& owner, task& of)
+      : request_operation(&run),
+        own(&of),
+        owner_(&owner),
+        creation_(*owner.slots_.state(), *this, static_cast<creation*>(of.context)->members) {
+    advance_ = &advanced;
+    verb = "add_process_set";
+    rank = owner.rank_;
+  }
+  void begin() noexcept { creation_.begin(); }
+
+  task* own;  ///< null once it has been failed
+
+ private:
+  static bool advanced(request_operation* base);
+  static void run(operation* base, action what);
+
+  negotiation* owner_;  // null once it has ended
+  comm::creation creation_;
 };
 
 /// A control message on its way, or the receive for the next one. It frees itself when the engine

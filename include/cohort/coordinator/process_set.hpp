@@ -323,7 +323,7 @@ class process_set : public coordination::message_verbs<process_set> {
   }
 
   /// A group of tensors that can be started without negotiation, see \ref persistent_group.
-  /// *Cost*: one negotiated operation, and a communicator (MPI_Comm_idup).
+  /// *Cost*: one negotiated operation, and a communicator, made as by `communicator::dup`.
   template <class Op, class Token = default_token>
   requires reduction<Op>
   auto make_persistent(bundle members, const Op&, const call_options& options = {},

@@ -113,6 +113,10 @@ class dist_graph {
   bool reorder_ = false;
 };
 
+/// Gives a communicator of the same ranks the topology of `from`: `fresh` itself where it has none.
+/// Collective and blocking over `fresh`.
+[[nodiscard]] comm with_topology_of(const comm_ref& from, comm fresh);
+
 /// The neighbours of this process in the order of the blocks of neighbour collectives. A grid has
 /// two per dimension, lower then upper, with no_rank beyond an open end.
 struct neighborhood {

@@ -57,8 +57,9 @@ class communicator {
 
   /// The ranks of equal `color` (negative: none, and the result is empty), ordered by `key`, on the
   /// same devices. Waits for the operations of this one first.
-  /// `void(std::exception_ptr, communicator)`. *Collective*. *Source*: `MPI_Comm_split` and a fresh
-  /// communicator: `ncclCommSplit` may wait for operations of the parent on another rank.
+  /// `void(std::exception_ptr, communicator)`. *Collective*. *Source*: a split of the MPI
+  /// communicator and a fresh communicator: `ncclCommSplit` may wait for operations of the parent
+  /// on another rank.
   template <class Token = default_token>
   auto split(int color, int key = 0, Token&& token = Token()) const;
 

@@ -6,6 +6,7 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/control.hpp>
+#include <cohort/comm/creation.hpp>
 #include <cohort/core/short_lock.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/node.hpp>

@@ -19,8 +19,9 @@ namespace cohort {
 /// Brings together who sends a value and who receives it, on any ranks, in either order, by a key
 /// within a step. A handle: copies are the same rendezvous.
 ///
-/// The constructor over a communicator is collective over it like any operation on it, posts one
-/// `MPI_Comm_idup` and does not block; steps can be used at once. The last handle dropped leaves
+/// The constructor over a communicator is collective over it like any operation on it and does not
+/// block; steps can be used at once, while communicators are made as by `communicator::dup`. The
+/// last handle dropped leaves
 /// as `close` does, inside the loop in the background, after `io.run()` in place.
 class rendezvous {
  public:

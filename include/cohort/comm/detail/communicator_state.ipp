@@ -19,13 +19,20 @@ COHORT_INLINE void backend_completion::operator()(std::error_code error) const {
   engine_->complete(op_);
 }
 
-COHORT_INLINE void backend_completion::in_look(std::error_code error) const {
+COHORT_INLINE bool backend_completion::in_look(std::error_code error) const {
   op_->fail(error);
-  if (op_->waits_for_turn_ && op_->advance_ != nullptr && op_->advance_(op_) &&
-      (op_->parts_ != 0 || op_->waits_for_turn_)) {
-    return;
+  if (op_->waits_for_turn_ && op_->advance_ != nullptr) {
+    try {
+      if (op_->advance_(op_) && (op_->parts_ != 0 || op_->waits_for_turn_)) return false;
+    } catch (const std::system_error& failed) {
+      op_->fail(failed.code());
+    } catch (...) {
+      op_->fail(std::make_error_code(std::errc::not_enough_memory));
+    }
+    if (op_->parts_ != 0) return false;  // part of a stage was posted: its requests come first
   }
   engine_->complete(op_);
+  return true;
 }
 
 COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_,

@@ -464,7 +464,10 @@ COHORT_INLINE void request_source::abandon() {
   // The operations are leaked with their handlers: MPI may still write into what they own.
   for (request_operation* op : operations()) op->settle();
   for (request_operation* op : probing_) op->settle();
-  for (const auto& state : states_) cross_rank_check::abandon(*state);
+  for (const auto& state : states_) {
+    cross_rank_check::abandon(*state);
+    creation::abandon(*state);
+  }
   count_ = 0;
   probes_.clear();
   probing_.clear();
@@ -491,7 +494,10 @@ COHORT_INLINE void request_source::fail_everything(std::error_code why,
   };
   for (request_operation* op : operations()) end(*op);
   for (request_operation* op : probing_) end(*op);
-  for (const auto& state : states_) cross_rank_check::fail_waiting(*state, why, ready);
+  for (const auto& state : states_) {
+    cross_rank_check::fail_waiting(*state, why, ready);
+    creation::fail_waiting(*state, why, ready);
+  }
   count_ = 0;
   probes_.clear();
   probing_.clear();

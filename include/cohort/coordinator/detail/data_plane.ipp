@@ -69,6 +69,7 @@ void basic_execution<Any>::reset() noexcept {
   scratch_ = {};
   sent_.reset();
   received_.reset();
+  creation_.reset();
   failed_ = {};
   spans_.clear();
   if (device_call_) {
@@ -659,10 +660,14 @@ void basic_execution<Any>::post_alone(lane& on, MPI_Comm where) {
       }
       break;
     }
-    case op_kind::group_create:  // on devices it needs no communicator
-      rc = only.made == nullptr ? MPI_Ibarrier(where, &request)
-                                : MPI_Comm_idup(where, only.made, &request);
-      break;
+    case op_kind::group_create:
+      if (only.made != nullptr) {
+        creation_ = std::make_unique<comm::creation>(*plane_.state_, on);
+        creation_->begin();
+        plane_.state_->engine.started();
+        return;
+      }
+      [[fallthrough]];           // on devices it needs no communicator
     case op_kind::set_add:       // made by its members; not an operation on data
     case op_kind::group_remove:  // a barrier: no start is in anybody's way
       rc = MPI_Ibarrier(where, &request);
@@ -847,8 +852,11 @@ bool basic_execution<Any>::step(lane& on) {
   if (on.waits_for_turn_) std::erase(plane_.with_backend_, &on);
   on.waits_for_turn_ = false;
   if (given_up_) return false;
-  if (on.failed()) broke(on.error());
   try {
+    const auto take = [this](mpi::comm made) { *tasks.front()->made = made.release(); };
+    if (creation_ && creation_->goes_on(take)) return true;
+    creation_.reset();
+    if (on.failed()) broke(on.error());
     if (!failed_ && !is_join) {
       if (exchanges() && !exchanged_) {
         exchanged_ = true;
@@ -1000,6 +1008,7 @@ void basic_data_plane<Any>::give_up(bool all, bool devices, Visit visit) {
     if (!one->started_ || (one->device_has_it_ ? !devices : !all && one->borrows())) continue;
     ++found;
     one->given_up_ = true;
+    if (one->creation_) one->creation_->leave();
     one->started_ = false;
     one->watched_.end();
     --under_way_;

@@ -288,9 +288,11 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
   fail_all(why);
   joining_ = nullptr;
   adding_.clear();
-  for (task* each : std::exchange(making_, {})) {
-    each->fail(why);
-    complete(*each);
+  for (set_opening* each : making_) {  // which the other members wait for
+    if (task* const own = std::exchange(each->own, nullptr)) {
+      own->fail(why);
+      complete(*own);
+    }
   }
   break_subsets(why);
   close_by_fault();

@@ -273,7 +273,10 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
   } else {
     if (at.made != protocol::none) record.number = at.made;
     own.started = true;
-    making_.push_back(&own);
+    auto* steps = new set_opening(*this, own);
+    ++control_operations_;
+    making_.push_back(steps);
+    steps->begin();
   }
 }
 
@@ -295,36 +298,57 @@ void negotiation<Any>::confirm_sets() {
   }
 }
 
-// MPI_Comm_create_group blocks until all members are in it. They are on their way, for each has the
-// decision or will get it; so what this rank has to pass on must have left before.
 template <class Any>
-void negotiation<Any>::make_sets() {
-  for (const edge& each : edges_) {
-    if (each.sending || node_.has_message(each.rank)) return;
-  }
-  for (task* one : std::exchange(making_, {})) {
-    auto& record = *static_cast<creation*>(one->context);
-    try {
-      if (record.number != 0) {
-        make_subset(*one, record);
-        continue;
-      }
-      make_set(record);
-    } catch (...) {
-      one->fail(std::current_exception());
-      if (record.number != 0) leave_set(record.number, protocol::departure::abandoned);
+bool negotiation<Any>::set_opening::advanced(request_operation* base) {
+  auto* self = static_cast<set_opening*>(base);
+  negotiation& owner = *self->owner_;
+  try {
+    if (self->creation_.goes_on([&](mpi::comm made) { owner.set_made(*self, std::move(made)); })) {
+      return true;
     }
-    complete(*one);
+    if (self->failed()) throw std::system_error(self->error(), "add_process_set");
+  } catch (...) {
+    if (self->own != nullptr) owner.set_failed(*self->own, std::current_exception());
+  }
+  self->owner_ = nullptr;
+  std::erase(owner.making_, self);
+  --owner.control_operations_;
+  owner.check_released();
+  return false;
+}
+
+template <class Any>
+void negotiation<Any>::set_opening::run(operation* base, action what) {
+  const std::unique_ptr<set_opening> self(static_cast<set_opening*>(base));
+  if (self->owner_ == nullptr || what == action::destroy) return;
+  const comm::request_source::guard hold(self->owner_->source_);  // it has failed without a look
+  advanced(self.get());
+}
+
+template <class Any>
+void negotiation<Any>::set_made(set_opening& steps, mpi::comm base) {
+  if (steps.own == nullptr) return base.keep();  // broken: others may use it
+  task& one = *steps.own;
+  auto& record = *static_cast<creation*>(one.context);
+  if (record.number != 0) {
+    make_subset(one, record, std::move(base));  // which completes it
+  } else {
+    make_set(record, std::move(base));
+    complete(one);
   }
 }
 
 template <class Any>
-void negotiation<Any>::make_set(creation& one) {
-  // Not over the communicator of the control messages: Open MPI sends its own with the tag given
-  // here, and a posted control receive would take them.
-  const mpi::comm_ref over(slots_.native());
-  mpi::comm data =
-      over.create(over.group().include(one.members), 1 + static_cast<int>(one.id % 32767));
+void negotiation<Any>::set_failed(task& one, std::exception_ptr why) {
+  one.fail(std::move(why));
+  const std::uint32_t number = static_cast<creation*>(one.context)->number;
+  if (number != 0) leave_set(number, protocol::departure::abandoned);
+  complete(one);
+  touch();  // for the next set
+}
+
+template <class Any>
+void negotiation<Any>::make_set(creation& one, mpi::comm data) {
   mpi::comm exchange = data.dup();
   mpi::comm slot = data.dup();
   mpi::comm other_slot = data.dup();

@@ -142,7 +142,6 @@ void negotiation<Any>::advance() {
   perform();
   flush();
   if (!adding_.empty()) confirm_sets();
-  if (!making_.empty()) make_sets();
 }
 
 template <class Any>
@@ -245,7 +244,6 @@ bool negotiation<Any>::sent(control_operation& op) {
     edges_[op.edge_].sending = false;
     return false;
   }
-  if (!making_.empty()) touch();
   has_left(op.edge_);
   edge& to = edges_[op.edge_];
   if (to.sending) {

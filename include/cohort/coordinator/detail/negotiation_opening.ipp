@@ -113,33 +113,12 @@ void negotiation<Any>::open() {
   if (bad != errc{}) return break_down(std::make_exception_ptr(error(bad, "coordinator")));
   auto* steps = new opening(*this);
   ++control_operations_;
-  try {
-    steps->begin();
-    engine_.started();
-  } catch (const std::system_error& problem) {
-    --control_operations_;
-    delete steps;
-    break_down(std::make_exception_ptr(problem));
-  }
+  steps->begin(parent_);
+  engine_.started();
 }
 
 // All of it is stages of one operation, inside the look: also a context that goes away while a
-// coordinator is being opened can see it through, for the other ranks wait inside MPI.
-//
-// It begins with the parent's second communicator, and what comes is made one after the other: with
-// Open MPI 4.1 a collective that is posted while its communicator is being duplicated is taken for
-// a part of that, and the program may well start one on the first.
-template <class Any>
-void negotiation<Any>::opening::begin() {
-  duplicate(owner_->parent_.state()->exchange.native(), 0);
-}
-
-template <class Any>
-void negotiation<Any>::opening::duplicate(MPI_Comm from, std::size_t index) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  mpi::check(MPI_Comm_idup(from, &made_[index], &request), "MPI_Comm_idup");
-  owner_->source_.add(request, *this);
-}
+// coordinator is being opened can see it through, for the other ranks wait for it.
 
 template <class Any>
 bool negotiation<Any>::opening::advanced(request_operation* base) {
@@ -147,7 +126,6 @@ bool negotiation<Any>::opening::advanced(request_operation* base) {
   negotiation& owner = *self->owner_;
   bool goes_on = false;
   try {
-    if (self->failed()) throw std::system_error(self->error(), "coordinator");
     goes_on = self->step();
   } catch (...) {
     owner.break_down(std::current_exception());
@@ -167,14 +145,23 @@ void negotiation<Any>::opening::run(operation* base, action) {
 template <class Any>
 bool negotiation<Any>::opening::step() {
   negotiation& owner = *owner_;
+  const bool goes_on = creation_ && creation_->goes_on([&](mpi::comm made) {
+    mpi::comm exchange = made.dup();
+    if (owner.control_) {
+      for_device_ = communicator::adopt(owner.control_, std::move(made), std::move(exchange));
+      return;
+    }
+    mpi::comm slot = made.dup();
+    mpi::comm other_slot = made.dup();
+    owner.control_ = communicator::adopt(owner.parent_, std::move(made), std::move(exchange));
+    for_slots_ = communicator::adopt(owner.control_, std::move(slot), std::move(other_slot));
+  });
+  if (goes_on) return true;
+  creation_.reset();
+  if (failed()) throw std::system_error(error(), "coordinator");
   MPI_Request request = MPI_REQUEST_NULL;
   switch (stage_++) {
-    case 0:
-      duplicate(made_[0], 1);
-      return true;
-    case 1: {
-      owner.control_ = communicator::adopt(owner.parent_, mpi::comm::adopt(made_[0]),
-                                           mpi::comm::adopt(made_[1]));
+    case 0: {
       // The largest of each value and of its complement tell of the same value where all agree.
       for (const std::uint64_t value : values_) {
         const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
@@ -188,13 +175,13 @@ bool negotiation<Any>::opening::step() {
       owner.source_.add(request, *this);
       return true;
     }
-    case 2: {
+    case 1: {
       bool all_same = true;
       for (std::size_t i = 0; i < values_.size(); ++i) all_same = all_same && same(i);
       if (all_same) {
-        stage_ = 4;
-        duplicate(owner.control_.state()->data.native(), 2);
-        duplicate(owner.control_.state()->exchange.native(), 3);
+        stage_ = 3;
+        if (!owner.device_) return opened();
+        begin(owner.control_);
         return true;
       }
       // The digest of the facts says no more; their values do, where all ranks have the same facts.
@@ -213,25 +200,25 @@ bool negotiation<Any>::opening::step() {
       owner.source_.add(request, *this);
       return true;
     }
-    case 3:
+    case 2:
       owner.name_differing(gathered_, fields_);
       return false;
-    case 4:
-      if (owner.device_) {
-        duplicate(made_[2], 4);
-        duplicate(made_[3], 5);
-        return true;
-      }
-      [[fallthrough]];
-    default: {
-      owner.slots_made(communicator::adopt(owner.control_, mpi::comm::adopt(made_[2]),
-                                           mpi::comm::adopt(made_[3])));
-      if (!owner.device_ || owner.broken_) return false;
-      owner.open_device(communicator::adopt(owner.control_, mpi::comm::adopt(made_[4]),
-                                            mpi::comm::adopt(made_[5])));
-      return false;
-    }
+    default:
+      return opened();
   }
+}
+
+template <class Any>
+bool negotiation<Any>::opening::opened() {
+  owner_->slots_made(std::move(for_slots_));
+  if (for_device_ && !owner_->broken_) owner_->open_device(std::move(for_device_));
+  return false;
+}
+
+template <class Any>
+void negotiation<Any>::opening::begin(const communicator& over) {
+  creation_ = std::make_unique<comm::creation>(*over.state(), *this);
+  creation_->begin();
 }
 
 /// The rows of the table, a digest of the frozen plan, and of the backend for devices its name, the

@@ -18,10 +18,7 @@ namespace cohort::coordination {
 /// All members are here; the set exists in the log, with a number. It can be used when the backend
 /// for devices is open, too.
 template <class Any>
-void negotiation<Any>::make_subset(task& own, creation& record) {
-  const mpi::comm_ref base(slots_.native());
-  mpi::comm shared =
-      base.create(base.group().include(record.members), 1 + static_cast<int>(record.id % 32767));
+void negotiation<Any>::make_subset(task& own, creation& record, mpi::comm shared) {
   mpi::comm slot = shared.dup();
   mpi::comm second = shared.dup();
   mpi::comm data = shared.dup();

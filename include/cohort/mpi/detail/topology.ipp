@@ -209,21 +209,38 @@ COHORT_INLINE neighborhood grid_neighbors(const comm_ref& communicator) {
   return result;
 }
 
-COHORT_INLINE neighborhood dist_graph_neighbors(MPI_Comm native) {
+struct dist_graph_edges {
+  neighborhood neighbors;
+  bool weighted = false;
+  std::vector<int> source_weights;
+  std::vector<int> destination_weights;
+};
+
+COHORT_INLINE dist_graph_edges edges_of(MPI_Comm native) {
   int incoming = 0;
   int outgoing = 0;
   int weighted = 0;
   check(MPI_Dist_graph_neighbors_count(native, &incoming, &outgoing, &weighted),
         "MPI_Dist_graph_neighbors_count");
-  neighborhood result;
-  result.sources.resize(static_cast<std::size_t>(incoming));
-  result.destinations.resize(static_cast<std::size_t>(outgoing));
-  std::vector<int> source_weights(result.sources.size() + 1);
-  std::vector<int> destination_weights(result.destinations.size() + 1);
-  check(MPI_Dist_graph_neighbors(native, incoming, result.sources.data(), source_weights.data(),
-                                 outgoing, result.destinations.data(), destination_weights.data()),
+  dist_graph_edges result;
+  result.weighted = weighted != 0;
+  neighborhood& neighbors = result.neighbors;
+  neighbors.sources.resize(static_cast<std::size_t>(incoming));
+  neighbors.destinations.resize(static_cast<std::size_t>(outgoing));
+  // With room, so that no pointer is null.
+  result.source_weights.resize(neighbors.sources.size() + 1);
+  result.destination_weights.resize(neighbors.destinations.size() + 1);
+  check(MPI_Dist_graph_neighbors(native, incoming, neighbors.sources.data(),
+                                 result.source_weights.data(), outgoing,
+                                 neighbors.destinations.data(), result.destination_weights.data()),
         "MPI_Dist_graph_neighbors");
+  result.source_weights.resize(neighbors.sources.size());
+  result.destination_weights.resize(neighbors.destinations.size());
   return result;
+}
+
+COHORT_INLINE neighborhood dist_graph_neighbors(MPI_Comm native) {
+  return edges_of(native).neighbors;
 }
 
 COHORT_INLINE neighborhood graph_neighbors(const comm_ref& communicator) {
@@ -253,6 +270,43 @@ COHORT_INLINE neighborhood neighbors_of(const comm_ref& communicator) {
     default:
       throw error(errc::invalid_communicator, "neighbors_of needs a topology");
   }
+}
+
+// ---- with_topology_of ------------------------------------------------------------------------
+
+namespace detail {
+
+COHORT_INLINE comm graph_like(MPI_Comm from, const comm_ref& fresh) {
+  int nodes = 0;
+  int edges = 0;
+  check(MPI_Graphdims_get(from, &nodes, &edges), "MPI_Graphdims_get");
+  std::vector<int> ends(static_cast<std::size_t>(nodes));
+  std::vector<int> neighbors(static_cast<std::size_t>(edges) + 1);
+  check(MPI_Graph_get(from, nodes, edges, ends.data(), neighbors.data()), "MPI_Graph_get");
+  MPI_Comm result = MPI_COMM_NULL;
+  check(MPI_Graph_create(fresh.native(), nodes, ends.data(), neighbors.data(), 0, &result),
+        "MPI_Graph_create");
+  return comm::adopt(result);
+}
+
+}  // namespace detail
+
+COHORT_INLINE comm with_topology_of(const comm_ref& from, comm fresh) {
+  const lock calls;
+  const int kind = detail::topology_of(from.native());
+  if (kind == MPI_CART) {
+    const grid like(from);
+    return cartesian(like.dims(), like.periodic()).create(fresh);
+  }
+  if (kind == MPI_DIST_GRAPH) {
+    detail::dist_graph_edges edges = detail::edges_of(from.native());
+    dist_graph same(std::move(edges.neighbors.sources), std::move(edges.neighbors.destinations));
+    if (edges.weighted) {
+      same.weights(std::move(edges.source_weights), std::move(edges.destination_weights));
+    }
+    return same.create(fresh);
+  }
+  return kind == MPI_GRAPH ? detail::graph_like(from.native(), fresh) : std::move(fresh);
 }
 
 }  // namespace cohort::mpi

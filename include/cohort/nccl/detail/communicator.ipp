@@ -485,7 +485,7 @@ struct start_make_several {
   }
 };
 
-// Whatever has become of the parent here, the other ranks may be in MPI_Comm_split already, or in
+// Whatever has become of the parent here, the other ranks may be in the split already, or in
 // the exchange of facts after it. So this one takes part in both, and says there what is wrong.
 inline steps<std::vector<communicator>> split(stepper& by, communicator parent, int color, int key,
                                               turn place) {

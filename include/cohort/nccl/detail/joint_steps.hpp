@@ -12,7 +12,6 @@
 #include <cohort/device/completion.hpp>
 #include <cohort/nccl/detail/steps.hpp>
 
-#include <array>
 #include <climits>
 #include <cstddef>
 #include <memory>
@@ -21,20 +20,22 @@
 
 namespace cohort::nccl::detail {
 
-/// A duplicate. The second communicator of `world` is duplicated, and then the first of the new
-/// ones: with Open MPI 4.1 a collective that the program starts on the first one meanwhile would be
-/// taken for a part of that.
+/// `make` makes it of one that the ranks of `over` have for themselves.
+template <class Make>
+steps<cohort::communicator> create(stepper& by, cohort::communicator over, Make make) {
+  cohort::communicator result;
+  auto one = by.create(over, [&](mpi::comm fresh) {
+    mpi::comm data = make(std::move(fresh));
+    if (!data) return;
+    mpi::comm exchange = data.dup();
+    result = cohort::communicator::adopt(over, std::move(data), std::move(exchange));
+  });
+  co_await one;
+  co_return result;
+}
+
 inline steps<cohort::communicator> duplicate(stepper& by, cohort::communicator world) {
-  std::array<MPI_Comm, 2> made{MPI_COMM_NULL, MPI_COMM_NULL};
-  MPI_Comm from = world.state()->exchange.native();
-  for (MPI_Comm& to : made) {
-    auto one = by.request("MPI_Comm_idup",
-                          [&](MPI_Request* request) { return MPI_Comm_idup(from, &to, request); });
-    co_await one;
-    from = to;
-  }
-  co_return cohort::communicator::adopt(world, mpi::comm::adopt(made[0]),
-                                        mpi::comm::adopt(made[1]));
+  return create(by, std::move(world), [](mpi::comm fresh) { return fresh; });
 }
 
 /// `mine` of each rank, as bytes.
@@ -80,37 +81,17 @@ steps<bool> broadcast(stepper& by, cohort::communicator over, T& value, int root
   co_return true;
 }
 
-/// The ranks meet, for what follows blocks until all are there.
-inline steps<bool> barrier(stepper& by, cohort::communicator over) {
-  auto one = by.request("MPI_Ibarrier", [&](MPI_Request* request) {
-    return MPI_Ibarrier(over.state()->exchange.native(), request);
-  });
-  co_await one;
-  co_return true;
-}
-
 /// As a communicator's `split`. Empty where `color` is negative.
 inline steps<cohort::communicator> split(stepper& by, cohort::communicator over, int color,
                                          int key = 0) {
-  auto met = barrier(by, over);
-  co_await met;
-  mpi::comm data = static_cast<const mpi::comm_ref&>(over.state()->data).split(color, key);
-  if (!data) co_return cohort::communicator();
-  mpi::comm exchange = data.dup();
-  co_return cohort::communicator::adopt(over, std::move(data), std::move(exchange));
+  return create(by, std::move(over),
+                [color, key](const mpi::comm& fresh) { return fresh.split(color, key); });
 }
 
 /// The ranks of a node; those with the same number where one is given.
 inline steps<cohort::communicator> split_nodes(stepper& by, cohort::communicator over, int node) {
-  if (node >= 0) {
-    auto given = split(by, over, node);
-    co_return co_await given;
-  }
-  auto met = barrier(by, over);
-  co_await met;
-  mpi::comm data = static_cast<const mpi::comm_ref&>(over.state()->data).split_node();
-  mpi::comm exchange = data.dup();
-  co_return cohort::communicator::adopt(over, std::move(data), std::move(exchange));
+  if (node >= 0) return split(by, std::move(over), node);
+  return create(by, std::move(over), [](const mpi::comm& fresh) { return fresh.split_node(); });
 }
 
 /// What the stream has queued so far is over. Throws if the device has failed.

@@ -8,6 +8,7 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/comm/creation.hpp>
 #include <cohort/comm/request_source.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/error.hpp>
@@ -25,7 +26,8 @@
 // What several ranks must do together, such as making a communicator, cannot depend on handlers:
 // they are no longer run when a context ends, but the engine still looks then, for a bounded time,
 // and the other ranks wait meanwhile. So such a coroutine is resumed by the look that finds what it
-// waits for, with the locks of MPI and of the issuing source held. A step must not block.
+// waits for, with the locks of MPI and of the issuing source held. A step must not block, but for
+// what `create` calls.
 
 namespace cohort::nccl::detail {
 
@@ -100,6 +102,13 @@ class stepper {
     return request_step<Post>{*this, what, std::move(post)};
   }
 
+  /// A communicator of the ranks of `over`: `make(mpi::comm)` is called when none of them makes
+  /// another one, and may call what blocks until all members call it.
+  template <class Make>
+  [[nodiscard]] auto create(cohort::communicator over, Make make) {
+    return creation_step{*this, std::move(over), std::move(make)};
+  }
+
   /// Leaves to MPI, for good, what steps of this owner have requested: others will not join. Not
   /// while completions are being handled. What MPI works on stays, and so does the coroutine.
   static void leave_to_mpi(comm::request_source& requests, const void* owner) {
@@ -108,6 +117,7 @@ class stepper {
     requests.leave_to_mpi(&requested::advanced, [owner](comm::request_operation& op) {
       auto& one = static_cast<requested&>(op);
       if (one.owner != owner) return false;
+      if (one.creation) one.creation->leave();
       left.push_back(&one);
       return true;
     });
@@ -128,9 +138,13 @@ class stepper {
     std::coroutine_handle<> waits;
     std::error_code* why = nullptr;
     const void* owner = nullptr;
+    std::unique_ptr<comm::creation> creation;  // if it is one
+    std::function<void(mpi::comm)> make;
 
     static bool advanced(request_operation* base) {
-      static_cast<requested*>(base)->resume();
+      auto* self = static_cast<requested*>(base);
+      if (self->creation && self->creation->goes_on(std::ref(self->make))) return true;
+      self->resume();
       return false;
     }
 
@@ -219,6 +233,46 @@ class stepper {
     }
     void await_resume() const {
       if (why) throw std::system_error(why, what);
+    }
+  };
+
+  struct creation_step {
+    stepper& by;
+    cohort::communicator over;
+    std::function<void(mpi::comm)> make;
+    std::error_code why{};
+    std::exception_ptr failed{};
+
+    bool await_ready() const noexcept { return false; }
+    bool await_suspend(std::coroutine_handle<> whose) {
+      comm::request_source& requests = by.requests_;
+      auto op = std::make_unique<requested>(by.root_);
+      {
+        const comm::request_source::guard hold(requests);
+        if (const errc bad = requests.usable(); bad != errc{}) {
+          why = bad;
+          return false;
+        }
+        op->verb = "MPI_Comm_create_group";
+        op->waits = whose;
+        op->why = &why;
+        op->owner = by.owner;
+        op->make = [this](mpi::comm made) {
+          try {
+            make(std::move(made));
+          } catch (...) {
+            failed = std::current_exception();
+          }
+        };
+        op->creation = std::make_unique<comm::creation>(*over.state(), *op);
+        op.release()->creation->begin();
+      }
+      requests.engine().started();
+      return true;
+    }
+    void await_resume() const {
+      if (failed) std::rethrow_exception(failed);
+      if (why) throw std::system_error(why, "MPI_Comm_create_group");
     }
   };
 

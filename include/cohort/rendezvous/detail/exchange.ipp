@@ -167,9 +167,7 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
 };
 
 /// Makes the two communicators, then tells all ranks of the incarnations. Stages of one operation
-/// inside the look, as those of a coordinator are, and for the same reasons: a context that goes
-/// away can see it through, and Open MPI 4.1 must not be given a collective on a communicator while
-/// it is being duplicated.
+/// inside the look, as those of a coordinator are: a context that goes away can see it through.
 template <class Any>
 class exchange<Any>::opening final : public comm::request_operation {
  public:
@@ -179,10 +177,9 @@ class exchange<Any>::opening final : public comm::request_operation {
     verb = "rendezvous";
     rank = owner.rank();
   }
-  void duplicate(MPI_Comm from, std::size_t index) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    mpi::check(MPI_Comm_idup(from, &made_[index], &request), "MPI_Comm_idup");
-    owner_.source_.load()->add(request, *this);
+  void begin() {
+    creation_ = std::make_unique<comm::creation>(*owner_.world_.state(), *this);
+    creation_->begin();
   }
 
  private:
@@ -192,7 +189,6 @@ class exchange<Any>::opening final : public comm::request_operation {
     const look_lock hold(owner);
     bool goes_on = false;
     try {
-      if (self->failed()) throw std::system_error(self->error(), "rendezvous");
       goes_on = self->step();
     } catch (...) {
       owner.break_down(std::current_exception());
@@ -204,32 +200,28 @@ class exchange<Any>::opening final : public comm::request_operation {
   }
   static void run(operation* base, action) { delete static_cast<opening*>(base); }
   bool step() {
-    switch (stage_++) {
-      case 0:
-        duplicate(made_[0], 1);
-        return true;
-      case 1: {
-        made_communicator_ = communicator::adopt(owner_.world_, mpi::comm::adopt(made_[0]),
-                                                 mpi::comm::adopt(made_[1]));
-        incarnations_.resize(static_cast<std::size_t>(made_communicator_.size()));
-        MPI_Request request = MPI_REQUEST_NULL;
-        mpi::check(
-            mpi::post::iallgather(&owner_.incarnation_, 1, MPI_UINT64_T, incarnations_.data(), 1,
-                                  MPI_UINT64_T, made_communicator_.native(), &request),
-            "MPI_Iallgather");
-        owner_.source_.load()->add(request, *this);
-        return true;
-      }
-      default:
-        owner_.opened(std::move(made_communicator_), std::move(incarnations_));
-        return false;
+    const bool goes_on = creation_ && creation_->goes_on([this](mpi::comm made) {
+      mpi::comm second = made.dup();
+      made_ = communicator::adopt(owner_.world_, std::move(made), std::move(second));
+    });
+    if (goes_on) return true;
+    if (failed()) throw std::system_error(error(), "rendezvous");
+    if (!std::exchange(creation_, nullptr)) {
+      owner_.opened(std::move(made_), std::move(incarnations_));
+      return false;
     }
+    incarnations_.resize(static_cast<std::size_t>(made_.size()));
+    MPI_Request request = MPI_REQUEST_NULL;
+    mpi::check(mpi::post::iallgather(&owner_.incarnation_, 1, MPI_UINT64_T, incarnations_.data(), 1,
+                                     MPI_UINT64_T, made_.native(), &request),
+               "MPI_Iallgather");
+    owner_.source_.load()->add(request, *this);
+    return true;
   }
 
   exchange& owner_;
-  int stage_ = 0;
-  std::array<MPI_Comm, 2> made_{MPI_COMM_NULL, MPI_COMM_NULL};
-  communicator made_communicator_;
+  std::unique_ptr<comm::creation> creation_;  // until it has been made
+  communicator made_;
   std::vector<std::uint64_t> incarnations_;
 };
 
@@ -339,14 +331,7 @@ void exchange<Any>::initialize(const communicator& world) {
     rank_.store(world.rank(), std::memory_order_release);
     auto* steps = new opening(*this);
     ++operations_;
-    try {
-      steps->duplicate(world.state()->exchange.native(), 0);
-    } catch (...) {
-      --operations_;
-      delete steps;
-      break_down(std::current_exception());
-      throw;
-    }
+    steps->begin();
     node_.open(world.rank(), world.size(), incarnation_);
   }
   engine_.started();

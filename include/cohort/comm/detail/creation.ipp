@@ -1,0 +1,180 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `comm/creation.hpp`.
+
+#include <cohort/comm/creation.hpp>
+
+#include <cohort/mpi/group.hpp>
+#include <cohort/mpi/post.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+namespace cohort::comm {
+
+// On the parent's second communicator, where the library sends no other messages.
+inline constexpr int creation_tag = 32766;
+// Open MPI and MPICH send messages with the tag that MPI_Comm_create_group is given.
+inline constexpr int group_tag = 32767;
+
+COHORT_INLINE void creation::begin() noexcept {
+  op_.advances_failed_ = true;  // to leave
+  creation** last = &parent_.creations;
+  while (*last != nullptr) last = &(*last)->next_;
+  *last = this;
+  linked_ = true;
+  wait();
+}
+
+/// The operation waits without a request, and each look asks whether it may go on.
+COHORT_INLINE void creation::wait() noexcept {
+  op_.waits_for_turn_ = true;
+  parent_.source.at_next_look(*this);
+}
+
+COHORT_INLINE std::size_t creation::at_look() {
+  const bool may = waits_for_turn_ ? creation_turn::of_process().has(this)  //
+                                   : parent_.creations == this;
+  if (!may) {
+    parent_.source.at_next_look(*this);
+    return 0;
+  }
+  return backend_completion(parent_.engine, op_).in_look({}) ? 1 : 0;
+}
+
+/// False when it is over, for good or bad. What could not be posted fails the operation, which goes
+/// on for as long as MPI has other requests of it.
+COHORT_INLINE bool creation::advance() noexcept {
+  op_.waits_for_turn_ = false;
+  if (op_.failed() || !linked_) return false;
+  try {
+    return take_steps();
+  } catch (const std::system_error& problem) {
+    op_.fail(problem.code());
+  } catch (...) {
+    op_.fail(std::make_error_code(std::errc::not_enough_memory));
+  }
+  return request_source::pending(op_);
+}
+
+COHORT_INLINE bool creation::take_steps() {
+  creation_turn& turn = creation_turn::of_process();
+  if (parent_.data.is_inter()) {  // its ranks cannot send messages to those of their own side
+    if (steps_) return false;
+    steps_.emplace(0, 0);
+    MPI_Request request = MPI_REQUEST_NULL;
+    mpi::check(MPI_Ibarrier(parent_.exchange.native(), &request), "MPI_Ibarrier");
+    parent_.source.add(request, op_);
+    return true;
+  }
+  if (!steps_) {
+    const int mine = parent_.data.rank();
+    steps_.emplace(members_.empty() ? parent_.data.size() : static_cast<int>(members_.size()),
+                   members_.empty() ? mine : members_.position_of(mine));
+  }
+  bool answer = std::all_of(received_.begin(), received_.end(), [](char one) { return one != 0; });
+  for (;;) {
+    received_.clear();
+    switch (steps_->next(answer)) {
+      case creation_steps::step::exchange:
+        answer = true;
+        if (post_exchange()) return true;
+        break;
+      case creation_steps::step::try_turn:
+        answer = turn.try_take(this);
+        break;
+      case creation_steps::step::give_turn:
+        turn.give_back(this);
+        break;
+      case creation_steps::step::find_line:
+        steps_->line_up(places());
+        break;
+      case creation_steps::step::wait_turn:
+        turn.wait(this);
+        if (turn.has(this)) break;
+        waits_for_turn_ = true;
+        wait();
+        return true;
+      case creation_steps::step::make:
+        return false;
+    }
+  }
+}
+
+/// False if there is nothing to exchange.
+COHORT_INLINE bool creation::post_exchange() {
+  const MPI_Comm over = parent_.exchange.native();
+  received_.resize(steps_->receives().size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  for (std::size_t i = 0; i < received_.size(); ++i) {
+    mpi::check(mpi::post::irecv(&received_[i], 1, MPI_BYTE, rank_of(steps_->receives()[i]),
+                                creation_tag, over, &request),
+               "MPI_Irecv");
+    parent_.source.add(request, op_);
+  }
+  sent_ = steps_->value() ? 1 : 0;
+  for (const int member : steps_->sends()) {
+    mpi::check(mpi::post::isend(&sent_, 1, MPI_BYTE, rank_of(member), creation_tag, over, &request),
+               "MPI_Isend");
+    parent_.source.add(request, op_);
+  }
+  return request_source::pending(op_);
+}
+
+COHORT_INLINE int creation::rank_of(int member) const noexcept {
+  return members_.empty() ? member : members_[static_cast<std::size_t>(member)];
+}
+
+/// By rank in MPI_COMM_WORLD, in which order all processes line up. Where some belong to another
+/// one (MPI_Comm_spawn) no member knows a place of all, and they keep their order here.
+COHORT_INLINE std::vector<int> creation::places() const {
+  const ranks whom = members_.empty() ? ranks::all(parent_.data.size()) : members_;
+  std::vector<int> result =
+      parent_.exchange.group().translate(whom, mpi::comm_ref::world().group());
+  if (std::any_of(result.begin(), result.end(), [](int place) { return place < 0; })) {
+    std::iota(result.begin(), result.end(), 0);
+  }
+  return result;
+}
+
+COHORT_INLINE mpi::comm creation::made() const {
+  if (parent_.data.is_inter()) return static_cast<const mpi::comm_ref&>(parent_.data).dup();
+  const mpi::comm_ref& over = parent_.exchange;
+  const mpi::group all = over.group();
+  return members_.empty() ? over.create(all, group_tag)
+                          : over.create(all.include(members_), group_tag);
+}
+
+COHORT_INLINE void creation::leave() noexcept {
+  if (!linked_) return;
+  linked_ = false;
+  creation_turn::of_process().give_back(this);
+  parent_.source.forget(*this);
+  creation** at = &parent_.creations;
+  while (*at != this) at = &(*at)->next_;
+  *at = next_;
+}
+
+COHORT_INLINE void creation::abandon(communicator_state& parent) noexcept {
+  while (parent.creations != nullptr) {
+    parent.creations->op_.settle();
+    parent.creations->leave();
+  }
+}
+
+COHORT_INLINE void creation::fail_waiting(communicator_state& parent, std::error_code why,
+                                          progress::ready_queue& ready) noexcept {
+  while (parent.creations != nullptr) {
+    request_operation& op = parent.creations->op_;
+    parent.creations->leave();
+    if (!op.waits_for_turn_) continue;
+    op.waits_for_turn_ = false;
+    op.fail(why);
+    op.settle();
+    ready.push(&op);
+  }
+}
+
+}  // namespace cohort::comm

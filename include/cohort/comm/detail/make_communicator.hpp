@@ -1,0 +1,111 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The operations that make a communicator from another.
+
+#include <cohort/comm/creation.hpp>
+#include <cohort/mpi/topology.hpp>
+
+#include <memory>
+
+namespace cohort::comm {
+
+/// A communicator that does not exist yet. `Make` makes it of one that the same ranks have for
+/// themselves, and may give an empty one.
+template <class Make>
+struct make_communicator_body {
+  using signature = void(std::error_code, communicator);
+  // Who leaves might let the others wait in MPI for ever.
+  static constexpr cancels cancellation = cancels::never;
+
+  [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
+  void explain(failure_text&) const {}
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  int post(poster& post) {
+    steps = std::make_unique<creation>(post.state(), post.operation());
+    steps->begin();
+    return MPI_SUCCESS;
+  }
+  bool advance(poster&) {
+    return steps->goes_on([this](mpi::comm fresh) {
+      mpi::comm data = make(parent.state()->data, std::move(fresh));
+      if (!data) return;
+      mpi::comm exchange = data.dup();
+      result = communicator::adopt(parent, std::move(data), std::move(exchange));
+    });
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
+    std::forward<Handler>(handler)(error, std::move(result));
+  }
+
+  static constexpr const char* name = Make::name;
+  communicator parent;
+  Make make;
+  std::unique_ptr<creation> steps = nullptr;  // MPI writes there while the body moves
+  communicator result = communicator();
+};
+
+struct make_dup {
+  static constexpr const char* name = "dup";
+  mpi::comm operator()(const mpi::comm_ref& parent, mpi::comm fresh) const {
+    return mpi::with_topology_of(parent, std::move(fresh));
+  }
+};
+
+struct make_split {
+  static constexpr const char* name = "split";
+  int color;
+  int key;
+  mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
+    return fresh.split(color, key);
+  }
+};
+
+struct make_split_node {
+  static constexpr const char* name = "split_node";
+  mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
+    return fresh.split_node();
+  }
+};
+
+template <topology Topology>
+struct make_topology {
+  static constexpr const char* name = "create";
+  Topology shape;
+  mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
+    return shape.create(fresh);
+  }
+};
+
+}  // namespace cohort::comm
+
+namespace cohort {
+
+template <completion_token_for<void(std::error_code, communicator)> Token>
+auto communicator::dup(Token&& token) const {
+  comm::make_communicator_body<comm::make_dup> body{*this, comm::make_dup{}};
+  return comm::initiate(*this, std::move(body), token);
+}
+
+template <completion_token_for<void(std::error_code, communicator)> Token>
+auto communicator::split(int color, int key, Token&& token) const {
+  comm::make_communicator_body<comm::make_split> body{*this, comm::make_split{color, key}};
+  return comm::initiate(*this, std::move(body), token);
+}
+
+template <comm::topology Topology, completion_token_for<void(std::error_code, communicator)> Token>
+auto communicator::create(const Topology& topology, Token&& token) const {
+  using make = comm::make_topology<Topology>;
+  comm::make_communicator_body<make> body{*this, make{topology}};
+  return comm::initiate(*this, std::move(body), token);
+}
+
+template <completion_token_for<void(std::error_code, communicator)> Token>
+auto communicator::split_node(Token&& token) const {
+  comm::make_communicator_body<comm::make_split_node> body{*this, comm::make_split_node{}};
+  return comm::initiate(*this, std::move(body), token);
+}
+
+}  // namespace cohort

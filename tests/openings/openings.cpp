@@ -1,0 +1,349 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// Whatever a program opens at once, in whatever order its ranks run, none hangs.
+//
+// openings [--first SEED] [--count N] [--seconds S]: runs N programs made from the seeds from SEED
+// on, or as many as S seconds allow. A seed decides which two or three things are opened, over
+// which communicators, and what collectives lie between; each rank then delays each of its
+// coroutines as it likes. One that takes too long is named by its seed and ends the job.
+
+#include <cohort/cluster/invitation.hpp>
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/coordinator.hpp>
+#include <cohort/mpi/environment.hpp>
+#include <cohort/mpi/topology.hpp>
+#include <cohort/progress/future.hpp>
+#include <cohort/progress/rethrow.hpp>
+#include <cohort/rendezvous.hpp>
+#include <cohort/shm/backend.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using task = asio::awaitable<void>;
+using cohort::communicator;
+using cohort::coordinator;
+using random = std::mt19937_64;
+
+constexpr auto patience = 60s;
+
+enum class kind : std::uint8_t {
+  coordinator,
+  dropped_coordinator,
+  rendezvous,
+  dup,
+  split,
+  split_node,
+  grid,
+  shm_backend,
+  process_set,
+  persistent_group,
+  adopted
+};
+constexpr std::size_t kinds = 11;
+
+/// All pairs and triples, repetitions included.
+std::vector<std::vector<kind>> combinations() {
+  std::vector<std::vector<kind>> all;
+  for (std::size_t a = 0; a < kinds; ++a) {
+    for (std::size_t b = a; b < kinds; ++b) {
+      all.push_back({static_cast<kind>(a), static_cast<kind>(b)});
+      for (std::size_t c = b; c < kinds; ++c) {
+        all.push_back({static_cast<kind>(a), static_cast<kind>(b), static_cast<kind>(c)});
+      }
+    }
+  }
+  return all;
+}
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(std::string("openings: ") + what);
+}
+
+task sum_ranks(communicator over) {
+  int sum = 1;
+  co_await cohort::all_reduce(over, sum, cohort::op::sum);
+  require(sum == over.size(), "a sum over a communicator is wrong");
+}
+
+// ---- what is done with what has been opened; each runs in a coroutine of its own
+// -----------------
+
+task use(coordinator opened, int size) {
+  int sum = 1;
+  co_await opened.all_reduce("sum", sum, cohort::op::sum);
+  require(sum == size, "a sum of a coordinator is wrong");
+  co_await opened.shutdown();
+}
+
+task use(cohort::future<communicator> opening, bool member) {
+  const communicator opened = co_await std::move(opening);
+  require(static_cast<bool>(opened) == member, "the wrong ranks have a communicator");
+  if (member) co_await sum_ranks(opened);
+}
+
+task use(cohort::rendezvous opened, int rank, int size) {
+  const auto step = opened.step(1);
+  cohort::rendezvous_key out;
+  out.source = rank;
+  out.destination = (rank + 1) % size;
+  out.name = "value";
+  step.send(out, rank);
+  cohort::rendezvous_key in;
+  in.source = (rank + size - 1) % size;
+  in.destination = rank;
+  in.name = "value";
+  const auto got = co_await step.recv<int>(in);
+  require(got.value == in.source, "a value of a rendezvous is wrong");
+  co_await opened.close();
+}
+
+task use_set(coordinator of, int rank, int size) {
+  std::vector<int> members(static_cast<std::size_t>(size + 1) / 2);
+  for (std::size_t i = 0; i < members.size(); ++i) members[i] = 2 * static_cast<int>(i);
+  std::vector<int> backwards(static_cast<std::size_t>(size));
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  const cohort::ranks some(members);
+  const cohort::ranks all(backwards);
+  const auto evens = co_await of.add_process_set(some);
+  const auto everyone = co_await of.add_process_set(all);
+  require(static_cast<bool>(evens) == (rank % 2 == 0), "the wrong ranks have a set");
+  int sum = 1;
+  co_await everyone.all_reduce("sum", sum, cohort::op::sum);
+  require(sum == size, "a sum of a set is wrong");
+  co_await of.shutdown();
+}
+
+task use_group(coordinator of, int size) {
+  std::vector<int> values(3, 1);
+  auto tensors = cohort::bundle("group").add("values", values);
+  const auto group = co_await of.make_persistent(std::move(tensors), cohort::op::sum);
+  co_await group.start();
+  require(values == std::vector<int>(3, size), "a sum of a persistent group is wrong");
+  co_await of.shutdown();
+}
+
+// ---- a program ----------------------------------------------------------------------------------
+
+/// What is opened over one communicator, in an order that all ranks share.
+struct lane {
+  communicator over;
+  std::vector<kind> opens;
+  std::vector<bool> collective;  // after each
+};
+
+/// Lets other coroutines and other ranks go first, now and then.
+task delay(random& own) {
+  const auto choice = own() % 8;
+  if (choice < 3) co_return;
+  if (choice < 6) {
+    for (auto times = own() % 20; times != 0; --times) {
+      co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+    }
+    co_return;
+  }
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  timer.expires_after(std::chrono::microseconds(own() % 400));
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+task open_all(lane todo, std::uint64_t own_seed) {
+  random own(own_seed);
+  const communicator over = todo.over;
+  const int rank = over.rank();
+  const int size = over.size();
+  const auto spawn = [&over](task work) {
+    asio::co_spawn(over.get_executor(), std::move(work), cohort::rethrow);
+  };
+  for (std::size_t i = 0; i < todo.opens.size(); ++i) {
+    co_await delay(own);
+    switch (todo.opens[i]) {
+      case kind::coordinator:
+        spawn(use(coordinator(over), size));
+        break;
+      case kind::dropped_coordinator: {
+        const coordinator dropped(over);
+        break;
+      }
+      case kind::rendezvous:
+        spawn(use(cohort::rendezvous(over), rank, size));
+        break;
+      case kind::dup:
+        spawn(use(over.dup(cohort::as_future), true));
+        break;
+      case kind::split:
+        spawn(use(over.split(rank % 2, -rank, cohort::as_future), true));
+        break;
+      case kind::split_node:
+        spawn(use(over.split_node(cohort::as_future), true));
+        break;
+      case kind::grid: {
+        const int used = std::max(1, size - 1);
+        const auto shape = cohort::mpi::cartesian::of(used);
+        spawn(use(over.create(shape, cohort::as_future), rank < used));
+        break;
+      }
+      case kind::shm_backend: {
+        auto backend = co_await cohort::shm::make_backend(over);
+        spawn(use(coordinator(over, std::move(backend)), size));
+        break;
+      }
+      case kind::process_set:
+        spawn(use_set(coordinator(over), rank, size));
+        break;
+      case kind::persistent_group:
+        spawn(use_group(coordinator(over), size));
+        break;
+      case kind::adopted: {  // what adopt and serve open
+        auto making = cohort::cluster::make_communicators(over);
+        const auto made = co_await std::move(making);
+        spawn(sum_ranks(made.everyone));
+        if (made.workers) spawn(sum_ranks(made.workers));
+        break;
+      }
+    }
+    if (todo.collective[i]) co_await sum_ranks(over);
+  }
+}
+
+/// Three communicators: two of all ranks, and one in the other order. The second is of a context
+/// and a thread of its own in every fourth program.
+void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, bool threads) {
+  random same(seed);  // on all ranks
+  asio::io_context io;
+  asio::io_context other_io;
+  const communicator world(io);
+  const bool second_thread = threads && seed % 4 == 3;
+  const communicator other(second_thread ? other_io : io);
+  random own(seed * 131 + static_cast<std::uint64_t>(world.rank()) + 1);
+  std::vector<kind> opens = all[seed % all.size()];
+  std::shuffle(opens.begin(), opens.end(), same);
+  std::array<lane, 3> lanes;
+  const auto begin = [&](communicator reversed) {
+    lanes[0].over = world;
+    lanes[1].over = other;
+    lanes[2].over = std::move(reversed);
+    for (const kind one : opens) {
+      lane& where = lanes[same() % lanes.size()];
+      where.opens.push_back(one);
+      where.collective.push_back(same() % 2 == 0);
+    }
+    std::array<std::size_t, 3> order{0, 1, 2};
+    std::shuffle(order.begin(), order.end(), own);
+    for (const std::size_t i : order) {
+      asio::co_spawn(lanes[i].over.get_executor(), open_all(lanes[i], own()), cohort::rethrow);
+    }
+  };
+  const auto start = [&]() -> task {
+    auto splitting = world.split(0, -world.rank());
+    begin(co_await std::move(splitting));
+  };
+  asio::co_spawn(io, start(), cohort::rethrow);
+  if (!second_thread) {
+    io.run();
+    return;
+  }
+  auto keep = asio::make_work_guard(other_io);
+  std::thread second([&] { other_io.run(); });
+  io.run();
+  keep.reset();
+  second.join();
+}
+
+// ---- the job ------------------------------------------------------------------------------------
+
+/// Ends the job when a program takes too long.
+class watchdog {
+ public:
+  watchdog() : thread_([this] { watch(); }) {}
+  ~watchdog() {
+    {
+      const std::lock_guard hold(mutex_);
+      done_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  void begins(std::uint64_t seed) {
+    {
+      const std::lock_guard hold(mutex_);
+      seed_ = seed;
+      ++programs_;
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void watch() {
+    std::unique_lock hold(mutex_);
+    while (!done_) {
+      const std::uint64_t seen = programs_;
+      const bool moved =
+          changed_.wait_for(hold, patience, [&] { return done_ || programs_ != seen; });
+      if (moved || seen == 0) continue;
+      cohort::process::end_job("openings: the program of seed " + std::to_string(seed_) +
+                               " hangs; in flight:\n" + cohort::process::describe_in_flight());
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t seed_ = 0;
+  std::uint64_t programs_ = 0;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+std::uint64_t option(int argc, char** argv, std::string_view name, std::uint64_t otherwise) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (argv[i] == name) return std::strtoull(argv[i + 1], nullptr, 10);
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cohort::environment env(argc, argv);
+  const std::uint64_t first = option(argc, argv, "--first", 0);
+  const std::uint64_t count = option(argc, argv, "--count", 1'000'000'000);
+  const std::chrono::seconds limit(option(argc, argv, "--seconds", 1'000'000));
+  const bool threads = env.level() >= cohort::mpi::thread_level::serialized;
+  const auto all = combinations();
+  const auto begin = std::chrono::steady_clock::now();
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  watchdog dog;
+  std::uint64_t done = 0;
+  for (int goes_on = 1; done < count; ++done) {
+    if (std::chrono::steady_clock::now() - begin > limit) goes_on = 0;
+    MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (goes_on == 0) break;
+    dog.begins(first + done);
+    run_program(first + done, all, threads);
+  }
+  if (rank == 0) {
+    std::printf("%llu programs, of %zu combinations, from seed %llu on\n",
+                static_cast<unsigned long long>(done), all.size(),
+                static_cast<unsigned long long>(first));
+  }
+  return done == 0 ? 1 : 0;
+}
