@@ -19,6 +19,7 @@ negotiation<Any>::control_operation::control_operation(negotiation& owner, std::
   advance_ = &advanced;
   advances_failed_ = true;
   cancellable = !sends;
+  stalls = false;  // what waits for messages has names, and report() tells them
   verb = sends ? "control_send" : "control_recv";
   rank = owner.rank_;
 }
