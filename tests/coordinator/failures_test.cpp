@@ -483,7 +483,7 @@ TEST_CASE("a name in use is an error in strict mode", "[coordinator][failures]")
                 co_await caught<std::system_error>(coord.all_reduce("strict", second, op::sum));
             REQUIRE(problem);
             // Another rank's duplicate may have been decided before.
-            CHECK((problem->code() == errc::duplicate_name || problem->code() == errc::closed));
+            CHECK((problem->code() == errc::duplicate_name || problem->code() == errc::withdrawn));
             CHECK(has(problem->what(), "the name is in use"));
             co_await std::move(one);
           }
@@ -510,7 +510,7 @@ TEST_CASE("a name in use is an error in strict mode", "[coordinator][failures]")
         CHECK(problem->code() == errc::size_mismatch);
         problem = co_await caught<std::system_error>(coord.all_reduce("both", in, op::sum));
         REQUIRE(problem);
-        CHECK((problem->code() == errc::closed ||
+        CHECK((problem->code() == errc::withdrawn ||
                (problem->code() == errc::duplicate_name && coord.rank() != last)));
         if (coord.rank() != last) {
           co_await meet(world);

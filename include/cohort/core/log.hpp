@@ -27,7 +27,8 @@ struct sink {
   void* context = nullptr;
 };
 
-/// Writes "[cohort rank r] text". Costs one relaxed load when the level is not enabled.
+/// Writes "[cohort rank r] text", or "[cohort] text" in a process that is no rank. Costs one
+/// relaxed load when the level is not enabled.
 void write(level severity, std::string_view text);
 
 /// Replaces the sink and returns the one before.
@@ -82,9 +83,7 @@ inline void write(level severity, std::string_view text) {
     return;
   }
   const int rank = process::rank.load(std::memory_order_relaxed);
-  std::string line = "[cohort rank ";
-  line += rank < 0 ? std::string("?") : std::to_string(rank);
-  line += "] ";
+  std::string line = rank < 0 ? "[cohort] " : "[cohort rank " + std::to_string(rank) + "] ";
   line += text;
   const std::lock_guard guard(detail::sink_mutex);
   if (detail::current_sink.function != nullptr) {
