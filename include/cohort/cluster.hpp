@@ -12,6 +12,7 @@
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/output.hpp>
 #include <cohort/cluster/peers.hpp>
+#include <cohort/cluster/presets.hpp>
 #include <cohort/cluster/run.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>

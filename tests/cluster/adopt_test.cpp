@@ -9,6 +9,7 @@
 #include <cohort/cluster/invitation.hpp>
 #include <cohort/cluster/mpi_transport.hpp>
 #include <cohort/cluster/peers.hpp>
+#include <cohort/cluster/presets.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>
@@ -87,6 +88,29 @@ std::vector<std::byte> produce(std::size_t size) { return std::vector<std::byte>
 void sleeps() { std::this_thread::sleep_for(5s); }
 
 }  // namespace
+
+TEST_CASE("the presets of adopted jobs say what carries the messages") {
+  for (const adopt_options& preset :
+       {cohort::cluster::mpi_transport_all(), cohort::cluster::tcp_transport_all()}) {
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.rank() != 0) {
+      cohort::cluster::serve(world);
+      continue;
+    }
+    run(io, [&]() -> asio::awaitable<void> {
+      auto adopting = cohort::cluster::adopt(world, preset);
+      const workers all = co_await std::move(adopting);
+      for (const int id : all.ids()) {
+        const int nine = co_await all.call<&square>(id, 3);
+        CHECK(nine == 9);
+      }
+      co_await all.shutdown();
+    }());
+  }
+  CHECK(cohort::cluster::mpi_transport_all().for_ranks(1).transport() == transport::mpi);
+  CHECK(cohort::cluster::tcp_transport_all().for_ranks(1).transport() == transport::tcp);
+}
 
 TEST_CASE("the other ranks of a job become workers, by their ranks") {
   with_adopted({}, [](workers all) -> asio::awaitable<void> {

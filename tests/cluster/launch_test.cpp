@@ -106,6 +106,17 @@ TEST_CASE("a launcher that fails is told with its status and its words", "[clust
   CHECK(has(problem.what(), "missing: ranks 0, 1, 2"));
 }
 
+TEST_CASE("what a launcher has printed on the console is not printed again", "[cluster]") {
+  const own_launcher own;
+  const folder here;
+  const auto script = here.script("mpiexec", "echo 'said once' >&2; exit 7");
+  const auto problem = failure_of(launch_options{}.ranks(1).command({script}));
+  CHECK(problem.code() == errc::launch_failed);
+  CHECK(has(problem.what(), "exited with status 7"));
+  CHECK_FALSE(has(problem.what(), "said once"));
+  CHECK(has(problem.what(), "what the launcher printed stands above"));
+}
+
 TEST_CASE("workers that never connect are named, and their processes ended", "[cluster]") {
   const own_launcher own;
   const folder here;

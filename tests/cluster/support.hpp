@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/call_options.hpp>
 #include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/presets.hpp>
 #include <cohort/cluster/sinks.hpp>
 #include <cohort/cluster/workers.hpp>
 
@@ -55,7 +56,7 @@ class own_launcher {
 
 /// Drops what the ranks print, which no test looks at that does not ask for it.
 inline launch_options quiet(int ranks) {
-  return launch_options{}.ranks(ranks).sink(cohort::cluster::drop());
+  return cohort::cluster::mpi_on_workers().ranks(ranks).sink(cohort::cluster::drop());
 }
 
 using test_body = std::function<asio::awaitable<void>(workers)>;

@@ -3,6 +3,8 @@
 //
 // Who sees what when an operation fails: one test per row of the protocol's table.
 #include <cohort/coordinator.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/p2p/recv.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 
@@ -482,7 +484,7 @@ TEST_CASE("a name in use is an error in strict mode", "[coordinator][failures]")
                 co_await caught<std::system_error>(coord.all_reduce("strict", second, op::sum));
             REQUIRE(problem);
             // Another rank's duplicate may have been decided before.
-            CHECK((problem->code() == errc::duplicate_name || problem->code() == errc::closed));
+            CHECK((problem->code() == errc::duplicate_name || problem->code() == errc::withdrawn));
             CHECK(has(problem->what(), "the name is in use"));
             co_await std::move(one);
           }
@@ -509,7 +511,7 @@ TEST_CASE("a name in use is an error in strict mode", "[coordinator][failures]")
         CHECK(problem->code() == errc::size_mismatch);
         problem = co_await caught<std::system_error>(coord.all_reduce("both", in, op::sum));
         REQUIRE(problem);
-        CHECK((problem->code() == errc::closed ||
+        CHECK((problem->code() == errc::withdrawn ||
                (problem->code() == errc::duplicate_name && coord.rank() != last)));
         if (coord.rank() != last) {
           co_await meet(world);
@@ -801,5 +803,30 @@ TEST_CASE("the environment replaces options", "[coordinator][failures]") {
     CHECK(coord.options().radix == 2);
     CHECK(coord.options().stall_warning == 2500ms);
     co_await works(coord, "w");
+  });
+}
+
+TEST_CASE("a warning of stalls names what somebody waits for, and not messages of the coordinator",
+          "[coordinator][failures]") {
+  ::setenv("COHORT_STALL_WARNING", "50ms", 1);
+  const cohort::log::capture lines;
+  coordinated([&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    ::unsetenv("COHORT_STALL_WARNING");
+    const int last = coord.size() - 1;
+    std::vector<float> data(6);
+    auto never = cohort::recv(world, data, cohort::any_source, 13, cohort::as_future);
+    std::optional<cohort::future<void>> waits;
+    std::vector<float> other(6);
+    if (coord.rank() != last) waits = coord.all_reduce("late", other, op::sum, as_future);
+    // Whatever has been pending for as long as this receive is named with it.
+    while (!lines.contains(": recv #")) co_await cohort_test::pause(1ms);
+    co_await meet(world);
+    if (!waits) waits = coord.all_reduce("late", other, op::sum, as_future);
+    co_await std::move(*waits);
+    never.cancel();
+    const auto code = co_await cohort_test::code_of(std::move(never));
+    CHECK(code == asio::error::operation_aborted);
+    INFO(lines.text());
+    CHECK_FALSE(lines.contains("control_"));
   });
 }

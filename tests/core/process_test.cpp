@@ -70,7 +70,7 @@ TEST_CASE("a logged line begins with the rank") {
   }
   const as_rank unknown(-1);
   logging::write(logging::level::warning, "else");
-  CHECK(lines.text() == "[cohort rank 3] something\n[cohort rank ?] else\n");
+  CHECK(lines.text() == "[cohort rank 3] something\n[cohort] else\n");
 }
 
 TEST_CASE("messages below the threshold are dropped") {

@@ -28,7 +28,7 @@ using cohort::ranks;
 
 TEST_CASE("every error code has a category, a text of its own, and converts by itself") {
   std::set<std::string> texts;
-  for (int value = 1; value <= static_cast<int>(errc::wrong_device); ++value) {
+  for (int value = 1; value <= static_cast<int>(errc::withdrawn); ++value) {
     const std::error_code code = static_cast<errc>(value);
     CHECK(code.category() == cohort::cohort_category());
     CHECK(texts.insert(code.message()).second);
@@ -52,6 +52,12 @@ TEST_CASE("exceptions carry their facts and are system errors") {
   CHECK_THROWS_AS(throw cohort::deadline_error("recv"), std::system_error);
   CHECK_THROWS_WITH(throw cohort::peer_lost_error({2}, "recv"),
                     Catch::Matchers::ContainsSubstring("recv"));
+}
+
+TEST_CASE("what was withdrawn is not said to be closed") {
+  const cohort::withdrawn_error problem({2}, "all_reduce 'w': withdrawn by rank 2");
+  CHECK(problem.code() == errc::withdrawn);
+  CHECK(std::string(problem.what()).find("closed") == std::string::npos);
 }
 
 TEST_CASE("a failure names rank, verb, number and values") {

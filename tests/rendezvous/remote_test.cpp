@@ -724,3 +724,32 @@ TEST_CASE("two rendezvous at once do not meet", "[rendezvous][remote]") {
     co_await second.close();
   });
 }
+
+TEST_CASE("the time of a stall counts from when somebody waits", "[rendezvous][remote]") {
+  ::setenv("COHORT_STALL_WARNING", "50ms", 1);
+  const cohort::log::capture lines;
+  with_rendezvous([&](cohort::communicator world, cohort::rendezvous exchange) -> task {
+    ::unsetenv("COHORT_STALL_WARNING");
+    if (world.size() == 1) co_return;
+    using clock = std::chrono::steady_clock;
+    auto step = exchange.step(1);
+    const int left = cohort_test::left_of(world);
+    const int right = cohort_test::right_of(world);
+    co_await pause(400ms);  // the receive of the rendezvous is posted, and nobody waits
+    CHECK_FALSE(lines.contains("rendezvous_recv"));
+    const auto begin = clock::now();
+    auto got = step.recv<int>(key_of(left, world.rank(), "late"), cohort::as_future);
+    while (!lines.contains("rendezvous_recv")) co_await pause(1ms);
+    const auto waited = std::chrono::ceil<std::chrono::milliseconds>(clock::now() - begin);
+    const std::string text = lines.text();
+    INFO(text);
+    const std::string before = "pending for ";
+    const auto at = text.find(before, text.find("rendezvous_recv"));
+    REQUIRE(at != std::string::npos);
+    CHECK(std::stol(text.substr(at + before.size())) <= waited.count());
+    co_await meet(world);
+    step.send(key_of(world.rank(), right, "late"), world.rank());
+    const auto value = co_await std::move(got);
+    CHECK(value.value == left);
+  });
+}

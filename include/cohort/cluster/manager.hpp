@@ -165,6 +165,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   asio::awaitable<void> watch_child();
   asio::awaitable<void> read_to_the_end(clock::time_point limit);
   void fail_launch(errc code, const std::string& text);
+  [[nodiscard]] std::string words_of_launcher() const;
   [[nodiscard]] std::string missing() const;
   asio::awaitable<void> clean_up_launch();
 

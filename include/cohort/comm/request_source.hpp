@@ -66,6 +66,7 @@ class request_operation : public progress::operation {
   communicator_state* live_on = nullptr;  ///< the communicator that counts it as live, if one does
   int peer = -1;                          ///< other rank, where there is one
   bool cancellable = false;               ///< the request added last is a receive
+  bool stalls = true;                     ///< false: nobody waits for it, or who does warns by name
   MPI_Status status;                      ///< of the request added last
   MPI_Request left = MPI_REQUEST_NULL;    ///< what MPI left of the request: inactive, if persistent
   MPI_Message message = MPI_MESSAGE_NULL;  ///< what a matched probe found
@@ -183,6 +184,11 @@ class request_source : public asio::execution_context::service {
   /// Looks for a message at every test; `op.status` describes it, `op.message` takes it if asked
   /// to.
   void add_probe(int source, int tag, MPI_Comm comm, probe_kind kind, request_operation& op);
+  /// Ages of `op` for reports begin anew.
+  static void begin_wait(request_operation& op) noexcept {
+    op.since_ = {};
+    op.stall_reported_ = false;
+  }
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }

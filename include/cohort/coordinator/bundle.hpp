@@ -11,6 +11,7 @@
 #include <cohort/protocol/validation.hpp>
 
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +25,21 @@
 namespace cohort {
 
 namespace coordination {
+/// A buffer that can be in a bundle.
+template <class B>
+concept bundle_buffer = named_output<B&> && named_element<value_of<B&>>;
+template <class... Arguments>
+inline constexpr bool joins_bundle = false;
+template <std::convertible_to<std::string> Name, class B>
+inline constexpr bool joins_bundle<Name, B&> = bundle_buffer<B>;
+
+template <class... Arguments>
+consteval void explain_member() {
+  static_assert(never_fits<Arguments...>,
+                "add takes the member's name and a buffer that outlives the operation: a writable "
+                "contiguous range or scalar of an element type (no temporary, nothing const)");
+}
+
 struct bundle_access;
 struct bundle_gather_body;
 struct located_members;
@@ -60,8 +76,7 @@ class bundle {
   /// Throws errc::invalid_argument for a name that is in it and for memory of a device beside that
   /// of the host, errc::not_supported for a buffer that is not contiguous.
   template <class B>
-  requires coordination::named_output<B&> && named_element<coordination::value_of<B&>> bundle& add(
-      std::string name, B& buffer) & {
+  requires coordination::bundle_buffer<B> bundle& add(std::string name, B& buffer) & {
     member fresh;
     fresh.what.kernels = &coordination::kernels_of<coordination::value_of<B&>>;
     if constexpr (located_buffer<B&>) {
@@ -93,8 +108,19 @@ class bundle {
     return *this;
   }
   template <class B>
-  bundle&& add(std::string name, B& buffer) && {
+  requires coordination::bundle_buffer<B> bundle && add(std::string name, B& buffer) && {
     return std::move(add(std::move(name), buffer));
+  }
+  /// Chosen when a call does not fit: says what is wrong with it.
+  template <class... Arguments>
+  requires(!coordination::joins_bundle<Arguments...>) bundle& add(Arguments&&...) & {
+    coordination::explain_member<Arguments...>();
+    return *this;
+  }
+  template <class... Arguments>
+  requires(!coordination::joins_bundle<Arguments...>) bundle && add(Arguments&&...) && {
+    coordination::explain_member<Arguments...>();
+    return std::move(*this);
   }
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }

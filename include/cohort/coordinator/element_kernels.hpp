@@ -359,5 +359,12 @@ template <class Op>
 inline constexpr bool is_known_reduction = !requires {
   typename std::remove_cvref_t<Op>::function_type;
 };
+/// What bundles take: those of cohort::op, not one of your own.
+template <class Op>
+concept bundle_reduction = reduction<Op> && is_known_reduction<Op>;
+
+/// For assertions that say what is wrong with a call.
+template <class...>
+inline constexpr bool never_fits = false;
 
 }  // namespace cohort::coordination

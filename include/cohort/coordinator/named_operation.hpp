@@ -239,7 +239,7 @@ struct start_named {
     using handler_type = std::decay_t<Handler>;
     using body_type = std::decay_t<Body>;
     if (!where) {
-      const auto executor = asio::get_associated_executor(handler);
+      const auto executor = executor_of(handler);
       asio::post(executor, [handler = handler_type(std::forward<Handler>(handler)),
                             body = body_type(std::move(body))]() mutable {
         body.finish(std::move(handler),

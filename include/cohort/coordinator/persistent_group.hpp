@@ -100,6 +100,13 @@ struct group_replay_body : group_start_body {
   until ends;
 };
 
+/// What replay() takes: a capture, and options or not.
+template <class Capture, class Options, class... Arguments>
+inline constexpr bool replays = false;
+template <class Capture, class Options, class First, class... Rest>
+inline constexpr bool replays<Capture, Options, First, Rest...> =
+    std::same_as<std::remove_cvref_t<First>, Capture> && sizeof...(Rest) < 3;
+
 struct group_remove_body {
   using signature = void(std::exception_ptr);
   group_remove_body(std::shared_ptr<group_state> of, std::source_location site_)
@@ -164,7 +171,7 @@ class persistent_group {
   /// devices until it is elected.
   /// *Cost*: a direct all_reduce on a communicator of its own, and packing where there are several
   /// small tensors.
-  template <class Token = default_token>
+  template <completion_token_for<void(std::exception_ptr)> Token = default_token>
   auto start(Token&& token = Token()) const {
     return coordination::initiate(where_, coordination::group_start_body(state_), token);
   }
@@ -176,7 +183,7 @@ class persistent_group {
   /// that NCCL lacks, reductions over nodes), and where its configuration does not allow graphs.
   /// *Cancellation*: until it is elected. *Cost*: an elected operation, one buffer on the device
   /// for the tensors that are packed, and instantiating the graph, in which the loop is blocked.
-  template <class Token = default_token>
+  template <completion_token_for<void(std::exception_ptr, captured_group)> Token = default_token>
   auto capture(Token&& token = Token()) const {
     return coordination::initiate(where_, coordination::group_capture_body<captured_group>(state_),
                                   token);
@@ -186,24 +193,49 @@ class persistent_group {
   /// errc::invalid_argument where `what` was not captured of this group, or where the replay is
   /// enqueued and nothing orders a buffer, and the other ranks hear of it. *Cancellation*: until it
   /// is elected. *Cost*: an elected operation, and one cudaGraphLaunch.
-  template <class Token = default_token>
+  template <completion_token_for<void(std::exception_ptr)> Token = default_token>
   auto replay(const captured_group& what, const replay_options& options = {},
               Token&& token = Token()) const {
     return coordination::initiate(
         where_, coordination::group_replay_body(state_, what.what_, options.on.get(), options.ends),
         token);
   }
-  template <class Token>
+  template <completion_token_for<void(std::exception_ptr)> Token>
   requires(!std::same_as<std::remove_cvref_t<Token>, replay_options>) auto replay(
       const captured_group& what, Token&& token) const {
     return replay(what, replay_options(), std::forward<Token>(token));
   }
   /// Ends the group. Collective. Fails with mismatch_error where ranks have started it unequally
   /// often, and the group stays.
-  template <class Token = default_token>
+  template <completion_token_for<void(std::exception_ptr)> Token = default_token>
   auto remove(Token&& token = Token(),
               std::source_location where = std::source_location::current()) const {
     return coordination::initiate(where_, coordination::group_remove_body(state_, where), token);
+  }
+
+  // Chosen when a call does not fit: they say what is wrong with it.
+  template <class... Arguments>
+  asio::awaitable<void> start(Arguments&&...) const {
+    static_assert(coordination::never_fits<Arguments...>, "start takes a completion token only");
+    return {};
+  }
+  template <class... Arguments>
+  asio::awaitable<captured_group> capture(Arguments&&...) const {
+    static_assert(coordination::never_fits<Arguments...>, "capture takes a completion token only");
+    return {};
+  }
+  template <class... Arguments>
+  requires(!coordination::replays<captured_group, replay_options, Arguments...>)
+      asio::awaitable<void> replay(Arguments&&...)
+  const {
+    static_assert(coordination::never_fits<Arguments...>,
+                  "replay takes what capture() gave, then replay_options, then a completion token");
+    return {};
+  }
+  template <class... Arguments>
+  asio::awaitable<void> remove(Arguments&&...) const {
+    static_assert(coordination::never_fits<Arguments...>, "remove takes a completion token only");
+    return {};
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include <cohort/coordinator/detail/bundle_blocks.hpp>
 #include <cohort/coordinator/detail/bundle_verbs.hpp>
+#include <cohort/coordinator/detail/explained_verbs.hpp>
 #include <cohort/coordinator/detail/message_verbs.hpp>
 #include <cohort/coordinator/detail/set_verbs.hpp>
 #include <cohort/coordinator/detail/verbs.hpp>
@@ -20,6 +21,7 @@
 #include <vector>
 
 namespace cohort {
+namespace coordination {
 
 /// Ranks that submit named operations, in any order each, and see them complete with the same
 /// outcome. A handle: copies are the same set. With the last handle the rank leaves.
@@ -42,10 +44,8 @@ namespace cohort {
 /// *Threads.* Any; under the lock of the engine's source. *Cost*: two small messages per rank and
 /// batch of submissions, and the operation itself; nothing is allocated in the steady state.
 /// *Source*: docs/design/coordinator.md.
-class process_set : public coordination::message_verbs<process_set> {
+class named_verbs : public message_verbs<named_verbs> {
  public:
-  process_set() noexcept {}
-
   [[nodiscard]] int rank() const noexcept { return (**where_).rank(); }
   [[nodiscard]] int size() const noexcept { return (**where_).size(); }
   /// The ranks of the set in the coordinator's numbers, in the order of the set.
@@ -68,27 +68,26 @@ class process_set : public coordination::message_verbs<process_set> {
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
   /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
   template <class B, class Op, class Token = default_token>
-  requires coordination::reducible<B, Op>
+  requires reducible<B, Op>
   auto all_reduce(operation_name name, B&& buffer, const Op&, const call_options& options,
                   Token&& token = Token()) const {
-    return start(coordination::all_reduce_body<Op, B>(std::move(name), options, buffer), token);
+    return start(all_reduce_body<Op, B>(std::move(name), options, buffer), token);
   }
   template <class B, class Op, class Token = default_token>
-  requires coordination::reducible<B, Op> &&
+  requires reducible<B, Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
           operation_name name, B&& buffer, const Op& op, Token&& token = Token()) const {
     return all_reduce(std::move(name), std::forward<B>(buffer), op, call_options(), token);
   }
   /// Out of place: `out` has as many elements as `in`.
   template <class In, class Out, class Op, class Token = default_token>
-  requires coordination::beside<In, Out> && coordination::reducible_input<In, Op>
+  requires beside<In, Out> && reducible_input<In, Op>
   auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, const call_options& options,
                   Token&& token = Token()) const {
-    return start(coordination::all_reduce_to_body<Op, In, Out>(std::move(name), options, in, out),
-                 token);
+    return start(all_reduce_to_body<Op, In, Out>(std::move(name), options, in, out), token);
   }
   template <class In, class Out, class Op, class Token = default_token>
-  requires coordination::beside<In, Out> && coordination::reducible_input<In, Op> &&
+  requires beside<In, Out> && reducible_input<In, Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
           operation_name name, In&& in, Out&& out, const Op& op, Token&& token = Token()) const {
     return all_reduce(std::move(name), std::forward<In>(in), std::forward<Out>(out), op,
@@ -96,36 +95,35 @@ class process_set : public coordination::message_verbs<process_set> {
   }
   /// Without a name.
   template <class B, class Op, class Token = default_token>
-  requires coordination::named_output<B> &&(!std::convertible_to<B, operation_name>)&&coordination::
-      named_reduction_for<Op, coordination::value_of<B>> auto all_reduce(
-          B&& buffer, const Op& op, Token&& token = Token(),
-          std::source_location where = std::source_location::current()) const {
+  requires named_output<B> &&(!std::convertible_to<B, operation_name>)&&named_reduction_for<
+      Op, value_of<B>> auto all_reduce(B&& buffer, const Op& op, Token&& token = Token(),
+                                       std::source_location where =
+                                           std::source_location::current()) const {
     return all_reduce(operation_name(where), std::forward<B>(buffer), op, call_options(), token);
   }
 
   /// Reduces to `root`, where the buffer holds the result; elsewhere it is left as it is.
   template <class B, class Op, class Token = default_token>
-  requires coordination::reducible<B, Op>
+  requires reducible<B, Op>
   auto reduce(operation_name name, B&& buffer, const Op&, int root, const call_options& options,
               Token&& token = Token()) const {
-    return start(coordination::reduce_body<Op, B>(std::move(name), options, buffer, root), token);
+    return start(reduce_body<Op, B>(std::move(name), options, buffer, root), token);
   }
   template <class B, class Op, class Token = default_token>
-  requires coordination::reducible<B, Op> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce(
-          operation_name name, B&& buffer, const Op& op, int root, Token&& token = Token()) const {
+  requires reducible<B, Op> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce(
+      operation_name name, B&& buffer, const Op& op, int root, Token&& token = Token()) const {
     return reduce(std::move(name), std::forward<B>(buffer), op, root, call_options(), token);
   }
 
   /// Copies the root's buffer to every rank.
   template <class B, class Token = default_token>
-  requires coordination::named_output<B>
+  requires named_output<B>
   auto broadcast(operation_name name, B&& buffer, int root, const call_options& options,
                  Token&& token = Token()) const {
-    return start(coordination::broadcast_body<B>(std::move(name), options, buffer, root), token);
+    return start(broadcast_body<B>(std::move(name), options, buffer, root), token);
   }
   template <class B, class Token = default_token>
-  requires coordination::named_output<B> &&
+  requires named_output<B> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto broadcast(
           operation_name name, B&& buffer, int root, Token&& token = Token()) const {
     return broadcast(std::move(name), std::forward<B>(buffer), root, call_options(), token);
@@ -134,13 +132,13 @@ class process_set : public coordination::message_verbs<process_set> {
   /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
   /// from time to time; what has not changed on any rank is not told again.
   template <class In, class Token = default_token>
-  requires coordination::named_input<In>
+  requires named_input<In>
   auto all_gather(operation_name name, In&& in, const call_options& options,
                   Token&& token = Token()) const {
-    return start(coordination::all_gather_body<In>(std::move(name), options, in), token);
+    return start(all_gather_body<In>(std::move(name), options, in), token);
   }
   template <class In, class Token = default_token>
-  requires coordination::named_input<In> &&
+  requires named_input<In> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_gather(
           operation_name name, In&& in, Token&& token = Token()) const {
     return all_gather(std::move(name), std::forward<In>(in), call_options(), token);
@@ -149,13 +147,13 @@ class process_set : public coordination::message_verbs<process_set> {
   /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
   /// Results: what came, in rank order, and how many elements from each rank.
   template <class In, class Splits, class Token = default_token>
-  requires coordination::named_input<In> && std::ranges::input_range<const Splits&>
+  requires named_input<In> && std::ranges::input_range<const Splits&>
   auto all_to_all(operation_name name, In&& in, const Splits& splits, const call_options& options,
                   Token&& token = Token()) const {
-    return start(coordination::all_to_all_body<In>(std::move(name), options, in, splits), token);
+    return start(all_to_all_body<In>(std::move(name), options, in, splits), token);
   }
   template <class In, class Splits, class Token = default_token>
-  requires coordination::named_input<In> && std::ranges::input_range<const Splits&> &&
+  requires named_input<In> && std::ranges::input_range<const Splits&> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_to_all(
           operation_name name, In&& in, const Splits& splits, Token&& token = Token()) const {
     return all_to_all(std::move(name), std::forward<In>(in), splits, call_options(), token);
@@ -164,13 +162,13 @@ class process_set : public coordination::message_verbs<process_set> {
   /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
   /// ranks, n / r, and the first n % r ranks one more.
   template <class In, class Op, class Token = default_token>
-  requires coordination::reducible_input<In, Op>
+  requires reducible_input<In, Op>
   auto reduce_scatter(operation_name name, In&& in, const Op&, const call_options& options,
                       Token&& token = Token()) const {
-    return start(coordination::reduce_scatter_body<Op, In>(std::move(name), options, in), token);
+    return start(reduce_scatter_body<Op, In>(std::move(name), options, in), token);
   }
   template <class In, class Op, class Token = default_token>
-  requires coordination::reducible_input<In, Op> &&
+  requires reducible_input<In, Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce_scatter(
           operation_name name, In&& in, const Op& op, Token&& token = Token()) const {
     return reduce_scatter(std::move(name), std::forward<In>(in), op, call_options(), token);
@@ -178,31 +176,28 @@ class process_set : public coordination::message_verbs<process_set> {
 
   /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
   template <class In, class Token = default_token>
-  requires coordination::named_input<In>
+  requires named_input<In>
   auto gather(operation_name name, In&& in, int root, const call_options& options,
               Token&& token = Token()) const {
-    return start(coordination::gather_body<In>(std::move(name), options, in, root), token);
+    return start(gather_body<In>(std::move(name), options, in, root), token);
   }
   template <class In, class Token = default_token>
-  requires coordination::named_input<In> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto gather(
-          operation_name name, In&& in, int root, Token&& token = Token()) const {
+  requires named_input<In> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto gather(
+      operation_name name, In&& in, int root, Token&& token = Token()) const {
     return gather(std::move(name), std::forward<In>(in), root, call_options(), token);
   }
 
   /// Gives each rank its block of the root's `in`, which only counts there and has
   /// `size() × out.size()` elements.
   template <class In, class Out, class Token = default_token>
-  requires coordination::beside<In, Out>
+  requires beside<In, Out>
   auto scatter(operation_name name, In&& in, Out&& out, int root, const call_options& options,
                Token&& token = Token()) const {
-    return start(coordination::scatter_body<In, Out>(std::move(name), options, in, out, root),
-                 token);
+    return start(scatter_body<In, Out>(std::move(name), options, in, out, root), token);
   }
   template <class In, class Out, class Token = default_token>
-  requires coordination::beside<In, Out> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto scatter(
-          operation_name name, In&& in, Out&& out, int root, Token&& token = Token()) const {
+  requires beside<In, Out> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto scatter(
+      operation_name name, In&& in, Out&& out, int root, Token&& token = Token()) const {
     return scatter(std::move(name), std::forward<In>(in), std::forward<Out>(out), root,
                    call_options(), token);
   }
@@ -211,27 +206,25 @@ class process_set : public coordination::message_verbs<process_set> {
   template <class Token = default_token>
   requires(!std::convertible_to<Token, operation_name>) auto barrier(
       Token&& token = Token(), std::source_location where = std::source_location::current()) const {
-    return start(coordination::barrier_body(operation_name(where)), token);
+    return start(barrier_body(operation_name(where)), token);
   }
   template <class Token = default_token>
   auto barrier(operation_name name, Token&& token = Token()) const {
-    return start(coordination::barrier_body(std::move(name)), token);
+    return start(barrier_body(std::move(name)), token);
   }
 
   /// The tensors of a bundle as one operation: all of them or none.
   template <class Op, class Token = default_token>
-  requires reduction<Op>
+  requires bundle_reduction<Op>
   auto grouped_all_reduce(bundle members, const Op&, const call_options& options,
                           Token&& token = Token(),
                           std::source_location where = std::source_location::current()) const {
-    constexpr auto code = coordination::is_known_reduction<Op>;
-    static_assert(code, "a bundle takes the reductions of cohort::op, not one of your own");
-    return start(coordination::bundle_body<coordination::op_kind::all_reduce>(
-                     std::move(members), options, coordination::code_of<Op>(), -1, where),
-                 token);
+    return start(
+        bundle_body<op_kind::all_reduce>(std::move(members), options, code_of<Op>(), -1, where),
+        token);
   }
   template <class Op, class Token = default_token>
-  requires reduction<Op> &&
+  requires bundle_reduction<Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_all_reduce(
           bundle members, const Op& op, Token&& token = Token(),
           std::source_location where = std::source_location::current()) const {
@@ -239,18 +232,16 @@ class process_set : public coordination::message_verbs<process_set> {
   }
   /// Reduces them to `root`; elsewhere they are left as they are.
   template <class Op, class Token = default_token>
-  requires reduction<Op>
+  requires bundle_reduction<Op>
   auto grouped_reduce(bundle members, const Op&, int root, const call_options& options,
                       Token&& token = Token(),
                       std::source_location where = std::source_location::current()) const {
-    static_assert(coordination::is_known_reduction<Op>,
-                  "a bundle takes the reductions of cohort::op, not one of your own");
-    return start(coordination::bundle_body<coordination::op_kind::reduce>(
-                     std::move(members), options, coordination::code_of<Op>(), root, where),
-                 token);
+    return start(
+        bundle_body<op_kind::reduce>(std::move(members), options, code_of<Op>(), root, where),
+        token);
   }
   template <class Op, class Token = default_token>
-  requires reduction<Op> &&
+  requires bundle_reduction<Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_reduce(
           bundle members, const Op& op, int root, Token&& token = Token(),
           std::source_location where = std::source_location::current()) const {
@@ -259,9 +250,8 @@ class process_set : public coordination::message_verbs<process_set> {
   template <class Token = default_token>
   auto grouped_broadcast(bundle members, int root, Token&& token = Token(),
                          std::source_location where = std::source_location::current()) const {
-    return start(coordination::bundle_body<coordination::op_kind::broadcast>(
-                     std::move(members), call_options(), coordination::reduction_code::no_reduction,
-                     root, where),
+    return start(bundle_body<op_kind::broadcast>(std::move(members), call_options(),
+                                                 reduction_code::no_reduction, root, where),
                  token);
   }
 
@@ -271,7 +261,7 @@ class process_set : public coordination::message_verbs<process_set> {
   template <class Token = default_token>
   auto grouped_all_gather(const bundle& members, Token&& token = Token(),
                           std::source_location where = std::source_location::current()) const {
-    return start(coordination::bundle_gather_body(members, call_options(), where), token);
+    return start(bundle_gather_body(members, call_options(), where), token);
   }
 
   /// The blocks of all ranks on `root`, by name; each member has as many elements on every rank.
@@ -279,17 +269,15 @@ class process_set : public coordination::message_verbs<process_set> {
   template <class Token = default_token>
   auto grouped_gather(bundle members, int root, Token&& token = Token(),
                       std::source_location where = std::source_location::current()) const {
-    return start(coordination::bundle_block_body<coordination::op_kind::gather>(
-                     std::move(members), call_options(), root, where),
-                 token);
+    return start(
+        bundle_block_body<op_kind::gather>(std::move(members), call_options(), root, where), token);
   }
   /// Gives each rank its block of each member of the root's `from`, which only counts there, in the
   /// members of `to`: the same names in the same order, `size()` times as many elements in `from`.
   template <class Token = default_token>
   auto grouped_scatter(bundle from, bundle to, int root, Token&& token = Token(),
                        std::source_location where = std::source_location::current()) const {
-    return start(coordination::bundle_scatter_body(std::move(from), std::move(to), call_options(),
-                                                   root, where),
+    return start(bundle_scatter_body(std::move(from), std::move(to), call_options(), root, where),
                  token);
   }
   /// Each member is cut into one block for each rank; what came of each, in rank order, by name.
@@ -297,25 +285,22 @@ class process_set : public coordination::message_verbs<process_set> {
   template <class Token = default_token>
   auto grouped_all_to_all(bundle members, Token&& token = Token(),
                           std::source_location where = std::source_location::current()) const {
-    return start(coordination::bundle_block_body<coordination::op_kind::all_to_all>(
-                     std::move(members), call_options(), -1, where),
-                 token);
+    return start(
+        bundle_block_body<op_kind::all_to_all>(std::move(members), call_options(), -1, where),
+        token);
   }
   /// Reduces each member and gives each rank its part of each, by name: of n elements on r ranks,
   /// n / r, and the first n % r ranks one more.
   template <class Op, class Token = default_token>
-  requires reduction<Op>
+  requires bundle_reduction<Op>
   auto grouped_reduce_scatter(bundle members, const Op&, const call_options& options,
                               Token&& token = Token(),
                               std::source_location where = std::source_location::current()) const {
-    static_assert(coordination::is_known_reduction<Op>,
-                  "a bundle takes the reductions of cohort::op, not one of your own");
-    return start(coordination::bundle_reduce_scatter_body(std::move(members), options,
-                                                          coordination::code_of<Op>(), where),
+    return start(bundle_reduce_scatter_body(std::move(members), options, code_of<Op>(), where),
                  token);
   }
   template <class Op, class Token = default_token>
-  requires reduction<Op> &&
+  requires bundle_reduction<Op> &&
       (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_reduce_scatter(
           bundle members, const Op& op, Token&& token = Token(),
           std::source_location where = std::source_location::current()) const {
@@ -325,14 +310,11 @@ class process_set : public coordination::message_verbs<process_set> {
   /// A group of tensors that can be started without negotiation, see \ref persistent_group.
   /// *Cost*: one negotiated operation, and a communicator, made as by `communicator::dup`.
   template <class Op, class Token = default_token>
-  requires reduction<Op>
+  requires bundle_reduction<Op>
   auto make_persistent(bundle members, const Op&, const call_options& options = {},
                        Token&& token = Token(),
                        std::source_location where = std::source_location::current()) const {
-    static_assert(coordination::is_known_reduction<Op>,
-                  "a group takes the reductions of cohort::op, not one of your own");
-    coordination::add_group_body<persistent_group> body(std::move(members), options,
-                                                        coordination::code_of<Op>(), -1, where);
+    add_group_body<persistent_group> body(std::move(members), options, code_of<Op>(), -1, where);
     body.where = where_;
     return start(std::move(body), token);
   }
@@ -344,15 +326,13 @@ class process_set : public coordination::message_verbs<process_set> {
                         Token&& token = Token()) const {
     std::vector<std::byte> bytes;
     if (where_ && rank() == root) bytes = wire::encode(object);
-    return start(coordination::object_body<T, false>(std::move(name), call_options(),
-                                                     std::move(bytes), root),
+    return start(object_body<T, false>(std::move(name), call_options(), std::move(bytes), root),
                  token);
   }
   /// Every rank's object, in rank order; ranks that have joined bring none.
   template <wire::value T, class Token = default_token>
   auto all_gather_object(operation_name name, const T& object, Token&& token = Token()) const {
-    return start(coordination::object_body<T, true>(std::move(name), call_options(),
-                                                    wire::encode(object), 0),
+    return start(object_body<T, true>(std::move(name), call_options(), wire::encode(object), 0),
                  token);
   }
 
@@ -362,14 +342,14 @@ class process_set : public coordination::message_verbs<process_set> {
   /// *Cancellation* ends the await; the rank stays joined.
   template <class Token = default_token>
   auto join(Token&& token = Token()) const {
-    return start(coordination::join_body(), token);
+    return start(join_body(), token);
   }
 
   /// Ends the set: what is pending in it fails with peer_lost_error on every rank. Collective over
   /// the set, like shutdown, which lets what is pending complete.
   template <class Token = default_token>
   auto remove(Token&& token = Token()) const {
-    return start(coordination::shutdown_body(protocol::departure::abandoned), token);
+    return start(shutdown_body(protocol::departure::abandoned), token);
   }
 
   /// From now on this rank submits nothing. Completes when what it has submitted is complete and
@@ -377,20 +357,32 @@ class process_set : public coordination::message_verbs<process_set> {
   /// than `leave_deadline`, it ends with errc::stalled.
   template <class Token = default_token>
   auto shutdown(Token&& token = Token()) const {
-    return start(coordination::shutdown_body(), token);
+    return start(shutdown_body(), token);
   }
+
+ protected:
+  friend class message_verbs<named_verbs>;
+  named_verbs() noexcept {}
+  template <class Body, class Token>
+  auto start(Body&& body, Token& token) const {
+    return initiate(where_, std::forward<Body>(body), token);
+  }
+  std::shared_ptr<instance_handle> where_;
+};
+
+}  // namespace coordination
+
+/// Ranks with the verbs of coordination::named_verbs; a call that fits none of them is told why.
+class process_set : public coordination::explained_verbs<coordination::named_verbs> {
+ public:
+  process_set() noexcept {}
 
  protected:
   template <class>
   friend struct coordination::add_set_body;
-  friend class coordination::message_verbs<process_set>;
-  explicit process_set(std::shared_ptr<coordination::instance_handle> where) noexcept
-      : where_(std::move(where)) {}
-  template <class Body, class Token>
-  auto start(Body&& body, Token& token) const {
-    return coordination::initiate(where_, std::forward<Body>(body), token);
+  explicit process_set(std::shared_ptr<coordination::instance_handle> where) noexcept {
+    where_ = std::move(where);
   }
-  std::shared_ptr<coordination::instance_handle> where_;
 };
 
 }  // namespace cohort

@@ -49,6 +49,7 @@ this Asio does not see Clang's C++20 coroutines by itself"
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 #include <asio/steady_timer.hpp>
+#include <asio/system_executor.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 #include <asio/use_future.hpp>
@@ -99,6 +100,17 @@ inline constexpr as_tuple_token as_tuple{};
 /// Satisfied by completion tokens that can take completions of signature `Signature`.
 template <class Token, class Signature>
 concept completion_token_for = asio::completion_token_for<std::remove_cvref_t<Token>, Signature>;
+
+/// Where a handler is called that no loop can call: on its own executor, or on a thread of Asio's
+/// pool for the process. The pool is named here because from 1.37 on Asio's own default calls
+/// handlers in place, which `post` refuses; and a handler of another library may only answer who
+/// names one.
+template <class Handler>
+using executor_of_t = asio::associated_executor_t<Handler, asio::system_executor>;
+template <class Handler>
+[[nodiscard]] executor_of_t<Handler> executor_of(const Handler& handler) noexcept {
+  return asio::get_associated_executor(handler, asio::system_executor());
+}
 
 /// What is inside a type-erased executor if that is a `Wanted`, else null. Asio 1.22 itself answers
 /// `target<Wanted>()` with whatever is there: a strand would be taken for the loop that it is on.

@@ -55,6 +55,7 @@ enum class errc {
   no_device,                ///< there is no GPU, or no driver for it
   wrong_device,             ///< a stream and a buffer are on different devices
   device_ordered,           ///< a coordinator orders what runs on the device
+  withdrawn,                ///< a rank took the operation back before all were ready
   not_initialised = not_initialized
 };
 
@@ -141,9 +142,9 @@ class data_error : public rank_error {
 class withdrawn_error : public rank_error {
  public:
   withdrawn_error(std::vector<int> ranks, const std::string& text)
-      : rank_error(errc::closed, std::move(ranks), text) {}
+      : rank_error(errc::withdrawn, std::move(ranks), text) {}
   withdrawn_error(int rank, std::string reason, stall_facts waited_for, const std::string& text)
-      : rank_error(errc::closed, {rank}, text),
+      : rank_error(errc::withdrawn, {rank}, text),
         reason_(std::move(reason)),
         stall_(std::move(waited_for)) {}
 
@@ -268,6 +269,8 @@ namespace detail {
       return "what is used together is on different devices";
     case errc::device_ordered:
       return "a coordinator orders the operations on this device";
+    case errc::withdrawn:
+      return "it was taken back before all ranks were ready";
   }
   return "unknown error of cohort";
 }

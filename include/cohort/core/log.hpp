@@ -27,7 +27,8 @@ struct sink {
   void* context = nullptr;
 };
 
-/// Writes "[cohort rank r] text". Costs one relaxed load when the level is not enabled.
+/// Writes "[cohort rank r] text", or "[cohort] text" in a process that is no rank. Costs one
+/// relaxed load when the level is not enabled.
 void write(level severity, std::string_view text);
 
 /// Replaces the sink and returns the one before.

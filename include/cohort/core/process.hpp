@@ -133,7 +133,7 @@ inline std::string& the_leftovers() {
 
 inline std::string line_prefix() {
   const int known = rank.load(std::memory_order_relaxed);
-  return "[cohort rank " + (known < 0 ? std::string("?") : std::to_string(known)) + "] ";
+  return known < 0 ? "[cohort] " : "[cohort rank " + std::to_string(known) + "] ";
 }
 
 inline std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept {

@@ -52,7 +52,7 @@ struct spawn_with_deadline {
                   asio::awaitable<T> work) const {
     auto slot = asio::get_associated_cancellation_slot(handler);
     if (slot.is_connected()) slot.template emplace<pass_on>(pass_on{shared});
-    const auto executor = asio::get_associated_executor(handler);
+    const auto executor = executor_of(handler);
     // The frame of `work` keeps the signal alive through the bound handler.
     auto keeping = [handler = std::forward<Handler>(handler), shared](auto&&... results) mutable {
       std::move(handler)(std::forward<decltype(results)>(results)...);

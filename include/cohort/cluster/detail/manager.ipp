@@ -106,9 +106,15 @@ COHORT_INLINE asio::awaitable<void> manager::launch() {
   auto cleaning = clean_up_launch();
   co_await std::move(cleaning);
   std::string text = "launch of " + std::to_string(options_.ranks()) + " ranks: " + problem_;
+  throw error(problem_code_, text + words_of_launcher());
+}
+
+/// For the text of an error. Without a sink of the user's they have been printed already.
+COHORT_INLINE std::string manager::words_of_launcher() const {
   const std::string printed = child_ ? child_->output() : std::string();
-  if (!printed.empty()) text += "\nthe launcher printed:\n" + printed;
-  throw error(problem_code_, text);
+  if (printed.empty()) return printed;
+  if (options_.sinks().empty()) return "; what the launcher printed stands above";
+  return "\nthe launcher printed:\n" + printed;
 }
 
 COHORT_INLINE asio::awaitable<void> manager::start_launcher() {
@@ -844,8 +850,7 @@ COHORT_INLINE asio::awaitable<void> manager::try_to_start_again() {
   co_await std::move(cleaning);
   ended_ = false;  // so far
   if (failed) std::rethrow_exception(failed);
-  const std::string printed = child_ == before ? std::string() : child_->output();
-  if (!printed.empty()) problem_ += "\nthe launcher printed:\n" + printed;
+  if (child_ != before) problem_ += words_of_launcher();
 }
 
 /// They stay lost.

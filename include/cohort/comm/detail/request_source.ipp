@@ -202,6 +202,7 @@ COHORT_INLINE void request_source::set_idle(request_operation& op, bool idle) no
   }
   op.idle_ = idle;
   op.announced_ = !idle;
+  if (!idle) begin_wait(op);  // how long it has been posted says nothing
 }
 
 COHORT_INLINE void request_source::at_next_look(look_hook& hook) noexcept {
@@ -447,6 +448,7 @@ COHORT_INLINE void request_source::leave() {
   for (request_operation* op : operations()) {
     if (!op->idle_) continue;
     op->idle_ = false;
+    begin_wait(*op);
     idle_.store(idle_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     pending_.store(pending_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -586,7 +588,7 @@ COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now)
     const auto look_at = [&](request_operation& op) {
       if (op.since_ == progress::engine::clock::time_point()) op.since_ = now;
       if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
-      if (op.idle_ || op.stall_reported_ || now - op.since_ < stall_warning_) return;
+      if (op.idle_ || !op.stalls || op.stall_reported_ || now - op.since_ < stall_warning_) return;
       op.stall_reported_ = true;
       lines += "\n  " + line_about(op, now);
     };

@@ -313,7 +313,7 @@ void start_operation::operator()(Handler&& handler, communicator_ref comm, Body&
   using handler_type = std::decay_t<Handler>;
   if (comm.state == nullptr) [[unlikely]] {
     // There is no engine to complete it through; Asio's own loop must do.
-    const auto executor = asio::get_associated_executor(handler);  // before it is moved from
+    const auto executor = executor_of(handler);  // before it is moved from
     asio::post(executor, [handler = handler_type(std::forward<Handler>(handler))]() mutable {
       with_defaults<typename Body::signature>::call(std::move(handler),
                                                     make_error_code(errc::invalid_communicator));

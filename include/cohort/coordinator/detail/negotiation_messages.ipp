@@ -19,6 +19,7 @@ negotiation<Any>::control_operation::control_operation(negotiation& owner, std::
   advance_ = &advanced;
   advances_failed_ = true;
   cancellable = !sends;
+  stalls = false;  // what waits for messages has names, and report() tells them
   verb = sends ? "control_send" : "control_recv";
   rank = owner.rank_;
 }
@@ -273,11 +274,18 @@ void negotiation<Any>::control_failed(control_operation& op) {
   break_down(no_connection(edges_[op.edge_].rank, op.error()));
 }
 
+/// ": " and why. A receive that MPI has cancelled of itself was for a process that has gone: that
+/// nobody asked for it says less than nothing.
+COHORT_INLINE std::string reason_of(std::error_code why) {
+  if (why == asio::error::operation_aborted) return "";
+  return ": " + why.message();
+}
+
 template <class Any>
 std::exception_ptr negotiation<Any>::no_connection(int peer, std::error_code why) const {
   return std::make_exception_ptr(peer_lost_error(
       {peer}, "rank " + std::to_string(rank_) + ": coordinator: no connection to rank " +
-                  std::to_string(peer) + ": " + why.message()));
+                  std::to_string(peer) + reason_of(why)));
 }
 
 /// Whether a child has, or will get, all that it needs to end: CLOSE, and after a fault the word

@@ -348,7 +348,7 @@ struct start_done {
 struct start_done_here {
   template <class Handler>
   void operator()(Handler&& handler, const stream& on) const {
-    const auto executor = asio::get_associated_executor(handler);
+    const auto executor = executor_of(handler);
     constexpr bool found = may_have_loop<std::remove_const_t<decltype(executor)>>;
     static_assert(found,
                   "no loop is known that could poll: the handler has no executor of an "

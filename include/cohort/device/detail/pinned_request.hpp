@@ -66,14 +66,13 @@ class pinned_requests : public asio::execution_context::service {
 template <class Handler>
 class pinned_request final : public abandonable,
                              public std::enable_shared_from_this<pinned_request<Handler>> {
-  using executor = asio::associated_executor_t<Handler>;
+  using executor = executor_of_t<Handler>;
   using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
                                                      asio::execution::outstanding_work.tracked))>;
 
  public:
   explicit pinned_request(Handler&& handler)
-      : loop_(asio::prefer(asio::get_associated_executor(handler),
-                           asio::execution::outstanding_work.tracked)),
+      : loop_(asio::prefer(executor_of(handler), asio::execution::outstanding_work.tracked)),
         handler_(std::make_unique<Handler>(std::move(handler))) {}
 
   void start(asio::io_context& io, std::size_t bytes, int device) {

@@ -224,7 +224,7 @@ struct start_arena {
       if (!its.source.admits(its.device, its.orderer)) why = errc::device_ordered;
     }
     if (why) {
-      const auto executor = asio::get_associated_executor(handler);
+      const auto executor = executor_of(handler);
       auto failed = std::make_exception_ptr(std::system_error(why, "nccl make_arena"));
       asio::post(executor, [mine = std::decay_t<Handler>(std::forward<Handler>(handler)),
                             failed = std::move(failed)]() mutable {

@@ -542,7 +542,7 @@ inline asio::awaitable<void> abort(communicator which) {
 
 template <class Handler, class... Empty>
 void refuse_empty(Handler&& handler, const char* verb, Empty... empty) {
-  const auto executor = asio::get_associated_executor(handler);
+  const auto executor = executor_of(handler);
   auto why = std::make_exception_ptr(
       cohort::error(errc::invalid_communicator, std::string("nccl ") + verb + ": no communicator"));
   asio::post(executor,

@@ -229,7 +229,7 @@ void start_work::operator()(Handler&& handler, request&& asked, Owned&& owned) c
   using handler_type = std::decay_t<Handler>;
   using owned_type = std::decay_t<Owned>;
   if (!asked.comm) {
-    const auto executor = asio::get_associated_executor(handler);
+    const auto executor = executor_of(handler);
     asio::post(executor, [mine = handler_type(std::forward<Handler>(handler)),
                           back = owned_type(std::forward<Owned>(owned))]() mutable {
       const std::error_code none = errc::invalid_communicator;

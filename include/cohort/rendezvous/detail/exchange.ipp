@@ -77,6 +77,7 @@ class exchange<Any>::control_operation final : public comm::request_operation {
     advance_ = &advanced;
     advances_failed_ = true;
     cancellable = to < 0;
+    stalls = to < 0;         // nobody waits for a send
     waits_for_turn_ = to < 0;  // may go on without a request, until the next look posts one
     verb = to < 0 ? "rendezvous_recv" : "rendezvous_send";
     rank = owner.rank();
@@ -120,6 +121,7 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
     advance_ = &advanced;
     advances_failed_ = true;
     verb = what.incoming ? "rendezvous_take" : "rendezvous_give";
+    stalls = what.incoming;
     rank = owner.rank();
     peer = what.peer;
     bytes = what.size;
@@ -379,6 +381,7 @@ bool exchange<Any>::repost_receive(control_operation& op) {
   const int rc = mpi::post::irecv(in_.data(), static_cast<MPI_Count>(in_.size()), MPI_BYTE,
                                   MPI_ANY_SOURCE, control_tag, control_.native(), &request);
   if (rc == MPI_SUCCESS) {
+    source_.load()->begin_wait(op);  // a message has come
     source_.load()->add(request, op);
     return true;
   }

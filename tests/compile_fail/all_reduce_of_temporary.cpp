@@ -1,8 +1,0 @@
-// Copyright (c) 2026 The cohort authors
-// SPDX-License-Identifier: BSL-1.0
-// expect: the first argument is no buffer: pass a contiguous range or scalar lvalue
-#include <cohort/collectives/all_reduce.hpp>
-
-asio::awaitable<void> wrong(cohort::communicator world) {
-  co_await cohort::all_reduce(world, 1.0, cohort::op::sum);
-}
