@@ -88,6 +88,19 @@ class call_client : public std::enable_shared_from_this<call_client> {
   /// A result or a failure has come. False if that rank has never been asked: it breaks the
   /// protocol.
   [[nodiscard]] bool answered(int rank, message&& each);
+  /// Whether the callee of that ordered call has not answered, also if the call was given up.
+  [[nodiscard]] bool is_owed(std::uint64_t id) const {
+    return pending_.count(id) != 0 || unanswered_.count(id) != 0;
+  }
+  [[nodiscard]] bool any_is_owed() const {
+    return !unanswered_.empty() ||
+           std::any_of(pending_.begin(), pending_.end(),
+                       [](const auto& each) { return each.second.ordered; });
+  }
+  /// Nor will it.
+  void forget(std::uint64_t id) { unanswered_.erase(id); }
+  /// Gives up all calls of a rank.
+  void give_up_rank(int rank, const std::function<std::exception_ptr(std::string_view name)>& why);
   /// Ends the calls of a rank with peer_lost_error.
   void lose(int rank, const std::string& whom, const std::string& cause);
   /// Bytes of the arguments of a call.
@@ -112,9 +125,11 @@ class call_client : public std::enable_shared_from_this<call_client> {
     std::shared_ptr<link> control;
     std::shared_ptr<waiting_call> waiting;
     std::unique_ptr<asio::steady_timer> deadline;
+    bool ordered = false;
   };
 
   void complete(std::uint64_t id, std::exception_ptr failed, std::vector<std::byte>&& result);
+  [[nodiscard]] std::vector<std::uint64_t> calls_of(int rank) const;
   void notify_failed(int rank, const message& each) const;
 
   asio::io_context& io_;
@@ -122,6 +137,7 @@ class call_client : public std::enable_shared_from_this<call_client> {
   std::size_t max_message_;
   route_function route_;
   std::unordered_map<std::uint64_t, pending_call> pending_;
+  std::unordered_map<std::uint64_t, int> unanswered_;  // ranks of ordered ones that were given up
   notify_error_handler notify_error_;
   std::function<void()> idle_;
   std::uint64_t last_id_ = 0;
@@ -159,8 +175,9 @@ inline void call_client::start(std::uint64_t id, call_request request,
   if (waiting) {
     pending_call& made = pending_
                              .emplace(id, pending_call{request.rank, request.name, callee.control,
-                                                       std::move(waiting), nullptr})
+                                                       std::move(waiting), nullptr, false})
                              .first->second;
+    made.ordered = (tail.flags & call_tail::ordered) != 0;
     if (request.deadline) {
       made.deadline = std::make_unique<asio::steady_timer>(io_, from_now(*request.deadline));
       made.deadline->async_wait([self = weak_from_this(), id](std::error_code stopped) {
@@ -184,7 +201,19 @@ inline void call_client::cancel_callee(std::uint64_t id) {
 
 inline void call_client::give_up(std::uint64_t id, std::exception_ptr why) {
   cancel_callee(id);
+  const auto at = pending_.find(id);
+  if (at != pending_.end() && at->second.ordered) {
+    unanswered_[id] = at->second.rank;
+  }
   complete(id, std::move(why), {});
+}
+
+inline void call_client::give_up_rank(
+    int rank, const std::function<std::exception_ptr(std::string_view name)>& why) {
+  for (const std::uint64_t id : calls_of(rank)) {
+    const auto at = pending_.find(id);
+    if (at != pending_.end()) give_up(id, why(at->second.name));
+  }
 }
 
 inline void call_client::give_up_all(
@@ -210,7 +239,10 @@ inline bool call_client::answered(int rank, message&& each) {
     return true;
   }
   const auto at = pending_.find(each.id);
-  if (at == pending_.end()) return true;  // given up before
+  if (at == pending_.end()) {  // given up before
+    unanswered_.erase(each.id);
+    return true;
+  }
   if (at->second.rank != rank) return false;
   if (each.oversize) {
     complete(each.id,
@@ -245,13 +277,18 @@ inline void call_client::notify_failed(int rank, const message& each) const {
   log::write(log::level::warning, "notify: " + text);
 }
 
-inline void call_client::lose(int rank, const std::string& whom, const std::string& cause) {
+inline std::vector<std::uint64_t> call_client::calls_of(int rank) const {
   std::vector<std::uint64_t> calls;
   for (const auto& [id, call] : pending_) {
     if (call.rank == rank) calls.push_back(id);
   }
   std::sort(calls.begin(), calls.end());
-  for (const std::uint64_t id : calls) {
+  return calls;
+}
+
+inline void call_client::lose(int rank, const std::string& whom, const std::string& cause) {
+  std::erase_if(unanswered_, [rank](const auto& each) { return each.second == rank; });
+  for (const std::uint64_t id : calls_of(rank)) {
     const auto at = pending_.find(id);
     if (at == pending_.end()) continue;
     complete(
