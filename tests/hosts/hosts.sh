@@ -5,11 +5,12 @@
 # hosts.sh: simulates several hosts on this machine, for tests across nodes. There is a head, where
 # launchers run, and hosts h1, h2, ..., where ranks run. Each has its own network (eth0, 10.77.0.N
 # on one bridge; the head is 10.77.0.254), host name, boot id, process ids, System V IPC, /dev/shm
-# and TMPDIR. Other files are shared, as over NFS. The machine's own interfaces, addresses and mounts stay
-# as they are, and all is gone when one process, the head's first, ends.
+# and TMPDIR. Other files are shared, as over NFS. The machine's own interfaces, addresses and
+# mounts stay as they are, and all is gone when one process, the head's first, ends.
 #
 #   hosts.sh up N [PROCESS]        makes the head and h1 ... hN, until that process has ended
-#   hosts.sh run NP PROGRAM ...    mpiexec on the head, ranks in blocks over the hosts; MAP=node: in turns
+#   hosts.sh run NP PROGRAM ...    mpiexec on the head, ranks in blocks over the hosts; with
+#                                  MAP=node in turns
 #   hosts.sh on HOST COMMAND ...   runs it on a host or on the head, here and in this environment
 #   hosts.sh netem DELAY RATE      e.g. 50us 1gbit, on each cable in both directions; "-": none
 #   hosts.sh loss PERMILLE         of the frames between hosts
@@ -35,7 +36,8 @@ init='while :; do sleep infinity & wait; done'    # its first process: ends zomb
 # begin HOST: its first process, in namespaces of its own. Prints its id.
 begin() {
   local parent child=''
-  setsid unshare "${own[@]}" -f --kill-child --mount-proc bash -c "$init" </dev/null >/dev/null 2>&1 &
+  setsid unshare "${own[@]}" -f --kill-child --mount-proc bash -c "$init" </dev/null \
+    >/dev/null 2>&1 &
   parent=$!
   for _ in $(seq 500); do
     read -r child _ <"/proc/$parent/task/$parent/children" || true
@@ -146,7 +148,9 @@ up() {
     read -r first _ <"/proc/$parent/task/$parent/children" || true
     [ -z "$first" ] || echo "$first" >"$state/first"
     if [ -e "$state/count" ]; then
-      [ -z "$owner" ] || COHORT_HOSTS=$state setsid "$self" guard "$owner" </dev/null >/dev/null 2>&1 &
+      if [ -n "$owner" ]; then
+        COHORT_HOSTS=$state setsid "$self" guard "$owner" </dev/null >/dev/null 2>&1 &
+      fi
       return
     fi
     [ -e "/proc/$parent" ] || break

@@ -784,6 +784,7 @@ inline void manager::lose(const member_ptr& whom, const std::string& cause, part
     starts_again_ = true;
     again_because_ = label(*whom) + " is lost: " + cause;
   }
+  if (adopted_) process::missing.fetch_add(1);  // it may never come to MPI_Finalize
   if (!whom->over_tcp) transport_->expect_nothing_of(whom->rank);
   calls_->lose(whom->rank, label(*whom), cause);
   if (server_) server_->lose(whom->control);
@@ -1171,6 +1172,7 @@ inline void manager::abandon() {
   closing_ = true;
   ended_ = true;
   log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+  changed_.notify();  // nobody is interested in how calls end
   if (adopted_) return let_go("the last handle was dropped without shutdown");
   terminate("the last handle was dropped");
 }

@@ -212,6 +212,7 @@ inline void worker::on_lost(const message& each) {
   const auto rank = in.get<std::int32_t>();
   const std::string cause(in.text());
   if (!in.ok()) return;
+  if (start_.adopted) process::missing.fetch_add(1);  // it may never come to MPI_Finalize
   lost_[rank] = cause;
   const auto at = peers_.find(rank);
   if (at != peers_.end()) server_->lose(at->second);
