@@ -8,9 +8,9 @@
 # is killed.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
-folder=$(mktemp -d)
-export COHORT_HOSTS=$folder/hosts COHORT_HOSTS_SCRIPT=$here/hosts.sh
-trap '"$here/hosts.sh" down; rm -rf "$folder"' EXIT
+COHORT_HOSTS=$(mktemp -d)  # hosts.sh removes it
+export COHORT_HOSTS COHORT_HOSTS_SCRIPT=$here/hosts.sh
+trap '"$here/hosts.sh" down' EXIT
 trap 'exit 143' TERM INT HUP
 
 "$here/hosts.sh" up 2 $$
