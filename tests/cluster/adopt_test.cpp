@@ -13,6 +13,7 @@
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/barrier.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 
@@ -21,6 +22,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -77,6 +79,19 @@ bool is_let_go(const cohort::communicator& world) {
 
 std::vector<int> place_of(call_context& call) {
   return {call.id(), call.rank(), call.size(), call.world().rank(), call.world().size()};
+}
+/// Worker 1 throws, and the others wait for it in a collective. All keep its communicator.
+std::optional<cohort::communicator> kept;
+asio::awaitable<void> one_throws(call_context& call) {
+  kept = call.world();
+  if (call.id() == 1) throw std::domain_error("not today");
+  co_await cohort::barrier(call.world());
+}
+/// Lets that collective end after all, so that MPI can.
+asio::awaitable<void> make_up(cohort::communicator world) {
+  if (world.rank() == 1) co_await cohort::barrier(*kept);
+  kept.reset();
+  co_await cohort::barrier(world);
 }
 asio::awaitable<int> sum_of_ids(call_context& call) {
   int sum = call.id();
@@ -351,6 +366,46 @@ TEST_CASE("a shutdown names the adopted worker that is late, and lets the others
       continue;
     }
     CHECK(is_let_go(world) == (world.rank() == 1));
+  }
+}
+
+TEST_CASE(
+    "an adopted worker that fails before a collective stops neither later calls nor the end") {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    for (const bool with_manager : {false, true}) {
+      INFO("messages over " << name_of(how) << (with_manager ? ", with the manager" : ""));
+      asio::io_context io;
+      const cohort::communicator world(io);
+      if (world.size() < (with_manager ? 2 : 3)) continue;
+      if (world.rank() != 0) {
+        cohort::cluster::serve(world);
+        run(io, make_up(world));
+        continue;
+      }
+      run(io, [&]() -> asio::awaitable<void> {
+        auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
+        const workers all = co_await std::move(adopting);
+        const auto options = call_options{}.grace(300ms).include_manager(with_manager);
+        const auto each = co_await all.with(options).call_all<&one_throws>();
+        for (const auto& one : each) CHECK_FALSE(one);
+        for (int i = 0; i < 2; ++i) {
+          const auto sums = co_await all.with(options).call_all<&sum_of_ids>();
+          for (const auto& one : sums) CHECK(one.value() == world.size() * (world.size() - 1) / 2);
+        }
+        ids stuck;
+        for (int id = 2; id < world.size(); ++id) stuck.push_back(id);
+        ids named;
+        try {
+          co_await all.shutdown(std::chrono::minutes(1));
+        } catch (const cohort::rank_error& failed) {
+          named = failed.ranks();
+        }
+        CHECK(named == stuck);
+        for (const int id : all.ids()) CHECK(all.state(id) == worker_state::gone);
+        auto ending = make_up(world);
+        co_await std::move(ending);
+      }());
+    }
   }
 }
 

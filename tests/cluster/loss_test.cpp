@@ -17,12 +17,14 @@
 #include <fstream>
 #include <numeric>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "cluster/actors.hpp"
+#include "cluster/printed.hpp"
 #include "cluster/support.hpp"
 #include "support/patience.hpp"
 
@@ -173,6 +175,53 @@ TEST_CASE("a worker that is stopped is lost when its heartbeat stays away", "[cl
     CHECK(ends(pid));
     all.terminate();
   });
+}
+
+TEST_CASE("workers on other machines show that they live without being asked to",
+          "[cluster][loss]") {
+  const own_launcher own;
+  const folder files;
+  const bool by_hand = GENERATE(false, true);
+  CAPTURE(by_hand);
+  std::string facts;
+  auto options = quiet(1).interface("127.0.0.1").grace(100ms).timeout(20s);
+  if (by_hand) {
+    options.by_hand([&](const std::string& where, const std::string& token) {
+      facts = token + " " + where + "\n";
+    });
+  } else {
+    options.hosts({"node1"}).command(
+        {files.script("mpiexec",
+                      "case \"$*\" in *--version*) echo 'mpiexec (OpenRTE) 4.1.4'; exit 0;; esac\n"
+                      "echo \"$COHORT_CLUSTER_TOKEN $COHORT_CLUSTER_MANAGER\" > " +
+                          files.path("facts") + "\nexec sleep 120")});
+  }
+  asio::io_context io;
+  run(io, [&]() -> asio::awaitable<void> {
+    auto launching = asio::co_spawn(io, cluster::launch(io, options), cohort::as_future);
+    for (; !facts.ends_with('\n'); facts += contents(files.path("facts"))) {
+      auto pause = sleep(io, 5ms);
+      co_await std::move(pause);
+    }
+    std::istringstream text(facts);
+    std::string token;
+    std::string where;
+    text >> token >> where;
+    told known;
+    REQUIRE(cluster::parse_token(token, known.token));
+    known.where = cluster::parse_endpoint(where).value();
+    actor one(io, known);
+    auto joining = one.join(0);
+    const message answer = co_await std::move(joining);
+    const auto said = cohort::wire::decode<cluster::welcome>(answer.bytes);
+    CHECK(std::chrono::nanoseconds(said.heartbeat) == 5s);
+    one.start(0, 1);
+    auto launched_late = std::move(launching);
+    const workers all = co_await std::move(launched_late);
+    auto finishing = asio::co_spawn(io, one.finish(), cohort::as_future);
+    co_await all.shutdown();
+    co_await std::move(finishing);
+  }());
 }
 
 TEST_CASE("workers with a heartbeat shut down like others", "[cluster][loss]") {
@@ -380,7 +429,8 @@ TEST_CASE("a job that cannot be started again says why", "[cluster][loss]") {
       "mpiexec", "case \"$*\" in *--version*) exec " + own.name() + " --version;; esac\n" +
                      "if [ -e " + flag + " ]; then echo no nodes are left; exit 3; fi\ntouch " +
                      flag + "\nexec " + own.name() + " \"$@\"");
-  with_mortal_workers(immortal(1).command({launcher}), [](workers all) -> asio::awaitable<void> {
+  const auto options = immortal(1).command({launcher}).timeout(10s);
+  with_mortal_workers(options, [](workers all) -> asio::awaitable<void> {
     auto losing = lose_rank(all, 0);
     co_await std::move(losing);
     const auto again = all.with(call_options{}.idempotent(true));
@@ -496,7 +546,61 @@ TEST_CASE("a job that is ended as soon as it runs again does end", "[cluster][lo
   CHECK(ends(pid));
 }
 
-TEST_CASE("a rank that is lost while the job starts again costs another start", "[cluster][loss]") {
+TEST_CASE("a job whose machine needs time to come back is started again", "[cluster][loss]") {
+  const own_launcher own;
+  const folder files;
+  const auto count = files.path("count");
+  // As often as all starts that there were before, and once more.
+  const auto launcher = launcher_that_works_once(
+      files, own, "",
+      "echo x >> " + count + "; if [ $(wc -l < " + count + ") -lt 5 ]; then exit 3; fi");
+  with_workers(immortal(1).command({launcher}).respawns(1),
+               [](workers all) -> asio::awaitable<void> {
+                 auto losing = lose_rank(all, 0);
+                 co_await std::move(losing);
+                 co_await all.ready();
+                 const int pid = co_await all.call<&own_pid>(0);
+                 CHECK(pid == all.pid(0));
+               });
+}
+
+TEST_CASE("a job that waits for its next start can be shut down", "[cluster][loss]") {
+  const own_launcher own;
+  const folder files;
+  const auto launcher = launcher_that_works_once(files, own, "", "exit 3");
+  const cohort::log::capture lines;
+  with_mortal_workers(immortal(1).command({launcher}), [&](workers all) -> asio::awaitable<void> {
+    auto losing = lose_rank(all, 0);
+    co_await std::move(losing);
+    while (!lines.contains("it could not be started again")) {
+      auto pause = sleep(all.context(), 5ms);
+      co_await std::move(pause);
+    }
+    co_await all.shutdown();
+    auto refused = code_of(all.call<&own_pid>(0));
+    const std::error_code code = co_await std::move(refused);
+    CHECK(code == errc::closed);
+  });
+}
+
+TEST_CASE("workers that are started again do not say that their manager is gone",
+          "[cluster][loss]") {
+  printed output;
+  {
+    auto options = launch_options{}.ranks(3).sink(output.sink()).grace(2s);
+    options.on_loss(loss_policy::respawn);
+    with_workers(options, [](workers all) -> asio::awaitable<void> {
+      auto losing = lose_rank(all, 1);
+      co_await std::move(losing);
+      co_await all.ready();
+    });
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK_FALSE(has(output.of(rank, cluster::output_stream::err), "the manager is gone"));
+  }
+}
+
+TEST_CASE("a rank that is lost while the job starts again is no further loss", "[cluster][loss]") {
   const own_launcher own;
   const folder files;
   const auto once = files.path("once");

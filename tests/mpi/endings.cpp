@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace {
 
@@ -73,6 +74,10 @@ void run(std::string_view ending, cohort::environment& env) {
     env.recovered();
   } else if (ending == "stuck") {
     cohort::process::add_hooks(&stuck);
+  } else if (ending == "missing") {
+    // Rank 1 does not come, and the launcher ends it when the others have left.
+    if (mpi::comm_ref::world().rank() == 1) std::this_thread::sleep_for(std::chrono::minutes(2));
+    cohort::process::missing.fetch_add(1);
   } else if (ending == "leftovers") {
     cohort::process::add_leftovers("all_reduce #9, 64 bytes\n");
   } else {

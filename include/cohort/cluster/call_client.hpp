@@ -88,6 +88,19 @@ class call_client : public std::enable_shared_from_this<call_client> {
   /// A result or a failure has come. False if that rank has never been asked: it breaks the
   /// protocol.
   [[nodiscard]] bool answered(int rank, message&& each);
+  /// Whether the callee of that ordered call has not answered, also if the call was given up.
+  [[nodiscard]] bool is_owed(std::uint64_t id) const {
+    return pending_.count(id) != 0 || unanswered_.count(id) != 0;
+  }
+  [[nodiscard]] bool any_is_owed() const {
+    return !unanswered_.empty() ||
+           std::any_of(pending_.begin(), pending_.end(),
+                       [](const auto& each) { return each.second.ordered; });
+  }
+  /// Nor will it.
+  void forget(std::uint64_t id) { unanswered_.erase(id); }
+  /// Gives up all calls of a rank.
+  void give_up_rank(int rank, const std::function<std::exception_ptr(std::string_view name)>& why);
   /// Ends the calls of a rank with peer_lost_error.
   void lose(int rank, const std::string& whom, const std::string& cause);
   /// Bytes of the arguments of a call.
@@ -112,9 +125,11 @@ class call_client : public std::enable_shared_from_this<call_client> {
     std::shared_ptr<link> control;
     std::shared_ptr<waiting_call> waiting;
     std::unique_ptr<asio::steady_timer> deadline;
+    bool ordered = false;
   };
 
   void complete(std::uint64_t id, std::exception_ptr failed, std::vector<std::byte>&& result);
+  [[nodiscard]] std::vector<std::uint64_t> calls_of(int rank) const;
   void notify_failed(int rank, const message& each) const;
 
   asio::io_context& io_;
@@ -122,6 +137,7 @@ class call_client : public std::enable_shared_from_this<call_client> {
   std::size_t max_message_;
   route_function route_;
   std::unordered_map<std::uint64_t, pending_call> pending_;
+  std::unordered_map<std::uint64_t, int> unanswered_;  // ranks of ordered ones that were given up
   notify_error_handler notify_error_;
   std::function<void()> idle_;
   std::uint64_t last_id_ = 0;

@@ -62,6 +62,8 @@ class call_context {
     return cancelled_.load(std::memory_order_relaxed) || (deadline_ && clock::now() >= *deadline_);
   }
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
+  /// Before the function is called.
+  void world(const communicator& which) { world_ = which; }
 
  private:
   asio::io_context* io_;

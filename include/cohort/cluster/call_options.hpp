@@ -12,7 +12,9 @@ namespace cohort::cluster {
 
 /// What happens to a call_all when some ranks do not end after another one has failed.
 enum class stall_action : std::uint8_t {
-  report,    ///< their outcome is errc::stalled; the workers are left as they are
+  /// Their outcome is errc::stalled, what they run is set aside, and the workers go on with a new
+  /// communicator.
+  report,
   terminate  ///< the same, and the job is ended
 };
 

@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -41,16 +42,25 @@ class call_server : public std::enable_shared_from_this<call_server> {
   call_server(const call_server&) = delete;
   call_server& operator=(const call_server&) = delete;
 
-  /// What callees can know of their place. Before the first call.
+  /// What callees can know of their place. Before the first call, or while calls of all are held.
   void place(call_place where) { place_ = std::make_shared<const call_place>(std::move(where)); }
   /// Called whenever the last callee has ended.
   void on_idle(std::function<void()> function) { idle_ = std::move(function); }
+  /// Nothing runs but what has been set aside.
   [[nodiscard]] bool idle() const noexcept { return running_ == 0; }
+  [[nodiscard]] const call_place& place() const noexcept { return *place_; }
 
   /// A call has come over this link.
   void called(const std::shared_ptr<link>& from, message&& each);
   /// Its caller gives it up.
   void cancel(const std::shared_ptr<link>& from, std::uint64_t id);
+  /// Nobody waits any more for that ordered call, and its end may never come: a collective of MPI
+  /// cannot be given up. It is kept, but counts no more. No ordered call is begun until `go_on`
+  /// with the same id. Returns whether it still ran.
+  bool set_aside(const std::shared_ptr<link>& from, std::uint64_t id);
+  /// Of an ordered call that has failed, or been set aside: the next ones may begin. With id 0 of
+  /// all of them.
+  void go_on(const std::shared_ptr<link>& from, std::uint64_t id);
   /// That process is gone: what it has called is cancelled.
   void lose(const std::shared_ptr<link>& from);
   /// Waits for the threads of callees, and forgets the place. With nothing that runs.
@@ -72,6 +82,7 @@ class call_server : public std::enable_shared_from_this<call_server> {
     call_tail tail;
     bool begun = false;          // nothing stands before it any more
     bool entered = false;        // the coroutine
+    bool aside = false;          // see set_aside
     std::weak_ptr<caller> from;  // which has it
   };
   using running_ptr = std::shared_ptr<running>;
@@ -81,6 +92,9 @@ class call_server : public std::enable_shared_from_this<call_server> {
     std::map<std::uint64_t, running_ptr> ordered;  // by place; null: it has been cancelled
     std::uint64_t next_ordered = 0;
     bool ordered_runs = false;
+    /// Ordered calls after which none begins yet. One that has failed is among them: others may
+    /// be in a collective that it has not entered, and the next call's would be taken for that.
+    std::set<std::uint64_t> holds;
   };
   using caller_ptr = std::shared_ptr<caller>;
 
@@ -106,7 +120,8 @@ class call_server : public std::enable_shared_from_this<call_server> {
   std::shared_ptr<const call_place> place_ = std::make_shared<const call_place>();
   std::unordered_map<link*, caller_ptr> callers_;
   std::size_t running_ = 0;
-  std::optional<asio::thread_pool> threads_;
+  std::unique_ptr<asio::thread_pool> threads_;
+  std::size_t threads_aside_ = 0;  // of set aside calls
   std::function<void()> idle_;
 };
 
@@ -163,13 +178,15 @@ inline void call_server::called(const std::shared_ptr<link>& from, message&& eac
 // Large calls may arrive after small ones that were made later.
 inline void call_server::begin_ordered(const caller_ptr& from) {
   for (auto next = from->ordered.find(from->next_ordered);
-       !from->ordered_runs && next != from->ordered.end();
+       !from->ordered_runs && from->holds.empty() && next != from->ordered.end();
        next = from->ordered.find(from->next_ordered)) {
     const running_ptr call = std::move(next->second);
     from->ordered.erase(next);
     ++from->next_ordered;
     if (!call) continue;
     from->ordered_runs = true;
+    const bool everyone = (call->tail.flags & call_tail::with_manager) != 0;
+    call->context.world(everyone ? place_->everyone : place_->world);  // it may be a new one
     begin(call);
   }
 }
@@ -225,7 +242,7 @@ inline void call_server::begin(const running_ptr& call) {
     self->ended(call, failed, std::move(result));
   };
   if (on_thread) {
-    if (!threads_) threads_.emplace(4);
+    if (!threads_) threads_ = std::make_unique<asio::thread_pool>(4);
     asio::co_spawn(threads_->get_executor(), execute_on_thread(call),
                    asio::bind_executor(io_.get_executor(), std::move(done)));
   } else {
@@ -241,8 +258,12 @@ inline void call_server::forget(const caller_ptr& from, const running_ptr& call)
 
 inline void call_server::ended(const running_ptr& call, const std::exception_ptr& failed,
                                std::vector<std::byte>&& result) {
-  const caller_ptr from = call->from.lock();
   call->entered = true;  // or it could not be
+  if (call->aside) {
+    if ((call->tail.flags & call_tail::on_thread) != 0) --threads_aside_;
+    return;
+  }
+  const caller_ptr from = call->from.lock();
   forget(from, call);
   if (!from) {
     // Lost in the meantime: nobody to answer.
@@ -253,9 +274,39 @@ inline void call_server::ended(const running_ptr& call, const std::exception_ptr
   }
   if (from && (call->tail.flags & call_tail::ordered) != 0) {
     from->ordered_runs = false;
+    if (failed) from->holds.insert(call->id);
     begin_ordered(from);
   }
   if (idle_ && idle()) idle_();
+}
+
+inline bool call_server::set_aside(const std::shared_ptr<link>& from, std::uint64_t id) {
+  const caller_ptr behind = caller_behind(from);
+  behind->holds.insert(id);
+  const auto at = behind->calls.find(id);
+  if (at == behind->calls.end()) return false;
+  const running_ptr call = at->second;
+  forget(behind, call);
+  if (call->begun) {
+    give_up(call);
+    call->aside = true;
+    if ((call->tail.flags & call_tail::on_thread) != 0) ++threads_aside_;
+    behind->ordered_runs = false;
+  } else {
+    behind->ordered[call->tail.order] = nullptr;
+  }
+  if (idle_ && idle()) idle_();
+  return call->begun;
+}
+
+inline void call_server::go_on(const std::shared_ptr<link>& from, std::uint64_t id) {
+  const caller_ptr behind = caller_behind(from);
+  if (id == 0) {
+    behind->holds.clear();
+  } else {
+    behind->holds.erase(id);
+  }
+  begin_ordered(behind);
 }
 
 inline void call_server::cancel(const std::shared_ptr<link>& from, std::uint64_t id) {
@@ -305,6 +356,8 @@ inline void call_server::answer_error(link& to, std::uint64_t id,
 }
 
 inline void call_server::end() {
+  // What has been set aside may never end, and to wait for it would be the same.
+  if (threads_aside_ > 0) static_cast<void>(threads_.release());
   threads_.reset();
   callers_.clear();
   place_ = std::make_shared<const call_place>();

@@ -80,8 +80,9 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   /// A call has ended, and its outcome is set.
   virtual void ended(std::size_t index, int rank, const std::exception_ptr& failed) = 0;
 
-  void make(std::size_t index, int rank, std::size_t function, std::string_view name,
-            std::vector<std::byte> arguments, std::uint32_t flags) {
+  /// Returns the call's id.
+  std::uint64_t make(std::size_t index, int rank, std::size_t function, std::string_view name,
+                     std::vector<std::byte> arguments, std::uint32_t flags) {
     const std::uint64_t id = calls().next_id();
     ids_.emplace_back(index, id);
     call_request request;
@@ -93,6 +94,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     request.deadline = options_.deadline();
     calls().start(id, std::move(request),
                   std::make_shared<part>(this->shared_from_this(), index, rank));
+    return id;
   }
   void set(std::size_t index, outcome<R> result) {
     if (outcomes_[index]) return;
@@ -161,7 +163,11 @@ class call_on_all final : public many_calls<R> {
         function_(function),
         name_(name),
         arguments_(std::move(arguments)),
-        grace_(over->context()) {}
+        watched_(std::make_shared<call_of_all>()) {
+    watched_->name = name;
+    watched_->grace = options.grace();
+    watched_->with_manager = options.include_manager();
+  }
 
  private:
   void start() override {
@@ -170,30 +176,28 @@ class call_on_all final : public many_calls<R> {
     const int size = this->over_->size();
     std::uint32_t flags = call_tail::ordered;
     if (here) flags |= call_tail::with_manager;
+    const auto self = this->shared_from_this();
     for (int i = 0; i < size; ++i) {
-      this->make(static_cast<std::size_t>(here ? i + 1 : i), first + i, function_, name_,
-                 arguments_, flags);
+      const auto index = static_cast<std::size_t>(here ? i + 1 : i);
+      const auto id = this->make(index, first + i, function_, name_, arguments_, flags);
+      watched_->parts.push_back({first + i, id});
     }
-    if (here) this->make(0, 0, function_, name_, arguments_, flags);
+    if (here) watched_->parts.push_back({0, this->make(0, 0, function_, name_, arguments_, flags)});
     made_ = true;
-    if (first_failed_ >= 0 && this->left() > 0) give_grace();
+    if (first_failed_ >= 0) one_has_failed();
   }
   void ended(std::size_t, int rank, const std::exception_ptr& failed) override {
-    if (this->left() == 0) {
-      grace_.cancel();
-      return;
-    }
     if (!failed || first_failed_ >= 0) return;
+    if (this->over_->is_left_out(rank, this->options_.include_manager())) return;
     first_failed_ = rank;
-    if (made_) give_grace();
+    if (made_) one_has_failed();
   }
-  void give_grace() {
+  void one_has_failed() {
     auto self = std::static_pointer_cast<call_on_all>(this->shared_from_this());
     // Their callees may wait in a collective for the one that has failed.
     this->cancel_callees();
-    grace_.expires_at(from_now(this->options_.grace()));
-    grace_.async_wait([self](std::error_code stopped) {
-      if (!stopped) self->stalled();
+    this->over_->watch(watched_, [self] {
+      if (self->left() > 0) self->stalled();
     });
   }
   void stalled() {
@@ -209,7 +213,7 @@ class call_on_all final : public many_calls<R> {
   std::size_t function_;
   std::string_view name_;
   std::vector<std::byte> arguments_;
-  asio::steady_timer grace_;
+  std::shared_ptr<call_of_all> watched_;
   int first_failed_ = -1;
   bool made_ = false;  // all calls have been
 };

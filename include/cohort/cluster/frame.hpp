@@ -37,9 +37,12 @@ enum class message_kind : std::uint8_t {
   finished,      ///< worker: all of them have been seen; how many it has sent
   lost,          ///< manager: a rank that is lost, and why
   ask_quiet,  ///< manager: tell your peer traffic when nothing runs; how many messages there were
-  quiet       ///< worker: peer_traffic
+  quiet,      ///< worker: peer_traffic
+  set_aside,  ///< manager: nobody waits for that call of all; begin none until `go_on`
+  stands_aside,  ///< worker: has done so; whether the call still runs
+  go_on  ///< manager: begin calls of all again; what they may use from now on, if that is new
 };
-inline constexpr auto last_message_kind = message_kind::quiet;
+inline constexpr auto last_message_kind = message_kind::go_on;
 
 struct message {
   message_kind kind{};

@@ -11,8 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cohort::cluster {
 
@@ -20,6 +22,7 @@ enum class worker_state : std::uint8_t {
   starting,  ///< its process has not joined yet
   ready,
   draining,  ///< it has been told that no more calls come
+  stuck,     ///< it does not answer since a call of all has failed; the others go on without it
   lost,      ///< it ended, or broke the protocol; the cause is kept
   gone       ///< it ended as it should
 };
@@ -33,6 +36,18 @@ struct worker_event {
   kind what{};
   int rank = -1;
   std::string cause;  ///< of a loss
+};
+
+/// A call_all of which a part has failed, or was given up.
+struct call_of_all {
+  struct part {
+    int rank;
+    std::uint64_t id;
+  };
+  std::string_view name;
+  std::vector<part> parts;
+  std::chrono::nanoseconds grace{0};
+  bool with_manager = false;
 };
 
 /// What starts, watches and ends the workers is behind it: an interface, so that files that only
@@ -60,6 +75,11 @@ class job {
   [[nodiscard]] virtual bool starts_again() const noexcept = 0;
   /// Called once, when it runs again or never will.
   virtual void when_started_again(std::function<void()> function) = 0;
+  /// Waits until all callees have ended. If the grace is over before, calls `on_stall`, and sets
+  /// aside those that run.
+  virtual void watch(std::shared_ptr<const call_of_all> call, std::function<void()> on_stall) = 0;
+  /// Whether calls of all go on without that rank: collectives inside work without it.
+  [[nodiscard]] virtual bool is_left_out(int rank, bool with_manager) const = 0;
   /// Throws errc::closed when all workers have left and have been told of.
   virtual asio::awaitable<worker_event> next_event() = 0;
 

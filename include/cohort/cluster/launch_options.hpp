@@ -120,7 +120,8 @@ class launch_options {
 
   // ---- how it lives and ends
 
-  /// Until all ranks are ready; default 60 s.
+  /// Until all ranks are ready; default 60 s. With `loss_policy::respawn` also for each time that
+  /// the job is started again, for all attempts together.
   launch_options& timeout(duration bound) { return put(timeout_, bound); }
   [[nodiscard]] duration timeout() const noexcept { return timeout_; }
   /// Between SIGTERM and SIGKILL; default 3 s.
@@ -129,8 +130,8 @@ class launch_options {
   /// How often a thread of each worker shows that its process lives, over a connection of its own;
   /// who has been silent for `silent_heartbeats` periods is lost: it is stopped (also by a
   /// debugger), or its machine has vanished. Zero: never. Without this option: every 5 s if
-  /// messages travel over MPI and the worker can connect, never if they travel over TCP, where the
-  /// end of a process is noticed anyway and a machine that vanishes by TCP's keep-alive.
+  /// messages travel over MPI, or workers may be on other machines (`hosts`, `by_hand`), and the
+  /// worker can connect; else never, since the end of a process is noticed over TCP anyway.
   launch_options& heartbeat(duration period) { return put(heartbeat_, period); }
   [[nodiscard]] const std::optional<duration>& heartbeat() const noexcept { return heartbeat_; }
   /// Whether workers may call functions here, by `call_context::peers()` and `manager_id`. Off by
@@ -139,7 +140,8 @@ class launch_options {
   [[nodiscard]] bool serve_calls() const noexcept { return serve_calls_; }
   launch_options& on_loss(loss_policy policy) { return put(on_loss_, policy); }
   [[nodiscard]] loss_policy on_loss() const noexcept { return on_loss_; }
-  /// How often `loss_policy::respawn` starts the job again; at the next loss it ends. Default 3.
+  /// After how many losses `loss_policy::respawn` starts the job again; at the next one it ends.
+  /// Default 3. Attempts that fail are no losses: see `timeout`.
   launch_options& respawns(int most) { return put(respawns_, most); }
   [[nodiscard]] int respawns() const noexcept { return respawns_; }
   /// Ctrl-C: once cancels the calls in flight, twice ends the job. Off by default.

@@ -15,6 +15,7 @@
 #include <cohort/cluster/mpi_transport.hpp>
 #include <cohort/cluster/output.hpp>
 #include <cohort/cluster/reception.hpp>
+#include <cohort/cluster/renewal.hpp>
 
 #include <asio/signal_set.hpp>
 
@@ -66,6 +67,13 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
     waiting_for_start_.push_back(std::move(function));
   }
 
+  /// Waits until all callees have ended. If the grace is over before, calls `on_stall`, and sets
+  /// aside those that run.
+  void watch(std::shared_ptr<const call_of_all> call, std::function<void()> on_stall) override;
+
+  /// Whether calls of all go on without that rank: collectives inside work without it.
+  [[nodiscard]] bool is_left_out(int rank, bool with_manager) const override;
+
   /// For calls of its workers.
   [[nodiscard]] call_client& calls() const noexcept override { return *calls_; }
 
@@ -106,6 +114,12 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
     int silent = 0;                       // looks in succession without a sign
     bool peers = false;                   // it exchanges messages with other workers
     std::optional<peer_traffic> traffic;  // the answer to the last question
+    std::string aside;                    // what runs there and was given up; empty: nothing
+    std::string asked_about;              // the call that it was last asked to set aside
+    bool stands_aside = false;            // and has answered
+    bool runs_aside = false;              // the call ran then
+    bool can_be_taken_in = false;         // it was stuck and has answered
+    std::array<bool, 2> left_out{};  // of the communicator of calls of all, without and with us
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
 
     void close_life() {
@@ -156,7 +170,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   static asio::awaitable<void> listen_to(std::weak_ptr<manager> over, member_ptr whom);
   asio::awaitable<void> look_for_silent_ones();
   asio::awaitable<void> start_again();
-  asio::awaitable<void> try_to_start_again();
+  asio::awaitable<void> try_to_start_again(clock::time_point limit);
   void give_up_starting(bool wanted);
   void tell_who_waits_for_start();
   void adopt_output(tcp_socket socket, const member_ptr& owner, output_stream stream);
@@ -176,16 +190,28 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   void on_started(const member_ptr& from, const message& each);
   void on_answer(const member_ptr& from, message&& each);
   void ended(const member_ptr& from, std::error_code why);
-  void lose(const member_ptr& whom, const std::string& cause);
+  enum class parting { hang_up, by_launcher };
+  void lose(const member_ptr& whom, const std::string& cause, parting how = parting::hang_up);
   void refuse_member(const member_ptr& whom, errc code, const std::string& text);
   [[nodiscard]] bool handle(const member_ptr& from, message&& each);
   [[nodiscard]] member& at(int rank) const;
   [[nodiscard]] callee_process route(int rank, const std::string& text) const;
   [[nodiscard]] std::string label(const member& whom) const;
 
+  // Calls of all that stall.
+  asio::awaitable<void> settle_call(std::shared_ptr<const call_of_all> call,
+                                    std::function<void()> on_stall);
+  asio::awaitable<void> set_aside(const call_of_all& call, bool anew);
+  void stands_aside(const member_ptr& from, bool still_runs);
+  void make_stuck(const member_ptr& whom, const call_of_all& call);
+  void take_in_again();
+  void tell_to_go_on(const call_of_all& call, const new_members& whom);
+  void renew_here(const new_members& whom);
+  [[nodiscard]] bool leaves_mpi_as_it_is() const;
+
   void event_happened(worker_event each);
   void wait_for_interrupt();
-  asio::awaitable<void> settle(clock::time_point limit);
+  asio::awaitable<bool> settle(clock::time_point limit);
   asio::awaitable<void> reap(std::chrono::nanoseconds limit);
 
   asio::io_context& io_;
@@ -194,6 +220,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   std::shared_ptr<call_server> server_;  // where something may be called here
   member_ptr here_;                      // this process, as one that functions are called in
   std::shared_ptr<mpi_transport> transport_;
+  communicator control_;  // of an adopted job; no collectives
   launch_token token_{};
   event changed_;
   event events_changed_;
@@ -226,10 +253,14 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   std::string again_because_;
   int times_started_again_ = 0;
   std::vector<std::function<void()>> waiting_for_start_;
+  int watched_calls_ = 0;    // of all, of which a part has failed
+  bool sets_aside_ = false;  // one after the other
+  std::int32_t rounds_ = 0;  // of new communicators
 };
 
 }  // namespace cohort::cluster
 
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/cluster/detail/manager.ipp>
+#include <cohort/cluster/detail/stalled_calls.ipp>
 #endif

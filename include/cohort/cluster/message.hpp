@@ -74,6 +74,19 @@ struct peer_traffic {
   friend bool operator==(const peer_traffic&, const peer_traffic&) = default;
 };
 
+/// The processes that calls of all may use collectives with from now on, and with which
+/// communicator. Without members all is as before.
+struct new_members {
+  std::int32_t round = 0;           ///< of such messages
+  bool with_manager = false;        ///< that of calls which the manager runs as well
+  std::vector<std::int32_t> ids{};  ///< in the order of ranks
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, new_members& all) {
+    archive(all.round, all.with_manager, all.ids);
+  }
+};
+
 /// Of the manager, for calls to it. Where it is a rank of an adopted job, that is 0 as well.
 inline constexpr int manager_id = -1;
 

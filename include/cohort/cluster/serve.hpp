@@ -13,8 +13,8 @@ namespace cohort::cluster {
 /// The first line of main. In a process that `cluster::launch` has started: connects to the
 /// manager, starts MPI, serves calls until the manager shuts down, finalizes MPI if it started it,
 /// and returns true; main can go on with something of its own or return. In any other process: does
-/// nothing and returns false. If another worker has been lost MPI stays as it is, because
-/// MPI_Finalize may wait for that one.
+/// nothing and returns false. If another worker has been lost, or a function on one is stuck in a
+/// collective, MPI stays as it is, because MPI_Finalize may wait for that one.
 ///
 /// The process leaves (status 1) when the manager is lost, also in the middle of a call.
 /// *Errors*: throws cohort::error(errc::refused) if no manager can be reached or the manager does

@@ -18,6 +18,8 @@
 #include <cohort/cluster.hpp>
 #include <cohort/cluster/detail/call_client.ipp>
 #include <cohort/cluster/detail/manager.ipp>
+#include <cohort/cluster/detail/renewal.ipp>
 #include <cohort/cluster/detail/serve.ipp>
+#include <cohort/cluster/detail/stalled_calls.ipp>
 #include <cohort/cluster/detail/worker.ipp>
 #include <cohort/cluster/detail/workers.ipp>

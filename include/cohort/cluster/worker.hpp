@@ -10,6 +10,7 @@
 #include <cohort/cluster/message.hpp>
 #include <cohort/cluster/mpi_transport.hpp>
 #include <cohort/cluster/redirection.hpp>
+#include <cohort/cluster/renewal.hpp>
 #include <cohort/cluster/watch.hpp>
 #include <cohort/cluster/worker_start.hpp>
 
@@ -30,6 +31,7 @@ struct worker_place {
   int ids = 0;                               ///< the manager's included where it has one
   communicator world;                        ///< the workers
   communicator everyone;                     ///< with the manager, in an adopted job
+  communicator control;                      ///< its ranks are ids; no collectives
   std::shared_ptr<mpi_transport> transport;  ///< its ranks are ids
 };
 
@@ -50,8 +52,13 @@ class worker {
   /// adopted worker loses the manager or is let go by it; one that was launched leaves the process
   /// then.
   asio::awaitable<void> serve();
-  /// Whether the manager has told that another worker is lost.
-  [[nodiscard]] bool knows_of_loss() const noexcept { return !lost_.empty(); }
+  /// Whether MPI_Finalize might wait for ever: another worker is lost, or one is stuck.
+  [[nodiscard]] bool leaves_mpi_as_it_is() const noexcept { return apart_ || !lost_.empty(); }
+  /// Whether no worker may leave before all have said that they do: the launcher ends the others
+  /// when the first has left MPI as it is.
+  [[nodiscard]] bool leaves_with_all() const noexcept { return apart_; }
+  /// Whether a call runs that the manager has given up for good.
+  [[nodiscard]] bool has_set_aside() const noexcept { return has_set_aside_; }
   /// The TCP connection that tells the manager, by its end, that this process is done.
   [[nodiscard]] int last_sign();
 
@@ -65,6 +72,8 @@ class worker {
   void handle(message&& each);
   void on_refused(const message& each);
   void on_lost(const message& each);
+  void on_set_aside(const message& each);
+  void on_go_on(const message& each);
   void ended();
   void life_ended();
   void contact(int rank, const std::shared_ptr<link>& with);
@@ -93,6 +102,8 @@ class worker {
   std::exception_ptr failed_;
   std::optional<std::uint64_t> announced_;  // messages that the manager has sent before `finish`
   std::optional<std::uint64_t> asked_;      // before `ask_quiet`, until that is answered
+  bool apart_ = false;                      // as the manager says
+  bool has_set_aside_ = false;              // a call
   bool seen_announced_ = false;
   bool seen_asked_ = false;
   bool done_ = false;

@@ -74,7 +74,7 @@ class workers : public call_verbs<workers> {
   /// of this kind are begun one after the other on each worker, in the order in which they were
   /// made here. *Completion*: `void(std::exception_ptr, std::vector<outcome<R>>)`, by rank; what
   /// functions throw is in the outcomes. When one has failed the others are cancelled, and have
-  /// `call_options::grace` to end.
+  /// `call_options::grace` to end; what has not is set aside (`stall_action::report`).
   template <auto Function, class... Arguments>
   auto call_all(Arguments&&... arguments) const {
     return with_token<Function, 0>(
@@ -114,7 +114,8 @@ class workers : public call_verbs<workers> {
   /// Ends the workers: refuses new calls (errc::closed), waits for those that were made, tells
   /// every worker that no more come and how many messages there were, and waits until each has
   /// left. Those that have not by the limit are named, and ended by force: throws
-  /// rank_error(errc::stalled). The launcher's own end is awaited in the background.
+  /// rank_error(errc::stalled). It also names those that have left, but with a call in them that
+  /// was set aside. The launcher's own end is awaited in the background.
   [[nodiscard]] asio::awaitable<void> shutdown(
       std::chrono::nanoseconds limit = std::chrono::seconds(30)) const {
     static_cast<void>(over());

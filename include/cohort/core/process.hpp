@@ -29,6 +29,10 @@ inline std::atomic<int> rank{-1};
 /// that still wait for this one, so the environment aborts the job instead.
 inline std::atomic<bool> failed{false};
 
+/// How many waits for other ranks have been given up: a rank is lost, or has not left in time.
+/// MPI_Finalize, which waits for all ranks, then has a bound.
+inline std::atomic<int> missing{0};
+
 /// What is left of the time that a failing program may still wait for MPI: `bound` for everything
 /// together, counted from the first call since failure_over().
 [[nodiscard]] std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept;

@@ -25,7 +25,8 @@ namespace cohort {
 /// The end of a program that has failed: when an exception left the event loop, or is passing
 /// through this object's destructor in a job of several ranks, MPI_Finalize would wait for ever for
 /// ranks that wait for this one. The destructor then calls MPI_Abort, unless recovered() was
-/// called.
+/// called. Where this process has found that another one is lost, or has not left a coordinator in
+/// time, it gives MPI_Finalize 10 s and then ends itself, with status 1.
 class environment {
  public:
   /// Asks for a level; level() says what MPI provides, which may be less. Throws errc::finalized if
@@ -88,7 +89,9 @@ inline environment::~environment() {
   }
   // Leaving, draining and aborting happen in the attribute callback, as they do when the host
   // program calls MPI_Finalize.
+  mpi::detail::finalizing.store(true);
   MPI_Finalize();
+  mpi::detail::finalizing.store(false);
 }
 
 }  // namespace cohort

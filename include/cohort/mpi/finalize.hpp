@@ -10,16 +10,24 @@
 #include <cohort/mpi/native.hpp>
 #include <cohort/mpi/state.hpp>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace cohort::mpi {
 
 /// How long MPI_Finalize lets MPI finish what engines have in flight before the job is aborted.
 inline constexpr std::chrono::seconds leave_bound{30};
+
+/// How long the MPI_Finalize of an environment may take where a rank is missed
+/// (`process::missing`).
+inline constexpr std::chrono::seconds missing_bound{10};
 
 /// Called when MPI is about to be finalized and may still be used.
 using finalize_function = void (*)(void* context) noexcept;
@@ -90,9 +98,28 @@ inline void run_finalizers() noexcept {
   }
 }
 
+/// While `environment` calls MPI_Finalize. MPI_Finalized is of no use here: Open MPI says yes to it
+/// as soon as the attributes of MPI_COMM_SELF are gone.
+inline std::atomic<bool> finalizing{false};
+
+/// MPI_Finalize cannot be cancelled, so its thread cannot end the wait for a rank that never comes.
+inline void bound_finalize() noexcept try {
+  if (process::missing.load() == 0 || !finalizing.load()) return;
+  std::thread([] {
+    std::this_thread::sleep_for(missing_bound);
+    if (!finalizing.load()) return;
+    process::write_last_words("[cohort rank " + std::to_string(process::rank.load()) +
+                              "] a rank is lost or has not left in time, and MPI_Finalize waits "
+                              "for it; this process leaves without it\n");
+    ::_exit(1);
+  }).detach();
+} catch (const std::exception&) {  // no thread: it waits for as long as it takes
+}
+
 extern "C" inline int cohort_mpi_self_deleted(MPI_Comm, int, void*, void*) noexcept {
   leave_mpi();
   run_finalizers();
+  bound_finalize();
   current_phase.store(phase::gone);
   return MPI_SUCCESS;
 }

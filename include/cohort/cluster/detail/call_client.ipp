@@ -39,8 +39,9 @@ COHORT_INLINE void call_client::start(std::uint64_t id, call_request request,
   if (waiting) {
     pending_call& made = pending_
                              .emplace(id, pending_call{request.rank, request.name, callee.control,
-                                                       std::move(waiting), nullptr})
+                                                       std::move(waiting), nullptr, false})
                              .first->second;
+    made.ordered = (tail.flags & call_tail::ordered) != 0;
     if (request.deadline) {
       made.deadline = std::make_unique<asio::steady_timer>(io_, from_now(*request.deadline));
       made.deadline->async_wait([self = weak_from_this(), id](std::error_code stopped) {
@@ -64,7 +65,19 @@ COHORT_INLINE void call_client::cancel_callee(std::uint64_t id) {
 
 COHORT_INLINE void call_client::give_up(std::uint64_t id, std::exception_ptr why) {
   cancel_callee(id);
+  const auto at = pending_.find(id);
+  if (at != pending_.end() && at->second.ordered) {
+    unanswered_[id] = at->second.rank;
+  }
   complete(id, std::move(why), {});
+}
+
+COHORT_INLINE void call_client::give_up_rank(
+    int rank, const std::function<std::exception_ptr(std::string_view name)>& why) {
+  for (const std::uint64_t id : calls_of(rank)) {
+    const auto at = pending_.find(id);
+    if (at != pending_.end()) give_up(id, why(at->second.name));
+  }
 }
 
 COHORT_INLINE void call_client::give_up_all(
@@ -90,7 +103,10 @@ COHORT_INLINE bool call_client::answered(int rank, message&& each) {
     return true;
   }
   const auto at = pending_.find(each.id);
-  if (at == pending_.end()) return true;  // given up before
+  if (at == pending_.end()) {  // given up before
+    unanswered_.erase(each.id);
+    return true;
+  }
   if (at->second.rank != rank) return false;
   if (each.oversize) {
     complete(each.id,
@@ -125,13 +141,18 @@ COHORT_INLINE void call_client::notify_failed(int rank, const message& each) con
   log::write(log::level::warning, "notify: " + text);
 }
 
-COHORT_INLINE void call_client::lose(int rank, const std::string& whom, const std::string& cause) {
+COHORT_INLINE std::vector<std::uint64_t> call_client::calls_of(int rank) const {
   std::vector<std::uint64_t> calls;
   for (const auto& [id, call] : pending_) {
     if (call.rank == rank) calls.push_back(id);
   }
   std::sort(calls.begin(), calls.end());
-  for (const std::uint64_t id : calls) {
+  return calls;
+}
+
+COHORT_INLINE void call_client::lose(int rank, const std::string& whom, const std::string& cause) {
+  std::erase_if(unanswered_, [rank](const auto& each) { return each.second == rank; });
+  for (const std::uint64_t id : calls_of(rank)) {
     const auto at = pending_.find(id);
     if (at == pending_.end()) continue;
     complete(

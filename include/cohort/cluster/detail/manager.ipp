@@ -24,6 +24,8 @@ COHORT_INLINE std::string_view to_text(worker_state state) noexcept {
       return "ready";
     case worker_state::draining:
       return "draining";
+    case worker_state::stuck:
+      return "stuck";
     case worker_state::lost:
       return "lost";
     case worker_state::gone:
@@ -147,8 +149,10 @@ COHORT_INLINE void manager::check_policy() const {
 
 COHORT_INLINE void manager::begin() {
   begun_.assign(static_cast<std::size_t>(options_.ranks()), nullptr);
-  const bool over_mpi = options_.transport() == transport::mpi;
-  heartbeat_ = options_.heartbeat().value_or(std::chrono::seconds(over_mpi ? 5 : 0));
+  // Over TCP the end of a process is noticed, but not that of its machine, or of the way there.
+  const bool wanted = options_.transport() == transport::mpi || !options_.hosts().empty() ||
+                      options_.by_hand() != nullptr;
+  heartbeat_ = options_.heartbeat().value_or(std::chrono::seconds(wanted ? 5 : 0));
   token_ = random_bytes<std::tuple_size_v<launch_token>>();
   if (options_.serve_calls()) run_calls_here();
 }
@@ -218,6 +222,7 @@ COHORT_INLINE asio::awaitable<void> manager::adopt(communicator world) {
     place.id = 0;
     place.everyone = made.everyone;
     server_->place(std::move(place));
+    control_ = made.control;
     if (what.over_mpi) {
       transport_ = std::make_shared<mpi_transport>(made.control, options_.max_message());
       for (int rank = first_; rank < first_ + size(); ++rank) {
@@ -314,6 +319,7 @@ COHORT_INLINE void manager::run_calls_here() {
       [self = weak_from_this()](message&& each) {
         if (const auto here = self.lock()) {
           static_cast<void>(here->calls_->answered(0, std::move(each)));
+          here->changed_.notify();
         }
       },
       [](std::error_code) {});
@@ -524,11 +530,14 @@ COHORT_INLINE void manager::received(const member_ptr& from, message&& each) {
   const std::uint64_t others = from->control->received();
   if (others > *from->announced) return lose(from, "it broke the protocol: more than it announced");
   from->finished = others == *from->announced;
+  changed_.notify();  // a shutdown may wait for it
 }
 
 /// False if no worker sends such a message at that time.
 COHORT_INLINE bool manager::handle(const member_ptr& from, message&& each) {
   const bool draining = from->state == worker_state::draining;
+  const bool works =
+      draining || from->state == worker_state::ready || from->state == worker_state::stuck;
   switch (each.kind) {
     case message_kind::identity:
       on_identity(from, each);
@@ -542,7 +551,7 @@ COHORT_INLINE bool manager::handle(const member_ptr& from, message&& each) {
       return true;
     case message_kind::call:
     case message_kind::cancel:
-      if (!draining && from->state != worker_state::ready) return false;
+      if (!works) return false;
       if (options_.serve_calls()) {
         called(from->control, std::move(each));
       } else if (each.kind == message_kind::call) {
@@ -555,7 +564,7 @@ COHORT_INLINE bool manager::handle(const member_ptr& from, message&& each) {
       }
       return true;
     case message_kind::quiet: {
-      if (!draining && from->state != worker_state::ready) return false;
+      if (!works) return false;
       wire::reader in(each.bytes);
       from->traffic = in.get<peer_traffic>();
       changed_.notify();
@@ -563,8 +572,17 @@ COHORT_INLINE bool manager::handle(const member_ptr& from, message&& each) {
     }
     case message_kind::result:
     case message_kind::failure:
-      if (!draining && from->state != worker_state::ready) return false;
-      return calls_->answered(from->rank, std::move(each));
+      if (!works || !calls_->answered(from->rank, std::move(each))) return false;
+      take_in_again();
+      if (watched_calls_ > 0) changed_.notify();
+      return true;
+    case message_kind::stands_aside: {
+      if (!works) return false;
+      wire::reader in(each.bytes);
+      const bool still_runs = in.get<bool>();
+      stands_aside(from, still_runs);
+      return in.ok();
+    }
     case message_kind::finished: {
       if (!draining || from->announced) return false;
       wire::reader in(each.bytes);
@@ -715,7 +733,8 @@ COHORT_INLINE asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> ov
 COHORT_INLINE asio::awaitable<void> manager::look_for_silent_ones() {
   const auto has_workers = [&] {
     return ready_ && std::any_of(ranks_.begin(), ranks_.end(), [](const member_ptr& each) {
-             return each->state == worker_state::ready || each->state == worker_state::draining;
+             return each->state == worker_state::ready || each->state == worker_state::draining ||
+                    each->state == worker_state::stuck;
            });
   };
   while (has_workers()) {
@@ -748,11 +767,11 @@ COHORT_INLINE void manager::ended(const member_ptr& from, std::error_code why) {
                                              : "its connection failed: " + why.message());
 }
 
-COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& cause) {
+COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& cause, parting how) {
   if (whom->state == worker_state::lost || whom->state == worker_state::gone) return;
   whom->state = worker_state::lost;
   whom->cause = cause;
-  whom->hang_up();
+  if (how == parting::hang_up) whom->hang_up();
   if (!ready_) {
     read_unread(whom);
     // The launcher's own words say more, if they come soon.
@@ -773,6 +792,7 @@ COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& caus
     starts_again_ = true;
     again_because_ = label(*whom) + " is lost: " + cause;
   }
+  if (adopted_) process::missing.fetch_add(1);  // it may never come to MPI_Finalize
   if (!whom->over_tcp) transport_->expect_nothing_of(whom->rank);
   calls_->lose(whom->rank, label(*whom), cause);
   if (server_) server_->lose(whom->control);
@@ -798,34 +818,54 @@ COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& caus
 
 // ---- once more -------------------------------------------------------------------------------
 
-/// Ends what is left of the job and launches it as the first time, until that succeeds or there is
-/// no attempt left.
+/// Ends what is left of the job and launches it as the first time, until that succeeds or the time
+/// of a launch is over: what is gone, such as a machine, may need time to come back. After a
+/// success a loss is a new one, with time of its own.
 COHORT_INLINE asio::awaitable<void> manager::start_again() {
   loop_guard guard(shared_from_this());
+  constexpr std::chrono::nanoseconds shortest = std::chrono::milliseconds(250);
+  constexpr std::chrono::nanoseconds longest = std::chrono::seconds(8);
+  std::chrono::nanoseconds pause = shortest;
+  clock::time_point limit{};
   while (starts_again_) {
-    ++times_started_again_;
+    if (limit == clock::time_point()) {
+      ++times_started_again_;
+      pause = shortest;
+      limit = from_now(options_.timeout());
+    }
     log::write(log::level::warning, "the job is started again: " + again_because_);
     try {
-      auto trying = try_to_start_again();
+      auto trying = try_to_start_again(limit);
       co_await std::move(trying);
     } catch (const std::exception& failed) {
       ready_ = false;
       problem_ = failed.what();
     }
-    if (ready_) continue;  // though it may have lost a rank since
-    const bool wanted = !closing_ && !terminating_;
+    if (ready_) {  // though it may have lost a rank since
+      limit = clock::time_point();
+      continue;
+    }
     again_because_ = "it could not be started again: " + problem_;
-    if (!wanted || times_started_again_ >= options_.respawns()) give_up_starting(wanted);
+    const auto next = from_now(pause);
+    pause = std::min(2 * pause, longest);
+    const auto is_wanted = [this] { return !closing_ && !terminating_; };
+    if (next < limit) {
+      for (bool waits = true; waits && is_wanted();) waits = co_await changed_.wait_until(next);
+      if (is_wanted()) continue;
+    }
+    give_up_starting(is_wanted());
   }
   restart_runs_ = false;
   guard.release();
 }
 
-COHORT_INLINE asio::awaitable<void> manager::try_to_start_again() {
+COHORT_INLINE asio::awaitable<void> manager::try_to_start_again(clock::time_point limit) {
   const std::string text = "the job is started again, since " + again_because_;
-  for (const member_ptr& each : ranks_) lose(each, text);
+  // The launcher ends them: to close their connections would tell them that the manager is gone.
+  for (const member_ptr& each : ranks_) lose(each, text, parting::by_launcher);
   auto ending = child_->terminate(options_.grace());
   co_await std::move(ending);
+  for (const member_ptr& each : ranks_) each->hang_up();
   while (watches_child_) co_await changed_.wait();
   ready_ = false;
   joined_.clear();
@@ -833,7 +873,6 @@ COHORT_INLINE asio::awaitable<void> manager::try_to_start_again() {
   if (!problem_.empty()) co_return;
   begin();
   listen();
-  const auto limit = from_now(options_.timeout());
   const auto before = child_;
   std::exception_ptr failed;
   try {
@@ -904,6 +943,9 @@ COHORT_INLINE callee_process manager::route(int rank, const std::string& text) c
   if (ended_ || !ready_) throw error(errc::manager_reused, text + "no launched workers");
   if (adopted_ && rank == 0) return {here_->control, &here_->ordered};
   member& callee = at(rank);
+  if (callee.state == worker_state::stuck) {
+    throw rank_error(errc::stalled, {rank}, text + label(callee) + " is stuck: " + callee.cause);
+  }
   if (callee.state != worker_state::ready) {
     throw peer_lost_error({rank}, text + label(callee) + " is " +
                                       std::string(to_text(callee.state)) + ": " + callee.cause);
@@ -919,6 +961,7 @@ COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds b
   closing_ = true;
   output_bound_ = bound;
   fail_launch(errc::closed, "shut down");  // where it is being started again
+  changed_.notify();                       // or waits for the next attempt
   for (bool in_time = true; in_time && starts_again_;) {
     in_time = co_await changed_.wait_until(limit);
   }
@@ -939,27 +982,56 @@ COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds b
         error(errc::closed, "call of " + std::string(name) + ": rank " + std::to_string(rank) +
                                 " has not answered before the shutdown's deadline"));
   });
+  for (bool in_time = true; in_time && watched_calls_ > 0;) {
+    in_time = co_await changed_.wait_until(limit);
+  }
   auto settling = settle(limit);
-  co_await std::move(settling);
+  const bool settled = co_await std::move(settling);
+  const bool apart = !settled || leaves_mpi_as_it_is();
+  std::vector<member_ptr> stuck;
   for (const member_ptr& each : ranks_) {
-    if (each->state != worker_state::ready) continue;
+    if (each->state == worker_state::stuck) stuck.push_back(each);
+    if (each->state != worker_state::ready && each->state != worker_state::stuck) continue;
     each->state = worker_state::draining;
     std::vector<std::byte> bytes;
-    wire::writer(bytes).varint(each->control->sent());
+    wire::writer out(bytes);
+    out.varint(each->control->sent());
+    out.put(apart);
     each->control->send(message_kind::finish, 0, std::move(bytes));
   }
-  const auto draining = [&] {
+  // Where MPI stays as it is all leave together, when they have said that they can.
+  const auto is_late = [&](const member_ptr& each) {
+    return each->state == worker_state::draining && !(apart && each->finished);
+  };
+  const auto late = [&](bool also_stuck) {
     std::vector<int> ranks;
     for (const member_ptr& each : ranks_) {
-      if (each->state == worker_state::draining) ranks.push_back(each->rank);
+      const bool was_stuck = std::find(stuck.begin(), stuck.end(), each) != stuck.end();
+      if (is_late(each) && (also_stuck || !was_stuck)) ranks.push_back(each->rank);
     }
     return ranks;
   };
-  const auto last = std::max(limit, clock::now() + std::chrono::seconds(1));
-  for (bool in_time = true; in_time && !draining().empty();) {
+  const auto a_second = clock::now() + std::chrono::seconds(1);
+  const auto last = std::max(limit, a_second);
+  for (bool in_time = true; in_time && !late(false).empty();) {
     in_time = co_await changed_.wait_until(last);
   }
-  const std::vector<int> laggards = draining();
+  for (bool in_time = true; in_time && !late(true).empty();) {
+    in_time = co_await changed_.wait_until(a_second);
+  }
+  const std::vector<int> laggards = late(true);
+  std::vector<int> aside;
+  std::string what_is_aside;
+  for (const member_ptr& each : ranks_) {
+    if (!apart || !each->finished || each->state != worker_state::draining) continue;
+    if (!each->aside.empty()) {
+      aside.push_back(each->rank);
+      what_is_aside = each->aside;
+    }
+    each->hang_up();
+    each->state = worker_state::gone;
+    event_happened({worker_event::kind::deregistered, each->rank, {}});
+  }
   ended_ = true;
   if (!laggards.empty()) {
     std::string text = "shutdown: not done in time";
@@ -982,18 +1054,22 @@ COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds b
   }
   changed_.notify();
   if (signals_) signals_->cancel();
-  if (!child_) {
+  if (child_) {
+    asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
+  } else {
     auto reading = read_to_the_end(last);
     co_await std::move(reading);
-    co_return;
   }
-  asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
+  if (aside.empty()) co_return;
+  throw rank_error(errc::stalled, aside,
+                   "shutdown: " + detail::rank_list(aside) + ": has left MPI as it is, since " +
+                       what_is_aside + " was still stuck there, long after it had been given up");
 }
 
 /// Waits until no worker runs anything and no message is under way between them. Each says, when
 /// nothing runs, how many messages it has exchanged with the others; if the sums of all are equal,
-/// and the same twice in succession, none can come any more.
-COHORT_INLINE asio::awaitable<void> manager::settle(clock::time_point limit) {
+/// and the same twice in succession, none can come any more. False if the time is over before that.
+COHORT_INLINE asio::awaitable<bool> manager::settle(clock::time_point limit) {
   peer_traffic before;
   for (bool first = true;; first = false) {
     std::vector<member_ptr> asked;
@@ -1010,7 +1086,7 @@ COHORT_INLINE asio::awaitable<void> manager::settle(clock::time_point limit) {
     };
     while (std::any_of(asked.begin(), asked.end(), waits)) {
       const bool in_time = co_await changed_.wait_until(limit);
-      if (!in_time) co_return;  // who is late is named afterwards
+      if (!in_time) co_return false;  // who is late is named afterwards
     }
     peer_traffic sum;
     bool one_is_lost = false;
@@ -1020,10 +1096,10 @@ COHORT_INLINE asio::awaitable<void> manager::settle(clock::time_point limit) {
       sum.sent += each->traffic->sent;
       sum.received += each->traffic->received;
     }
-    if (sum == peer_traffic()) co_return;
+    if (sum == peer_traffic()) co_return true;
     // What was sent to a lost one, or by it, is in one of the sums only.
     const bool equal = sum.sent == sum.received || one_is_lost;
-    if (!first && equal && sum == before) co_return;
+    if (!first && equal && sum == before) co_return true;
     before = sum;
     if (!equal) {
       asio::steady_timer pause(io_, std::chrono::milliseconds(1));
@@ -1064,7 +1140,10 @@ COHORT_INLINE void manager::terminate(const std::string& why) {
   if (terminating_) return;
   terminating_ = true;
   if (signals_) signals_->cancel();
-  if (starts_again_) return fail_launch(errc::closed, why);  // that ends them
+  if (starts_again_) {  // that ends them
+    fail_launch(errc::closed, why);
+    return changed_.notify();
+  }
   if (adopted_) process::end_job("workers are ended, and the job with them: " + why);
   log::write(log::level::info, "workers are ended: " + why);
   if (!child_) {  // ranks that somebody else has started leave by themselves
@@ -1099,7 +1178,10 @@ COHORT_INLINE void manager::abandon() {
   if (ended_ || terminating_ || !launched_ || options_.ranks() == 0) return;
   closing_ = true;
   ended_ = true;
-  log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+  if (std::uncaught_exceptions() == 0) {  // else the exception is what went wrong
+    log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+  }
+  changed_.notify();  // nobody is interested in how calls end
   if (adopted_) return let_go("the last handle was dropped without shutdown");
   terminate("the last handle was dropped");
 }

@@ -11,7 +11,9 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>
+#include <cohort/progress/engine.hpp>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -45,11 +47,18 @@ COHORT_INLINE void run_until_done(asio::io_context& io, asio::awaitable<void> wo
   if (end->failed) std::rethrow_exception(end->failed);
 }
 
+/// Until the other side has closed the connection.
+COHORT_INLINE void wait_for_end(int connection, std::chrono::milliseconds bound) {
+  pollfd end{connection, POLLRDHUP, 0};
+  static_cast<void>(::poll(&end, 1, static_cast<int>(bound.count())));
+}
+
 /// A launched worker, until the manager says that no more calls come.
 COHORT_INLINE void serve_launched(worker_start start, int& argc, char**& argv) {
   std::unique_ptr<environment> mpi;
   int last_sign = -1;
   bool alone = false;
+  bool with_all = false;
   {
     asio::io_context io;
     worker self(io, std::move(start));
@@ -61,13 +70,19 @@ COHORT_INLINE void serve_launched(worker_start start, int& argc, char**& argv) {
       where.everyone = where.world;
       where.id = where.world.rank();
       where.ids = where.world.size();
-      where.transport = std::make_shared<mpi_transport>(communicator(io, where.world.native()),
-                                                        std::numeric_limits<std::size_t>::max());
+      where.control = communicator(io, where.world.native());
+      where.transport =
+          std::make_shared<mpi_transport>(where.control, std::numeric_limits<std::size_t>::max());
       self.listen(std::move(where));
       run_until_done(io, self.serve());
     }
     last_sign = self.last_sign();
-    alone = self.knows_of_loss();
+    alone = self.leaves_mpi_as_it_is();
+    with_all = self.leaves_with_all();
+    // MPI goes on with its collective, in a frame that stays: there is nothing to wait for.
+    if (self.has_set_aside()) {
+      asio::use_service<progress::engine>(io).leave(std::chrono::nanoseconds(0));
+    }
   }
   if (alone) {
     static_cast<void>(mpi.release());  // MPI_Finalize would wait for who is lost
@@ -75,6 +90,7 @@ COHORT_INLINE void serve_launched(worker_start start, int& argc, char**& argv) {
     mpi.reset();
   }
   std::fflush(stdout);
+  if (with_all && last_sign >= 0) wait_for_end(last_sign, std::chrono::seconds(10));
   if (last_sign >= 0) ::close(last_sign);
 }
 
@@ -89,6 +105,7 @@ COHORT_INLINE asio::awaitable<void> serve_adopted(communicator world) {
   where.ids = world.size();
   where.world = made.workers;
   where.everyone = made.everyone;
+  where.control = made.control;
   where.transport =
       std::make_shared<mpi_transport>(made.control, std::numeric_limits<std::size_t>::max());
   worker_start start;

@@ -5,6 +5,7 @@
 /// \file Bodies of worker.hpp.
 
 #include <cohort/cluster/connect.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/peers.hpp>
 #include <cohort/cluster/worker.hpp>
 #include <cohort/core/error.hpp>
@@ -110,6 +111,8 @@ COHORT_INLINE asio::awaitable<void> worker::show_life() {
       connecting = with_deadline(std::move(connecting), patience);
     }
     co_await std::move(connecting);
+    const nanoseconds period(welcome_->heartbeat);
+    bound_silence(*life_, silent_heartbeats * period);  // as the manager does
     std::function<void()> lost = manager_lost;
     if (start_.adopted) {
       // The watch is gone before this worker is, but not what it has posted.
@@ -119,8 +122,7 @@ COHORT_INLINE asio::awaitable<void> worker::show_life() {
         });
       };
     }
-    watch_ = std::make_unique<manager_watch>(life_->native_handle(),
-                                             nanoseconds(welcome_->heartbeat), std::move(lost));
+    watch_ = std::make_unique<manager_watch>(life_->native_handle(), period, std::move(lost));
   } catch (const std::system_error& failed) {
     if (patience == patience.zero()) throw;
     life_.reset();
@@ -175,6 +177,10 @@ COHORT_INLINE void worker::handle(message&& each) {
       return;
     case message_kind::lost:
       return on_lost(each);
+    case message_kind::set_aside:
+      return on_set_aside(each);
+    case message_kind::go_on:
+      return on_go_on(each);
     case message_kind::ask_quiet: {
       wire::reader in(each.bytes);
       asked_ = in.varint();
@@ -184,6 +190,7 @@ COHORT_INLINE void worker::handle(message&& each) {
     case message_kind::finish: {
       wire::reader in(each.bytes);
       announced_ = in.varint();
+      apart_ = in.get<bool>();
       return;
     }
     default:
@@ -205,10 +212,33 @@ COHORT_INLINE void worker::on_lost(const message& each) {
   const auto rank = in.get<std::int32_t>();
   const std::string cause(in.text());
   if (!in.ok()) return;
+  if (start_.adopted) process::missing.fetch_add(1);  // it may never come to MPI_Finalize
   lost_[rank] = cause;
   const auto at = peers_.find(rank);
   if (at != peers_.end()) server_->lose(at->second);
   if (calls_) calls_->lose(rank, "rank " + std::to_string(rank), cause);
+}
+
+COHORT_INLINE void worker::on_set_aside(const message& each) {
+  const bool still_runs = server_->set_aside(control_, each.id);
+  has_set_aside_ |= still_runs;
+  control_->send(message_kind::stands_aside, each.id, wire::encode(still_runs));
+}
+
+COHORT_INLINE void worker::on_go_on(const message& each) {
+  wire::reader in(each.bytes);
+  const auto said = in.get<new_members>();
+  if (in.ok() && !said.ids.empty()) {
+    call_place known = server_->place();
+    communicator& old = said.with_manager ? known.everyone : known.world;
+    communicator made = renew(old, place_.control, said.ids, said.round);
+    // Of workers that were launched there is one for both.
+    if (!start_.adopted) place_.world = place_.everyone = known.world = known.everyone = made;
+    old = made;
+    (said.with_manager ? place_.everyone : place_.world) = std::move(made);
+    server_->place(std::move(known));
+  }
+  server_->go_on(control_, each.id);
 }
 
 /// The manager's connection has ended.

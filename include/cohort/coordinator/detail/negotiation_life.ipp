@@ -151,6 +151,7 @@ void negotiation<Any>::watch_plan(clock::time_point at) {
 template <class Any>
 void negotiation<Any>::leave_has_expired() {
   leave_expired_ = true;
+  process::missing.fetch_add(1);
   const std::string text = "rank " + std::to_string(rank_) +
                            ": coordinator: the other ranks have not left in time; its "
                            "communicators are kept";
@@ -241,6 +242,7 @@ void negotiation<Any>::check_released() {
 template <class Any>
 void negotiation<Any>::finish_closing() {
   closed_ = true;
+  if (leave_expired_ && !broken_) process::missing.fetch_sub(1);  // they have come after all
   if (set_ == 0) end_timeline();
   source_.forget(*this);
   if (!broken_) release_subsets();  // first, as on ranks that have looked since the log said so

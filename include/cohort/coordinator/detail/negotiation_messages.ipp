@@ -271,6 +271,7 @@ void negotiation<Any>::control_failed(control_operation& op) {
     edges_[op.edge_].sent = 0;  // it has not arrived
   }
   if (releasing_ || closed_) return;
+  process::missing.fetch_add(1);  // for good
   break_down(no_connection(edges_[op.edge_].rank, op.error()));
 }
 

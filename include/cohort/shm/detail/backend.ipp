@@ -283,10 +283,12 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
   if (!bad.empty()) throw error(errc::invalid_argument, bad);
   if (told[6] != 0) {
     const std::size_t first = ranks - static_cast<std::size_t>(told[6]);
-    if (why.empty()) why = "rank " + std::to_string(first) + " cannot share memory";
-    if (rank == first) {
-      log::write(log::level::warning, "shm::make_backend: " + why + "; MPI is used");
-    }
+    // Only that rank knows the reason, but all give it to whoever asks.
+    std::array<char, 512> text{};
+    why.copy(text.data(), text.size() - 1);
+    co_await broadcast(world, text, static_cast<int>(first));
+    why = "rank " + std::to_string(first) + ": " + text.data();
+    if (rank == 0) log::write(log::level::warning, "shm::make_backend: " + why + "; MPI is used");
     co_return backend(nullptr, why);
   }
   co_return backend(std::move(made), std::string());

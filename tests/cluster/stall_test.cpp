@@ -1,0 +1,274 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Functions that are called on all, of which one throws before a collective in which others are.
+
+#include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/calls.hpp>
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/barrier.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/progress/deadline.hpp>
+#include <cohort/progress/future.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "cluster/support.hpp"
+
+using namespace cohort_test;
+using cohort::cluster::call_context;
+using cohort::cluster::stall_action;
+using ids = std::vector<int>;
+
+namespace {
+
+asio::awaitable<int> ranks_together(call_context& call) {
+  int all = 1;
+  co_await cohort::all_reduce(call.world(), all, cohort::op::sum);
+  co_return all;
+}
+/// Rank 1 throws; the first `waiting` of the others wait for it in a collective.
+asio::awaitable<void> one_throws(call_context& call, int waiting) {
+  if (call.id() == 1) throw std::domain_error("not today");
+  double part = 1;
+  if (call.id() < waiting) co_await cohort::all_reduce(call.world(), part, cohort::op::sum);
+}
+/// The same, but the others are cancelled before, and go on all the same.
+asio::awaitable<void> one_throws_others_catch(call_context& call) {
+  if (call.id() == 1) throw std::domain_error("not today");
+  asio::steady_timer timer(call.context(), std::chrono::minutes(5));
+  try {
+    co_await timer.async_wait(asio::use_awaitable);
+  } catch (const std::system_error&) {
+  }
+  co_await asio::this_coro::reset_cancellation_state();
+  co_await cohort::barrier(call.world());
+}
+/// The same, but rank 0 does not let its loop run until there is that file.
+void one_throws_one_is_busy(call_context& call, const std::string& until) {
+  if (call.id() == 1) throw std::domain_error("not today");
+  while (call.id() == 0 && !std::filesystem::exists(until)) std::this_thread::sleep_for(5ms);
+}
+/// Rank 1 has nothing to wait for.
+asio::awaitable<void> some_wait(call_context& call) {
+  if (call.id() == 1) {
+    asio::steady_timer timer(call.context(), std::chrono::minutes(5));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  co_await cohort::barrier(call.world());
+}
+
+call_options soon() { return call_options{}.grace(300ms); }
+
+/// Whom an outcome says that it waited for.
+template <class Outcome>
+ids stalled_because_of(const Outcome& one) {
+  try {
+    one.value();
+  } catch (const cohort::rank_error& failed) {
+    CHECK(failed.code() == errc::stalled);
+    return failed.ranks();
+  }
+  return {};
+}
+
+/// Ends the workers with much time, of which hardly any may be needed, and returns who is named.
+asio::awaitable<ids> end(workers all) {
+  const auto before = std::chrono::steady_clock::now();
+  ids named;
+  try {
+    co_await all.shutdown(std::chrono::minutes(3));
+  } catch (const cohort::rank_error& failed) {
+    CHECK(failed.code() == errc::stalled);
+    named = failed.ranks();
+  }
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::minutes(1));
+  co_return named;
+}
+
+asio::awaitable<void> check_all_work(workers all, int together) {
+  for (int i = 0; i < 3; ++i) {
+    const auto each = co_await all.call_all<&ranks_together>();
+    for (const auto& one : each) CHECK(one.value() == together);
+  }
+}
+
+void check_gone(const workers& all) {
+  for (const int rank : all.ids()) {
+    CHECK(all.state(rank) == worker_state::gone);
+    CHECK(ends(static_cast<int>(all.pid(rank))));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that fails before a collective stops neither later calls nor the shutdown",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_throws>(1);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(each[2].has_value());
+    auto working = check_all_work(all, 3);
+    co_await std::move(working);
+    // Once more, on the communicator that they have got.
+    const auto again = co_await all.with(soon()).call_all<&one_throws>(3);
+    CHECK(stalled_because_of(again[2]) == ids{1});
+    for (const int rank : all.ids()) CHECK(all.state(rank) == worker_state::ready);
+    auto still = check_all_work(all, 3);
+    co_await std::move(still);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0, 2});
+    check_gone(all);
+  });
+}
+
+TEST_CASE("a shutdown names the worker that is stuck in a collective, and no other",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_throws>(1);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
+    check_gone(all);
+  });
+}
+
+TEST_CASE("a shutdown within the grace names the worker that is stuck, and no other",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
+    auto pending = all.with(call_options{}.grace(std::chrono::minutes(5)))
+                       .call_all<&one_throws>(1, cohort::as_future);
+    auto ending = caught<cohort::rank_error>(all.shutdown(2s));
+    const auto failed = co_await std::move(ending);
+    REQUIRE(failed);
+    CHECK(failed->ranks() == ids{0});
+    const auto each = co_await std::move(pending);
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(each[2].has_value());
+  });
+}
+
+TEST_CASE("a callee that catches its cancellation and waits on does not stop later calls",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_throws_others_catch>();
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    auto working = check_all_work(all, 2);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
+    check_gone(all);
+  });
+}
+
+TEST_CASE("calls on all that were made before one stalls are run after it", "[cluster][stall]") {
+  with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
+    auto first = all.with(soon()).call_all<&one_throws>(1, cohort::as_future);
+    std::vector<cohort::future<std::vector<cohort::outcome<int>>>> later;
+    for (int i = 0; i < 3; ++i) later.push_back(all.call_all<&ranks_together>(cohort::as_future));
+    const auto each = co_await std::move(first);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    for (auto& one : later) {
+      const auto outcomes = co_await std::move(one);
+      CHECK(outcomes[0].value() == 2);
+      CHECK(outcomes[1].value() == 2);
+    }
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
+  });
+}
+
+TEST_CASE("a deadline that leaves a rank in a collective does not stop later calls",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon().deadline(200ms)).call_all<&some_wait>();
+    for (const auto& one : each) CHECK_THROWS_AS(one.value(), cohort::deadline_error);
+    auto working = check_all_work(all, 2);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
+  });
+}
+
+TEST_CASE(
+    "a call on all that is cancelled while a rank is in a collective does not stop later ones",
+    "[cluster][stall]") {
+  with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
+    auto calling = all.with(soon()).call_all<&some_wait>();
+    auto bounded = cohort::with_deadline(std::move(calling), 200ms);
+    const auto each = co_await std::move(bounded);
+    for (const auto& one : each) CHECK_THROWS_AS(one.value(), std::system_error);
+    auto working = check_all_work(all, 2);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
+  });
+}
+
+TEST_CASE("a worker that does not let its loop run is left out until it does", "[cluster][stall]") {
+  const folder files;
+  const std::string file = files.path("goes-on");
+  with_mortal_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_throws_one_is_busy>(file);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    const auto without = co_await all.with(soon()).call_all<&ranks_together>();
+    CHECK(stalled_because_of(without[0]) == ids{0});
+    CHECK(without[1].value() == 2);
+    CHECK(without[2].value() == 2);
+    CHECK(all.state(0) == worker_state::stuck);
+    auto refused = code_of(all.call<&ranks_together>(0));
+    const std::error_code code = co_await std::move(refused);
+    CHECK(code == errc::stalled);
+    std::ofstream(file) << "now";
+    while (all.state(0) == worker_state::stuck) {
+      asio::steady_timer pause(all.context(), 5ms);
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    auto working = check_all_work(all, 3);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named.empty());
+    check_gone(all);
+  });
+}
+
+TEST_CASE("a shutdown does not wait for a worker that is known to be stuck", "[cluster][stall]") {
+  with_mortal_workers(quiet(2).grace(300ms), [](workers all) -> asio::awaitable<void> {
+    const std::string never = "/nonexistent/file";
+    const auto each = co_await all.with(soon()).call_all<&one_throws_one_is_busy>(never);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
+    CHECK(ends(static_cast<int>(all.pid(0))));
+    CHECK(ends(static_cast<int>(all.pid(1))));
+  });
+}
+
+TEST_CASE("a call on all that stalls ends the job where that is asked for", "[cluster][stall]") {
+  with_mortal_workers(quiet(2).grace(300ms), [](workers all) -> asio::awaitable<void> {
+    const auto each =
+        co_await all.with(soon().on_stall(stall_action::terminate)).call_all<&one_throws>(1);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    CHECK(ends(static_cast<int>(all.pid(0))));
+    CHECK(ends(static_cast<int>(all.pid(1))));
+  });
+}

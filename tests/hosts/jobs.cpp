@@ -1,0 +1,190 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Jobs over simulated hosts; run.sh makes these, and starts one of the jobs below.
+
+#include <cohort/cluster.hpp>
+#include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/gather.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/host.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/progress/rethrow.hpp>
+#include <cohort/shm/backend.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace {
+
+namespace cluster = cohort::cluster;
+using namespace std::chrono_literals;
+using job = asio::awaitable<void>;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+asio::awaitable<void> waits(cluster::call_context& call) {
+  asio::steady_timer timer(call.context(), 10min);
+  co_await timer.async_wait(asio::use_awaitable);
+}
+std::string host_name() { return cohort::process::host_name(); }
+
+job sleep(std::chrono::nanoseconds time) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, time);
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+/// Of hosts.sh, from the head.
+bool hosts(const std::string& command) {
+  const char* const script = std::getenv("COHORT_HOSTS_SCRIPT");
+  require(script != nullptr, "COHORT_HOSTS_SCRIPT is not set");
+  return std::system((std::string(script) + " " + command).c_str()) == 0;
+}
+
+cluster::launch_options on_two_hosts() {
+  return cluster::launch_options{}.ranks(2).hosts({"h1:1", "h2:1"}).grace(1s);
+}
+
+/// A call to a host whose cable is out ends, and so does the worker there.
+job cut() {
+  const auto executor = co_await asio::this_coro::executor;
+  auto& io = static_cast<asio::io_context&>(executor.context());
+  // The default of a job that has hosts would do too, in half a minute.
+  auto options = on_two_hosts().heartbeat(1s).on_loss(cluster::loss_policy::proceed);
+  auto launching = cluster::launch(io, options);
+  const cluster::workers all = co_await std::move(launching);
+  const std::string there = co_await all.call<&host_name>(1);
+  require(there == "h2", "rank 1 is on " + there);
+  const std::string alive = "agent h2 kill -0 " + std::to_string(all.pid(1)) + " 2>/dev/null";
+  require(hosts(alive), "the worker on h2 is not seen");
+  auto pending = all.call<&waits>(1, cohort::as_future);
+  require(std::system("ip link set h2 down") == 0, "cut");
+  const auto before = std::chrono::steady_clock::now();
+  const auto within = [&](std::chrono::seconds bound) {
+    return std::chrono::steady_clock::now() - before < bound;
+  };
+  try {
+    auto bounded = cohort::with_deadline(std::move(pending), 40s);
+    co_await std::move(bounded);
+  } catch (const cohort::peer_lost_error& lost) {
+    std::cout << lost.what() << std::endl;
+    require(lost.ranks() == std::vector<int>{1}, "another rank is named");
+  }
+  require(all.state(1) == cluster::worker_state::lost, "rank 1 is not lost");
+  while (hosts(alive)) {
+    require(within(40s), "the worker of the host that is cut lives on");
+    auto pause = sleep(200ms);
+    co_await std::move(pause);
+  }
+  const std::string here = co_await all.call<&host_name>(0);
+  require(here == "h1", "rank 0 is on " + here);
+  co_await all.shutdown(20s);
+  require(all.state(0) == cluster::worker_state::gone, "rank 0 has not left");
+}
+
+/// A host that crashes and comes back is used again, and no worker speaks of a manager that is
+/// gone.
+job respawn() {
+  const auto executor = co_await asio::this_coro::executor;
+  auto& io = static_cast<asio::io_context&>(executor.context());
+  struct {
+    std::mutex mutex;
+    std::string text;
+  } printed;
+  const auto sink = [&](const cluster::output_line& line) {
+    const std::lock_guard guard(printed.mutex);
+    printed.text += line.text;
+    std::cout << line.text << std::endl;
+  };
+  auto options = on_two_hosts().heartbeat(500ms).sink(sink);
+  options.on_loss(cluster::loss_policy::respawn).respawns(1);
+  auto launching = cluster::launch(io, options);
+  const cluster::workers all = co_await std::move(launching);
+  const char* const state = std::getenv("COHORT_HOSTS");
+  require(state != nullptr, "COHORT_HOSTS is not set");
+  auto pending = all.call<&waits>(1, cohort::as_future);
+  require(std::system(("kill -KILL $(cat " + std::string(state) + "/h2)").c_str()) == 0, "kill");
+  bool lost = false;
+  try {
+    co_await std::move(pending);
+  } catch (const cohort::peer_lost_error&) {
+    lost = true;
+  }
+  require(lost, "the call has not ended with a loss");
+  auto pause = sleep(5s);  // so long does it boot
+  co_await std::move(pause);
+  require(hosts("boot-here h2"), "boot");
+  co_await all.ready();
+  const std::string there = co_await all.call<&host_name>(1);
+  require(there == "h2", "rank 1 is on " + there);
+  co_await all.shutdown();
+  const std::lock_guard guard(printed.mutex);
+  require(printed.text.find("the manager is gone") == std::string::npos,
+          "a worker has said that the manager is gone");
+}
+
+/// Shared memory is refused on all ranks for the reason of one of them, and rank 0 logs it.
+job memory(cohort::communicator world) {
+  const cohort::log::capture logged;
+  const auto by = co_await cohort::shm::make_backend(world);
+  std::array<char, 256> why{};
+  by.why().copy(why.data(), why.size() - 1);
+  std::vector<char> all(why.size() * static_cast<std::size_t>(world.size()));
+  co_await cohort::gather(world, why, all, 0);
+  int lines = logged.contains("shm::make_backend: ") ? 1 + world.rank() : 0;
+  co_await cohort::all_reduce(world, lines, cohort::op::sum);
+  require(lines == 1, "who logs is not rank 0 alone");
+  require(!by.active(), "two hosts cannot share memory");
+  if (world.rank() != 0) co_return;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const std::string text = all.data() + why.size() * static_cast<std::size_t>(rank);
+    std::cout << "rank " << rank << " knows: " << text << std::endl;
+    require(text.starts_with("rank 2: ") && text.find("another node") != text.npos,
+            "rank " + std::to_string(rank) + " does not know the reason");
+  }
+}
+
+int run(asio::io_context& io, job work) {
+  std::exception_ptr failed;
+  asio::co_spawn(io, std::move(work), [&](std::exception_ptr why) { failed = why; });
+  io.run();
+  if (!failed) return 0;
+  try {
+    std::rethrow_exception(failed);
+  } catch (const std::exception& problem) {
+    std::cerr << "failed: " << problem.what() << std::endl;
+  }
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (cluster::serve(argc, argv)) return 0;
+  if (const char* const launcher = std::getenv("MPIEXEC")) {
+    if (*launcher != '\0') ::setenv("COHORT_MPIEXEC", launcher, 0);
+  }
+  const std::string_view what = argc == 2 ? argv[1] : "";
+  if (what == "ranks-memory") {
+    cohort::environment env{argc, argv};
+    asio::io_context io;
+    const cohort::communicator world{io};
+    return run(io, memory(world));
+  }
+  asio::io_context io;
+  if (what == "cut") return run(io, cut());
+  if (what == "respawn") return run(io, respawn());
+  std::cerr << "no job \"" << what << "\"" << std::endl;
+  return 2;
+}
