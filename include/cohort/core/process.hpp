@@ -5,6 +5,8 @@
 /// \file Facts about this process that upper layers fill in and lower layers need at the end of a
 /// program: the rank, whether the program has failed, and what is still in flight.
 
+#include <cohort/core/config.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
