@@ -6,6 +6,7 @@
 # repeat: some hours on two cores. To be run before an issue is called resolved, whole or by steps:
 #
 #   all-ranks        every test on all its numbers of ranks, with g++ and Open MPI
+#   header-only      all tests and examples without cohort::compiled
 #   mpich            every test and example with g++ and MPICH, on all numbers of ranks
 #   asan-ranks       the tests with clang's sanitizers on 1, 2 and 4 ranks; .ci/run has 3
 #   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks
@@ -26,6 +27,10 @@ begin_steps build/everything
 all_ranks() {
   tests_with openmpi "$gxx" build/everything-openmpi all . '^$' "${debug[@]}" \
     -DCOHORT_TEST_ALL_RANKS=ON
+}
+header_only() {
+  tests_with openmpi "$gxx" build/everything-header-only all . \
+    '^(tools|compile_fail|consumer)[.]|^protocol[.]' "${debug[@]}" -DCOHORT_TEST_HEADER_ONLY=ON
 }
 mpich() {
   tests_with mpich "$gxx" build/everything-mpich all . '^tools[.]|^protocol[.]mutants$' \
@@ -92,7 +97,8 @@ large() {
 }
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
-known=(all-ranks mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol fuzz large stress)
+known=(all-ranks header-only mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol fuzz
+  large stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do
