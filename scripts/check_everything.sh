@@ -2,8 +2,9 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# check_everything.sh [STEP...]: what is too dear for every change, beside .ci/run, which it does not
-# repeat: some hours on two cores. To be run before an issue is called resolved, whole or by steps:
+# check_everything.sh [STEP...]: what is too dear for every change, beside .ci/run, which it does
+# not repeat: some hours on two cores. To be run before an issue is called resolved, whole or by
+# steps:
 #
 #   all-ranks        every test on all its numbers of ranks, with g++ and Open MPI
 #   header-only      all tests and examples without cohort::compiled
@@ -97,8 +98,8 @@ large() {
 }
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
-known=(all-ranks header-only mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol fuzz
-  large stress)
+known=(all-ranks header-only mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol
+  fuzz large stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do
