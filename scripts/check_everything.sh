@@ -17,6 +17,9 @@
 #   protocol         a million random jobs of the protocol, every interleaving of all small ones
 #   fuzz             each fuzz target for two minutes
 #   large            more than 2^31 elements, where there is memory for them
+#   openings         10 000 programs that open several things at once, on 2, 3 and 4 ranks with both
+#                    MPIs, and 500 more of them in fresh processes
+#   long-runs        a million calls of workers, ten thousand rounds of the rendezvous's races
 #   stress           scripts/stress.sh, at least 20 rounds of all tests
 #
 # shellcheck source=scripts/lib.sh
@@ -27,7 +30,7 @@ begin_steps build/everything
 
 all_ranks() {
   tests_with openmpi "$gxx" build/everything-openmpi all . '^$' "${debug[@]}" \
-    -DCOHORT_TEST_ALL_RANKS=ON
+    -DCOHORT_TEST_ALL_RANKS=ON -DCOHORT_TEST_PATIENCE=1
 }
 header_only() {
   tests_with openmpi "$gxx" build/everything-header-only all . \
@@ -96,10 +99,41 @@ large() {
   MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
     build/everything-openmpi/tests/coordinator/coordinator_order_test "[large]"
 }
+# programs_with MPI: an opening is another one in a fresh process, where nothing is in stock.
+programs_with() {
+  local ranks seed program=build/everything-$1/tests/openings/openings_programs_test
+  # shellcheck disable=SC2034  # lib.sh reads them
+  mpi=$1 CXX=$gxx
+  provide tests
+  configure "build/everything-$1" "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
+  build "build/everything-$1" openings_programs_test
+  export MPIEXEC=$mpiexec
+  for ranks in 2 3 4; do
+    scripts/mpirun.sh "$ranks" "$program" --count 10000
+  done
+  for ((seed = 10000; seed < 10500; ++seed)); do
+    scripts/mpirun.sh $((2 + seed % 3)) "$program" --first "$seed" --count 1
+  done
+}
+openings() {
+  programs_with openmpi
+  programs_with mpich
+}
+
+long_runs() {
+  # shellcheck disable=SC2034  # lib.sh reads them
+  mpi=openmpi CXX=$gxx
+  provide tests
+  configure build/everything-openmpi "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON \
+    -DCOHORT_TEST_PATIENCE=10
+  build build/everything-openmpi cluster_workers_test rendezvous_exchange_test
+  COHORT_TEST_CALLS=1000000 COHORT_TEST_RACES=10000 scripts/run_tests.sh build/everything-openmpi \
+    --no-tests=error -R '^(cluster[.]workers|rendezvous[.]exchange[.]np[123])$'
+}
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
 known=(all-ranks header-only mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol
-  fuzz large stress)
+  fuzz large openings long-runs stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do
