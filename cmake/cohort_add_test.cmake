@@ -104,20 +104,21 @@ function(cohort_add_test name)
   endif()
 endfunction()
 
-# cohort_add_gpu_test(<layer>.<theme> SOURCES <file>... LAYERS <layer>...)
+# cohort_add_gpu_test(<layer>.<theme> SOURCES <file>... LAYERS <layer>... [LABELS <label>...])
 #
-# A test with the real CUDA and NCCL and a device for each rank, with the label `on_gpu`. ctest counts
-# it as skipped on more ranks than there are devices.
+# A test with the real CUDA and NCCL and a device for each rank, with the label `on_gpu`. Those of the
+# layers have the label `on_gpu_layers` too, which is what .ci/run builds. ctest counts it as skipped
+# on more ranks than there are devices.
 function(cohort_add_gpu_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LAYERS")
-  cohort_add_test(${name} LAYERS ${arg_LAYERS} NO_MAIN LABELS on_gpu SOURCES ${arg_SOURCES})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LAYERS;LABELS")
+  cohort_add_test(${name} LAYERS ${arg_LAYERS} NO_MAIN LABELS on_gpu ${arg_LABELS} SOURCES ${arg_SOURCES})
   string(REPLACE "." "_" target "${name}_test")
   target_link_libraries(${target} PRIVATE cohort::nccl cohort_test_gpu_main cohort_test_catch)
   # g++ 12 at -O3 takes what an empty std::optional does not hold for something that is read.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
     -ffunction-sections)  # see tests/support/double.hpp
   target_link_options(${target} PRIVATE -Wl,--gc-sections)
-  cohort_add_run(${name} PROGRAM ${target} RANKS 1 2 3 4 TIMEOUT 300 LABELS on_gpu)
+  cohort_add_run(${name} PROGRAM ${target} RANKS 1 2 3 4 TIMEOUT 300 LABELS on_gpu ${arg_LABELS})
   cohort_choose_ranks(chosen 1 2 3 4)
   foreach(ranks IN LISTS chosen)
     set_tests_properties(${name}.np${ranks} PROPERTIES SKIP_RETURN_CODE 77)

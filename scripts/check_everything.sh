@@ -2,10 +2,12 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# check_everything.sh [STEP...]: what is too dear for every change, beside .ci/run, which it does not
-# repeat: some hours on two cores. To be run before an issue is called resolved, whole or by steps:
+# check_everything.sh [STEP...]: what is too dear for every change, beside .ci/run, which it does
+# not repeat: some hours on two cores. To be run before an issue is called resolved, whole or by
+# steps:
 #
 #   all-ranks        every test on all its numbers of ranks, with g++ and Open MPI
+#   header-only      all tests and examples without cohort::compiled
 #   mpich            every test and example with g++ and MPICH, on all numbers of ranks
 #   asan-ranks       the tests with clang's sanitizers on 1, 2 and 4 ranks; .ci/run has 3
 #   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks
@@ -15,6 +17,9 @@
 #   protocol         a million random jobs of the protocol, every interleaving of all small ones
 #   fuzz             each fuzz target for two minutes
 #   large            more than 2^31 elements, where there is memory for them
+#   openings         10 000 programs that open several things at once, on 2, 3 and 4 ranks with both
+#                    MPIs, and 500 more of them in fresh processes
+#   long-runs        a million calls of workers, ten thousand rounds of the rendezvous's races
 #   stress           scripts/stress.sh, at least 20 rounds of all tests
 #
 # shellcheck source=scripts/lib.sh
@@ -25,7 +30,11 @@ begin_steps build/everything
 
 all_ranks() {
   tests_with openmpi "$gxx" build/everything-openmpi all . '^$' "${debug[@]}" \
-    -DCOHORT_TEST_ALL_RANKS=ON
+    -DCOHORT_TEST_ALL_RANKS=ON -DCOHORT_TEST_PATIENCE=1
+}
+header_only() {
+  tests_with openmpi "$gxx" build/everything-header-only all . \
+    '^(tools|compile_fail|consumer)[.]|^protocol[.]' "${debug[@]}" -DCOHORT_TEST_HEADER_ONLY=ON
 }
 mpich() {
   tests_with mpich "$gxx" build/everything-mpich all . '^tools[.]|^protocol[.]mutants$' \
@@ -90,9 +99,41 @@ large() {
   MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
     build/everything-openmpi/tests/coordinator/coordinator_order_test "[large]"
 }
+# programs_with MPI: an opening is another one in a fresh process, where nothing is in stock.
+programs_with() {
+  local ranks seed program=build/everything-$1/tests/openings/openings_programs_test
+  # shellcheck disable=SC2034  # lib.sh reads them
+  mpi=$1 CXX=$gxx
+  provide tests
+  configure "build/everything-$1" "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
+  build "build/everything-$1" openings_programs_test
+  export MPIEXEC=$mpiexec
+  for ranks in 2 3 4; do
+    scripts/mpirun.sh "$ranks" "$program" --count 10000
+  done
+  for ((seed = 10000; seed < 10500; ++seed)); do
+    scripts/mpirun.sh $((2 + seed % 3)) "$program" --first "$seed" --count 1
+  done
+}
+openings() {
+  programs_with openmpi
+  programs_with mpich
+}
+
+long_runs() {
+  # shellcheck disable=SC2034  # lib.sh reads them
+  mpi=openmpi CXX=$gxx
+  provide tests
+  configure build/everything-openmpi "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON \
+    -DCOHORT_TEST_PATIENCE=10
+  build build/everything-openmpi cluster_workers_test rendezvous_exchange_test
+  COHORT_TEST_CALLS=1000000 COHORT_TEST_RACES=10000 scripts/run_tests.sh build/everything-openmpi \
+    --no-tests=error -R '^(cluster[.]workers|rendezvous[.]exchange[.]np[123])$'
+}
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
-known=(all-ranks mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol fuzz large stress)
+known=(all-ranks header-only mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol
+  fuzz large openings long-runs stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do

@@ -2,8 +2,8 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# run_tests.sh DIRECTORY CTEST_ARGUMENTS...: runs ctest in the build folder DIRECTORY. What fails is run
-# once more, alone:
+# run_tests.sh DIRECTORY CTEST_ARGUMENTS...: runs ctest in the build folder DIRECTORY. What fails is
+# run once more, alone:
 #
 # - If it passes then, it is flaky. The last lines name it, both outputs are kept in build/ci/flaky
 #   (or in $FLAKY), and the run goes on. More than two of them fail the run.
@@ -23,10 +23,10 @@ said=$directory/run_tests.txt
 failures=$directory/Testing/Temporary/LastTestsFailed.log
 rm -f "$failures"
 
-# A program that a signal ended, as ctest, Catch2, the two launchers and a shell tell it, and what the
-# sanitizers say.
-signals='\*\*\*Exception|fatal error condition|exited on signal|terminated with signal|(Segmentation|Bus) fault'
-signals+='|BAD TERMINATION|Aborted|Signal: |Illegal instruction|Floating point exception'
+# A program that a signal of its own ended, as ctest, Catch2, the two launchers and a shell tell it
+# (not one that was killed, at its time limit say), and what the sanitizers say.
+signals='\*\*\*Exception|fatal error condition|exited on signal (4|6|7|8|11)\b|Signal: '
+signals+='|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception'
 sanitizers='(Address|Leak|Thread|Memory|UndefinedBehavior)Sanitizer|runtime error: '
 
 # output_of TEST FILE: what ctest has noted of the test, the way it ended included.

@@ -62,16 +62,16 @@ have_cuda() {
   return 1
 }
 
-# end_steps LEAST: says how long each step took and what was flaky, and ends the script. The last line
-# adds up what ctest said in all of them, which have to have run at least so many tests.
+# end_steps LEAST: says how long each step took and what was flaky, and ends the script. The last
+# line adds up what ctest said in all of them, which have to have run at least so many tests.
 end_steps() {
   local bad total one flaky least=$1
   say "time of each step"
   printf '%s' "$times"
   printf '%4d s  in all\n\n' "$SECONDS"
 
-  # What passed when it was run once more: scripts/run_tests.sh fails a step for three of them, and all
-  # steps together may not have more either.
+  # What passed when it was run once more: scripts/run_tests.sh fails a step for three of them, and
+  # all steps together may not have more either.
   mapfile -t flaky < <(cat "$logs"/*.log | sed -n 's/^flaky: //p')
   for one in ${flaky[@]+"${flaky[@]}"}; do echo "flaky: $one"; done
   if [ ${#flaky[@]} -gt 2 ]; then failed+=("${#flaky[@]} flaky tests"); fi

@@ -2,19 +2,20 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# stress.sh [REGEX] [MINUTES]: runs the tests whose names match (all) again and again, for 10 minutes or
-# MINUTES, on a machine that is never idle: one busy loop for each core; pauses of threads at calls where
-# others may overtake them (tests/support/random_stops.cpp); now and then a whole process is stopped.
-# Prints how often each test has failed in how many runs; exits with 1 if one has.
+# stress.sh [REGEX] [MINUTES]: runs the tests whose names match (all) again and again, for 10 minutes
+# or MINUTES, on a machine that is never idle: one busy loop for each core; pauses of threads at calls
+# where others may overtake them (tests/support/random_stops.cpp); now and then a whole process is
+# stopped. Prints how often each test has failed in how many runs; exits with 1 if one has.
 #
 # What fails here and nowhere else hopes for the scheduler: the test, or the code.
 #
-#   BUILD   a build folder that is there (default: build/stress, which is configured, and built as far as
-#           these tests need it). Not one with sanitizers, which want to be the first library.
+#   BUILD   a build folder that is there (default: build/stress, which is configured, and built as
+#           far as these tests need it). Not one with sanitizers, which want to be the first library.
 #   SEED    of the pauses in the first round; each round takes the next number (default: the time)
 #   ROUNDS  how many rounds at least, however long they take (default 1)
 #
-# Outputs of failures, with the seed in their names, are kept in the folder stress of the build folder.
+# Outputs of failures, with the seed in their names, are kept in the folder stress of the build
+# folder.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 pattern=${1:-.}
@@ -90,8 +91,8 @@ for ((round = 1; round <= least || SECONDS < deadline; ++round, ++seed)); do
     runs[$name]=$((${runs[$name]-0} + 1))
     [ "$how" != failed ] || failures[$name]+=" $seed"
   done < <(sed -nE \
-    -e 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* Passed .*/\1 passed/p' \
-    -e 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .*\*\*\*(Failed|Timeout|Exception).*/\1 failed/p' \
+    -e 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .* Passed .*|\1 passed|p' \
+    -e 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .*[*]{3}[FTE].*|\1 failed|p' \
     "$work/round.txt")
   bad=$(sed -n 's/.* \([0-9]*\) tests failed out of.*/\1/p' "$work/round.txt")
   [ "$bad" -eq 0 ] || cp "$work/round.txt" "$work/failures.$seed.txt"

@@ -18,6 +18,8 @@
 #include <cohort/rendezvous.hpp>
 #include <cohort/shm/backend.hpp>
 
+#include "support/patience.hpp"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -43,7 +45,7 @@ using cohort::communicator;
 using cohort::coordinator;
 using random = std::mt19937_64;
 
-constexpr auto patience = 60s;
+const auto patience = cohort_test::patient(60s);
 
 enum class kind : std::uint8_t {
   coordinator,

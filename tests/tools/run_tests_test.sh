@@ -10,8 +10,8 @@ trap 'rm -rf "$scratch"' EXIT
 export FLAKY=$scratch/flaky
 wrong=0
 
-# project LINE...: a build folder with these tests, NAME COMMAND, of which `once COMMAND` is a test that
-# ends with COMMAND's status the first time and then passes.
+# project LINE...: a build folder with these tests, NAME COMMAND, of which `once COMMAND` is a test
+# that ends with COMMAND's status the first time and then passes.
 project() {
   rm -rf "$scratch/build" "$FLAKY"
   mkdir "$scratch/build"
@@ -25,7 +25,8 @@ TEXT
   for line in "$@"; do
     name=${line%% *}
     cat <<TEXT
-add_test("$name" bash -c [[once() { exec bash "$scratch/once" "$scratch/build/$name.ran" "\$*"; }; ${line#* }]])
+add_test("$name" bash -c [[once() { exec bash "$scratch/once" "$scratch/build/$name.ran" "\$*"; }
+  ${line#* }]])
 TEXT
   done >"$scratch/build/CTestTestfile.cmake"
 }
@@ -36,7 +37,9 @@ expect() {
   "$script" "$scratch/build" -j 2 >"$scratch/output" 2>&1 || status=$?
   [ "$status" -eq "$1" ] || complain "status $status, not $1"
   shift
-  for line in "$@"; do grep -Eq -- "$line" "$scratch/output" || complain "no line matches: $line"; done
+  for line in "$@"; do
+    grep -Eq -- "$line" "$scratch/output" || complain "no line matches: $line"
+  done
 }
 without() { ! grep -Eq -- "$1" "$scratch/output" || complain "a line matches: $1"; }
 complain() {
@@ -53,8 +56,9 @@ without 'flaky'
 what="a test that fails once is flaky, and both outputs are kept"
 project "passes true" "layer.theme.np2 once 'false'"
 expect 0 '^flaky: layer.theme.np2 ' '^100% tests passed, 0 tests failed out of 2$'
-grep -q "the first time" "$FLAKY/build.layer.theme.np2.first.txt" || complain "the first output is lost"
-grep -q "the second time" "$FLAKY/build.layer.theme.np2.again.txt" || complain "the second output is lost"
+kept=$FLAKY/build.layer.theme.np2
+grep -q "the first time" "$kept.first.txt" || complain "the first output is lost"
+grep -q "the second time" "$kept.again.txt" || complain "the second output is lost"
 
 what="a test that fails twice has failed"
 project "passes true" "fails false"
@@ -68,9 +72,13 @@ expect 1 '^flaky: one ' '^flaky: two ' '^flaky: three ' '^0% tests passed, 3 tes
 what="a signal is not tried again, whoever tells of it"
 project "crashes once 'kill -SEGV \$\$'" "aborts once 'kill -ABRT \$\$'" \
   "openmpi once 'echo mpiexec noticed that process rank 1 exited on signal 11; false'" \
-  "mpich once 'echo = BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES; false'"
+  "mpich once 'echo YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Aborted; false'"
 expect 1 '^failed: crashes$' '^failed: aborts$' '^failed: openmpi$' '^failed: mpich$'
 without '^flaky|once more'
+
+what="what was killed at its time limit is tried again"
+project "slow once 'echo mpiexec noticed that process rank 1 exited on signal 9; false'"
+expect 0 '^flaky: slow '
 
 what="what a sanitizer says is not tried again"
 project "addresses once 'echo ==7==ERROR: AddressSanitizer: heap-use-after-free; false'" \

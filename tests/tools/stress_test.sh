@@ -47,7 +47,8 @@ done >"$scratch/CTestTestfile.cmake"
 
 "$scratch/stopped_test" locks || { echo "it is stopped without any stress"; exit 1; }
 status=0
-BUILD=$scratch SEED=7 ROUNDS=3 CXX=$compiler "$scripts/stress.sh" . 0 >"$scratch/output" 2>&1 || status=$?
+BUILD=$scratch SEED=7 ROUNDS=3 CXX=$compiler "$scripts/stress.sh" . 0 >"$scratch/output" 2>&1 ||
+  status=$?
 cat "$scratch/output"
 [ "$status" -eq 1 ]
 grep -Eq '^ +[1-3] of +3  stopped_test.locks  \(seeds.* [789]' "$scratch/output"
