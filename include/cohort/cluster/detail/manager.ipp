@@ -1092,7 +1092,9 @@ inline void manager::abandon() {
   if (ended_ || terminating_ || !launched_ || options_.ranks() == 0) return;
   closing_ = true;
   ended_ = true;
-  log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+  if (std::uncaught_exceptions() == 0) {  // else the exception is what went wrong
+    log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+  }
   if (adopted_) return let_go("the last handle was dropped without shutdown");
   terminate("the last handle was dropped");
 }
