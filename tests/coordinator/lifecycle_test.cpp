@@ -325,7 +325,8 @@ TEST_CASE("threads submit to a loop that runs elsewhere", "[coordinator][lifecyc
     try {
       given_up.get();
     } catch (const std::system_error& problem) {
-      CHECK((problem.code() == asio::error::operation_aborted || problem.code() == errc::withdrawn));
+      CHECK(
+          (problem.code() == asio::error::operation_aborted || problem.code() == errc::withdrawn));
     }
     int value = 1;
     coord.all_reduce("last", value, op::sum, asio::use_future).get();

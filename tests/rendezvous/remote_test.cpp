@@ -4,6 +4,7 @@
 // Between ranks: pushed, pulled and large values, errors as answers, cleanup, close, deferred
 // initialisation.
 #include <cohort/core/log.hpp>
+#include <cohort/p2p/recv.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/rethrow.hpp>
@@ -735,7 +736,11 @@ TEST_CASE("the time of a stall counts from when somebody waits", "[rendezvous][r
     auto step = exchange.step(1);
     const int left = cohort_test::left_of(world);
     const int right = cohort_test::right_of(world);
-    co_await pause(400ms);  // the receive of the rendezvous is posted, and nobody waits
+    // The receive of the rendezvous is posted, and nobody waits for it, for as long as this.
+    int never = 0;
+    auto pending = cohort::recv(world, never, cohort::any_source, 13, cohort::as_future);
+    while (!lines.contains(": recv #")) co_await pause(1ms);
+    co_await pause(200ms);
     CHECK_FALSE(lines.contains("rendezvous_recv"));
     const auto begin = clock::now();
     auto got = step.recv<int>(key_of(left, world.rank(), "late"), cohort::as_future);
@@ -751,5 +756,8 @@ TEST_CASE("the time of a stall counts from when somebody waits", "[rendezvous][r
     step.send(key_of(world.rank(), right, "late"), world.rank());
     const auto value = co_await std::move(got);
     CHECK(value.value == left);
+    pending.cancel();
+    const auto code = co_await cohort_test::code_of(std::move(pending));
+    CHECK(code == asio::error::operation_aborted);
   });
 }

@@ -77,7 +77,7 @@ class exchange<Any>::control_operation final : public comm::request_operation {
     advance_ = &advanced;
     advances_failed_ = true;
     cancellable = to < 0;
-    stalls = to < 0;         // nobody waits for a send
+    stalls = to < 0;           // nobody waits for a send
     waits_for_turn_ = to < 0;  // may go on without a request, until the next look posts one
     verb = to < 0 ? "rendezvous_recv" : "rendezvous_send";
     rank = owner.rank();
