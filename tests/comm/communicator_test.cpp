@@ -9,6 +9,7 @@
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/request_source.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/mpi/topology.hpp>
 #include <cohort/p2p.hpp>
 #include <cohort/progress.hpp>
 
@@ -33,6 +34,7 @@ using cohort_test::code_of;
 using cohort_test::left_of;
 using cohort_test::meet;
 using cohort_test::on_world;
+using cohort_test::pause;
 using cohort_test::right_of;
 using cohort_test::run;
 using task = asio::awaitable<void>;
@@ -279,6 +281,75 @@ TEST_CASE("duplicating does not wait for what is in flight, and may be done many
     const auto made = co_await cohort::when_all(std::move(making));
     for (const auto& comm : made) co_await ring(comm, 6);
     CHECK_FALSE(pending.is_ready());
+  });
+}
+
+TEST_CASE("a duplicate has the topology of its original, of any kind") {
+  on_world([](communicator world) -> task {
+    const int n = world.size();
+    const auto circle = cohort::mpi::cartesian::of(n).wrap();
+    const communicator grid = co_await world.create(circle);
+    const communicator grid_copy = co_await grid.dup();
+    const cohort::mpi::grid copied(grid_copy.state()->data);
+    CHECK(copied.dims() == std::vector<int>{n});
+    CHECK(copied.periodic() == std::vector<bool>{true});
+
+    const std::vector<int> from{left_of(world)};
+    const std::vector<int> to{right_of(world)};
+    cohort::mpi::dist_graph ring_graph(from, to);
+    ring_graph.weights(std::vector<int>{7 + left_of(world)}, std::vector<int>{7 + world.rank()});
+    const communicator graph = co_await world.create(ring_graph);
+    const communicator graph_copy = co_await graph.dup();
+    int source = -1;
+    int destination = -1;
+    int in = 0;
+    int out = 0;
+    MPI_Dist_graph_neighbors(graph_copy.native(), 1, &source, &in, 1, &destination, &out);
+    CHECK(source == left_of(world));
+    CHECK(destination == right_of(world));
+    CHECK(in == 7 + left_of(world));
+    CHECK(out == 7 + world.rank());
+  });
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::vector<int> ends(static_cast<std::size_t>(size));
+  std::vector<int> neighbors(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    ends[static_cast<std::size_t>(rank)] = rank + 1;
+    neighbors[static_cast<std::size_t>(rank)] = size - 1 - rank;
+  }
+  MPI_Comm old_graph = MPI_COMM_NULL;
+  MPI_Graph_create(MPI_COMM_WORLD, size, ends.data(), neighbors.data(), 0, &old_graph);
+  {
+    asio::io_context io;
+    const communicator original(io, old_graph);
+    run(io, [&]() -> task {
+      const communicator copy = co_await original.dup();
+      int neighbor = -1;
+      CHECK(MPI_Graph_neighbors(copy.native(), copy.rank(), 1, &neighbor) == MPI_SUCCESS);
+      CHECK(neighbor == size - 1 - copy.rank());
+    }());
+  }
+  MPI_Comm_free(&old_graph);
+}
+
+TEST_CASE("communicators may be made over several others at once, in another order on each rank") {
+  on_world([](communicator world) -> task {
+    const communicator a = co_await world.dup();
+    const communicator b = co_await world.split(0, -world.rank());
+    for (int round = 0; round < 20; ++round) {
+      const bool turned = (world.rank() + round) % 2 != 0;
+      std::optional<cohort::future<communicator>> copying;
+      if (turned) copying = a.dup(cohort::as_future);
+      if (world.rank() == round % world.size()) co_await pause(std::chrono::microseconds(200));
+      auto splitting = b.split(world.rank() % 2, 0, cohort::as_future);
+      if (!turned) copying = a.dup(cohort::as_future);
+      const communicator copy = co_await std::move(*copying);
+      const communicator part = co_await std::move(splitting);
+      CHECK(copy.size() == world.size());
+      co_await ring(copy, 8);
+      co_await ring(part, 8);
+    }
   });
 }
 

@@ -272,11 +272,11 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
     adding_.push_back(&own);
   } else {
     if (at.made != protocol::none) record.number = at.made;
+    auto steps = std::make_unique<set_opening>(*this, own);
+    making_.push_back(steps.get());
     own.started = true;
-    auto* steps = new set_opening(*this, own);
     ++control_operations_;
-    making_.push_back(steps);
-    steps->begin();
+    steps.release()->begin();
   }
 }
 
