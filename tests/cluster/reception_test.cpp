@@ -7,6 +7,7 @@
 #include <cohort/cluster/reception.hpp>
 #include <cohort/cluster/redirection.hpp>
 #include <cohort/cluster/tcp_link.hpp>
+#include <cohort/cluster/watch.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 
@@ -287,4 +288,19 @@ TEST_CASE("a connection whose other side has vanished does not stay for ever", "
   CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) +
             option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
         30);
+}
+
+TEST_CASE("a worker has shown that it lives before it does anything else", "[cluster]") {
+  for (int i = 0; i < 100; ++i) {  // its thread could be quick once
+    int both[2] = {-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
+    {
+      const cluster::manager_watch watch(both[0], std::chrono::hours(1), nullptr);
+      cluster::life_sign sign{};
+      REQUIRE(::recv(both[1], &sign, 1, MSG_DONTWAIT) == 1);
+      REQUIRE((sign == cluster::life_sign::beat));
+    }
+    ::close(both[0]);
+    ::close(both[1]);
+  }
 }
