@@ -6,14 +6,18 @@
 #include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/reception.hpp>
 #include <cohort/cluster/redirection.hpp>
+#include <cohort/cluster/tcp_link.hpp>
+#include <cohort/cluster/watch.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
@@ -262,4 +266,41 @@ TEST_CASE("a connection that is none is refused", "[cluster][redirection]") {
   CHECK_THROWS_AS(led.redirect(STDOUT_FILENO, -1, true), std::system_error);
   led.restore();
   CHECK(::fcntl(STDOUT_FILENO, F_GETFD) >= 0);
+}
+
+TEST_CASE("a connection whose other side has vanished does not stay for ever", "[cluster]") {
+  asio::io_context io;
+  asio::ip::tcp::acceptor entry(io, {asio::ip::address_v4::loopback(), 0});
+  cluster::tcp_socket near(io);
+  near.connect(entry.local_endpoint());
+  const auto far = entry.accept();
+  cluster::bound_silence(near, std::chrono::microseconds(1500));
+  const auto link = std::make_shared<cluster::tcp_link>(std::move(near), std::size_t{1} << 20U);
+  const auto option = [&](int level, int name) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    REQUIRE(::getsockopt(link->native_handle(), level, name, &value, &size) == 0);
+    return value;
+  };
+  CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 2);
+  // Half a minute for one on which nothing is under way.
+  CHECK(option(SOL_SOCKET, SO_KEEPALIVE) != 0);
+  CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) +
+            option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
+        30);
+}
+
+TEST_CASE("a worker has shown that it lives before it does anything else", "[cluster]") {
+  for (int i = 0; i < 100; ++i) {  // its thread could be quick once
+    int both[2] = {-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
+    {
+      const cluster::manager_watch watch(both[0], std::chrono::hours(1), nullptr);
+      cluster::life_sign sign{};
+      REQUIRE(::recv(both[1], &sign, 1, MSG_DONTWAIT) == 1);
+      REQUIRE((sign == cluster::life_sign::beat));
+    }
+    ::close(both[0]);
+    ::close(both[1]);
+  }
 }

@@ -201,6 +201,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   // Calls of all that stall.
   asio::awaitable<void> settle_call(std::shared_ptr<const call_of_all> call,
                                     std::function<void()> on_stall);
+  void call_is_settled(const std::exception_ptr& failed);
   asio::awaitable<void> set_aside(const call_of_all& call, bool anew);
   void stands_aside(const member_ptr& from, bool still_runs);
   void make_stuck(const member_ptr& whom, const call_of_all& call);

@@ -33,6 +33,9 @@ class manager_watch {
     if (::pipe2(stop_, O_CLOEXEC) != 0) {
       throw std::system_error(errno, std::generic_category(), "pipe2");
     }
+    // Not by the thread: what this process does next may kill it before that runs, and who has
+    // never shown that it lives is taken for one that goes without.
+    if (beats()) send(life_sign::beat);
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
@@ -56,18 +59,18 @@ class manager_watch {
   manager_watch& operator=(const manager_watch&) = delete;
 
  private:
+  [[nodiscard]] bool beats() const noexcept { return period_ > period_.zero(); }
   void watch() {
-    const bool beats = period_ > period_.zero();
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(period_);
     const timespec pause{seconds.count(), (period_ - seconds).count()};
     pollfd both[] = {{connection_, POLLRDHUP, 0}, {stop_[0], 0, 0}};
-    do {
-      if (beats) send(life_sign::beat);
+    while (::ppoll(both, 2, beats() ? &pause : nullptr, nullptr) <= 0) {
+      if (beats()) send(life_sign::beat);
       both[0].revents = both[1].revents = 0;  // a signal leaves them as they are
-    } while (::ppoll(both, 2, beats ? &pause : nullptr, nullptr) <= 0);
+    }
     if (both[1].revents != 0) {
       pollfd room{connection_, POLLOUT, 0};
-      if (beats && ::poll(&room, 1, 1000) == 1) send(life_sign::leaves);
+      if (beats() && ::poll(&room, 1, 1000) == 1) send(life_sign::leaves);
     } else if (lost_) {
       lost_();
     }

@@ -20,11 +20,22 @@ COHORT_INLINE void manager::watch(std::shared_ptr<const call_of_all> call,
                                   std::function<void()> on_stall) {
   ++watched_calls_;
   asio::co_spawn(io_, settle_call(std::move(call), std::move(on_stall)),
-                 [self = shared_from_this()](std::exception_ptr) {
-                   --self->watched_calls_;
-                   self->take_in_again();
-                   self->changed_.notify();
+                 [self = shared_from_this()](const std::exception_ptr& failed) {
+                   self->call_is_settled(failed);
                  });
+}
+
+COHORT_INLINE void manager::call_is_settled(const std::exception_ptr& failed) {
+  --watched_calls_;
+  try {
+    if (failed) std::rethrow_exception(failed);
+  } catch (const std::exception& problem) {
+    log::write(log::level::error,
+               std::string("call_all: no communicator in place of the one that is stuck: ") +
+                   problem.what());
+  }
+  take_in_again();
+  changed_.notify();
 }
 
 COHORT_INLINE asio::awaitable<void> manager::settle_call(std::shared_ptr<const call_of_all> call,
@@ -104,6 +115,7 @@ COHORT_INLINE void manager::stands_aside(const member_ptr& from, bool still_runs
 }
 
 COHORT_INLINE void manager::tell_to_go_on(const call_of_all& call, const new_members& whom) {
+  if (ended_) return;
   const std::vector<std::byte> bytes = wire::encode(whom);
   bool here = false;
   for (const auto& [rank, id] : call.parts) {
@@ -122,6 +134,7 @@ COHORT_INLINE void manager::tell_to_go_on(const call_of_all& call, const new_mem
 }
 
 COHORT_INLINE void manager::renew_here(const new_members& whom) {
+  if (!control_) return;  // there is nobody else
   call_place place = server_->place();
   place.everyone = renew(place.everyone, control_, whom.ids, whom.round);
   server_->place(std::move(place));
@@ -141,7 +154,7 @@ COHORT_INLINE void manager::make_stuck(const member_ptr& whom, const call_of_all
 }
 
 COHORT_INLINE bool manager::is_left_out(int rank, bool with_manager) const {
-  if (adopted_ && rank == 0) return false;
+  if (ranks_.empty() || (adopted_ && rank == 0)) return false;
   const member& whom = at(rank);
   return whom.state != worker_state::ready && whom.left_out[with_manager ? 1 : 0];
 }
@@ -179,10 +192,8 @@ COHORT_INLINE void manager::take_in_again() {
         auto with_this = self->set_aside(*all, true);
         co_await std::move(with_this);
       }(shared_from_this(), again, with_manager),
-      [self = shared_from_this()](std::exception_ptr) {
-        --self->watched_calls_;
-        self->take_in_again();
-        self->changed_.notify();
+      [self = shared_from_this()](const std::exception_ptr& failed) {
+        self->call_is_settled(failed);
       });
 }
 
