@@ -11,7 +11,7 @@ $common_options" "$@"
 
 provide examples
 directory=build/quickstart${mpi:+-$mpi}
-configure "$directory" -DCMAKE_BUILD_TYPE=Release -DCOHORT_BUILD_TESTS=OFF \
+configure "$directory" -DCMAKE_BUILD_TYPE=Release -DCOHORT_BUILD_TESTS=OFF -DCOHORT_TEST_HEADER_ONLY=ON \
   -DCOHORT_BUILD_BENCHMARKS=OFF -DCOHORT_WARNINGS_AS_ERRORS=OFF
 build "$directory" train_digits
 

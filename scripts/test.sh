@@ -15,7 +15,7 @@ $common_options" "$@"
 provide tests
 directory=build/test${mpi:+-$mpi}
 configure "$directory" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
-  -DCOHORT_UNITY_BUILD=ON -DCOHORT_BUILD_BENCHMARKS=OFF -DCOHORT_TEST_MAX_RANKS="$np"
+  -DCOHORT_UNITY_BUILD=ON -DCOHORT_INSTALL_COMPILED=ON -DCOHORT_BUILD_BENCHMARKS=OFF -DCOHORT_TEST_MAX_RANKS="$np"
 build "$directory"
 
 say "running the tests on up to $np ranks"
