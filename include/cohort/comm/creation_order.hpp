@@ -141,8 +141,10 @@ class creation_steps {
   void line_up(const std::vector<int>& places) {
     std::vector<int> line(static_cast<std::size_t>(members_));
     for (std::size_t i = 0; i < line.size(); ++i) line[i] = static_cast<int>(i);
-    std::stable_sort(line.begin(), line.end(), [&places](int a, int b) {
-      return places[static_cast<std::size_t>(a)] < places[static_cast<std::size_t>(b)];
+    std::sort(line.begin(), line.end(), [&places](int a, int b) {
+      const int of_a = places[static_cast<std::size_t>(a)];
+      const int of_b = places[static_cast<std::size_t>(b)];
+      return of_a != of_b ? of_a < of_b : a < b;
     });
     const auto mine = std::find(line.begin(), line.end(), self_);
     before_ = mine == line.begin() ? -1 : *(mine - 1);

@@ -160,6 +160,12 @@ class instance {
   int local_rank_ = 0;
 };
 
+/// ": " and why. A receive that MPI has cancelled of itself was for a process that has gone: that
+/// nobody asked for it says less than nothing.
+[[nodiscard]] inline std::string reason_of(std::error_code why) {
+  return why == asio::error::operation_aborted ? std::string() : ": " + why.message();
+}
+
 /// Opens an instance over the ranks of `parent`. A template with one instance, so that only who
 /// makes a coordinator compiles what is behind it.
 template <std::same_as<communicator> Communicator>

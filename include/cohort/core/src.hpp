@@ -12,4 +12,5 @@
 #include <cohort/core.hpp>
 #include <cohort/core/detail/function_table.ipp>
 #include <cohort/core/detail/give_up.ipp>
+#include <cohort/core/detail/wire.ipp>
 #include <cohort/core/function_table.hpp>

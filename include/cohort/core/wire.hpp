@@ -213,3 +213,7 @@ template <class T>
 }  // namespace cohort::wire
 
 #include <cohort/core/detail/wire.hpp>
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/core/detail/wire.ipp>
+#endif

@@ -275,13 +275,6 @@ void negotiation<Any>::control_failed(control_operation& op) {
   break_down(no_connection(edges_[op.edge_].rank, op.error()));
 }
 
-/// ": " and why. A receive that MPI has cancelled of itself was for a process that has gone: that
-/// nobody asked for it says less than nothing.
-COHORT_INLINE std::string reason_of(std::error_code why) {
-  if (why == asio::error::operation_aborted) return "";
-  return ": " + why.message();
-}
-
 template <class Any>
 std::exception_ptr negotiation<Any>::no_connection(int peer, std::error_code why) const {
   return std::make_exception_ptr(peer_lost_error(

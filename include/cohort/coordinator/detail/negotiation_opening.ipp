@@ -17,6 +17,43 @@
 
 namespace cohort::coordination {
 
+/// Makes the communicators of an instance and compares the options of its ranks. [D3] It owns what
+/// MPI writes to, and frees itself when the engine delivers it.
+template <class Any>
+class negotiation<Any>::opening final : public comm::request_operation {
+ public:
+  explicit opening(negotiation& owner) : request_operation(&run), owner_(&owner) {
+    advance_ = &advanced;
+    advances_failed_ = true;
+    verb = "coordinator";
+    rank = owner.rank_;
+    collect_values();
+  }
+  void begin(const communicator& over);
+
+ private:
+  static bool advanced(request_operation* base);
+  static void run(operation* base, action what);
+  bool step();
+  bool opened();
+  void collect_values();
+
+  negotiation* owner_;  // null once it has ended
+  [[nodiscard]] bool same(std::size_t value) const noexcept {
+    return compared_[2 * value] == ~compared_[2 * value + 1];
+  }
+
+  int stage_ = 0;
+  std::unique_ptr<comm::creation> creation_;  // under way
+  communicator for_slots_;
+  communicator for_device_;
+  std::vector<std::uint64_t> values_;
+  std::vector<std::string> fields_;                           // their names
+  std::vector<std::pair<std::string, std::uint64_t>> facts_;  // of the backend for devices
+  std::vector<std::int64_t> compared_;
+  std::vector<std::uint64_t> gathered_;
+};
+
 template <class Any>
 protocol::tree negotiation<Any>::make_tree(const communicator& parent,
                                            const coordinator_options& options) {
