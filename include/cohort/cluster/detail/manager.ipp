@@ -1023,11 +1023,14 @@ COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds b
   std::vector<int> aside;
   std::string what_is_aside;
   for (const member_ptr& each : ranks_) {
-    if (!apart || !each->finished || each->state != worker_state::draining) continue;
+    // An adopted one may have closed its connection by itself.
+    const bool closed = each->state == worker_state::gone;
+    if (!closed && (each->state != worker_state::draining || is_late(each))) continue;
     if (!each->aside.empty()) {
       aside.push_back(each->rank);
       what_is_aside = each->aside;
     }
+    if (closed) continue;
     each->hang_up();
     each->state = worker_state::gone;
     event_happened({worker_event::kind::deregistered, each->rank, {}});
