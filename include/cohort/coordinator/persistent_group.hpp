@@ -213,15 +213,17 @@ class persistent_group {
     return coordination::initiate(where_, coordination::group_remove_body(state_, where), token);
   }
 
-  // Chosen when a call does not fit: they say what is wrong with it.
-  template <class... Arguments>
-  asio::awaitable<void> start(Arguments&&...) const {
-    static_assert(coordination::never_fits<Arguments...>, "start takes a completion token only");
+  // Chosen when a call does not fit: they say what is wrong with it. (With an argument at least:
+  // between two templates without one clang does not choose.)
+  template <class First, class... Rest>
+  asio::awaitable<void> start(First&&, Rest&&...) const {
+    static_assert(coordination::never_fits<First, Rest...>, "start takes a completion token only");
     return {};
   }
-  template <class... Arguments>
-  asio::awaitable<captured_group> capture(Arguments&&...) const {
-    static_assert(coordination::never_fits<Arguments...>, "capture takes a completion token only");
+  template <class First, class... Rest>
+  asio::awaitable<captured_group> capture(First&&, Rest&&...) const {
+    static_assert(coordination::never_fits<First, Rest...>,
+                  "capture takes a completion token only");
     return {};
   }
   template <class... Arguments>
@@ -232,9 +234,9 @@ class persistent_group {
                   "replay takes what capture() gave, then replay_options, then a completion token");
     return {};
   }
-  template <class... Arguments>
-  asio::awaitable<void> remove(Arguments&&...) const {
-    static_assert(coordination::never_fits<Arguments...>, "remove takes a completion token only");
+  template <class First, class... Rest>
+  asio::awaitable<void> remove(First&&, Rest&&...) const {
+    static_assert(coordination::never_fits<First, Rest...>, "remove takes a completion token only");
     return {};
   }
 
