@@ -195,6 +195,13 @@ FAULTS_COVER(Get_count, (const MPI_Status* status, MPI_Datatype datatype, int* c
              (status, datatype, count))
 FAULTS_COVER(Get_elements_x, (const MPI_Status* status, MPI_Datatype datatype, MPI_Count* count),
              (status, datatype, count))
+FAULTS_COVER(Graph_create,
+             (MPI_Comm comm_old, int nnodes, const int index[], const int edges[], int reorder,
+              MPI_Comm* comm_graph),
+             (comm_old, nnodes, index, edges, reorder, comm_graph))
+FAULTS_COVER(Graph_get, (MPI_Comm comm, int maxindex, int maxedges, int index[], int edges[]),
+             (comm, maxindex, maxedges, index, edges))
+FAULTS_COVER(Graphdims_get, (MPI_Comm comm, int* nnodes, int* nedges), (comm, nnodes, nedges))
 FAULTS_COVER(Graph_neighbors, (MPI_Comm comm, int rank, int maxneighbors, int neighbors[]),
              (comm, rank, maxneighbors, neighbors))
 FAULTS_COVER(Graph_neighbors_count, (MPI_Comm comm, int rank, int* nneighbors),
