@@ -129,6 +129,7 @@ TEST_CASE("a failure at the post reaches the awaiter, for every function that po
   faults::prepare(ring);
   for (const faults::verb& each : faults::verbs()) {
     CAPTURE(each.posts, each.name);
+    if (ring.size() < each.least_ranks) continue;
     // Checked receives look for the message first.
     if (level != cohort::checks::local && each.posts == std::string("MPI_Irecv")) continue;
     faults::reset();

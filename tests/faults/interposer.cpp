@@ -158,8 +158,6 @@ FAULTS_COVER(Comm_free_keyval, (int* comm_keyval), (comm_keyval))
 FAULTS_COVER(Comm_get_attr, (MPI_Comm comm, int comm_keyval, void* attribute_val, int* flag),
              (comm, comm_keyval, attribute_val, flag))
 FAULTS_COVER(Comm_group, (MPI_Comm comm, MPI_Group* group), (comm, group))
-FAULTS_COVER(Comm_idup, (MPI_Comm comm, MPI_Comm* newcomm, MPI_Request* request),
-             (comm, newcomm, request))
 FAULTS_COVER(Comm_rank, (MPI_Comm comm, int* rank), (comm, rank))
 FAULTS_COVER(Comm_remote_size, (MPI_Comm comm, int* size), (comm, size))
 FAULTS_COVER(Comm_set_attr, (MPI_Comm comm, int comm_keyval, void* attribute_val),

@@ -32,6 +32,7 @@ struct verb {
   const char* name;   ///< the verb, as it stands in reports
   /// Collective over the communicator, and complete if the others do the same.
   std::function<void(const cohort::communicator&, outcome&)> start;
+  int least_ranks = 1;  ///< it posts nothing on fewer
 };
 
 [[nodiscard]] const std::vector<verb>& verbs();
