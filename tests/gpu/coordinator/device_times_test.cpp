@@ -8,6 +8,7 @@
 #include "support.hpp"
 
 #include <cohort/coordinator/bundle.hpp>
+#include <cohort/coordinator/timeline.hpp>
 
 #include <unistd.h>
 
