@@ -45,6 +45,7 @@ set(no_limit "")
 if(COMPILER_ID MATCHES "Clang")
   set(no_limit -ferror-limit=0)
 endif()
+list(REMOVE_ITEM INCLUDES "")
 list(TRANSFORM INCLUDES PREPEND "-I")
 execute_process(
   COMMAND "${COMPILER}" -std=c++20 -fsyntax-only -fdiagnostics-color=never ${no_limit} ${INCLUDES}
