@@ -119,6 +119,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
     bool stands_aside = false;            // and has answered
     bool runs_aside = false;              // the call ran then
     bool can_be_taken_in = false;         // it was stuck and has answered
+    bool told = false;                    // all that was sent to it has left
     std::array<bool, 2> left_out{};  // of the communicator of calls of all, without and with us
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
 
@@ -207,7 +208,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   void make_stuck(const member_ptr& whom, const call_of_all& call);
   void take_in_again();
   void tell_to_go_on(const call_of_all& call, const new_members& whom);
-  void renew_here(const new_members& whom);
+  asio::awaitable<void> until_told(std::vector<member_ptr> them);
   [[nodiscard]] bool leaves_mpi_as_it_is() const;
 
   void event_happened(worker_event each);

@@ -47,7 +47,12 @@ COHORT_INLINE asio::awaitable<void> manager::settle_call(std::shared_ptr<const c
   };
   const auto limit = from_now(call->grace);
   for (bool in_time = true; in_time && is_owed();) in_time = co_await changed_.wait_until(limit);
-  if (!is_owed()) co_return tell_to_go_on(*call, new_members());
+  if (ended_) co_return;
+  if (!is_owed()) {
+    tell_to_go_on(*call, new_members());
+    if (adopted_ && call->with_manager) server_->go_on(here_->far, call->parts.back().id);
+    co_return;
+  }
   on_stall();
   auto setting = set_aside(*call, false);
   co_await std::move(setting);
@@ -101,6 +106,32 @@ COHORT_INLINE asio::awaitable<void> manager::set_aside(const call_of_all& call, 
     whom.ids.clear();
   }
   tell_to_go_on(call, whom);
+  if (!adopted_ || !call.with_manager) co_return;
+  if (anew && control_) {
+    // To make it blocks, and what has not left by then, or has not rung at who sleeps, never does.
+    auto leaving = until_told(asked);
+    co_await std::move(leaving);
+    if (!goes_on()) co_return;
+    call_place place = server_->place();
+    place.everyone = renew(place.everyone, control_, whom.ids, whom.round);
+    server_->place(std::move(place));
+  }
+  server_->go_on(here_->far, call.parts.back().id);
+}
+
+/// Until all that has been sent to them has left.
+COHORT_INLINE asio::awaitable<void> manager::until_told(std::vector<member_ptr> them) {
+  for (const member_ptr& each : them) {
+    each->told = false;
+    each->control->when_flushed([weak = std::weak_ptr(each), self = weak_from_this()] {
+      if (const auto one = weak.lock()) one->told = true;
+      if (const auto here = self.lock()) here->changed_.notify();
+    });
+  }
+  const auto is_untold = [](const member_ptr& each) {
+    return each->state == worker_state::ready && !each->told;
+  };
+  while (!ended_ && std::any_of(them.begin(), them.end(), is_untold)) co_await changed_.wait();
 }
 
 COHORT_INLINE void manager::stands_aside(const member_ptr& from, bool still_runs) {
@@ -114,30 +145,16 @@ COHORT_INLINE void manager::stands_aside(const member_ptr& from, bool still_runs
   changed_.notify();
 }
 
+/// The workers; this process goes on by itself.
 COHORT_INLINE void manager::tell_to_go_on(const call_of_all& call, const new_members& whom) {
-  if (ended_) return;
   const std::vector<std::byte> bytes = wire::encode(whom);
-  bool here = false;
   for (const auto& [rank, id] : call.parts) {
-    here |= adopted_ && rank == 0;
     if (adopted_ && rank == 0) continue;
     const member_ptr each = ranks_[static_cast<std::size_t>(rank - first_)];
     if (each->state == worker_state::ready) {
       each->control->send(message_kind::go_on, id, bytes);
     }
   }
-  if (!here) return;
-  if (!whom.ids.empty()) renew_here(whom);  // blocks until the others are there
-  for (const auto& [rank, id] : call.parts) {
-    if (rank == 0) server_->go_on(here_->far, id);
-  }
-}
-
-COHORT_INLINE void manager::renew_here(const new_members& whom) {
-  if (!control_) return;  // there is nobody else
-  call_place place = server_->place();
-  place.everyone = renew(place.everyone, control_, whom.ids, whom.round);
-  server_->place(std::move(place));
 }
 
 /// It is in a function that does not let its loop run.
