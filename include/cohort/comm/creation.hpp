@@ -4,9 +4,10 @@
 /// \file
 /// The one way in which communicators are made inside a loop: nobody is in two creations at once.
 
-#include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation_order.hpp>
+#include <cohort/comm/request_source.hpp>
 #include <cohort/core/ranks.hpp>
+#include <cohort/mpi/comm.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -14,6 +15,8 @@
 #include <vector>
 
 namespace cohort::comm {
+
+class communicator_state;
 
 /// A creation of communicators over the ranks of a communicator, or some of them. Part of an
 /// operation, which goes on when it is this creation's turn on all members.

@@ -128,7 +128,6 @@ auto start(const communicator& comm, Body&& body, Token& token) {
 
 }  // namespace cohort::comm
 
-#include <cohort/comm/detail/cross_rank_check.hpp>
 #include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/comm/detail/make_communicator.hpp>
 #include <cohort/comm/detail/typed_operation.hpp>

@@ -253,7 +253,7 @@ class request_source : public asio::execution_context::service {
   /// Memory of communicators, reused and given back with the context. Takes the guard.
   [[nodiscard]] communicator_state* new_state();
   /// A comparison for `op`, which `post` will post after it.
-  [[nodiscard]] inline virtual std::unique_ptr<argument_check> make_check(
+  [[nodiscard]] virtual std::unique_ptr<argument_check> make_check(
       communicator_state& comm, request_operation& op, argument_check::post_function post);
   /// With the guard held.
   void recycle(communicator_state* state) noexcept { free_states_.push_back(state); }
@@ -363,4 +363,3 @@ class request_source : public asio::execution_context::service {
 }  // namespace cohort::comm
 
 // Brings the bodies: the source keeps the states of communicators.
-#include <cohort/comm/communicator.hpp>

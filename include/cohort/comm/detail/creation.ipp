@@ -4,6 +4,7 @@
 /// \file
 /// Bodies of `comm/creation.hpp`.
 
+#include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 
 #include <cohort/mpi/group.hpp>

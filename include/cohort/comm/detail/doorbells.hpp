@@ -4,14 +4,16 @@
 /// \file
 /// Who can be rung how: addresses of all ranks, and a page of flags shared by the ranks of a node.
 
-#include <cohort/comm/request_source.hpp>
 #include <cohort/mpi/comm.hpp>
+#include <cohort/progress/doorbell.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
 namespace cohort::comm {
+
+class request_source;
 
 /// The doorbells of the ranks of one communicator that was made blocking. Shared by everything that
 /// is derived from it, which translates its ranks.

@@ -4,6 +4,7 @@
 /// \file
 /// The operations that make a communicator from another.
 
+#include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/mpi/topology.hpp>
 

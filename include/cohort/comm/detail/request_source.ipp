@@ -4,6 +4,9 @@
 /// \file
 /// Bodies of `comm/request_source.hpp`.
 
+#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/creation.hpp>
+#include <cohort/comm/detail/cross_rank_check.ipp>
 #include <cohort/comm/request_source.hpp>
 #include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>

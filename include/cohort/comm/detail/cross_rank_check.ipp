@@ -4,6 +4,8 @@
 /// \file
 /// `checks::cross_rank`: the ranks compare a collective's arguments before it is posted.
 
+#include <cohort/comm/operation.hpp>
+
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -183,7 +185,7 @@ class cross_rank_check final : public argument_check {
   bool posted_ = false;
 };
 
-inline std::unique_ptr<argument_check> request_source::make_check(
+COHORT_INLINE std::unique_ptr<argument_check> request_source::make_check(
     communicator_state& comm, request_operation& op, argument_check::post_function post) {
   return std::make_unique<cross_rank_check>(comm, op, post);
 }
