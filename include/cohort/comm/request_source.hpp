@@ -158,7 +158,7 @@ class request_source : public asio::execution_context::service {
   /// duration.
   template <std::derived_from<asio::execution_context> Context>
   explicit request_source(Context& context);
-  inline ~request_source() override;
+  COHORT_INLINE ~request_source() override;
 
   /// Holds the lock that posting and looking need.
   class guard {
@@ -253,7 +253,7 @@ class request_source : public asio::execution_context::service {
   /// Memory of communicators, reused and given back with the context. Takes the guard.
   [[nodiscard]] communicator_state* new_state();
   /// A comparison for `op`, which `post` will post after it.
-  [[nodiscard]] virtual std::unique_ptr<argument_check> make_check(
+  [[nodiscard]] COHORT_INLINE virtual std::unique_ptr<argument_check> make_check(
       communicator_state& comm, request_operation& op, argument_check::post_function post);
   /// With the guard held.
   void recycle(communicator_state* state) noexcept { free_states_.push_back(state); }
