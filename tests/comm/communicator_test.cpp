@@ -17,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -101,16 +102,18 @@ class duplicates {
 class compared_operation final : public cohort::comm::request_operation {
  public:
   compared_operation(cohort::comm::communicator_state& state, advance_function when_compared)
-      : request_operation([](operation*, action) {}), check(state, *this, &posted), state_(state) {
+      : request_operation([](operation*, action) {}),
+        check(state.source.make_check(state, *this, &posted)),
+        state_(state) {
     verb = "compared";
     advance_ = when_compared;
     report_settled_to(&settled);
     const cohort::comm::request_source::guard hold(state.source);
     cohort::comm::poster post(state, *this);
-    REQUIRE(check.post({}, post) == MPI_SUCCESS);
+    REQUIRE(check->post({}, post) == MPI_SUCCESS);
   }
   static bool tell(request_operation* base) {
-    return static_cast<compared_operation*>(base)->check.completed();
+    return static_cast<compared_operation*>(base)->check->completed();
   }
   /// As if MPI worked on the comparison for ever.
   static bool keep_pending(request_operation* base) {
@@ -124,7 +127,7 @@ class compared_operation final : public cohort::comm::request_operation {
   static void posted(request_operation*) { FAIL_CHECK("it was posted"); }
 
   std::atomic<bool> settled{false};
-  cohort::comm::cross_rank_check check;
+  std::unique_ptr<cohort::comm::argument_check> check;
 
  private:
   cohort::comm::communicator_state& state_;
@@ -134,9 +137,9 @@ class compared_operation final : public cohort::comm::request_operation {
 struct two_comparisons {
   explicit two_comparisons(cohort::comm::communicator_state& state)
       : earlier(state, &compared_operation::keep_pending), later(state, &compared_operation::tell) {
-    for (int i = 0; i < 1000 && !later.check.done(); ++i) state.engine.look();
-    REQUIRE(later.check.done());
-    CHECK_FALSE(earlier.check.done());
+    for (int i = 0; i < 1000 && !later.check->done(); ++i) state.engine.look();
+    REQUIRE(later.check->done());
+    CHECK_FALSE(earlier.check->done());
   }
   compared_operation earlier;
   compared_operation later;
