@@ -8,6 +8,7 @@
 #include <cohort/cluster/call_verbs.hpp>
 #include <cohort/cluster/calls.hpp>
 #include <cohort/cluster/job.hpp>
+#include <cohort/core/config.hpp>
 
 #include <chrono>
 #include <memory>
@@ -19,6 +20,10 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace cohort {
+class communicator;
+}
 
 namespace cohort::cluster {
 

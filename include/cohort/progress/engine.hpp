@@ -5,6 +5,7 @@
 /// The engine: an Asio service that looks at what only answers when asked.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/core/config.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/detail/event_loop.hpp>

@@ -4,6 +4,7 @@
 
 /// \file Memory that the processes of one node map together.
 
+#include <cohort/core/config.hpp>
 #include <cohort/core/host.hpp>
 
 #include <cstddef>

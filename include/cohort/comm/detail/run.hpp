@@ -4,6 +4,8 @@
 /// \file
 /// Bodies of `comm/run.hpp`.
 
+#include <cohort/comm/run.hpp>
+
 namespace cohort::comm {
 
 /// A main coroutine of any type, so that what runs it is compiled once.

@@ -4,6 +4,8 @@
 /// \file
 /// Bodies of `core/wire.hpp` that depend on the types that travel.
 
+#include <cohort/core/wire.hpp>
+
 namespace cohort::wire {
 
 namespace detail {

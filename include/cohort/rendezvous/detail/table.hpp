@@ -4,6 +4,8 @@
 
 /// \file Bodies of rendezvous/table.hpp.
 
+#include <cohort/rendezvous/table.hpp>
+
 namespace cohort::meeting {
 
 template <class Hash>
