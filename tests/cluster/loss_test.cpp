@@ -194,7 +194,8 @@ TEST_CASE("workers on other machines show that they live without being asked to"
         {files.script("mpiexec",
                       "case \"$*\" in *--version*) echo 'mpiexec (OpenRTE) 4.1.4'; exit 0;; esac\n"
                       "echo \"$COHORT_CLUSTER_TOKEN $COHORT_CLUSTER_MANAGER\" > " +
-                          files.path("facts") + "\nexec sleep 120")});
+                          files.path("facts") + "\nuntil [ -e " + files.path("over") +
+                          " ]; do sleep 0.02; done")});
   }
   asio::io_context io;
   run(io, [&]() -> asio::awaitable<void> {
@@ -219,6 +220,7 @@ TEST_CASE("workers on other machines show that they live without being asked to"
     auto launched_late = std::move(launching);
     const workers all = co_await std::move(launched_late);
     auto finishing = asio::co_spawn(io, one.finish(), cohort::as_future);
+    std::ofstream(files.path("over")).put('\n');
     co_await all.shutdown();
     co_await std::move(finishing);
   }());
