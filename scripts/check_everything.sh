@@ -10,6 +10,7 @@
 #   header-only      all tests and examples without cohort::compiled
 #   mpich            every test and example with g++ and MPICH, on all numbers of ranks
 #   asan-ranks       the tests with clang's sanitizers on 1, 2 and 4 ranks; .ci/run has 3
+#   asan-gxx         one test of each layer with g++ and the address sanitizer
 #   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks
 #   real-cuda        all tests for devices with the real CUDA and NCCL and g++
 #   gpu-versions     headers and tests for every version of CUDA and NCCL that is known
@@ -37,12 +38,16 @@ header_only() {
     '^(tools|compile_fail|consumer)[.]|^protocol[.]' "${debug[@]}" -DCOHORT_TEST_HEADER_ONLY=ON
 }
 mpich() {
-  tests_with mpich "$gxx" build/everything-mpich all . '^tools[.]|^protocol[.]mutants$' \
+  tests_with mpich "$gxx" build/everything-mpich all . '^tools[.]' \
     "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
 }
 asan_ranks() {
   tests_with openmpi clang++-19 build/ci-asan all . '^tools[.]|^compile_fail[.]|^consumer[.]' \
     --preset asan-ubsan "-DCOHORT_TEST_RANKS=1;2;4" -DCOHORT_BUILD_EXAMPLES=ON "$unity"
+}
+asan_gxx() {
+  tests_with openmpi "$gxx" build/ci-gxx-asan tests_sample '^sample$' '^$' --preset asan-ubsan \
+    -DCMAKE_CXX_FLAGS=-fsanitize=address -DCOHORT_TEST_RANKS=2 "$unity"
 }
 tsan_ranks() {
   tests_with openmpi clang++-19 build/ci-tsan tests_threads '^threads$' '^$' --preset tsan \
@@ -132,8 +137,8 @@ long_runs() {
 }
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
-known=(all-ranks header-only mpich asan-ranks tsan-ranks real-cuda gpu-versions mutants protocol
-  fuzz large openings long-runs stress)
+known=(all-ranks header-only mpich asan-ranks asan-gxx tsan-ranks real-cuda gpu-versions mutants
+  protocol fuzz large openings long-runs stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do

@@ -23,7 +23,7 @@ minutes=${2:-10}
 seed=${SEED:-$(date +%s)}
 least=${ROUNDS:-1}
 # What only compiles, or checks the source tree.
-left_out='^(tools|compile_fail|consumer)[.]|^protocol[.]mutants'
+left_out='^(tools|compile_fail|consumer)[.]'
 
 directory=${BUILD:-build/stress}
 if [ -z "${BUILD-}" ]; then

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Breaks one rule of the protocol at a time and shows that the checker notices.
 
-    mutants.py [--compiler g++] [--jobs N] [--runs 20000] [--only NAME...] [--quick] [--list]
+    mutants.py [--compiler g++] [--jobs N] [--runs 20000] [--only NAME...] [--list]
 
 Each mutant is a patch of a copy of include/cohort/protocol, of the fake network or of the fake data
 plane; the copy is compiled and runs random jobs until one violates a promise. Those that change no
@@ -238,9 +238,6 @@ MUTANTS = {
                                 "layout = {{some()}, {some()}};")),
 }
 
-# Found after more than a thousand random jobs.
-RARE = {"sizes-unawaited", "set-of-leavers", "set-keeps-poison", "set-accepts"}
-
 
 def copied(folder):
     """Where a file of a patch is in a new copy of what the checker is made of."""
@@ -369,8 +366,6 @@ def main():
     parser.add_argument("--runs", type=int, default=20000, help="random jobs for each")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--only", nargs="*", choices=sorted(MUTANTS), metavar="NAME")
-    parser.add_argument("--quick", action="store_true",
-                        help="only those that share a program and show soon")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     if args.list:
@@ -393,8 +388,6 @@ def main():
         numbers = {name: number for number, name in enumerate(inside, 1)}
         run = lambda name: (tried(program, numbers[name], args) if name in numbers
                             else alone(name, args))
-        if args.quick:
-            names = [name for name in inside if name not in RARE]
         for name, (found, seen) in zip(names, pool.map(run, names)):
             missed += not found
             print(f"{name:22} [{MUTANTS[name][0]}] {'' if found else 'NOT FOUND: '}{seen}",
