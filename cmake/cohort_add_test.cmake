@@ -204,6 +204,9 @@ endfunction()
 # What may take long starts first, and the others run beside it. All time limits are multiplied by
 # COHORT_TEST_PATIENCE, and so are those inside tests (tests/support/patience.hpp).
 #
+# MPICH's transport UCX replaces the C library's functions for memory, which AddressSanitizer has
+# replaced before, and jumps into nothing; UCX_MEM_EVENTS keeps it from that.
+#
 # The launcher ends the job a little before ctest would kill the launcher, so that no rank is left
 # behind.
 #
@@ -227,6 +230,7 @@ function(cohort_test_properties test timeout processors)
     ENVIRONMENT "MPIEXEC=${COHORT_MPIEXEC};MPIEXEC_TIMEOUT=${timeout};\
 COHORT_TEST_PATIENCE=${COHORT_TEST_PATIENCE};\
 ASAN_OPTIONS=detect_stack_use_after_return=1;\
+UCX_MEM_EVENTS=no;\
 LSAN_OPTIONS=suppressions=${support}/lsan.supp:print_suppressions=0;\
 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;\
 TSAN_OPTIONS=suppressions=${support}/tsan.supp:halt_on_error=1${symbolizer}")

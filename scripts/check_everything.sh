@@ -9,7 +9,8 @@
 #   all-ranks        every test on all its numbers of ranks, with g++ and Open MPI
 #   header-only      all tests and examples without cohort::compiled
 #   mpich            every test and example with g++ and MPICH, on all numbers of ranks
-#   asan-ranks       the tests with clang's sanitizers on 1, 2 and 4 ranks; .ci/run has 3
+#   asan-ranks       the tests with clang's sanitizers and Open MPI on all their numbers of ranks;
+#                    .ci/run has 3 ranks and MPICH
 #   asan-gxx         one test of each layer with g++ and the address sanitizer
 #   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks
 #   real-cuda        all tests for devices with the real CUDA and NCCL and g++
@@ -42,8 +43,8 @@ mpich() {
     "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
 }
 asan_ranks() {
-  tests_with openmpi clang++-19 build/ci-asan all . '^tools[.]|^compile_fail[.]|^consumer[.]' \
-    --preset asan-ubsan "-DCOHORT_TEST_RANKS=1;2;4" -DCOHORT_BUILD_EXAMPLES=ON "$unity"
+  tests_with openmpi clang++-19 build/everything-asan all . \
+    '^tools[.]|^compile_fail[.]|^consumer[.]' --preset asan-ubsan -DCOHORT_TEST_ALL_RANKS=ON "$unity"
 }
 asan_gxx() {
   tests_with openmpi "$gxx" build/ci-gxx-asan tests_sample '^sample$' '^$' --preset asan-ubsan \
