@@ -320,6 +320,28 @@ TEST_CASE("without it a short message that is too long is MPI's truncation error
   });
 }
 
+TEST_CASE("the exception of a future says which message was too long for what") {
+  on_world([](communicator world) -> task {
+    const cohort::log::capture logged;
+    const std::vector<int> mine(3, 1);
+    std::array<int, 2> received{-1, -1};
+    auto sent = cohort::send(world, mine, right_of(world), 14, cohort::as_future);
+    auto got = cohort::recv(world, received, left_of(world), 14, cohort::as_future);
+    std::string what;
+    try {
+      co_await std::move(got);
+    } catch (const std::system_error& failed) {
+      what = failed.what();
+    }
+    INFO(what);
+    CHECK(what == world.last_failure().text);
+    CHECK(what.find("recv #") != std::string::npos);
+    CHECK(what.find("source=" + std::to_string(left_of(world))) != std::string::npos);
+    CHECK(what.find("count=2") != std::string::npos);
+    co_await std::move(sent);
+  });
+}
+
 TEST_CASE("strided views travel without a copy in between") {
   for (const auto& options : {cohort::communicator_options{}, with_bounds}) {
     on_world(

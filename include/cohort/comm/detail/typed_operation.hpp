@@ -178,6 +178,9 @@ class typed_operation final : public request_operation {
       const char* const field = asked ? in_device_memory(body_) : nullptr;
       if (field != nullptr) text.with(field, "device memory; pass a device::span of it");
     }
+    if constexpr (fills_future) {
+      if (handler_) future()->explain(error(), text.str());
+    }
     state().fail(text.with_code(error()));
   }
 

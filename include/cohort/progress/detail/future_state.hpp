@@ -13,6 +13,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <tuple>
@@ -47,6 +48,12 @@ class future_state_base {
 
   void set_awaitable_waiter(awaitable_handler&& handler) {
     if (!set_waiter(std::move(handler))) resume();
+  }
+
+  /// Called by an operation that has failed, before its handler: what the exception is to say besides
+  /// the message of the code.
+  void explain(std::error_code why, const std::string& text) {
+    error_ = std::make_exception_ptr(std::system_error(why, text));
   }
 
   /// Called before an operation that is not cohort's own starts, a coroutine say: it runs there,
@@ -121,6 +128,8 @@ class future_state_base {
     const auto frame = std::move(waiter_);
     waiter_.emplace<std::monostate>();
   }
+
+  std::exception_ptr error_;
 
  private:
   // One word, so that each step is one atomic instruction.
@@ -230,7 +239,7 @@ class future_state : public future_state_base {
 
   template <class... Values>
   void set(std::exception_ptr error, Values&&... values) {
-    error_ = std::move(error);
+    if (!error || !error_) error_ = std::move(error);
     if (!error_) value_.emplace(std::forward<Values>(values)...);
     become_ready();
   }
@@ -245,7 +254,6 @@ class future_state : public future_state_base {
   }
 
  private:
-  std::exception_ptr error_;
   std::optional<stored> value_;
 };
 
