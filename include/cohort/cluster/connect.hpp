@@ -39,6 +39,7 @@ inline constexpr std::chrono::seconds handshake_timeout{5};
 /// timer's handler may already be on its way when this is destroyed.
 class socket_limit {
  public:
+  template <class Any = void>
   socket_limit(const std::shared_ptr<tcp_socket>& socket, std::chrono::steady_clock::duration time)
       : timer_(socket->get_executor(), time) {
     timer_.async_wait([socket](std::error_code stopped) {
@@ -54,9 +55,10 @@ class socket_limit {
 
 /// Connects to the first of the addresses where somebody answers who knows the token. Throws
 /// error(errc::refused) that says for each address why not.
-inline asio::awaitable<tcp_socket> connect(asio::io_context& io,
-                                           std::vector<asio::ip::tcp::endpoint> addresses,
-                                           launch_token token, greeting hello);
+template <class Any = void>
+asio::awaitable<tcp_socket> connect(asio::io_context& io,
+                                    std::vector<asio::ip::tcp::endpoint> addresses,
+                                    launch_token token, greeting hello);
 
 // ---- implementation --------------------------------------------------------------------------
 
@@ -98,9 +100,10 @@ inline std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view lis
 namespace detail {
 
 /// One attempt. Empty if all is well, else what is not.
-inline asio::awaitable<std::string> attempt(std::shared_ptr<tcp_socket> socket,
-                                            asio::ip::tcp::endpoint address, launch_token token,
-                                            greeting hello) {
+template <class Any = void>
+asio::awaitable<std::string> attempt(std::shared_ptr<tcp_socket> socket,
+                                     asio::ip::tcp::endpoint address, launch_token token,
+                                     greeting hello) {
   const socket_limit limit(socket, handshake_timeout);
   connecting_side side(token, hello);
   try {
@@ -128,9 +131,10 @@ inline asio::awaitable<std::string> attempt(std::shared_ptr<tcp_socket> socket,
 
 }  // namespace detail
 
-inline asio::awaitable<tcp_socket> connect(asio::io_context& io,
-                                           std::vector<asio::ip::tcp::endpoint> addresses,
-                                           launch_token token, greeting hello) {
+template <class Any>
+asio::awaitable<tcp_socket> connect(asio::io_context& io,
+                                    std::vector<asio::ip::tcp::endpoint> addresses,
+                                    launch_token token, greeting hello) {
   std::string text;
   // Who accepts may close a connection to make room when strangers crowd it: try again.
   for (int round = 0; round < 4; ++round) {

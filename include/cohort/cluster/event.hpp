@@ -21,9 +21,12 @@ namespace cohort::cluster {
 }
 
 /// Wakes everybody who waits at the moment. Who waits looks at the condition again.
-class event {
+///
+/// (Here and below, a template with one instance: only who uses it compiles its bodies.)
+template <class Any>
+class basic_event {
  public:
-  explicit event(asio::io_context& io)
+  explicit basic_event(asio::io_context& io)
       : timer_(std::make_shared<asio::steady_timer>(io, asio::steady_timer::time_point::max())) {}
 
   void notify() { timer_->cancel(); }
@@ -51,5 +54,6 @@ class event {
  private:
   std::shared_ptr<asio::steady_timer> timer_;
 };
+using event = basic_event<void>;
 
 }  // namespace cohort::cluster
