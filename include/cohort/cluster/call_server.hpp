@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/error.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/link.hpp>
 #include <cohort/cluster/message.hpp>
@@ -211,8 +212,8 @@ template <class Any>
 asio::awaitable<std::vector<std::byte>> basic_call_server<Any>::execute(running_ptr call) {
   co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
   auto& engine = asio::use_service<progress::engine>(call->context.context());
-  co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-      resumed_by_loop(), asio::use_awaitable, &engine);
+  co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(resumed_by_loop(),
+                                                                       awaiting<Any>, &engine);
   call->entered = true;
   auto body = call->coroutine(call->context, std::move(call->arguments));
   co_return co_await std::move(body);

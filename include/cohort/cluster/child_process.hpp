@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/child_options.hpp>
 #include <cohort/cluster/detail/child_session.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch_command.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
@@ -137,7 +138,7 @@ asio::awaitable<exit_status> basic_child_process<Any>::ended(std::shared_ptr<ses
   while (!facts->status) {
     if (!here) throw error(errc::engine_stopped, "child_process");
     std::error_code woken;
-    co_await here->changed().async_wait(asio::redirect_error(asio::use_awaitable, woken));
+    co_await here->changed().async_wait(asio::redirect_error(awaiting<Any>, woken));
   }
   co_return *facts->status;
 }

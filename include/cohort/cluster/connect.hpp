@@ -4,6 +4,7 @@
 
 /// \file Opens a connection to another process of the launch, with mutual proof of the token.
 
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/handshake.hpp>
 #include <cohort/cluster/tcp_link.hpp>
 #include <cohort/core/asio.hpp>
@@ -109,16 +110,16 @@ asio::awaitable<std::string> attempt(std::shared_ptr<tcp_socket> socket,
   try {
     socket->open(address.protocol());
     close_on_exec(socket->native_handle());
-    co_await socket->async_connect(address, asio::use_awaitable);
+    co_await socket->async_connect(address, awaiting<Any>);
     socket->set_option(asio::ip::tcp::no_delay(true));
-    co_await asio::async_write(*socket, asio::buffer(side.greeting()), asio::use_awaitable);
+    co_await asio::async_write(*socket, asio::buffer(side.greeting()), awaiting<Any>);
     reply_bytes reply{};
-    co_await asio::async_read(*socket, asio::buffer(reply), asio::use_awaitable);
+    co_await asio::async_read(*socket, asio::buffer(reply), awaiting<Any>);
     if (!side.trusts(reply)) co_return "does not know this launch's token";
     const proof_bytes proof = side.proof(reply);
-    co_await asio::async_write(*socket, asio::buffer(proof), asio::use_awaitable);
+    co_await asio::async_write(*socket, asio::buffer(proof), awaiting<Any>);
     std::array<std::byte, 1> said{};
-    co_await asio::async_read(*socket, asio::buffer(said), asio::use_awaitable);
+    co_await asio::async_read(*socket, asio::buffer(said), awaiting<Any>);
     if (said[0] == static_cast<std::byte>(verdict::accepted)) co_return std::string();
     co_return said[0] == static_cast<std::byte>(verdict::wrong_token)
         ? "says that our token is wrong"
@@ -147,7 +148,7 @@ asio::awaitable<tcp_socket> connect(asio::io_context& io,
       text += (text.empty() ? "" : "; ") + to_text(address) + ": " + problem;
     }
     asio::steady_timer pause(io, std::chrono::milliseconds(20 << (2 * round)));
-    co_await pause.async_wait(asio::use_awaitable);
+    co_await pause.async_wait(awaiting<Any>);
   }
   throw error(errc::refused, "no connection to the manager: " + text);
 }

@@ -20,9 +20,13 @@ namespace cohort::cluster {
   return now + std::chrono::duration_cast<clock::duration>(time);
 }
 
+/// asio::use_awaitable for the bodies of templates with one instance (`template <class Any>`): what
+/// depends on no parameter would be compiled by who only includes it.
+template <class Any>
+inline constexpr auto awaiting = asio::use_awaitable;
+
 /// Wakes everybody who waits at the moment. Who waits looks at the condition again.
-///
-/// (Here and below, a template with one instance: only who uses it compiles its bodies.)
+/// A template with one instance, so that only who uses it compiles its bodies.
 template <class Any>
 class basic_event {
  public:
@@ -33,7 +37,8 @@ class basic_event {
 
   /// Until `notify`, or the limit. Throws operation_aborted if the coroutine is cancelled.
   asio::awaitable<void> wait() {
-    static_cast<void>(co_await timer_->async_wait(as_tuple));
+    std::error_code woken;
+    co_await timer_->async_wait(asio::redirect_error(awaiting<Any>, woken));
     const auto state = co_await asio::this_coro::cancellation_state;
     if (state.cancelled() != asio::cancellation_type::none) {
       throw std::system_error(asio::error::operation_aborted);

@@ -9,6 +9,7 @@
 /// that from the two messages that wait for it, and can be invited again. The messages use the
 /// job's communicator, with the highest tag there is; nobody but these two takes part.
 
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/handshake.hpp>
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/comm/communicator.hpp>
@@ -68,8 +69,8 @@ void post_invitation(const communicator& world, int rank, invitation what) {
 template <class Any = void>
 asio::awaitable<std::pair<int, invitation>> receive_invitation(communicator world, int source) {
   std::vector<std::byte> buffer(invitation_limit);
-  const status got = co_await comm::control_recv(world, buffer, source, invitation_tag(world),
-                                                 asio::use_awaitable);
+  const status got =
+      co_await comm::control_recv(world, buffer, source, invitation_tag(world), awaiting<Any>);
   wire::reader in(std::span<const std::byte>(buffer).first(got.bytes()));
   std::pair<int, invitation> said;
   said.first = got.source();
@@ -106,9 +107,9 @@ struct adopted_communicators {
 template <class Any = void>
 asio::awaitable<adopted_communicators> make_communicators(communicator world) {
   adopted_communicators made;
-  made.control = co_await world.dup();
-  made.everyone = co_await world.dup();
-  made.workers = co_await world.split(world.rank() == 0 ? -1 : 0);
+  made.control = co_await world.dup(awaiting<Any>);
+  made.everyone = co_await world.dup(awaiting<Any>);
+  made.workers = co_await world.split(world.rank() == 0 ? -1 : 0, awaiting<Any>);
   co_return made;
 }
 

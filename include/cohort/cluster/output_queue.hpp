@@ -247,7 +247,7 @@ class basic_output_queue<Any>::waiting {
       if (clock::now() >= deadline) co_return false;
       here.timer_.expires_at(deadline);
       std::error_code woken;
-      co_await here.timer_.async_wait(asio::redirect_error(asio::use_awaitable, woken));
+      co_await here.timer_.async_wait(asio::redirect_error(awaiting<Any>, woken));
     }
   }
 

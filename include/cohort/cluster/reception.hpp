@@ -200,12 +200,11 @@ asio::awaitable<void> basic_reception<Any>::accept_all(std::shared_ptr<reception
   while (self->acceptor_.is_open()) {
     const auto visitor = std::make_shared<tcp_socket>(self->io_);
     std::error_code failed;
-    co_await self->acceptor_.async_accept(*visitor,
-                                          asio::redirect_error(asio::use_awaitable, failed));
+    co_await self->acceptor_.async_accept(*visitor, asio::redirect_error(awaiting<Any>, failed));
     if (!self->acceptor_.is_open()) break;
     if (failed) {  // no descriptors, no memory: it would fail again at once
       asio::steady_timer pause(self->io_, std::chrono::milliseconds(100));
-      co_await pause.async_wait(asio::use_awaitable);
+      co_await pause.async_wait(awaiting<Any>);
       continue;
     }
     close_on_exec(visitor->native_handle());
@@ -238,12 +237,12 @@ asio::awaitable<std::string> basic_reception<Any>::shake_hands(socket_ptr visito
   accepting_side side;
   try {
     greeting_bytes hello{};
-    co_await asio::async_read(*visitor, asio::buffer(hello), asio::use_awaitable);
+    co_await asio::async_read(*visitor, asio::buffer(hello), awaiting<Any>);
     if (!side.understands(hello)) co_return "it does not speak this protocol";
     const reply_bytes reply = side.reply(token_);
-    co_await asio::async_write(*visitor, asio::buffer(reply), asio::use_awaitable);
+    co_await asio::async_write(*visitor, asio::buffer(reply), awaiting<Any>);
     proof_bytes proof{};
-    co_await asio::async_read(*visitor, asio::buffer(proof), asio::use_awaitable);
+    co_await asio::async_read(*visitor, asio::buffer(proof), awaiting<Any>);
     if (!visitor->is_open()) co_return "it did not prove itself in time";
     verdict said = verdict::accepted;
     if (!side.trusts(token_, proof)) {
@@ -253,7 +252,7 @@ asio::awaitable<std::string> basic_reception<Any>::shake_hands(socket_ptr visito
     }
     const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
     if (said != verdict::accepted) {
-      co_await asio::async_write(*visitor, asio::buffer(answer), asio::use_awaitable);
+      co_await asio::async_write(*visitor, asio::buffer(answer), awaiting<Any>);
       if (said == verdict::wrong_token) co_return "it does not know the launch's token";
       co_return "it is not expected";
     }

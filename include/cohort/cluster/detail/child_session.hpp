@@ -176,9 +176,9 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
     while (!self->has_ended()) {
       if (self->pidfd_.is_open()) {
         co_await self->pidfd_.async_wait(asio::posix::descriptor_base::wait_read,
-                                         asio::redirect_error(asio::use_awaitable, ignored));
+                                         asio::redirect_error(awaiting<Any>, ignored));
       } else {
-        co_await self->children_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+        co_await self->children_.async_wait(asio::redirect_error(awaiting<Any>, ignored));
       }
     }
     self->drain_until_ = from_now(self->options_.drain);
@@ -187,7 +187,7 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
       const auto until = may_be_killed ? clock::time_point::max() : self->drain_until_;
       if (until <= clock::now()) break;
       self->drain_timer_.expires_at(until);
-      co_await self->drain_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      co_await self->drain_timer_.async_wait(asio::redirect_error(awaiting<Any>, ignored));
     }
     if (self->running_) {
       self->kill_everything();
@@ -213,7 +213,7 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
     for (;;) {
       std::error_code failed;
       const std::size_t size = co_await from.async_read_some(
-          asio::buffer(buffer), asio::redirect_error(asio::use_awaitable, failed));
+          asio::buffer(buffer), asio::redirect_error(awaiting<Any>, failed));
       if (failed) break;
       self->keep(std::string_view(buffer.data(), size));
       lines.push(std::string_view(buffer.data(), size), deliver);

@@ -189,7 +189,7 @@ asio::awaitable<void> basic_manager<Any>::adopt(communicator world) {
     run_calls_here();
     call_place alone;
     alone.id = 0;
-    alone.everyone = co_await world.dup();
+    alone.everyone = co_await world.dup(awaiting<Any>);
     server_->place(std::move(alone));
     ready_ = true;
     ended_ = false;
@@ -300,7 +300,7 @@ asio::awaitable<void> basic_manager<Any>::leave(std::shared_ptr<link> control, b
     const auto limit = from_now(std::chrono::seconds(1));
     while (!control->ended() && clock::now() < limit) {
       asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(5));
-      co_await pause.async_wait(asio::use_awaitable);
+      co_await pause.async_wait(awaiting<Any>);
     }
     control->close();
   } else {
@@ -417,7 +417,7 @@ asio::awaitable<void> basic_manager<Any>::watch_child() {
   const auto limit = from_now(output_bound_);
   if (std::any_of(joined_.begin(), joined_.end(), open)) {
     asio::steady_timer pause(io_, std::chrono::seconds(1));
-    co_await pause.async_wait(asio::use_awaitable);
+    co_await pause.async_wait(awaiting<Any>);
     for (const member_ptr& each : joined_) {
       if (!each->control->ended()) lose(each, "the launcher " + exited_->text());
     }
@@ -747,7 +747,7 @@ asio::awaitable<void> basic_manager<Any>::listen_to(std::weak_ptr<manager> over,
   for (;;) {
     std::error_code failed;
     const std::size_t got = co_await whom->life->async_read_some(
-        asio::buffer(signs), asio::redirect_error(asio::use_awaitable, failed));
+        asio::buffer(signs), asio::redirect_error(awaiting<Any>, failed));
     if (failed) break;
     any = whom->heard = true;
     whom->shows_life = signs[got - 1] != life_sign::leaves;
@@ -817,7 +817,7 @@ void basic_manager<Any>::lose(const member_ptr& whom, const std::string& cause, 
         io_,
         [](std::shared_ptr<manager> self, std::string text) -> asio::awaitable<void> {
           asio::steady_timer pause(self->io_, std::chrono::milliseconds(500));
-          co_await pause.async_wait(asio::use_awaitable);
+          co_await pause.async_wait(awaiting<Any>);
           self->fail_launch(errc::launch_failed, text + "; " + self->missing());
         }(this->shared_from_this(), label(*whom) + " was lost before all had begun: " + cause),
         [](std::exception_ptr) {});
@@ -1154,7 +1154,7 @@ asio::awaitable<bool> basic_manager<Any>::settle(clock::time_point limit) {
     before = sum;
     if (!equal) {
       asio::steady_timer pause(io_, std::chrono::milliseconds(1));
-      co_await pause.async_wait(asio::use_awaitable);
+      co_await pause.async_wait(awaiting<Any>);
     }
   }
 }
