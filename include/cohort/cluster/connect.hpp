@@ -31,9 +31,12 @@ namespace cohort::cluster {
 inline constexpr std::chrono::seconds handshake_timeout{5};
 
 /// "10.0.0.1:4711", "[::1]:4711".
+template <class Any = void>
 [[nodiscard]] std::string to_text(const asio::ip::tcp::endpoint& where);
+template <class Any = void>
 [[nodiscard]] std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text);
 /// Those of a list with commas that are addresses.
+template <class Any = void>
 [[nodiscard]] std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list);
 
 /// Closes the socket unless it is destroyed within the time. The socket must be shared because the
@@ -63,7 +66,8 @@ asio::awaitable<tcp_socket> connect(asio::io_context& io,
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline std::string to_text(const asio::ip::tcp::endpoint& where) {
+template <class Any>
+std::string to_text(const asio::ip::tcp::endpoint& where) {
   // A connection by IPv4 to a socket that takes both has an address that is mapped.
   const bool mapped = where.address().is_v6() && where.address().to_v6().is_v4_mapped();
   const std::string address =
@@ -73,7 +77,8 @@ inline std::string to_text(const asio::ip::tcp::endpoint& where) {
   return where.address().is_v6() && !mapped ? "[" + address + "]:" + port : address + ":" + port;
 }
 
-inline std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text) {
+template <class Any>
+std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == text.npos) return std::nullopt;
   std::string_view host = text.substr(0, colon);
@@ -88,7 +93,8 @@ inline std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view te
   return asio::ip::tcp::endpoint(address, port);
 }
 
-inline std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list) {
+template <class Any>
+std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list) {
   std::vector<asio::ip::tcp::endpoint> all;
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());

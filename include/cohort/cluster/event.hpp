@@ -7,8 +7,12 @@
 #include <cohort/core/asio.hpp>
 
 #include <chrono>
+#include <concepts>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 namespace cohort::cluster {
 
@@ -25,7 +29,16 @@ namespace cohort::cluster {
 template <class Any>
 inline constexpr auto awaiting = asio::use_awaitable;
 
+/// Runs a coroutine beside what calls this, until it ends or `stop` says so; then calls `ended`
+/// with what it has thrown. (Of one type, because each type of handler costs a coroutine of Asio.)
+template <std::same_as<asio::io_context> Context>
+void run_beside(Context& io, asio::awaitable<void> work,
+                std::function<void(std::exception_ptr)> ended, asio::cancellation_slot stop = {}) {
+  asio::co_spawn(io, std::move(work), asio::bind_cancellation_slot(stop, std::move(ended)));
+}
+
 /// Wakes everybody who waits at the moment. Who waits looks at the condition again.
+///
 /// A template with one instance, so that only who uses it compiles its bodies.
 template <class Any>
 class basic_event {

@@ -109,7 +109,7 @@ asio::awaitable<adopted_communicators> make_communicators(communicator world) {
   adopted_communicators made;
   made.control = co_await world.dup(awaiting<Any>);
   made.everyone = co_await world.dup(awaiting<Any>);
-  made.workers = co_await world.split(world.rank() == 0 ? -1 : 0, awaiting<Any>);
+  made.workers = co_await world.split(world.rank() == 0 ? -1 : 0, 0, awaiting<Any>);
   co_return made;
 }
 

@@ -32,11 +32,12 @@ namespace cohort::cluster {
 /// Keeps a context's engine looking for as long as it spins after each message, before it sleeps
 /// until a doorbell rings: the answer, or the next call, often comes at once, and to be woken takes
 /// many times longer.
-class attention final : public asio::execution_context::service {
+template <class Any>
+class basic_attention final : public asio::execution_context::service {
  public:
-  using key_type = attention;
+  using key_type = basic_attention;
   static inline asio::execution_context::id id;
-  explicit attention(asio::io_context& context)
+  explicit basic_attention(asio::io_context& context)
       : service(context), engine_(asio::use_service<progress::engine>(context)) {
     engine_.attach(*this);
   }
@@ -81,6 +82,7 @@ class attention final : public asio::execution_context::service {
   std::atomic<bool> wanted_{false};
   std::atomic<ticks> since_{0};
 };
+using attention = basic_attention<void>;
 
 /// One receive from any rank, and a link to each rank that is talked to. Each MPI message is a
 /// piece of that rank's stream of bytes; an empty one is its end. With nothing to receive the

@@ -5,6 +5,7 @@
 /// \file Lets in who knows a launch's token, while the workers of that launch come.
 
 #include <cohort/cluster/connect.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/handshake.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
@@ -64,7 +65,7 @@ class basic_reception : public std::enable_shared_from_this<basic_reception<Any>
   [[nodiscard]] std::string addresses() const;
   /// Lets visitors in.
   void open() {
-    asio::co_spawn(io_, accept_all(this->shared_from_this()), [](std::exception_ptr) {});
+    run_beside(io_, accept_all(this->shared_from_this()), [](std::exception_ptr) {});
   }
   /// Nobody else comes in; who has not proved itself is sent away.
   void close();
@@ -214,7 +215,7 @@ asio::awaitable<void> basic_reception<Any>::accept_all(std::shared_ptr<reception
       self->visitors_.pop_front();
     }
     self->visitors_.push_back(visitor);
-    asio::co_spawn(self->io_, receive(self, visitor), [](std::exception_ptr) {});
+    run_beside(self->io_, receive(self, visitor), [](std::exception_ptr) {});
   }
 }
 

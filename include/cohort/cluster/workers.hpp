@@ -14,7 +14,7 @@
 #include <memory>
 #include <numeric>
 #include <ostream>
-#include <ranges>
+#include <span>  // brings the range concepts, without the cost of <ranges>
 #include <string>
 #include <tuple>
 #include <type_traits>

@@ -88,7 +88,7 @@ asio::awaitable<void> basic_manager<Any>::launch() {
   if (options_.by_hand()) {
     options_.by_hand()(reception_->addresses(), to_text(token_));
     reception_->open();
-    asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
+    run_beside(io_, keep_until_end(), [self](std::exception_ptr) {});
   } else {
     auto starting = start_launcher();
     co_await std::move(starting);
@@ -140,7 +140,7 @@ asio::awaitable<void> basic_manager<Any>::start_launcher() {
   exited_.reset();
   watches_child_ = true;
   reception_->open();
-  asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
+  run_beside(io_, watch_child(), [self](std::exception_ptr) {});
 }
 
 template <class Any>
@@ -244,7 +244,7 @@ asio::awaitable<void> basic_manager<Any>::adopt(communicator world) {
     failed = std::current_exception();
   }
   if (ready_ && !failed) {
-    asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
+    run_beside(io_, keep_until_end(), [self](std::exception_ptr) {});
     co_return;
   }
   stop_listening();
@@ -276,7 +276,7 @@ void basic_manager<Any>::let_go(const std::string& why) {
     each->control->send_last(message_kind::refused, bytes);
     each->state = worker_state::gone;
     each->close_life();
-    asio::co_spawn(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
+    run_beside(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
   }
   calls_->give_up_all([&](std::string_view name, int rank) {
     return std::make_exception_ptr(peer_lost_error(
@@ -285,8 +285,8 @@ void basic_manager<Any>::let_go(const std::string& why) {
   if (transport_) {
     // Workers may be sending something until they have read it; one may be inside a function.
     const std::chrono::seconds linger(ready_ ? 30 : 2);
-    asio::co_spawn(io_, transport_->stop(std::chrono::seconds(2), linger),
-                   [kept = transport_](std::exception_ptr) {});
+    run_beside(io_, transport_->stop(std::chrono::seconds(2), linger),
+               [kept = transport_](std::exception_ptr) {});
   }
   changed_.notify();
   events_changed_.notify();
@@ -391,9 +391,8 @@ void basic_manager<Any>::read(tcp_socket socket, int rank, output_stream stream)
     std::erase(here->outputs_, stop);
     if (--here->open_outputs_ == 0) here->changed_.notify();
   };
-  asio::co_spawn(io_,
-                 read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
-                 asio::bind_cancellation_slot(stop->slot(), std::move(ended)));
+  run_beside(io_, read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
+             std::move(ended), stop->slot());
 }
 
 /// What a process has printed whose rank will never be known.
@@ -513,7 +512,7 @@ void basic_manager<Any>::arrived(const greeting& hello, tcp_socket&& socket) {
       owner->life.emplace(std::move(socket));
       owner->shows_life =
           true;  // the connection is a sign; one that stops before the first is lost
-      asio::co_spawn(io_, listen_to(this->weak_from_this(), owner), [](std::exception_ptr) {});
+      run_beside(io_, listen_to(this->weak_from_this(), owner), [](std::exception_ptr) {});
       return;
     case purpose::standard_output:
       return adopt_output(std::move(socket), owner, output_stream::out);
@@ -732,8 +731,8 @@ void basic_manager<Any>::all_are_ready() {
     event_happened({worker_event::kind::registered, one->rank, {}});
   }
   if (heartbeat_ > heartbeat_.zero()) {
-    asio::co_spawn(io_, look_for_silent_ones(),
-                   [self = this->shared_from_this()](std::exception_ptr) {});
+    run_beside(io_, look_for_silent_ones(),
+               [self = this->shared_from_this()](std::exception_ptr) {});
   }
   changed_.notify();
   tell_who_waits_for_start();
@@ -813,7 +812,7 @@ void basic_manager<Any>::lose(const member_ptr& whom, const std::string& cause, 
   if (!ready_) {
     read_unread(whom);
     // The launcher's own words say more, if they come soon.
-    asio::co_spawn(
+    run_beside(
         io_,
         [](std::shared_ptr<manager> self, std::string text) -> asio::awaitable<void> {
           asio::steady_timer pause(self->io_, std::chrono::milliseconds(500));
@@ -847,7 +846,7 @@ void basic_manager<Any>::lose(const member_ptr& whom, const std::string& cause, 
   changed_.notify();
   if (again) {
     if (!std::exchange(restart_runs_, true)) {
-      asio::co_spawn(io_, start_again(), [self = this->shared_from_this()](std::exception_ptr) {});
+      run_beside(io_, start_again(), [self = this->shared_from_this()](std::exception_ptr) {});
     }
   } else if (first && options_.on_loss() != loss_policy::proceed) {
     terminate(label(*whom) + " is lost: " + cause);
@@ -1105,7 +1104,7 @@ asio::awaitable<void> basic_manager<Any>::shutdown(std::chrono::nanoseconds boun
   changed_.notify();
   if (signals_) signals_->cancel();
   if (child_) {
-    asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
+    run_beside(io_, reap(bound), [self](std::exception_ptr) {});
   } else {
     auto reading = read_to_the_end(last);
     co_await std::move(reading);
@@ -1206,7 +1205,7 @@ void basic_manager<Any>::terminate(const std::string& why) {
     ended_ = true;
     return changed_.notify();
   }
-  asio::co_spawn(
+  run_beside(
       io_,
       [](std::shared_ptr<manager> self) -> asio::awaitable<void> {
         auto ending = self->child_->terminate(self->options_.grace());

@@ -4,6 +4,7 @@
 
 /// \file Bodies of cluster/serve.hpp.
 
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/invitation.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/worker.hpp>
@@ -37,7 +38,7 @@ void run_until_done(asio::io_context& io, asio::awaitable<void> work) {
     std::exception_ptr failed;
   };
   const auto end = std::make_shared<ending>();
-  asio::co_spawn(io, std::move(work), [end](std::exception_ptr failed) {
+  run_beside(io, std::move(work), [end](std::exception_ptr failed) {
     end->failed = std::move(failed);
     end->done = true;
   });

@@ -20,10 +20,10 @@ template <class Any>
 void basic_manager<Any>::watch(std::shared_ptr<const call_of_all> call,
                                std::function<void()> on_stall) {
   ++watched_calls_;
-  asio::co_spawn(io_, settle_call(std::move(call), std::move(on_stall)),
-                 [self = this->shared_from_this()](const std::exception_ptr& failed) {
-                   self->call_is_settled(failed);
-                 });
+  run_beside(io_, settle_call(std::move(call), std::move(on_stall)),
+             [self = this->shared_from_this()](const std::exception_ptr& failed) {
+               self->call_is_settled(failed);
+             });
 }
 
 template <class Any>
@@ -209,7 +209,7 @@ void basic_manager<Any>::take_in_again() {
   with_manager->with_manager = true;
   with_manager->parts.push_back({0, 0});
   ++watched_calls_;
-  asio::co_spawn(
+  run_beside(
       io_,
       [](std::shared_ptr<manager> self, std::shared_ptr<const call_of_all> workers,
          std::shared_ptr<const call_of_all> all) -> asio::awaitable<void> {
