@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// The umbrella: everything that needs no GPU, but shm and rendezvous: each adds half a second to a
-/// file that may not want it.
+/// The umbrella: everything that needs no GPU.
 
+#include <cohort/cluster.hpp>
 #include <cohort/collectives.hpp>
 #include <cohort/comm.hpp>
 #include <cohort/coordinator.hpp>
@@ -12,3 +12,5 @@
 #include <cohort/mpi.hpp>
 #include <cohort/p2p.hpp>
 #include <cohort/progress.hpp>
+#include <cohort/rendezvous.hpp>
+#include <cohort/shm.hpp>

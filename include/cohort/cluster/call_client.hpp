@@ -57,19 +57,21 @@ struct callee_process {
 };
 
 /// Used by the thread that runs the context. Must be owned by a shared_ptr.
-class call_client : public std::enable_shared_from_this<call_client> {
+template <class Any>
+class basic_call_client : public std::enable_shared_from_this<basic_call_client<Any>> {
  public:
+  using call_client = basic_call_client;
   /// Where a call of that rank goes; throws why it cannot be made. `text` says which call it is.
   using route_function = std::function<callee_process(int rank, const std::string& text)>;
   using notify_error_handler = std::function<void(int rank, std::exception_ptr)>;
 
-  call_client(asio::io_context& io, std::size_t max_message, route_function route)
+  basic_call_client(asio::io_context& io, std::size_t max_message, route_function route)
       : io_(io),
         engine_(asio::use_service<progress::engine>(io)),
         max_message_(max_message),
         route_(std::move(route)) {}
-  call_client(const call_client&) = delete;
-  call_client& operator=(const call_client&) = delete;
+  basic_call_client(const call_client&) = delete;
+  basic_call_client& operator=(const call_client&) = delete;
 
   /// A number for a call, by which it can be given up.
   [[nodiscard]] std::uint64_t next_id() noexcept { return ++last_id_; }
@@ -143,6 +145,7 @@ class call_client : public std::enable_shared_from_this<call_client> {
   std::uint64_t last_id_ = 0;
   std::uint64_t interrupts_ = 0;
 };
+using call_client = basic_call_client<void>;
 
 }  // namespace cohort::cluster
 

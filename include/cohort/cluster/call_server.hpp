@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/error.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/link.hpp>
 #include <cohort/cluster/message.hpp>
@@ -35,12 +36,14 @@ namespace cohort::cluster {
 /// Calls of one kind are begun one after the other for each caller (`call_tail::ordered`); all
 /// others run beside each other on the loop, or on threads. Used by the thread that runs the
 /// context. Must be owned by a shared_ptr: what runs keeps it.
-class call_server : public std::enable_shared_from_this<call_server> {
+template <class Any>
+class basic_call_server : public std::enable_shared_from_this<basic_call_server<Any>> {
  public:
-  explicit call_server(asio::io_context& io)
+  using call_server = basic_call_server;
+  explicit basic_call_server(asio::io_context& io)
       : io_(io), engine_(asio::use_service<progress::engine>(io)) {}
-  call_server(const call_server&) = delete;
-  call_server& operator=(const call_server&) = delete;
+  basic_call_server(const call_server&) = delete;
+  basic_call_server& operator=(const call_server&) = delete;
 
   /// What callees can know of their place. Before the first call, or while calls of all are held.
   void place(call_place where) { place_ = std::make_shared<const call_place>(std::move(where)); }
@@ -124,10 +127,13 @@ class call_server : public std::enable_shared_from_this<call_server> {
   std::size_t threads_aside_ = 0;  // of set aside calls
   std::function<void()> idle_;
 };
+using call_server = basic_call_server<void>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline call_server::caller_ptr call_server::caller_behind(const std::shared_ptr<link>& from) {
+template <class Any>
+typename basic_call_server<Any>::caller_ptr basic_call_server<Any>::caller_behind(
+    const std::shared_ptr<link>& from) {
   caller_ptr& at = callers_[from.get()];
   if (!at) {
     at = std::make_shared<caller>();
@@ -136,7 +142,8 @@ inline call_server::caller_ptr call_server::caller_behind(const std::shared_ptr<
   return at;
 }
 
-inline void call_server::called(const std::shared_ptr<link>& from, message&& each) {
+template <class Any>
+void basic_call_server<Any>::called(const std::shared_ptr<link>& from, message&& each) {
   const auto refuse = [&](errc code, const std::string& text) {
     answer_error(*from, each.id, std::make_exception_ptr(error(code, text)));
   };
@@ -176,7 +183,8 @@ inline void call_server::called(const std::shared_ptr<link>& from, message&& eac
 }
 
 // Large calls may arrive after small ones that were made later.
-inline void call_server::begin_ordered(const caller_ptr& from) {
+template <class Any>
+void basic_call_server<Any>::begin_ordered(const caller_ptr& from) {
   for (auto next = from->ordered.find(from->next_ordered);
        !from->ordered_runs && from->holds.empty() && next != from->ordered.end();
        next = from->ordered.find(from->next_ordered)) {
@@ -200,17 +208,19 @@ struct resumed_by_loop {
   }
 };
 
-inline asio::awaitable<std::vector<std::byte>> call_server::execute(running_ptr call) {
+template <class Any>
+asio::awaitable<std::vector<std::byte>> basic_call_server<Any>::execute(running_ptr call) {
   co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
   auto& engine = asio::use_service<progress::engine>(call->context.context());
-  co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-      resumed_by_loop(), asio::use_awaitable, &engine);
+  co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(resumed_by_loop(),
+                                                                       awaiting<Any>, &engine);
   call->entered = true;
   auto body = call->coroutine(call->context, std::move(call->arguments));
   co_return co_await std::move(body);
 }
 
-inline void call_server::run_plain(const running_ptr& call) {
+template <class Any>
+void basic_call_server<Any>::run_plain(const running_ptr& call) {
   std::exception_ptr failed;
   std::vector<std::byte> result;
   try {
@@ -221,7 +231,9 @@ inline void call_server::run_plain(const running_ptr& call) {
   ended(call, failed, std::move(result));
 }
 
-inline asio::awaitable<std::vector<std::byte>> call_server::execute_on_thread(running_ptr call) {
+template <class Any>
+asio::awaitable<std::vector<std::byte>> basic_call_server<Any>::execute_on_thread(
+    running_ptr call) {
   if (call->function != nullptr) {
     co_return call->function(call->context, std::move(call->arguments));
   }
@@ -231,14 +243,15 @@ inline asio::awaitable<std::vector<std::byte>> call_server::execute_on_thread(ru
 
 // Callees begin in the order in which their calls have come, one after the other and not inside
 // what has brought them.
-inline void call_server::begin(const running_ptr& call) {
+template <class Any>
+void basic_call_server<Any>::begin(const running_ptr& call) {
   call->begun = true;
   const bool on_thread = (call->tail.flags & call_tail::on_thread) != 0;
   if (!on_thread && call->function != nullptr) {
-    return post([self = shared_from_this(), call] { self->run_plain(call); });
+    return post([self = this->shared_from_this(), call] { self->run_plain(call); });
   }
-  auto done = [self = shared_from_this(), call](std::exception_ptr failed,
-                                                std::vector<std::byte> result) {
+  auto done = [self = this->shared_from_this(), call](std::exception_ptr failed,
+                                                      std::vector<std::byte> result) {
     self->ended(call, failed, std::move(result));
   };
   if (on_thread) {
@@ -251,13 +264,15 @@ inline void call_server::begin(const running_ptr& call) {
   }
 }
 
-inline void call_server::forget(const caller_ptr& from, const running_ptr& call) {
+template <class Any>
+void basic_call_server<Any>::forget(const caller_ptr& from, const running_ptr& call) {
   if (from) from->calls.erase(call->id);
   --running_;
 }
 
-inline void call_server::ended(const running_ptr& call, const std::exception_ptr& failed,
-                               std::vector<std::byte>&& result) {
+template <class Any>
+void basic_call_server<Any>::ended(const running_ptr& call, const std::exception_ptr& failed,
+                                   std::vector<std::byte>&& result) {
   call->entered = true;  // or it could not be
   if (call->aside) {
     if ((call->tail.flags & call_tail::on_thread) != 0) --threads_aside_;
@@ -280,7 +295,8 @@ inline void call_server::ended(const running_ptr& call, const std::exception_ptr
   if (idle_ && idle()) idle_();
 }
 
-inline bool call_server::set_aside(const std::shared_ptr<link>& from, std::uint64_t id) {
+template <class Any>
+bool basic_call_server<Any>::set_aside(const std::shared_ptr<link>& from, std::uint64_t id) {
   const caller_ptr behind = caller_behind(from);
   behind->holds.insert(id);
   const auto at = behind->calls.find(id);
@@ -299,7 +315,8 @@ inline bool call_server::set_aside(const std::shared_ptr<link>& from, std::uint6
   return call->begun;
 }
 
-inline void call_server::go_on(const std::shared_ptr<link>& from, std::uint64_t id) {
+template <class Any>
+void basic_call_server<Any>::go_on(const std::shared_ptr<link>& from, std::uint64_t id) {
   const caller_ptr behind = caller_behind(from);
   if (id == 0) {
     behind->holds.clear();
@@ -309,7 +326,8 @@ inline void call_server::go_on(const std::shared_ptr<link>& from, std::uint64_t 
   begin_ordered(behind);
 }
 
-inline void call_server::cancel(const std::shared_ptr<link>& from, std::uint64_t id) {
+template <class Any>
+void basic_call_server<Any>::cancel(const std::shared_ptr<link>& from, std::uint64_t id) {
   const caller_ptr behind = caller_behind(from);
   const auto at = behind->calls.find(id);
   if (at == behind->calls.end()) return;
@@ -324,7 +342,8 @@ inline void call_server::cancel(const std::shared_ptr<link>& from, std::uint64_t
   if (idle_ && idle()) idle_();
 }
 
-inline void call_server::lose(const std::shared_ptr<link>& from) {
+template <class Any>
+void basic_call_server<Any>::lose(const std::shared_ptr<link>& from) {
   const auto at = callers_.find(from.get());
   if (at == callers_.end()) return;
   const caller_ptr behind = std::move(at->second);
@@ -337,25 +356,28 @@ inline void call_server::lose(const std::shared_ptr<link>& from) {
   for (const running_ptr& call : begun) give_up(call);
 }
 
-inline void call_server::give_up(const running_ptr& call) {
+template <class Any>
+void basic_call_server<Any>::give_up(const running_ptr& call) {
   call->context.cancel();
   if (!call->begun || call->function != nullptr) return;
   // What has come is begun: a coroutine is cancelled when it waits for something.
   if (!call->entered && (call->tail.flags & call_tail::on_thread) == 0) {
-    return asio::post(io_, [self = shared_from_this(), call] { self->give_up(call); });
+    return asio::post(io_, [self = this->shared_from_this(), call] { self->give_up(call); });
   }
   call->cancel.emit(asio::cancellation_type::total);
 }
 
-inline void call_server::answer_error(link& to, std::uint64_t id,
-                                      const std::exception_ptr& failed) const {
+template <class Any>
+void basic_call_server<Any>::answer_error(link& to, std::uint64_t id,
+                                          const std::exception_ptr& failed) const {
   std::vector<std::byte> bytes;
   wire::writer out(bytes);
   encode_exception(out, failed, place_->id, process::host_name());
   to.send(message_kind::failure, id, std::move(bytes));
 }
 
-inline void call_server::end() {
+template <class Any>
+void basic_call_server<Any>::end() {
   // What has been set aside may never end, and to wait for it would be the same.
   if (threads_aside_ > 0) static_cast<void>(threads_.release());
   threads_.reset();

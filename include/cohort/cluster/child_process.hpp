@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/child_options.hpp>
 #include <cohort/cluster/detail/child_session.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch_command.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
@@ -31,17 +32,19 @@ namespace cohort::cluster {
 /// The destructor of a running one sends SIGTERM and returns; SIGKILL, if it is needed, and the
 /// reaping follow on the loop. If the loop is destroyed first the group gets SIGKILL there and
 /// then.
-class child_process {
+template <class Any>
+class basic_child_process {
  public:
+  using child_process = basic_child_process;
   using duration = std::chrono::nanoseconds;
 
   /// Starts it; when this returns the program runs. Throws errc::launch_failed with the path and
   /// the reason if it does not.
-  child_process(const asio::any_io_executor& executor, const launch_command& command,
-                child_options options = {});
-  ~child_process() { leave(); }
-  child_process(child_process&&) noexcept = default;
-  child_process& operator=(child_process&& other) noexcept {
+  basic_child_process(const asio::any_io_executor& executor, const launch_command& command,
+                      child_options options = {});
+  ~basic_child_process() { leave(); }
+  basic_child_process(child_process&&) noexcept = default;
+  basic_child_process& operator=(child_process&& other) noexcept {
     leave();
     session_ = std::move(other.session_);
     record_ = std::move(other.record_);
@@ -81,11 +84,13 @@ class child_process {
   std::weak_ptr<session> session_;
   std::shared_ptr<record> record_;
 };
+using child_process = basic_child_process<void>;
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline child_process::child_process(const asio::any_io_executor& executor,
-                                    const launch_command& command, child_options options)
+template <class Any>
+basic_child_process<Any>::basic_child_process(const asio::any_io_executor& executor,
+                                              const launch_command& command, child_options options)
     : record_(std::make_shared<record>()) {
   const auto here = std::make_shared<session>(executor, std::move(options));
   if (!command.argv.empty()) record_->name = command.argv.front();
@@ -93,12 +98,14 @@ inline child_process::child_process(const asio::any_io_executor& executor,
   session_ = here;
 }
 
-inline std::string child_process::output() const {
+template <class Any>
+std::string basic_child_process<Any>::output() const {
   const std::string& kept = record_->output;
   return kept.substr(kept.size() - std::min(kept.size(), record_->kept_output));
 }
 
-inline std::string child_process::report() const {
+template <class Any>
+std::string basic_child_process<Any>::report() const {
   std::string text(record_->name);
   text += ' ';
   text += record_->status ? record_->status->text() : "is running";
@@ -107,32 +114,37 @@ inline std::string child_process::report() const {
   return text += printed;
 }
 
-inline void child_process::kill_after(duration bound) {
+template <class Any>
+void basic_child_process<Any>::kill_after(duration bound) {
   if (const auto here = session_.lock()) here->kill_after(bound);
 }
 
-inline asio::awaitable<exit_status> child_process::terminate(duration grace) {
+template <class Any>
+asio::awaitable<exit_status> basic_child_process<Any>::terminate(duration grace) {
   const auto here = session_.lock();
   if (here) here->terminate(grace);
   return ended(here, record_);
 }
 
-inline bool child_process::signal_group(int signal) noexcept {
+template <class Any>
+bool basic_child_process<Any>::signal_group(int signal) noexcept {
   const auto here = session_.lock();
   return here && here->signal_group(signal);
 }
 
-inline asio::awaitable<exit_status> child_process::ended(std::shared_ptr<session> here,
-                                                         std::shared_ptr<record> facts) {
+template <class Any>
+asio::awaitable<exit_status> basic_child_process<Any>::ended(std::shared_ptr<session> here,
+                                                             std::shared_ptr<record> facts) {
   while (!facts->status) {
     if (!here) throw error(errc::engine_stopped, "child_process");
     std::error_code woken;
-    co_await here->changed().async_wait(asio::redirect_error(asio::use_awaitable, woken));
+    co_await here->changed().async_wait(asio::redirect_error(awaiting<Any>, woken));
   }
   co_return *facts->status;
 }
 
-inline void child_process::leave() noexcept {
+template <class Any>
+void basic_child_process<Any>::leave() noexcept {
   const auto here = session_.lock();
   if (!here) return;
   try {

@@ -9,6 +9,7 @@
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <span>
@@ -48,6 +49,7 @@ inline constexpr std::size_t exception_depth_limit = 16;
 
 /// Writes an exception that rank `rank` on `host` has thrown: its type, text, code and what is
 /// nested in it. Throws only std::bad_alloc. The exception must not be null.
+template <class Any = void>
 void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int rank,
                       std::string_view host);
 
@@ -65,6 +67,7 @@ void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int r
 /// The text begins with where it was thrown, "rank 2 (host): std::runtime_error: ...", except for
 /// registered types that travel by their fields. Nested exceptions are nested again. If the bytes
 /// are no exception, the reader has failed and the result is a cohort::error with its code.
+template <class Any = void>
 [[nodiscard]] std::exception_ptr decode_exception(wire::reader& in);
 
 /// Lets exceptions of exactly the type T travel as T: by their fields if T has wire_fields or is a
@@ -83,6 +86,7 @@ class multi_error : public error {
   };
 
   /// `of` is the number of processes that took part; 0 if that is not known.
+  template <class Any = void>
   explicit multi_error(std::vector<member> errors, std::size_t of = 0);
 
   /// All of them, in the order of the ranks.
@@ -95,8 +99,10 @@ class multi_error : public error {
 /// The values of all, or multi_error with the errors of all that failed. `ranks` says whose outcome
 /// each is; without it they are those of the ranks 0, 1, ...
 template <class T>
-std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks = {});
-void values(const std::vector<outcome<void>>& each, std::span<const int> ranks = {});
+requires(!std::is_void_v<T>) std::vector<T> values(std::vector<outcome<T>> each,
+                                                   std::span<const int> ranks = {});
+template <std::same_as<void> T>
+void values(const std::vector<outcome<T>>& each, std::span<const int> ranks = {});
 
 }  // namespace cohort::cluster
 

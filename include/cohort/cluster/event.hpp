@@ -7,8 +7,12 @@
 #include <cohort/core/asio.hpp>
 
 #include <chrono>
+#include <concepts>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 namespace cohort::cluster {
 
@@ -20,17 +24,34 @@ namespace cohort::cluster {
   return now + std::chrono::duration_cast<clock::duration>(time);
 }
 
+/// asio::use_awaitable for the bodies of templates with one instance (`template <class Any>`): what
+/// depends on no parameter would be compiled by who only includes it.
+template <class Any>
+inline constexpr auto awaiting = asio::use_awaitable;
+
+/// Runs a coroutine beside what calls this, until it ends or `stop` says so; then calls `ended`
+/// with what it has thrown. (Of one type, because each type of handler costs a coroutine of Asio.)
+template <std::same_as<asio::io_context> Context>
+void run_beside(Context& io, asio::awaitable<void> work,
+                std::function<void(std::exception_ptr)> ended, asio::cancellation_slot stop = {}) {
+  asio::co_spawn(io, std::move(work), asio::bind_cancellation_slot(stop, std::move(ended)));
+}
+
 /// Wakes everybody who waits at the moment. Who waits looks at the condition again.
-class event {
+///
+/// A template with one instance, so that only who uses it compiles its bodies.
+template <class Any>
+class basic_event {
  public:
-  explicit event(asio::io_context& io)
+  explicit basic_event(asio::io_context& io)
       : timer_(std::make_shared<asio::steady_timer>(io, asio::steady_timer::time_point::max())) {}
 
   void notify() { timer_->cancel(); }
 
   /// Until `notify`, or the limit. Throws operation_aborted if the coroutine is cancelled.
   asio::awaitable<void> wait() {
-    static_cast<void>(co_await timer_->async_wait(as_tuple));
+    std::error_code woken;
+    co_await timer_->async_wait(asio::redirect_error(awaiting<Any>, woken));
     const auto state = co_await asio::this_coro::cancellation_state;
     if (state.cancelled() != asio::cancellation_type::none) {
       throw std::system_error(asio::error::operation_aborted);
@@ -51,5 +72,6 @@ class event {
  private:
   std::shared_ptr<asio::steady_timer> timer_;
 };
+using event = basic_event<void>;
 
 }  // namespace cohort::cluster

@@ -105,7 +105,9 @@ class frame_reader {
   [[nodiscard]] bool idle() const noexcept { return head_have_ == 0 && unfinished_.empty(); }
 
  private:
+  template <class Any = void>
   bool begin_body();
+  template <class Any = void>
   void append(std::span<const std::byte> bytes);
 
   std::size_t max_message_;
@@ -144,7 +146,8 @@ bool frame_reader::feed(std::span<const std::byte> bytes, Sink&& sink) {
   }
 }
 
-inline bool frame_reader::begin_body() {
+template <class Any>
+bool frame_reader::begin_body() {
   body_left_ = head_.size;
   for (message& each : unfinished_) {
     if (each.id == head_.id && each.kind == head_.kind) {
@@ -162,7 +165,8 @@ inline bool frame_reader::begin_body() {
   return true;
 }
 
-inline void frame_reader::append(std::span<const std::byte> bytes) {
+template <class Any>
+void frame_reader::append(std::span<const std::byte> bytes) {
   if (current_->oversize) return;
   if (bytes.size() > max_message_ - current_->bytes.size()) {
     current_->oversize = true;

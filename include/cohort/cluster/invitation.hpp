@@ -9,6 +9,7 @@
 /// that from the two messages that wait for it, and can be invited again. The messages use the
 /// job's communicator, with the highest tag there is; nobody but these two takes part.
 
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/handshake.hpp>
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/comm/communicator.hpp>
@@ -57,18 +58,19 @@ inline constexpr std::size_t invitation_limit = 16384;  // bytes
 inline int invitation_tag(const communicator& world) { return world.state()->max_tag; }
 
 /// Sends without waiting; the message is small enough to leave at once.
-inline void post_invitation(const communicator& world, int rank, invitation what) {
+template <class Any = void>
+void post_invitation(const communicator& world, int rank, invitation what) {
   if (what.reason.size() > 1024) what.reason.resize(1024);
   const auto bytes = std::make_shared<const std::vector<std::byte>>(wire::encode(what));
   comm::control_send(world, *bytes, rank, invitation_tag(world), [bytes](std::error_code) {});
 }
 
 /// The next message, and who has sent it.
-inline asio::awaitable<std::pair<int, invitation>> receive_invitation(communicator world,
-                                                                      int source) {
+template <class Any = void>
+asio::awaitable<std::pair<int, invitation>> receive_invitation(communicator world, int source) {
   std::vector<std::byte> buffer(invitation_limit);
-  const status got = co_await comm::control_recv(world, buffer, source, invitation_tag(world),
-                                                 asio::use_awaitable);
+  const status got =
+      co_await comm::control_recv(world, buffer, source, invitation_tag(world), awaiting<Any>);
   wire::reader in(std::span<const std::byte>(buffer).first(got.bytes()));
   std::pair<int, invitation> said;
   said.first = got.source();
@@ -85,12 +87,14 @@ inline asio::awaitable<std::pair<int, invitation>> receive_invitation(communicat
 /// Rank 0: invites all others and waits until they have accepted. Throws
 /// error(errc::deadline_exceeded), which names those that have not. When it has completed, the
 /// coroutine is not cancelled until it says `throw_if_cancelled(true)`.
-inline asio::awaitable<void> gather_workers(communicator world, invitation what,
-                                            std::chrono::steady_clock::time_point limit);
+template <class Any = void>
+asio::awaitable<void> gather_workers(communicator world, invitation what,
+                                     std::chrono::steady_clock::time_point limit);
 
 /// The others: waits for an invitation that comes true. Throws error(errc::refused) if it is
 /// withdrawn, with the reason.
-inline asio::awaitable<invitation> accept_invitation(communicator world);
+template <class Any = void>
+asio::awaitable<invitation> accept_invitation(communicator world);
 
 /// The communicators of an adopted job.
 struct adopted_communicators {
@@ -100,18 +104,20 @@ struct adopted_communicators {
 };
 
 /// Makes them, on all ranks, when all have come.
-inline asio::awaitable<adopted_communicators> make_communicators(communicator world) {
+template <class Any = void>
+asio::awaitable<adopted_communicators> make_communicators(communicator world) {
   adopted_communicators made;
-  made.control = co_await world.dup();
-  made.everyone = co_await world.dup();
-  made.workers = co_await world.split(world.rank() == 0 ? -1 : 0);
+  made.control = co_await world.dup(awaiting<Any>);
+  made.everyone = co_await world.dup(awaiting<Any>);
+  made.workers = co_await world.split(world.rank() == 0 ? -1 : 0, 0, awaiting<Any>);
   co_return made;
 }
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline asio::awaitable<void> gather_workers(communicator world, invitation what,
-                                            std::chrono::steady_clock::time_point limit) {
+template <class Any>
+asio::awaitable<void> gather_workers(communicator world, invitation what,
+                                     std::chrono::steady_clock::time_point limit) {
   static std::atomic<std::uint64_t> attempts{0};
   what.attempt = ++attempts;
   const auto tell_all = [&](invitation::kind kind, const std::string& reason) {
@@ -160,7 +166,8 @@ inline asio::awaitable<void> gather_workers(communicator world, invitation what,
   tell_all(invitation::kind::begin, {});
 }
 
-inline asio::awaitable<invitation> accept_invitation(communicator world) {
+template <class Any>
+asio::awaitable<invitation> accept_invitation(communicator world) {
   invitation current;
   for (;;) {
     auto receiving = detail::receive_invitation(world, 0);

@@ -50,6 +50,9 @@ struct call_of_all {
   bool with_manager = false;
 };
 
+/// What a coroutine keeps, as it may begin when the handle that was asked is gone.
+using job_handle = std::shared_ptr<const void>;
+
 /// What starts, watches and ends the workers is behind it: an interface, so that files that only
 /// call functions do not compile that. Used by the thread that runs the context.
 class job {
@@ -59,7 +62,7 @@ class job {
   virtual ~job() = default;
 
   /// See workers::shutdown.
-  virtual asio::awaitable<void> shutdown(std::chrono::nanoseconds limit) = 0;
+  virtual asio::awaitable<void> shutdown(std::chrono::nanoseconds limit, job_handle kept) = 0;
   /// Throws errc::not_supported if this process is no rank of the job.
   virtual void check_can_run_here() const = 0;
   /// Ends all workers: SIGTERM, then SIGKILL to the launcher's process group; in an adopted job the
@@ -70,7 +73,7 @@ class job {
   /// Nobody has a handle any more.
   virtual void abandon() = 0;
   /// See workers::ready.
-  virtual asio::awaitable<void> ready() = 0;
+  virtual asio::awaitable<void> ready(job_handle kept) = 0;
   /// The job has lost a rank and is being started again.
   [[nodiscard]] virtual bool starts_again() const noexcept = 0;
   /// Called once, when it runs again or never will.
@@ -81,7 +84,7 @@ class job {
   /// Whether calls of all go on without that rank: collectives inside work without it.
   [[nodiscard]] virtual bool is_left_out(int rank, bool with_manager) const = 0;
   /// Throws errc::closed when all workers have left and have been told of.
-  virtual asio::awaitable<worker_event> next_event() = 0;
+  virtual asio::awaitable<worker_event> next_event(job_handle kept) = 0;
 
   /// For calls of its workers.
   [[nodiscard]] virtual call_client& calls() const noexcept = 0;

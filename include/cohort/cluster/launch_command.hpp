@@ -48,37 +48,46 @@ struct launch_command {
 /// Whether only a running launcher sets this variable for its ranks. A launcher that inherited it
 /// would take itself for a rank, or for a step inside that job. What users set stays, as do
 /// OMPI_MCA_btl or OMPI_ALLOW_RUN_AS_ROOT.
+template <class Any = void>
 [[nodiscard]] bool set_by_launcher(std::string_view name) noexcept;
 
 /// `ours` ("NAME=value") without what set_by_launcher(), and with the changes.
+template <class Any = void>
 [[nodiscard]] std::vector<std::string> launch_environment(
     std::span<const std::string> ours, std::span<const launch_options::variable> changes);
 
 /// How many ranks the launcher would start without complaint, if that can be known: the slots of
 /// `hosts`, else `here` where no batch system ("NAME=value" in `ours`) says otherwise.
+template <class Any = void>
 [[nodiscard]] std::optional<int> slots_of(const launch_options& options, int here,
                                           std::span<const std::string> ours);
 
 /// The arguments between the launcher's name and the program. Throws errc::not_supported for hosts
 /// with an unknown launcher: they can be given in its own words, by flags().
+template <class Any = void>
 [[nodiscard]] std::vector<std::string> launcher_arguments(launcher_kind kind,
                                                           const launch_options& options,
                                                           bool oversubscribed);
 
 /// The whole command. Pure: `here` are the slots of this machine. Open MPI 5, which does not start
 /// without HOME, gets one that does not exist where there is none.
+template <class Any = void>
 [[nodiscard]] launch_command make_launch_command(const launch_options& options, launcher_kind kind,
                                                  int here, std::span<const std::string> ours);
 /// The same for this process and this machine.
+template <class Any = void>
 [[nodiscard]] launch_command make_launch_command(const launch_options& options, launcher_kind kind);
 
 /// The launcher and its first words: COHORT_MPIEXEC where it is set, else options.command().
+template <class Any = void>
 [[nodiscard]] std::vector<std::string> launcher_words(const launch_options& options);
 
 /// The environment of this process.
+template <class Any = void>
 [[nodiscard]] std::vector<std::string> current_environment();
 
 /// The cores that this process may use, which is what Open MPI counts as slots.
+template <class Any = void>
 [[nodiscard]] int usable_cores();
 
 /// The program that runs now.
@@ -102,7 +111,8 @@ inline launcher_kind launcher_kind_of(std::string_view text) noexcept {
   return launcher_kind::unknown;
 }
 
-inline bool set_by_launcher(std::string_view name) noexcept {
+template <class Any>
+bool set_by_launcher(std::string_view name) noexcept {
   static constexpr std::string_view names[] = {
       "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_ARGV", "OMPI_COMMAND",
       "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS", "OMPI_NUM_APP_CTX", "OMPI_MCA_ess", "OMPI_MCA_pmix",
@@ -133,17 +143,20 @@ namespace detail {
   return assignment.substr(0, assignment.find('='));
 }
 
-inline void remove_variable(std::vector<std::string>& environment, std::string_view name) {
+template <class Any = void>
+void remove_variable(std::vector<std::string>& environment, std::string_view name) {
   std::erase_if(environment, [&](const std::string& one) { return name_in(one) == name; });
 }
 
 /// Open MPI 5 does not even tell its version without HOME, which a service may lack.
-inline void provide_home(std::vector<std::string>& environment) {
+template <class Any = void>
+void provide_home(std::vector<std::string>& environment) {
   const auto is_home = [](const std::string& one) { return name_in(one) == "HOME"; };
   if (std::ranges::none_of(environment, is_home)) environment.emplace_back("HOME=/nonexistent");
 }
 
-[[nodiscard]] inline std::string joined(std::span<const std::string> words) {
+template <class Any = void>
+[[nodiscard]] std::string joined(std::span<const std::string> words) {
   std::string all;
   for (const std::string& word : words) {
     if (!all.empty()) all += ',';
@@ -154,8 +167,9 @@ inline void provide_home(std::vector<std::string>& environment) {
 
 }  // namespace detail
 
-inline std::vector<std::string> launch_environment(
-    std::span<const std::string> ours, std::span<const launch_options::variable> changes) {
+template <class Any>
+std::vector<std::string> launch_environment(std::span<const std::string> ours,
+                                            std::span<const launch_options::variable> changes) {
   std::vector<std::string> result;
   for (const std::string& one : ours) {
     if (!set_by_launcher(detail::name_in(one))) result.push_back(one);
@@ -171,8 +185,9 @@ inline std::vector<std::string> launch_environment(
   return result;
 }
 
-inline std::optional<int> slots_of(const launch_options& options, int here,
-                                   std::span<const std::string> ours) {
+template <class Any>
+std::optional<int> slots_of(const launch_options& options, int here,
+                            std::span<const std::string> ours) {
   if (!options.hosts().empty()) {
     int slots = 0;
     for (const std::string& host : options.hosts()) {
@@ -201,9 +216,9 @@ inline std::optional<int> slots_of(const launch_options& options, int here,
   return here;
 }
 
-inline std::vector<std::string> launcher_arguments(launcher_kind kind,
-                                                   const launch_options& options,
-                                                   bool oversubscribed) {
+template <class Any>
+std::vector<std::string> launcher_arguments(launcher_kind kind, const launch_options& options,
+                                            bool oversubscribed) {
   const bool open_mpi = kind == launcher_kind::open_mpi_4 || kind == launcher_kind::open_mpi_5;
   std::vector<std::string> result;
   const auto add = [&](auto... words) { (result.emplace_back(words), ...); };
@@ -244,8 +259,9 @@ inline std::vector<std::string> launcher_arguments(launcher_kind kind,
   return result;
 }
 
-inline launch_command make_launch_command(const launch_options& options, launcher_kind kind,
-                                          int here, std::span<const std::string> ours) {
+template <class Any>
+launch_command make_launch_command(const launch_options& options, launcher_kind kind, int here,
+                                   std::span<const std::string> ours) {
   validate(options);
   launch_command result;
   result.environment = launch_environment(ours, options.environment());
@@ -268,11 +284,13 @@ inline launch_command make_launch_command(const launch_options& options, launche
   return result;
 }
 
-inline launch_command make_launch_command(const launch_options& options, launcher_kind kind) {
+template <class Any>
+launch_command make_launch_command(const launch_options& options, launcher_kind kind) {
   return make_launch_command(options, kind, usable_cores(), current_environment());
 }
 
-inline std::vector<std::string> launcher_words(const launch_options& options) {
+template <class Any>
+std::vector<std::string> launcher_words(const launch_options& options) {
   const char* text = std::getenv("COHORT_MPIEXEC");
   std::vector<std::string> words;
   std::string_view rest = text == nullptr ? std::string_view() : std::string_view(text);
@@ -284,13 +302,15 @@ inline std::vector<std::string> launcher_words(const launch_options& options) {
   return words.empty() ? options.command() : words;
 }
 
-inline std::vector<std::string> current_environment() {
+template <class Any>
+std::vector<std::string> current_environment() {
   std::vector<std::string> result;
   for (char** one = environ; one != nullptr && *one != nullptr; ++one) result.emplace_back(*one);
   return result;
 }
 
-inline int usable_cores() {
+template <class Any>
+int usable_cores() {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return usable_cpus();
   std::vector<std::string> cores;  // each told by the list of its hardware threads

@@ -199,6 +199,7 @@ class launch_options {
 };
 
 /// Throws error(errc::invalid_argument) that names the first option outside its range.
+template <class Any = void>
 void validate(const launch_options& options);
 
 // ---- implementation --------------------------------------------------------------------------
@@ -210,7 +211,8 @@ inline int usable_cpus() noexcept {
   return all > 0 ? static_cast<int>(all) : 1;
 }
 
-inline void validate(const launch_options& options) {
+template <class Any>
+void validate(const launch_options& options) {
   using namespace std::string_view_literals;
   const auto require = [](bool good, const char* field, const char* what) {
     if (good) return;

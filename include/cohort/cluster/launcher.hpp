@@ -20,7 +20,8 @@ inline constexpr std::chrono::seconds version_timeout{5};
 /// Whose launcher the options name: asks it with `--version`. srun is known by its name, for in
 /// some installations it is a wrapper that starts a job whatever it is asked. Throws
 /// errc::launch_failed if it cannot be started.
-[[nodiscard]] inline asio::awaitable<launcher_kind> identify_launcher(
+template <class Any = void>
+[[nodiscard]] asio::awaitable<launcher_kind> identify_launcher(
     launch_options options, std::chrono::nanoseconds bound = version_timeout) {
   launch_command command;
   command.argv = launcher_words(options);
@@ -38,7 +39,8 @@ inline constexpr std::chrono::seconds version_timeout{5};
 
 /// What a launch with these options runs, for child_process. Its argv is empty for no ranks. Throws
 /// errc::invalid_argument that names an option, or as identify_launcher.
-[[nodiscard]] inline asio::awaitable<launch_command> prepare_launch(launch_options options) {
+template <class Any = void>
+[[nodiscard]] asio::awaitable<launch_command> prepare_launch(launch_options options) {
   validate(options);
   auto kind = launcher_kind::unknown;
   if (options.ranks() > 0) kind = co_await identify_launcher(options);

@@ -25,16 +25,17 @@ namespace cohort::cluster {
 /// Sends and receives messages over a stream of bytes that the derived class has: a socket that has
 /// proved itself, or messages of MPI. Used by the thread that runs the context only. It keeps
 /// itself alive until it has ended.
-class link : public std::enable_shared_from_this<link> {
+template <class Any>
+class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
  public:
   using message_handler = std::function<void(message&&)>;
   /// What it ended with: asio::error::eof when the other side has closed; errc::invalid_argument
   /// for bytes that are no messages. Called once, and nothing after it; not after `close`.
   using end_handler = std::function<void(std::error_code)>;
 
-  link(const link&) = delete;
-  link& operator=(const link&) = delete;
-  virtual ~link() = default;
+  basic_link(const basic_link&) = delete;
+  basic_link& operator=(const basic_link&) = delete;
+  virtual ~basic_link() = default;
 
   /// Begins to receive.
   void start(message_handler on_message, end_handler on_end) {
@@ -91,7 +92,7 @@ class link : public std::enable_shared_from_this<link> {
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
 
  protected:
-  explicit link(std::size_t max_message) : reader_(max_message) {}
+  explicit basic_link(std::size_t max_message) : reader_(max_message) {}
 
   /// Of what is read at once, in bytes.
   static constexpr std::size_t buffer_size = std::size_t{64} * 1024;
@@ -237,5 +238,6 @@ class link : public std::enable_shared_from_this<link> {
   bool large_in_batch_ = false;  // it is the batch's last, and its place in the queue is kept
   bool ended_ = false;
 };
+using link = basic_link<void>;
 
 }  // namespace cohort::cluster

@@ -17,9 +17,11 @@
 namespace cohort::cluster {
 
 /// One end of a pair: what is sent here arrives at the other end, by the loop.
-class local_link final : public link {
+template <class Any>
+class basic_local_link final : public link {
  public:
-  local_link(asio::io_context& io, std::size_t max_message) : link(max_message), io_(io) {}
+  using local_link = basic_local_link;
+  basic_local_link(asio::io_context& io, std::size_t max_message) : link(max_message), io_(io) {}
 
   static std::pair<std::shared_ptr<local_link>, std::shared_ptr<local_link>> pair(
       asio::io_context& io, std::size_t max_message) {
@@ -48,5 +50,6 @@ class local_link final : public link {
   asio::io_context& io_;
   std::weak_ptr<local_link> other_;
 };
+using local_link = basic_local_link<void>;
 
 }  // namespace cohort::cluster

@@ -34,21 +34,23 @@
 namespace cohort::cluster {
 
 /// Used by the thread that runs the context. Must be owned by a shared_ptr.
-class manager final : public job, public std::enable_shared_from_this<manager> {
+template <class Any>
+class basic_manager final : public job, public std::enable_shared_from_this<basic_manager<Any>> {
  public:
+  using manager = basic_manager;
   using clock = std::chrono::steady_clock;
 
-  manager(asio::io_context& io, launch_options options);
-  manager(const manager&) = delete;
-  manager& operator=(const manager&) = delete;
-  ~manager() override { calls_->retire(); }
+  basic_manager(asio::io_context& io, launch_options options);
+  basic_manager(const manager&) = delete;
+  basic_manager& operator=(const manager&) = delete;
+  ~basic_manager() override { calls_->retire(); }
 
   /// Starts the workers and waits for them. Once.
   asio::awaitable<void> launch();
   /// Makes the other ranks of a running job its workers. Once, instead of `launch`.
   asio::awaitable<void> adopt(communicator world);
   /// See workers::shutdown.
-  asio::awaitable<void> shutdown(std::chrono::nanoseconds limit) override;
+  asio::awaitable<void> shutdown(std::chrono::nanoseconds limit, job_handle kept) override;
   /// Throws errc::not_supported if this process is no rank of the job.
   void check_can_run_here() const override;
   /// Ends all workers: SIGTERM, then SIGKILL to the launcher's process group; in an adopted job the
@@ -59,7 +61,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   /// Nobody has a handle any more.
   void abandon() override;
   /// See workers::ready.
-  asio::awaitable<void> ready() override;
+  asio::awaitable<void> ready(job_handle kept) override;
   /// The job has lost a rank and is being started again.
   [[nodiscard]] bool starts_again() const noexcept override { return starts_again_; }
   /// Called once, when it runs again or never will.
@@ -78,7 +80,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   [[nodiscard]] call_client& calls() const noexcept override { return *calls_; }
 
   /// Throws errc::closed when all workers have left and have been told of.
-  asio::awaitable<worker_event> next_event() override;
+  asio::awaitable<worker_event> next_event(job_handle kept) override;
 
   [[nodiscard]] asio::io_context& context() const noexcept override { return io_; }
   [[nodiscard]] int size() const noexcept override { return options_.ranks(); }
@@ -259,6 +261,7 @@ class manager final : public job, public std::enable_shared_from_this<manager> {
   bool sets_aside_ = false;  // one after the other
   std::int32_t rounds_ = 0;  // of new communicators
 };
+using manager = basic_manager<void>;
 
 }  // namespace cohort::cluster
 

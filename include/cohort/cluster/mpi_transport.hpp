@@ -32,11 +32,12 @@ namespace cohort::cluster {
 /// Keeps a context's engine looking for as long as it spins after each message, before it sleeps
 /// until a doorbell rings: the answer, or the next call, often comes at once, and to be woken takes
 /// many times longer.
-class attention final : public asio::execution_context::service {
+template <class Any>
+class basic_attention final : public asio::execution_context::service {
  public:
-  using key_type = attention;
+  using key_type = basic_attention;
   static inline asio::execution_context::id id;
-  explicit attention(asio::io_context& context)
+  explicit basic_attention(asio::io_context& context)
       : service(context), engine_(asio::use_service<progress::engine>(context)) {
     engine_.attach(*this);
   }
@@ -81,16 +82,19 @@ class attention final : public asio::execution_context::service {
   std::atomic<bool> wanted_{false};
   std::atomic<ticks> since_{0};
 };
+using attention = basic_attention<void>;
 
 /// One receive from any rank, and a link to each rank that is talked to. Each MPI message is a
 /// piece of that rank's stream of bytes; an empty one is its end. With nothing to receive the
 /// engine sleeps. Must be owned by a shared_ptr.
-class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
+template <class Any>
+class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transport<Any>> {
  public:
+  using mpi_transport = basic_mpi_transport;
   /// Gets a link that the other side has used first, to start it.
   using contact_handler = std::function<void(int rank, const std::shared_ptr<link>& with)>;
 
-  mpi_transport(communicator over, std::size_t max_message)
+  basic_mpi_transport(communicator over, std::size_t max_message)
       : over_(std::move(over)),
         max_message_(max_message),
         buffer_(piece_size),
@@ -98,8 +102,8 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
         attention_(asio::use_service<attention>(context())),
         ring_(context()),
         later_(context()) {}
-  mpi_transport(const mpi_transport&) = delete;
-  mpi_transport& operator=(const mpi_transport&) = delete;
+  basic_mpi_transport(const mpi_transport&) = delete;
+  basic_mpi_transport& operator=(const mpi_transport&) = delete;
 
   /// Begins to receive.
   void start(contact_handler on_contact) {
@@ -111,7 +115,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   /// The link to that rank, made when it is first asked for; then the caller has to start it.
   [[nodiscard]] std::shared_ptr<link> to(int rank) {
     auto& at = links_[rank];
-    if (!at) at = std::make_shared<rank_link>(weak_from_this(), rank, max_message_);
+    if (!at) at = std::make_shared<rank_link>(this->weak_from_this(), rank, max_message_);
     return at;
   }
   /// Lets MPI work on what it has been given.
@@ -125,7 +129,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   /// would get what nobody has received.
   asio::awaitable<void> stop(std::chrono::nanoseconds bound,
                              std::chrono::nanoseconds linger = std::chrono::nanoseconds(0)) {
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     stopping_ = true;
     on_contact_ = nullptr;
     const auto limit = from_now(bound);
@@ -209,14 +213,15 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
       over->look_later();
       const bool large = out_.size() > leaves_at_once;
       if (large) over->large_.push_back(rank_);
-      comm::control_send(over->over_, out_, rank_, tag,
-                         [self = shared_from_this(), this, over, large](std::error_code failed) {
-                           if (large) std::erase(over->large_, rank_);
-                           over->sent();
-                           busy_ = false;
-                           if (!closed_ && (failed || left_.empty())) return written(failed);
-                           if (!failed) next_piece();
-                         });
+      comm::control_send(
+          over->over_, out_, rank_, tag,
+          [self = this->shared_from_this(), this, over, large](std::error_code failed) {
+            if (large) std::erase(over->large_, rank_);
+            over->sent();
+            busy_ = false;
+            if (!closed_ && (failed || left_.empty())) return written(failed);
+            if (!failed) next_piece();
+          });
       if (large) over->keep_awake();
     }
 
@@ -234,8 +239,8 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   void receive() {
     comm::control_recv(over_, buffer_, any_source, tag,
                        asio::bind_cancellation_slot(
-                           cancel_.slot(),
-                           [self = shared_from_this()](std::error_code failed, const status& what) {
+                           cancel_.slot(), [self = this->shared_from_this()](std::error_code failed,
+                                                                             const status& what) {
                              self->received(failed, what);
                            }));
   }
@@ -274,7 +279,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
     for (const int rank : large_) comm::wake_receiver(over_, rank);
     if (std::exchange(ringing_, !large_.empty()) || large_.empty()) return;
     ring_.expires_after(std::chrono::milliseconds(1));
-    ring_.async_wait([weak = weak_from_this()](std::error_code stopped) {
+    ring_.async_wait([weak = this->weak_from_this()](std::error_code stopped) {
       const auto here = weak.lock();
       if (stopped || !here) return;
       here->ringing_ = false;
@@ -290,7 +295,7 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   }
   void look_after_pause() {
     later_.expires_after(pause_);
-    later_.async_wait([weak = weak_from_this()](std::error_code stopped) {
+    later_.async_wait([weak = this->weak_from_this()](std::error_code stopped) {
       const auto here = weak.lock();
       if (!here) return;
       here->looks_later_ = false;
@@ -326,5 +331,6 @@ class mpi_transport : public std::enable_shared_from_this<mpi_transport> {
   bool stopping_ = false;
   bool cancelled_ = false;
 };
+using mpi_transport = basic_mpi_transport<void>;
 
 }  // namespace cohort::cluster

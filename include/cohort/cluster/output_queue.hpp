@@ -34,16 +34,17 @@ namespace cohort::cluster {
 /// Everything pushed is given to the sinks before the destructor returns, unless that takes longer
 /// than `last_bound`: then the rest is dropped, their number is logged, and the thread ends by
 /// itself when the sink returns, so a sink must own what it uses.
-class output_queue {
+template <class Any>
+class basic_output_queue {
  public:
   using duration = std::chrono::nanoseconds;
 
-  explicit output_queue(std::vector<output_sink> sinks, std::size_t bound = 4 * 1024 * 1024,
-                        overflow_policy overflow = overflow_policy::drop_oldest,
-                        duration last_bound = std::chrono::seconds(2));
-  ~output_queue();
-  output_queue(const output_queue&) = delete;
-  output_queue& operator=(const output_queue&) = delete;
+  explicit basic_output_queue(std::vector<output_sink> sinks, std::size_t bound = 4 * 1024 * 1024,
+                              overflow_policy overflow = overflow_policy::drop_oldest,
+                              duration last_bound = std::chrono::seconds(2));
+  ~basic_output_queue();
+  basic_output_queue(const basic_output_queue&) = delete;
+  basic_output_queue& operator=(const basic_output_queue&) = delete;
 
   /// Copies the line into the queue; never blocks. Where it does not fit, `drop_oldest` drops older
   /// ones, and `block` takes it nevertheless: who reads a rank's output awaits room() before each
@@ -70,11 +71,13 @@ class output_queue {
   std::thread thread_;
   duration last_bound_;
 };
+using output_queue = basic_output_queue<void>;
 
 // ---- implementation --------------------------------------------------------------------------
 
 /// What the loop and the thread share. Everything but the sinks is guarded by the mutex.
-class output_queue::state {
+template <class Any>
+class basic_output_queue<Any>::state {
  public:
   struct entry {
     int rank;
@@ -210,12 +213,13 @@ class output_queue::state {
     });
   }
 
-  friend output_queue;
+  friend basic_output_queue;
   std::weak_ptr<state> weak_;
 };
 
 /// A coroutine's place in the list of waiters.
-class output_queue::waiting {
+template <class Any>
+class basic_output_queue<Any>::waiting {
  public:
   waiting(std::shared_ptr<state> where, const asio::any_io_executor& executor)
       : state_(std::move(where)), timer_(executor) {
@@ -230,12 +234,12 @@ class output_queue::waiting {
   waiting(const waiting&) = delete;
   waiting& operator=(const waiting&) = delete;
 
-  [[nodiscard]] bool has_reached(state::goal which) const {
+  [[nodiscard]] bool has_reached(typename state::goal which) const {
     const std::lock_guard guard(state_->mutex);
     return state_->has_reached(which);
   }
 
-  static asio::awaitable<bool> until(std::shared_ptr<state> where, state::goal which,
+  static asio::awaitable<bool> until(std::shared_ptr<state> where, typename state::goal which,
                                      clock::time_point deadline) {
     waiting here(std::move(where), co_await asio::this_coro::executor);
     for (;;) {
@@ -243,7 +247,7 @@ class output_queue::waiting {
       if (clock::now() >= deadline) co_return false;
       here.timer_.expires_at(deadline);
       std::error_code woken;
-      co_await here.timer_.async_wait(asio::redirect_error(asio::use_awaitable, woken));
+      co_await here.timer_.async_wait(asio::redirect_error(awaiting<Any>, woken));
     }
   }
 
@@ -252,14 +256,16 @@ class output_queue::waiting {
   asio::steady_timer timer_;
 };
 
-inline output_queue::output_queue(std::vector<output_sink> sinks, std::size_t bound,
-                                  overflow_policy overflow, duration last_bound)
+template <class Any>
+basic_output_queue<Any>::basic_output_queue(std::vector<output_sink> sinks, std::size_t bound,
+                                            overflow_policy overflow, duration last_bound)
     : state_(std::make_shared<state>(std::move(sinks), bound, overflow)), last_bound_(last_bound) {
   state_->weak_ = state_;
   thread_ = std::thread([here = state_] { here->run(); });
 }
 
-inline output_queue::~output_queue() {
+template <class Any>
+basic_output_queue<Any>::~basic_output_queue() {
   std::size_t left = 0;
   {
     std::unique_lock guard(state_->mutex);
@@ -282,23 +288,30 @@ inline output_queue::~output_queue() {
   log::write(log::level::warning, text);
 }
 
-inline void output_queue::push(const output_line& line) { state_->push(line); }
+template <class Any>
+void basic_output_queue<Any>::push(const output_line& line) {
+  state_->push(line);
+}
 
-inline bool output_queue::has_room() const {
+template <class Any>
+bool basic_output_queue<Any>::has_room() const {
   const std::lock_guard guard(state_->mutex);
   return state_->overflow == overflow_policy::drop_oldest || state_->bytes < state_->bound;
 }
 
-inline asio::awaitable<void> output_queue::room() {
+template <class Any>
+asio::awaitable<void> basic_output_queue<Any>::room() {
   if (has_room()) co_return;
   co_await waiting::until(state_, state::goal::room, clock::time_point::max());
 }
 
-inline asio::awaitable<bool> output_queue::drained(duration bound) {
+template <class Any>
+asio::awaitable<bool> basic_output_queue<Any>::drained(duration bound) {
   return waiting::until(state_, state::goal::idle, from_now(bound));
 }
 
-inline std::uint64_t output_queue::dropped() const {
+template <class Any>
+std::uint64_t basic_output_queue<Any>::dropped() const {
   const std::lock_guard guard(state_->mutex);
   return state_->dropped_ever;
 }

@@ -5,6 +5,7 @@
 /// \file Lets in who knows a launch's token, while the workers of that launch come.
 
 #include <cohort/cluster/connect.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/handshake.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
@@ -35,24 +36,26 @@ namespace cohort::cluster {
 /// and if there are too many of them the oldest has to go. A genuine worker proves itself within a
 /// round trip, so it is hardly ever the oldest; if it is, it tries again. Used by the thread that
 /// runs the context. Must be owned by a shared_ptr.
-class reception : public std::enable_shared_from_this<reception> {
+template <class Any>
+class basic_reception : public std::enable_shared_from_this<basic_reception<Any>> {
  public:
+  using reception = basic_reception;
   /// Whether such a connection is wanted now, asked of those that know the token.
   using expected_function = std::function<bool(const greeting&)>;
   /// Called at once if it is. The visitor has been told that it is accepted.
   using arrived_function = std::function<void(const greeting&, tcp_socket&&)>;
 
   /// `most` visitors at a time.
-  reception(asio::io_context& io, const launch_token& token, std::size_t most,
-            expected_function expected, arrived_function arrived)
+  basic_reception(asio::io_context& io, const launch_token& token, std::size_t most,
+                  expected_function expected, arrived_function arrived)
       : io_(io),
         token_(token),
         most_(most),
         expected_(std::move(expected)),
         arrived_(std::move(arrived)),
         acceptor_(io) {}
-  reception(const reception&) = delete;
-  reception& operator=(const reception&) = delete;
+  basic_reception(const reception&) = delete;
+  basic_reception& operator=(const reception&) = delete;
 
   /// On that address; if it is empty on all, of IPv6 too where there is any. Throws
   /// errc::invalid_argument for what is no address, errc::launch_failed if it cannot be listened
@@ -62,7 +65,7 @@ class reception : public std::enable_shared_from_this<reception> {
   [[nodiscard]] std::string addresses() const;
   /// Lets visitors in.
   void open() {
-    asio::co_spawn(io_, accept_all(shared_from_this()), [](std::exception_ptr) {});
+    run_beside(io_, accept_all(this->shared_from_this()), [](std::exception_ptr) {});
   }
   /// Nobody else comes in; who has not proved itself is sent away.
   void close();
@@ -89,6 +92,7 @@ class reception : public std::enable_shared_from_this<reception> {
   std::deque<socket_ptr> visitors_;  // oldest first
   std::size_t refused_ = 0;
 };
+using reception = basic_reception<void>;
 
 // ---- implementation --------------------------------------------------------------------------
 
@@ -124,7 +128,8 @@ namespace detail {
 
 }  // namespace detail
 
-inline void reception::listen(const std::string& interface) {
+template <class Any>
+void basic_reception<Any>::listen(const std::string& interface) {
   if (interface.empty() && listen_on_both()) return;
   asio::ip::tcp::endpoint endpoint(asio::ip::address_v4::any(), 0);
   if (!interface.empty()) {
@@ -143,13 +148,15 @@ inline void reception::listen(const std::string& interface) {
 }
 
 /// On all addresses of IPv4 and IPv6. False if this machine has no IPv6.
-inline bool reception::listen_on_both() {
+template <class Any>
+bool basic_reception<Any>::listen_on_both() {
   std::error_code failed;
   bind_to({asio::ip::address_v6::any(), 0}, failed);
   return !failed;
 }
 
-inline void reception::bind_to(const asio::ip::tcp::endpoint& where, std::error_code& failed) {
+template <class Any>
+void basic_reception<Any>::bind_to(const asio::ip::tcp::endpoint& where, std::error_code& failed) {
   std::error_code ignored;
   acceptor_.close(ignored);
   acceptor_.open(where.protocol(), failed);
@@ -162,7 +169,8 @@ inline void reception::bind_to(const asio::ip::tcp::endpoint& where, std::error_
   if (!failed) acceptor_.listen(asio::socket_base::max_listen_connections, failed);
 }
 
-inline std::string reception::addresses() const {
+template <class Any>
+std::string basic_reception<Any>::addresses() const {
   const auto local = acceptor_.local_endpoint();
   std::vector<asio::ip::address> all;
   if (local.address().is_unspecified()) {
@@ -180,23 +188,24 @@ inline std::string reception::addresses() const {
   return text;
 }
 
-inline void reception::close() {
+template <class Any>
+void basic_reception<Any>::close() {
   std::error_code ignored;
   acceptor_.close(ignored);
   for (const socket_ptr& each : visitors_) each->close(ignored);
   visitors_.clear();
 }
 
-inline asio::awaitable<void> reception::accept_all(std::shared_ptr<reception> self) {
+template <class Any>
+asio::awaitable<void> basic_reception<Any>::accept_all(std::shared_ptr<reception> self) {
   while (self->acceptor_.is_open()) {
     const auto visitor = std::make_shared<tcp_socket>(self->io_);
     std::error_code failed;
-    co_await self->acceptor_.async_accept(*visitor,
-                                          asio::redirect_error(asio::use_awaitable, failed));
+    co_await self->acceptor_.async_accept(*visitor, asio::redirect_error(awaiting<Any>, failed));
     if (!self->acceptor_.is_open()) break;
     if (failed) {  // no descriptors, no memory: it would fail again at once
       asio::steady_timer pause(self->io_, std::chrono::milliseconds(100));
-      co_await pause.async_wait(asio::use_awaitable);
+      co_await pause.async_wait(awaiting<Any>);
       continue;
     }
     close_on_exec(visitor->native_handle());
@@ -206,12 +215,13 @@ inline asio::awaitable<void> reception::accept_all(std::shared_ptr<reception> se
       self->visitors_.pop_front();
     }
     self->visitors_.push_back(visitor);
-    asio::co_spawn(self->io_, receive(self, visitor), [](std::exception_ptr) {});
+    run_beside(self->io_, receive(self, visitor), [](std::exception_ptr) {});
   }
 }
 
-inline asio::awaitable<void> reception::receive(std::shared_ptr<reception> self,
-                                                socket_ptr visitor) {
+template <class Any>
+asio::awaitable<void> basic_reception<Any>::receive(std::shared_ptr<reception> self,
+                                                    socket_ptr visitor) {
   std::error_code unknown;
   const auto remote = visitor->remote_endpoint(unknown);
   const std::string whom = unknown ? std::string("?") : to_text(remote);
@@ -222,17 +232,18 @@ inline asio::awaitable<void> reception::receive(std::shared_ptr<reception> self,
 }
 
 /// Returns why the visitor is refused; empty if it is taken.
-inline asio::awaitable<std::string> reception::shake_hands(socket_ptr visitor) {
+template <class Any>
+asio::awaitable<std::string> basic_reception<Any>::shake_hands(socket_ptr visitor) {
   const socket_limit limit(visitor, handshake_timeout);
   accepting_side side;
   try {
     greeting_bytes hello{};
-    co_await asio::async_read(*visitor, asio::buffer(hello), asio::use_awaitable);
+    co_await asio::async_read(*visitor, asio::buffer(hello), awaiting<Any>);
     if (!side.understands(hello)) co_return "it does not speak this protocol";
     const reply_bytes reply = side.reply(token_);
-    co_await asio::async_write(*visitor, asio::buffer(reply), asio::use_awaitable);
+    co_await asio::async_write(*visitor, asio::buffer(reply), awaiting<Any>);
     proof_bytes proof{};
-    co_await asio::async_read(*visitor, asio::buffer(proof), asio::use_awaitable);
+    co_await asio::async_read(*visitor, asio::buffer(proof), awaiting<Any>);
     if (!visitor->is_open()) co_return "it did not prove itself in time";
     verdict said = verdict::accepted;
     if (!side.trusts(token_, proof)) {
@@ -242,7 +253,7 @@ inline asio::awaitable<std::string> reception::shake_hands(socket_ptr visitor) {
     }
     const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
     if (said != verdict::accepted) {
-      co_await asio::async_write(*visitor, asio::buffer(answer), asio::use_awaitable);
+      co_await asio::async_write(*visitor, asio::buffer(answer), awaiting<Any>);
       if (said == verdict::wrong_token) co_return "it does not know the launch's token";
       co_return "it is not expected";
     }
@@ -259,7 +270,8 @@ inline asio::awaitable<std::string> reception::shake_hands(socket_ptr visitor) {
   }
 }
 
-inline void reception::refuse(const std::string& whom, const std::string& why) {
+template <class Any>
+void basic_reception<Any>::refuse(const std::string& whom, const std::string& why) {
   constexpr std::size_t told = 5;
   if (++refused_ > told) return;
   log::write(log::level::warning,

@@ -17,6 +17,7 @@ namespace cohort::cluster {
 ///
 /// `old`, the one that it is for, is left to MPI for good: messages of a collective that is stuck
 /// may be on their way in it, and must not meet another communicator of the same number.
+template <class Any = void>
 [[nodiscard]] communicator renew(const communicator& old, const communicator& control,
                                  const std::vector<std::int32_t>& members, int round);
 

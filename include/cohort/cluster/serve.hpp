@@ -19,6 +19,7 @@ namespace cohort::cluster {
 /// The process leaves (status 1) when the manager is lost, also in the middle of a call.
 /// *Errors*: throws cohort::error(errc::refused) if no manager can be reached or the manager does
 /// not take this worker, with the reason; errors of MPI.
+template <class Any = void>
 bool serve(int& argc, char**& argv);
 
 /// In a job that mpirun has started, on every rank of `world` but 0: waits until rank 0 calls
@@ -29,11 +30,13 @@ bool serve(int& argc, char**& argv);
 /// *Errors*: throws cohort::error(errc::refused) if rank 0 withdraws or does not take this rank,
 /// errc::peer_lost if it lets its workers go without a shutdown, or dies; over MPI without
 /// heartbeats the death of rank 0 is not noticed.
+template <class Any = void>
 void serve(const communicator& world);
 
 /// For ranks that somebody else starts with mpirun: joins the manager that waits at one of these
 /// addresses ("10.0.0.1:4711,…"), with the launch's token. `launch_options::by_hand` tells both.
 /// Otherwise like the first one. Throws errc::invalid_argument for what is no address or no token.
+template <class Any = void>
 void serve(std::string_view endpoints, std::string_view token);
 
 }  // namespace cohort::cluster

@@ -28,6 +28,7 @@ namespace cohort::cluster {
 /// percent sign; ranks whose names are equal share a file. A file that exists is replaced when its
 /// first line comes, its folder must be there. The bytes are those that the rank has written.
 /// Throws errc::invalid_argument for another `%`.
+template <class Any = void>
 [[nodiscard]] output_sink to_files(std::string pattern);
 
 /// To nobody: the ranks' output is still read, so they never wait.
@@ -70,6 +71,7 @@ namespace detail {
 }
 
 /// The files of one sink. Used by the queue's thread only.
+template <class Any>
 class output_files {
  public:
   explicit output_files(std::string pattern) : pattern_(std::move(pattern)) {
@@ -170,9 +172,10 @@ inline output_sink console() {
   };
 }
 
-inline output_sink to_files(std::string pattern) {
+template <class Any>
+output_sink to_files(std::string pattern) {
   // Shared: a function object must be copyable.
-  return [files = std::make_shared<detail::output_files>(std::move(pattern))](
+  return [files = std::make_shared<detail::output_files<Any>>(std::move(pattern))](
              const output_line& line) { files->write(line); };
 }
 

@@ -23,3 +23,20 @@
 #include <cohort/cluster/detail/stalled_calls.ipp>
 #include <cohort/cluster/detail/worker.ipp>
 #include <cohort/cluster/detail/workers.ipp>
+
+namespace cohort::cluster {
+
+template class basic_call_client<void>;
+template asio::awaitable<workers> launch<void>(asio::io_context&, launch_options);
+template asio::awaitable<workers> adopt<void>(communicator, adopt_options);
+template bool serve<void>(int&, char**&);
+template void serve<void>(const communicator&);
+template void serve<void>(std::string_view, std::string_view);
+
+// For who includes these headers, which the ones above do not.
+template class basic_manager<void>;
+template class basic_worker<void>;
+template communicator renew<void>(const communicator&, const communicator&,
+                                  const std::vector<std::int32_t>&, int);
+
+}  // namespace cohort::cluster

@@ -57,9 +57,10 @@ inline void bound_silence(tcp_socket& socket, std::chrono::nanoseconds bound) no
 }
 
 /// Over a socket that has proved itself.
-class tcp_link final : public link {
+template <class Any>
+class basic_tcp_link final : public link {
  public:
-  tcp_link(tcp_socket socket, std::size_t max_message)
+  basic_tcp_link(tcp_socket socket, std::size_t max_message)
       : link(max_message), socket_(std::move(socket)), buffer_(buffer_size) {
     std::error_code ignored;
     socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -88,5 +89,6 @@ class tcp_link final : public link {
   tcp_socket socket_;
   std::vector<std::byte> buffer_;
 };
+using tcp_link = basic_tcp_link<void>;
 
 }  // namespace cohort::cluster

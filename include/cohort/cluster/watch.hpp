@@ -28,6 +28,7 @@ namespace cohort::cluster {
 /// `lost` runs on the watcher's thread.
 class manager_watch {
  public:
+  template <class Any = void>
   manager_watch(int connection, std::chrono::nanoseconds period, std::function<void()> lost)
       : connection_(connection), period_(period), lost_(std::move(lost)) {
     if (::pipe2(stop_, O_CLOEXEC) != 0) {

@@ -36,12 +36,14 @@ struct worker_place {
 };
 
 /// Used by the thread that runs the context.
-class worker {
+template <class Any>
+class basic_worker {
  public:
-  worker(asio::io_context& io, worker_start start);
-  worker(const worker&) = delete;
-  worker& operator=(const worker&) = delete;
-  ~worker();
+  using worker = basic_worker;
+  basic_worker(asio::io_context& io, worker_start start);
+  basic_worker(const worker&) = delete;
+  basic_worker& operator=(const worker&) = delete;
+  ~basic_worker();
 
   /// Shows the manager which program this is, and redirects stdout and stderr. Throws
   /// error(errc::refused) with the manager's reason.
@@ -110,6 +112,7 @@ class worker {
   bool flushed_ = false;
   std::shared_ptr<worker*> here_ = std::make_shared<worker*>(this);
 };
+using worker = basic_worker<void>;
 
 }  // namespace cohort::cluster
 

@@ -31,8 +31,10 @@ struct worker_start {
 
   /// Takes it out of the environment, so that no child of this process has it. Nothing if it is
   /// not there; throws errc::invalid_argument if it makes no sense.
+  template <class Any = void>
   [[nodiscard]] static std::optional<worker_start> take_from_environment();
   /// `whose` begins the text of the error.
+  template <class Any = void>
   [[nodiscard]] static worker_start from_texts(std::string_view endpoints, std::string_view token,
                                                const std::string& whose);
 };
@@ -52,7 +54,8 @@ inline int rank_in_environment() {
 
 }  // namespace detail
 
-inline std::optional<worker_start> worker_start::take_from_environment() {
+template <class Any>
+std::optional<worker_start> worker_start::take_from_environment() {
   const char* const token = std::getenv(token_variable);
   const char* const managers = std::getenv(manager_variable);
   if (token == nullptr || managers == nullptr) return std::nullopt;
@@ -63,8 +66,9 @@ inline std::optional<worker_start> worker_start::take_from_environment() {
   return from_texts(where, secret, std::string(token_variable) + ", " + manager_variable + ": ");
 }
 
-inline worker_start worker_start::from_texts(std::string_view endpoints, std::string_view token,
-                                             const std::string& whose) {
+template <class Any>
+worker_start worker_start::from_texts(std::string_view endpoints, std::string_view token,
+                                      const std::string& whose) {
   worker_start start;
   if (!parse_token(token, start.token)) {
     throw error(errc::invalid_argument, whose + "the token is none: it has 32 hexadecimal digits");

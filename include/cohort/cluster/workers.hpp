@@ -14,7 +14,7 @@
 #include <memory>
 #include <numeric>
 #include <ostream>
-#include <ranges>
+#include <span>  // brings the range concepts, without the cost of <ranges>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -67,8 +67,7 @@ class workers : public call_verbs<workers> {
   /// The next thing that happens to a worker, or that happened since the launch and has not been
   /// asked for.
   [[nodiscard]] asio::awaitable<worker_event> next_event() const {
-    static_cast<void>(over());
-    return event_of(handle_);
+    return over().next_event(handle_);
   }
   /// Gets what functions throw that were called by `notify`, on the loop; the default logs it.
   void on_notify_error(call_client::notify_error_handler handler) const {
@@ -123,8 +122,7 @@ class workers : public call_verbs<workers> {
   /// was set aside. The launcher's own end is awaited in the background.
   [[nodiscard]] asio::awaitable<void> shutdown(
       std::chrono::nanoseconds limit = std::chrono::seconds(30)) const {
-    static_cast<void>(over());
-    return end_of(handle_, limit);
+    return over().shutdown(limit, handle_);
   }
   /// Ends them by force, in the background: SIGTERM, then SIGKILL after `launch_options::grace`.
   void terminate() const { over().terminate("asked for"); }
@@ -136,10 +134,7 @@ class workers : public call_verbs<workers> {
   /// Completes when all can be called: at once, unless a loss has made `loss_policy::respawn` start
   /// the job again. Throws `peer_lost_error` with the cause if one is lost for good, errc::closed
   /// if they have been ended.
-  [[nodiscard]] asio::awaitable<void> ready() const {
-    static_cast<void>(over());
-    return readiness_of(handle_);
-  }
+  [[nodiscard]] asio::awaitable<void> ready() const { return over().ready(handle_); }
 
   friend std::ostream& operator<<(std::ostream& out, const workers& all) {
     if (!all.handle_) return out << "no workers";
@@ -168,12 +163,6 @@ class workers : public call_verbs<workers> {
     std::shared_ptr<job> over;
   };
 
-  // They keep the handle, since they may begin when it has been dropped elsewhere.
-  static asio::awaitable<worker_event> event_of(std::shared_ptr<const handle> all);
-  static asio::awaitable<void> readiness_of(std::shared_ptr<const handle> all);
-  static asio::awaitable<void> end_of(std::shared_ptr<const handle> all,
-                                      std::chrono::nanoseconds limit);
-
   [[nodiscard]] job& over() const {
     if (!handle_) throw error(errc::manager_reused, "no launched workers");
     return *handle_->over;
@@ -200,6 +189,7 @@ class workers : public call_verbs<workers> {
 /// (names the option). The launcher and its ranks are gone then. *Cancellation* ends them too.
 /// *Example*:
 /// `auto workers = co_await cluster::launch(io, cluster::launch_options{}.ranks(4));`
+template <class Any = void>
 asio::awaitable<workers> launch(asio::io_context& io, launch_options options = launch_options());
 
 /// In a job that mpirun has started, on rank 0 of `world`: makes the other ranks its workers, which
@@ -212,6 +202,7 @@ asio::awaitable<workers> launch(asio::io_context& io, launch_options options = l
 /// for each adoption. One at a time. *Example*: `if (world.rank() != 0) return
 /// cluster::serve(world);` and, in a coroutine of rank 0, `auto workers = co_await
 /// cluster::adopt(world);`
+template <class Any = void>
 asio::awaitable<workers> adopt(communicator world, adopt_options options = adopt_options());
 
 }  // namespace cohort::cluster

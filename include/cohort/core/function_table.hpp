@@ -105,7 +105,8 @@ class function_table {
   };
 
   /// The table of this process. The first call makes it: O(n log n) for n functions, once. Any
-  /// thread may call it.
+  /// thread may call it. (A template, so that only who needs the table compiles its making.)
+  template <class Any = void>
   [[nodiscard]] static const function_table& instance();
 
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
@@ -145,7 +146,9 @@ class function_table {
     const std::type_info* type;
   };
 
-  function_table();
+  function_table() = default;
+  template <class Any>
+  void fill();
   [[nodiscard]] any_function code_at(std::size_t index, const std::type_info& type) const;
   [[nodiscard]] std::size_t number_of(any_function code, const std::type_info& type,
                                       std::string_view name) const;
@@ -163,6 +166,7 @@ void wire_fields(Archive& archive, function_table::entry& one) {
 }
 
 /// Names the first entry in which two tables differ, in a sentence; empty if there is none.
+template <class Any = void>
 [[nodiscard]] std::string first_difference(std::span<const function_table::entry> mine,
                                            std::span<const function_table::entry> others,
                                            std::string_view my_name = "here",
@@ -171,6 +175,7 @@ void wire_fields(Archive& archive, function_table::entry& one) {
 /// Which executable this process runs: "build-id:" and the GNU build id in hexadecimal, or
 /// "sha256:" and the digest of the file where the linker left no build id, or "unknown" if the file
 /// cannot be read. Found once; with a digest that costs reading the file.
+template <class Any = void>
 [[nodiscard]] const std::string& program_id();
 
 /// What the compiler calls a function or a captureless lambda: "square", "a::b<int>".

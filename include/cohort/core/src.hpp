@@ -14,3 +14,13 @@
 #include <cohort/core/detail/give_up.ipp>
 #include <cohort/core/detail/wire.ipp>
 #include <cohort/core/function_table.hpp>
+
+namespace cohort {
+
+template const function_table& function_table::instance<void>();
+template std::string first_difference<void>(std::span<const function_table::entry>,
+                                            std::span<const function_table::entry>,
+                                            std::string_view, std::string_view);
+template const std::string& program_id<void>();
+
+}  // namespace cohort

@@ -10,8 +10,9 @@
 
 namespace cohort::cluster {
 
-COHORT_INLINE void call_client::start(std::uint64_t id, call_request request,
-                                      std::shared_ptr<waiting_call> waiting) {
+template <class Any>
+void basic_call_client<Any>::start(std::uint64_t id, call_request request,
+                                   std::shared_ptr<waiting_call> waiting) {
   callee_process callee;
   try {
     const std::string text = "call of " + std::string(request.name) + ": ";
@@ -44,7 +45,7 @@ COHORT_INLINE void call_client::start(std::uint64_t id, call_request request,
     made.ordered = (tail.flags & call_tail::ordered) != 0;
     if (request.deadline) {
       made.deadline = std::make_unique<asio::steady_timer>(io_, from_now(*request.deadline));
-      made.deadline->async_wait([self = weak_from_this(), id](std::error_code stopped) {
+      made.deadline->async_wait([self = this->weak_from_this(), id](std::error_code stopped) {
         const auto here = self.lock();
         if (stopped || !here) return;
         const auto at = here->pending_.find(id);
@@ -58,12 +59,14 @@ COHORT_INLINE void call_client::start(std::uint64_t id, call_request request,
   callee.control->send(message_kind::call, id, std::move(request.arguments));
 }
 
-COHORT_INLINE void call_client::cancel_callee(std::uint64_t id) {
+template <class Any>
+void basic_call_client<Any>::cancel_callee(std::uint64_t id) {
   const auto found = pending_.find(id);
   if (found != pending_.end()) found->second.control->send(message_kind::cancel, id);
 }
 
-COHORT_INLINE void call_client::give_up(std::uint64_t id, std::exception_ptr why) {
+template <class Any>
+void basic_call_client<Any>::give_up(std::uint64_t id, std::exception_ptr why) {
   cancel_callee(id);
   const auto at = pending_.find(id);
   if (at != pending_.end() && at->second.ordered) {
@@ -72,7 +75,8 @@ COHORT_INLINE void call_client::give_up(std::uint64_t id, std::exception_ptr why
   complete(id, std::move(why), {});
 }
 
-COHORT_INLINE void call_client::give_up_rank(
+template <class Any>
+void basic_call_client<Any>::give_up_rank(
     int rank, const std::function<std::exception_ptr(std::string_view name)>& why) {
   for (const std::uint64_t id : calls_of(rank)) {
     const auto at = pending_.find(id);
@@ -80,7 +84,8 @@ COHORT_INLINE void call_client::give_up_rank(
   }
 }
 
-COHORT_INLINE void call_client::give_up_all(
+template <class Any>
+void basic_call_client<Any>::give_up_all(
     const std::function<std::exception_ptr(std::string_view name, int rank)>& why) {
   std::vector<std::uint64_t> ids;
   for (const auto& each : pending_) ids.push_back(each.first);
@@ -90,14 +95,16 @@ COHORT_INLINE void call_client::give_up_all(
   }
 }
 
-COHORT_INLINE void call_client::interrupt() {
+template <class Any>
+void basic_call_client<Any>::interrupt() {
   ++interrupts_;
   give_up_all([](std::string_view, int) {
     return std::make_exception_ptr(std::system_error(asio::error::operation_aborted));
   });
 }
 
-COHORT_INLINE bool call_client::answered(int rank, message&& each) {
+template <class Any>
+bool basic_call_client<Any>::answered(int rank, message&& each) {
   if ((each.id & one_way_bit) != 0 && each.kind == message_kind::failure) {
     notify_failed(rank, each);
     return true;
@@ -124,7 +131,8 @@ COHORT_INLINE bool call_client::answered(int rank, message&& each) {
   return true;
 }
 
-COHORT_INLINE void call_client::notify_failed(int rank, const message& each) const {
+template <class Any>
+void basic_call_client<Any>::notify_failed(int rank, const message& each) const {
   wire::reader in(each.bytes);
   const std::exception_ptr failed = decode_exception(in);
   if (notify_error_) {
@@ -141,7 +149,8 @@ COHORT_INLINE void call_client::notify_failed(int rank, const message& each) con
   log::write(log::level::warning, "notify: " + text);
 }
 
-COHORT_INLINE std::vector<std::uint64_t> call_client::calls_of(int rank) const {
+template <class Any>
+std::vector<std::uint64_t> basic_call_client<Any>::calls_of(int rank) const {
   std::vector<std::uint64_t> calls;
   for (const auto& [id, call] : pending_) {
     if (call.rank == rank) calls.push_back(id);
@@ -150,7 +159,8 @@ COHORT_INLINE std::vector<std::uint64_t> call_client::calls_of(int rank) const {
   return calls;
 }
 
-COHORT_INLINE void call_client::lose(int rank, const std::string& whom, const std::string& cause) {
+template <class Any>
+void basic_call_client<Any>::lose(int rank, const std::string& whom, const std::string& cause) {
   std::erase_if(unanswered_, [rank](const auto& each) { return each.second == rank; });
   for (const std::uint64_t id : calls_of(rank)) {
     const auto at = pending_.find(id);
@@ -163,8 +173,9 @@ COHORT_INLINE void call_client::lose(int rank, const std::string& whom, const st
   }
 }
 
-COHORT_INLINE void call_client::complete(std::uint64_t id, std::exception_ptr failed,
-                                         std::vector<std::byte>&& result) {
+template <class Any>
+void basic_call_client<Any>::complete(std::uint64_t id, std::exception_ptr failed,
+                                      std::vector<std::byte>&& result) {
   auto node = pending_.extract(id);
   if (node.empty()) return;
   node.mapped().waiting->complete(std::move(failed), std::move(result));

@@ -48,11 +48,13 @@ struct child_record {
 /// is that of the group too, belongs to nobody else. 2. The outputs are read to their ends, for at
 /// most `drain`; after a SIGTERM of ours, until `drain` after the SIGKILL. 3. The group gets
 /// SIGKILL. 4. The zombie is reaped. Only now do waiters see the status.
-class child_session : public std::enable_shared_from_this<child_session> {
+template <class Any>
+class basic_child_session : public std::enable_shared_from_this<basic_child_session<Any>> {
  public:
+  using child_session = basic_child_session;
   using duration = std::chrono::nanoseconds;
 
-  child_session(const asio::any_io_executor& executor, child_options options)
+  basic_child_session(const asio::any_io_executor& executor, child_options options)
       : options_(std::move(options)),
         out_(executor),
         err_(executor),
@@ -61,13 +63,13 @@ class child_session : public std::enable_shared_from_this<child_session> {
         changed_(executor, clock::time_point::max()),
         drain_timer_(executor),
         kill_timer_(executor) {}
-  ~child_session() {
+  ~basic_child_session() {
     if (!running_) return;
     kill_everything();
     ::waitpid(facts_->pid, nullptr, WNOHANG);
   }
-  child_session(const child_session&) = delete;
-  child_session& operator=(const child_session&) = delete;
+  basic_child_session(const child_session&) = delete;
+  basic_child_session& operator=(const child_session&) = delete;
 
   void start(const launch_command& command, std::shared_ptr<child_record> facts) {
     const bool by_signal = !options_.use_pidfd || !pidfd_works();
@@ -84,7 +86,7 @@ class child_session : public std::enable_shared_from_this<child_session> {
       // "No such process": it has ended, and SIGCHLD is ignored; has_ended() finds out.
       if (fd.get() >= 0 || errno != ESRCH) assign(pidfd_, std::move(fd));
     }
-    const auto self = shared_from_this();
+    const auto self = this->shared_from_this();
     const auto executor = out_.get_executor();
     asio::co_spawn(executor, read(self, out_, output_stream::out), asio::detached);
     asio::co_spawn(executor, read(self, err_, output_stream::err), asio::detached);
@@ -106,7 +108,7 @@ class child_session : public std::enable_shared_from_this<child_session> {
     if (kill_at_ && *kill_at_ <= end) return;  // asked for before, and sooner
     kill_at_ = end;
     kill_timer_.expires_at(end);
-    kill_timer_.async_wait([self = shared_from_this()](std::error_code failed) {
+    kill_timer_.async_wait([self = this->shared_from_this()](std::error_code failed) {
       if (failed || !self->running_) return;
       self->kill_everything();
       self->killed_ = true;
@@ -174,9 +176,9 @@ class child_session : public std::enable_shared_from_this<child_session> {
     while (!self->has_ended()) {
       if (self->pidfd_.is_open()) {
         co_await self->pidfd_.async_wait(asio::posix::descriptor_base::wait_read,
-                                         asio::redirect_error(asio::use_awaitable, ignored));
+                                         asio::redirect_error(awaiting<Any>, ignored));
       } else {
-        co_await self->children_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+        co_await self->children_.async_wait(asio::redirect_error(awaiting<Any>, ignored));
       }
     }
     self->drain_until_ = from_now(self->options_.drain);
@@ -185,7 +187,7 @@ class child_session : public std::enable_shared_from_this<child_session> {
       const auto until = may_be_killed ? clock::time_point::max() : self->drain_until_;
       if (until <= clock::now()) break;
       self->drain_timer_.expires_at(until);
-      co_await self->drain_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      co_await self->drain_timer_.async_wait(asio::redirect_error(awaiting<Any>, ignored));
     }
     if (self->running_) {
       self->kill_everything();
@@ -211,7 +213,7 @@ class child_session : public std::enable_shared_from_this<child_session> {
     for (;;) {
       std::error_code failed;
       const std::size_t size = co_await from.async_read_some(
-          asio::buffer(buffer), asio::redirect_error(asio::use_awaitable, failed));
+          asio::buffer(buffer), asio::redirect_error(awaiting<Any>, failed));
       if (failed) break;
       self->keep(std::string_view(buffer.data(), size));
       lines.push(std::string_view(buffer.data(), size), deliver);
@@ -257,5 +259,6 @@ class child_session : public std::enable_shared_from_this<child_session> {
   asio::steady_timer drain_timer_;
   asio::steady_timer kill_timer_;
 };
+using child_session = basic_child_session<void>;
 
 }  // namespace cohort::cluster::detail

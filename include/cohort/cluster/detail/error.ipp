@@ -88,7 +88,8 @@ class with_text : public Base {
 }
 
 /// The categories of Asio are registered with the first exception that travels.
-inline void know_categories() {
+template <class Any = void>
+void know_categories() {
   static const bool done = [] {
     register_category(asio::error::get_system_category());
     register_category(asio::error::get_addrinfo_category());
@@ -189,10 +190,12 @@ template <class T>
   }
 }
 
-class exception_types {
+template <class Any>
+class basic_exception_types {
  public:
-  [[nodiscard]] static exception_types& instance() {
-    static exception_types& all = *new exception_types;  // for static destructors that decode
+  [[nodiscard]] static basic_exception_types& instance() {
+    static basic_exception_types& all =
+        *new basic_exception_types;  // for static destructors that decode
     return all;
   }
   void add(exception_type one) {
@@ -235,6 +238,7 @@ class exception_types {
                                    standard_type<std::bad_function_call>(),
                                    standard_type<std::exception>()};
 };
+using exception_types = basic_exception_types<void>;
 
 template <class T>
 std::vector<std::byte> fields_of(const std::exception_ptr& thrown) {
@@ -254,7 +258,8 @@ std::exception_ptr make_from_fields(const exception_record& from, const std::str
 // --- Reading an exception -----------------------------------------------------------------------
 
 /// The facts about a system_error, the most derived class first.
-inline void describe_system_error(const std::system_error& one, exception_record& to) {
+template <class Any = void>
+void describe_system_error(const std::system_error& one, exception_record& to) {
   to.code = one.code();
   to.kind = exception_kind::system;
   if (dynamic_cast<const error*>(&one) == nullptr) return;
@@ -278,8 +283,8 @@ inline void describe_system_error(const std::system_error& one, exception_record
 }
 
 /// Fills the record and returns what is nested in the exception, null if nothing is.
-[[nodiscard]] inline std::exception_ptr describe(const std::exception_ptr& thrown,
-                                                 exception_record& to) {
+template <class Any = void>
+[[nodiscard]] std::exception_ptr describe(const std::exception_ptr& thrown, exception_record& to) {
   std::exception_ptr inner;
   const auto name = [&to](const std::type_info* type) {
     to.type = cut(type == nullptr ? "?" : thrown_type(*type), exception_text_limit);
@@ -329,9 +334,10 @@ inline void describe_system_error(const std::system_error& one, exception_record
   return what;
 }
 
-[[nodiscard]] inline std::exception_ptr make_exception(const exception_record& from, int rank,
-                                                       const std::string& host,
-                                                       const std::exception_ptr& inner) {
+template <class Any = void>
+[[nodiscard]] std::exception_ptr make_exception(const exception_record& from, int rank,
+                                                const std::string& host,
+                                                const std::exception_ptr& inner) {
   const std::string text = located_text(
       rank, host, from.type,
       has_code(from.kind) ? without_code(from.text, from.code) : std::string_view(from.text));
@@ -379,8 +385,9 @@ inline remote_error::remote_error(int rank, std::string host, std::string type, 
       type_(std::move(type)),
       text_(std::move(text)) {}
 
-inline void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int rank,
-                             std::string_view host) {
+template <class Any>
+void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int rank,
+                      std::string_view host) {
   detail::know_categories();
   std::vector<detail::exception_record> levels;
   for (std::exception_ptr next = thrown;
@@ -397,7 +404,8 @@ inline void encode_exception(wire::writer& out, const std::exception_ptr& thrown
   out.put(levels);
 }
 
-inline std::exception_ptr decode_exception(wire::reader& in) {
+template <class Any>
+std::exception_ptr decode_exception(wire::reader& in) {
   detail::know_categories();
   const std::int64_t rank = in.signed_varint();
   if (rank < std::numeric_limits<int>::min() || rank > std::numeric_limits<int>::max()) {
@@ -436,8 +444,8 @@ bool register_exception() {
 
 namespace detail {
 
-[[nodiscard]] inline std::string list_of(const std::vector<multi_error::member>& errors,
-                                         std::size_t of) {
+template <class Any = void>
+[[nodiscard]] std::string list_of(const std::vector<multi_error::member>& errors, std::size_t of) {
   constexpr std::size_t most_errors = 16;
   constexpr std::size_t most_bytes = 512;  // of each
   std::string text = std::to_string(errors.size());
@@ -473,11 +481,13 @@ void throw_errors(const std::vector<outcome<T>>& each, std::span<const int> rank
 
 }  // namespace detail
 
-inline multi_error::multi_error(std::vector<member> errors, std::size_t of)
+template <class Any>
+multi_error::multi_error(std::vector<member> errors, std::size_t of)
     : error(errc::remote, detail::list_of(errors, of)), errors_(std::move(errors)) {}
 
 template <class T>
-std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks) {
+requires(!std::is_void_v<T>) std::vector<T> values(std::vector<outcome<T>> each,
+                                                   std::span<const int> ranks) {
   detail::throw_errors(each, ranks);
   std::vector<T> all;
   all.reserve(each.size());
@@ -485,7 +495,8 @@ std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks) 
   return all;
 }
 
-inline void values(const std::vector<outcome<void>>& each, std::span<const int> ranks) {
+template <std::same_as<void> T>
+void values(const std::vector<outcome<T>>& each, std::span<const int> ranks) {
   detail::throw_errors(each, ranks);
 }
 

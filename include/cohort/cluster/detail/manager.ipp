@@ -51,7 +51,8 @@ namespace detail {
 
 // ---- launch ----------------------------------------------------------------------------------
 
-COHORT_INLINE manager::manager(asio::io_context& io, launch_options options)
+template <class Any>
+basic_manager<Any>::basic_manager(asio::io_context& io, launch_options options)
     : io_(io), options_(std::move(options)), changed_(io), events_changed_(io) {
   calls_ = std::make_shared<call_client>(
       io, options_.max_message(),
@@ -61,7 +62,8 @@ COHORT_INLINE manager::manager(asio::io_context& io, launch_options options)
   });
 }
 
-COHORT_INLINE asio::awaitable<void> manager::launch() {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::launch() {
   if (launched_) throw error(errc::manager_reused, "launch: this manager has been used before");
   launched_ = true;
   validate(options_);
@@ -77,7 +79,7 @@ COHORT_INLINE asio::awaitable<void> manager::launch() {
     ended_ = false;
     co_return;
   }
-  const auto self = shared_from_this();
+  const auto self = this->shared_from_this();
   begin();
   output_ = std::make_shared<output_queue>(
       options_.sinks().empty() ? std::vector<output_sink>{console()} : options_.sinks(),
@@ -86,7 +88,7 @@ COHORT_INLINE asio::awaitable<void> manager::launch() {
   if (options_.by_hand()) {
     options_.by_hand()(reception_->addresses(), to_text(token_));
     reception_->open();
-    asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
+    run_beside(io_, keep_until_end(), [self](std::exception_ptr) {});
   } else {
     auto starting = start_launcher();
     co_await std::move(starting);
@@ -112,15 +114,17 @@ COHORT_INLINE asio::awaitable<void> manager::launch() {
 }
 
 /// For the text of an error. Without a sink of the user's they have been printed already.
-COHORT_INLINE std::string manager::words_of_launcher() const {
+template <class Any>
+std::string basic_manager<Any>::words_of_launcher() const {
   const std::string printed = child_ ? child_->output() : std::string();
   if (printed.empty()) return printed;
   if (options_.sinks().empty()) return "; what the launcher printed stands above";
   return "\nthe launcher printed:\n" + printed;
 }
 
-COHORT_INLINE asio::awaitable<void> manager::start_launcher() {
-  const auto self = shared_from_this();
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::start_launcher() {
+  const auto self = this->shared_from_this();
   launch_options started_with = options_;
   started_with.environment(token_variable, to_text(token_));
   started_with.environment(manager_variable, reception_->addresses());
@@ -136,10 +140,11 @@ COHORT_INLINE asio::awaitable<void> manager::start_launcher() {
   exited_.reset();
   watches_child_ = true;
   reception_->open();
-  asio::co_spawn(io_, watch_child(), [self](std::exception_ptr) {});
+  run_beside(io_, watch_child(), [self](std::exception_ptr) {});
 }
 
-COHORT_INLINE void manager::check_policy() const {
+template <class Any>
+void basic_manager<Any>::check_policy() const {
   if (options_.on_loss() != loss_policy::respawn) return;
   if (adopted_ || options_.by_hand()) {
     throw error(errc::not_supported,
@@ -147,7 +152,8 @@ COHORT_INLINE void manager::check_policy() const {
   }
 }
 
-COHORT_INLINE void manager::begin() {
+template <class Any>
+void basic_manager<Any>::begin() {
   begun_.assign(static_cast<std::size_t>(options_.ranks()), nullptr);
   // Over TCP the end of a process is noticed, but not that of its machine, or of the way there.
   const bool wanted = options_.transport() == transport::mpi || !options_.hosts().empty() ||
@@ -157,14 +163,16 @@ COHORT_INLINE void manager::begin() {
   if (options_.serve_calls()) run_calls_here();
 }
 
-COHORT_INLINE asio::awaitable<void> manager::wait_until_ready(clock::time_point limit) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::wait_until_ready(clock::time_point limit) {
   while (!ready_ && problem_.empty()) {
     const bool in_time = co_await changed_.wait_until(limit);
     if (!in_time) fail_launch(errc::deadline_exceeded, "the time is over; " + missing());
   }
 }
 
-COHORT_INLINE asio::awaitable<void> manager::adopt(communicator world) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::adopt(communicator world) {
   if (launched_) throw error(errc::manager_reused, "adopt: this manager has been used before");
   if (world.rank() != 0) {
     throw error(errc::invalid_argument, "adopt: rank " + std::to_string(world.rank()) +
@@ -176,12 +184,12 @@ COHORT_INLINE asio::awaitable<void> manager::adopt(communicator world) {
   validate(options_);
   check_policy();
   const auto limit = from_now(options_.timeout());
-  const auto self = shared_from_this();
+  const auto self = this->shared_from_this();
   if (options_.ranks() == 0) {
     run_calls_here();
     call_place alone;
     alone.id = 0;
-    alone.everyone = co_await world.dup();
+    alone.everyone = co_await world.dup(awaiting<Any>);
     server_->place(std::move(alone));
     ready_ = true;
     ended_ = false;
@@ -236,7 +244,7 @@ COHORT_INLINE asio::awaitable<void> manager::adopt(communicator world) {
     failed = std::current_exception();
   }
   if (ready_ && !failed) {
-    asio::co_spawn(io_, keep_until_end(), [self](std::exception_ptr) {});
+    run_beside(io_, keep_until_end(), [self](std::exception_ptr) {});
     co_return;
   }
   stop_listening();
@@ -251,14 +259,16 @@ COHORT_INLINE asio::awaitable<void> manager::adopt(communicator world) {
 
 /// As long as there are workers the loop has something to do; when it is destroyed, who waits for
 /// calls is let go of.
-COHORT_INLINE asio::awaitable<void> manager::keep_until_end() {
-  loop_guard guard(shared_from_this());
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::keep_until_end() {
+  loop_guard guard(this->shared_from_this());
   while (!ended_ || (!ready_ && problem_.empty())) co_await changed_.wait();
   guard.release();
 }
 
 /// The workers of an adopted job go on in their own code.
-COHORT_INLINE void manager::let_go(const std::string& why) {
+template <class Any>
+void basic_manager<Any>::let_go(const std::string& why) {
   std::vector<std::byte> bytes;
   wire::writer(bytes).text(why);
   for (const member_ptr& each : joined_) {
@@ -266,7 +276,7 @@ COHORT_INLINE void manager::let_go(const std::string& why) {
     each->control->send_last(message_kind::refused, bytes);
     each->state = worker_state::gone;
     each->close_life();
-    asio::co_spawn(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
+    run_beside(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
   }
   calls_->give_up_all([&](std::string_view name, int rank) {
     return std::make_exception_ptr(peer_lost_error(
@@ -275,8 +285,8 @@ COHORT_INLINE void manager::let_go(const std::string& why) {
   if (transport_) {
     // Workers may be sending something until they have read it; one may be inside a function.
     const std::chrono::seconds linger(ready_ ? 30 : 2);
-    asio::co_spawn(io_, transport_->stop(std::chrono::seconds(2), linger),
-                   [kept = transport_](std::exception_ptr) {});
+    run_beside(io_, transport_->stop(std::chrono::seconds(2), linger),
+               [kept = transport_](std::exception_ptr) {});
   }
   changed_.notify();
   events_changed_.notify();
@@ -284,12 +294,13 @@ COHORT_INLINE void manager::let_go(const std::string& why) {
 
 /// Closes a connection after what has been sent. The other side closes it as soon as it has read
 /// that; whoever closed first while something is unread would destroy it.
-COHORT_INLINE asio::awaitable<void> manager::leave(std::shared_ptr<link> control, bool over_tcp) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::leave(std::shared_ptr<link> control, bool over_tcp) {
   if (over_tcp) {
     const auto limit = from_now(std::chrono::seconds(1));
     while (!control->ended() && clock::now() < limit) {
       asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(5));
-      co_await pause.async_wait(asio::use_awaitable);
+      co_await pause.async_wait(awaiting<Any>);
     }
     control->close();
   } else {
@@ -300,10 +311,11 @@ COHORT_INLINE asio::awaitable<void> manager::leave(std::shared_ptr<link> control
 }
 
 /// Functions can be called in this process: by workers, and by itself.
-COHORT_INLINE void manager::run_calls_here() {
+template <class Any>
+void basic_manager<Any>::run_calls_here() {
   if (server_) return;
   server_ = std::make_shared<call_server>(io_);
-  server_->on_idle([self = weak_from_this()] {
+  server_->on_idle([self = this->weak_from_this()] {
     if (const auto here = self.lock()) here->changed_.notify();
   });
   call_place place;
@@ -316,7 +328,7 @@ COHORT_INLINE void manager::run_calls_here() {
   here_->rank = 0;
   here_->state = worker_state::ready;
   near->start(
-      [self = weak_from_this()](message&& each) {
+      [self = this->weak_from_this()](message&& each) {
         if (const auto here = self.lock()) {
           static_cast<void>(here->calls_->answered(0, std::move(each)));
           here->changed_.notify();
@@ -324,24 +336,26 @@ COHORT_INLINE void manager::run_calls_here() {
       },
       [](std::error_code) {});
   far->start(
-      [self = weak_from_this()](message&& each) {
+      [self = this->weak_from_this()](message&& each) {
         const auto here = self.lock();
         if (here) here->called(here->here_->far, std::move(each));
       },
       [](std::error_code) {});
 }
 
-COHORT_INLINE void manager::called(const std::shared_ptr<link>& from, message&& each) {
+template <class Any>
+void basic_manager<Any>::called(const std::shared_ptr<link>& from, message&& each) {
   if (each.kind == message_kind::cancel) return server_->cancel(from, each.id);
   server_->called(from, std::move(each));
 }
 
-COHORT_INLINE manager::member_ptr manager::join(std::shared_ptr<link> control) {
+template <class Any>
+typename basic_manager<Any>::member_ptr basic_manager<Any>::join(std::shared_ptr<link> control) {
   const auto made = std::make_shared<member>();
   made->control = std::move(control);
   joined_.push_back(made);
   // Weak, since the member owns the link: if the loop is destroyed nothing else breaks the ring.
-  const std::weak_ptr<manager> self = weak_from_this();
+  const std::weak_ptr<manager> self = this->weak_from_this();
   const std::weak_ptr<member> weak = made;
   made->control->start(
       [self, weak](message&& each) {
@@ -355,8 +369,9 @@ COHORT_INLINE manager::member_ptr manager::join(std::shared_ptr<link> control) {
   return made;
 }
 
-COHORT_INLINE void manager::adopt_output(tcp_socket socket, const member_ptr& owner,
-                                         output_stream stream) {
+template <class Any>
+void basic_manager<Any>::adopt_output(tcp_socket socket, const member_ptr& owner,
+                                      output_stream stream) {
   const int rank = owner->rank >= 0 ? owner->rank : owner->who.rank;
   if (rank < first_ || rank >= first_ + size()) {
     owner->unread.emplace_back(std::move(socket), stream);
@@ -365,29 +380,31 @@ COHORT_INLINE void manager::adopt_output(tcp_socket socket, const member_ptr& ow
   }
 }
 
-COHORT_INLINE void manager::read(tcp_socket socket, int rank, output_stream stream) {
+template <class Any>
+void basic_manager<Any>::read(tcp_socket socket, int rank, output_stream stream) {
   const auto stop = std::make_shared<asio::cancellation_signal>();
   outputs_.push_back(stop);
   ++open_outputs_;
-  auto ended = [self = weak_from_this(), output = output_, stop](std::exception_ptr) {
+  auto ended = [self = this->weak_from_this(), output = output_, stop](std::exception_ptr) {
     const auto here = self.lock();
     if (!here) return;
     std::erase(here->outputs_, stop);
     if (--here->open_outputs_ == 0) here->changed_.notify();
   };
-  asio::co_spawn(io_,
-                 read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
-                 asio::bind_cancellation_slot(stop->slot(), std::move(ended)));
+  run_beside(io_, read_output(std::move(socket), rank, stream, *output_, options_.longest_line()),
+             std::move(ended), stop->slot());
 }
 
 /// What a process has printed whose rank will never be known.
-COHORT_INLINE void manager::read_unread(const member_ptr& from) {
+template <class Any>
+void basic_manager<Any>::read_unread(const member_ptr& from) {
   for (auto& [socket, stream] : from->unread) read(std::move(socket), launcher_rank, stream);
   from->unread.clear();
 }
 
-COHORT_INLINE asio::awaitable<void> manager::watch_child() {
-  loop_guard guard(shared_from_this());
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::watch_child() {
+  loop_guard guard(this->shared_from_this());
   auto waiting = child_->wait();
   exited_ = co_await std::move(waiting);
   if (!ready_) {
@@ -399,7 +416,7 @@ COHORT_INLINE asio::awaitable<void> manager::watch_child() {
   const auto limit = from_now(output_bound_);
   if (std::any_of(joined_.begin(), joined_.end(), open)) {
     asio::steady_timer pause(io_, std::chrono::seconds(1));
-    co_await pause.async_wait(asio::use_awaitable);
+    co_await pause.async_wait(awaiting<Any>);
     for (const member_ptr& each : joined_) {
       if (!each->control->ended()) lose(each, "the launcher " + exited_->text());
     }
@@ -412,7 +429,8 @@ COHORT_INLINE asio::awaitable<void> manager::watch_child() {
 }
 
 /// Outputs end with their ranks, unless a process that a rank has started still has one.
-COHORT_INLINE asio::awaitable<void> manager::read_to_the_end(clock::time_point limit) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::read_to_the_end(clock::time_point limit) {
   for (bool in_time = true; in_time && open_outputs_ > 0;) {
     in_time = co_await changed_.wait_until(limit);
   }
@@ -420,14 +438,16 @@ COHORT_INLINE asio::awaitable<void> manager::read_to_the_end(clock::time_point l
   for (const auto& each : left) each->emit(asio::cancellation_type::terminal);
 }
 
-COHORT_INLINE void manager::fail_launch(errc code, const std::string& text) {
+template <class Any>
+void basic_manager<Any>::fail_launch(errc code, const std::string& text) {
   if (ready_ || !problem_.empty()) return;
   problem_ = text;
   problem_code_ = code;
   changed_.notify();
 }
 
-COHORT_INLINE std::string manager::missing() const {
+template <class Any>
+std::string basic_manager<Any>::missing() const {
   std::vector<int> absent;
   for (std::size_t i = 0; i < begun_.size(); ++i) {
     if (begun_[i] == nullptr) absent.push_back(first_ + static_cast<int>(i));
@@ -443,32 +463,36 @@ COHORT_INLINE std::string manager::missing() const {
   return text;
 }
 
-COHORT_INLINE void manager::listen() {
+template <class Any>
+void basic_manager<Any>::listen() {
   const auto made = std::make_shared<reception>(
       io_, token_, begun_.size() * 4 + 16,
-      [self = weak_from_this()](const greeting& hello) {
+      [self = this->weak_from_this()](const greeting& hello) {
         const auto here = self.lock();
         return here && here->expects(hello);
       },
-      [self = weak_from_this()](const greeting& hello, tcp_socket&& socket) {
+      [self = this->weak_from_this()](const greeting& hello, tcp_socket&& socket) {
         if (const auto here = self.lock()) here->arrived(hello, std::move(socket));
       });
   made->listen(options_.interface());
   reception_ = made;
 }
 
-COHORT_INLINE void manager::stop_listening() {
+template <class Any>
+void basic_manager<Any>::stop_listening() {
   if (reception_) reception_->close();
 }
 
-COHORT_INLINE manager::member_ptr manager::member_of(const greeting& hello) const {
+template <class Any>
+typename basic_manager<Any>::member_ptr basic_manager<Any>::member_of(const greeting& hello) const {
   for (const member_ptr& each : joined_) {
     if (each->session == hello.session) return each;
   }
   return nullptr;
 }
 
-COHORT_INLINE bool manager::expects(const greeting& hello) const {
+template <class Any>
+bool basic_manager<Any>::expects(const greeting& hello) const {
   if (ready_ || !problem_.empty()) return false;
   const member_ptr owner = member_of(hello);
   if (hello.purpose == purpose::control) return !owner && joined_.size() < begun_.size();
@@ -476,7 +500,8 @@ COHORT_INLINE bool manager::expects(const greeting& hello) const {
   return owner && !owner->life && heartbeat_ > heartbeat_.zero();
 }
 
-COHORT_INLINE void manager::arrived(const greeting& hello, tcp_socket&& socket) {
+template <class Any>
+void basic_manager<Any>::arrived(const greeting& hello, tcp_socket&& socket) {
   const member_ptr owner = member_of(hello);
   switch (hello.purpose) {
     case purpose::control:
@@ -487,7 +512,7 @@ COHORT_INLINE void manager::arrived(const greeting& hello, tcp_socket&& socket) 
       owner->life.emplace(std::move(socket));
       owner->shows_life =
           true;  // the connection is a sign; one that stops before the first is lost
-      asio::co_spawn(io_, listen_to(weak_from_this(), owner), [](std::exception_ptr) {});
+      run_beside(io_, listen_to(this->weak_from_this(), owner), [](std::exception_ptr) {});
       return;
     case purpose::standard_output:
       return adopt_output(std::move(socket), owner, output_stream::out);
@@ -496,7 +521,8 @@ COHORT_INLINE void manager::arrived(const greeting& hello, tcp_socket&& socket) 
   }
 }
 
-COHORT_INLINE asio::awaitable<void> manager::clean_up_launch() {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::clean_up_launch() {
   if (child_) {
     auto ending = child_->terminate(options_.grace());
     co_await std::move(ending);
@@ -511,13 +537,15 @@ COHORT_INLINE asio::awaitable<void> manager::clean_up_launch() {
 
 // ---- messages --------------------------------------------------------------------------------
 
-COHORT_INLINE std::string manager::label(const member& whom) const {
+template <class Any>
+std::string basic_manager<Any>::label(const member& whom) const {
   std::string text = whom.rank >= 0 ? "rank " + std::to_string(whom.rank) : std::string("a worker");
   if (!whom.known) return text;
   return text + " (pid " + std::to_string(whom.who.pid) + " on " + whom.who.host + ")";
 }
 
-COHORT_INLINE void manager::received(const member_ptr& from, message&& each) {
+template <class Any>
+void basic_manager<Any>::received(const member_ptr& from, message&& each) {
   const message_kind kind = each.kind;
   if (!handle(from, std::move(each))) {
     return lose(from, "it broke the protocol: a message of kind " +
@@ -534,7 +562,8 @@ COHORT_INLINE void manager::received(const member_ptr& from, message&& each) {
 }
 
 /// False if no worker sends such a message at that time.
-COHORT_INLINE bool manager::handle(const member_ptr& from, message&& each) {
+template <class Any>
+bool basic_manager<Any>::handle(const member_ptr& from, message&& each) {
   const bool draining = from->state == worker_state::draining;
   const bool works =
       draining || from->state == worker_state::ready || from->state == worker_state::stuck;
@@ -601,7 +630,8 @@ COHORT_INLINE bool manager::handle(const member_ptr& from, message&& each) {
   }
 }
 
-COHORT_INLINE void manager::on_identity(const member_ptr& from, const message& each) {
+template <class Any>
+void basic_manager<Any>::on_identity(const member_ptr& from, const message& each) {
   wire::reader in(each.bytes);
   identity who;
   in.get(who);
@@ -630,7 +660,8 @@ COHORT_INLINE void manager::on_identity(const member_ptr& from, const message& e
   }
 }
 
-COHORT_INLINE void manager::on_table(const member_ptr& from, const message& each) {
+template <class Any>
+void basic_manager<Any>::on_table(const member_ptr& from, const message& each) {
   wire::reader in(each.bytes);
   std::vector<function_table::entry> theirs;
   in.get(theirs);
@@ -641,15 +672,16 @@ COHORT_INLINE void manager::on_table(const member_ptr& from, const message& each
                                      "in the worker"));
 }
 
-COHORT_INLINE void manager::refuse_member(const member_ptr& whom, errc code,
-                                          const std::string& text) {
+template <class Any>
+void basic_manager<Any>::refuse_member(const member_ptr& whom, errc code, const std::string& text) {
   std::vector<std::byte> bytes;
   wire::writer(bytes).text(text);
   whom->control->send(message_kind::refused, 0, std::move(bytes));
   fail_launch(code, text);
 }
 
-COHORT_INLINE void manager::on_started(const member_ptr& from, const message& each) {
+template <class Any>
+void basic_manager<Any>::on_started(const member_ptr& from, const message& each) {
   wire::reader in(each.bytes);
   const auto said = in.get<started>();
   if (!in.ok() || !from->welcome || from->rank >= 0 || said.rank < 0) {
@@ -680,7 +712,8 @@ COHORT_INLINE void manager::on_started(const member_ptr& from, const message& ea
   if (problem_.empty() && std::all_of(begun_.begin(), begun_.end(), begun)) all_are_ready();
 }
 
-COHORT_INLINE void manager::all_are_ready() {
+template <class Any>
+void basic_manager<Any>::all_are_ready() {
   ready_ = true;
   starts_again_ = false;
   ended_ = false;
@@ -698,21 +731,22 @@ COHORT_INLINE void manager::all_are_ready() {
     event_happened({worker_event::kind::registered, one->rank, {}});
   }
   if (heartbeat_ > heartbeat_.zero()) {
-    asio::co_spawn(io_, look_for_silent_ones(), [self = shared_from_this()](std::exception_ptr) {});
+    run_beside(io_, look_for_silent_ones(),
+               [self = this->shared_from_this()](std::exception_ptr) {});
   }
   changed_.notify();
   tell_who_waits_for_start();
 }
 
 /// Signs of life, until the worker says that it leaves.
-COHORT_INLINE asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> over,
-                                                       member_ptr whom) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::listen_to(std::weak_ptr<manager> over, member_ptr whom) {
   std::array<life_sign, 64> signs{};
   bool any = false;
   for (;;) {
     std::error_code failed;
     const std::size_t got = co_await whom->life->async_read_some(
-        asio::buffer(signs), asio::redirect_error(asio::use_awaitable, failed));
+        asio::buffer(signs), asio::redirect_error(awaiting<Any>, failed));
     if (failed) break;
     any = whom->heard = true;
     whom->shows_life = signs[got - 1] != life_sign::leaves;
@@ -730,7 +764,8 @@ COHORT_INLINE asio::awaitable<void> manager::listen_to(std::weak_ptr<manager> ov
 /// A worker is lost after some looks in succession at which nothing had come: if it was this
 /// process that stood still, the first look counts once, and what has arrived meanwhile is read
 /// before the second.
-COHORT_INLINE asio::awaitable<void> manager::look_for_silent_ones() {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::look_for_silent_ones() {
   const auto has_workers = [&] {
     return ready_ && std::any_of(ranks_.begin(), ranks_.end(), [](const member_ptr& each) {
              return each->state == worker_state::ready || each->state == worker_state::draining ||
@@ -752,7 +787,8 @@ COHORT_INLINE asio::awaitable<void> manager::look_for_silent_ones() {
   }
 }
 
-COHORT_INLINE void manager::ended(const member_ptr& from, std::error_code why) {
+template <class Any>
+void basic_manager<Any>::ended(const member_ptr& from, std::error_code why) {
   if (from->state == worker_state::lost || from->state == worker_state::gone) return;
   if (from->finished) {
     from->state = worker_state::gone;
@@ -767,7 +803,8 @@ COHORT_INLINE void manager::ended(const member_ptr& from, std::error_code why) {
                                              : "its connection failed: " + why.message());
 }
 
-COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& cause, parting how) {
+template <class Any>
+void basic_manager<Any>::lose(const member_ptr& whom, const std::string& cause, parting how) {
   if (whom->state == worker_state::lost || whom->state == worker_state::gone) return;
   whom->state = worker_state::lost;
   whom->cause = cause;
@@ -775,13 +812,13 @@ COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& caus
   if (!ready_) {
     read_unread(whom);
     // The launcher's own words say more, if they come soon.
-    asio::co_spawn(
+    run_beside(
         io_,
         [](std::shared_ptr<manager> self, std::string text) -> asio::awaitable<void> {
           asio::steady_timer pause(self->io_, std::chrono::milliseconds(500));
-          co_await pause.async_wait(asio::use_awaitable);
+          co_await pause.async_wait(awaiting<Any>);
           self->fail_launch(errc::launch_failed, text + "; " + self->missing());
-        }(shared_from_this(), label(*whom) + " was lost before all had begun: " + cause),
+        }(this->shared_from_this(), label(*whom) + " was lost before all had begun: " + cause),
         [](std::exception_ptr) {});
     return;
   }
@@ -809,7 +846,7 @@ COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& caus
   changed_.notify();
   if (again) {
     if (!std::exchange(restart_runs_, true)) {
-      asio::co_spawn(io_, start_again(), [self = shared_from_this()](std::exception_ptr) {});
+      run_beside(io_, start_again(), [self = this->shared_from_this()](std::exception_ptr) {});
     }
   } else if (first && options_.on_loss() != loss_policy::proceed) {
     terminate(label(*whom) + " is lost: " + cause);
@@ -821,8 +858,9 @@ COHORT_INLINE void manager::lose(const member_ptr& whom, const std::string& caus
 /// Ends what is left of the job and launches it as the first time, until that succeeds or the time
 /// of a launch is over: what is gone, such as a machine, may need time to come back. After a
 /// success a loss is a new one, with time of its own.
-COHORT_INLINE asio::awaitable<void> manager::start_again() {
-  loop_guard guard(shared_from_this());
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::start_again() {
+  loop_guard guard(this->shared_from_this());
   constexpr std::chrono::nanoseconds shortest = std::chrono::milliseconds(250);
   constexpr std::chrono::nanoseconds longest = std::chrono::seconds(8);
   std::chrono::nanoseconds pause = shortest;
@@ -859,7 +897,8 @@ COHORT_INLINE asio::awaitable<void> manager::start_again() {
   guard.release();
 }
 
-COHORT_INLINE asio::awaitable<void> manager::try_to_start_again(clock::time_point limit) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::try_to_start_again(clock::time_point limit) {
   const std::string text = "the job is started again, since " + again_because_;
   // The launcher ends them: to close their connections would tell them that the manager is gone.
   for (const member_ptr& each : ranks_) lose(each, text, parting::by_launcher);
@@ -893,7 +932,8 @@ COHORT_INLINE asio::awaitable<void> manager::try_to_start_again(clock::time_poin
 }
 
 /// They stay lost.
-COHORT_INLINE void manager::give_up_starting(bool wanted) {
+template <class Any>
+void basic_manager<Any>::give_up_starting(bool wanted) {
   if (signals_) signals_->cancel();
   if (wanted) {
     for (const member_ptr& each : ranks_) each->cause += "; " + again_because_;
@@ -907,8 +947,9 @@ COHORT_INLINE void manager::give_up_starting(bool wanted) {
   tell_who_waits_for_start();
 }
 
-COHORT_INLINE asio::awaitable<void> manager::ready() {
-  const auto self = shared_from_this();
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::ready([[maybe_unused]] job_handle kept) {
+  const auto self = this->shared_from_this();
   while (starts_again_) co_await changed_.wait();
   for (const member_ptr& each : ranks_) {
     if (each->state != worker_state::lost) continue;
@@ -919,13 +960,15 @@ COHORT_INLINE asio::awaitable<void> manager::ready() {
   }
 }
 
-COHORT_INLINE void manager::tell_who_waits_for_start() {
+template <class Any>
+void basic_manager<Any>::tell_who_waits_for_start() {
   for (const auto& each : std::exchange(waiting_for_start_, {})) each();
 }
 
 // ---- calls -----------------------------------------------------------------------------------
 
-COHORT_INLINE manager::member& manager::at(int rank) const {
+template <class Any>
+typename basic_manager<Any>::member& basic_manager<Any>::at(int rank) const {
   if (rank < first_ || rank >= first_ + size()) {
     throw error(errc::bad_rank, "rank " + std::to_string(rank) + " of " + std::to_string(size()) +
                                     (first_ == 0 ? "" : ", which begin with 1"));
@@ -934,7 +977,8 @@ COHORT_INLINE manager::member& manager::at(int rank) const {
   return *ranks_[static_cast<std::size_t>(rank - first_)];
 }
 
-COHORT_INLINE callee_process manager::route(int rank, const std::string& text) const {
+template <class Any>
+callee_process basic_manager<Any>::route(int rank, const std::string& text) const {
   if (closing_) throw error(errc::closed, text + "the workers are shut down");
   if (starts_again_) {
     throw peer_lost_error({rank}, text + "rank " + std::to_string(rank) +
@@ -955,8 +999,10 @@ COHORT_INLINE callee_process manager::route(int rank, const std::string& text) c
 
 // ---- the end ---------------------------------------------------------------------------------
 
-COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds bound) {
-  const auto self = shared_from_this();
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::shutdown(std::chrono::nanoseconds bound,
+                                                   [[maybe_unused]] job_handle kept) {
+  const auto self = this->shared_from_this();
   const auto limit = from_now(bound);
   closing_ = true;
   output_bound_ = bound;
@@ -1058,7 +1104,7 @@ COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds b
   changed_.notify();
   if (signals_) signals_->cancel();
   if (child_) {
-    asio::co_spawn(io_, reap(bound), [self](std::exception_ptr) {});
+    run_beside(io_, reap(bound), [self](std::exception_ptr) {});
   } else {
     auto reading = read_to_the_end(last);
     co_await std::move(reading);
@@ -1072,7 +1118,8 @@ COHORT_INLINE asio::awaitable<void> manager::shutdown(std::chrono::nanoseconds b
 /// Waits until no worker runs anything and no message is under way between them. Each says, when
 /// nothing runs, how many messages it has exchanged with the others; if the sums of all are equal,
 /// and the same twice in succession, none can come any more. False if the time is over before that.
-COHORT_INLINE asio::awaitable<bool> manager::settle(clock::time_point limit) {
+template <class Any>
+asio::awaitable<bool> basic_manager<Any>::settle(clock::time_point limit) {
   peer_traffic before;
   for (bool first = true;; first = false) {
     std::vector<member_ptr> asked;
@@ -1106,13 +1153,14 @@ COHORT_INLINE asio::awaitable<bool> manager::settle(clock::time_point limit) {
     before = sum;
     if (!equal) {
       asio::steady_timer pause(io_, std::chrono::milliseconds(1));
-      co_await pause.async_wait(asio::use_awaitable);
+      co_await pause.async_wait(awaiting<Any>);
     }
   }
 }
 
 /// The launcher ends after its ranks; nobody needs to wait for that.
-COHORT_INLINE asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::reap(std::chrono::nanoseconds bound) {
   const auto limit = from_now(bound);
   for (bool in_time = true; in_time && !exited_;) {
     in_time = co_await changed_.wait_until(limit);
@@ -1121,8 +1169,9 @@ COHORT_INLINE asio::awaitable<void> manager::reap(std::chrono::nanoseconds bound
 }
 
 /// Once cancels the calls in flight, twice ends the workers.
-COHORT_INLINE void manager::wait_for_interrupt() {
-  signals_->async_wait([self = weak_from_this()](std::error_code stopped, int) {
+template <class Any>
+void basic_manager<Any>::wait_for_interrupt() {
+  signals_->async_wait([self = this->weak_from_this()](std::error_code stopped, int) {
     const auto here = self.lock();
     if (stopped || !here) return;
     if (++here->interrupts_ > 1) return here->terminate("interrupted twice");
@@ -1132,14 +1181,16 @@ COHORT_INLINE void manager::wait_for_interrupt() {
   });
 }
 
-COHORT_INLINE void manager::check_can_run_here() const {
+template <class Any>
+void basic_manager<Any>::check_can_run_here() const {
   if (!adopted_) {
     throw error(errc::not_supported,
                 "call_options: include_manager: the manager is a rank of adopted jobs only");
   }
 }
 
-COHORT_INLINE void manager::terminate(const std::string& why) {
+template <class Any>
+void basic_manager<Any>::terminate(const std::string& why) {
   if (terminating_) return;
   terminating_ = true;
   if (signals_) signals_->cancel();
@@ -1154,16 +1205,17 @@ COHORT_INLINE void manager::terminate(const std::string& why) {
     ended_ = true;
     return changed_.notify();
   }
-  asio::co_spawn(
+  run_beside(
       io_,
       [](std::shared_ptr<manager> self) -> asio::awaitable<void> {
         auto ending = self->child_->terminate(self->options_.grace());
         co_await std::move(ending);
-      }(shared_from_this()),
+      }(this->shared_from_this()),
       [](std::exception_ptr) {});
 }
 
-COHORT_INLINE void manager::terminate(int rank) {
+template <class Any>
+void basic_manager<Any>::terminate(int rank) {
   if (adopted_ || !child_ || options_.on_loss() != loss_policy::proceed) {
     throw error(errc::not_supported,
                 "terminate: rank " + std::to_string(rank) +
@@ -1177,7 +1229,8 @@ COHORT_INLINE void manager::terminate(int rank) {
   }
 }
 
-COHORT_INLINE void manager::abandon() {
+template <class Any>
+void basic_manager<Any>::abandon() {
   if (ended_ || terminating_ || !launched_ || options_.ranks() == 0) return;
   closing_ = true;
   ended_ = true;
@@ -1191,20 +1244,34 @@ COHORT_INLINE void manager::abandon() {
 
 // ---- looks -----------------------------------------------------------------------------------
 
-COHORT_INLINE worker_state manager::state(int rank) const { return at(rank).state; }
-COHORT_INLINE std::string manager::cause(int rank) const { return at(rank).cause; }
-COHORT_INLINE std::string manager::host(int rank) const { return at(rank).who.host; }
-COHORT_INLINE std::int64_t manager::pid(int rank) const { return at(rank).who.pid; }
+template <class Any>
+worker_state basic_manager<Any>::state(int rank) const {
+  return at(rank).state;
+}
+template <class Any>
+std::string basic_manager<Any>::cause(int rank) const {
+  return at(rank).cause;
+}
+template <class Any>
+std::string basic_manager<Any>::host(int rank) const {
+  return at(rank).who.host;
+}
+template <class Any>
+std::int64_t basic_manager<Any>::pid(int rank) const {
+  return at(rank).who.pid;
+}
 
-COHORT_INLINE void manager::event_happened(worker_event each) {
+template <class Any>
+void basic_manager<Any>::event_happened(worker_event each) {
   constexpr std::size_t kept = 10'000;  // of those that nobody asks for
   if (events_.size() == kept) events_.pop_front();
   events_.push_back(std::move(each));
   events_changed_.notify();
 }
 
-COHORT_INLINE asio::awaitable<worker_event> manager::next_event() {
-  const auto self = shared_from_this();
+template <class Any>
+asio::awaitable<worker_event> basic_manager<Any>::next_event([[maybe_unused]] job_handle kept) {
+  const auto self = this->shared_from_this();
   const auto has_left = [](const member_ptr& one) {
     return one->state == worker_state::lost || one->state == worker_state::gone;
   };

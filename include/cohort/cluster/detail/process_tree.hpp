@@ -27,7 +27,8 @@ struct process_entry {
 };
 
 /// Nothing if there is no such process, or if it is a zombie.
-[[nodiscard]] inline std::optional<process_entry> look_up(pid_t pid) {
+template <class Any = void>
+[[nodiscard]] std::optional<process_entry> look_up(pid_t pid) {
   std::FILE* file = std::fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "re");
   if (file == nullptr) return std::nullopt;
   std::array<char, 1024> text{};
@@ -51,7 +52,8 @@ struct process_entry {
 
 /// Its children, their children, and so on; not those whose parent has ended, for they belong to
 /// init then.
-[[nodiscard]] inline std::vector<process_entry> descendants(pid_t root) {
+template <class Any = void>
+[[nodiscard]] std::vector<process_entry> descendants(pid_t root) {
   std::vector<process_entry> all;
   if (DIR* folder = ::opendir("/proc")) {
     while (const dirent* one = ::readdir(folder)) {
@@ -75,7 +77,8 @@ struct process_entry {
 }
 
 /// SIGKILL for each that still is the same process.
-inline void kill_all(const std::vector<process_entry>& processes) {
+template <class Any = void>
+void kill_all(const std::vector<process_entry>& processes) {
   for (const process_entry& one : processes) {
     const auto now = look_up(one.pid);
     if (now && now->start == one.start) ::kill(one.pid, SIGKILL);

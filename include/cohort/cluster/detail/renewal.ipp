@@ -13,8 +13,9 @@
 
 namespace cohort::cluster {
 
-COHORT_INLINE communicator renew(const communicator& old, const communicator& control,
-                                 const std::vector<std::int32_t>& members, int round) {
+template <class Any>
+communicator renew(const communicator& old, const communicator& control,
+                   const std::vector<std::int32_t>& members, int round) {
   if (old) old.state()->keep();
   const mpi::comm_ref parent = control.state()->data.borrow();
   const mpi::group chosen = parent.group().include(ranks(members));

@@ -4,6 +4,7 @@
 
 /// \file Bodies of cluster/serve.hpp.
 
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/invitation.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/worker.hpp>
@@ -30,13 +31,14 @@ namespace cohort::cluster {
 namespace detail {
 
 /// Runs the context until the coroutine has ended, and throws what it throws.
-COHORT_INLINE void run_until_done(asio::io_context& io, asio::awaitable<void> work) {
+template <class Any = void>
+void run_until_done(asio::io_context& io, asio::awaitable<void> work) {
   struct ending {
     bool done = false;
     std::exception_ptr failed;
   };
   const auto end = std::make_shared<ending>();
-  asio::co_spawn(io, std::move(work), [end](std::exception_ptr failed) {
+  run_beside(io, std::move(work), [end](std::exception_ptr failed) {
     end->failed = std::move(failed);
     end->done = true;
   });
@@ -48,13 +50,14 @@ COHORT_INLINE void run_until_done(asio::io_context& io, asio::awaitable<void> wo
 }
 
 /// Until the other side has closed the connection.
-COHORT_INLINE void wait_for_end(int connection, std::chrono::milliseconds bound) {
+inline void wait_for_end(int connection, std::chrono::milliseconds bound) {
   pollfd end{connection, POLLRDHUP, 0};
   static_cast<void>(::poll(&end, 1, static_cast<int>(bound.count())));
 }
 
 /// A launched worker, until the manager says that no more calls come.
-COHORT_INLINE void serve_launched(worker_start start, int& argc, char**& argv) {
+template <class Any = void>
+void serve_launched(worker_start start, int& argc, char**& argv) {
   std::unique_ptr<environment> mpi;
   int last_sign = -1;
   bool alone = false;
@@ -94,7 +97,8 @@ COHORT_INLINE void serve_launched(worker_start start, int& argc, char**& argv) {
   if (last_sign >= 0) ::close(last_sign);
 }
 
-COHORT_INLINE asio::awaitable<void> serve_adopted(communicator world) {
+template <class Any = void>
+asio::awaitable<void> serve_adopted(communicator world) {
   asio::io_context& io = world.get_executor().context();
   auto accepting = accept_invitation(world);
   const invitation invited = co_await std::move(accepting);
@@ -135,21 +139,24 @@ COHORT_INLINE asio::awaitable<void> serve_adopted(communicator world) {
 
 }  // namespace detail
 
-COHORT_INLINE bool serve(int& argc, char**& argv) {
+template <class Any>
+bool serve(int& argc, char**& argv) {
   auto start = worker_start::take_from_environment();
   if (!start) return false;
   detail::serve_launched(*std::move(start), argc, argv);
   return true;
 }
 
-COHORT_INLINE void serve(std::string_view endpoints, std::string_view token) {
+template <class Any>
+void serve(std::string_view endpoints, std::string_view token) {
   worker_start start = worker_start::from_texts(endpoints, token, "serve: ");
   int argc = 0;
   char** argv = nullptr;
   detail::serve_launched(std::move(start), argc, argv);
 }
 
-COHORT_INLINE void serve(const communicator& world) {
+template <class Any>
+void serve(const communicator& world) {
   if (world.rank() == 0) {
     throw error(errc::invalid_argument, "serve: rank 0 is the manager, it calls adopt");
   }

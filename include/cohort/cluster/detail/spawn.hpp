@@ -84,7 +84,8 @@ struct pipe_ends {
 
 /// Where the program is: with a slash as it is, from the directory that this process is in, else in
 /// the PATH of the environment that it gets.
-[[nodiscard]] inline std::string find_program(const launch_command& command) {
+template <class Any = void>
+[[nodiscard]] std::string find_program(const launch_command& command) {
   const std::string& name = command.argv.front();
   if (name.starts_with('/')) return name;
   if (name.find('/') != std::string::npos) {
@@ -120,6 +121,7 @@ struct pipe_ends {
 /// it needs has been made before: another thread of the parent may have held the allocator's lock.
 class child_start {
  public:
+  template <class Any = void>
   child_start(const launch_command& command, const std::string& program)
       : program_(program.c_str()),
         directory_(command.directory.empty() ? nullptr : command.directory.c_str()),
@@ -160,6 +162,7 @@ class child_start {
   }
 
  private:
+  template <class Any = void>
   static std::vector<char*> pointers(const std::vector<std::string>& texts) {
     std::vector<char*> result;
     for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
@@ -196,7 +199,8 @@ class child_start {
 ///
 /// fork and not posix_spawn, which can neither ask for a signal at the parent's death nor say which
 /// of its steps has failed.
-[[nodiscard]] inline spawned spawn(const launch_command& command) {
+template <class Any = void>
+[[nodiscard]] spawned spawn(const launch_command& command) {
   if (command.argv.empty()) throw error(errc::invalid_argument, "launch_command: argv is empty");
   const std::string program = find_program(command);
   const child_start start(command, program);

@@ -16,16 +16,18 @@ namespace cohort::cluster {
 //    means to give a collective up. 5. Who has answered makes a communicator without those who have
 //    not, and goes on with that. Those are stuck, in the middle of a function, until they answer.
 
-COHORT_INLINE void manager::watch(std::shared_ptr<const call_of_all> call,
-                                  std::function<void()> on_stall) {
+template <class Any>
+void basic_manager<Any>::watch(std::shared_ptr<const call_of_all> call,
+                               std::function<void()> on_stall) {
   ++watched_calls_;
-  asio::co_spawn(io_, settle_call(std::move(call), std::move(on_stall)),
-                 [self = shared_from_this()](const std::exception_ptr& failed) {
-                   self->call_is_settled(failed);
-                 });
+  run_beside(io_, settle_call(std::move(call), std::move(on_stall)),
+             [self = this->shared_from_this()](const std::exception_ptr& failed) {
+               self->call_is_settled(failed);
+             });
 }
 
-COHORT_INLINE void manager::call_is_settled(const std::exception_ptr& failed) {
+template <class Any>
+void basic_manager<Any>::call_is_settled(const std::exception_ptr& failed) {
   --watched_calls_;
   try {
     if (failed) std::rethrow_exception(failed);
@@ -38,8 +40,9 @@ COHORT_INLINE void manager::call_is_settled(const std::exception_ptr& failed) {
   changed_.notify();
 }
 
-COHORT_INLINE asio::awaitable<void> manager::settle_call(std::shared_ptr<const call_of_all> call,
-                                                         std::function<void()> on_stall) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::settle_call(std::shared_ptr<const call_of_all> call,
+                                                      std::function<void()> on_stall) {
   const auto is_owed = [&] {
     return !ended_ && !starts_again_ &&
            std::any_of(call->parts.begin(), call->parts.end(),
@@ -59,7 +62,8 @@ COHORT_INLINE asio::awaitable<void> manager::settle_call(std::shared_ptr<const c
 }
 
 /// `anew`: there is a new communicator in any case.
-COHORT_INLINE asio::awaitable<void> manager::set_aside(const call_of_all& call, bool anew) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::set_aside(const call_of_all& call, bool anew) {
   while (sets_aside_) co_await changed_.wait();
   sets_aside_ = true;
   std::vector<member_ptr> asked;
@@ -120,10 +124,11 @@ COHORT_INLINE asio::awaitable<void> manager::set_aside(const call_of_all& call, 
 }
 
 /// Until all that has been sent to them has left.
-COHORT_INLINE asio::awaitable<void> manager::until_told(std::vector<member_ptr> them) {
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::until_told(std::vector<member_ptr> them) {
   for (const member_ptr& each : them) {
     each->told = false;
-    each->control->when_flushed([weak = std::weak_ptr(each), self = weak_from_this()] {
+    each->control->when_flushed([weak = std::weak_ptr(each), self = this->weak_from_this()] {
       if (const auto one = weak.lock()) one->told = true;
       if (const auto here = self.lock()) here->changed_.notify();
     });
@@ -134,7 +139,8 @@ COHORT_INLINE asio::awaitable<void> manager::until_told(std::vector<member_ptr> 
   while (!ended_ && std::any_of(them.begin(), them.end(), is_untold)) co_await changed_.wait();
 }
 
-COHORT_INLINE void manager::stands_aside(const member_ptr& from, bool still_runs) {
+template <class Any>
+void basic_manager<Any>::stands_aside(const member_ptr& from, bool still_runs) {
   from->stands_aside = true;
   from->runs_aside = still_runs;
   if (still_runs) from->aside = from->asked_about;
@@ -146,7 +152,8 @@ COHORT_INLINE void manager::stands_aside(const member_ptr& from, bool still_runs
 }
 
 /// The workers; this process goes on by itself.
-COHORT_INLINE void manager::tell_to_go_on(const call_of_all& call, const new_members& whom) {
+template <class Any>
+void basic_manager<Any>::tell_to_go_on(const call_of_all& call, const new_members& whom) {
   const std::vector<std::byte> bytes = wire::encode(whom);
   for (const auto& [rank, id] : call.parts) {
     if (adopted_ && rank == 0) continue;
@@ -158,7 +165,8 @@ COHORT_INLINE void manager::tell_to_go_on(const call_of_all& call, const new_mem
 }
 
 /// It is in a function that does not let its loop run.
-COHORT_INLINE void manager::make_stuck(const member_ptr& whom, const call_of_all& call) {
+template <class Any>
+void basic_manager<Any>::make_stuck(const member_ptr& whom, const call_of_all& call) {
   whom->state = worker_state::stuck;
   whom->left_out[call.with_manager ? 1 : 0] = true;
   whom->aside = call.name;
@@ -170,7 +178,8 @@ COHORT_INLINE void manager::make_stuck(const member_ptr& whom, const call_of_all
   });
 }
 
-COHORT_INLINE bool manager::is_left_out(int rank, bool with_manager) const {
+template <class Any>
+bool basic_manager<Any>::is_left_out(int rank, bool with_manager) const {
   if (ranks_.empty() || (adopted_ && rank == 0)) return false;
   const member& whom = at(rank);
   return whom.state != worker_state::ready && whom.left_out[with_manager ? 1 : 0];
@@ -178,7 +187,8 @@ COHORT_INLINE bool manager::is_left_out(int rank, bool with_manager) const {
 
 /// Those that were stuck and have answered take part again, as soon as no call is under way that
 /// was made without them.
-COHORT_INLINE void manager::take_in_again() {
+template <class Any>
+void basic_manager<Any>::take_in_again() {
   const auto is_back = [](const member_ptr& each) {
     return each->state == worker_state::stuck && each->can_be_taken_in;
   };
@@ -199,7 +209,7 @@ COHORT_INLINE void manager::take_in_again() {
   with_manager->with_manager = true;
   with_manager->parts.push_back({0, 0});
   ++watched_calls_;
-  asio::co_spawn(
+  run_beside(
       io_,
       [](std::shared_ptr<manager> self, std::shared_ptr<const call_of_all> workers,
          std::shared_ptr<const call_of_all> all) -> asio::awaitable<void> {
@@ -208,14 +218,15 @@ COHORT_INLINE void manager::take_in_again() {
         if (!self->adopted_) co_return;
         auto with_this = self->set_aside(*all, true);
         co_await std::move(with_this);
-      }(shared_from_this(), again, with_manager),
-      [self = shared_from_this()](const std::exception_ptr& failed) {
+      }(this->shared_from_this(), again, with_manager),
+      [self = this->shared_from_this()](const std::exception_ptr& failed) {
         self->call_is_settled(failed);
       });
 }
 
 /// MPI_Finalize would wait for a rank that is lost, or for one that is stuck.
-COHORT_INLINE bool manager::leaves_mpi_as_it_is() const {
+template <class Any>
+bool basic_manager<Any>::leaves_mpi_as_it_is() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const member_ptr& each) {
     return each->state == worker_state::lost || each->state == worker_state::stuck ||
            !each->aside.empty();

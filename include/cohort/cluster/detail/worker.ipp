@@ -36,12 +36,14 @@ namespace detail {
 
 }  // namespace detail
 
-COHORT_INLINE worker::worker(asio::io_context& io, worker_start start)
+template <class Any>
+basic_worker<Any>::basic_worker(asio::io_context& io, worker_start start)
     : io_(io), start_(std::move(start)), changed_(io), server_(std::make_shared<call_server>(io)) {
   server_->on_idle([this] { answer_if_idle(); });
 }
 
-COHORT_INLINE worker::~worker() {
+template <class Any>
+basic_worker<Any>::~basic_worker() {
   server_->on_idle(nullptr);
   if (calls_) {
     calls_->retire();
@@ -52,7 +54,8 @@ COHORT_INLINE worker::~worker() {
   if (control_) control_->close();
 }
 
-COHORT_INLINE asio::awaitable<void> worker::join() {
+template <class Any>
+asio::awaitable<void> basic_worker<Any>::join() {
   hello_.session = random_bytes<session_size>();
   if (start_.control) {
     control_ = start_.control;
@@ -85,25 +88,29 @@ COHORT_INLINE asio::awaitable<void> worker::join() {
   co_await redirect(STDERR_FILENO, purpose::standard_error);
 }
 
-COHORT_INLINE asio::awaitable<tcp_socket> worker::connect_for(purpose what) {
+template <class Any>
+asio::awaitable<tcp_socket> basic_worker<Any>::connect_for(purpose what) {
   greeting hello = hello_;
   hello.purpose = what;
   return connect(io_, start_.managers, start_.token, hello);
 }
 
-COHORT_INLINE asio::awaitable<void> worker::redirect(int descriptor, purpose what) {
+template <class Any>
+asio::awaitable<void> basic_worker<Any>::redirect(int descriptor, purpose what) {
   auto connecting = connect_for(what);
   tcp_socket socket = co_await std::move(connecting);
   output_.redirect(descriptor, socket.native_handle(), start_.adopted);
 }
 
-COHORT_INLINE asio::awaitable<void> worker::connect_life() {
+template <class Any>
+asio::awaitable<void> basic_worker<Any>::connect_life() {
   auto connecting = connect_for(purpose::heartbeat);
   life_ = co_await std::move(connecting);
 }
 
 /// Begins to send signs of life.
-COHORT_INLINE asio::awaitable<void> worker::show_life() {
+template <class Any>
+asio::awaitable<void> basic_worker<Any>::show_life() {
   const nanoseconds patience(welcome_->heartbeat_patience);
   try {
     auto connecting = connect_life();
@@ -131,7 +138,8 @@ COHORT_INLINE asio::awaitable<void> worker::show_life() {
   }
 }
 
-COHORT_INLINE void worker::received(message&& each) {
+template <class Any>
+void basic_worker<Any>::received(message&& each) {
   handle(std::move(each));
   // Large messages may come after the number; this message is counted when this function returns.
   if (!announced_ && !asked_) return;
@@ -141,7 +149,8 @@ COHORT_INLINE void worker::received(message&& each) {
   answer_if_idle();
 }
 
-COHORT_INLINE void worker::handle(message&& each) {
+template <class Any>
+void basic_worker<Any>::handle(message&& each) {
   switch (each.kind) {
     case message_kind::welcome: {
       wire::reader in(each.bytes);
@@ -198,7 +207,8 @@ COHORT_INLINE void worker::handle(message&& each) {
   }
 }
 
-COHORT_INLINE void worker::on_refused(const message& each) {
+template <class Any>
+void basic_worker<Any>::on_refused(const message& each) {
   wire::reader in(each.bytes);
   const std::string text(in.text());
   failed_ = std::make_exception_ptr(
@@ -207,7 +217,8 @@ COHORT_INLINE void worker::on_refused(const message& each) {
   changed_.notify();
 }
 
-COHORT_INLINE void worker::on_lost(const message& each) {
+template <class Any>
+void basic_worker<Any>::on_lost(const message& each) {
   wire::reader in(each.bytes);
   const auto rank = in.get<std::int32_t>();
   const std::string cause(in.text());
@@ -219,13 +230,15 @@ COHORT_INLINE void worker::on_lost(const message& each) {
   if (calls_) calls_->lose(rank, "rank " + std::to_string(rank), cause);
 }
 
-COHORT_INLINE void worker::on_set_aside(const message& each) {
+template <class Any>
+void basic_worker<Any>::on_set_aside(const message& each) {
   const bool still_runs = server_->set_aside(control_, each.id);
   has_set_aside_ |= still_runs;
   control_->send(message_kind::stands_aside, each.id, wire::encode(still_runs));
 }
 
-COHORT_INLINE void worker::on_go_on(const message& each) {
+template <class Any>
+void basic_worker<Any>::on_go_on(const message& each) {
   wire::reader in(each.bytes);
   const auto said = in.get<new_members>();
   if (in.ok() && !said.ids.empty()) {
@@ -242,7 +255,8 @@ COHORT_INLINE void worker::on_go_on(const message& each) {
 }
 
 /// The manager's connection has ended.
-COHORT_INLINE void worker::ended() {
+template <class Any>
+void basic_worker<Any>::ended() {
   if (done_) return;
   if (!start_.adopted) manager_lost();
   if (!failed_) {
@@ -254,7 +268,8 @@ COHORT_INLINE void worker::ended() {
 
 /// The connection for signs of life of an adopted worker has been closed by the manager's side. If
 /// the manager has let this worker go, it has said why, on another way.
-COHORT_INLINE void worker::life_ended() {
+template <class Any>
+void basic_worker<Any>::life_ended() {
   if (done_ || failed_) return;
   const auto expecting = std::make_shared<asio::steady_timer>(io_, std::chrono::seconds(1));
   expecting->async_wait([this, here = std::weak_ptr(here_), expecting](std::error_code) {
@@ -262,7 +277,8 @@ COHORT_INLINE void worker::life_ended() {
   });
 }
 
-COHORT_INLINE void worker::listen(worker_place where) {
+template <class Any>
+void basic_worker<Any>::listen(worker_place where) {
   place_ = std::move(where);
   // Another worker may know before this one that all are there, and call.
   calls_ = std::make_shared<call_client>(
@@ -278,7 +294,8 @@ COHORT_INLINE void worker::listen(worker_place where) {
       [this](int rank, const std::shared_ptr<link>& with) { contact(rank, with); });
 }
 
-COHORT_INLINE asio::awaitable<void> worker::serve() {
+template <class Any>
+asio::awaitable<void> basic_worker<Any>::serve() {
   control_->send(message_kind::started, 0, wire::encode(started{place_.id, place_.ids, true}));
   while (!flushed_ && !failed_) co_await changed_.wait();
   output_.restore();  // who was adopted goes on with what it had
@@ -300,7 +317,8 @@ COHORT_INLINE asio::awaitable<void> worker::serve() {
   if (failed_) std::rethrow_exception(failed_);
 }
 
-COHORT_INLINE callee_process worker::route(int rank, const std::string& text) {
+template <class Any>
+callee_process basic_worker<Any>::route(int rank, const std::string& text) {
   if (done_ || failed_) throw error(errc::closed, text + "this worker leaves");
   if (rank == manager_id || (rank == 0 && start_.adopted)) return {control_, nullptr};
   if (rank < 0 || rank >= place_.ids) {
@@ -317,7 +335,8 @@ COHORT_INLINE callee_process worker::route(int rank, const std::string& text) {
   return {with, nullptr};
 }
 
-COHORT_INLINE void worker::contact(int rank, const std::shared_ptr<link>& with) {
+template <class Any>
+void basic_worker<Any>::contact(int rank, const std::shared_ptr<link>& with) {
   peers_[rank] = with;
   with->start(
       [this, rank, weak = std::weak_ptr(with)](message&& each) {
@@ -326,7 +345,8 @@ COHORT_INLINE void worker::contact(int rank, const std::shared_ptr<link>& with) 
       [](std::error_code) {});
 }
 
-COHORT_INLINE void worker::from_peer(int rank, const std::shared_ptr<link>& with, message&& each) {
+template <class Any>
+void basic_worker<Any>::from_peer(int rank, const std::shared_ptr<link>& with, message&& each) {
   switch (each.kind) {
     case message_kind::call:
       return server_->called(with, std::move(each));
@@ -342,7 +362,8 @@ COHORT_INLINE void worker::from_peer(int rank, const std::shared_ptr<link>& with
 }
 
 /// Nobody reads answers any more.
-COHORT_INLINE void worker::give_up_calls() {
+template <class Any>
+void basic_worker<Any>::give_up_calls() {
   if (!calls_) return;
   calls_->give_up_all([](std::string_view name, int rank) {
     return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) + ": rank " +
@@ -351,11 +372,13 @@ COHORT_INLINE void worker::give_up_calls() {
   });
 }
 
-COHORT_INLINE int worker::last_sign() {
+template <class Any>
+int basic_worker<Any>::last_sign() {
   return tcp_ ? ::fcntl(tcp_->native_handle(), F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-COHORT_INLINE void worker::answer_if_idle() {
+template <class Any>
+void basic_worker<Any>::answer_if_idle() {
   if (!server_->idle() || done_) return;
   if (asked_ && seen_asked_) {
     peer_traffic all;
@@ -380,7 +403,8 @@ COHORT_INLINE void worker::answer_if_idle() {
   });
 }
 
-COHORT_INLINE void worker::manager_lost() {
+template <class Any>
+void basic_worker<Any>::manager_lost() {
   const int rank = process::rank.load(std::memory_order_relaxed);
   const std::string text = "cohort: worker " +
                            (rank < 0 ? std::string("?") : std::to_string(rank)) +

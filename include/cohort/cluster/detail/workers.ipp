@@ -13,23 +13,8 @@
 
 namespace cohort::cluster {
 
-COHORT_INLINE asio::awaitable<worker_event> workers::event_of(std::shared_ptr<const handle> all) {
-  auto waiting = all->over->next_event();
-  co_return co_await std::move(waiting);
-}
-
-COHORT_INLINE asio::awaitable<void> workers::readiness_of(std::shared_ptr<const handle> all) {
-  auto waiting = all->over->ready();
-  co_await std::move(waiting);
-}
-
-COHORT_INLINE asio::awaitable<void> workers::end_of(std::shared_ptr<const handle> all,
-                                                    std::chrono::nanoseconds limit) {
-  auto ending = all->over->shutdown(limit);
-  co_await std::move(ending);
-}
-
-COHORT_INLINE asio::awaitable<workers> launch(asio::io_context& io, launch_options options) {
+template <class Any>
+asio::awaitable<workers> launch(asio::io_context& io, launch_options options) {
   const auto over = std::make_shared<manager>(io, std::move(options));
   workers made(over);
   auto starting = over->launch();
@@ -37,7 +22,8 @@ COHORT_INLINE asio::awaitable<workers> launch(asio::io_context& io, launch_optio
   co_return made;
 }
 
-COHORT_INLINE asio::awaitable<workers> adopt(communicator world, adopt_options options) {
+template <class Any>
+asio::awaitable<workers> adopt(communicator world, adopt_options options) {
   const auto over = std::make_shared<manager>(world.get_executor().context(),
                                               options.for_ranks(world.size() - 1));
   workers made(over);

@@ -50,6 +50,7 @@ struct loaded_module {
   std::uintptr_t base = 0;
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;  // from, to
 
+  template <class Any = void>
   [[nodiscard]] bool holds(std::uintptr_t address) const noexcept {
     return std::any_of(ranges.begin(), ranges.end(), [address](const auto& range) {
       return range.first <= address && address < range.second;
@@ -91,7 +92,8 @@ struct loaded_module {
 }
 
 /// All that is loaded now, the executable first.
-[[nodiscard]] COHORT_INLINE std::vector<loaded_module> loaded_modules() {
+template <class Any = void>
+[[nodiscard]] std::vector<loaded_module> loaded_modules() {
   std::vector<loaded_module> modules;
   const auto add = [](dl_phdr_info* info, std::size_t, void* to) {
     loaded_module one;
@@ -126,13 +128,19 @@ struct loaded_module {
 
 }  // namespace detail
 
-COHORT_INLINE const function_table& function_table::instance() {
+template <class Any>
+const function_table& function_table::instance() {
   // Never destroyed: calls may still arrive while static objects end.
-  static const function_table& table = *new function_table;
+  static const function_table& table = *[] {
+    auto* const made = new function_table;
+    made->fill<Any>();
+    return made;
+  }();
   return table;
 }
 
-COHORT_INLINE function_table::function_table() {
+template <class Any>
+void function_table::fill() {
   struct candidate {
     function_table::entry what;
     std::string path;
@@ -222,9 +230,10 @@ COHORT_INLINE any_function function_table::code_at(std::size_t index,
                   : "function " + std::to_string(index) + " of " + std::to_string(known_.size()));
 }
 
-COHORT_INLINE std::string first_difference(std::span<const function_table::entry> mine,
-                                           std::span<const function_table::entry> others,
-                                           std::string_view my_name, std::string_view others_name) {
+template <class Any>
+std::string first_difference(std::span<const function_table::entry> mine,
+                             std::span<const function_table::entry> others,
+                             std::string_view my_name, std::string_view others_name) {
   const auto describe = [](const function_table::entry& one) {
     char offset[24];
     std::snprintf(offset, sizeof offset, "0x%llx", static_cast<unsigned long long>(one.offset));
@@ -247,7 +256,8 @@ COHORT_INLINE std::string first_difference(std::span<const function_table::entry
   return text.append(more ? my_name : others_name);
 }
 
-COHORT_INLINE const std::string& program_id() {
+template <class Any>
+const std::string& program_id() {
   static const std::string& id = *new std::string([]() -> std::string {
     const std::vector<detail::loaded_module> modules = detail::loaded_modules();
     if (!modules.empty() && modules.front().has_build_id) return "build-id:" + modules.front().id;
