@@ -27,7 +27,7 @@ extract() {
   awk -v page="$1" -v cuda="$(grep -c '^<!-- snippets: cuda -->' "$1")" -v name="$scratch/$(tr / _ <<<"$1")" '
   BEGIN {
     file = name ".cpp"
-    print "#include <cohort/cohort.hpp>\n#include <cohort/shm.hpp>\nusing namespace std::chrono_literals;" >file
+    print "#include <cohort/cohort.hpp>\nusing namespace std::chrono_literals;" >file
     if (cuda > 0) print "#include <cohort/gpu.hpp>" >file
   }
   function finish_body() { if (open) print ";\nco_return;\n}" >file; open = 0 }

@@ -50,8 +50,8 @@ class future_state_base {
     if (!set_waiter(std::move(handler))) resume();
   }
 
-  /// Called by an operation that has failed, before its handler: what the exception is to say besides
-  /// the message of the code.
+  /// Called by an operation that has failed, before its handler: what the exception is to say
+  /// besides the message of the code.
   void explain(std::error_code why, const std::string& text) {
     error_ = std::make_exception_ptr(std::system_error(why, text));
   }
