@@ -384,12 +384,12 @@ TEST_CASE("a report names the ranks that shared memory waits for", "[shm]") {
 TEST_CASE("a rank that cannot map the segment leaves all with MPI", "[shm]") {
   on_world([](communicator world) -> task {
     const int unable = world.size() - 1;
-    constexpr shm::backend_options large{.chunk = 1 << 20};  // 12 MiB for each rank
+    constexpr shm::backend_options large{.chunk = 4 << 20};  // 48 MiB for each rank
     rlimit before{};
     REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
     if (world.rank() == unable) {
       rlimit now = before;
-      now.rlim_cur = mapped_bytes() + (4 << 20);
+      now.rlim_cur = mapped_bytes() + (32 << 20);  // MPI needs some of it
       REQUIRE(::setrlimit(RLIMIT_AS, &now) == 0);
     }
     const cohort::log::capture logged;
