@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include <cohort/comm/control.hpp>
+#include <cohort/comm/creation.hpp>
 #include <cohort/progress/doorbell.hpp>
 
 #include "support/catch.hpp"
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <span>
+#include <system_error>
 
 using namespace std::chrono_literals;
 using namespace cohort_test;
@@ -67,4 +69,33 @@ TEST_CASE("an engine that only has control receives makes no lap until its doorb
     }
   }(mine, io));
   // That run() has returned shows the rest: a posted control receive keeps nothing alive.
+}
+
+TEST_CASE("a creation goes on while only another context of its thread is run") {
+  auto& turn = cohort::comm::creation_turn::of_process();
+  asio::io_context still;
+  asio::io_context runs;
+  const cohort::communicator one(still);
+  const cohort::communicator two(runs);
+  bool one_made = false;
+  one.dup([&](std::error_code why, const cohort::communicator& made) { one_made = !why && made; });
+  // Until it has the turn of this process, in rank 0, which tells the others then.
+  const char other = 0;
+  MPI_Request told = MPI_REQUEST_NULL;
+  if (one.rank() == 0) {
+    while (turn.try_take(&other)) {
+      turn.give_back(&other);
+      still.poll();
+    }
+  }
+  MPI_Ibarrier(MPI_COMM_WORLD, &told);
+  for (int done = 0; done == 0; MPI_Test(&told, &done, MPI_STATUS_IGNORE)) {
+    if (one.rank() != 0) still.poll();
+  }
+  bool two_made = false;
+  two.dup([&](std::error_code why, const cohort::communicator& made) { two_made = !why && made; });
+  runs.run();
+  CHECK(two_made);
+  still.run();
+  CHECK(one_made);
 }

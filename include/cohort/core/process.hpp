@@ -76,6 +76,8 @@ class hooks {
   virtual bool drain(std::chrono::nanoseconds bound) = 0;
   /// MPI is about to be finalized: stop using it. Called once, before drain().
   virtual void leave() noexcept {}
+  /// Makes some progress, if nothing else does so on this thread.
+  virtual void look() {}
 
  protected:
   hooks() = default;
@@ -97,6 +99,10 @@ void leave_all() noexcept;
 
 /// Drains every engine, newest first, all together within the bound. False if something is left.
 bool drain_all(std::chrono::nanoseconds bound);
+
+/// Makes some progress on every engine of this thread: who asks waits for something that one of
+/// them may hold, and their loops do not run meanwhile.
+void look_at_all();
 
 namespace detail {
 
@@ -200,6 +206,12 @@ inline std::string describe_in_flight() {
 
 inline void leave_all() noexcept {
   detail::the_registry().for_each([](hooks& entry) { entry.leave(); });
+}
+
+inline void look_at_all() {
+  auto& registry = detail::the_registry();
+  const std::unique_lock held(registry.mutex, std::try_to_lock);  // who has it looks already
+  if (held) registry.for_each([](hooks& entry) { entry.look(); });
 }
 
 inline bool drain_all(std::chrono::nanoseconds bound) {

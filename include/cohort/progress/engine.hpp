@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace cohort::progress {
@@ -131,9 +132,11 @@ class engine : public asio::execution_context::service {
   template <class Predicate>
   bool drive_until(Predicate done, std::chrono::nanoseconds bound) {
     const auto until = clock::now() + bound;
-    while (!done()) {
+    for (unsigned looks = 1; !done(); ++looks) {
       if (clock::now() >= until) return done();
       look();
+      // The loops of other contexts stand still, which may hold what this one waits for.
+      if (looks % 16 == 0) process::look_at_all();
     }
     return true;
   }
@@ -153,6 +156,11 @@ class engine : public asio::execution_context::service {
 
   /// True once the context is being destroyed: no lap follows, so wait in place.
   [[nodiscard]] bool stopped() const noexcept { return state_.load() == state::stopped; }
+
+  /// Whether this thread is the one that has run its loop last, or has made it.
+  [[nodiscard]] bool is_at_home() const noexcept {
+    return home_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
 
   [[nodiscard]] engine_statistics statistics() const noexcept;
   [[nodiscard]] std::size_t pending() const;
@@ -230,6 +238,7 @@ class engine : public asio::execution_context::service {
     }
   };
   relaxed_counter laps_, tests_, completions_, parks_;
+  std::atomic<std::thread::id> home_{std::this_thread::get_id()};
 
   // Lets code below this layer ask every engine of the process what is in flight.
   class in_flight_hook final : public process::hooks {
@@ -241,6 +250,9 @@ class engine : public asio::execution_context::service {
     }
     void describe(std::string& text) override { owner_->describe(text); }
     bool drain(std::chrono::nanoseconds bound) override { return owner_->leave(bound); }
+    void look() override {
+      if (owner_->is_at_home() && !owner_->stopped()) owner_->look();
+    }
 
    private:
     engine* owner_ = nullptr;

@@ -586,8 +586,10 @@ COHORT_INLINE void request_source::describe(std::string& text) {
 /// Names what has been pending for longer than COHORT_STALL_WARNING, once each.
 COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now) {
   std::string lines;
+  bool creates = false;
   {
     const guard hold(*this);
+    for (const auto& state : states_) creates = creates || state->creations != nullptr;
     const auto look_at = [&](request_operation& op) {
       if (op.since_ == progress::engine::clock::time_point()) op.since_ = now;
       if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
@@ -599,6 +601,7 @@ COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now)
     for (request_operation* op : probing_) look_at(*op);
     for (std::size_t i = 0; i < watching_.size(); ++i) watching_[i]->at_tick(now);
   }
+  if (creates) process::look_at_all();  // a creation of another context may be in the way
   if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
 }
 

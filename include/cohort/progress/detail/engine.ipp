@@ -166,6 +166,7 @@ COHORT_INLINE std::size_t engine::look_at_each(ready_queue& ready) {
 COHORT_INLINE void engine::lap() {
   const lap_scope scope(this);
   laps_.add(1);
+  if (!is_at_home()) home_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   process::failure_over();  // an exception that was on its way has arrived
   if (timer_armed_) {
     const std::lock_guard armed(nap_mutex_);
