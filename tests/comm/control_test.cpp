@@ -77,21 +77,21 @@ TEST_CASE("a creation goes on while only another context of its thread is run") 
   asio::io_context runs;
   const cohort::communicator one(still);
   const cohort::communicator two(runs);
+  // Rank 1 is in another creation, so rank 0 has its turn and waits for that of rank 1.
+  const char other = 0;
+  if (one.rank() == 1) REQUIRE(turn.try_take(&other));
   bool one_made = false;
   one.dup([&](std::error_code why, const cohort::communicator& made) { one_made = !why && made; });
-  // Until it has the turn of this process, in rank 0, which tells the others then.
-  const char other = 0;
-  MPI_Request told = MPI_REQUEST_NULL;
-  if (one.rank() == 0) {
-    while (turn.try_take(&other)) {
-      turn.give_back(&other);
-      still.poll();
-    }
+  while (one.rank() == 0 && turn.try_take(&other)) {
+    turn.give_back(&other);
+    still.poll();
   }
-  MPI_Ibarrier(MPI_COMM_WORLD, &told);
-  for (int done = 0; done == 0; MPI_Test(&told, &done, MPI_STATUS_IGNORE)) {
+  MPI_Request seen = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &seen);
+  for (int done = 0; done == 0; MPI_Test(&seen, &done, MPI_STATUS_IGNORE)) {
     if (one.rank() != 0) still.poll();
   }
+  turn.give_back(&other);
   bool two_made = false;
   two.dup([&](std::error_code why, const cohort::communicator& made) { two_made = !why && made; });
   runs.run();
