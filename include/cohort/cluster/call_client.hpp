@@ -45,8 +45,8 @@ struct call_request {
   std::size_t function = 0;  ///< index in the function table
   std::string_view name;     ///< of the function; for errors
   std::vector<std::byte> arguments;
-  std::uint32_t flags = 0;  ///< of call_tail
-  std::optional<std::chrono::nanoseconds> deadline;
+  std::uint32_t flags = 0;                                        ///< of call_tail
+  std::optional<std::chrono::steady_clock::time_point> deadline;  ///< one for all of a call of all
 };
 
 /// A process that functions can be called in.

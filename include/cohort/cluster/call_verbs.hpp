@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/call_client.hpp>
 #include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/posted_handler.hpp>
@@ -163,7 +164,7 @@ class call_verbs {
     made.function = remote<Function>::index();
     made.name = callee<Function>::name();
     made.arguments = encode_arguments<Function>(std::forward<Arguments>(arguments)...);
-    made.deadline = options_.deadline();
+    if (options_.deadline()) made.deadline = from_now(*options_.deadline());
     if (options_.on_thread()) made.flags |= call_tail::on_thread;
     return made;
   }

@@ -5,12 +5,14 @@
 /// \file Who waits for many remote calls: for all ranks, or for a range.
 
 #include <cohort/cluster/call_verbs.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/job.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/outcome.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -80,9 +82,15 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   /// A call has ended, and its outcome is set.
   virtual void ended(std::size_t index, int rank, const std::exception_ptr& failed) = 0;
 
+  using time_limit = std::optional<std::chrono::steady_clock::time_point>;
+  /// Of a call that begins now.
+  [[nodiscard]] time_limit deadline() const {
+    if (!options_.deadline()) return std::nullopt;
+    return from_now(*options_.deadline());
+  }
   /// Returns the call's id.
   std::uint64_t make(std::size_t index, int rank, std::size_t function, std::string_view name,
-                     std::vector<std::byte> arguments, std::uint32_t flags) {
+                     std::vector<std::byte> arguments, std::uint32_t flags, time_limit deadline) {
     const std::uint64_t id = calls().next_id();
     ids_.emplace_back(index, id);
     call_request request;
@@ -91,7 +99,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     request.name = name;
     request.arguments = std::move(arguments);
     request.flags = flags | (options_.on_thread() ? call_tail::on_thread : 0);
-    request.deadline = options_.deadline();
+    request.deadline = deadline;
     calls().start(id, std::move(request),
                   std::make_shared<part>(this->shared_from_this(), index, rank));
     return id;
@@ -177,12 +185,15 @@ class call_on_all final : public many_calls<R> {
     std::uint32_t flags = call_tail::ordered;
     if (here) flags |= call_tail::with_manager;
     const auto self = this->shared_from_this();
+    const auto limit = this->deadline();  // one: who is late first has the others cancelled
     for (int i = 0; i < size; ++i) {
       const auto index = static_cast<std::size_t>(here ? i + 1 : i);
-      const auto id = this->make(index, first + i, function_, name_, arguments_, flags);
+      const auto id = this->make(index, first + i, function_, name_, arguments_, flags, limit);
       watched_->parts.push_back({first + i, id});
     }
-    if (here) watched_->parts.push_back({0, this->make(0, 0, function_, name_, arguments_, flags)});
+    if (here) {
+      watched_->parts.push_back({0, this->make(0, 0, function_, name_, arguments_, flags, limit)});
+    }
     made_ = true;
     if (first_failed_ >= 0) one_has_failed();
   }
@@ -292,7 +303,8 @@ class map_calls final : public many_calls<R> {
       }
       ++load_[place(rank)];
       const bool kept = this->options_.idempotent();
-      this->make(index, rank, function_, name_, kept ? items_[index] : std::move(items_[index]), 0);
+      this->make(index, rank, function_, name_, kept ? items_[index] : std::move(items_[index]), 0,
+                 this->deadline());
     }
     filling_ = false;
   }

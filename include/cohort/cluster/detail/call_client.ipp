@@ -33,8 +33,8 @@ void basic_call_client<Any>::start(std::uint64_t id, call_request request,
   if ((tail.flags & call_tail::ordered) != 0) tail.order = (*callee.ordered)++;
   if (request.deadline) {
     tail.flags |= call_tail::limited;
-    tail.remaining =
-        static_cast<std::uint64_t>(std::max<std::int64_t>(request.deadline->count(), 0));
+    const std::chrono::nanoseconds left = *request.deadline - std::chrono::steady_clock::now();
+    tail.remaining = static_cast<std::uint64_t>(std::max<std::int64_t>(left.count(), 0));
   }
   tail.append_to(request.arguments);
   if (waiting) {
@@ -44,7 +44,7 @@ void basic_call_client<Any>::start(std::uint64_t id, call_request request,
                              .first->second;
     made.ordered = (tail.flags & call_tail::ordered) != 0;
     if (request.deadline) {
-      made.deadline = std::make_unique<asio::steady_timer>(io_, from_now(*request.deadline));
+      made.deadline = std::make_unique<asio::steady_timer>(io_, *request.deadline);
       made.deadline->async_wait([self = this->weak_from_this(), id](std::error_code stopped) {
         const auto here = self.lock();
         if (stopped || !here) return;
