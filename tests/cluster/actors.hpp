@@ -89,7 +89,7 @@ class stage {
 class actor {
  public:
   actor(asio::io_context& io, const told& facts) : io_(io), facts_(facts), changed_(io) {
-    hello.session = cluster::random_bytes<cluster::session_size>();
+    hello.session = cohort::random_bytes<cluster::session_size>();
     hello.purpose = cluster::purpose::control;
   }
 

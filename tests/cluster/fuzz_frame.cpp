@@ -105,7 +105,7 @@ void head(view in) {
 }
 
 void handshake(view in) {
-  static const cluster::launch_token token = cluster::random_bytes<16>();
+  static const cluster::launch_token token = cohort::random_bytes<16>();
   cluster::greeting_bytes hello{};
   cluster::reply_bytes reply{};
   cluster::proof_bytes proof{};

@@ -29,7 +29,7 @@ cluster::launch_token token_of(unsigned char first) {
 cluster::greeting control_greeting() {
   cluster::greeting hello;
   hello.purpose = purpose::control;
-  hello.session = cluster::random_bytes<cluster::session_size>();
+  hello.session = cohort::random_bytes<cluster::session_size>();
   return hello;
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("a token survives its text") {
   cluster::launch_token read{};
   REQUIRE(cluster::parse_token(text, read));
   CHECK(read == token);
-  const auto random = cluster::random_bytes<16>();
+  const auto random = cohort::random_bytes<16>();
   REQUIRE(cluster::parse_token(cluster::to_text(random), read));
   CHECK(read == random);
 }
@@ -102,8 +102,8 @@ TEST_CASE("who knows the token is believed") {
        {purpose::control, purpose::standard_output, purpose::standard_error, purpose::heartbeat}) {
     cluster::greeting hello;
     hello.purpose = what;
-    hello.session = cluster::random_bytes<cluster::session_size>();
-    const auto token = cluster::random_bytes<16>();
+    hello.session = cohort::random_bytes<cluster::session_size>();
+    const auto token = cohort::random_bytes<16>();
     const connecting_side one(token, hello);
     accepting_side other;
     REQUIRE(other.understands(one.greeting()));

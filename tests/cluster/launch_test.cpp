@@ -424,7 +424,7 @@ TEST_CASE("a manager that does not know the token is found out", "[cluster]") {
     cluster::greeting hello;
     hello.purpose = cluster::purpose::control;
     auto failing = caught<cohort::error>(
-        cluster::connect(io, {where}, cohort::cluster::random_bytes<16>(), hello));
+        cluster::connect(io, {where}, cohort::random_bytes<16>(), hello));
     const auto problem = co_await std::move(failing);
     REQUIRE(problem);
     CHECK(problem->code() == errc::refused);

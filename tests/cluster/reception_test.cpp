@@ -69,9 +69,9 @@ struct door {
   }
 
   asio::io_context& io;
-  cluster::launch_token token = cluster::random_bytes<16>();
+  cluster::launch_token token = cohort::random_bytes<16>();
   std::array<std::byte, cluster::session_size> session =
-      cluster::random_bytes<cluster::session_size>();
+      cohort::random_bytes<cluster::session_size>();
   purpose wanted = purpose::control;
   std::vector<std::array<std::byte, cluster::session_size>> sessions;
   std::vector<cluster::tcp_socket> inside;
@@ -135,7 +135,7 @@ TEST_CASE("others are told why they do not come in, and are counted", "[cluster]
     auto unexpected = here.attempt(here.token, purpose::standard_output);
     std::string problem = co_await std::move(unexpected);
     CHECK_THAT(problem, Catch::Matchers::ContainsSubstring("expects no such connection"));
-    auto stranger = here.attempt(cluster::random_bytes<16>(), purpose::control);
+    auto stranger = here.attempt(cohort::random_bytes<16>(), purpose::control);
     problem = co_await std::move(stranger);
     CHECK_THAT(problem, Catch::Matchers::ContainsSubstring("token"));
     cluster::tcp_socket junk(io);

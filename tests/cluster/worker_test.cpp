@@ -196,7 +196,7 @@ class played_manager {
  private:
   asio::io_context& io_;
   asio::ip::tcp::acceptor door_;
-  cluster::launch_token token_ = cluster::random_bytes<16>();
+  cluster::launch_token token_ = cohort::random_bytes<16>();
 
  public:
   std::optional<cluster::child_process> process;

@@ -12,18 +12,15 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/hmac.hpp>
-
-#include <unistd.h>
+#include <cohort/core/random.hpp>
 
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace cohort::cluster {
 
@@ -53,16 +50,6 @@ enum class verdict : std::uint8_t {
   wrong_token,  ///< the proof does not fit the token
   not_expected  ///< nobody waits for a connection of that purpose or session
 };
-
-template <std::size_t N>
-[[nodiscard]] std::array<std::byte, N> random_bytes() {
-  std::array<std::byte, N> out;
-  static_assert(N <= 256);  // what getentropy gives at once
-  if (::getentropy(out.data(), N) != 0) {
-    throw std::system_error(errno, std::generic_category(), "getentropy");
-  }
-  return out;
-}
 
 [[nodiscard]] inline std::string to_text(const launch_token& token) {
   constexpr std::string_view digits = "0123456789abcdef";

@@ -6,11 +6,11 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/random.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,6 +62,7 @@ class doorbell final : public wake_up {
 // ---- implementation ------------------------------------------------------------------------
 
 inline doorbell::doorbell(engine& owner) : engine_(owner) {
+  address_.token = random_number();
   const auto fail = [this](const char* call) {
     const std::error_code why(errno, std::generic_category());
     if (socket_ >= 0) ::close(socket_);
@@ -78,10 +79,6 @@ inline doorbell::doorbell(engine& owner) : engine_(owner) {
     fail("doorbell: bind");
   }
   address_.port = any.sin_port;
-  // Not <random>: that header costs every user a tenth of a second.
-  if (::getrandom(&address_.token, sizeof(address_.token), 0) != sizeof(address_.token)) {
-    fail("doorbell: getrandom");
-  }
 }
 
 inline doorbell::~doorbell() {

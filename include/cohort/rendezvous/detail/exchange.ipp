@@ -5,13 +5,11 @@
 /// \file Bodies of rendezvous/exchange.hpp.
 
 #include <cohort/core/log.hpp>
+#include <cohort/core/random.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/rendezvous/exchange.hpp>
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,13 +18,7 @@ namespace cohort::meeting {
 
 /// Of this process: random, never 0.
 [[nodiscard]] COHORT_INLINE std::uint64_t process_incarnation() {
-  static const std::uint64_t value = [] {
-    std::uint64_t random = 0;  // not by <random>, which costs every user a tenth of a second
-    if (::getrandom(&random, sizeof(random), 0) != sizeof(random)) {
-      throw std::system_error(errno, std::generic_category(), "getrandom");
-    }
-    return random | 1U;
-  }();
+  static const std::uint64_t value = random_number() | 1U;
   return value;
 }
 

@@ -4,6 +4,7 @@
 
 /// \file Bodies of shm/segment.hpp.
 
+#include <cohort/core/random.hpp>
 #include <cohort/shm/segment.hpp>
 
 #include <fcntl.h>
@@ -43,6 +44,7 @@ struct descriptor {
 
 COHORT_INLINE segment::segment(std::size_t bytes) {
 #if defined(__linux__)
+  where_.nonce = random_number();
   const int made = ::memfd_create("cohort", MFD_CLOEXEC);
   if (made < 0) detail::throw_errno("memfd_create");
   where_.descriptor = made;
@@ -60,7 +62,6 @@ COHORT_INLINE segment::segment(std::size_t bytes) {
   where_.host = process::host_id();
   where_.space = detail::process_space();
   where_.process = ::getpid();
-  if (::getentropy(&where_.nonce, sizeof where_.nonce) != 0) detail::throw_errno("getentropy");
   std::memcpy(base_, &where_.nonce, sizeof where_.nonce);
 #else
   throw std::system_error(std::make_error_code(std::errc::not_supported),
