@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -66,6 +67,12 @@ asio::awaitable<void> some_wait(call_context& call) {
     co_await timer.async_wait(asio::use_awaitable);
   }
   co_await cohort::barrier(call.world());
+}
+
+/// Until it is cancelled.
+asio::awaitable<void> wait_with(call_context& call, std::vector<std::byte>) {
+  asio::steady_timer timer(call.context(), std::chrono::minutes(5));
+  co_await timer.async_wait(asio::use_awaitable);
 }
 
 call_options soon() { return call_options{}.grace(300ms); }
@@ -203,6 +210,17 @@ TEST_CASE("a deadline that leaves a rank in a collective does not stop later cal
     auto ending = end(all);
     const ids named = co_await std::move(ending);
     CHECK(named == ids{0});
+  });
+}
+
+TEST_CASE("the parts of a call on all have one deadline, also if it takes long to make them",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
+    const std::vector<std::byte> large(32 << 20);
+    const auto each = co_await all.with(call_options{}.deadline(200ms)).call_all<&wait_with>(large);
+    // The part that is late first has the other one cancelled.
+    for (const auto& one : each) CHECK_THROWS_AS(one.value(), cohort::deadline_error);
+    co_await all.shutdown();
   });
 }
 
