@@ -219,6 +219,10 @@ function(cohort_test_properties test timeout processors)
   if(COHORT_SYMBOLIZER)
     set(symbolizer ";ASAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER};TSAN_SYMBOLIZER_PATH=${COHORT_SYMBOLIZER}")
   endif()
+  set(memory_events)
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")
+    set(memory_events "UCX_MEM_EVENTS=no;")
+  endif()
   math(EXPR timeout "${timeout} * ${COHORT_TEST_PATIENCE}")
   math(EXPR ctest_timeout "${timeout} + 15")
   set(support "${PROJECT_SOURCE_DIR}/tests/support")
@@ -230,7 +234,7 @@ function(cohort_test_properties test timeout processors)
     ENVIRONMENT "MPIEXEC=${COHORT_MPIEXEC};MPIEXEC_TIMEOUT=${timeout};\
 COHORT_TEST_PATIENCE=${COHORT_TEST_PATIENCE};\
 ASAN_OPTIONS=detect_stack_use_after_return=1;\
-UCX_MEM_EVENTS=no;\
+${memory_events}\
 LSAN_OPTIONS=suppressions=${support}/lsan.supp:print_suppressions=0;\
 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;\
 TSAN_OPTIONS=suppressions=${support}/tsan.supp:halt_on_error=1${symbolizer}")

@@ -71,13 +71,9 @@ protocol() {
 # What is found is kept, and fails the step: libFuzzer then says where.
 fuzz() {
   local program layer corpus
-  # shellcheck disable=SC2034  # lib.sh reads them
-  mpi=openmpi CXX=clang++-19
-  unset CC
-  provide tests
-  configure build/everything-fuzz "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF
-  build build/everything-fuzz protocol_fuzz_codec rendezvous_fuzz_node cluster_fuzz_message \
-    cluster_fuzz_frame
+  built_with openmpi clang++-19 build/everything-fuzz \
+    "protocol_fuzz_codec rendezvous_fuzz_node cluster_fuzz_message cluster_fuzz_frame" \
+    "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF
   for program in build/everything-fuzz/tests/*/*_fuzz_*; do
     [ -f "$program" ] || continue
     layer=$(basename "$(dirname "$program")")
@@ -95,11 +91,8 @@ large() {
     echo "skipped: this needs 24 GB of memory, and there are $memory"
     return
   fi
-  # shellcheck disable=SC2034  # lib.sh reads them
-  mpi=openmpi CXX=$gxx
-  provide tests
-  configure build/everything-openmpi "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
-  build build/everything-openmpi collectives_large_test coordinator_order_test
+  built_with openmpi "$gxx" build/everything-openmpi "collectives_large_test coordinator_order_test" \
+    "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
   MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
     build/everything-openmpi/tests/collectives/collectives_large_test "[large]"
   MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
@@ -108,11 +101,8 @@ large() {
 # programs_with MPI: an opening is another one in a fresh process, where nothing is in stock.
 programs_with() {
   local ranks seed program=build/everything-$1/tests/openings/openings_programs_test
-  # shellcheck disable=SC2034  # lib.sh reads them
-  mpi=$1 CXX=$gxx
-  provide tests
-  configure "build/everything-$1" "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
-  build "build/everything-$1" openings_programs_test
+  built_with "$1" "$gxx" "build/everything-$1" openings_programs_test "${debug[@]}" \
+    -DCOHORT_TEST_ALL_RANKS=ON
   export MPIEXEC=$mpiexec
   for ranks in 2 3 4; do
     scripts/mpirun.sh "$ranks" "$program" --count 10000
@@ -127,14 +117,10 @@ openings() {
 }
 
 long_runs() {
-  # shellcheck disable=SC2034  # lib.sh reads them
-  mpi=openmpi CXX=$gxx
-  provide tests
-  configure build/everything-openmpi "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON \
-    -DCOHORT_TEST_PATIENCE=10
-  build build/everything-openmpi cluster_workers_test rendezvous_exchange_test
+  built_with openmpi "$gxx" build/everything-openmpi "cluster_workers_test rendezvous_exchange_test" \
+    "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON -DCOHORT_TEST_PATIENCE=10
   COHORT_TEST_CALLS=1000000 COHORT_TEST_RACES=10000 scripts/run_tests.sh build/everything-openmpi \
-    --no-tests=error -R '^(cluster[.]workers|rendezvous[.]exchange[.]np[123])$'
+    --no-tests=error -R '^(cluster[.]workers[.]calls|rendezvous[.]exchange[.]np[123])$'
 }
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 

@@ -41,18 +41,24 @@ install_tools() {
     libopenmpi-dev openmpi-bin g++ cmake ninja-build libasio-dev libcli11-dev catch2
 }
 
-# tests_with MPI COMPILER DIRECTORY TARGETS LABEL LEFT_OUT CMAKE_ARGUMENTS...: builds the targets
-# (words) and runs the tests whose label matches and whose name does not match LEFT_OUT.
-tests_with() {
-  local compiler=$2 directory=$3 targets=$4 label=$5 left_out=$6
+# built_with MPI COMPILER DIRECTORY TARGETS CMAKE_ARGUMENTS...: builds the targets (words).
+built_with() {
+  local compiler=$2 directory=$3 targets=$4
   # shellcheck disable=SC2034  # lib.sh reads them
   mpi=$1 CXX=$compiler
-  shift 6
+  shift 4
   unset CC
   provide tests
   configure "$directory" "$@"
   # shellcheck disable=SC2086  # words
   build "$directory" $targets
+}
+
+# tests_with MPI COMPILER DIRECTORY TARGETS LABEL LEFT_OUT CMAKE_ARGUMENTS...: builds the targets
+# and runs the tests whose label matches and whose name does not match LEFT_OUT.
+tests_with() {
+  local directory=$3 label=$5 left_out=$6
+  built_with "${@:1:4}" "${@:7}"
   scripts/run_tests.sh "$directory" --no-tests=error -j "$(test_jobs)" -L "$label" -E "$left_out"
 }
 
