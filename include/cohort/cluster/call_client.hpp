@@ -57,6 +57,7 @@ struct callee_process {
 };
 
 /// Used by the thread that runs the context. Must be owned by a shared_ptr.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_call_client : public std::enable_shared_from_this<basic_call_client<Any>> {
  public:

@@ -36,6 +36,7 @@ namespace cohort::cluster {
 /// Calls of one kind are begun one after the other for each caller (`call_tail::ordered`); all
 /// others run beside each other on the loop, or on threads. Used by the thread that runs the
 /// context. Must be owned by a shared_ptr: what runs keeps it.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_call_server : public std::enable_shared_from_this<basic_call_server<Any>> {
  public:

@@ -32,6 +32,7 @@ namespace cohort::cluster {
 /// The destructor of a running one sends SIGTERM and returns; SIGKILL, if it is needed, and the
 /// reaping follow on the loop. If the loop is destroyed first the group gets SIGKILL there and
 /// then.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_child_process {
  public:

@@ -17,6 +17,7 @@
 namespace cohort::cluster {
 
 /// One end of a pair: what is sent here arrives at the other end, by the loop.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_local_link final : public link {
  public:

@@ -34,6 +34,7 @@
 namespace cohort::cluster {
 
 /// Used by the thread that runs the context. Must be owned by a shared_ptr.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_manager final : public job, public std::enable_shared_from_this<basic_manager<Any>> {
  public:

@@ -32,6 +32,7 @@ namespace cohort::cluster {
 /// Keeps a context's engine looking for as long as it spins after each message, before it sleeps
 /// until a doorbell rings: the answer, or the next call, often comes at once, and to be woken takes
 /// many times longer.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_attention final : public asio::execution_context::service {
  public:
@@ -87,6 +88,7 @@ using attention = basic_attention<void>;
 /// One receive from any rank, and a link to each rank that is talked to. Each MPI message is a
 /// piece of that rank's stream of bytes; an empty one is its end. With nothing to receive the
 /// engine sleeps. Must be owned by a shared_ptr.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transport<Any>> {
  public:

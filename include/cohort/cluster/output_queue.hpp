@@ -34,6 +34,7 @@ namespace cohort::cluster {
 /// Everything pushed is given to the sinks before the destructor returns, unless that takes longer
 /// than `last_bound`: then the rest is dropped, their number is logged, and the thread ends by
 /// itself when the sink returns, so a sink must own what it uses.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_output_queue {
  public:

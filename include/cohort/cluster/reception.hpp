@@ -36,6 +36,7 @@ namespace cohort::cluster {
 /// and if there are too many of them the oldest has to go. A genuine worker proves itself within a
 /// round trip, so it is hardly ever the oldest; if it is, it tries again. Used by the thread that
 /// runs the context. Must be owned by a shared_ptr.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_reception : public std::enable_shared_from_this<basic_reception<Any>> {
  public:

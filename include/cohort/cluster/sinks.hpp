@@ -71,6 +71,7 @@ namespace detail {
 }
 
 /// The files of one sink. Used by the queue's thread only.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class output_files {
  public:

@@ -57,6 +57,7 @@ inline void bound_silence(tcp_socket& socket, std::chrono::nanoseconds bound) no
 }
 
 /// Over a socket that has proved itself.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_tcp_link final : public link {
  public:

@@ -36,6 +36,7 @@ struct worker_place {
 };
 
 /// Used by the thread that runs the context.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_worker {
  public:

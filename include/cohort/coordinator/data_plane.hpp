@@ -63,6 +63,7 @@ struct pack_position {
 
 /// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
 /// when the engine delivers it, so nobody need wait for that.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_lane final : public comm::request_operation, public comm::staging {
  public:
@@ -102,6 +103,7 @@ struct size_vector {
 };
 
 /// One elected operation, or a pack, under way on this rank.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_execution {
  public:
@@ -264,6 +266,7 @@ class basic_execution {
 
 /// Owns the communicators of an instance and the executions in progress on them. Everything here
 /// runs with the request source locked.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_data_plane {
  public:

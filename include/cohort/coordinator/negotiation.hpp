@@ -32,6 +32,7 @@
 namespace cohort::coordination {
 
 /// Everything below runs with the request source locked, which serves all threads.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class negotiation final : public instance,
                           private comm::look_hook,

@@ -44,6 +44,7 @@ struct frozen_pack {
 ///
 /// Adding and choosing take constant time per operation where they arrive in order of priority,
 /// and logarithmic time otherwise.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_fusion_planner {
  public:

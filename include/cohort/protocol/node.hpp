@@ -81,6 +81,7 @@ struct node_options {
 ///
 /// *Errors.* `receive` throws protocol_error for bytes that no sound peer sends; the node cannot
 /// be used after that. Not synchronised. Copying a node copies its state.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_node {
  public:

@@ -46,6 +46,7 @@ class steady_fifo {
 /// ranks disagree on the order of calls (X2). An operation whose sizes are known waits for the
 /// exchange that told them (Z4). In a stream domain everything shares one slot: the next operation
 /// starts when all parts of the one before are posted (D1).
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_start_queue {
  public:

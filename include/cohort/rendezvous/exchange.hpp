@@ -54,6 +54,7 @@ class registry final : public asio::execution_context::service {
 ///
 /// Messages go over one communicator, with tag 0 and into one receive from any source; large values
 /// over a second one, under the tag that the receiver has chosen.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class exchange final : public endpoint,
                        private comm::look_hook,

@@ -48,6 +48,7 @@ struct child_record {
 /// is that of the group too, belongs to nobody else. 2. The outputs are read to their ends, for at
 /// most `drain`; after a SIGTERM of ours, until `drain` after the SIGKILL. 3. The group gets
 /// SIGKILL. 4. The zombie is reaped. Only now do waiters see the status.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_child_session : public std::enable_shared_from_this<basic_child_session<Any>> {
  public:

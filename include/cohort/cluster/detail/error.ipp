@@ -190,6 +190,7 @@ template <class T>
   }
 }
 
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_exception_types {
  public:
