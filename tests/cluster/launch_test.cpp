@@ -423,8 +423,8 @@ TEST_CASE("a manager that does not know the token is found out", "[cluster]") {
   auto work = [&]() -> asio::awaitable<void> {
     cluster::greeting hello;
     hello.purpose = cluster::purpose::control;
-    auto failing = caught<cohort::error>(
-        cluster::connect(io, {where}, cohort::random_bytes<16>(), hello));
+    auto failing =
+        caught<cohort::error>(cluster::connect(io, {where}, cohort::random_bytes<16>(), hello));
     const auto problem = co_await std::move(failing);
     REQUIRE(problem);
     CHECK(problem->code() == errc::refused);
