@@ -92,14 +92,29 @@ library() {
     sort | head -n 1
 }
 
-# link PROGRAM COMPILER LIBRARIES OPTIONS SOURCE...: OPTIONS and LIBRARIES are names of arrays. Called
-# where `set -e` is off, hence the returns.
+# link PROGRAM COMPILER LIBRARIES OPTIONS SOURCE...: OPTIONS and LIBRARIES are names of arrays; a source
+# that is an object is linked as it is. Called where `set -e` is off, hence the returns.
 link() {
-  local program=$folder/$1 with=$2 objects=() source object one rpaths=() running=0 status=0
-  local -n libraries=$3 includes=$4
-  shift 4
+  local program=$folder/$1 with=$2 one rpaths=()
+  local -n libraries=$3
+  compile "$program" "$with" "$4" "${@:5}" || return
+  for one in "${libraries[@]}"; do rpaths+=("-Wl,-rpath,$(dirname "$one")"); done
+  bounded "$with" -pthread -Wl,--gc-sections "${objects[@]}" "${libraries[@]}" "${rpaths[@]}" \
+    ${extra[@]+"${extra[@]}"} -o "$program"
+}
+
+# compile PREFIX COMPILER OPTIONS SOURCE...: leaves the names of the objects in `objects`.
+compile() {
+  local prefix=$1 with=$2 source object running=0 status=0
+  local -n includes=$3
+  shift 3
+  objects=()
   for source in "$@"; do
-    object=$program-$(basename "$source" .cpp).o
+    if [[ $source == *.o ]]; then
+      objects+=("$source")
+      continue
+    fi
+    object=$prefix-$(basename "$source" .cpp).o
     if [ "$running" -ge "${JOBS:-$(nproc)}" ]; then
       wait -n || status=$?
       running=$((running - 1))
@@ -113,10 +128,7 @@ link() {
     wait -n || status=$?
     running=$((running - 1))
   done
-  [ "$status" -eq 0 ] || return "$status"
-  for one in "${libraries[@]}"; do rpaths+=("-Wl,-rpath,$(dirname "$one")"); done
-  bounded "$with" -pthread -Wl,--gc-sections "${objects[@]}" "${libraries[@]}" "${rpaths[@]}" \
-    ${extra[@]+"${extra[@]}"} -o "$program"
+  return "$status"
 }
 
 # --- what is there ------------------------------------------------------------------------------
@@ -148,6 +160,7 @@ common=(-isystem "$cuda/include")
   nccl_libraries=("$runtime" "$(library "$nccl" nccl)")
   nccl_includes=("${common[@]}")
   [ "$nccl" = /usr ] || nccl_includes=(-isystem "$nccl/include" "${common[@]}")
+  compiled_includes=(-DCOHORT_SEPARATE_COMPILATION "${nccl_includes[@]}")
   bench_includes=(-O3 -DNDEBUG -Ibenchmarks -Wno-subobject-linkage "${nccl_includes[@]}")
   [ -z "${CLI11_INCLUDE_DIR-}" ] || bench_includes+=(-isystem "$CLI11_INCLUDE_DIR")
 }
@@ -167,10 +180,12 @@ if wanted build; then
         *) on_devices+=("$test") ;;
       esac
     done
-    main=(tests/gpu/nccl/on_gpu_main.cpp tests/support/catch_run.cpp)
-    does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries nccl_includes \
+    # The bodies that need no GPU are compiled once: see cmake/cohort_compiled.cmake.
+    does "build of the layers below" compile "$folder/cohort" "$mpicxx" compiled_includes cmake/src/*.cpp || finish 1
+    main=(tests/gpu/nccl/on_gpu_main.cpp tests/support/catch_run.cpp "$folder"/cohort-*.o)
+    does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries compiled_includes \
       tests/gpu/nccl/*_test.cpp "${main[@]}" || true
-    does "build of the coordinator on devices" link gpu_test "$mpicxx" nccl_libraries nccl_includes \
+    does "build of the coordinator on devices" link gpu_test "$mpicxx" nccl_libraries compiled_includes \
       "${on_devices[@]}" tests/faults/interposer.cpp "${main[@]}" || true
   fi
   [ ${#failed[@]} -eq 0 ] || finish 1
@@ -238,6 +253,8 @@ if wanted sanitizer; then
   [ -n "$sanitizer" ] || skipped+=("compute-sanitizer: it is not installed")
   for tool in ${sanitizer:+${tools[@]+"${tools[@]}"}}; do
     check=("$sanitizer" --tool "$tool" --error-exitcode 1)
+    # Tests ask CUDA for what it must refuse.
+    [ "$tool" != memcheck ] || check+=(--report-api-errors no)
     does "tests of the layer device under $tool" \
       bounded "${check[@]}" "$folder/device_test" ${words[@]+"${words[@]}"} || true
     [ -n "$without" ] || does "tests of the layer nccl on $ranks rank(s) under $tool" \
