@@ -254,9 +254,7 @@ TEST_CASE("what cannot be captured is refused, and ends the capture without a gr
   SECTION("an end in another thread") {
     begin(cudaStreamCaptureModeThreadLocal);
     std::thread([&] { CHECK(end_without_graph(on) == cudaErrorStreamCaptureWrongThread); }).join();
-    cudaGraph_t made = nullptr;
-    CHECK(cudaStreamEndCapture(on.get(), &made) == cudaSuccess);
-    CHECK(cudaGraphDestroy(made) == cudaSuccess);
+    CHECK(end_without_graph(on) == cudaErrorIllegalState);  // that has ended it
   }
   SECTION("the legacy default stream") {
     CHECK(forget_last(cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeRelaxed)) ==
@@ -268,13 +266,19 @@ TEST_CASE("what cannot be captured is refused, and ends the capture without a gr
     CHECK(forget_last(cudaMalloc(&memory, 100)) == cudaErrorStreamCaptureUnsupported);
     CHECK(end_without_graph(on) == cudaErrorStreamCaptureInvalidated);
   }
-  SECTION("an event of the capture cannot be asked for or waited for outside") {
+  SECTION("asking for an event of the capture") {
     begin();
     REQUIRE(cudaEventRecord(mark.get(), on.get()) == cudaSuccess);
     CHECK(mark.query() == cudaErrorCapturedEvent);
+    CHECK(end_without_graph(on) == cudaErrorStreamCaptureInvalidated);
+  }
+  SECTION("an event of a capture that has ended tells nothing") {
+    begin();
+    REQUIRE(cudaEventRecord(mark.get(), on.get()) == cudaSuccess);
     cudaGraph_t made = nullptr;
     CHECK(cudaStreamEndCapture(on.get(), &made) == cudaSuccess);
-    CHECK(mark.query() == cudaErrorCapturedEvent);
+    CHECK(mark.query() == cudaErrorInvalidValue);
+    CHECK(forget_last(cudaStreamWaitEvent(other.get(), mark.get(), 0)) == cudaErrorInvalidValue);
     CHECK(cudaGraphDestroy(made) == cudaSuccess);
   }
   // Afterwards the streams take work as before.

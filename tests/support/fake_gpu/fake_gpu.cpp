@@ -256,7 +256,7 @@ cudaError_t queue_copies(lock& hold, const std::shared_ptr<stream_object>& on,
       std::memcpy(target, source, one.bytes);
       held.lock();
     }
-    ++the().calls["copies that are done"];
+    ++the().calls["copies and kernels that are done"];
     done->reached = true;
   });
   if (pageable && on->capture == nullptr) {
@@ -913,7 +913,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const auto object = find(event);
   if (!object) return fail(cudaErrorInvalidResourceHandle);
   if (const auto code = device_ready(object->device)) return fail(code);
-  if (object->capture != nullptr) return fail(cudaErrorCapturedEvent);
+  if (object->capture != nullptr) return fail(capture_query(*object));
   return fail(!object->last || object->last->reached ? cudaSuccess : cudaErrorNotReady);
 }
 

@@ -57,6 +57,12 @@ cudaError_t check_safe() {
   return safe ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
 }
 
+cudaError_t capture_query(event_object& event) {
+  if (event.capture->ended) return cudaErrorInvalidValue;
+  spoil(*event.capture);
+  return cudaErrorCapturedEvent;
+}
+
 void capture_record(stream_object& stream, event_object& event) {
   graph_object& graph = *stream.capture->graph;
   event.edge = graph.edges++;
@@ -72,7 +78,7 @@ std::pair<bool, cudaError_t> capture_wait(const std::shared_ptr<stream_object>& 
     return {true, cudaErrorStreamCaptureIsolation};
   }
   capture_object& capture = *event.capture;
-  if (capture.ended) return {true, cudaErrorCapturedEvent};
+  if (capture.ended) return {true, cudaErrorInvalidValue};
   if (stream == at(stream->device).legacy) {
     spoil(capture);
     return {true, cudaErrorStreamCaptureImplicit};
@@ -119,10 +125,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const auto capture = object->capture;
   if (capture == nullptr) return fail(cudaErrorIllegalState);
   if (object->lane != 0) return fail(cudaErrorStreamCaptureUnmatched);
-  if (capture->mode != cudaStreamCaptureModeRelaxed &&
-      capture->thread != std::this_thread::get_id()) {
-    return fail(cudaErrorStreamCaptureWrongThread);
-  }
+  const bool wrong_thread = capture->mode != cudaStreamCaptureModeRelaxed &&
+                            capture->thread != std::this_thread::get_id();
   capture->ended = true;
   for (const auto& lane : capture->lanes) {
     lane.stream->capture = nullptr;
@@ -131,6 +135,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
                            " ended before the collective that is in progress there was captured");
   }
   std::erase(the().captures, capture);
+  if (wrong_thread) return fail(cudaErrorStreamCaptureWrongThread);
   if (capture->spoiled) return fail(cudaErrorStreamCaptureInvalidated);
   if (!all_joined(*capture)) return fail(cudaErrorStreamCaptureUnjoined);
   const auto made = std::exchange(capture->graph, nullptr);  // events may still hold the capture

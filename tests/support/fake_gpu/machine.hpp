@@ -208,6 +208,8 @@ cudaError_t refuse_capture(stream_object& stream);
 /// For calls that are not allowed while somebody captures in a mode that forbids them.
 [[nodiscard]] cudaError_t check_safe();
 void capture_record(stream_object& stream, event_object& event);
+/// What a question for it is answered, which spoils a capture that goes on.
+cudaError_t capture_query(event_object& event);
 /// Nothing if neither of them is captured.
 [[nodiscard]] std::pair<bool, cudaError_t> capture_wait(
     const std::shared_ptr<stream_object>& stream, event_object& event);
