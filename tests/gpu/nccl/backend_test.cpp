@@ -752,7 +752,7 @@ DOUBLE_TEST_CASE("the next pack is filled while the one before has not been redu
     auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
     const device::stream domain = source.domain_of(buffers.front().device());
     fake_gpu::hold(domain.get());
-    const std::uint64_t before = fake_gpu::calls("copies that are done");
+    const std::uint64_t before = fake_gpu::calls("copies and kernels that are done");
     for (std::size_t pack = 0; pack < 2; ++pack) {
       auto call = call_of(collective::all_reduce, device_reduction::sum);
       for (std::size_t i = 4 * pack; i < 4 * pack + 4; ++i) {
@@ -762,7 +762,8 @@ DOUBLE_TEST_CASE("the next pack is filled while the one before has not been redu
       }
       all.start(std::move(call));
     }
-    CHECK(co_await soon([&] { return fake_gpu::calls("copies that are done") >= before + 2; }));
+    CHECK(co_await soon(
+        [&] { return fake_gpu::calls("copies and kernels that are done") >= before + 2; }));
     // What is written now comes too late for both packs.
     std::fill(late.begin(), late.end(), 1000.0F);
     for (auto& each : buffers) device::copy(on, late, each);

@@ -42,6 +42,23 @@ TEST_CASE("an all_reduce on device memory is ordered with the stream and awaited
   });
 }
 
+TEST_CASE("no element is left out where one rank multiplies alone") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    auto gpus = co_await nccl::make_communicator(world);
+    const device::stream s;
+    const auto n = static_cast<double>(world.size());
+    for (const std::size_t count : {1, 2047, 2049, 8934, 9871, 65537, 300001}) {
+      INFO(count << " elements");
+      auto values = co_await filled<double>(s, count, 3.0);
+      auto means = co_await filled<double>(s, count, 0.0);
+      co_await nccl::all_reduce(gpus, s, values, means, op::average);
+      CHECK(co_await read(s, means) == std::vector<double>(count, 3.0));
+      co_await nccl::all_reduce(gpus, s, values, nccl::op::scaled<double>(2.0));
+      CHECK(co_await read(s, values) == std::vector<double>(count, 6.0 * n));
+    }
+  });
+}
+
 TEST_CASE("every reduction and element type of NCCL's gives what it should") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     auto gpus = co_await nccl::make_communicator(world);

@@ -111,6 +111,10 @@ ncclResult_t enqueue(const char* function, operation what, ncclComm_t comm, cuda
     if (!message) what.place = place_of(of, what);
     if (what.place != 0) ++the().in_registered_memory;
     if (of->ranks == 1 && !message) {
+      if (size_of(what.type) == 1 && what.type != ncclInt8 && what.type != ncclUint8 &&
+          multiplies_alone(what)) {
+        return fail(ncclInvalidArgument, "one rank does not multiply numbers of 8 bits");
+      }
       if (what.from == what.to && !what.factor.used) return ncclSuccess;
       const int before = internal::current();
       internal::make_current(of->device);

@@ -217,5 +217,7 @@ void run(kernel& what);
 
 /// What NCCL does with a communicator of size one: out of place a copy, or a multiplication.
 void run_alone(const operation& what);
+/// Whether one rank alone has a kernel for it, and no copy.
+[[nodiscard]] bool multiplies_alone(const operation& what);
 
 }  // namespace fake_nccl

@@ -67,7 +67,35 @@ inline ncclResult_t exchange(const call& one, const communicator_state& comm, cu
 }
 
 inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& comm,
+                         cudaStream_t on);
+
+/// A sum of scaled contributions, where there is one rank. NCCL (2.28.3 at least) does that in as
+/// many blocks as there are 16 KiB, 32 at most, and leaves out what they do not divide. So it gets
+/// parts that are divided.
+inline ncclResult_t post_scaled_alone(const call& one, ncclRedOp_t op, communicator_state& comm,
+                                      cudaStream_t on) {
+  constexpr std::size_t block = std::size_t{16} << 10U;
+  constexpr std::size_t most = 32 * block;
+  ncclResult_t all = ncclSuccess;
+  std::size_t bytes = one.count * one.width;
+  call part = one;
+  part.op.is_scaled = false;  // that is in `op`
+  while (bytes != 0 && !failed(all)) {
+    const std::size_t now = bytes >= most    ? bytes / most * most
+                            : bytes >= block ? bytes / block * block
+                                             : bytes;
+    part.count = now / one.width;
+    keep(all, post(part, op, comm, on));
+    part.from = static_cast<const std::byte*>(part.from) + now;
+    part.to = static_cast<std::byte*>(part.to) + now;
+    bytes -= now;
+  }
+  return all;
+}
+
+inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& comm,
                          cudaStream_t on) {
+  if (one.op.is_scaled && comm.size == 1) return post_scaled_alone(one, op, comm, on);
   const ncclComm_t native = comm.native;
   using kind = call::kind;
   switch (one.what) {
@@ -129,6 +157,9 @@ inline void let_free_behind(const std::vector<buffer_use>& uses,
 inline ncclResult_t resolve(const call& one, const communicator_state& comm,
                             std::vector<ncclRedOp_t>& made, ncclRedOp_t& op) {
   op = one.op.op;
+  // The average over one rank is a multiplication by 1 for NCCL: see post_scaled_alone. It also
+  // refuses that for numbers of 8 bits.
+  if (op == ncclAvg && comm.size == 1) op = ncclSum;
   if (!one.op.is_scaled) return ncclSuccess;
   auto factor = one.op.factor;
   const ncclResult_t code =
