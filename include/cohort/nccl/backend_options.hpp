@@ -16,11 +16,12 @@
 
 namespace cohort::nccl {
 
-/// Whether kernels are compiled at run time for what NCCL cannot do: scale factors, averages to
-/// which not all ranks bring data, 16 bits on the wire, neutral elements.
+/// Whether kernels are compiled at run time that fill and empty packs, and do what NCCL cannot:
+/// scale factors, averages to which not all ranks bring data, 16 bits on the wire, neutral
+/// elements.
 enum class kernel_use : std::uint8_t {
-  automatic,  ///< where NVRTC is found; host code in the order of the stream elsewhere
-  off,        ///< host code
+  automatic,  ///< where NVRTC is found; elsewhere as `off`
+  off,        ///< a batch of copies, and host code in the order of the stream
   required,   ///< a rank that cannot is an error on all ranks
 };
 
@@ -40,10 +41,6 @@ struct backend_options {
   /// holds those behind it until MPI has reduced it, and a host waits, with until::enqueued too.
   bool host_path = false;
   kernel_use kernels = kernel_use::automatic;
-  /// Packs are filled and emptied by these kernels also where nothing is done to the elements.
-  /// Otherwise a batch of copies does that. Which is faster has not been measured. Each rank may
-  /// choose.
-  bool kernels_copy = false;
   /// NVRTC, by its file or its name, see device::runtime_compiler. Each rank may have its own.
   std::string nvrtc;
   int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory

@@ -26,11 +26,11 @@ namespace cohort::nccl {
 
 /// Collects moves, and queues all of them on a stream.
 ///
-/// 1. Elements that stay what they are go in one batch of copies.
-/// 2. The others, and neutral elements, go through kernels: one launch for each kind of change and
-///    each pack_kernels::parts_of_a_launch tensors.
-/// 3. Without kernels host code does it in the order of the stream, tensor by tensor. The results
-///    are the same to the bit, so it does not matter which ranks have kernels.
+/// 1. With kernels: one launch for each kind of change, none among them, and each
+///    pack_kernels::parts_of_a_launch tensors.
+/// 2. Without, elements that stay what they are go in one batch of copies; for the others host code
+///    does it in the order of the stream, tensor by tensor. The results are the same to the bit, so
+///    it does not matter which ranks have kernels.
 class pack_moves {
  public:
   void clear() noexcept { all_.clear(); }
@@ -64,7 +64,6 @@ class pack_moves {
 
   struct means {
     const pack_kernels* kernels = nullptr;
-    bool kernels_copy = false;  ///< also elements that stay what they are
     device::pinned_vector<std::byte>* staging = nullptr;
     captured_calls* graph = nullptr;
   };
@@ -165,7 +164,7 @@ inline void pack_moves::run(const device::stream& on, const means& with) {
   used_ = 0;
   host_steps steps(on, *with.staging, with.graph);
   for (const move& one : all_) {
-    if (with.kernels != nullptr && !one.by_host && (one.changes() || with.kernels_copy)) {
+    if (with.kernels != nullptr && !one.by_host) {
       const std::size_t elements = one.bytes() / detail::packed_type(one.as.type).size;
       add_part(change_of(one), {one.from, one.to, elements});
     } else if (!one.changes()) {

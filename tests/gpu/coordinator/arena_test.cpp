@@ -28,6 +28,7 @@ class cost {
   [[nodiscard]] std::uint64_t broadcasts() const {
     return fake_nccl::calls("ncclBroadcast") - broadcasts_;
   }
+  /// Kernels that pack included.
   [[nodiscard]] std::uint64_t copies() const { return copies_now() - copies_; }
   /// Collectives on registered memory.
   [[nodiscard]] std::uint64_t in_place() const {
@@ -36,7 +37,8 @@ class cost {
 
  private:
   static std::uint64_t copies_now() {
-    return fake_gpu::calls("cudaMemcpyAsync") + fake_gpu::calls("cudaMemcpyBatchAsync");
+    return fake_gpu::calls("cudaMemcpyAsync") + fake_gpu::calls("cudaMemcpyBatchAsync") +
+           fake_gpu::calls("cuLaunchKernel");
   }
   std::uint64_t reductions_ = fake_nccl::calls("ncclAllReduce");
   std::uint64_t broadcasts_ = fake_nccl::calls("ncclBroadcast");

@@ -59,10 +59,8 @@ asio::awaitable<std::optional<Error>> why_closed(coordinator coord) {
 }  // namespace
 
 DOUBLE_TEST_CASE("kernels apply what NCCL cannot, and nothing goes through the host") {
-  const bool copy = GENERATE(false, true);
-  on_gpus([=](communicator world) -> asio::awaitable<void> {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
     auto options = kernels_are(kernel_use::required);
-    options.kernels_copy = copy;
     options.pack_below = 2000;
     coordinator coord(world, nccl::backend(options));
     co_await sums(coord, "opened");
@@ -119,6 +117,13 @@ DOUBLE_TEST_CASE("a pack of a thousand tensors is filled and emptied by a few la
     for (std::size_t i = 0; i < tensors; i += 37) {
       CHECK(co_await now_in(all[i]) == std::vector<float>(1 + i % 13, wanted));
     }
+    // What stays as it is goes the same way.
+    const auto before = fake_gpu::calls("cuLaunchKernel");
+    const auto copies = fake_gpu::calls("cudaMemcpyBatchAsync");
+    co_await coord.grouped_all_reduce(bundle, op::max);
+    CHECK(fake_gpu::calls("cuLaunchKernel") - before == 12);
+    CHECK(fake_gpu::calls("cudaMemcpyBatchAsync") == copies);
+    CHECK(co_await now_in(all[37]) == std::vector<float>(1 + 37 % 13, wanted));
     co_await coord.shutdown();
   });
 }

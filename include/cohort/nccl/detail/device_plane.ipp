@@ -592,7 +592,7 @@ inline void device_plane::run_moves(const device::stream& on,
                                         "which is slow, for there are no kernels: " +
                                         std::exchange(no_kernels_, {}));
   }
-  moves_.run(on, {kernels_.get(), options_.kernels_copy, &staging, graph});
+  moves_.run(on, {kernels_.get(), &staging, graph});
 }
 
 }  // namespace cohort::nccl
