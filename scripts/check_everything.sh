@@ -19,8 +19,10 @@
 #   protocol         a million random jobs of the protocol, every interleaving of all small ones
 #   fuzz             each fuzz target for two minutes
 #   large            more than 2^31 elements, where there is memory for them
-#   openings         10 000 programs that open several things at once, on 2, 3 and 4 ranks with both
-#                    MPIs, and 500 more of them in fresh processes
+#   openings-openmpi, openings-mpich
+#                    10 000 programs that open several things at once, on 2, 3 and 4 ranks, and 500
+#                    more of them in fresh processes. Open MPI 5 is that of Debian 13:
+#                    check_fresh_machine.sh trixie DIRECTORY openings
 #   long-runs        a million calls of workers, ten thousand rounds of the rendezvous's races
 #   stress           scripts/stress.sh, at least 20 rounds of all tests
 #
@@ -111,10 +113,8 @@ programs_with() {
     scripts/mpirun.sh $((2 + seed % 3)) "$program" --first "$seed" --count 1
   done
 }
-openings() {
-  programs_with openmpi
-  programs_with mpich
-}
+openings_openmpi() { programs_with openmpi; }
+openings_mpich() { programs_with mpich; }
 
 long_runs() {
   built_with openmpi "$gxx" build/everything-openmpi "cluster_workers_test rendezvous_exchange_test" \
@@ -125,7 +125,7 @@ long_runs() {
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
 known=(all-ranks header-only mpich asan-ranks asan-gxx tsan-ranks real-cuda gpu-versions mutants
-  protocol fuzz large openings long-runs stress)
+  protocol fuzz large openings-openmpi openings-mpich long-runs stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do

@@ -6,13 +6,14 @@
 #
 # SUITE is bookworm or trixie. DIRECTORY, outside the repository, gets a bare system (debootstrap)
 # from the mirror that this machine uses, and a throw-away copy of it with the committed state of
-# the repository. The checks, all but quickstart and test if none is named:
+# the repository. The checks, all but quickstart, test and openings if none is named:
 #   root    quickstart.sh and test.sh as root, with an empty environment and no terminal
 #   again   both once more: nothing is left to install
 #   user    both as an ordinary user, with --no-install
 #   quickstart, test   the one alone, as root, in the copy that is there
 #   mpich   test.sh --mpi mpich as root, beside the Open MPI that is there
 #   sudo    quickstart.sh as a user with sudo, in a fresh copy
+#   openings  as root, what check_everything.sh has of that name, with this system's Open MPI
 # Needs root, debootstrap and about 5 GB. It is not part of CI: it downloads 500 MB for each suite.
 set -euo pipefail
 suite=$1 directory=$2
@@ -28,13 +29,13 @@ mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin:
   head -n 1)
 
 if [ ! -e "$base/complete" ]; then
-  rm -rf "$base"
+  rm -rf --one-file-system "$base"
   debootstrap --variant=minbase "$suite" "$base" "$mirror" >/dev/null
   touch "$base/complete"
 fi
 
 fresh_copy() {
-  rm -rf "$machine"
+  rm -rf --one-file-system "$machine"
   cp -a "$base" "$machine"
   for file in /etc/resolv.conf /etc/hosts; do cp "$file" "$machine$file"; done
   git clone --quiet --no-hardlinks "$repository" "$machine/srv/cohort"
@@ -89,6 +90,7 @@ for check in "${checks[@]}"; do
       ;;
     quickstart | test) timed inside root:root "scripts/$check.sh" ;;
     mpich) timed inside root:root scripts/test.sh --mpi mpich ;;
+    openings) timed inside root:root scripts/check_everything.sh openings-openmpi ;;
     sudo)
       fresh_copy
       inside root:root sh -c 'apt-get -qq update && apt-get -qq install -y sudo >/dev/null'
