@@ -264,6 +264,29 @@ TEMPLATE_TEST_CASE("kernels cast to 16 bits and back as the host does", "", floa
   gathers<bf16, T>(mean);
 }
 
+TEMPLATE_TEST_CASE("kernels that only copy keep every bit, those of a NaN too", "", f16, bf16,
+                   float, double) {
+  const gpus_of_ranks machine;
+  using T = TestType;
+  device::stream on;
+  const auto kernels = kernels_on(on);
+  if (!kernels) return;
+  constexpr std::size_t count = 65536;
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t bits = i << (8 * (sizeof(T) - 2));  // all signs and exponents
+    bits |= sizeof(T) > 2 ? 1U : 0U;
+    std::memcpy(&values[i], &bits, sizeof(T));
+  }
+  bytes_on_device from(count * sizeof(T), on);
+  bytes_on_device to(count * sizeof(T), on);
+  from.put(0, values);
+  const pack_kernels::part whole{from.at(0), to.at(0), count};
+  kernels->run(on, {type_of<T>, type_of<T>}, std::span(&whole, 1));
+  const std::vector<std::byte> seen = to.take();
+  CHECK(std::memcmp(seen.data(), values.data(), seen.size()) == 0);
+}
+
 TEST_CASE("kernels work in place") {
   const gpus_of_ranks machine;
   device::stream on;

@@ -117,8 +117,15 @@ struct computed {
   using type = decltype(widen(caller()));
 };
 
+// Without a factor or a divisor: what is only copied keeps its bits, those of a NaN too.
+template <class T>
+__device__ inline T as(T x, T*) { return x; }
+template <class From, class To>
+__device__ inline To as(From x, To* type) { return narrow(widen(x), type); }
+
 template <class From, class To>
 __device__ inline To changed(From x, const pack_table& all) {
+  if (all.step == 0) return as(x, static_cast<To*>(nullptr));
   using real = typename computed<From, To>::type;
   real value = static_cast<real>(widen(x));
   if (all.step == 1) value = static_cast<real>(value * static_cast<real>(all.factor));
