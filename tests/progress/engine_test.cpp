@@ -42,6 +42,33 @@ auto note(std::vector<int>& log, int id) {
   return [&log, id](std::error_code) { log.push_back(id); };
 }
 
+/// A source of which one thing is pending for ever, as a device that is asked would be.
+struct dear_source {
+  static constexpr bool is_dear = true;
+  explicit dear_source(asio::io_context& io)
+      : engine(asio::use_service<cohort::progress::engine>(io)) {
+    engine.attach(*this);
+  }
+  ~dear_source() { engine.detach(this); }
+
+  bool begin_lap(cohort::progress::ready_queue&) {
+    ++laps;
+    return true;
+  }
+  std::size_t test(cohort::progress::ready_queue&) {
+    ++looks;
+    return 0;
+  }
+  void end_lap() {}
+  [[nodiscard]] std::size_t pending() const { return is_over ? 0 : 1; }
+  [[nodiscard]] std::size_t bytes() const { return 0; }
+
+  cohort::progress::engine& engine;
+  std::uint64_t laps = 0;
+  std::uint64_t looks = 0;
+  bool is_over = false;
+};
+
 }  // namespace
 
 TEST_CASE("with nothing pending there is no lap, and run() returns") {
@@ -99,6 +126,27 @@ TEST_CASE("outcomes of one look are delivered in the order in which the source r
   while (log.size() < 4) io.run_one();
   io.run_for(2ms);
   CHECK(log == std::vector<int>{0, 2, 7, 9});
+}
+
+TEST_CASE("a dear source is looked at once a lap, and at each look where nothing else is pending") {
+  asio::io_context io;
+  manual_source other(io);
+  dear_source dear(io);
+  std::vector<int> log;
+  other.start(1, note(log, 1));
+  while (other.looks() < 1000) io.run_one();
+  CHECK(dear.looks == dear.laps);
+  CHECK(other.looks() > 4 * dear.looks);
+
+  other.complete(1);
+  while (log.empty()) io.run_one();
+  const auto looks_before = dear.looks;
+  const auto laps_before = dear.laps;
+  const auto others_before = other.looks();
+  while (dear.looks < looks_before + 1000) io.run_one();
+  CHECK(dear.looks - looks_before == other.looks() - others_before);
+  CHECK(dear.looks - looks_before > 4 * (dear.laps - laps_before));
+  dear.is_over = true;
 }
 
 TEST_CASE("several sources share one engine") {

@@ -53,7 +53,8 @@ class completion_operation : public progress::operation {
 /// `asio::use_service<completion_source>(io)`.
 ///
 /// Operations stand in *lanes*, one per stream, in the order of their events, so only the head of
-/// each lane is asked for, once a lap: asking CUDA costs far more than another look at memory.
+/// each lane is asked for. Asking CUDA costs far more than another look at memory, so while MPI or
+/// another source has something pending that is done once a lap.
 ///
 /// A sticky error, or a device that was reset, ends everybody who waits for that device, on
 /// whichever stream and in whichever context. *Threads*: every function from any thread.
@@ -76,9 +77,9 @@ class completion_source : public asio::execution_context::service {
   void cancel(completion_operation& op);
 
   // poll_source and its options: called by the engine.
+  static constexpr bool is_dear = true;
   bool begin_lap(progress::ready_queue&) {
     mutex_.lock();
-    asked_ = false;
     return true;
   }
   std::size_t test(progress::ready_queue& ready);
@@ -120,7 +121,6 @@ class completion_source : public asio::execution_context::service {
   progress::engine& engine_;
   mutable std::mutex mutex_;  // held for a whole lap
   std::vector<lane> lanes_;   // none is empty
-  bool asked_ = false;        // in this lap
   std::uint32_t seen_changes_ = device_state::changes().load();
   std::atomic<std::size_t> pending_{0};
   std::chrono::nanoseconds stall_warning_{0};
@@ -142,7 +142,8 @@ struct start_done;
 /// work goes on, and so must the memory that it uses. A future dropped in flight lets go.
 /// *Errors*: CUDA's codes; a sticky one ends everybody who waits for the device, and makes every
 /// later call for it fail; errc::not_supported while the stream is captured.
-/// *Cost*: an event of the pool, and one `cudaEventQuery` per stream and lap.
+/// *Cost*: an event of the pool, and one `cudaEventQuery` per stream and lap, or look where nothing
+/// but devices is waited for.
 /// *Example*: `backward(m, compute.get()); co_await cohort::device::done(compute);`
 template <completion_token_for<void(std::error_code)> Token = default_token>
 auto done(const stream& on, Token&& token = Token());

@@ -67,11 +67,13 @@ class turn {
 /// 1. an operation is started: the caller's stream and those of the buffers are marked with
 ///    events, and it is queued;
 /// 2. at the head of the queue: the stream of the device waits for these events, NCCL is called;
-/// 3. each lap asks for the state of that call, until it is success;
+/// 3. each look of the source asks for the state of that call, until it is success;
 /// 4. an event is recorded behind it; with until::enqueued the caller's stream waits for that event
 ///    and the operation ends; the next one is issued;
-/// 5. the event of the oldest operation is asked for once a lap. When it is there, the memory that
-///    the operation has held is let go, and it ends.
+/// 5. each look asks for the event of the oldest operation. When it is there, the memory that the
+///    operation has held is let go, and it ends.
+///
+/// The engine looks once a lap while MPI has something pending, else as often as it can.
 ///
 /// *Threads*: every function from any thread. Calls of NCCL are made by who laps.
 class issue_source : public asio::execution_context::service {
@@ -194,9 +196,9 @@ class issue_source : public asio::execution_context::service {
   }
 
   // poll_source and its options: called by the engine.
+  static constexpr bool is_dear = true;
   bool begin_lap(progress::ready_queue&) {
     mutex_.lock();
-    asked_ = false;
     return true;
   }
   std::size_t test(progress::ready_queue& ready);
@@ -357,7 +359,6 @@ class issue_source : public asio::execution_context::service {
   progress::engine& engine_;
   // Held for a whole lap, in which the source of MPI may start operations here.
   mutable std::recursive_mutex mutex_;
-  bool asked_ = false;              // in this lap
   std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
   bool in_place_ = false;

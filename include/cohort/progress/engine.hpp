@@ -181,6 +181,7 @@ class engine : public asio::execution_context::service {
   void deliver_ready();
   std::size_t look_into(ready_queue& ready, unsigned looks);
   std::size_t look_at_each(ready_queue& ready);
+  [[nodiscard]] bool only_dear_pending() const;
   void take_handed_in();
   void end_of_lap();
   bool sleep_without_work();

@@ -50,6 +50,9 @@ enum class park_result : std::uint8_t {
 ///   undoes it.
 /// - `bool only_announced()`: whether all that is pending waits for control messages, so that the
 ///   source can be parked all the same.
+/// - `static constexpr bool is_dear`: its look costs far more than one at memory. It is looked at
+/// once
+///   a lap while another source has something pending, else as often as all.
 /// - `nanoseconds longest_nap()`: while something of it is pending, no nap is longer than that.
 /// - `void leave()`: cancel what can be cancelled, because the engine ends.
 /// - `void end()`: waiting has not helped: end what nothing outside the program works on.
@@ -72,6 +75,7 @@ class source_ref {
   bool begin_lap(ready_queue& ready) const { return table_->begin_lap(self_, ready); }
   std::size_t test(ready_queue& ready) const { return table_->test(self_, ready); }
   void end_lap() const { table_->end_lap(self_); }
+  [[nodiscard]] bool is_dear() const noexcept { return table_->is_dear; }
   [[nodiscard]] std::size_t pending() const { return table_->pending(self_); }
   [[nodiscard]] std::size_t bytes() const { return table_->bytes(self_); }
   [[nodiscard]] park_result park(ready_queue& ready) const { return table_->park(self_, ready); }
@@ -87,6 +91,7 @@ class source_ref {
 
  private:
   struct table {
+    bool is_dear;
     bool (*begin_lap)(void*, ready_queue&);
     std::size_t (*test)(void*, ready_queue&);
     void (*end_lap)(void*);
@@ -109,7 +114,14 @@ class source_ref {
   }
 
   template <class Source>
+  static constexpr bool dear() noexcept {
+    if constexpr (requires { Source::is_dear; }) return Source::is_dear;
+    return false;
+  }
+
+  template <class Source>
   static constexpr table table_of{
+      dear<Source>(),
       [](void* self, ready_queue& ready) { return as<Source>(self).begin_lap(ready); },
       [](void* self, ready_queue& ready) { return as<Source>(self).test(ready); },
       [](void* self) { as<Source>(self).end_lap(); },

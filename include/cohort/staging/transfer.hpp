@@ -35,8 +35,8 @@ class transfer_source;
 /// when a context ends or a future is dropped, and none of its steps blocks.
 ///
 /// 1. `start_in`: pinned memory, from the pool or from a thread; copies to it behind what the
-///    buffers' streams have queued; an event behind each, asked for once a lap. Then the operation
-///    is posted, or leaves with what has failed, but not before the copies are over.
+///    buffers' streams have queued; an event behind each, asked for at each look. Then the
+///    operation is posted, or leaves with what has failed, but not before the copies are over.
 /// 2. `start_out`: copies back, and their events. Then the operation ends.
 ///
 /// *Threads*: all but `let_go` and `give_up` with the guard of the source of MPI held.

@@ -57,10 +57,8 @@ class transfer_source : public asio::execution_context::service {
   }
 
   // poll_source and its options: called by the engine.
-  bool begin_lap(progress::ready_queue&) noexcept {
-    asked_.store(false, std::memory_order_relaxed);
-    return true;
-  }
+  static constexpr bool is_dear = true;
+  bool begin_lap(progress::ready_queue&) const noexcept { return true; }
   inline std::size_t test(progress::ready_queue&);
   void end_lap() const noexcept {}
   [[nodiscard]] std::size_t pending() const noexcept {
@@ -95,12 +93,11 @@ class transfer_source : public asio::execution_context::service {
   comm::request_source& requests_;
   std::vector<std::shared_ptr<transfer>> transfers_;  // in the order in which they have begun
   std::atomic<std::size_t> pending_{0};
-  std::atomic<bool> asked_{false};  // in this lap: asking CUDA costs more than other looks
   std::chrono::nanoseconds stall_warning_{0};
 };
 
 inline std::size_t transfer_source::test(progress::ready_queue&) {
-  if (pending() == 0 || asked_.exchange(true, std::memory_order_relaxed)) return 0;
+  if (pending() == 0) return 0;
   const comm::request_source::guard hold(requests_);
   std::size_t found = 0;
   for (std::size_t i = 0; i < transfers_.size();) {

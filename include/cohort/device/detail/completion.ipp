@@ -111,8 +111,7 @@ inline std::size_t completion_source::end_gone(progress::ready_queue& ready) {
 // 2. If a device was lost or reset, by that or by anybody, end all who wait for it.
 // 3. Drop the lanes that are empty now.
 inline std::size_t completion_source::test(progress::ready_queue& ready) {
-  if (asked_ || lanes_.empty()) return 0;
-  asked_ = true;
+  if (lanes_.empty()) return 0;
   std::size_t found = 0;
   bool gone = false;
   {

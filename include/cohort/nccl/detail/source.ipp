@@ -424,8 +424,6 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
 }
 
 inline std::size_t issue_source::test(progress::ready_queue& ready) {
-  if (asked_) return 0;
-  asked_ = true;
   const std::uint32_t changes = device::device_state::changes().load(std::memory_order_acquire);
   if (pending() == 0 && changes == seen_changes_) {
     const bool asks = !comms_.empty() && engine_.coarse_now() - last_asked_ >= error_period;

@@ -134,13 +134,23 @@ COHORT_INLINE std::size_t engine::look_into(ready_queue& ready, unsigned looks) 
     }
     ++begun;
   }
+  const bool dear_too = only_dear_pending();
   for (; done < looks && found == 0; ++done) {
-    for (std::size_t i = 0; i < sources; ++i) found += sources_[i].test(ready);
+    for (std::size_t i = 0; i < sources; ++i) {
+      if (done == 0 || dear_too || !sources_[i].is_dear()) found += sources_[i].test(ready);
+    }
   }
   while (begun > 0) sources_[--begun].end_lap();
   tests_.add(done);
   completions_.add(found);
   return found;
+}
+
+COHORT_INLINE bool engine::only_dear_pending() const {
+  for (const source_ref& source : sources_) {
+    if (!source.is_dear() && source.pending() != 0) return false;
+  }
+  return true;
 }
 
 /// One of several sources cannot be looked at here, MPI after its end: the others go on.
