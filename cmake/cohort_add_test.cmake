@@ -113,7 +113,7 @@ function(cohort_add_gpu_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LAYERS;LABELS")
   cohort_add_test(${name} LAYERS ${arg_LAYERS} NO_MAIN LABELS on_gpu ${arg_LABELS} SOURCES ${arg_SOURCES})
   string(REPLACE "." "_" target "${name}_test")
-  target_link_libraries(${target} PRIVATE cohort::nccl cohort_test_gpu_main cohort_test_catch)
+  target_link_libraries(${target} PRIVATE ${COHORT_COMPILED_NCCL} cohort::nccl cohort_test_gpu_main cohort_test_catch)
   # g++ 12 at -O3 takes what an empty std::optional does not hold for something that is read.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
     -ffunction-sections)  # see tests/support/double.hpp

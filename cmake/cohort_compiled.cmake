@@ -13,3 +13,11 @@ target_link_libraries(cohort_compiled PUBLIC cohort::cohort)
 if(COHORT_INSTALL_COMPILED)
   set_target_properties(cohort_compiled PROPERTIES EXCLUDE_FROM_ALL OFF)
 endif()
+
+# cohort::compiled_nccl: the same of the layer nccl. It is built where it is used, also where the
+# package is installed: cohort-config.cmake makes it there.
+if(TARGET cohort_nccl)
+  add_library(cohort_compiled_nccl STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/cmake/src/gpu/nccl.cpp")
+  add_library(cohort::compiled_nccl ALIAS cohort_compiled_nccl)
+  target_link_libraries(cohort_compiled_nccl PUBLIC cohort::compiled cohort::nccl)
+endif()

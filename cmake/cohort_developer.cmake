@@ -50,11 +50,18 @@ endif()
 
 # What tests, examples and benchmarks link beside the layers that they use.
 set(COHORT_COMPILED cohort::compiled)
+set(COHORT_COMPILED_NCCL "")
 if(COHORT_TEST_HEADER_ONLY)
   set(COHORT_COMPILED "")
+elseif(TARGET cohort::compiled_nccl)
+  set(COHORT_COMPILED_NCCL cohort::compiled_nccl)
 endif()
-target_compile_options(cohort_compiled PRIVATE
-  $<TARGET_PROPERTY:cohort_own_flags,INTERFACE_COMPILE_OPTIONS>)
+foreach(target IN ITEMS cohort_compiled cohort_compiled_nccl)
+  if(TARGET ${target})
+    target_compile_options(${target} PRIVATE
+      $<TARGET_PROPERTY:cohort_own_flags,INTERFACE_COMPILE_OPTIONS>)
+  endif()
+endforeach()
 
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   add_library(cohort_keep_loaded OBJECT tests/support/keep_loaded.cpp)

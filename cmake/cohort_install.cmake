@@ -42,6 +42,7 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/cmake/FindAsio.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindCudart.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/src/gpu/nccl.cpp"
   DESTINATION "${package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/cohort")

@@ -180,8 +180,8 @@ if wanted build; then
         *) on_devices+=("$test") ;;
       esac
     done
-    # The bodies that need no GPU are compiled once: see cmake/cohort_compiled.cmake.
-    does "build of the layers below" compile "$folder/cohort" "$mpicxx" compiled_includes cmake/src/*.cpp || finish 1
+    # The bodies are compiled once: see cmake/cohort_compiled.cmake.
+    does "build of the library" compile "$folder/cohort" "$mpicxx" compiled_includes cmake/src/{,gpu/}*.cpp || finish 1
     main=(tests/gpu/nccl/on_gpu_main.cpp tests/support/catch_run.cpp "$folder"/cohort-*.o)
     does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries compiled_includes \
       tests/gpu/nccl/*_test.cpp "${main[@]}" || true

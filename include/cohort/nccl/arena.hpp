@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -104,8 +106,77 @@ class arena {
 template <class Token = default_token>
 auto make_arena(const std::vector<communicator>& on, std::size_t bytes, Token&& token = Token());
 
+namespace detail {
+
+// NCCL 2.18 has none of these calls.
+[[nodiscard]] inline bool has_arenas() noexcept {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+  return library_version() >= NCCL_VERSION(2, 19, 1);
+#else
+  return false;
+#endif
+}
+
+/// See detail/arena.ipp.
+asio::awaitable<arena> make_arena(std::shared_ptr<arena_state> state,
+                                  std::vector<std::shared_ptr<communicator_state>> comms,
+                                  turn place);
+
+struct start_arena {
+  template <class Handler>
+  void operator()(Handler&& handler, const std::vector<communicator>& on, std::size_t bytes) const {
+    auto state = std::make_shared<arena_state>();
+    std::vector<std::shared_ptr<communicator_state>> comms;
+    std::error_code why;
+    if (on.empty()) why = errc::invalid_communicator;
+    for (const communicator& one : on) {
+      if (!one) {
+        why = errc::invalid_communicator;
+        break;
+      }
+      if (one.device() != on.front().device()) why = errc::wrong_device;
+      comms.push_back(one.state());
+    }
+    if (!why && bytes == 0) why = errc::invalid_argument;
+    if (!why && !has_arenas()) why = errc::not_supported;
+    for (const communicator& one : on) {
+      if (why) break;
+      const communicator_state& its = *one.state();
+      if (!its.source.admits(its.device, its.orderer)) why = errc::device_ordered;
+    }
+    if (why) {
+      const auto executor = executor_of(handler);
+      auto failed = std::make_exception_ptr(std::system_error(why, "nccl make_arena"));
+      asio::post(executor, [mine = std::decay_t<Handler>(std::forward<Handler>(handler)),
+                            failed = std::move(failed)]() mutable {
+        std::move(mine)(std::move(failed), arena());
+      });
+      return;
+    }
+    state->bytes = bytes;
+    state->device = on.front().device();
+    state->source = &comms.front()->source;
+    state->make_bound = comms.front()->options.init_bound;
+    state->free_bound = comms.front()->options.leave_bound;
+    turn place = state->source->reserve(state->device);
+    asio::co_spawn(on.front().get_executor(),
+                   make_arena(std::move(state), std::move(comms), std::move(place)),
+                   std::forward<Handler>(handler));
+  }
+};
+
+}  // namespace detail
+
+template <class Token>
+auto make_arena(const std::vector<communicator>& on, std::size_t bytes, Token&& token) {
+  return asio::async_initiate<Token, void(std::exception_ptr, arena)>(detail::start_arena{}, token,
+                                                                      on, bytes);
+}
+
 }  // namespace cohort::nccl
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/detail/arena.ipp>
+#endif
 
 #endif

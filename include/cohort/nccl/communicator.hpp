@@ -133,6 +133,10 @@ auto borrow_communicator(const cohort::communicator& world, ncclComm_t native,
 
 }  // namespace cohort::nccl
 
+#include <cohort/nccl/detail/start_making.hpp>
+
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/detail/communicator.ipp>
+#endif
 
 #endif

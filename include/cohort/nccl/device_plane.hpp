@@ -315,6 +315,8 @@ class device_plane final : public comm::device_backend,
 
 }  // namespace cohort::nccl
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/detail/device_plane.ipp>
+#endif
 
 #endif

@@ -254,6 +254,10 @@ inline void check_sizes(request& asked, const char* field, std::size_t found, st
 }  // namespace detail
 }  // namespace cohort::nccl
 
+#include <cohort/nccl/detail/typed_work.hpp>
+
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/detail/operation.ipp>
+#endif
 
 #endif

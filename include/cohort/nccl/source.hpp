@@ -85,7 +85,7 @@ class issue_source : public asio::execution_context::service {
   /// For `asio::use_service`. A template, as that of the engine is.
   template <std::derived_from<asio::execution_context> Context>
   explicit issue_source(Context& context);
-  inline ~issue_source() override;
+  COHORT_INLINE ~issue_source() override;
 
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
 
@@ -384,6 +384,9 @@ class issue_source : public asio::execution_context::service {
 
 }  // namespace cohort::nccl
 
+#include <cohort/nccl/detail/condition_operation.hpp>
+
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/detail/calls.ipp>
 #include <cohort/nccl/detail/conditions.ipp>
 #include <cohort/nccl/detail/failure.ipp>
@@ -392,5 +395,6 @@ class issue_source : public asio::execution_context::service {
 #include <cohort/nccl/detail/leaving.ipp>
 #include <cohort/nccl/detail/source.ipp>
 #include <cohort/nccl/detail/work_set.ipp>
+#endif
 
 #endif

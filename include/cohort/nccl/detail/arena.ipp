@@ -4,6 +4,8 @@
 /// \file
 /// Bodies of `nccl/arena.hpp`.
 
+#include <cohort/nccl/arena.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,14 +19,6 @@
 namespace cohort::nccl::detail {
 
 // NCCL 2.18 has none of these calls.
-
-[[nodiscard]] inline bool has_arenas() noexcept {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
-  return library_version() >= NCCL_VERSION(2, 19, 1);
-#else
-  return false;
-#endif
-}
 
 inline ncclResult_t allocate(void** memory, std::size_t bytes) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
@@ -121,9 +115,9 @@ class memory_taking {
 //    To free: it is taken off the communicators that are still there, then freed on a thread.
 // 3. The queue goes on.
 
-inline asio::awaitable<arena> make_arena(std::shared_ptr<arena_state> state,
-                                         std::vector<std::shared_ptr<communicator_state>> comms,
-                                         turn place) {
+COHORT_INLINE asio::awaitable<arena> make_arena(
+    std::shared_ptr<arena_state> state, std::vector<std::shared_ptr<communicator_state>> comms,
+    turn place) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   issue_source& source = *state->source;
   const auto broken = [&] {
@@ -189,7 +183,7 @@ inline asio::awaitable<void> free_arena(std::shared_ptr<arena_state> state, turn
   co_await std::move(freed);
 }
 
-inline void free_later(std::shared_ptr<arena_state> state) noexcept {
+COHORT_INLINE void free_later(std::shared_ptr<arena_state> state) noexcept {
   issue_source& source = *state->source;
   if (state->memory == nullptr || source.engine().stopped()) return;
   try {
@@ -201,57 +195,4 @@ inline void free_later(std::shared_ptr<arena_state> state) noexcept {
   }
 }
 
-struct start_arena {
-  template <class Handler>
-  void operator()(Handler&& handler, const std::vector<communicator>& on, std::size_t bytes) const {
-    auto state = std::make_shared<arena_state>();
-    std::vector<std::shared_ptr<communicator_state>> comms;
-    std::error_code why;
-    if (on.empty()) why = errc::invalid_communicator;
-    for (const communicator& one : on) {
-      if (!one) {
-        why = errc::invalid_communicator;
-        break;
-      }
-      if (one.device() != on.front().device()) why = errc::wrong_device;
-      comms.push_back(one.state());
-    }
-    if (!why && bytes == 0) why = errc::invalid_argument;
-    if (!why && !has_arenas()) why = errc::not_supported;
-    for (const communicator& one : on) {
-      if (why) break;
-      const communicator_state& its = *one.state();
-      if (!its.source.admits(its.device, its.orderer)) why = errc::device_ordered;
-    }
-    if (why) {
-      const auto executor = executor_of(handler);
-      auto failed = std::make_exception_ptr(std::system_error(why, "nccl make_arena"));
-      asio::post(executor, [mine = std::decay_t<Handler>(std::forward<Handler>(handler)),
-                            failed = std::move(failed)]() mutable {
-        std::move(mine)(std::move(failed), arena());
-      });
-      return;
-    }
-    state->bytes = bytes;
-    state->device = on.front().device();
-    state->source = &comms.front()->source;
-    state->make_bound = comms.front()->options.init_bound;
-    state->free_bound = comms.front()->options.leave_bound;
-    turn place = state->source->reserve(state->device);
-    asio::co_spawn(on.front().get_executor(),
-                   make_arena(std::move(state), std::move(comms), std::move(place)),
-                   std::forward<Handler>(handler));
-  }
-};
-
 }  // namespace cohort::nccl::detail
-
-namespace cohort::nccl {
-
-template <class Token>
-auto make_arena(const std::vector<communicator>& on, std::size_t bytes, Token&& token) {
-  return asio::async_initiate<Token, void(std::exception_ptr, arena)>(detail::start_arena{}, token,
-                                                                      on, bytes);
-}
-
-}  // namespace cohort::nccl

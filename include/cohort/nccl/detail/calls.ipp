@@ -5,6 +5,7 @@
 /// The calls of NCCL that operations are made of: bodies of `nccl/source.hpp`.
 
 #include <cohort/device/memory.hpp>
+#include <cohort/nccl/source.hpp>
 
 #include <algorithm>
 #include <cstring>

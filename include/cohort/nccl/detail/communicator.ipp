@@ -6,6 +6,7 @@
 
 #include <cohort/device/device.hpp>
 #include <cohort/device/uuid.hpp>
+#include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/detail/config_fields.hpp>
 #include <cohort/nccl/detail/joint_steps.hpp>
 #include <cohort/progress/posted_handler.hpp>
@@ -211,17 +212,6 @@ inline steps<std::vector<int>> count_devices(stepper& by, cohort::communicator o
                        " gives no device, or too many");
 }
 
-/// What a process is to make: communicators of its devices, and their places in the queues.
-struct making {
-  communicator_options options;
-  std::vector<int> devices;
-  std::vector<turn> places;
-  bool several = false;  // the ranks may bring different numbers of devices
-  ncclComm_t theirs = nullptr;
-  problem bad;  ///< here, before anything has been asked; it takes part, so that all hear of it
-  const void* orderer = nullptr;
-};
-
 // 1. Over MPI: what each rank has, and the verdict, which is the same everywhere.
 // 2. Rank 0 makes the id, MPI carries it.
 // 3. When the places in the devices' queues have come, NCCL's init, for all devices of the process
@@ -231,8 +221,8 @@ struct making {
 //
 // It cannot be cancelled: the peers count on this rank in each of these steps. If the engine ends
 // meanwhile, it goes on until all ranks have heard of that.
-inline steps<std::vector<communicator>> make_all(stepper& by, cohort::communicator world,
-                                                 making what) {
+COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::communicator world,
+                                                        making what) {
   issue_source& source = by.source;
   const tools::range watched(tools::category::communicator, tools::literal("make_communicator"));
   auto duplicated = duplicate(by, std::move(world));
@@ -405,10 +395,8 @@ inline steps<std::vector<communicator>> make_all(stepper& by, cohort::communicat
   co_return handles;
 }
 
-/// One device.
-inline making one_device(communicator_options options, int device, turn place,
-                         ncclComm_t theirs = nullptr, problem bad = {},
-                         const void* orderer = nullptr) {
+COHORT_INLINE making one_device(communicator_options options, int device, turn place,
+                                ncclComm_t theirs, problem bad, const void* orderer) {
   making what;
   what.options = options;
   what.devices.push_back(device);
@@ -419,8 +407,7 @@ inline making one_device(communicator_options options, int device, turn place,
   return what;
 }
 
-/// The device of the options, or -1 where there is none: that is told to all ranks then.
-inline int device_for(int wanted) {
+COHORT_INLINE int device_for(int wanted) {
   if (wanted >= 0) return wanted;
   try {
     return device::default_device();
@@ -429,66 +416,15 @@ inline int device_for(int wanted) {
   }
 }
 
-inline turn place_for(const cohort::communicator& world, int device) {
+COHORT_INLINE turn place_for(const cohort::communicator& world, int device) {
   if (device < 0 || device >= device::detail::most_devices) return {};
   return asio::use_service<issue_source>(world.get_executor().context()).reserve(device);
 }
 
-/// `make(stepper&)` gives the steps, and `Result` is taken out of what they have made.
-template <class Result, class Make, class Handler>
-void begin_making(Handler&& handler, issue_source& source, Make make) {
-  using posted = progress::posted_handler<std::decay_t<Handler>>;
-  auto waiting = std::make_unique<posted>(std::forward<Handler>(handler), source.engine());
-  auto done = [mine = std::move(waiting)](std::exception_ptr why,
-                                          std::vector<communicator> made) mutable {
-    if constexpr (std::is_same_v<Result, communicator>) {
-      mine->post(std::move(why), made.empty() ? communicator() : std::move(made.front()));
-    } else {
-      mine->post(std::move(why), std::move(made));
-    }
-  };
-  take_steps<std::vector<communicator>>(source, std::move(make), std::move(done));
-}
-
-template <class Result, class Handler>
-void begin_making(Handler&& handler, const cohort::communicator& world, making what) {
-  auto make = [world, its = std::move(what)](stepper& by) mutable {
-    return make_all(by, std::move(world), std::move(its));
-  };
-  begin_making<Result>(std::forward<Handler>(handler),
-                       asio::use_service<issue_source>(world.get_executor().context()),
-                       std::move(make));
-}
-
-// A place in the device's queue is taken when the operation is started, not when it is named: an
-// awaitable that is never awaited must not hold the queue.
-
-struct start_make {
-  template <class Handler>
-  void operator()(Handler&& handler, const cohort::communicator& world, ncclComm_t theirs,
-                  const communicator_options& options, int device) const {
-    begin_making<communicator>(std::forward<Handler>(handler), world,
-                               one_device(options, device, place_for(world, device), theirs));
-  }
-};
-
-struct start_make_several {
-  template <class Handler>
-  void operator()(Handler&& handler, const cohort::communicator& world, std::vector<int> devices,
-                  const communicator_options& options) const {
-    making what;
-    what.options = options;
-    what.several = true;
-    for (const int device : devices) what.places.push_back(place_for(world, device));
-    what.devices = std::move(devices);
-    begin_making<std::vector<communicator>>(std::forward<Handler>(handler), world, std::move(what));
-  }
-};
-
 // Whatever has become of the parent here, the other ranks may be in the split already, or in
 // the exchange of facts after it. So this one takes part in both, and says there what is wrong.
-inline steps<std::vector<communicator>> split(stepper& by, communicator parent, int color, int key,
-                                              turn place) {
+COHORT_INLINE steps<std::vector<communicator>> split(stepper& by, communicator parent, int color,
+                                                     int key, turn place) {
   const auto state = parent.state();
   if (!state->firsts.empty()) {
     throw cohort::error(errc::not_supported,
@@ -517,7 +453,7 @@ inline steps<std::vector<communicator>> split(stepper& by, communicator parent, 
   co_return all;
 }
 
-inline asio::awaitable<void> finalize(communicator which) {
+COHORT_INLINE asio::awaitable<void> finalize(communicator which) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto state = which.state();
   state->source.leave(*state);
@@ -529,7 +465,7 @@ inline asio::awaitable<void> finalize(communicator which) {
   if (state->why && state->why != errc::closed) throw std::system_error(state->why, "finalize");
 }
 
-inline asio::awaitable<void> abort(communicator which) {
+COHORT_INLINE asio::awaitable<void> abort(communicator which) {
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
   auto state = which.state();
   state->source.bring_down(*state, errc::aborted, "aborted by the program", true, true);
@@ -540,82 +476,4 @@ inline asio::awaitable<void> abort(communicator which) {
   if (state->stands == phase::leaked) throw std::system_error(errc::stalled, "abort");
 }
 
-template <class Handler, class... Empty>
-void refuse_empty(Handler&& handler, const char* verb, Empty... empty) {
-  const auto executor = executor_of(handler);
-  auto why = std::make_exception_ptr(
-      cohort::error(errc::invalid_communicator, std::string("nccl ") + verb + ": no communicator"));
-  asio::post(executor,
-             [mine = std::decay_t<Handler>(std::forward<Handler>(handler)), why = std::move(why),
-              empty...]() mutable { std::move(mine)(std::move(why), std::move(empty)...); });
-}
-
-struct start_split {
-  template <class Handler>
-  void operator()(Handler&& handler, const communicator& parent, int color, int key) const {
-    if (!parent) return refuse_empty(std::forward<Handler>(handler), "split", communicator());
-    issue_source& source = parent.state()->source;
-    auto make = [parent, color, key,
-                 place = source.reserve(parent.state()->device)](stepper& by) mutable {
-      return split(by, std::move(parent), color, key, std::move(place));
-    };
-    begin_making<communicator>(std::forward<Handler>(handler), source, std::move(make));
-  }
-};
-
-struct start_ending {
-  template <class Handler>
-  void operator()(Handler&& handler, const communicator& which, bool at_once) const {
-    if (!which) return refuse_empty(std::forward<Handler>(handler), at_once ? "abort" : "finalize");
-    asio::co_spawn(which.get_executor(), at_once ? abort(which) : finalize(which),
-                   std::forward<Handler>(handler));
-  }
-};
-
 }  // namespace cohort::nccl::detail
-
-namespace cohort::nccl {
-
-template <class Token>
-auto make_communicator(const cohort::communicator& world, const communicator_options& options,
-                       Token&& token) {
-  const int device = detail::device_for(options.device);
-  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
-      detail::start_make{}, token, world, nullptr, options, device);
-}
-
-template <class Token>
-auto make_communicators(const cohort::communicator& world, std::vector<int> devices,
-                        const communicator_options& options, Token&& token) {
-  return asio::async_initiate<Token, void(std::exception_ptr, std::vector<communicator>)>(
-      detail::start_make_several{}, token, world, std::move(devices), options);
-}
-
-template <class Token>
-auto borrow_communicator(const cohort::communicator& world, ncclComm_t native,
-                         const communicator_options& options, Token&& token) {
-  int device = -1;
-  static_cast<void>(ncclCommCuDevice(native, &device));
-  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
-      detail::start_make{}, token, world, native, options, device);
-}
-
-template <class Token>
-auto communicator::split(int color, int key, Token&& token) const {
-  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
-      detail::start_split{}, token, *this, color, key);
-}
-
-template <class Token>
-auto communicator::finalize(Token&& token) const {
-  return asio::async_initiate<Token, void(std::exception_ptr)>(detail::start_ending{}, token, *this,
-                                                               false);
-}
-
-template <class Token>
-auto communicator::abort(Token&& token) const {
-  return asio::async_initiate<Token, void(std::exception_ptr)>(detail::start_ending{}, token, *this,
-                                                               true);
-}
-
-}  // namespace cohort::nccl

@@ -4,6 +4,8 @@
 /// \file
 /// What is waited for at each look: bodies of `nccl/source.hpp`.
 
+#include <cohort/nccl/source.hpp>
+
 #include <functional>
 #include <memory>
 #include <utility>
@@ -11,34 +13,7 @@
 
 namespace cohort::nccl {
 
-template <class Handler>
-class issue_source::condition_operation final : public condition_base {
- public:
-  explicit condition_operation(Handler&& handler)
-      : condition_base(&run), handler_(std::move(handler)) {}
-
- private:
-  static void run(progress::operation* base, action what) {
-    auto* const self = static_cast<condition_operation*>(base);
-    Handler handler(std::move(self->handler_));
-    const std::error_code error = self->error;
-    delete self;
-    if (what != action::destroy) std::move(handler)(error);
-  }
-  Handler handler_;
-};
-
-struct issue_source::start_condition {
-  template <class Handler>
-  void operator()(Handler&& handler, issue_source* source, std::function<bool()> holds) const {
-    using operation = condition_operation<std::decay_t<Handler>>;
-    auto* const op = new operation(std::decay_t<Handler>(std::forward<Handler>(handler)));
-    op->holds = std::move(holds);
-    source->wait_for(*op);
-  }
-};
-
-inline void issue_source::wait_for(condition_base& one) {
+COHORT_INLINE void issue_source::wait_for(condition_base& one) {
   bool late = false;
   {
     const std::lock_guard hold(mutex_);
@@ -72,11 +47,11 @@ class issue_source::call_at_look final : public condition_base {
   std::function<void()> what_;
 };
 
-inline void issue_source::at_next_look(std::function<void()> what) {
+COHORT_INLINE void issue_source::at_next_look(std::function<void()> what) {
   wait_for(*std::make_unique<call_at_look>(std::move(what)).release());
 }
 
-inline void issue_source::end_at_next_look(const std::vector<work*>& ended) {
+COHORT_INLINE void issue_source::end_at_next_look(const std::vector<work*>& ended) {
   if (ended.empty()) return;
   for (work* const op : ended) op->settle();
   {
@@ -85,12 +60,6 @@ inline void issue_source::end_at_next_look(const std::vector<work*>& ended) {
     recount();
   }
   engine_.started();
-}
-
-template <class Token>
-auto issue_source::when(std::function<bool()> condition, Token&& token) {
-  return asio::async_initiate<Token, void(std::error_code)>(start_condition{}, token, this,
-                                                            std::move(condition));
 }
 
 }  // namespace cohort::nccl

@@ -4,6 +4,7 @@
 /// \file
 /// Bodies of `nccl/device_plane.hpp`, but for those of the operations.
 
+#include <cohort/device/nvtx.hpp>
 #include <cohort/nccl/device_plane.hpp>
 
 #include <cohort/nccl/detail/agreement.hpp>
@@ -22,14 +23,15 @@
 
 namespace cohort::nccl {
 
-inline device_plane::device_plane(const backend_options& options)
+COHORT_INLINE device_plane::device_plane(const backend_options& options)
     : options_(options), device_(detail::device_for(options.communicator.device)) {
   device::attach_tools();  // before the first operation is submitted
 }
 
-inline device_plane::~device_plane() = default;
+COHORT_INLINE device_plane::~device_plane() = default;
 
-inline void device_plane::facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const {
+COHORT_INLINE void device_plane::facts(
+    std::vector<std::pair<std::string, std::uint64_t>>& all) const {
   all.emplace_back("backend.pack_below", options_.pack_below);
   all.emplace_back("backend.hierarchical", options_.hierarchical ? 1 : 0);
   all.emplace_back("backend.host_path", options_.host_path ? 1 : 0);
@@ -67,7 +69,7 @@ inline void take_kernels(blocking_job& to, int device, const backend_options& op
 
 }  // namespace detail
 
-inline detail::steps<bool> device_plane::take_what_blocks(detail::stepper& by) {
+COHORT_INLINE detail::steps<bool> device_plane::take_what_blocks(detail::stepper& by) {
   const device::stream_options as{.device = device_, .high_priority = true};
   device::stream packing(as);
   device::stream unpacking(as);
@@ -105,7 +107,7 @@ inline detail::steps<bool> device_plane::take_what_blocks(detail::stepper& by) {
 
 // What fails here alone is told to all in the exchange before NCCL's init, and for the
 // communicators of nodes in one after it: either all ranks have a set or none has.
-inline detail::steps<device_plane::set_state> device_plane::make_set(
+COHORT_INLINE detail::steps<device_plane::set_state> device_plane::make_set(
     detail::stepper& by, cohort::communicator over, turn place, turn node_place,
     std::optional<turn> arena_place) {
   communicator_options how = options_.communicator;
@@ -149,8 +151,9 @@ inline detail::steps<device_plane::set_state> device_plane::make_set(
   co_return its;
 }
 
-inline detail::steps<bool> device_plane::make_node(detail::stepper& by, cohort::communicator node,
-                                                   turn place, set_state& its) {
+COHORT_INLINE detail::steps<bool> device_plane::make_node(detail::stepper& by,
+                                                          cohort::communicator node, turn place,
+                                                          set_state& its) {
   if (!node) co_return true;
   communicator_options how = options_.communicator;
   how.device = device_;
@@ -161,7 +164,7 @@ inline detail::steps<bool> device_plane::make_node(detail::stepper& by, cohort::
   co_return true;
 }
 
-inline void device_plane::attach(const cohort::communicator& parent) {
+COHORT_INLINE void device_plane::attach(const cohort::communicator& parent) {
   source_ = &asio::use_service<issue_source>(parent.get_executor().context());
   // If somebody else has it, or there is no such device, the exchange before NCCL's init says so.
   if (!is_device() || source_->is_held_elsewhere(device_, this)) return;
@@ -170,8 +173,8 @@ inline void device_plane::attach(const cohort::communicator& parent) {
 
 /// The place of the opening among the operations is that of the elected order: what was started
 /// before it and cannot be issued yet comes first, on all ranks.
-inline void device_plane::open(std::uint32_t set, const cohort::communicator& over,
-                               std::function<void(std::exception_ptr)> done) {
+COHORT_INLINE void device_plane::open(std::uint32_t set, const cohort::communicator& over,
+                                      std::function<void(std::exception_ptr)> done) {
   if (source_ == nullptr) attach(over);
   auto begin = [self = shared_from_this(), set, over, done = std::move(done)] {
     auto place = detail::place_for(over, self->device_);
@@ -202,7 +205,7 @@ inline void device_plane::open(std::uint32_t set, const cohort::communicator& ov
   finish_outside(ended);
 }
 
-inline void device_plane::made(std::uint32_t set, set_state its, std::exception_ptr why) {
+COHORT_INLINE void device_plane::made(std::uint32_t set, set_state its, std::exception_ptr why) {
   const std::error_code code = detail::problem_of(why).code;
   std::vector<work*> ended;
   set_state unwanted;
@@ -234,7 +237,7 @@ inline void never_again(const cohort::communicator& one) {
 
 }  // namespace detail
 
-inline void device_plane::close(std::uint32_t set) {
+COHORT_INLINE void device_plane::close(std::uint32_t set) {
   if (source_ == nullptr) return;
   std::vector<work*> ended;
   std::vector<set_state> gone;  // their last handles take the lock
@@ -255,7 +258,7 @@ inline void device_plane::close(std::uint32_t set) {
   if (set == 0 && is_device()) source_->let_go(device_, this);
 }
 
-inline void device_plane::fail(std::error_code why, const std::string& text) {
+COHORT_INLINE void device_plane::fail(std::error_code why, const std::string& text) {
   if (source_ == nullptr) return;
   std::vector<work*> ended;
   std::vector<std::shared_ptr<communicator_state>> comms;
@@ -290,7 +293,7 @@ inline void device_plane::fail(std::error_code why, const std::string& text) {
 
 // ---- operations ------------------------------------------------------------------------------
 
-inline std::string device_plane::refuses(const comm::device_call& what) const {
+COHORT_INLINE std::string device_plane::refuses(const comm::device_call& what) const {
   if (!detail::is_reduction(what)) return {};
   const bool captured = what.use != comm::device_use::run;
   if (const char* const why = detail::not_of_nccl(what); why != nullptr) {
@@ -306,12 +309,13 @@ inline std::string device_plane::refuses(const comm::device_call& what) const {
   return {};
 }
 
-inline std::shared_ptr<comm::device_graph> device_plane::make_graph(const std::string& name) {
+COHORT_INLINE std::shared_ptr<comm::device_graph> device_plane::make_graph(
+    const std::string& name) {
   device::check_usable(device_);
   return std::make_shared<captured_graph>(name, device_);
 }
 
-inline void device_plane::check_stream(const device::stream& one, const char* field) const {
+COHORT_INLINE void device_plane::check_stream(const device::stream& one, const char* field) const {
   if (one.device() != device_) {
     throw cohort::error(errc::wrong_device, std::string(field) +
                                                 ": device=" + std::to_string(one.device()) +
@@ -332,7 +336,7 @@ inline cudaStream_t native_of(const void* producer) noexcept {
 
 }  // namespace detail
 
-inline void device_plane::check_buffer(const comm::device_buffer& one) const {
+COHORT_INLINE void device_plane::check_buffer(const comm::device_buffer& one) const {
   if (one.where.device != device_) {
     throw cohort::error(errc::wrong_device, std::string(one.field) +
                                                 ": device=" + std::to_string(one.where.device) +
@@ -360,7 +364,7 @@ inline void note_use(submission_mark& to, const comm::device_buffer& one) {
 
 }  // namespace detail
 
-inline std::shared_ptr<comm::device_mark> device_plane::mark(
+COHORT_INLINE std::shared_ptr<comm::device_mark> device_plane::mark(
     std::span<const comm::device_buffer> buffers, const stream_ref& on) {
   auto made = std::make_shared<submission_mark>();
   device::check_usable(device_);
@@ -379,7 +383,7 @@ inline std::shared_ptr<comm::device_mark> device_plane::mark(
   return made;
 }
 
-inline stream_ref device_plane::results() {
+COHORT_INLINE stream_ref device_plane::results() {
   return source_->exclusively([&]() -> stream_ref {
     try {
       if (!results_) results_.emplace(device::stream_options{.device = device_});
@@ -391,7 +395,8 @@ inline stream_ref device_plane::results() {
 }
 
 // Its stream may have got work since the submission, which the operation is not to wait for.
-inline void device_plane::add_result(comm::device_mark& to, const comm::device_buffer& made) {
+COHORT_INLINE void device_plane::add_result(comm::device_mark& to,
+                                            const comm::device_buffer& made) {
   auto& mark = static_cast<submission_mark&>(to);
   if (made.bytes == 0) return;
   check_buffer(made);
@@ -408,7 +413,7 @@ inline void device_plane::add_result(comm::device_mark& to, const comm::device_b
   }
 }
 
-inline void device_plane::start(comm::device_call& what, comm::backend_completion done) {
+COHORT_INLINE void device_plane::start(comm::device_call& what, comm::backend_completion done) {
   if (what.kind == comm::collective::arena) return start_arena(what, done);
   auto op = std::make_unique<elected_work>(shared_from_this(), what, done);
   std::vector<work*> ended;
@@ -422,7 +427,7 @@ inline void device_plane::start(comm::device_call& what, comm::backend_completio
   source_->engine().started();
 }
 
-inline void device_plane::sizes_known(comm::device_call& what) {
+COHORT_INLINE void device_plane::sizes_known(comm::device_call& what) {
   std::vector<work*> ended;
   source_->exclusively([&] {
     what.sized = true;
@@ -433,7 +438,7 @@ inline void device_plane::sizes_known(comm::device_call& what) {
 }
 
 /// In the order in which they were started; the first that cannot be issued yet holds the others.
-inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
+COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
   while (!held_.empty()) {
     if (held_.front().op == nullptr) {
       if (between_ != nullptr && !failed_) return;
@@ -481,7 +486,7 @@ inline void device_plane::submit_what_can_be(std::vector<work*>& ended) {
 }
 
 /// What goes wrong here is tried once more when it is issued, and told if it goes wrong again.
-inline void device_plane::pack_ahead() noexcept {
+COHORT_INLINE void device_plane::pack_ahead() noexcept {
   for (elected_work* const op : queued_) {
     if (op->error() || op->what_ == nullptr) continue;  // given up: it is not in anybody's way
     try {
@@ -492,12 +497,12 @@ inline void device_plane::pack_ahead() noexcept {
   }
 }
 
-inline void device_plane::finish_outside(std::vector<work*>& ended) {
+COHORT_INLINE void device_plane::finish_outside(std::vector<work*>& ended) {
   source_->end_at_next_look(ended);
 }
 
-inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
-                                              std::shared_ptr<comm::device_mark>& mark) {
+COHORT_INLINE comm::device_buffer device_plane::keep(const comm::device_buffer& of,
+                                                     std::shared_ptr<comm::device_mark>& mark) {
   const device::scoped_device here(device_);
   std::vector<device::stream> ordered;  // with the submission
   if (mark) {
@@ -530,7 +535,7 @@ inline comm::device_buffer device_plane::keep(const comm::device_buffer& of,
   return kept;
 }
 
-inline bool device_plane::deadline_passed(comm::device_call& what) {
+COHORT_INLINE bool device_plane::deadline_passed(comm::device_call& what) {
   return source_->exclusively([&] {
     for (elected_work* const op : live_) {
       if (op->what_ == &what) return source_->deadline_passed(*op) || is_overdue(*op);
@@ -539,7 +544,7 @@ inline bool device_plane::deadline_passed(comm::device_call& what) {
   });
 }
 
-inline bool device_plane::forget(const comm::request_operation& op) {
+COHORT_INLINE bool device_plane::forget(const comm::request_operation& op) {
   if (source_ == nullptr) return false;
   return source_->exclusively([&] {
     for (const auto& job : arena_jobs_) {
@@ -560,7 +565,7 @@ inline bool device_plane::forget(const comm::request_operation& op) {
 
 // ---- the timeline ----------------------------------------------------------------------------
 
-inline std::string device_plane::device_name() const {
+COHORT_INLINE std::string device_plane::device_name() const {
   std::string name = "device " + std::to_string(device_);
   try {
     const device::device_uuid id = device::uuid(device_);
@@ -571,21 +576,22 @@ inline std::string device_plane::device_name() const {
   return name;
 }
 
-inline void device_plane::record_times(bool yes) {
+COHORT_INLINE void device_plane::record_times(bool yes) {
   if (source_ == nullptr || !is_device()) return;
   source_->exclusively([&] { times_.record(yes, device_); });
 }
 
-inline void device_plane::take_times(const std::function<void(const comm::device_span&)>& visit) {
+COHORT_INLINE void device_plane::take_times(
+    const std::function<void(const comm::device_span&)>& visit) {
   if (source_ == nullptr) return;
   const auto found = source_->exclusively([&] { return times_.take(); });
   for (const comm::device_span& each : found) visit(each);
 }
 
 /// Without kernels host code does what NCCL cannot, and the first time this is told.
-inline void device_plane::run_moves(const device::stream& on,
-                                    device::pinned_vector<std::byte>& staging,
-                                    captured_calls* graph) {
+COHORT_INLINE void device_plane::run_moves(const device::stream& on,
+                                           device::pinned_vector<std::byte>& staging,
+                                           captured_calls* graph) {
   if (!kernels_ && !no_kernels_.empty() && moves_.change()) {
     log::write(log::level::warning, "device " + std::to_string(device_) +
                                         ": what NCCL cannot do to elements is done by the host, "

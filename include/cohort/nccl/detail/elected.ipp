@@ -163,8 +163,8 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
 
 }  // namespace detail
 
-inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
-                                  comm::backend_completion done)
+COHORT_INLINE elected_work::elected_work(std::shared_ptr<device_plane> plane,
+                                         comm::device_call& what, comm::backend_completion done)
     : work(&deliver),
       plane_(std::move(plane)),
       what_(&what),
@@ -178,7 +178,7 @@ inline elected_work::elected_work(std::shared_ptr<device_plane> plane, comm::dev
   everybody = what.kind != comm::collective::message;
 }
 
-inline void elected_work::deliver(progress::operation* base, action what) {
+COHORT_INLINE void elected_work::deliver(progress::operation* base, action what) {
   auto* const self = static_cast<elected_work*>(base);
   const auto plane = self->plane_;
   const bool wanted = self->let_go() && what != action::destroy;
@@ -186,7 +186,7 @@ inline void elected_work::deliver(progress::operation* base, action what) {
   delete self;
 }
 
-inline bool elected_work::let_go() {
+COHORT_INLINE bool elected_work::let_go() {
   device_plane& plane = *plane_;
   return plane.source_->exclusively([&] {
     std::erase(plane.live_, this);
@@ -200,7 +200,7 @@ inline bool elected_work::let_go() {
   });
 }
 
-inline bool elected_work::end_in_lap() {
+COHORT_INLINE bool elected_work::end_in_lap() {
   const auto plane = plane_;
   if (stage_ == stage::within_node && !error()) {
     plane->go_between(*this);
@@ -216,7 +216,7 @@ inline bool elected_work::end_in_lap() {
 
 // ---- what travels together -------------------------------------------------------------------
 
-inline void elected_work::lay_out() {
+COHORT_INLINE void elected_work::lay_out() {
   for (const auto& one_mark : what_->marks) {
     auto& mark = static_cast<submission_mark&>(*one_mark);
     for (buffer_use& use : mark.uses) uses.push_back(std::move(use));
@@ -265,8 +265,8 @@ inline void elected_work::lay_out() {
 }
 
 /// Tensors that one call could reduce: all of them in an arena, or small ones packed.
-inline void elected_work::lay_out_alike(std::size_t first, std::size_t count,
-                                        const treatment& how) {
+COHORT_INLINE void elected_work::lay_out_alike(std::size_t first, std::size_t count,
+                                               const treatment& how) {
   const bool whole = stage_ == stage::whole;
   if (whole) {
     if (const auto all = range_of(first, count)) {
@@ -291,7 +291,7 @@ inline void elected_work::lay_out_alike(std::size_t first, std::size_t count,
   }
 }
 
-inline std::byte* elected_work::pack_memory() const {
+COHORT_INLINE std::byte* elected_work::pack_memory() const {
   return use_ == comm::device_use::capture ? graph_->memory.data()
                                            : plane_->blocks_[block_].memory.data();
 }
@@ -311,7 +311,7 @@ void elected_work::for_each_packed(Visit visit) const {
   }
 }
 
-inline const device::stream& elected_work::packing() {
+COHORT_INLINE const device::stream& elected_work::packing() {
   if (use_ == comm::device_use::capture) return graph_->stream;
   const device::stream& on = *plane_->packing_;
   if (!std::exchange(packs_, true)) {
@@ -322,7 +322,7 @@ inline const device::stream& elected_work::packing() {
 }
 
 /// Memory for what this rank does not bring, or does not want.
-inline std::byte* elected_work::take_room(std::size_t bytes_wanted) {
+COHORT_INLINE std::byte* elected_work::take_room(std::size_t bytes_wanted) {
   if (bytes_wanted == 0) return nullptr;
   device::vector<std::byte> room(bytes_wanted, packing());
   uses.push_back({"room", nullptr, 0, plane_->device_, {}, room.lease()});
@@ -330,7 +330,8 @@ inline std::byte* elected_work::take_room(std::size_t bytes_wanted) {
 }
 
 /// Where NCCL reads.
-inline const void* elected_work::input_of(const comm::device_tensor& tensor, const treatment& how) {
+COHORT_INLINE const void* elected_work::input_of(const comm::device_tensor& tensor,
+                                                 const treatment& how) {
   const std::size_t size = detail::bytes_of(tensor);
   if (tensor.in != nullptr && how.scale_before == 1 && tensor.cast == nullptr) {
     return readable(tensor.in, size);
@@ -342,7 +343,7 @@ inline const void* elected_work::input_of(const comm::device_tensor& tensor, con
 
 // ---- before and after ------------------------------------------------------------------------
 
-inline bool elected_work::pack() {
+COHORT_INLINE bool elected_work::pack() {
   if (what_ == nullptr || error()) {
     throw cohort::error(errc::aborted, "the operation was given up");
   }
@@ -385,7 +386,7 @@ inline bool elected_work::pack() {
 }
 
 /// Fills the buffer for packs.
-inline void elected_work::bring_all() {
+COHORT_INLINE void elected_work::bring_all() {
   const bool reads = by_host_ || what_->kind == comm::collective::all_reduce;
   if (!reads && comm->rank != what_->root) return;
   for_each_packed([&](const run& each, const comm::device_tensor& tensor, std::byte* at) {
@@ -394,7 +395,7 @@ inline void elected_work::bring_all() {
 }
 
 /// Empties it, and finishes what is not packed.
-inline void elected_work::take_all(const device::stream& on) {
+COHORT_INLINE void elected_work::take_all(const device::stream& on) {
   pack_moves& moves = plane_->moves_;
   moves.clear();
   if (packed_bytes_ != 0 &&
@@ -415,7 +416,7 @@ inline void elected_work::take_all(const device::stream& on) {
 }
 
 /// Where in the room of a tensor this rank's result begins, and its elements.
-inline std::pair<std::size_t, std::size_t> elected_work::result_in(
+COHORT_INLINE std::pair<std::size_t, std::size_t> elected_work::result_in(
     const comm::device_tensor& tensor) const {
   if (what_->kind != comm::collective::reduce_scatter) return {0, tensor.count};
   std::size_t before = 0;
@@ -426,7 +427,7 @@ inline std::pair<std::size_t, std::size_t> elected_work::result_in(
 }
 
 /// All that the operation does goes to the stream of the graph, and NCCL's calls follow there.
-inline void elected_work::begin_capture(const device::stream& domain) {
+COHORT_INLINE void elected_work::begin_capture(const device::stream& domain) {
   const device::scoped_device here(plane_->device_);
   const device::stream& on = graph_->stream;
   for (const buffer_use& use : uses) {
@@ -446,7 +447,7 @@ inline void elected_work::begin_capture(const device::stream& domain) {
   if (std::none_of(more.begin(), more.end(), detail::launches)) graph_->abandon();
 }
 
-inline void elected_work::prepare_replay() {
+COHORT_INLINE void elected_work::prepare_replay() {
   // The graph itself may end before its communicator's operations do.
   uses.push_back({"graph", nullptr, 0, plane_->device_, {}, graph_});
   uses.push_back({"memory of the graph", nullptr, 0, plane_->device_, {}, graph_->used()});
@@ -455,11 +456,11 @@ inline void elected_work::prepare_replay() {
   one.to = graph_->native();
 }
 
-inline cudaStream_t elected_work::calls_on(const device::stream& domain) const {
+COHORT_INLINE cudaStream_t elected_work::calls_on(const device::stream& domain) const {
   return use_ == comm::device_use::capture ? graph_->stream.get() : domain.get();
 }
 
-inline void elected_work::prepare(const device::stream& domain) {
+COHORT_INLINE void elected_work::prepare(const device::stream& domain) {
   if (!pack()) throw cohort::error(errc::stalled, "the buffer for packs is in use");
   if (use_ == comm::device_use::capture) begin_capture(domain);
   if (use_ == comm::device_use::replay) prepare_replay();
@@ -472,7 +473,7 @@ inline void elected_work::prepare(const device::stream& domain) {
   std::erase(plane_->queued_, this);
 }
 
-inline std::optional<device::event> elected_work::give_up(std::vector<buffer_use>& used) {
+COHORT_INLINE std::optional<device::event> elected_work::give_up(std::vector<buffer_use>& used) {
   std::erase(plane_->queued_, this);  // what it has not packed is not packed any more
   plane_->times_.forget(std::move(timed_), std::exchange(timed_number_, 0));
   for (std::vector<buffer_use>* const from : {&uses, &kept_uses_}) {
@@ -500,7 +501,7 @@ struct elected_work::timed_until_here {
   elected_work& op;
 };
 
-inline device::event elected_work::conclude(const device::stream& domain) {
+COHORT_INLINE device::event elected_work::conclude(const device::stream& domain) {
   device_plane& plane = *plane_;
   const device::stream& out = *plane.unpacking_;
   const timed_until_here timed(*this);
@@ -539,8 +540,8 @@ inline device::event elected_work::conclude(const device::stream& domain) {
 
 // ---- calls -----------------------------------------------------------------------------------
 
-inline call& elected_work::add(call::kind kind, const element& as, const void* from, void* to,
-                               std::size_t count, std::size_t size, int root) {
+COHORT_INLINE call& elected_work::add(call::kind kind, const element& as, const void* from,
+                                      void* to, std::size_t count, std::size_t size, int root) {
   call& made = more.emplace_back();
   made.what = kind;
   made.from = from;
@@ -552,7 +553,7 @@ inline call& elected_work::add(call::kind kind, const element& as, const void* f
   return made;
 }
 
-inline void elected_work::make_calls() {
+COHORT_INLINE void elected_work::make_calls() {
   finals_.clear();
   brought_.clear();
   if (by_host_) return call_host();
@@ -582,20 +583,20 @@ inline void elected_work::make_calls() {
 }
 
 /// Notes what is to be done to a result that is not packed.
-inline void elected_work::finish(const comm::device_tensor& tensor, const treatment& how,
-                                 const void* from, std::size_t count) {
+COHORT_INLINE void elected_work::finish(const comm::device_tensor& tensor, const treatment& how,
+                                        const void* from, std::size_t count) {
   if (tensor.out == nullptr || (from == tensor.out && !how.finishes())) return;
   finals_.push_back({&tensor, how, from, count});
 }
 
 /// Where NCCL writes `count` elements of a result, which `finish` takes from there.
-inline void* elected_work::room_for(const comm::device_tensor& tensor, std::size_t count) {
+COHORT_INLINE void* elected_work::room_for(const comm::device_tensor& tensor, std::size_t count) {
   const bool own =
       tensor.cast != nullptr || tensor.out == nullptr || plane_->is_registered(tensor.out);
   return own ? take_room(count * tensor.size) : tensor.out;
 }
 
-inline void elected_work::call_fused() {
+COHORT_INLINE void elected_work::call_fused() {
   const bool reduces = what_->kind == comm::collective::all_reduce;
   auto kind = reduces ? call::kind::all_reduce : call::kind::broadcast;
   if (stage_ == stage::within_node) kind = call::kind::reduce;
@@ -624,11 +625,11 @@ inline void elected_work::call_fused() {
 }
 
 /// None of NCCL's. The finals are those of the second part.
-inline void elected_work::call_host() {
+COHORT_INLINE void elected_work::call_host() {
   if (packed_bytes_ != 0) more.emplace_back().what = call::kind::host;
 }
 
-inline void elected_work::call_reduce() {
+COHORT_INLINE void elected_work::call_reduce() {
   const bool is_root = comm->rank == what_->root;
   for (const comm::device_tensor& tensor : tensors()) {
     const treatment how = detail::treatment_of(tensor, what_->reduction, comm->size);
@@ -643,7 +644,7 @@ inline void elected_work::call_reduce() {
 }
 
 // Parts of two sizes are reduced one by one.
-inline void elected_work::call_reduce_scatter() {
+COHORT_INLINE void elected_work::call_reduce_scatter() {
   for (const comm::device_tensor& tensor : tensors()) {
     const treatment how = detail::treatment_of(tensor, what_->reduction, comm->size);
     const std::size_t mine = detail::part_for(tensor.count, comm->rank, comm->size);
@@ -664,7 +665,7 @@ inline void elected_work::call_reduce_scatter() {
   }
 }
 
-inline void elected_work::call_all_gather() {
+COHORT_INLINE void elected_work::call_all_gather() {
   const element bytes_as{ncclUint8};
   const std::size_t members = tensors().size();
   for (std::size_t i = 0; i < members; ++i) {
@@ -689,7 +690,7 @@ inline void elected_work::call_all_gather() {
   }
 }
 
-inline void elected_work::call_all_to_all() {
+COHORT_INLINE void elected_work::call_all_to_all() {
   if (tensors().size() != 1) return call_blocks();
   const comm::device_tensor& tensor = tensors().front();
   std::size_t all = 0;
@@ -710,7 +711,7 @@ inline void elected_work::call_all_to_all() {
 }
 
 /// Of each member of a bundle one block for each rank.
-inline void elected_work::call_blocks() {
+COHORT_INLINE void elected_work::call_blocks() {
   const auto ranks = static_cast<std::size_t>(comm->size);
   const element bytes_as{ncclUint8};
   for (const comm::device_tensor& tensor : tensors()) {
@@ -727,7 +728,7 @@ inline void elected_work::call_blocks() {
   }
 }
 
-inline void elected_work::call_rooted() {
+COHORT_INLINE void elected_work::call_rooted() {
   const bool gathers = what_->kind == comm::collective::gather;
   const bool is_root = comm->rank == what_->root;
   const auto ranks = static_cast<std::size_t>(comm->size);
@@ -747,7 +748,7 @@ inline void elected_work::call_rooted() {
 }
 
 // One of a pair of ranks; the others do nothing here. An empty message launches nothing.
-inline void elected_work::call_message() {
+COHORT_INLINE void elected_work::call_message() {
   const comm::device_tensor& tensor = tensors().front();
   const std::size_t size = detail::bytes_of(tensor);
   const element bytes_as{ncclUint8};

@@ -5,6 +5,7 @@
 /// Communicators that fail, what ends with them, and aborts: bodies of `nccl/source.hpp`.
 
 #include <cohort/core/log.hpp>
+#include <cohort/nccl/source.hpp>
 
 #include <algorithm>
 #include <string>
@@ -15,7 +16,7 @@ namespace cohort::nccl {
 
 /// Of an operation that has not been issued. What it has queued ahead on other streams goes on
 /// there, with the memory that it uses.
-inline void issue_source::give_up(queue& one, work& op, std::error_code why) {
+COHORT_INLINE void issue_source::give_up(queue& one, work& op, std::error_code why) {
   op.fail(why);
   --op.comm->outstanding;
   if (op.steps == nullptr) return;
@@ -31,8 +32,8 @@ inline void issue_source::give_up(queue& one, work& op, std::error_code why) {
 
 /// Takes the operations of one communicator, or of all, out of the queue and off the device's
 /// list. What they use on the device stays held.
-inline void issue_source::collect(queue& one, const communicator_state* only, std::error_code why,
-                                  std::vector<work*>& ended) {
+COHORT_INLINE void issue_source::collect(queue& one, const communicator_state* only,
+                                         std::error_code why, std::vector<work*>& ended) {
   const auto concerned = [&](const communicator_state& comm) {
     return only == nullptr || &comm == only;
   };
@@ -64,14 +65,14 @@ inline void issue_source::collect(queue& one, const communicator_state* only, st
 }
 
 /// The report of a failure: who was where. Before anything of it ends.
-inline std::string issue_source::pending_lines() {
+COHORT_INLINE std::string issue_source::pending_lines() {
   std::string lines;
   for_each_pending([&](const work& op, const char* stands) {
     lines.append("\n").append(line_about(op, stands));
   });
   return lines;
 }
-inline std::string issue_source::last_lines(const communicator_state& comm) {
+COHORT_INLINE std::string issue_source::last_lines(const communicator_state& comm) {
   const std::string last = comm.history();
   return (last.empty() ? last : "\n  started last: " + last) +
          "\n  what these were to write, and what is queued behind them, is undefined";
@@ -80,9 +81,9 @@ inline std::string issue_source::last_lines(const communicator_state& comm) {
 /// The ladder. 1. No more calls on the devices concerned. 2. Their operations are failed, before an
 /// abort lets their events come. 3. The report. 4. Peers are told. 5. One helper thread aborts.
 /// 6. When it has, or its bound has passed, the awaiters end: look_at_aborts().
-inline void issue_source::fall(communicator_state& comm, std::error_code why,
-                               const std::string& text, bool only_this, bool tell_peers,
-                               const std::vector<std::shared_ptr<communicator_state>>& together) {
+COHORT_INLINE void issue_source::fall(
+    communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
+    bool tell_peers, const std::vector<std::shared_ptr<communicator_state>>& together) {
   if (!is_up(comm)) return;
   // NCCL may see a sticky error before an event does, also one of another device that the
   // communicator has here. On a lost device nothing is aborted.
@@ -153,8 +154,9 @@ inline void issue_source::fall(communicator_state& comm, std::error_code why,
   recount();
 }
 
-inline void issue_source::bring_down(communicator_state& comm, std::error_code why,
-                                     const std::string& text, bool only_this, bool tell_peers) {
+COHORT_INLINE void issue_source::bring_down(communicator_state& comm, std::error_code why,
+                                            const std::string& text, bool only_this,
+                                            bool tell_peers) {
   {
     const std::lock_guard hold(mutex_);
     fall(comm, why, text, only_this, tell_peers);
@@ -162,8 +164,9 @@ inline void issue_source::bring_down(communicator_state& comm, std::error_code w
   engine_.started();
 }
 
-inline void issue_source::bring_down(const std::vector<std::shared_ptr<communicator_state>>& all,
-                                     std::error_code why, const std::string& text) {
+COHORT_INLINE void issue_source::bring_down(
+    const std::vector<std::shared_ptr<communicator_state>>& all, std::error_code why,
+    const std::string& text) {
   {
     const std::lock_guard hold(mutex_);
     const auto first =
@@ -174,7 +177,7 @@ inline void issue_source::bring_down(const std::vector<std::shared_ptr<communica
   engine_.started();
 }
 
-inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
   std::size_t found = 0;
   for (std::size_t i = 0; i < aborts_.size();) {
     abort_job& job = *aborts_[i];
@@ -225,8 +228,8 @@ inline std::size_t issue_source::look_at_aborts(progress::ready_queue& ready) {
 }
 
 /// Ends everything of a device without a call of NCCL.
-inline void issue_source::up_to_here(queue& one, std::error_code why, phase then,
-                                     const std::string& text, std::vector<work*>& ended) {
+COHORT_INLINE void issue_source::up_to_here(queue& one, std::error_code why, phase then,
+                                            const std::string& text, std::vector<work*>& ended) {
   const std::string pending = pending_lines();
   collect(one, nullptr, why, ended);
   for (flight& each : one.flights) --each.comm->outstanding;
@@ -263,7 +266,7 @@ inline void issue_source::up_to_here(queue& one, std::error_code why, phase then
 }
 
 /// A device that was lost or reset: nothing is called and nothing freed there any more.
-inline void issue_source::device_gone(queue& one) {
+COHORT_INLINE void issue_source::device_gone(queue& one) {
   const device::device_state& state = device::state_of(one.device);
   const cudaError_t lost = state.lost();
   const auto why = device::make_error(lost == cudaSuccess ? cudaErrorContextIsDestroyed : lost);
@@ -279,7 +282,7 @@ inline void issue_source::device_gone(queue& one) {
 
 /// The stream of the device was good once, so if CUDA refuses it now, somebody has reset the
 /// device.
-inline void issue_source::ask_whether_gone(queue& one) {
+COHORT_INLINE void issue_source::ask_whether_gone(queue& one) {
   if (!one.domain) return;
   const cudaError_t code = cudaStreamQuery(one.domain->get());
   if (code == cudaSuccess) return;
@@ -291,7 +294,7 @@ inline void issue_source::ask_whether_gone(queue& one) {
   device::detail::note(code, one.device, one.generation);
 }
 
-inline bool issue_source::deadline_passed(work& given) {
+COHORT_INLINE bool issue_source::deadline_passed(work& given) {
   {
     const std::lock_guard hold(mutex_);
     if (!given.pending_) return false;

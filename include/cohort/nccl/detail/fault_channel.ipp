@@ -5,6 +5,7 @@
 /// What ranks tell each other about faults: bodies of `nccl/source.hpp`.
 
 #include <cohort/comm/control.hpp>
+#include <cohort/nccl/source.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 
@@ -24,7 +25,7 @@ inline constexpr int fault_tag = 0;  // the duplicate carries no other message o
 
 // What is posted to a strand while its context ends stays in the strand's own queue, so it must not
 // keep the strand.
-inline void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
+COHORT_INLINE void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
   if (which->mpi.size() == 1) return;
   asio::post(which->channel->strand.inner(), [still = std::weak_ptr(which)] {
     const auto comm = still.lock();
@@ -45,13 +46,13 @@ inline void issue_source::listen(const std::shared_ptr<communicator_state>& whic
   });
 }
 
-inline bool issue_source::is_up(const communicator_state& comm) noexcept {
+COHORT_INLINE bool issue_source::is_up(const communicator_state& comm) noexcept {
   const phase stands = comm.stands.load();
   return stands != phase::failed && stands != phase::gone && stands != phase::leaked;
 }
 
 /// With the lock held: this handle, or another one of the same communicator.
-inline std::shared_ptr<communicator_state> issue_source::sister_up(
+COHORT_INLINE std::shared_ptr<communicator_state> issue_source::sister_up(
     const communicator_state& comm) const {
   const auto found = std::find_if(comms_.begin(), comms_.end(), [&](const auto& one) {
     return one->is_sister(comm) && is_up(*one);
@@ -67,7 +68,7 @@ inline std::shared_ptr<communicator_state> issue_source::sister_up(
 /// What is no message, or is about another communicator, is dropped. Returns for whom to listen
 /// further, since this handle may have ended before others of the communicator. Null: nothing more
 /// can come.
-inline std::shared_ptr<communicator_state> issue_source::hear(
+COHORT_INLINE std::shared_ptr<communicator_state> issue_source::hear(
     const communicator_state& comm, const std::optional<fault_message>& message, int from) {
   const auto token = [](const auto& one) { return one.token; };
   const bool is_ours = message && std::visit(token, *message) == comm.token;
@@ -104,16 +105,17 @@ inline std::shared_ptr<communicator_state> issue_source::hear(
   return next;
 }
 
-inline void issue_source::tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
-                               const std::string& text, bool only_this) {
+COHORT_INLINE void issue_source::tell(const std::shared_ptr<communicator_state>& comm,
+                                      std::error_code why, const std::string& text,
+                                      bool only_this) {
   if (!comm->mpi || engine_.stopped()) return;
   send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
 }
 
 /// With the lock held. To one rank of MPI or to all others, from the loop: MPI's lock is not to be
 /// taken inside this source's.
-inline void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
-                                  fault_message&& message, int only) {
+COHORT_INLINE void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
+                                         fault_message&& message, int only) {
   if (comm->channel->parted) return;
   const int ranks = comm->mpi.size();
   for (int peer = 0; peer < ranks; ++peer) {
@@ -129,7 +131,7 @@ inline void issue_source::send_to(const std::shared_ptr<communicator_state>& com
   });
 }
 
-inline void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
+COHORT_INLINE void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
   if (engine_.stopped() || sister_up(*comm)) return;
   asio::post(comm->channel->strand.inner(), [still = std::weak_ptr(comm->channel)] {
     const auto channel = still.lock();
@@ -140,7 +142,7 @@ inline void issue_source::silence(const std::shared_ptr<communicator_state>& com
 }
 
 /// In a lap: it has ended in order.
-inline void issue_source::part(const std::shared_ptr<communicator_state>& comm) {
+COHORT_INLINE void issue_source::part(const std::shared_ptr<communicator_state>& comm) {
   if (sister_up(*comm)) return;
   if (!comm->mpi || comm->mpi.size() == 1) return silence(comm);
   if (is_in_place()) return comm->keep_mpi();  // nobody would hear what comes
@@ -159,7 +161,7 @@ inline void issue_source::part(const std::shared_ptr<communicator_state>& comm) 
 
 /// With the lock held, after each message: the one that has left, if more may come to it.
 /// `fails`: a peer's has not ended in order.
-inline std::shared_ptr<communicator_state> issue_source::goes_on_parting(
+COHORT_INLINE std::shared_ptr<communicator_state> issue_source::goes_on_parting(
     const communicator_state& comm, bool fails) {
   const auto found = std::find_if(partings_.begin(), partings_.end(), [&](const parting& each) {
     return each.comm->channel == comm.channel;
@@ -173,7 +175,7 @@ inline std::shared_ptr<communicator_state> issue_source::goes_on_parting(
 }
 
 /// Only time in which this rank looks counts: after a long handler the goodbyes may be there.
-inline void issue_source::look_at_partings() {
+COHORT_INLINE void issue_source::look_at_partings() {
   std::erase_if(partings_, [&](parting& each) {
     const auto now = clock::now();
     each.left -= std::min<clock::duration>(now - std::exchange(each.looked, now), longest_step);

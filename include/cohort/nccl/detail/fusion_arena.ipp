@@ -24,11 +24,12 @@ namespace cohort::nccl {
 //    communicators.
 // 4. The queue goes on.
 
-inline bool device_plane::registers() const noexcept {
+COHORT_INLINE bool device_plane::registers() const noexcept {
   return !options_.hierarchical && detail::has_arenas();
 }
 
-inline void device_plane::start_arena(comm::device_call& what, comm::backend_completion done) {
+COHORT_INLINE void device_plane::start_arena(comm::device_call& what,
+                                             comm::backend_completion done) {
   auto job = std::make_shared<arena_job>(arena_job{&what, done, {}});
   std::vector<work*> ended;
   source_->exclusively([&] {
@@ -40,7 +41,7 @@ inline void device_plane::start_arena(comm::device_call& what, comm::backend_com
   source_->engine().started();
 }
 
-inline void device_plane::begin_arena(const std::shared_ptr<arena_job>& job) {
+COHORT_INLINE void device_plane::begin_arena(const std::shared_ptr<arena_job>& job) {
   arenas_made_ = true;
   for (const auto& [number, its] : sets_) job->sets.push_back(number);
   turn place = is_device() ? source_->reserve(device_) : turn();
@@ -54,8 +55,9 @@ inline void device_plane::begin_arena(const std::shared_ptr<arena_job>& job) {
   detail::take_steps<bool>(*source_, std::move(make), std::move(done));
 }
 
-inline detail::steps<bool> device_plane::make_arena(detail::stepper& by,
-                                                    std::shared_ptr<arena_job> job, turn place) {
+COHORT_INLINE detail::steps<bool> device_plane::make_arena(detail::stepper& by,
+                                                           std::shared_ptr<arena_job> job,
+                                                           turn place) {
   const auto broken = [&]() -> std::error_code {
     if (job->what == nullptr) return errc::aborted;
     if (failed_) return failed_;
@@ -118,14 +120,15 @@ inline detail::steps<bool> device_plane::make_arena(detail::stepper& by,
   co_return true;
 }
 
-inline void device_plane::enlist_on(communicator_state& comm, const fusion_memory& memory) {
+COHORT_INLINE void device_plane::enlist_on(communicator_state& comm, const fusion_memory& memory) {
   if (comm.stands != phase::ready) {
     throw std::system_error(comm.why ? comm.why : make_error_code(errc::closed), "a fusion arena");
   }
   check(detail::enlist(comm, memory.state()), "ncclCommRegister");
 }
 
-inline void device_plane::arena_made(const std::shared_ptr<arena_job>& job, std::error_code why) {
+COHORT_INLINE void device_plane::arena_made(const std::shared_ptr<arena_job>& job,
+                                            std::error_code why) {
   const bool wanted = source_->exclusively([&] {
     std::erase(arena_jobs_, job);
     return job->what != nullptr;
@@ -136,9 +139,8 @@ inline void device_plane::arena_made(const std::shared_ptr<arena_job>& job, std:
 }
 
 /// The communicator of a set that was opened after arenas were made.
-inline detail::steps<bool> device_plane::enlist_all_on(detail::stepper& by,
-                                                       std::shared_ptr<communicator_state> comm,
-                                                       turn place) {
+COHORT_INLINE detail::steps<bool> device_plane::enlist_all_on(
+    detail::stepper& by, std::shared_ptr<communicator_state> comm, turn place) {
   auto drained = by.until([&] {
     return comm->stands != phase::ready || failed_ ||
            (place.has_come() && source_->is_drained(device_));
@@ -155,8 +157,8 @@ inline detail::steps<bool> device_plane::enlist_all_on(detail::stepper& by,
 
 // ---- places ----------------------------------------------------------------------------------
 
-inline comm::arena_place device_plane::place_of(const void* data, std::size_t bytes,
-                                                std::shared_ptr<const void>& lease) const {
+COHORT_INLINE comm::arena_place device_plane::place_of(const void* data, std::size_t bytes,
+                                                       std::shared_ptr<const void>& lease) const {
   if (bytes == 0) return {};
   auto memory = arenas_->find(data);
   if (!memory) return {};
@@ -166,7 +168,7 @@ inline comm::arena_place device_plane::place_of(const void* data, std::size_t by
   return place;
 }
 
-inline bool device_plane::is_registered(const void* data) const {
+COHORT_INLINE bool device_plane::is_registered(const void* data) const {
   const auto memory = data == nullptr ? nullptr : arenas_->find(data);
   return memory && memory->in_use();
 }
@@ -174,8 +176,8 @@ inline bool device_plane::is_registered(const void* data) const {
 /// Whether these tensors, which one call would reduce or broadcast, are one range of an arena: then
 /// what of it. By what is equal on all ranks; where the tensors are not there on this rank alone,
 /// because it has given up the operation, it throws.
-inline std::optional<elected_work::range> elected_work::range_of(std::size_t first,
-                                                                 std::size_t count) const {
+COHORT_INLINE std::optional<elected_work::range> elected_work::range_of(std::size_t first,
+                                                                        std::size_t count) const {
   struct part {
     const comm::device_tensor* tensor;
     std::uint64_t begin;
@@ -213,7 +215,7 @@ inline std::optional<elected_work::range> elected_work::range_of(std::size_t fir
 }
 
 /// Memory that NCCL may read: not registered, because it need not be on the other ranks.
-inline const void* elected_work::readable(const void* data, std::size_t size) {
+COHORT_INLINE const void* elected_work::readable(const void* data, std::size_t size) {
   if (size == 0 || !plane_->is_registered(data)) return data;
   std::byte* const room = take_room(size);
   const device::batch_part whole{room, data, size};
@@ -222,7 +224,7 @@ inline const void* elected_work::readable(const void* data, std::size_t size) {
 }
 
 /// The same to write; what comes is copied to `data` afterwards.
-inline void* elected_work::writable(void* data, std::size_t size) {
+COHORT_INLINE void* elected_work::writable(void* data, std::size_t size) {
   if (data == nullptr) return take_room(size);
   if (size == 0 || !plane_->is_registered(data)) return data;
   std::byte* const room = take_room(size);

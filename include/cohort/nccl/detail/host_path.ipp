@@ -5,6 +5,7 @@
 /// The part of an elected reduction that MPI does: between nodes, or because NCCL cannot.
 
 #include <cohort/nccl/detail/elected.ipp>
+#include <cohort/nccl/device_plane.hpp>
 
 #include <cohort/device/completion.hpp>
 #include <cohort/mpi/post.hpp>
@@ -55,7 +56,7 @@ inline treatment on_the_host(const comm::device_tensor& of, device_reduction red
 }  // namespace detail
 
 /// Empty: MPI can.
-inline std::string device_plane::not_of_mpi(const comm::device_call& what) {
+COHORT_INLINE std::string device_plane::not_of_mpi(const comm::device_call& what) {
   for (const comm::device_tensor& one : what.tensors) {
     if (one.operation == MPI_OP_NULL) return "nor has MPI";
     if (one.size > between_bytes) return "and an element is larger than the memory on its way";
@@ -63,7 +64,7 @@ inline std::string device_plane::not_of_mpi(const comm::device_call& what) {
   return {};
 }
 
-inline bool device_plane::goes_by_host(const comm::device_call& what) const noexcept {
+COHORT_INLINE bool device_plane::goes_by_host(const comm::device_call& what) const noexcept {
   return options_.host_path && what.use == comm::device_use::run && detail::is_reduction(what) &&
          detail::not_of_nccl(what) != nullptr;
 }
@@ -71,7 +72,7 @@ inline bool device_plane::goes_by_host(const comm::device_call& what) const noex
 // ---- pieces ----------------------------------------------------------------------------------
 
 /// The first part of an operation of two is over.
-inline void device_plane::go_between(elected_work& op) {
+COHORT_INLINE void device_plane::go_between(elected_work& op) {
   cohort::communicator over;
   std::vector<between_piece> pieces;
   source_->exclusively([&] {
@@ -92,7 +93,8 @@ inline void device_plane::go_between(elected_work& op) {
   detail::take_steps<bool>(*source_, std::move(make), std::move(done));
 }
 
-inline std::vector<device_plane::between_piece> device_plane::pieces_of(const elected_work& op) {
+COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_of(
+    const elected_work& op) {
   std::vector<between_piece> pieces;
   std::byte* const base = blocks_[op.block_].memory.data();
   for (const auto& run : op.runs_) {
@@ -112,7 +114,7 @@ inline std::vector<device_plane::between_piece> device_plane::pieces_of(const el
 
 /// As much as fits is copied at once, and each tensor in it reduced by a call of its own: what lies
 /// between them is no element.
-inline std::vector<device_plane::between_piece> device_plane::pieces_for_host(
+COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_for_host(
     const elected_work& op) {
   std::vector<between_piece> pieces;
   const std::size_t room = unpack_staging_.size();
@@ -146,9 +148,9 @@ inline std::vector<device_plane::between_piece> device_plane::pieces_for_host(
 
 /// One after the other through pinned memory, in the order of the packs, which is that of all
 /// ranks of `over`.
-inline detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
-                                                        std::vector<between_piece> pieces,
-                                                        cohort::communicator over) {
+COHORT_INLINE detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
+                                                               std::vector<between_piece> pieces,
+                                                               cohort::communicator over) {
   const device::stream on = *unpacking_;
   by.owner = this;
   // After a failure nothing is started any more: MPI may have the memory on the way for ever.
@@ -177,9 +179,9 @@ inline detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
 
 /// All its parts are posted at once. Where that fails for one, MPI may still have those before it:
 /// it ends when they do.
-inline detail::steps<bool> device_plane::reduce_piece(detail::stepper& by,
-                                                      const between_piece& piece,
-                                                      cohort::communicator over) {
+COHORT_INLINE detail::steps<bool> device_plane::reduce_piece(detail::stepper& by,
+                                                             const between_piece& piece,
+                                                             cohort::communicator over) {
   struct posted {
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_SUCCESS;
@@ -223,7 +225,7 @@ inline detail::steps<bool> device_plane::reduce_piece(detail::stepper& by,
 }
 
 /// The second part is queued, before all that was elected later.
-inline void device_plane::come_back(elected_work& op, std::exception_ptr why) {
+COHORT_INLINE void device_plane::come_back(elected_work& op, std::exception_ptr why) {
   std::error_code code = detail::problem_of(why).code;
   std::vector<work*> ended;
   source_->exclusively([&] {

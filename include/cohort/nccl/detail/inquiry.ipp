@@ -4,6 +4,8 @@
 /// \file
 /// How ranks find out who holds an operation up: bodies of `nccl/source.hpp`.
 
+#include <cohort/nccl/source.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -22,8 +24,8 @@ namespace cohort::nccl {
 
 /// With the lock held. False if nobody can be asked. One question at a time for each communicator:
 /// a later deadline joins the question that is under way.
-inline bool issue_source::ask(communicator_state& comm, const work& op, const std::string& about,
-                              std::error_code why, bool aborts) {
+COHORT_INLINE bool issue_source::ask(communicator_state& comm, const work& op,
+                                     const std::string& about, std::error_code why, bool aborts) {
   if (comm.size == 1 || !comm.mpi || is_in_place()) return false;
   if (comm.asked && (comm.asked->aborts || !aborts)) return true;
   const bool is_new = !comm.asked;
@@ -38,7 +40,7 @@ inline bool issue_source::ask(communicator_state& comm, const work& op, const st
 }
 
 /// With the lock held. `comm.asked` says what about.
-inline void issue_source::send_question(communicator_state& comm) {
+COHORT_INLINE void issue_source::send_question(communicator_state& comm) {
   inquiry& made = *comm.asked;
   made.number = ++questions_;
   made.until = clock::now() + comm.options.answer_bound;
@@ -50,8 +52,8 @@ inline void issue_source::send_question(communicator_state& comm) {
   send_to(comm.shared_from_this(), position_question{comm.token, made.number}, every_peer);
 }
 
-inline bool issue_source::inquire(communicator_state& comm,
-                                  std::function<void(const std::string&)> tell) {
+COHORT_INLINE bool issue_source::inquire(communicator_state& comm,
+                                         std::function<void(const std::string&)> tell) {
   if (comm.size == 1 || !comm.mpi || is_in_place() || comm.stands != phase::ready) {
     tell({});
     return true;
@@ -65,7 +67,7 @@ inline bool issue_source::inquire(communicator_state& comm,
 }
 
 /// With the lock held.
-inline rank_position issue_source::position_of(const communicator_state& comm) {
+COHORT_INLINE rank_position issue_source::position_of(const communicator_state& comm) {
   rank_position at;
   at.collectives = comm.collectives;
   const communicator_state::record& last = comm.last_started();
@@ -98,7 +100,8 @@ inline rank_position issue_source::position_of(const communicator_state& comm) {
 }
 
 /// With the lock held: for each device of this process.
-inline void issue_source::answer(const communicator_state& comm, std::uint64_t number, int asker) {
+COHORT_INLINE void issue_source::answer(const communicator_state& comm, std::uint64_t number,
+                                        int asker) {
   if (engine_.stopped()) return;
   for (const auto& one : comms_) {
     if (!one->is_sister(comm)) continue;
@@ -109,7 +112,8 @@ inline void issue_source::answer(const communicator_state& comm, std::uint64_t n
 }
 
 /// With the lock held.
-inline void issue_source::note_answer(const communicator_state& comm, position_answer&& said) {
+COHORT_INLINE void issue_source::note_answer(const communicator_state& comm,
+                                             position_answer&& said) {
   for (const auto& one : comms_) {
     if (!one->is_sister(comm) || !one->asked || one->asked->number != said.number) continue;
     if (said.rank >= one->asked->answers.size()) return;
@@ -119,7 +123,7 @@ inline void issue_source::note_answer(const communicator_state& comm, position_a
 }
 
 /// With the lock held, in a lap.
-inline void issue_source::look_at_inquiries() {
+COHORT_INLINE void issue_source::look_at_inquiries() {
   const auto all = comms_;
   for (const auto& comm : all) {
     if (!comm->asked) continue;

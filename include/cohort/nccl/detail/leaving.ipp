@@ -5,6 +5,7 @@
 /// Communicators that leave, and the end of the engine: bodies of `nccl/source.hpp`.
 
 #include <cohort/core/log.hpp>
+#include <cohort/nccl/source.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -15,11 +16,11 @@
 
 namespace cohort::nccl {
 
-inline void issue_source::let_next_come(communicator_state& comm) noexcept {
+COHORT_INLINE void issue_source::let_next_come(communicator_state& comm) noexcept {
   if (comm.place) comm.place->over = true;
 }
 
-inline void issue_source::take_leave(communicator_state& comm) {
+COHORT_INLINE void issue_source::take_leave(communicator_state& comm) {
   if (comm.stands != phase::ready) return;
   comm.stands = phase::leaving;
   comm.leaves.begin(tools::category::communicator, tools::literal("finalize"));
@@ -31,7 +32,7 @@ inline void issue_source::take_leave(communicator_state& comm) {
   recount();
 }
 
-inline void issue_source::leave(communicator_state& comm) {
+COHORT_INLINE void issue_source::leave(communicator_state& comm) {
   {
     const std::lock_guard hold(mutex_);
     take_leave(comm);
@@ -48,7 +49,7 @@ inline void issue_source::leave(communicator_state& comm) {
 /// device. The queue is held meanwhile, but not for ever: where the ranks leave in another order
 /// than they start operations, finalising would wait for operations that wait for it. It launches
 /// nothing, so going on does no harm.
-inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
   if (leaving_ == 0) return 0;
   std::size_t found = 0;
   const auto all = comms_;
@@ -148,14 +149,14 @@ inline std::size_t issue_source::look_at_leaving(progress::ready_queue& ready) {
 }
 
 /// With the lock held: goodbyes are not heard any more. The caller drops them without it.
-inline std::vector<parting> issue_source::let_partings_go() {
+COHORT_INLINE std::vector<parting> issue_source::let_partings_go() {
   for (const parting& each : partings_) each.comm->keep_mpi();
   return std::exchange(partings_, {});
 }
 
 /// The engine ends, or MPI does. What has not been issued is given up, the rest is waited for in
 /// place, without handlers, and all communicators leave.
-inline void issue_source::leave() {
+COHORT_INLINE void issue_source::leave() {
   std::vector<progress::operation*> ended;
   std::vector<parting> gone;
   {
@@ -192,7 +193,7 @@ inline void issue_source::leave() {
 
 /// Waiting has not helped. Communicators and the memory that they use are leaked, and the awaiters
 /// end.
-inline void issue_source::end() {
+COHORT_INLINE void issue_source::end() {
   std::vector<work*> ended;
   std::vector<condition_base*> given_up;
   std::vector<parting> gone;

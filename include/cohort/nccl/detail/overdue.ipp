@@ -13,7 +13,7 @@
 namespace cohort::nccl {
 
 /// In words; empty if it is about to enter the queue, or to end.
-inline std::string device_plane::what_holds(const elected_work& op) const {
+COHORT_INLINE std::string device_plane::what_holds(const elected_work& op) const {
   using stage = elected_work::stage;
   const auto between = [](const elected_work& one) -> std::string {
     if (one.stage_ != stage::between_nodes) return "the first part of two";
@@ -39,7 +39,7 @@ inline std::string device_plane::what_holds(const elected_work& op) const {
 //    the peers are told, and what is held here ends with the deadline's error.
 //
 // With the lock held. False: to be asked again.
-inline bool device_plane::is_overdue(elected_work& op) {
+COHORT_INLINE bool device_plane::is_overdue(elected_work& op) {
   const std::string waits = what_holds(op);
   if (waits.empty()) return false;
   const comm::device_call& what = *op.what_;
@@ -59,8 +59,8 @@ inline bool device_plane::is_overdue(elected_work& op) {
 }
 
 /// With the lock held. The call may have ended since, and another one be in its place.
-inline void device_plane::tell_overdue(const comm::device_call& what, std::uint64_t sequence,
-                                       const std::string& text) {
+COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std::uint64_t sequence,
+                                              const std::string& text) {
   const auto found = std::find_if(live_.begin(), live_.end(), [&](const elected_work* each) {
     return each->what_ == &what && each->what_->sequence == sequence;
   });

@@ -7,6 +7,7 @@
 #include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/device/nvtx.hpp>
+#include <cohort/nccl/source.hpp>
 
 #include <algorithm>
 #include <new>
@@ -16,13 +17,13 @@
 
 namespace cohort::nccl {
 
-inline void communicator_state::remember(failure what) {
+COHORT_INLINE void communicator_state::remember(failure what) {
   log::write(log::level::error, what.text);
   const std::lock_guard hold(failure_mutex_);
   last_failure_ = std::move(what);
 }
 
-inline std::string communicator_state::history() const {
+COHORT_INLINE std::string communicator_state::history() const {
   std::string text;
   for (std::size_t back = history_.size(); back-- > 0;) {
     if (sequence < back) continue;
@@ -35,7 +36,7 @@ inline std::string communicator_state::history() const {
   return text;
 }
 
-inline void communicator_state::end_graphs(bool tells) noexcept {
+COHORT_INLINE void communicator_state::end_graphs(bool tells) noexcept {
   for (const std::weak_ptr<captured_calls>& each : graphs) {
     const auto one = each.lock();
     if (!one || !one->end() || !tells) continue;
@@ -46,7 +47,7 @@ inline void communicator_state::end_graphs(bool tells) noexcept {
   }
 }
 
-inline void communicator_state::abandon_captures() noexcept {
+COHORT_INLINE void communicator_state::abandon_captures() noexcept {
   for (const std::weak_ptr<captured_calls>& each : graphs) {
     if (const auto one = each.lock()) one->abandon();
   }
@@ -63,7 +64,7 @@ issue_source::issue_source(Context& context)
   engine_.attach(*this);
 }
 
-inline void issue_source::claim(int device) {
+COHORT_INLINE void issue_source::claim(int device) {
   {
     const std::lock_guard hold(mutex_);
     if (const std::error_code why = why_unusable(queue_of(device))) {
@@ -77,7 +78,7 @@ inline void issue_source::claim(int device) {
               "device " + std::to_string(device) + " has NCCL communicators of another io_context");
 }
 
-inline issue_source::~issue_source() {
+COHORT_INLINE issue_source::~issue_source() {
   engine_.detach(this);
   for (auto& owner : owners()) {
     issue_source* mine = this;
@@ -86,7 +87,7 @@ inline issue_source::~issue_source() {
   for (auto& job : aborts_) job->let_go();
 }
 
-inline void turn::release() noexcept {
+COHORT_INLINE void turn::release() noexcept {
   if (!place_) return;
   source_->exclusively([&] {
     place_->over = true;
@@ -100,7 +101,7 @@ inline void turn::release() noexcept {
   }
 }
 
-inline issue_source::queue& issue_source::queue_of(int device) {
+COHORT_INLINE issue_source::queue& issue_source::queue_of(int device) {
   for (queue& one : queues_) {
     if (one.device == device) return one;
   }
@@ -110,7 +111,7 @@ inline issue_source::queue& issue_source::queue_of(int device) {
   return made;
 }
 
-inline void issue_source::recount() noexcept {
+COHORT_INLINE void issue_source::recount() noexcept {
   std::size_t count = conditions_.size() + aborts_.size() + leaving_ + ended_in_lap_.size();
   for (const queue& one : queues_) {
     count += one.waiting.size() + (one.launching != nullptr ? 1 : 0) + one.flights.size();
@@ -126,7 +127,7 @@ inline void issue_source::recount() noexcept {
   in_flight_.store(bytes, std::memory_order_relaxed);
 }
 
-inline turn issue_source::reserve(int device) {
+COHORT_INLINE turn issue_source::reserve(int device) {
   const std::lock_guard hold(mutex_);
   auto place = std::make_shared<queue_place>();
   queue_of(device).waiting.push_back({nullptr, place});
@@ -134,15 +135,15 @@ inline turn issue_source::reserve(int device) {
   return turn(std::move(place), *this);
 }
 
-inline bool issue_source::is_gone(const queue& one) {
+COHORT_INLINE bool issue_source::is_gone(const queue& one) {
   return one.domain && !device::state_of(one.device).holds(one.generation);
 }
 
-inline std::error_code issue_source::why_unusable(const queue& one) {
+COHORT_INLINE std::error_code issue_source::why_unusable(const queue& one) {
   return device::state_of(one.device).holds(one.generation) ? one.lost : std::error_code();
 }
 
-inline device::stream issue_source::domain_of(int device) {
+COHORT_INLINE device::stream issue_source::domain_of(int device) {
   const std::lock_guard hold(mutex_);
   queue& one = queue_of(device);
   if (const std::error_code why = why_unusable(one)) {
@@ -157,13 +158,13 @@ inline device::stream issue_source::domain_of(int device) {
   return *one.domain;
 }
 
-inline void issue_source::add(std::shared_ptr<communicator_state> comm) {
+COHORT_INLINE void issue_source::add(std::shared_ptr<communicator_state> comm) {
   const std::lock_guard hold(mutex_);
   comm->own_place.push_back({nullptr, std::make_shared<queue_place>()});
   comms_.push_back(std::move(comm));
 }
 
-inline bool issue_source::hold(int device, const void* orderer) {
+COHORT_INLINE bool issue_source::hold(int device, const void* orderer) {
   const std::lock_guard lock(mutex_);
   queue& one = queue_of(device);
   if (one.orderer != nullptr && one.orderer != orderer) return false;
@@ -171,21 +172,21 @@ inline bool issue_source::hold(int device, const void* orderer) {
   return true;
 }
 
-inline void issue_source::let_go(int device, const void* orderer) {
+COHORT_INLINE void issue_source::let_go(int device, const void* orderer) {
   const std::lock_guard lock(mutex_);
   queue& one = queue_of(device);
   if (one.orderer == orderer) one.orderer = nullptr;
 }
 
-inline std::error_code issue_source::why_refused(const queue& one,
-                                                 const communicator_state& comm) const {
+COHORT_INLINE std::error_code issue_source::why_refused(const queue& one,
+                                                        const communicator_state& comm) const {
   if (ending_ || engine_.stopped()) return errc::engine_stopped;
   if (comm.stands != phase::ready) return comm.why ? comm.why : make_error_code(errc::closed);
   if (one.orderer != nullptr && one.orderer != comm.orderer) return errc::device_ordered;
   return {};
 }
 
-inline bool issue_source::submit_held(work& op) {
+COHORT_INLINE bool issue_source::submit_held(work& op) {
   communicator_state& comm = *op.comm;
   // The loss of a device may have been seen while nothing was pending on it.
   queue& one = queue_of(comm.device);
@@ -205,7 +206,7 @@ inline bool issue_source::submit_held(work& op) {
   return op.pending_;
 }
 
-inline void issue_source::submit(work& op) {
+COHORT_INLINE void issue_source::submit(work& op) {
   bool ended = false;  // once the lock is free, the operation may be over and gone
   {
     const std::lock_guard hold(mutex_);
@@ -218,7 +219,7 @@ inline void issue_source::submit(work& op) {
   }
 }
 
-inline ncclResult_t issue_source::issue(queue& one, work& op) {
+COHORT_INLINE ncclResult_t issue_source::issue(queue& one, work& op) {
   communicator_state& comm = *op.comm;
   const device::scoped_device here(one.device);
   for (const device::event& mark : op.after) one.domain->wait(mark);
@@ -249,7 +250,7 @@ inline ncclResult_t issue_source::issue(queue& one, work& op) {
   return all;
 }
 
-inline std::size_t issue_source::finish(work& op, progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::finish(work& op, progress::ready_queue& ready) {
   work* const over = concluded(op);
   if (over == nullptr) return 0;
   over->settle();
@@ -262,7 +263,7 @@ inline std::size_t issue_source::finish(work& op, progress::ready_queue& ready) 
 }
 
 /// The memory of operations that were aborted is free when the stream has come so far.
-inline void issue_source::mark_what_aborts_left(queue& one) {
+COHORT_INLINE void issue_source::mark_what_aborts_left(queue& one) {
   for (flight& each : one.flights) {
     if (each.mark.valid()) continue;
     if (each.ahead) one.domain->wait(*each.ahead);
@@ -271,7 +272,7 @@ inline void issue_source::mark_what_aborts_left(queue& one) {
 }
 
 /// Step 4 of the operation at hand: its kernel is in the stream.
-inline std::size_t issue_source::launched(queue& one, progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::launched(queue& one, progress::ready_queue& ready) {
   work& op = *one.launching;
   communicator_state& comm = *op.comm;
   const device::scoped_device here(one.device);
@@ -297,15 +298,15 @@ inline std::size_t issue_source::launched(queue& one, progress::ready_queue& rea
 }
 
 /// What goes wrong at the head of the queue. A device that has gone is seen by the next lap.
-inline void issue_source::fall_with(queue& one, communicator_state& comm,
-                                    const detail::problem& bad) {
+COHORT_INLINE void issue_source::fall_with(queue& one, communicator_state& comm,
+                                           const detail::problem& bad) {
   ask_whether_gone(one);
   if (!device::state_of(one.device).holds(one.generation)) return;
   fall(comm, bad.code, bad.text, false, true);
 }
 
 /// An operation with steps of its own says what is to be called. False: that has failed.
-inline bool issue_source::prepared(queue& one, work& op) {
+COHORT_INLINE bool issue_source::prepared(queue& one, work& op) {
   one.launching = &op;
   try {
     op.steps->prepare(*one.domain);
@@ -318,7 +319,7 @@ inline bool issue_source::prepared(queue& one, work& op) {
 }
 
 /// Step 5: what has been reached, in order.
-inline std::size_t issue_source::land(queue& one, progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::land(queue& one, progress::ready_queue& ready) {
   std::size_t found = 0;
   while (!one.flights.empty() && one.flights.front().mark.valid()) {
     flight& first = one.flights.front();
@@ -361,7 +362,7 @@ inline std::size_t issue_source::land(queue& one, progress::ready_queue& ready) 
 // 2. Ask for the state of the call at hand.
 // 3. Issue what is at the head, until something is in progress.
 // 4. Look at the events.
-inline std::size_t issue_source::advance(queue& one, progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::advance(queue& one, progress::ready_queue& ready) {
   std::size_t found = 0;
   if (is_gone(one)) [[unlikely]] {
     device_gone(one);
@@ -423,7 +424,7 @@ inline std::size_t issue_source::advance(queue& one, progress::ready_queue& read
   return found + land(one, ready);
 }
 
-inline std::size_t issue_source::test(progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::test(progress::ready_queue& ready) {
   const std::uint32_t changes = device::device_state::changes().load(std::memory_order_acquire);
   if (pending() == 0 && changes == seen_changes_) {
     const bool asks = !comms_.empty() && engine_.coarse_now() - last_asked_ >= error_period;
@@ -469,7 +470,7 @@ inline std::size_t issue_source::test(progress::ready_queue& ready) {
 }
 
 /// By the clock: a communicator may break while no call of it is at hand, and a peer may wait then.
-inline void issue_source::ask_for_errors() {
+COHORT_INLINE void issue_source::ask_for_errors() {
   const auto now = engine_.coarse_now();
   if (now - last_asked_ < error_period) return;
   last_asked_ = now;
@@ -489,7 +490,7 @@ inline void issue_source::ask_for_errors() {
 
 // ---- reports ---------------------------------------------------------------------------------
 
-inline std::string issue_source::line_about(const work& op, const char* stands) {
+COHORT_INLINE std::string issue_source::line_about(const work& op, const char* stands) {
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - op.since);
   std::string text = "  rank " + std::to_string(op.comm->rank);
   text.append(": nccl ").append(op.verb).append(" #").append(std::to_string(op.sequence));
@@ -513,7 +514,7 @@ void issue_source::for_each_pending(Function function) {
   }
 }
 
-inline void issue_source::describe(std::string& text) {
+COHORT_INLINE void issue_source::describe(std::string& text) {
   const std::lock_guard hold(mutex_);
   for_each_pending([&](const work& op, const char* stands) {
     text.append(line_about(op, stands)).append("\n");
@@ -526,7 +527,7 @@ inline void issue_source::describe(std::string& text) {
 }
 
 /// Names what has not ended for longer than COHORT_STALL_WARNING, once each.
-inline void issue_source::tick(clock::time_point now) {
+COHORT_INLINE void issue_source::tick(clock::time_point now) {
   if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
   std::string lines;
   {

@@ -4,6 +4,8 @@
 /// \file
 /// How operations on several devices are posted together: bodies of `nccl/source.hpp`.
 
+#include <cohort/nccl/source.hpp>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -20,7 +22,7 @@ namespace cohort::nccl {
 // A part whose communicator has failed is left out: the others may be of other communicators, whose
 // peers count on this rank.
 
-inline void issue_source::submit_parts(work& whole) {
+COHORT_INLINE void issue_source::submit_parts(work& whole) {
   bool ended = false;
   {
     const std::lock_guard hold(mutex_);
@@ -46,7 +48,7 @@ inline void issue_source::submit_parts(work& whole) {
 }
 
 /// What is to be delivered now that this has ended, or null: other parts go on.
-inline work* issue_source::concluded(work& op) noexcept {
+COHORT_INLINE work* issue_source::concluded(work& op) noexcept {
   op.pending_ = false;
   if (op.part_of == nullptr) return &op;
   work_set& set = *op.part_of;
@@ -56,7 +58,7 @@ inline work* issue_source::concluded(work& op) noexcept {
   return set.whole;
 }
 
-inline bool issue_source::is_together(const work_set& set) {
+COHORT_INLINE bool issue_source::is_together(const work_set& set) {
   return std::all_of(set.parts.begin(), set.parts.end(), [&](const work& part) {
     if (part.error()) return true;
     const queue& one = queue_of(part.comm->device);
@@ -65,7 +67,7 @@ inline bool issue_source::is_together(const work_set& set) {
   });
 }
 
-inline std::size_t issue_source::issue_parts(work_set& set, progress::ready_queue& ready) {
+COHORT_INLINE std::size_t issue_source::issue_parts(work_set& set, progress::ready_queue& ready) {
   std::size_t found = 0;
   std::vector<work*> posted;
   for (work& part : set.parts) {
@@ -109,7 +111,7 @@ inline std::size_t issue_source::issue_parts(work_set& set, progress::ready_queu
 }
 
 /// Of the call that the operation is part of. `of` is who says so.
-inline ncclResult_t issue_source::state_of_launch(work& op, communicator_state*& of) {
+COHORT_INLINE ncclResult_t issue_source::state_of_launch(work& op, communicator_state*& of) {
   const auto ask_one = [&](communicator_state& comm) {
     of = &comm;
     ncclResult_t state = ncclSuccess;

@@ -1,0 +1,37 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The bodies of the layer nccl, for one file of a program: see core/config.hpp. Nothing
+/// without CUDA and NCCL. Those of the layers below come from <cohort/src.hpp>.
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#error \
+    "a file that includes a src.hpp is compiled with COHORT_SEPARATE_COMPILATION, like all others"
+#endif
+
+#include <cohort/nccl.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/nccl/detail/arena.ipp>
+#include <cohort/nccl/detail/calls.ipp>
+#include <cohort/nccl/detail/communicator.ipp>
+#include <cohort/nccl/detail/conditions.ipp>
+#include <cohort/nccl/detail/device_plane.ipp>
+#include <cohort/nccl/detail/failure.ipp>
+#include <cohort/nccl/detail/fault_channel.ipp>
+#include <cohort/nccl/detail/inquiry.ipp>
+#include <cohort/nccl/detail/leaving.ipp>
+#include <cohort/nccl/detail/operation.ipp>
+#include <cohort/nccl/detail/source.ipp>
+#include <cohort/nccl/detail/work_set.ipp>
+
+namespace cohort::nccl {
+
+template issue_source::issue_source(asio::io_context&);
+template issue_source::issue_source(asio::execution_context&);
+
+}  // namespace cohort::nccl
+
+#endif
