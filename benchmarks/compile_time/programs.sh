@@ -28,7 +28,8 @@ direct|all_reduce.cpp|-O0 -DWHOLE_PROGRAM|1.7|1.5|communicator, one all_reduce, 
 coordinator|coordinator.cpp|-O0|6.5|3|the umbrella, coordinator, one named all_reduce
 coordinator_O2|coordinator.cpp|-O2|11|4|the same at -O2
 rendezvous|rendezvous.cpp|-O0|5|2.5|rendezvous, send and receive
-cluster|cluster.cpp|-O0|8|3.5|cluster: launch, call, serve'
+cluster|cluster.cpp|-O0|8|3.5|cluster: launch, call, serve
+nccl|nccl.cpp|-O0 -isystem ../../tests/support/fake_gpu/include|||NCCL: communicator, one all_reduce'
 
 # cost FILE OPTIONS: seconds of processor time of one compilation; fails where it does not compile.
 cost() {

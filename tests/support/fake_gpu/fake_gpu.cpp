@@ -334,7 +334,10 @@ void restart(int devices) {
   }
   if (m.restarted != nullptr) m.restarted();
   const lock hold(m.mutex);
-  for (const auto& [address, one] : m.memory) unmap(one);
+  for (const auto& [address, one] : m.memory) {
+    // Pinned memory that was not given back stays: MPI may have been left with it after a failure.
+    if (one.type == cudaMemoryTypeDevice || one.freed) unmap(one);
+  }
   m.memory.clear();
   m.streams.clear();
   m.events.clear();
