@@ -27,10 +27,11 @@ double=tests/support/fake_gpu/include
 
 # Prints one line for each check: a header and its options.
 checks() {
-  find include/cohort/{device,nccl} include/cohort/{device,nccl,gpu}.hpp -name '*.hpp' |
+  find include/cohort/{device,nccl} include/cohort/{device,nccl,gpu}.hpp -name '*.hpp' ! -name src.hpp |
     sed "s|\$| -isystem $double|"
   find include -name '*.hpp' ! -name src.hpp
-  find include -name src.hpp | sed 's|$| -DCOHORT_SEPARATE_COMPILATION -Wno-subobject-linkage|'
+  find include -name src.hpp |
+    sed "s|\$| -DCOHORT_SEPARATE_COMPILATION -Wno-subobject-linkage|; /nccl/ s|\$| -isystem $double|"
 }
 count=$(find include -name '*.hpp' | wc -l)
 [ "$count" -gt 0 ]
