@@ -333,6 +333,54 @@ TEST_CASE("without it a short message that is too long is MPI's truncation error
   });
 }
 
+TEST_CASE("what an awaited verb throws says which operation has failed, and with what") {
+  on_world([](communicator world) -> task {
+    const cohort::log::capture logged;
+    const std::vector<int> mine(3, 1);
+    std::array<int, 2> received{-1, -1};
+    const auto text_of = [](const std::system_error& failed) { return std::string(failed.what()); };
+    auto sent = cohort::send(world, mine, right_of(world), 14, cohort::as_future);
+    std::string what;
+    try {
+      co_await cohort::recv(world, received, left_of(world), 14);
+    } catch (const std::system_error& failed) {
+      CHECK(cohort::mpi::error_class(failed.code()) == MPI_ERR_TRUNCATE);
+      what = text_of(failed);
+    }
+    CHECK(what == world.last_failure().text);
+    CHECK(what.find("recv #") != std::string::npos);
+    CHECK(what.find("count=2") != std::string::npos);
+    co_await std::move(sent);
+
+    what.clear();
+    try {  // refused before MPI is called
+      co_await cohort::send(world, mine, world.size(), 14);
+    } catch (const std::system_error& failed) {
+      what = text_of(failed);
+    }
+    CHECK(what == world.last_failure().text);
+    CHECK(what.find("destination=" + std::to_string(world.size())) != std::string::npos);
+
+    what.clear();
+    try {  // there is nobody who could tell more
+      co_await cohort::send(communicator(), mine, 0, 14);
+    } catch (const std::system_error& failed) {
+      what = text_of(failed);
+    }
+    CHECK(what == cohort::make_error_code(cohort::errc::invalid_communicator).message());
+
+    // A cancelled one, whose end is told by the code alone.
+    what.clear();
+    try {
+      co_await cohort::with_deadline(cohort::recv(world, received, left_of(world), 99),
+                                     std::chrono::milliseconds(1));
+    } catch (const cohort::deadline_error& failed) {
+      what = text_of(failed);
+    }
+    CHECK(what.find("1 ms") != std::string::npos);
+  });
+}
+
 TEST_CASE("strided views travel without a copy in between") {
   for (const auto& options : {cohort::communicator_options{}, with_bounds}) {
     on_world(

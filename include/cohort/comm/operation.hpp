@@ -10,8 +10,10 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <system_error>
+#include <type_traits>
 
 namespace cohort::comm {
 
@@ -99,9 +101,21 @@ concept operation_body = requires(Body& body, const Body& constant, const commun
 };
 
 namespace detail {
+template <class Signature>
 struct start_operation {
   template <class Handler, class Body>
   void operator()(Handler&& handler, communicator_ref comm, Body&& body) const;
+};
+
+/// What a token completes with. An awaitable throws what it is given, and what it is to say is
+/// which operation has failed, with what values, so it gets an exception in place of the code.
+template <class Token, class Signature>
+struct completion {
+  using type = Signature;
+};
+template <class Executor, class... Values>
+struct completion<asio::use_awaitable_t<Executor>, void(std::error_code, Values...)> {
+  using type = void(std::exception_ptr, Values...);
 };
 }  // namespace detail
 
@@ -122,8 +136,10 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
 
 template <operation_body Body, class Token>
 auto start(const communicator& comm, Body&& body, Token& token) {
-  return asio::async_initiate<Token, typename Body::signature>(detail::start_operation{}, token,
-                                                               comm.ref(), std::move(body));
+  using signature =
+      typename detail::completion<std::remove_cvref_t<Token>, typename Body::signature>::type;
+  return asio::async_initiate<Token, signature>(detail::start_operation<signature>{}, token,
+                                                comm.ref(), std::move(body));
 }
 
 }  // namespace cohort::comm

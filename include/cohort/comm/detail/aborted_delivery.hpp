@@ -10,6 +10,7 @@
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 
+#include <exception>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -25,6 +26,13 @@ struct with_defaults<void(std::error_code, Values...)> {
   template <class Handler>
   static void call(Handler&& handler, std::error_code error) {
     std::forward<Handler>(handler)(error, Values()...);
+  }
+};
+template <class... Values>
+struct with_defaults<void(std::exception_ptr, Values...)> {
+  template <class Handler>
+  static void call(Handler&& handler, std::error_code error) {
+    std::forward<Handler>(handler)(std::make_exception_ptr(std::system_error(error)), Values()...);
   }
 };
 

@@ -12,17 +12,43 @@
 #include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_executor.hpp>
 
+#include <exception>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
 namespace cohort::comm::detail {
 
-template <class Handler, class Body>
+/// Which exception a handler is given that takes one in place of a code.
+template <class Signature>
+struct exception_of {
+  static constexpr bool is_wanted = false;
+};
+template <class... Values>
+struct exception_of<void(std::exception_ptr, Values...)> {
+  static constexpr bool is_wanted = true;
+  std::exception_ptr why;  // with all facts, once they have been told
+};
+
+/// The handler as a body calls it, with a code.
+template <class Handler>
+struct throwing_handler {
+  Handler handler;
+  std::exception_ptr why;
+
+  template <class... Values>
+  void operator()(std::error_code error, Values&&... values) {
+    if (!error) why = nullptr;
+    if (error && !why) why = std::make_exception_ptr(std::system_error(error));
+    std::move(handler)(std::move(why), std::forward<Values>(values)...);
+  }
+};
+
+template <class Handler, class Body, class Signature>
 class typed_operation final : public request_operation {
   using memory = operation_memory<typed_operation, Handler>;
-  using signature = typename Body::signature;
 
  public:
   typed_operation(Handler& handler, communicator_ref comm, Body&& body)
@@ -111,6 +137,7 @@ class typed_operation final : public request_operation {
     if constexpr (!is_idle) executor_.set(*handler_, state().engine.get_executor());
   }
 
+  static constexpr bool throws = exception_of<Signature>::is_wanted;
   static constexpr bool fills_future = progress::fills_future<Handler>;
   [[nodiscard]] auto future() const noexcept {
     return progress::associated_future<Handler>::get(*handler_);
@@ -181,6 +208,9 @@ class typed_operation final : public request_operation {
     if constexpr (fills_future) {
       if (handler_) future()->explain(error(), text.str());
     }
+    if constexpr (throws) {
+      exception_.why = std::make_exception_ptr(std::system_error(error(), text.str()));
+    }
     state().fail(text.with_code(error()));
   }
 
@@ -224,7 +254,7 @@ class typed_operation final : public request_operation {
 
   /// The handler leaves with `operation_aborted`; buffers stay until MPI is done with them.
   void detach() {
-    using aborted = aborted_delivery<Handler, signature>;
+    using aborted = aborted_delivery<Handler, Signature>;
     progress::operation* farewell = nullptr;
     progress::engine& engine = state().engine;
     {
@@ -282,10 +312,17 @@ class typed_operation final : public request_operation {
       if (deliver && !future()->begin_finish()) result = asio::error::operation_aborted;
     }
     const outcome_of_requests outcome{status, left, message};
+    auto exception = std::move(exception_);
     Handler handler(std::move(*handler_));
     Body body(std::move(body_));
     free_self(allocator);
-    if (deliver) body.finish(std::move(handler), result, outcome);
+    if (!deliver) return;
+    if constexpr (throws) {
+      throwing_handler<Handler> told{std::move(handler), std::move(exception.why)};
+      body.finish(std::move(told), result, outcome);
+    } else {
+      body.finish(std::move(handler), result, outcome);
+    }
   }
 
   /// A failed operation, or one that was complete when it was posted.
@@ -309,21 +346,24 @@ class typed_operation final : public request_operation {
   bool has_slot_ = false;
   communicator_ref comm_;
   Body body_;
+  [[no_unique_address]] exception_of<Signature> exception_;
 };
 
+template <class Signature>
 template <class Handler, class Body>
-void start_operation::operator()(Handler&& handler, communicator_ref comm, Body&& body) const {
+void start_operation<Signature>::operator()(Handler&& handler, communicator_ref comm,
+                                            Body&& body) const {
   using handler_type = std::decay_t<Handler>;
   if (comm.state == nullptr) [[unlikely]] {
     // There is no engine to complete it through; Asio's own loop must do.
     const auto executor = executor_of(handler);  // before it is moved from
     asio::post(executor, [handler = handler_type(std::forward<Handler>(handler))]() mutable {
-      with_defaults<typename Body::signature>::call(std::move(handler),
-                                                    make_error_code(errc::invalid_communicator));
+      with_defaults<Signature>::call(std::move(handler),
+                                     make_error_code(errc::invalid_communicator));
     });
     return;
   }
-  using operation = typed_operation<handler_type, Body>;
+  using operation = typed_operation<handler_type, Body, Signature>;
   if constexpr (std::is_same_v<Handler, handler_type>) {
     operation::make(handler, comm, std::move(body))->start();
   } else {
