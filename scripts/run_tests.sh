@@ -25,7 +25,7 @@ rm -f "$failures"
 
 # A program that a signal of its own ended, as ctest, Catch2, the two launchers and a shell tell it
 # (not one that was killed, at its time limit say), and what the sanitizers say.
-signals='\*\*\*Exception|fatal error condition|exited on signal (4|6|7|8|11)\b|Signal: '
+signals='\*\*\*Exception|SIG(SEGV|ABRT|FPE|ILL) - |exited on signal (4|6|7|8|11)\b|Signal: '
 signals+='|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception'
 sanitizers='(Address|Leak|Thread|Memory|UndefinedBehavior)Sanitizer|runtime error: '
 

@@ -72,13 +72,15 @@ expect 1 '^flaky: one ' '^flaky: two ' '^flaky: three ' '^0% tests passed, 3 tes
 what="a signal is not tried again, whoever tells of it"
 project "crashes once 'kill -SEGV \$\$'" "aborts once 'kill -ABRT \$\$'" \
   "openmpi once 'echo mpiexec noticed that process rank 1 exited on signal 11; false'" \
-  "mpich once 'echo YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Aborted; false'"
-expect 1 '^failed: crashes$' '^failed: aborts$' '^failed: openmpi$' '^failed: mpich$'
+  "mpich once 'echo YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Aborted; false'" \
+  "catch once 'echo SIGSEGV - Segmentation violation signal; false'"
+expect 1 '^failed: crashes$' '^failed: aborts$' '^failed: openmpi$' '^failed: mpich$' '^failed: catch$'
 without '^flaky|once more'
 
-what="what was killed at its time limit is tried again"
-project "slow once 'echo mpiexec noticed that process rank 1 exited on signal 9; false'"
-expect 0 '^flaky: slow '
+what="what was killed at its time limit, or by the end of its job, is tried again"
+project "slow once 'echo mpiexec noticed that process rank 1 exited on signal 9; false'" \
+  "ended once 'echo due to a fatal error condition: SIGTERM - Termination request signal; false'"
+expect 0 '^flaky: slow ' '^flaky: ended '
 
 what="what a sanitizer says is not tried again"
 project "addresses once 'echo ==7==ERROR: AddressSanitizer: heap-use-after-free; false'" \

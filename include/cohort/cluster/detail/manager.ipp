@@ -1098,7 +1098,8 @@ asio::awaitable<void> basic_manager<Any>::shutdown(std::chrono::nanoseconds boun
     if (!in_time) break;
   }
   if (transport_) {
-    auto stopping = transport_->stop(std::chrono::seconds(5));
+    // A worker ends its side after its last word. What nobody receives would reach a later job.
+    auto stopping = transport_->stop(std::chrono::seconds(5), std::chrono::seconds(5));
     co_await std::move(stopping);
   }
   changed_.notify();
