@@ -140,7 +140,8 @@ class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transp
     }
     const auto last = from_now(linger);
     const auto ended = [&](const auto& each) { return ended_.count(each.first) != 0; };
-    for (bool in_time = true; in_time && !std::all_of(links_.begin(), links_.end(), ended);) {
+    for (bool in_time = true;
+         in_time && receiving_ && !std::all_of(links_.begin(), links_.end(), ended);) {
       in_time = co_await changed_.wait_until(last);
     }
     quit();

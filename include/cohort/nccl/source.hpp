@@ -73,7 +73,7 @@ class turn {
 /// 5. each look asks for the event of the oldest operation. When it is there, the memory that the
 ///    operation has held is let go, and it ends.
 ///
-/// The engine looks once a lap while MPI has something pending, else as often as it can.
+/// The engine looks once a lap while MPI has something pending, else a few times.
 ///
 /// *Threads*: every function from any thread. Calls of NCCL are made by who laps.
 class issue_source : public asio::execution_context::service {

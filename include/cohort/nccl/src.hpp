@@ -10,6 +10,11 @@
     "a file that includes a src.hpp is compiled with COHORT_SEPARATE_COMPILATION, like all others"
 #endif
 
+// As for <cohort/cluster/src.hpp>.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wsubobject-linkage"
+#endif
+
 #include <cohort/nccl.hpp>
 
 #if COHORT_HAS_NCCL

@@ -179,7 +179,7 @@ class engine : public asio::execution_context::service {
   void rounds();
   bool round(unsigned budget);
   void deliver_ready();
-  std::size_t look_into(ready_queue& ready, unsigned looks);
+  std::size_t look_into(ready_queue& ready, unsigned& budget);
   std::size_t look_at_each(ready_queue& ready);
   [[nodiscard]] bool only_dear_pending() const;
   void take_handed_in();
@@ -194,6 +194,7 @@ class engine : public asio::execution_context::service {
   void tick();
   [[nodiscard]] std::size_t bytes() const;
 
+  static constexpr unsigned dear_look = 16;  // takes as much of a lap as so many others
   static constexpr auto tick_period = std::chrono::milliseconds(50);
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
 

@@ -51,8 +51,7 @@ enum class park_result : std::uint8_t {
 /// - `bool only_announced()`: whether all that is pending waits for control messages, so that the
 ///   source can be parked all the same.
 /// - `static constexpr bool is_dear`: its look costs far more than one at memory. It is looked at
-/// once
-///   a lap while another source has something pending, else as often as all.
+///   once a lap while another source has something pending, and else a few times a lap.
 /// - `nanoseconds longest_nap()`: while something of it is pending, no nap is longer than that.
 /// - `void leave()`: cancel what can be cancelled, because the engine ends.
 /// - `void end()`: waiting has not helped: end what nothing outside the program works on.

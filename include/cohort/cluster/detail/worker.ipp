@@ -305,11 +305,12 @@ asio::awaitable<void> basic_worker<Any>::serve() {
   }
   give_up_calls();
   if (start_.control) control_->close();
-  // Others may still be sending to this one, where not all is as it should be.
+  // Others may still be sending to this one, where not all is as it should be. Where MPI stays as
+  // it is the manager may end its side as soon as this one has said its last word.
   const bool well = !failed_ && lost_.empty();
-  auto stopping =
-      place_.transport->stop(well ? std::chrono::seconds(30) : std::chrono::seconds(1),
-                             well ? std::chrono::milliseconds(0) : std::chrono::milliseconds(200));
+  auto stopping = place_.transport->stop(
+      well ? std::chrono::seconds(30) : std::chrono::seconds(1),
+      well && !apart_ ? std::chrono::milliseconds(0) : std::chrono::milliseconds(200));
   co_await std::move(stopping);
   server_->end();
   watch_.reset();

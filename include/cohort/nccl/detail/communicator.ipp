@@ -9,6 +9,7 @@
 #include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/detail/config_fields.hpp>
 #include <cohort/nccl/detail/joint_steps.hpp>
+#include <cohort/nccl/detail/making.hpp>
 #include <cohort/progress/posted_handler.hpp>
 
 #include <unistd.h>

@@ -4,6 +4,12 @@
 /// \file
 /// What waits for a condition: the templates of `nccl/source.hpp`, which includes this.
 
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/nccl/source.hpp>
+
 #include <functional>
 #include <utility>
 
@@ -43,3 +49,5 @@ auto issue_source::when(std::function<bool()> condition, Token&& token) {
 }
 
 }  // namespace cohort::nccl
+
+#endif

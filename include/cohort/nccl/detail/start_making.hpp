@@ -5,7 +5,12 @@
 /// What starts making, splitting and ending a communicator: the templates of
 /// `nccl/communicator.hpp`, which includes this.
 
-#include <cohort/nccl/detail/steps.hpp>
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/nccl/communicator.hpp>
+#include <cohort/nccl/detail/making.hpp>
 #include <cohort/progress/posted_handler.hpp>
 
 #include <exception>
@@ -16,31 +21,6 @@
 #include <vector>
 
 namespace cohort::nccl::detail {
-
-/// What a process is to make: communicators of its devices, and their places in the queues.
-struct making {
-  communicator_options options;
-  std::vector<int> devices;
-  std::vector<turn> places;
-  bool several = false;  // the ranks may bring different numbers of devices
-  ncclComm_t theirs = nullptr;
-  problem bad;  ///< here, before anything has been asked; it takes part, so that all hear of it
-  const void* orderer = nullptr;
-};
-
-// See detail/communicator.ipp.
-
-steps<std::vector<communicator>> make_all(stepper& by, cohort::communicator world, making what);
-/// One device.
-making one_device(communicator_options options, int device, turn place, ncclComm_t theirs = nullptr,
-                  problem bad = {}, const void* orderer = nullptr);
-/// The device of the options, or -1 where there is none: that is told to all ranks then.
-int device_for(int wanted);
-turn place_for(const cohort::communicator& world, int device);
-steps<std::vector<communicator>> split(stepper& by, communicator parent, int color, int key,
-                                       turn place);
-asio::awaitable<void> finalize(communicator which);
-asio::awaitable<void> abort(communicator which);
 
 /// `make(stepper&)` gives the steps, and `Result` is taken out of what they have made.
 template <class Result, class Make, class Handler>
@@ -172,3 +152,5 @@ auto communicator::abort(Token&& token) const {
 }
 
 }  // namespace cohort::nccl
+
+#endif

@@ -4,6 +4,11 @@
 /// \file
 /// An operation with its handler: the templates of `nccl/operation.hpp`, which includes this.
 
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/nccl/operation.hpp>
 #include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_executor.hpp>
@@ -130,3 +135,5 @@ void start_work::operator()(Handler&& handler, request&& asked, Owned&& owned) c
 }
 
 }  // namespace cohort::nccl::detail
+
+#endif

@@ -55,11 +55,13 @@ COHORT_INLINE void engine::wake() {
 
 COHORT_INLINE void engine::look() {
   if (lapping_ == this) {
-    events_ += look_into(ready_, 1);
+    unsigned once = 1;
+    events_ += look_into(ready_, once);
     return;
   }
   ready_queue found;
-  look_into(found, 1);
+  unsigned once = 1;
+  look_into(found, once);
   if (found.empty()) return;
   {
     const std::lock_guard hold(handed_in_mutex_);
@@ -112,45 +114,52 @@ COHORT_INLINE engine_statistics engine::statistics() const noexcept {
   return {laps_.get(), tests_.get(), completions_.get(), parks_.get()};
 }
 
-COHORT_INLINE std::size_t engine::look_into(ready_queue& ready, unsigned looks) {
+/// Looks until something is found or the budget is spent.
+COHORT_INLINE std::size_t engine::look_into(ready_queue& ready, unsigned& budget) {
   // One source is the usual case; with several, all are held for the looks of one call.
   std::size_t begun = 0;
   std::size_t found = 0;
   unsigned done = 0;
   const std::size_t sources = sources_.size();  // more may come meanwhile
+  const bool only_dear = sources == 1 ? sources_[0].is_dear() : only_dear_pending();
+  const unsigned cost = only_dear ? dear_look : 1;
+  const unsigned looks = (budget + cost - 1) / cost;
   if (sources == 1) [[likely]] {
     const source_ref source = sources_[0];
     if (!source.begin_lap(ready)) return ready.empty() ? 0 : 1;
     for (; done < looks && found == 0; ++done) found = source.test(ready);
     source.end_lap();
-    tests_.add(done);
-    completions_.add(found);
-    return found;
-  }
-  while (begun < sources) {
-    if (!sources_[begun].begin_lap(ready)) [[unlikely]] {
-      while (begun > 0) sources_[--begun].end_lap();
-      return look_at_each(ready);
+  } else {
+    while (begun < sources) {
+      if (!sources_[begun].begin_lap(ready)) [[unlikely]] {
+        while (begun > 0) sources_[--begun].end_lap();
+        --budget;
+        return look_at_each(ready);
+      }
+      ++begun;
     }
-    ++begun;
-  }
-  const bool dear_too = only_dear_pending();
-  for (; done < looks && found == 0; ++done) {
-    for (std::size_t i = 0; i < sources; ++i) {
-      if (done == 0 || dear_too || !sources_[i].is_dear()) found += sources_[i].test(ready);
+    for (; done < looks && found == 0; ++done) {
+      for (std::size_t i = 0; i < sources; ++i) {
+        if (done == 0 || only_dear || !sources_[i].is_dear()) found += sources_[i].test(ready);
+      }
     }
+    while (begun > 0) sources_[--begun].end_lap();
   }
-  while (begun > 0) sources_[--begun].end_lap();
+  budget -= std::min(budget, done * cost);
   tests_.add(done);
   completions_.add(found);
   return found;
 }
 
+/// Whether something is pending, and all that is belongs to dear sources.
 COHORT_INLINE bool engine::only_dear_pending() const {
+  bool any = false;
   for (const source_ref& source : sources_) {
-    if (!source.is_dear() && source.pending() != 0) return false;
+    if (source.pending() == 0) continue;
+    if (!source.is_dear()) return false;
+    any = true;
   }
-  return true;
+  return any;
 }
 
 /// One of several sources cannot be looked at here, MPI after its end: the others go on.
@@ -261,11 +270,9 @@ COHORT_INLINE bool engine::round(unsigned budget) {
     if (has_handed_in_.load(std::memory_order_relaxed)) continue;
     if (pending() == 0) return false;
     if (budget == 0) return true;
-    const std::uint64_t tests_before = tests_.get();
-    const std::size_t found = look_into(ready_, budget);
-    budget -= std::min<unsigned>(budget, static_cast<unsigned>(tests_.get() - tests_before));
-    if (tests_.get() == tests_before && ready_.empty()) return false;
-    events_ += found;
+    const unsigned before = budget;
+    events_ += look_into(ready_, budget);
+    if (budget == before && ready_.empty()) return false;
   }
 }
 
