@@ -6,6 +6,8 @@
 # bench_latency, bench_negotiation and bench_fusion at -O3 header-only and with cohort::compiled (in
 # FOLDER, build/instructions by default), and counts with callgrind how many instructions a chunk of
 # each takes on one rank: the difference between a long run and a short one. Wanted: at most 2 % more.
+# Runs of bench_fusion have one of three totals, in both ways: repeat its row, or compare runs that are
+# alike.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${1:-build/instructions}
