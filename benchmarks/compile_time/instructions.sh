@@ -11,6 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${1:-build/instructions}
+mkdir -p "$folder"
 
 for way in header_only compiled; do
   only=OFF
