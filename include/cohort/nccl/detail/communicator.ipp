@@ -10,7 +10,6 @@
 #include <cohort/nccl/detail/config_fields.hpp>
 #include <cohort/nccl/detail/joint_steps.hpp>
 #include <cohort/nccl/detail/making.hpp>
-#include <cohort/progress/posted_handler.hpp>
 
 #include <unistd.h>
 

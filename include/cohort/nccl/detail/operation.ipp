@@ -5,14 +5,11 @@
 /// Bodies of `nccl/operation.hpp`.
 
 #include <cohort/nccl/operation.hpp>
-#include <cohort/progress/associated_future.hpp>
-#include <cohort/progress/deadline_record.hpp>
-#include <cohort/progress/handler_executor.hpp>
-#include <cohort/progress/pool.hpp>
 
 #include <algorithm>
 #include <memory>
-#include <new>
+#include <string>
+#include <vector>
 
 namespace cohort::nccl::detail {
 
