@@ -12,6 +12,7 @@
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/progress/progress_thread.hpp>

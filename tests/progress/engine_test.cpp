@@ -5,7 +5,7 @@
 
 #include <cohort/progress.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/posted_handler.hpp>
+#include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/source.hpp>
 #include <cohort/testing.hpp>
 

@@ -13,9 +13,9 @@
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/host.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
-#include <cohort/progress/posted_handler.hpp>
 
 #include <asio/thread_pool.hpp>
 

@@ -9,7 +9,7 @@
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/progress/posted_handler.hpp>
+#include <cohort/progress/handler_operation.hpp>
 
 #include <cstddef>
 #include <exception>

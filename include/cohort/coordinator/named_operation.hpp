@@ -7,10 +7,8 @@
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/deadline_record.hpp>
-#include <cohort/progress/handler_executor.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/handler_operation.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -65,106 +63,35 @@ namespace coordination {
 /// in once the body lies where it stays, `cancel(task, instance)` asks for its end, and `finish`
 /// calls the handler with the error and the results.
 template <class Handler, class Body>
-class named_operation final : public task {
-  using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
-  using allocator =
-      typename std::allocator_traits<associated>::template rebind_alloc<named_operation>;
-  using traits = std::allocator_traits<allocator>;
-
+class named_operation final
+    : public progress::handler_operation<named_operation<Handler, Body>, Handler, task> {
  public:
-  static named_operation* make(Handler& handler, std::shared_ptr<instance_handle> where,
-                               Body&& body) {
-    allocator memory = of(handler);
-    named_operation* block = traits::allocate(memory, 1);
-    try {
-      return ::new (static_cast<void*>(block))
-          named_operation(handler, std::move(where), std::move(body));
-    } catch (...) {
-      traits::deallocate(memory, block, 1);
-      throw;
-    }
-  }
-
   named_operation(Handler& handler, std::shared_ptr<instance_handle> where, Body&& body)
-      : task(&run),
-        handler_(std::move(handler)),
+      : named_operation::handler_operation(handler),
         where_(std::move(where)),
         body_(std::move(body)) {}
 
   /// After this the operation may be gone.
   void start() {
-    instance& here = **where_;
-    executor_.set(handler_, here.engine().get_executor());
-    connect_cancellation();
-    if constexpr (fills_future) future()->belongs_to(here.engine(), *this, true);
-    Body::start(body_, *this, here);
+    this->connect(owner(), true);
+    Body::start(body_, *this, **where_);
+  }
+
+  [[nodiscard]] progress::engine& owner() const { return (**where_).engine(); }
+  void cancel(asio::cancellation_type) { Body::cancel(*this, **where_); }
+  [[nodiscard]] auto outcome(bool dropped) {
+    if (dropped) {
+      this->fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+    }
+    return [where = std::move(where_), body = std::move(body_), why = std::move(this->error),
+            result = this->number](Handler&& handler) mutable {
+      body.finish(std::move(handler), std::move(why), result);
+    };
   }
 
  private:
-  static constexpr bool fills_future = progress::fills_future<Handler>;
-  static allocator of(const Handler& handler) noexcept {
-    return allocator(asio::get_associated_allocator(handler, progress::pool_allocator<void>()));
-  }
-  [[nodiscard]] auto future() const noexcept {
-    return progress::associated_future<Handler>::get(handler_);
-  }
-
-  struct on_cancel {
-    named_operation* self;
-    void operator()(asio::cancellation_type type) const {
-      if (type != asio::cancellation_type::none) Body::cancel(*self, **self->where_);
-    }
-  };
-  void connect_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    has_slot_ = slot.is_connected();
-    if (has_slot_) slot.template emplace<on_cancel>(on_cancel{this});
-    if constexpr (fills_future) {
-      if (auto own = future()->slot(); own != slot) {
-        own.template emplace<on_cancel>(on_cancel{this});
-      }
-    }
-  }
-  void disconnect_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    if constexpr (fills_future) {
-      future()->clear_cancellation();
-      if (slot == future()->slot()) return;
-    }
-    if (has_slot_) slot.clear();
-  }
-
-  static void run(operation* base, action what) {
-    auto* self = static_cast<named_operation*>(base);
-    if (what == action::deliver && self->executor_.is_foreign()) {
-      self->executor_.dispatch((**self->where_).engine().loop(), *self);
-    } else {
-      self->release(what != action::destroy);
-    }
-  }
-  void release(bool deliver) {
-    if (deliver) disconnect_cancellation();
-    allocator memory = of(handler_);
-    if constexpr (fills_future) {
-      if (deliver && !future()->begin_finish()) {
-        fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
-      }
-    }
-    std::exception_ptr why = std::move(error);
-    const std::uint64_t result = number;
-    Handler handler(std::move(handler_));
-    Body body(std::move(body_));
-    const auto where = std::move(where_);
-    this->~named_operation();
-    traits::deallocate(memory, this, 1);
-    if (deliver) body.finish(std::move(handler), std::move(why), result);
-  }
-
-  Handler handler_;
-  progress::handler_executor<Handler> executor_;
   std::shared_ptr<instance_handle> where_;
   Body body_;
-  bool has_slot_ = false;
 };
 
 /// Whether a handler is that of `asio::detached`, perhaps with an executor or a slot bound to it.
@@ -239,13 +166,11 @@ struct start_named {
     using handler_type = std::decay_t<Handler>;
     using body_type = std::decay_t<Body>;
     if (!where) {
-      const auto executor = executor_of(handler);
-      asio::post(executor, [handler = handler_type(std::forward<Handler>(handler)),
-                            body = body_type(std::move(body))]() mutable {
-        body.finish(std::move(handler),
-                    std::make_exception_ptr(error(errc::invalid_communicator, "no coordinator")),
-                    0);
-      });
+      progress::post_without_engine(
+          std::forward<Handler>(handler), [body = std::move(body)](handler_type&& own) mutable {
+            auto why = std::make_exception_ptr(error(errc::invalid_communicator, "no coordinator"));
+            body.finish(std::move(own), std::move(why), 0);
+          });
       return;
     }
     if constexpr (std::is_base_of_v<submitting_body, body_type>) {

@@ -64,7 +64,8 @@ class pool {
   }
 };
 
-/// The default associated allocator of every operation, a front of \ref pool.
+/// The default associated allocator of every operation, a front of \ref pool. What the pool does
+/// not align is `operator new`'s.
 template <class T>
 class pool_allocator {
  public:
@@ -75,10 +76,19 @@ class pool_allocator {
   pool_allocator(const pool_allocator<U>&) noexcept {}  // NOLINT: converting, as allocators do
 
   [[nodiscard]] T* allocate(std::size_t n) {
-    static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
-    return static_cast<T*>(pool::allocate(n * sizeof(T)));
+    if constexpr (alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
+      return static_cast<T*>(pool::allocate(n * sizeof(T)));
+    } else {
+      return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(alignof(T))));
+    }
   }
-  void deallocate(T* block, std::size_t n) noexcept { pool::deallocate(block, n * sizeof(T)); }
+  void deallocate(T* block, std::size_t n) noexcept {
+    if constexpr (alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
+      pool::deallocate(block, n * sizeof(T));
+    } else {
+      ::operator delete(block, std::align_val_t(alignof(T)));
+    }
+  }
 
   friend bool operator==(pool_allocator, pool_allocator) noexcept { return true; }
 };

@@ -5,9 +5,7 @@
 /// \file A receive with its handler: executor, cancellation, memory, completion.
 
 #include <cohort/core/asio.hpp>
-#include <cohort/progress/associated_future.hpp>
-#include <cohort/progress/handler_executor.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/handler_operation.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
 
 #include <exception>
@@ -31,38 +29,20 @@ struct arrival {
 /// hands it in once the body lies where it stays, `cancel(receiver, endpoint, why)` asks for its
 /// end, and `finish` calls the handler.
 template <class Handler, class Body>
-class waiting_operation final : public progress::operation, public receiver {
-  using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
-  using allocator =
-      typename std::allocator_traits<associated>::template rebind_alloc<waiting_operation>;
-  using traits = std::allocator_traits<allocator>;
-
+class waiting_operation final
+    : public progress::handler_operation<waiting_operation<Handler, Body>, Handler>,
+      public receiver {
  public:
-  static waiting_operation* make(Handler& handler, handle_ptr where, Body&& body) {
-    allocator memory = of(handler);
-    waiting_operation* block = traits::allocate(memory, 1);
-    try {
-      return ::new (static_cast<void*>(block))
-          waiting_operation(handler, std::move(where), std::move(body));
-    } catch (...) {
-      traits::deallocate(memory, block, 1);
-      throw;
-    }
-  }
-
   waiting_operation(Handler& handler, handle_ptr where, Body&& body)
-      : operation(&run),
+      : waiting_operation::handler_operation(handler),
         receiver(&ended, &place),
-        handler_(std::move(handler)),
         where_(std::move(where)),
         body_(std::move(body)) {}
 
   /// After this the operation may be gone.
   void start() {
     endpoint& here = **where_;
-    executor_.set(handler_, here.engine().get_executor());
-    connect_cancellation();
-    if constexpr (fills_future) future()->belongs_to(here.engine(), *this, true);
+    this->connect(here.engine(), true);
     here.engine().get_executor().on_work_started();
     try {
       body_.start(*this, here);  // the context's registry keeps the endpoint
@@ -72,45 +52,34 @@ class waiting_operation final : public progress::operation, public receiver {
     }
   }
 
+  [[nodiscard]] progress::engine& owner() const { return (**where_).engine(); }
+  void cancel(asio::cancellation_type) {
+    const handle_ptr keep = where_;
+    body_.cancel(
+        *this, **keep,
+        std::make_exception_ptr(std::system_error(asio::error::operation_aborted, "rendezvous")));
+  }
+  [[nodiscard]] auto outcome(bool dropped) {
+    if (dropped) {
+      fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+    }
+    return [until_the_end = work{std::move(where_)}, body = std::move(body_),
+            what = arrival{std::move(value), std::move(error), direct && !dropped, dead}](
+               Handler&& handler) mutable { body.finish(std::move(handler), what); };
+  }
+
  private:
-  static constexpr bool fills_future = progress::fills_future<Handler>;
-  static allocator of(const Handler& handler) noexcept {
-    return allocator(asio::get_associated_allocator(handler, progress::pool_allocator<void>()));
-  }
-  [[nodiscard]] auto future() const noexcept {
-    return progress::associated_future<Handler>::get(handler_);
-  }
-
-  struct on_cancel {
-    waiting_operation* self;
-    void operator()(asio::cancellation_type type) const {
-      if (type == asio::cancellation_type::none) return;
-      const handle_ptr keep = self->where_;
-      self->body_.cancel(
-          *self, **keep,
-          std::make_exception_ptr(std::system_error(asio::error::operation_aborted, "rendezvous")));
+  /// Ends when the handler has returned.
+  struct work {
+    explicit work(handle_ptr of) noexcept : where(std::move(of)) {}
+    work(work&&) noexcept = default;
+    ~work() {
+      if (!where) return;
+      progress::engine& engine = (**where).engine();
+      if (!engine.stopped()) engine.get_executor().on_work_finished();
     }
+    handle_ptr where;
   };
-  void connect_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    has_slot_ = slot.is_connected();
-    if (has_slot_) slot.template emplace<on_cancel>(on_cancel{this});
-    if constexpr (fills_future) {
-      if (auto own = future()->slot(); own != slot) {
-        own.template emplace<on_cancel>(on_cancel{this});
-      }
-    }
-  }
-  void disconnect_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    if constexpr (fills_future) {
-      future()->clear_cancellation();
-      if (slot == future()->slot()) return;
-    }
-    if (has_slot_) slot.clear();
-  }
-
-  // ---- as a receiver
 
   static void ended(receiver& base) {
     auto& self = static_cast<waiting_operation&>(base);
@@ -122,48 +91,8 @@ class waiting_operation final : public progress::operation, public receiver {
     return static_cast<waiting_operation&>(base).body_.prepare(bytes);
   }
 
-  // ---- as an operation
-
-  static void run(operation* base, action what) {
-    auto* self = static_cast<waiting_operation*>(base);
-    if (what == action::deliver && self->executor_.is_foreign()) {
-      self->executor_.dispatch((**self->where_).engine().loop(), *self);
-    } else {
-      self->release(what != action::destroy);
-    }
-  }
-  /// Ends when the handler has returned.
-  struct work {
-    ~work() {
-      if (!engine->stopped()) engine->get_executor().on_work_finished();
-    }
-    progress::engine* engine;
-  };
-  void release(bool deliver) {
-    if (deliver) disconnect_cancellation();
-    allocator memory = of(handler_);
-    bool may_touch = true;
-    if constexpr (fills_future) {
-      if (deliver && !future()->begin_finish()) {
-        fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
-        may_touch = false;
-      }
-    }
-    arrival what{std::move(value), std::move(error), direct && may_touch, dead};
-    Handler handler(std::move(handler_));
-    Body body(std::move(body_));
-    const handle_ptr where = std::move(where_);
-    const work until_the_end{&(**where).engine()};
-    this->~waiting_operation();
-    traits::deallocate(memory, this, 1);
-    if (deliver) body.finish(std::move(handler), what);
-  }
-
-  Handler handler_;
-  progress::handler_executor<Handler> executor_;
   handle_ptr where_;
   Body body_;
-  bool has_slot_ = false;
 };
 
 struct start_waiting {
@@ -172,15 +101,14 @@ struct start_waiting {
     using handler_type = std::decay_t<Handler>;
     using body_type = std::decay_t<Body>;
     if (!where) {
-      const auto executor = executor_of(handler);
-      asio::post(executor, [handler = handler_type(std::forward<Handler>(handler)),
-                            body = body_type(std::move(body))]() mutable {
-        arrival nothing{
-            nullptr,
-            std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous")), false,
-            false};
-        body.finish(std::move(handler), nothing);
-      });
+      progress::post_without_engine(
+          std::forward<Handler>(handler), [body = std::move(body)](handler_type&& own) mutable {
+            arrival nothing{
+                nullptr,
+                std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous")),
+                false, false};
+            body.finish(std::move(own), nothing);
+          });
       return;
     }
     handler_type own(std::forward<Handler>(handler));

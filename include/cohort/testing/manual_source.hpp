@@ -5,9 +5,8 @@
 /// A poll source whose operations a test completes by hand, with no MPI in sight.
 
 #include <cohort/core/asio.hpp>
-#include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/handler_operation.hpp>
 
 #include <memory>
 #include <system_error>

@@ -6,15 +6,12 @@
 
 #include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/associated_future.hpp>
-#include <cohort/progress/handler_executor.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/handler_operation.hpp>
 
 #include <asio/strand.hpp>
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <new>
 #include <utility>
 
@@ -221,86 +218,40 @@ inline void completion_source::tick(progress::engine::clock::time_point now) {
 namespace detail {
 
 template <class Handler>
-class done_operation final : public completion_operation {
-  using associated = asio::associated_allocator_t<Handler, progress::pool_allocator<void>>;
-  using allocator =
-      typename std::allocator_traits<associated>::template rebind_alloc<done_operation>;
-  using memory = std::allocator_traits<allocator>;
-
+class done_operation final
+    : public progress::handler_operation<done_operation<Handler>, Handler, completion_operation> {
  public:
   done_operation(Handler& handler, completion_source& source, const stream& on)
-      : completion_operation(&run, on), handler_(std::move(handler)), source_(source) {}
-
-  static allocator allocator_of(const Handler& handler) noexcept {
-    return allocator(asio::get_associated_allocator(handler, progress::pool_allocator<void>()));
-  }
-  static done_operation* make(Handler& handler, completion_source& source, const stream& on) {
-    allocator from = allocator_of(handler);
-    done_operation* block = memory::allocate(from, 1);
-    return ::new (static_cast<void*>(block)) done_operation(handler, source, on);
-  }
+      : done_operation::handler_operation(handler, on), source_(source) {}
 
   /// After that the operation may be gone.
   void start() {
-    executor_.set(handler_, source_.engine().get_executor());
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    if (slot.is_connected()) slot.template emplace<on_cancel>(on_cancel{this});
-    if constexpr (progress::fills_future<Handler>) {
-      auto* future = progress::associated_future<Handler>::get(handler_);
-      future->belongs_to(source_.engine(), *this, false);
-      if (future->slot() != slot) future->slot().template emplace<on_cancel>(on_cancel{this});
-    }
-    if (source_.engine().stopped()) {
-      fail(errc::engine_stopped);
+    this->connect(owner(), false);
+    if (owner().stopped()) {
+      this->fail(errc::engine_stopped);
     } else {
       try {
-        mark_ = on_.record();
+        this->mark_ = this->on_.record();
       } catch (const std::system_error& failed) {
-        fail(failed.code());
+        this->fail(failed.code());
       } catch (const std::bad_alloc&) {
-        fail(std::make_error_code(std::errc::not_enough_memory));
+        this->fail(std::make_error_code(std::errc::not_enough_memory));
       }
     }
-    if (error()) {
-      source_.engine().complete(this);
+    if (this->error()) {
+      owner().complete(this);
     } else {
       source_.add(*this);
     }
   }
 
+  [[nodiscard]] progress::engine& owner() const { return source_.engine(); }
+  void cancel(asio::cancellation_type) { source_.cancel(*this); }
+  [[nodiscard]] auto outcome(bool) {
+    return [why = this->error()](Handler&& handler) { std::move(handler)(why); };
+  }
+
  private:
-  struct on_cancel {
-    done_operation* op;
-    void operator()(asio::cancellation_type) const { op->source_.cancel(*op); }
-  };
-
-  void forget_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    if constexpr (progress::fills_future<Handler>) {
-      auto* future = progress::associated_future<Handler>::get(handler_);
-      future->clear_cancellation();  // its owner may cancel on another thread
-      if (slot == future->slot()) return;
-    }
-    if (slot.is_connected()) slot.clear();
-  }
-
-  static void run(operation* base, action what) {
-    auto* self = static_cast<done_operation*>(base);
-    if (what == action::deliver && self->executor_.is_foreign()) {
-      self->executor_.dispatch(self->source_.engine().loop(), *self);
-      return;
-    }
-    self->forget_cancellation();
-    const std::error_code error = self->error();
-    allocator from = allocator_of(self->handler_);
-    Handler handler(std::move(self->handler_));
-    self->~done_operation();
-    memory::deallocate(from, self, 1);  // before the handler runs
-    if (what != action::destroy) std::move(handler)(error);
-  }
-
-  Handler handler_;
-  progress::handler_executor<Handler> executor_;
   completion_source& source_;
 };
 
@@ -357,8 +308,7 @@ struct start_done_here {
         start_done()(std::forward<Handler>(handler), io, on);
         return;
       }
-      using handler_type = std::decay_t<Handler>;
-      asio::post(executor, [mine = handler_type(std::forward<Handler>(handler))]() mutable {
+      progress::post_without_engine(std::forward<Handler>(handler), [](auto&& mine) {
         std::move(mine)(make_error_code(errc::invalid_argument));
       });
     }

@@ -11,7 +11,7 @@
 
 #include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/detail/making.hpp>
-#include <cohort/progress/posted_handler.hpp>
+#include <cohort/progress/handler_operation.hpp>
 
 #include <exception>
 #include <memory>

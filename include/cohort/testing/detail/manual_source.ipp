@@ -163,65 +163,29 @@ class manual_service : public asio::execution_context::service {
 };
 
 template <class Handler>
-class typed_manual_operation final : public manual_operation {
+class typed_manual_operation final
+    : public progress::handler_operation<typed_manual_operation<Handler>, Handler,
+                                         manual_operation> {
  public:
-  typed_manual_operation(Handler&& handler, int name, manual_kind what,
+  typed_manual_operation(Handler& handler, int name, manual_kind what,
                          const std::shared_ptr<manual_state>& state)
-      : manual_operation(&run, name, what),
-        handler_(std::move(handler)),
+      : typed_manual_operation::handler_operation(handler, name, what),
+        state_(state),
         engine_(*state->engine()) {
-    executor_.set(handler_, engine_.get_executor());
-    if constexpr (progress::fills_future<Handler>) {
-      progress::associated_future<Handler>::get(handler_)->belongs_to(engine_, *this, true);
-    }
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    if (slot.is_connected() && kind == manual_kind::receive) {
-      slot.template emplace<on_cancel>(on_cancel{state, this});
-    }
-    if constexpr (progress::fills_future<Handler>) {
-      auto own = progress::associated_future<Handler>::get(handler_)->slot();
-      if (own != slot && kind == manual_kind::receive) {
-        own.template emplace<on_cancel>(on_cancel{state, this});
-      }
-    }
+    this->connect(engine_, true);
+  }
+
+  [[nodiscard]] progress::engine& owner() const noexcept { return engine_; }
+  void cancel(asio::cancellation_type) {
+    if (this->kind != manual_kind::receive) return;
+    if (const auto alive = state_.lock()) alive->cancel(this);
+  }
+  [[nodiscard]] auto outcome(bool) {
+    return [why = this->error](Handler&& handler) { std::move(handler)(why); };
   }
 
  private:
-  struct on_cancel {
-    std::weak_ptr<manual_state> state;
-    manual_operation* op;
-    void operator()(asio::cancellation_type) const {
-      if (const auto alive = state.lock()) alive->cancel(op);
-    }
-  };
-
-  void forget_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    if constexpr (progress::fills_future<Handler>) {
-      auto* future = progress::associated_future<Handler>::get(handler_);
-      future->clear_cancellation();  // its owner may cancel on another thread
-      if (slot == future->slot()) return;
-    }
-    if (slot.is_connected()) slot.clear();
-  }
-
-  static void run(operation* base, action what) {
-    std::unique_ptr<typed_manual_operation> self(static_cast<typed_manual_operation*>(base));
-    if (what == action::deliver && self->executor_.is_foreign()) {
-      auto& op = *self.release();
-      op.executor_.dispatch(op.engine_.loop(), op);
-      return;
-    }
-    self->forget_cancellation();
-    if (what == action::destroy) return;
-    Handler handler(std::move(self->handler_));
-    const std::error_code error = self->error;
-    self.reset();  // before the handler runs, as the library does
-    std::move(handler)(error);
-  }
-
-  Handler handler_;
-  progress::handler_executor<Handler> executor_;
+  std::weak_ptr<manual_state> state_;
   progress::engine& engine_;
 };
 
@@ -231,7 +195,7 @@ struct start_manual {
                   manual_kind kind) const {
     using handler_type = std::decay_t<Handler>;
     handler_type mine(std::forward<Handler>(handler));
-    state->add(new typed_manual_operation<handler_type>(std::move(mine), id, kind, state));
+    state->add(typed_manual_operation<handler_type>::make(mine, id, kind, state));
   }
 };
 

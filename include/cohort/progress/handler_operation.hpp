@@ -1,0 +1,262 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// An operation that ends with a completion handler: the handler's memory, executor, cancellation
+/// and future, and the call.
+///
+/// A verb derives from it, says what its source knows of it (`Base`), and is freed before its
+/// handler is called, so that the handler's next operation finds the memory:
+///
+///     template <class Handler>
+///     class wait final : public handler_operation<wait<Handler>, Handler, source_operation> {
+///      public:
+///       wait(Handler& handler, source& from) : wait::handler_operation(handler), from_(from) {}
+///       void start() {
+///         this->connect(owner(), false);
+///         from_.add(*this);
+///       }
+///       engine& owner() const { return from_.engine(); }
+///       void cancel(asio::cancellation_type) { from_.cancel(*this); }
+///       auto outcome(bool) {
+///         return [why = this->error()](Handler&& handler) { std::move(handler)(why); };
+///       }
+///     };
+///
+/// Modelled on Asio's `detail/handler_work.hpp`.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/progress/associated_future.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/operation.hpp>
+#include <cohort/progress/pool.hpp>
+
+#include <asio/executor_work_guard.hpp>
+
+#include <memory>
+#include <new>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::progress {
+
+/// \tparam Derived has, public,
+/// - `engine& owner() const`,
+/// - `auto outcome(bool dropped)`: moves out all that the handler will be told, and returns what
+///   tells it, to be called with the handler once the operation is freed. `dropped`: who awaited
+///   has gone with its buffers, so the result is `operation_aborted` and they are not touched,
+/// - `void cancel(asio::cancellation_type)` if it is connected; the type is not `none`,
+/// - perhaps `void leaves(action)`, called first when it ends, on the thread of the lap, and once
+///   more with `deliver_here` on a foreign executor.
+///
+/// \tparam Base derives from \ref operation; its constructor's first argument is the `function`.
+template <class Derived, class Handler, class Base = operation>
+class handler_operation : public Base {
+  using associated = asio::associated_allocator_t<Handler, pool_allocator<void>>;
+  using allocator = typename std::allocator_traits<associated>::template rebind_alloc<Derived>;
+  using traits = std::allocator_traits<allocator>;
+
+ public:
+  using action = operation::action;
+
+  /// In memory of the handler's allocator, by default the pool. The handler is moved from once the
+  /// memory is there. Throws what the allocator and the constructor throw.
+  template <class... Arguments>
+  [[nodiscard]] static Derived* make(Handler& handler, Arguments&&... arguments) {
+    allocator memory = memory_of(handler);
+    Derived* const block = traits::allocate(memory, 1);
+    try {
+      return ::new (static_cast<void*>(block))
+          Derived(handler, std::forward<Arguments>(arguments)...);
+    } catch (...) {
+      traits::deallocate(memory, block, 1);
+      throw;
+    }
+  }
+
+  void leaves(action) noexcept {}
+
+ protected:
+  static constexpr bool fills_future = progress::fills_future<Handler>;
+
+  template <class... Arguments>
+  explicit handler_operation(Handler& handler, Arguments&&... of_base)
+      : Base(&run, std::forward<Arguments>(of_base)...), handler_(std::move(handler)) {}
+  ~handler_operation() = default;
+
+  /// Before the operation is handed in. `borrows`: a future that is dropped waits until nothing
+  /// touches the caller's buffers any more.
+  void connect(engine& by, bool borrows) {
+    find_executor(by);
+    connect_cancellation(by, borrows);
+  }
+  // Its two parts, for who hands the operation in between them.
+  void find_executor(const engine& by) { executor_.set(*handler_, by.get_executor()); }
+  void connect_cancellation(engine& by, bool borrows) {
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    has_slot_ = slot.is_connected();
+    if (has_slot_) emplace(slot);
+    if constexpr (fills_future) {
+      future()->belongs_to(by, *this, borrows);
+      // A dropped future cancels too, whatever slot was bound.
+      if (auto own = future()->slot(); own != slot) emplace(own);
+    }
+  }
+
+  /// False after \ref detach.
+  [[nodiscard]] bool has_handler() const noexcept { return handler_.has_value(); }
+  /// Of a handler that `fills_future`.
+  [[nodiscard]] auto future() const noexcept { return associated_future<Handler>::get(*handler_); }
+
+  /// Inside a cancellation: the handler leaves, the operation goes on without it. Returns what
+  /// calls the handler with `told`; hand it to the engine.
+  template <class... Arguments>
+  [[nodiscard]] operation* detach(engine& by, std::tuple<Arguments...> told);
+
+ private:
+  static allocator memory_of(const Handler& handler) noexcept {
+    return allocator(asio::get_associated_allocator(handler, pool_allocator<void>()));
+  }
+  Derived& self() noexcept { return static_cast<Derived&>(*this); }
+
+  struct on_cancel {
+    Derived* of;
+    void operator()(asio::cancellation_type type) const {
+      if (type != asio::cancellation_type::none) of->cancel(type);
+    }
+  };
+  template <class Slot>
+  void emplace(Slot& slot) {
+    slot.template emplace<on_cancel>(on_cancel{&self()});
+  }
+  void disconnect_cancellation() {
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    if constexpr (fills_future) {
+      future()->clear_cancellation();  // its owner may cancel on another thread
+      if (slot == future()->slot()) return;
+    }
+    if (has_slot_) slot.clear();
+  }
+
+  static void run(operation* base, action what) {
+    auto& self = static_cast<Derived&>(*base);
+    handler_operation& mine = self;
+    self.leaves(what);
+    if (what == action::deliver && mine.handler_ && mine.executor_.is_foreign()) {
+      mine.executor_.dispatch(self.owner().loop(), self);
+    } else {
+      mine.end(what != action::destroy);
+    }
+  }
+  // Where the handler is not called, the context is going away, and the slot's signal and the
+  // future's owner may be gone already.
+  void end(bool deliver) {
+    if (!handler_) {
+      allocator memory = *memory_of_detached_;
+      free(memory);
+      return;
+    }
+    bool dropped = false;
+    if (deliver) {
+      disconnect_cancellation();
+      if constexpr (fills_future) dropped = !future()->begin_finish();
+    }
+    allocator memory = memory_of(*handler_);
+    Handler handler(std::move(*handler_));
+    auto tell = self().outcome(dropped);
+    free(memory);
+    if (deliver) tell(std::move(handler));
+  }
+  void free(allocator& memory) {
+    Derived* const block = &self();
+    block->~Derived();
+    traits::deallocate(memory, block, 1);
+  }
+
+  handler_executor<Handler> executor_;
+  std::optional<Handler> handler_;  // empty once detached
+  std::optional<allocator> memory_of_detached_;
+  bool has_slot_ = false;
+
+  template <class, class...>
+  friend class handler_delivery;
+};
+
+/// A handler on its way, with what it will be told.
+template <class Handler, class... Arguments>
+class handler_delivery final
+    : public handler_operation<handler_delivery<Handler, Arguments...>, Handler> {
+ public:
+  handler_delivery(Handler& handler, engine& by, handler_executor<Handler>&& where,
+                   std::tuple<Arguments...>&& told)
+      : handler_delivery::handler_operation(handler), owner_(by), told_(std::move(told)) {
+    this->executor_ = std::move(where);
+  }
+
+  [[nodiscard]] engine& owner() const noexcept { return owner_; }
+  [[nodiscard]] auto outcome(bool) {
+    return [told = std::move(told_)](Handler&& handler) mutable {
+      std::apply(std::move(handler), std::move(told));
+    };
+  }
+
+ private:
+  engine& owner_;
+  std::tuple<Arguments...> told_;
+};
+
+template <class Derived, class Handler, class Base>
+template <class... Arguments>
+operation* handler_operation<Derived, Handler, Base>::detach(engine& by,
+                                                             std::tuple<Arguments...> told) {
+  asio::get_associated_cancellation_slot(*handler_).clear();
+  if constexpr (fills_future) future()->slot().clear();  // who cancels holds its lock
+  memory_of_detached_.emplace(memory_of(*handler_));
+  operation* const farewell = handler_delivery<Handler, Arguments...>::make(
+      *handler_, by, std::move(executor_), std::move(told));
+  handler_.reset();
+  return farewell;
+}
+
+/// A handler that waits for something that has no operation in the engine, and is then called on
+/// its executor, which it keeps from running out of work: never inside the caller.
+template <class Handler>
+class posted_handler {
+ public:
+  posted_handler(Handler handler, engine& by)
+      : handler_(std::move(handler)), owner_(&by), work_(by.get_executor()) {
+    executor_.set(handler_, by.get_executor());
+    if (executor_.is_foreign()) work_.reset();
+  }
+
+  [[nodiscard]] auto slot() const { return asio::get_associated_cancellation_slot(handler_); }
+
+  /// Once. The cancellation slot is let go of.
+  template <class... Arguments>
+  void post(Arguments&&... arguments) {
+    if (auto mine = slot(); mine.is_connected()) mine.clear();
+    std::tuple<std::decay_t<Arguments>...> told(std::forward<Arguments>(arguments)...);
+    using delivery = handler_delivery<Handler, std::decay_t<Arguments>...>;
+    owner_->post(delivery::make(handler_, *owner_, std::move(executor_), std::move(told)));
+    work_.reset();
+  }
+
+ private:
+  Handler handler_;
+  engine* owner_;
+  handler_executor<Handler> executor_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+};
+
+/// Calls `tell(handler)` on the handler's own executor: for what cannot begin, as it has no engine.
+template <class Handler, class Tell>
+void post_without_engine(Handler&& handler, Tell tell) {
+  const auto executor = executor_of(handler);  // before it is moved from
+  asio::post(executor, [handler = std::decay_t<Handler>(std::forward<Handler>(handler)),
+                        tell = std::move(tell)]() mutable { tell(std::move(handler)); });
+}
+
+}  // namespace cohort::progress
