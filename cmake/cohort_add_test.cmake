@@ -23,6 +23,9 @@
 # Tests of layers from comm on link cohort::compiled, unless they are HEADER_ONLY (one of each layer)
 # or COHORT_TEST_HEADER_ONLY is on; the layers below are small.
 #
+# A program whose name COHORT_TEST_LEFT_OUT matches is not built with the others; who sets it leaves
+# the same tests out of ctest's run.
+#
 # Where COHORT_UNITY_BUILD is on, as in scripts/test.sh and .ci/run, the SOURCES are compiled as one
 # file, because most of the code of each is what they all instantiate. So two of them may not define
 # the same name, not even in unnamed namespaces, unless one of them is listed as ALONE too.
@@ -95,12 +98,21 @@ function(cohort_add_test name)
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
     endif()
-    add_dependencies(tests_${label} ${target})
+    if(NOT COHORT_TEST_LEFT_OUT OR NOT name MATCHES "${COHORT_TEST_LEFT_OUT}")
+      add_dependencies(tests_${label} ${target})
+    endif()
   endforeach()
+  cohort_may_leave_out(${target} ${name})
 
   if(NOT arg_NO_MAIN)
     cohort_add_run(${name} PROGRAM ${target} RANKS ${arg_RANKS} ALSO ${arg_ALSO}
       ARGS ${arg_ARGS} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
+  endif()
+endfunction()
+
+function(cohort_may_leave_out target name)
+  if(COHORT_TEST_LEFT_OUT AND name MATCHES "${COHORT_TEST_LEFT_OUT}")
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()
 

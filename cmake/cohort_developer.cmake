@@ -12,6 +12,8 @@ set(COHORT_TEST_MAX_RANKS 4 CACHE STRING "Tests that need more ranks than this a
 option(COHORT_TEST_ALL_RANKS "Run each test on the numbers of ranks too that tell little more" OFF)
 set(COHORT_TEST_RANKS "" CACHE STRING "Run each test only on these of all its numbers of ranks, or \
 on its largest if it has none of them (empty: on those that tell most)")
+set(COHORT_TEST_LEFT_OUT "" CACHE STRING "Test programs whose names match this are not built with \
+the others")
 set(patience 1)
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   set(patience 4)

@@ -12,7 +12,7 @@
 #   asan-ranks       the tests with clang's sanitizers and Open MPI on all their numbers of ranks;
 #                    .ci/run has 3 ranks and MPICH
 #   asan-gxx         one test of each layer with g++ and the address sanitizer
-#   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks
+#   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks, gpu.* too
 #   real-cuda        all tests for devices with the real CUDA and NCCL and g++
 #   gpu-versions     headers and tests for every version of CUDA and NCCL that is known
 #   mutants          every mutant of the protocol, 20 000 random jobs each

@@ -55,10 +55,11 @@ built_with() {
 }
 
 # tests_with MPI COMPILER DIRECTORY TARGETS LABEL LEFT_OUT CMAKE_ARGUMENTS...: builds the targets
-# and runs the tests whose label matches and whose name does not match LEFT_OUT.
+# and runs the tests whose label matches and whose name does not match LEFT_OUT. Programs that it
+# matches are not built.
 tests_with() {
   local directory=$3 label=$5 left_out=$6
-  built_with "${@:1:4}" "${@:7}"
+  built_with "${@:1:4}" "${@:7}" "-DCOHORT_TEST_LEFT_OUT=$left_out"
   scripts/run_tests.sh "$directory" --no-tests=error -j "$(test_jobs)" -L "$label" -E "$left_out"
 }
 

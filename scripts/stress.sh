@@ -22,8 +22,10 @@ pattern=${1:-.}
 minutes=${2:-10}
 seed=${SEED:-$(date +%s)}
 least=${ROUNDS:-1}
-# What only compiles, or checks the source tree.
-left_out='^(tools|compile_fail|consumer)[.]'
+# What only compiles, checks the source tree, or computes on one thread.
+left_out='^(tools|compile_fail|consumer|protocol)[.]'
+# Programs whose tests stop a process themselves; it may not be let go on too early.
+unstopped='/(coordinator_verbs|cluster_(adopt|launcher|workers))_test$'
 
 directory=${BUILD:-build/stress}
 if [ -z "${BUILD-}" ]; then
@@ -31,7 +33,9 @@ if [ -z "${BUILD-}" ]; then
   configure "$directory" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
     -DCOHORT_UNITY_BUILD=ON -DCOHORT_BUILD_BENCHMARKS=OFF -DCOHORT_TEST_PATIENCE=4
   mapfile -t programs < <(ctest --test-dir "$directory" -N -V -R "$pattern" -E "$left_out" |
-    grep -oE '[^ "/]+"?$|[^ "/]+" ' | grep -oE '^[a-z0-9_]+_test' | sort -u)
+    grep -oE "$PWD/$directory/(tests|examples)/[^ \"]+" | sed 's|.*/||' | sort -u |
+    comm -12 - <(cmake --build "$directory" --target help |
+      sed -E 's/^[.]{3} //; s/:.*//' | sort -u))
   [ ${#programs[@]} -gt 0 ] || die "no test matches $pattern"
   build "$directory" "${programs[@]}"
 fi
@@ -57,15 +61,16 @@ done
 
 # Stops a process that has left its number, and lets it go on. Ends with none stopped.
 stop_processes() {
-  local pid='' all
+  local pid='' program all
   trap '[ -z "$pid" ] || kill -CONT "$pid" 2>/dev/null; exit 0' TERM
   RANDOM=$((seed % 32768))
   while :; do
     sleep "$(printf '0.%03d' $((RANDOM % 100)))"
     all=("$work"/pids/*)
     pid=$(basename "${all[RANDOM % ${#all[@]}]}")
-    if [[ $(readlink "/proc/$pid/exe" 2>/dev/null) != "$directory"/*_test ]]; then
-      rm -f "$work/pids/$pid"  # it has ended
+    program=$(readlink "/proc/$pid/exe" 2>/dev/null) || true
+    if [[ $program != "$directory"/*_test || $program =~ $unstopped ]]; then
+      rm -f "$work/pids/$pid"  # it has ended, or is not to be stopped
       pid=''
       continue
     fi
