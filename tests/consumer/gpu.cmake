@@ -26,5 +26,8 @@ else()
   target_link_libraries(consumer PRIVATE cohort::cohort)
   if(WITH_COMPILED)
     target_link_libraries(consumer PRIVATE cohort::compiled)
+    add_library(consumer_plugin SHARED ../main.cpp)  # it links
+    target_link_libraries(consumer_plugin PRIVATE cohort::compiled)
+    target_link_options(consumer_plugin PRIVATE -Wl,--no-undefined)
   endif()
 endif()
