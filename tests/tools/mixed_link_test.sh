@@ -49,6 +49,17 @@ links main.o same.o || { cat errors; exit 1; }
 refused main.o separate.o 'cohort_files_differ_in_version_or_compilation__this_one_is__.*_separately_compiled'
 refused main.o newer.o 'cohort_files_differ_in_version_or_compilation__this_one_is__.*_77_header_only'
 
+# Link-time optimisation makes one file of them; not every linker has clang's.
+printf 'int main() { return 0; }\n' >lto.cpp
+for lto in -flto "$([[ $("$compiler" --version) != *clang* ]] || echo -flto=thin)"; do
+  [ -n "$lto" ] || continue
+  "$compiler" "$lto" lto.cpp -o program 2>/dev/null || continue
+  object main_lto version "$lto"
+  object same_lto version "$lto"
+  links main_lto.o same_lto.o -O2 "$lto" || { cat errors; exit 1; }
+  ./program
+done
+
 object main_mpi mpi -Iopen_mpi
 object other_mpi mpi -Impich
 refused main_mpi.o other_mpi.o 'cohort_files_differ_in_mpi__this_one_is__mpich'

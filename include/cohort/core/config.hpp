@@ -32,19 +32,31 @@
 
 // COHORT_MUST_BE_SAME(topic, value): the files of a program that give another value than the others
 // for a topic do not link, and the linker's message shows theirs. Every file defines and uses a
-// symbol with the value in its name. The definitions of one topic lie in a COMDAT group, of which
-// the linker keeps one, whichever symbol it defines.
+// name with the value in it. The definitions of one topic lie in a COMDAT group, of which the
+// linker keeps one, whichever name it defines. Link-time optimisation joins the assembler texts of
+// files: then nothing may be defined twice, so the name is that of a section for clang (which lets
+// the linker define `__start_NAME`), and a symbol that is defined once for g++, whose assemblers
+// may not know the flag that keeps a section. Files that are joined in that way are not compared.
 #define COHORT_TEXT_OF(...) #__VA_ARGS__
 #define COHORT_TEXT(...) COHORT_TEXT_OF(__VA_ARGS__)
 // clang-format off
 #if defined(__ELF__)
 #define COHORT_MUST_BE_SAME(topic, value) \
-  COHORT_SAME_SYMBOL("cohort_" #topic, "cohort_files_differ_in_" #topic "__this_one_is__" value)
-#define COHORT_SAME_SYMBOL(group, symbol)                                          \
-  __asm__(".pushsection .rodata." group ",\"aG\",%progbits," group ",comdat\n"     \
-          ".globl " symbol "\n" symbol ": .byte 0\n.popsection\n"                  \
+  COHORT_SAME_NAME("cohort_" #topic, "cohort_files_differ_in_" #topic "__this_one_is__" value)
+#if defined(__clang__)
+#define COHORT_SAME_NAME(group, name)                                              \
+  __asm__(".pushsection " name ",\"aGR\",%progbits," group ",comdat\n"            \
+          ".byte 0\n.popsection\n"                                                 \
+          ".pushsection .data.rel.ro." group ",\"awR\",%progbits\n.balign 8\n"     \
+          ".dc.a __start_" name "\n.popsection")
+#else
+#define COHORT_SAME_NAME(group, name)                                              \
+  __asm__(".ifndef " name "\n"                                                     \
+          ".pushsection .rodata." group ",\"aG\",%progbits," group ",comdat\n"     \
+          ".globl " name "\n" name ": .byte 0\n.popsection\n.endif\n"              \
           ".pushsection .data.rel.ro." group ",\"aw\",%progbits\n.balign 8\n"      \
-          ".dc.a " symbol "\n.popsection")
+          ".dc.a " name "\n.popsection")
+#endif
 #else
 #define COHORT_MUST_BE_SAME(topic, value) static_assert(true)
 #endif
