@@ -18,4 +18,5 @@
 #include <cohort/progress/progress_thread.hpp>
 #include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/source.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/progress/when_all.hpp>

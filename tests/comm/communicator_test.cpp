@@ -281,6 +281,8 @@ TEST_CASE("duplicating does not wait for what is in flight, and may be done many
     auto pending = cohort::recv(world, never, cohort::any_source, 6, cohort::as_future);
     std::vector<cohort::future<communicator>> making;
     for (int i = 0; i < 5; ++i) making.push_back(world.dup(cohort::as_future));
+    CHECK_THAT(cohort::process::describe_in_flight(),
+               Catch::Matchers::ContainsSubstring(", waits for its turn to make a communicator"));
     const auto made = co_await cohort::when_all(std::move(making));
     for (const auto& comm : made) co_await ring(comm, 6);
     CHECK_FALSE(pending.is_ready());

@@ -10,6 +10,7 @@
 
 #include <cohort/cluster/invitation.hpp>
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/barrier.hpp>
 #include <cohort/coordinator.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/topology.hpp>
@@ -59,9 +60,10 @@ enum class kind : std::uint8_t {
   shm_backend,
   process_set,
   persistent_group,
-  adopted
+  adopted,
+  intercommunicator
 };
-constexpr std::size_t kinds = 11;
+constexpr std::size_t kinds = 12;
 
 /// All pairs and triples, repetitions included.
 std::vector<std::vector<kind>> combinations() {
@@ -144,6 +146,12 @@ task use_group(coordinator of, int size) {
   co_await of.shutdown();
 }
 
+/// A duplicate of an intercommunicator.
+task meet_across(cohort::future<communicator> making) {
+  const communicator made = co_await std::move(making);
+  co_await cohort::barrier(made);
+}
+
 // ---- a program ----------------------------------------------------------------------------------
 
 /// What is opened over one communicator, in an order that all ranks share.
@@ -151,6 +159,7 @@ struct lane {
   communicator over;
   std::vector<kind> opens;
   std::vector<bool> collective;  // after each
+  communicator across;           // between even and odd ranks, in the same context
 };
 
 /// Lets other coroutines and other ranks go first, now and then.
@@ -222,9 +231,25 @@ task open_all(lane todo, std::uint64_t own_seed) {
         if (made.workers) spawn(sum_ranks(made.workers));
         break;
       }
+      case kind::intercommunicator:
+        spawn(meet_across((size > 1 ? todo.across : over).dup(cohort::as_future)));
+        break;
     }
     if (todo.collective[i]) co_await sum_ranks(over);
   }
+}
+
+/// Of MPI_COMM_WORLD, which has two ranks or more; kept until the end.
+MPI_Comm even_and_odd_ranks() {
+  static MPI_Comm across = MPI_COMM_NULL;
+  if (across != MPI_COMM_NULL) return across;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 7, &across);
+  MPI_Comm_free(&half);
+  return across;
 }
 
 /// Three communicators: two of all ranks, and one in the other order. The second is of a context
@@ -240,6 +265,10 @@ void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, 
   std::vector<kind> opens = all[seed % all.size()];
   std::shuffle(opens.begin(), opens.end(), same);
   std::array<lane, 3> lanes;
+  if (world.size() > 1 && std::count(opens.begin(), opens.end(), kind::intercommunicator) != 0) {
+    lanes[0].across = lanes[2].across = communicator(io, even_and_odd_ranks());
+    lanes[1].across = communicator(second_thread ? other_io : io, even_and_odd_ranks());
+  }
   const auto begin = [&](communicator reversed) {
     lanes[0].over = world;
     lanes[1].over = other;

@@ -79,10 +79,15 @@ class communicator_state {
   communicator_state(request_source& requests, progress::engine& owner)
       : source(requests), engine(owner) {}
 
+  /// Collective over `data`, and blocks.
+  [[nodiscard]] static mpi::comm exchange_of(const mpi::comm& data) {
+    return data.is_inter() ? data.merge() : data.dup();
+  }
   void open(mpi::comm data, mpi::comm exchange, const communicator_options& options);
 
   mpi::comm data;      ///< the user's operations
-  mpi::comm exchange;  ///< sizes and checks, so that they cannot interleave with the operations
+  mpi::comm exchange;  ///< what the library tells the other ranks, apart from the operations: a
+                       ///< duplicate of `data`, for an intercommunicator the two groups merged
   request_source& source;
   progress::engine& engine;
   communicator_options options;
@@ -239,7 +244,7 @@ class communicator {
     if (state_ == nullptr) return comm::communicator_ref{nullptr, 0};
     return comm::communicator_ref{state_, state_->generation.load(std::memory_order_relaxed)};
   }
-  /// Takes over communicators that were made from `parent`, `exchange` being a duplicate of `data`.
+  /// Takes over communicators that were made from `parent`: see communicator_state::exchange.
   static communicator adopt(const communicator& parent, mpi::comm data, mpi::comm exchange);
 
  private:

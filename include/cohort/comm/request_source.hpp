@@ -14,6 +14,7 @@
 #include <cohort/mpi/state.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/stall_watch.hpp>
 
 #include <array>
 #include <atomic>
@@ -90,14 +91,13 @@ class request_operation : public progress::operation {
   // An error_code in two parts: its default constructor is a call into the standard library.
   const std::error_category* category_ = nullptr;
   int value_ = 0;
-  progress::engine::clock::time_point since_{};  // when a tick first saw it
+  progress::pending_age age_;
   std::size_t slot_ = nowhere;  // in the list of requests, or of probes, of the one added last
   std::uint32_t parts_ = 0;     // requests and probes not yet complete
   bool is_probe_ = false;
   bool idle_ = false;       // a posted control receive: nobody waits for it
   bool announced_ = false;  // a control receive that somebody waits for: a bell rings
   bool cancelled_ = false;  // MPI_Cancel was called; a second call crashes Open MPI 4.1
-  bool stall_reported_ = false;
 };
 
 /// What comes before an operation is posted: the comparison of its arguments between ranks
@@ -185,10 +185,7 @@ class request_source : public asio::execution_context::service {
   /// to.
   void add_probe(int source, int tag, MPI_Comm comm, probe_kind kind, request_operation& op);
   /// Ages of `op` for reports begin anew.
-  static void begin_wait(request_operation& op) noexcept {
-    op.since_ = {};
-    op.stall_reported_ = false;
-  }
+  static void begin_wait(request_operation& op) noexcept { op.age_ = {}; }
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
@@ -313,7 +310,6 @@ class request_source : public asio::execution_context::service {
     const std::size_t before = announced_.load(std::memory_order_relaxed);
     announced_.store(before + static_cast<std::size_t>(by), std::memory_order_relaxed);
   }
-  static std::string age_at(const request_operation& op, progress::engine::clock::time_point now);
   static std::string line_about(const request_operation& op,
                                 progress::engine::clock::time_point now);
 
@@ -357,7 +353,7 @@ class request_source : public asio::execution_context::service {
   std::vector<std::atomic<std::uint32_t>*>
       parked_flags_;  // touched outside laps only with the guard
   std::atomic<bool> may_park_{true};
-  std::chrono::nanoseconds stall_warning_{0};
+  progress::stall_watch stalls_;
 };
 
 }  // namespace cohort::comm

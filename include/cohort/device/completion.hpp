@@ -11,6 +11,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/stall_watch.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -45,8 +46,7 @@ class completion_operation : public progress::operation {
   std::error_code error_;
   completion_operation* next_ = nullptr;  // in its lane
   bool pending_ = false;
-  bool stall_reported_ = false;
-  progress::engine::clock::time_point since_{};  // when a tick first saw it
+  progress::pending_age age_;
 };
 
 /// The source of an engine that polls CUDA events. One per context, found with
@@ -123,7 +123,7 @@ class completion_source : public asio::execution_context::service {
   std::vector<lane> lanes_;   // none is empty
   std::uint32_t seen_changes_ = device_state::changes().load();
   std::atomic<std::size_t> pending_{0};
-  std::chrono::nanoseconds stall_warning_{0};
+  progress::stall_watch stalls_;
 };
 
 namespace detail {

@@ -42,6 +42,8 @@ class comm_ref {
 
   /// A copy with its own message space, the same topology, and errors returned.
   [[nodiscard]] comm dup() const;
+  /// Of an intercommunicator: an ordinary one of the ranks of both groups.
+  [[nodiscard]] comm merge() const;
   /// One communicator per color, ordered by key and then by rank here. A negative color takes no
   /// part and gets an empty communicator.
   [[nodiscard]] comm split(int color, int key = 0) const;
@@ -119,6 +121,13 @@ inline comm comm_ref::dup() const {
   MPI_Comm copy = MPI_COMM_NULL;
   check(MPI_Comm_dup(native_, &copy), "MPI_Comm_dup");
   return comm::adopt(copy);
+}
+
+inline comm comm_ref::merge() const {
+  const lock calls;
+  MPI_Comm all = MPI_COMM_NULL;
+  check(MPI_Intercomm_merge(native_, 0, &all), "MPI_Intercomm_merge");
+  return comm::adopt(all);
 }
 
 inline comm comm_ref::split(int color, int key) const {

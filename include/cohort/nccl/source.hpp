@@ -16,6 +16,7 @@
 #include <cohort/nccl/work.hpp>
 #include <cohort/nccl/work_set.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/stall_watch.hpp>
 
 #include <array>
 #include <atomic>
@@ -379,7 +380,7 @@ class issue_source : public asio::execution_context::service {
   std::atomic<std::size_t> pending_{0};
   static constexpr std::size_t bytes_per_host_byte = 32;
   std::atomic<std::size_t> in_flight_{0};  // bytes of operations
-  std::chrono::nanoseconds stall_warning_{0};
+  progress::stall_watch stalls_;
 };
 
 }  // namespace cohort::nccl

@@ -15,6 +15,7 @@
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/operator.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/stall_watch.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -115,10 +116,10 @@ class work : public progress::operation {
   std::vector<device::event> after;    // recorded when the operation was started
   std::optional<device::stream> user;  // the stream that the caller named
   work_steps* steps = nullptr;
-  std::shared_ptr<work_set> joined;             // the operation is these
-  work_set* part_of = nullptr;                  // or one of them
-  progress::engine::clock::time_point since{};  // when it was started
-  tools::range watched;                         // of what somebody awaits
+  std::shared_ptr<work_set> joined;  // the operation is these
+  work_set* part_of = nullptr;       // or one of them
+  progress::pending_age age;         // since it was started
+  tools::range watched;              // of what somebody awaits
 
  protected:
   explicit work(function run) noexcept : operation(run) {}
@@ -127,8 +128,7 @@ class work : public progress::operation {
  private:
   friend class issue_source;
   std::error_code error_;
-  bool pending_ = false;  // the source has it
-  bool stall_reported_ = false;
+  bool pending_ = false;           // the source has it
   bool overdue_ = false;           // a deadline that aborts has passed over it
   std::vector<ncclRedOp_t> made_;  // to be destroyed when the launch is done
 };

@@ -13,6 +13,7 @@
 #include <cohort/device/copy.hpp>
 #include <cohort/device/pinned_block.hpp>
 #include <cohort/device/state.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/staging/staged_range.hpp>
 
 #include <algorithm>
@@ -85,8 +86,7 @@ class transfer : public std::enable_shared_from_this<transfer> {
   /// One line for reports.
   [[nodiscard]] inline std::string line(progress::engine::clock::time_point now) const;
 
-  progress::engine::clock::time_point since{};  ///< when a tick first saw it
-  bool stall_reported = false;
+  progress::pending_age age;
 
  private:
   struct awaited_memory {
@@ -254,9 +254,7 @@ inline std::string transfer::line(progress::engine::clock::time_point now) const
            std::to_string(op_->sequence) + ", " + std::to_string(op_->bytes) + " bytes";
   }
   text += comes_back_ ? ", going back to the device, " : ", coming from the device, ";
-  if (since == progress::engine::clock::time_point()) return text + "just started";
-  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - since).count();
-  return text + "pending for " + std::to_string(age) + " ms";
+  return text + age.text(now);
 }
 
 }  // namespace cohort::staging

@@ -10,9 +10,8 @@
 
 #include <cohort/comm/request_source.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/core/duration.hpp>
-#include <cohort/core/log.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/staging/transfer.hpp>
 
 #include <atomic>
@@ -42,9 +41,6 @@ class transfer_source : public asio::execution_context::service {
   explicit transfer_source(Context& context)
       : asio::execution_context::service(context),
         requests_(asio::use_service<comm::request_source>(context)) {
-    if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
-      stall_warning_ = *warning;
-    }
     requests_.engine().attach(*this);
   }
   ~transfer_source() override { requests_.engine().detach(this); }
@@ -93,7 +89,7 @@ class transfer_source : public asio::execution_context::service {
   comm::request_source& requests_;
   std::vector<std::shared_ptr<transfer>> transfers_;  // in the order in which they have begun
   std::atomic<std::size_t> pending_{0};
-  std::chrono::nanoseconds stall_warning_{0};
+  progress::stall_watch stalls_;
 };
 
 inline std::size_t transfer_source::test(progress::ready_queue&) {
@@ -116,26 +112,20 @@ inline std::size_t transfer_source::test(progress::ready_queue&) {
   return found;
 }
 
-/// Names what has been pending for longer than COHORT_STALL_WARNING, once each.
 inline void transfer_source::tick(progress::engine::clock::time_point now) {
   std::string lines;
   {
     const comm::request_source::guard hold(requests_);
     for (const auto& one : transfers_) {
-      if (one->since == progress::engine::clock::time_point()) one->since = now;
-      if (stall_warning_ <= std::chrono::nanoseconds::zero() || one->stall_reported) continue;
-      if (now - one->since < stall_warning_) continue;
-      one->stall_reported = true;
-      lines.append("\n  ").append(one->line(now));
+      if (stalls_.is_due(one->age, now)) lines.append("\n  ").append(one->line(now));
     }
   }
-  if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
+  stalls_.warn(lines);
 }
 
 inline void transfer::begin() {
   under_way_.store(true, std::memory_order_release);
-  since = {};
-  stall_reported = false;
+  age = {};
   source_.add(shared_from_this());
 }
 

@@ -134,14 +134,15 @@ template <std::same_as<asio::io_context> Context>
 communicator::communicator(Context& io, MPI_Comm original, const communicator_options& options) {
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);
-  mpi::comm exchange = data.dup();
+  mpi::comm exchange = comm::communicator_state::exchange_of(data);
   auto& source = asio::use_service<comm::request_source>(io);
   auto bells = std::make_shared<comm::doorbells>(source, exchange);
   source.engine().set_oversubscribed(bells->node_size() > comm::usable_processors());
   state_ = source.new_state();
   state_->retain();
+  const bool is_inter = data.is_inter();
   state_->open(std::move(data), std::move(exchange), options);
-  state_->bells = std::move(bells);
+  if (!is_inter) state_->bells = std::move(bells);  // whose ranks are those of messages
 }
 
 COHORT_INLINE communicator communicator::adopt(const communicator& parent, mpi::comm data,

@@ -62,17 +62,9 @@ COHORT_INLINE bool creation::advance() noexcept {
 
 COHORT_INLINE bool creation::take_steps() {
   creation_turn& turn = creation_turn::of_process();
-  if (parent_.data.is_inter()) {  // its ranks cannot send messages to those of their own side
-    if (steps_) return false;
-    steps_.emplace(0, 0);
-    MPI_Request request = MPI_REQUEST_NULL;
-    mpi::check(MPI_Ibarrier(parent_.exchange.native(), &request), "MPI_Ibarrier");
-    parent_.source.add(request, op_);
-    return true;
-  }
   if (!steps_) {
-    const int mine = parent_.data.rank();
-    steps_.emplace(members_.empty() ? parent_.data.size() : static_cast<int>(members_.size()),
+    const int mine = parent_.exchange.rank();
+    steps_.emplace(members_.empty() ? parent_.exchange.size() : static_cast<int>(members_.size()),
                    members_.empty() ? mine : members_.position_of(mine));
   }
   bool answer = std::all_of(received_.begin(), received_.end(), [](char one) { return one != 0; });
@@ -131,7 +123,7 @@ COHORT_INLINE int creation::rank_of(int member) const noexcept {
 /// By rank in MPI_COMM_WORLD, in which order all processes line up. Where some belong to another
 /// one (MPI_Comm_spawn) no member knows a place of all, and they keep their order here.
 COHORT_INLINE std::vector<int> creation::places() const {
-  const ranks whom = members_.empty() ? ranks::all(parent_.data.size()) : members_;
+  const ranks whom = members_.empty() ? ranks::all(parent_.exchange.size()) : members_;
   std::vector<int> result =
       parent_.exchange.group().translate(whom, mpi::comm_ref::world().group());
   if (std::any_of(result.begin(), result.end(), [](int place) { return place < 0; })) {
@@ -156,6 +148,13 @@ COHORT_INLINE void creation::leave() noexcept {
   creation** at = &parent_.creations;
   while (*at != this) at = &(*at)->next_;
   *at = next_;
+}
+
+template <class Function>
+void creation::for_each_waiting(communicator_state& parent, Function function) {
+  for (creation* one = parent.creations; one != nullptr; one = one->next_) {
+    if (one->op_.waits_for_turn_) function(one->op_);
+  }
 }
 
 COHORT_INLINE void creation::abandon(communicator_state& parent) noexcept {

@@ -32,7 +32,7 @@ struct make_communicator_body {
     return steps->goes_on([this](mpi::comm fresh) {
       mpi::comm data = make(parent.state()->data, std::move(fresh));
       if (!data) return;
-      mpi::comm exchange = data.dup();
+      mpi::comm exchange = communicator_state::exchange_of(data);
       result = communicator::adopt(parent, std::move(data), std::move(exchange));
     });
   }

@@ -8,8 +8,6 @@
 #include <cohort/comm/creation.hpp>
 #include <cohort/comm/detail/cross_rank_check.ipp>
 #include <cohort/comm/request_source.hpp>
-#include <cohort/core/duration.hpp>
-#include <cohort/core/log.hpp>
 #include <cohort/mpi/status.hpp>
 
 #include <algorithm>
@@ -23,9 +21,6 @@ request_source::request_source(Context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)),
       level_(mpi::level()) {
-  if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
-    stall_warning_ = *warning;
-  }
   const bool is_second = sources_alive_.fetch_add(1) > 0;
   promised_one_thread_ = engine_.options().single_thread;
   if (promised_one_thread_) promises_.fetch_add(1);
@@ -550,18 +545,10 @@ COHORT_INLINE void request_source::shutdown() {
 
 // ---- reports ---------------------------------------------------------------------------------
 
-COHORT_INLINE std::string request_source::age_at(const request_operation& op,
-                                                 progress::engine::clock::time_point now) {
-  if (op.since_ == progress::engine::clock::time_point()) return "just started";
-  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
-  return "pending for " + std::to_string(age) + " ms";
-}
-
 COHORT_INLINE std::string request_source::age_of(const request_operation& op) {
   const guard hold(*this);
-  const bool seen = op.since_ != progress::engine::clock::time_point();
-  if (!seen && !pending(op)) return "not posted to MPI";  // a backend's, or waiting for its turn
-  return age_at(op, progress::engine::clock::now());
+  if (!op.age_.has_begun() && !pending(op)) return "not posted to MPI";  // a backend's, say
+  return op.age_.text(progress::engine::clock::now());
 }
 
 COHORT_INLINE std::string request_source::line_about(const request_operation& op,
@@ -569,7 +556,7 @@ COHORT_INLINE std::string request_source::line_about(const request_operation& op
   std::string line =
       "rank " + std::to_string(op.rank) + ": " + op.verb + " #" + std::to_string(op.sequence);
   if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
-  return line + ", " + std::to_string(op.bytes) + " bytes, " + age_at(op, now);
+  return line + ", " + std::to_string(op.bytes) + " bytes, " + op.age_.text(now);
 }
 
 COHORT_INLINE void request_source::describe(std::string& text) {
@@ -579,11 +566,13 @@ COHORT_INLINE void request_source::describe(std::string& text) {
     if (!op->idle_) text += "  " + line_about(*op, now) + "\n";
   }
   for (const request_operation* op : probing_) text += "  " + line_about(*op, now) + "\n";
+  for (const auto& state : states_) {
+    creation::for_each_waiting(*state, [&](const request_operation& op) {
+      text += "  " + line_about(op, now) + ", waits for its turn to make a communicator\n";
+    });
+  }
 }
 
-/// Ages begin here, not at the post: the engine's own time is stale when the loop has slept or a
-/// handler has computed for long, and reading the clock at each post would cost a twentieth of it.
-/// Names what has been pending for longer than COHORT_STALL_WARNING, once each.
 COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now) {
   std::string lines;
   bool creates = false;
@@ -591,18 +580,16 @@ COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now)
     const guard hold(*this);
     for (const auto& state : states_) creates = creates || state->creations != nullptr;
     const auto look_at = [&](request_operation& op) {
-      if (op.since_ == progress::engine::clock::time_point()) op.since_ = now;
-      if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
-      if (op.idle_ || !op.stalls || op.stall_reported_ || now - op.since_ < stall_warning_) return;
-      op.stall_reported_ = true;
-      lines += "\n  " + line_about(op, now);
+      const bool is_due = stalls_.is_due(op.age_, now);
+      if (is_due && !op.idle_ && op.stalls) lines += "\n  " + line_about(op, now);
     };
     for (request_operation* op : operations()) look_at(*op);
     for (request_operation* op : probing_) look_at(*op);
+    for (const auto& state : states_) creation::for_each_waiting(*state, look_at);
     for (std::size_t i = 0; i < watching_.size(); ++i) watching_[i]->at_tick(now);
   }
   if (creates) process::look_at_all();  // a creation of another context may be in the way
-  if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
+  stalls_.warn(lines);
 }
 
 }  // namespace cohort::comm

@@ -4,8 +4,6 @@
 /// \file
 /// Bodies of `device/completion.hpp`.
 
-#include <cohort/core/duration.hpp>
-#include <cohort/core/log.hpp>
 #include <cohort/progress/handler_operation.hpp>
 
 #include <asio/strand.hpp>
@@ -22,9 +20,6 @@ template <std::derived_from<asio::execution_context> Context>
 completion_source::completion_source(Context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)) {
-  if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
-    stall_warning_ = *warning;
-  }
   engine_.attach(*this);
 }
 
@@ -178,10 +173,7 @@ inline std::string completion_source::line_about(const completion_operation& op,
   char text[128];
   std::snprintf(text, sizeof text, "  device %d, stream %p: done, ", op.on_.device(),
                 static_cast<void*>(op.on_.get()));
-  std::string line = text;
-  if (op.since_ == progress::engine::clock::time_point()) return line.append("just started");
-  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - op.since_).count();
-  return line.append("pending for ").append(std::to_string(age)).append(" ms");
+  return text + op.age_.text(now);
 }
 
 inline void completion_source::describe(std::string& text) {
@@ -194,23 +186,17 @@ inline void completion_source::describe(std::string& text) {
   }
 }
 
-/// Ages begin here, as those of MPI's requests do. Names what has been pending for longer than
-/// COHORT_STALL_WARNING, once each.
 inline void completion_source::tick(progress::engine::clock::time_point now) {
   std::string lines;
   {
     const std::lock_guard hold(mutex_);
     for (const lane& one : lanes_) {
       for (completion_operation* op = one.head; op != nullptr; op = op->next_) {
-        if (op->since_ == progress::engine::clock::time_point()) op->since_ = now;
-        if (stall_warning_ <= std::chrono::nanoseconds::zero()) continue;
-        if (op->stall_reported_ || now - op->since_ < stall_warning_) continue;
-        op->stall_reported_ = true;
-        lines.append("\n").append(line_about(*op, now));
+        if (stalls_.is_due(op->age_, now)) lines.append("\n").append(line_about(*op, now));
       }
     }
   }
-  if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
+  stalls_.warn(lines);
 }
 
 // ---- the operation ---------------------------------------------------------------------------

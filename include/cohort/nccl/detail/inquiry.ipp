@@ -90,7 +90,7 @@ COHORT_INLINE rank_position issue_source::position_of(const communicator_state& 
   for (const entry& each : one.waiting) look(each.op, standing::queued);
   if (oldest == nullptr) return at;
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() -  //
-                                                                         oldest->since);
+                                                                         oldest->age.since);
   at.stands = stands;
   at.sequence = oldest->sequence;
   at.bytes = oldest->bytes;

@@ -4,7 +4,6 @@
 /// \file
 /// The queues of devices and what is on them: bodies of `nccl/source.hpp` and `nccl/state.hpp`.
 
-#include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/device/nvtx.hpp>
 #include <cohort/nccl/source.hpp>
@@ -57,9 +56,6 @@ template <std::derived_from<asio::execution_context> Context>
 issue_source::issue_source(Context& context)
     : asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)) {
-  if (const auto warning = duration_from_environment("COHORT_STALL_WARNING")) {
-    stall_warning_ = *warning;
-  }
   device::attach_tools();
   engine_.attach(*this);
 }
@@ -191,7 +187,7 @@ COHORT_INLINE bool issue_source::submit_held(work& op) {
   // The loss of a device may have been seen while nothing was pending on it.
   queue& one = queue_of(comm.device);
   if (is_gone(one)) device_gone(one);
-  op.since = clock::now();
+  op.age.since = clock::now();
   op.sequence = ++comm.sequence;
   comm.note(op);
   if (const std::error_code why = why_refused(one, comm)) {
@@ -491,12 +487,11 @@ COHORT_INLINE void issue_source::ask_for_errors() {
 // ---- reports ---------------------------------------------------------------------------------
 
 COHORT_INLINE std::string issue_source::line_about(const work& op, const char* stands) {
-  const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(clock::now() - op.since);
   std::string text = "  rank " + std::to_string(op.comm->rank);
   text.append(": nccl ").append(op.verb).append(" #").append(std::to_string(op.sequence));
   text.append(", bytes=").append(std::to_string(op.bytes)).append(", device=");
   text.append(std::to_string(op.comm->device)).append(", ").append(stands).append(", for ");
-  return text.append(std::to_string(age.count())).append(" ms");
+  return text.append(op.age.milliseconds(clock::now()));
 }
 
 /// Calls `function(work&, where it stands)` for all that have not ended, in the order of each
@@ -526,20 +521,17 @@ COHORT_INLINE void issue_source::describe(std::string& text) {
   }
 }
 
-/// Names what has not ended for longer than COHORT_STALL_WARNING, once each.
 COHORT_INLINE void issue_source::tick(clock::time_point now) {
-  if (stall_warning_ <= std::chrono::nanoseconds::zero()) return;
   std::string lines;
   {
     const std::lock_guard hold(mutex_);
     for_each_pending([&](work& op, const char* stands) {
-      if (op.stall_reported_ || now - op.since < stall_warning_) return;
-      op.stall_reported_ = true;
+      if (!stalls_.is_due(op.age, now)) return;
       ask(*op.comm, op, line_about(op, "stalled"), {}, false);
       lines.append("\n").append(line_about(op, stands));
     });
   }
-  if (!lines.empty()) log::write(log::level::warning, "stalled:" + lines);
+  stalls_.warn(lines);
 }
 
 }  // namespace cohort::nccl

@@ -27,7 +27,7 @@ COHORT_INLINE void issue_source::submit_parts(work& whole) {
   {
     const std::lock_guard hold(mutex_);
     work_set& set = *whole.joined;
-    whole.since = clock::now();
+    whole.age.since = clock::now();
     for (const work& part : set.parts) {
       queue& one = queue_of(part.comm->device);
       if (is_gone(one)) device_gone(one);
