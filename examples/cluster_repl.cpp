@@ -142,6 +142,7 @@ class manager {
   bool interrupted_ = false;
 };
 
+// Not by cluster::run, for what the manager runs is cancelled by a slot of its own.
 int main(int argc, char** argv) try {
   if (cluster::serve(argc, argv)) return EXIT_SUCCESS;  // this process is a worker
   int ranks = cluster::usable_cpus();

@@ -150,6 +150,8 @@ asio::awaitable<int> run(cohort::communicator world, std::string file, std::size
   co_return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+// Not by cohort::run: something outlives the context, and a status of its own says that no device
+// is there.
 int main(int argc, char** argv) {
   cohort::environment env{argc, argv};
   std::string file = "examples/data/digits.csv";

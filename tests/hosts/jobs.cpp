@@ -24,6 +24,8 @@
 #include <string_view>
 #include <utility>
 
+#include "support/patience.hpp"
+
 namespace {
 
 namespace cluster = cohort::cluster;
@@ -75,7 +77,7 @@ job cut() {
     return std::chrono::steady_clock::now() - before < bound;
   };
   try {
-    auto bounded = cohort::with_deadline(std::move(pending), 40s);
+    auto bounded = cohort::with_deadline(std::move(pending), cohort_test::patient(40s));
     co_await std::move(bounded);
   } catch (const cohort::peer_lost_error& lost) {
     std::cout << lost.what() << std::endl;
@@ -83,7 +85,7 @@ job cut() {
   }
   require(all.state(1) == cluster::worker_state::lost, "rank 1 is not lost");
   while (hosts(alive)) {
-    require(within(40s), "the worker of the host that is cut lives on");
+    require(within(cohort_test::patient(40s)), "the worker of the host that is cut lives on");
     auto pause = sleep(200ms);
     co_await std::move(pause);
   }

@@ -86,6 +86,13 @@ task throws_after_the_others(cohort::communicator world) {
   throw std::runtime_error("too late to write its file");
 }
 
+/// Somebody ends the loop, and with it the coroutine.
+task stops_its_context(cohort::communicator world) {
+  co_await meets(world);
+  world.get_executor().context().stop();
+  co_await rest(1h);
+}
+
 /// With a message under way that nobody takes.
 task throws_over_a_future(cohort::communicator world) {
   co_await meets(world);
@@ -196,6 +203,7 @@ int run_ending(const std::string& ending, int argc, char** argv) {
       {"run_throws_number", [&] { return cohort::run(argc, argv, one_throws(3)); }},
       {"run_all_throw", [&] { return cohort::run(argc, argv, all_throw); }},
       {"run_throws_last", [&] { return cohort::run(argc, argv, throws_after_the_others); }},
+      {"run_stops", [&] { return cohort::run(argc, argv, stops_its_context); }},
       {"run_throws_over_future", [&] { return cohort::run(argc, argv, throws_over_a_future); }},
       {"run_throws_at_once", [&] { return cohort::run(argc, argv, throws_at_once); }},
       {"run_handler_throws", [&] { return cohort::run(argc, argv, posts_what_throws); }},

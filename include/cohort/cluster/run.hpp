@@ -48,7 +48,7 @@ namespace detail {
 
 template <class Main>
 int run_manager(int argc, char** argv, Main& main) {
-  int status = EXIT_SUCCESS;
+  std::optional<int> status;
   asio::io_context io;
   const comm::main_ended end{&io, &status};
   try {
@@ -61,7 +61,7 @@ int run_manager(int argc, char** argv, Main& main) {
   } catch (...) {
     status = process::give_up(std::current_exception());
   }
-  return status;
+  return comm::status_of(status);
 }
 
 }  // namespace detail

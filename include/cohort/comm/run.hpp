@@ -6,12 +6,14 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/mpi/environment.hpp>
 
 #include <concepts>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -46,13 +48,20 @@ concept main_coroutine = takes_world<Main> || takes_world_and_arguments<Main>;
 /// Called when a main coroutine has ended: keeps its status, or ends the program.
 struct main_ended {
   asio::io_context* io;
-  int* status;
+  std::optional<int>* status;
 
   void operator()(const std::exception_ptr& why, int result = EXIT_SUCCESS) const {
     *status = why ? process::give_up(why) : result;
     if (why) io->stop();
   }
 };
+
+/// What a program returns whose loop has ended.
+[[nodiscard]] inline int status_of(const std::optional<int>& status) {
+  if (status) return *status;
+  log::write(log::level::error, "the context was stopped before the main coroutine had ended");
+  return EXIT_FAILURE;
+}
 
 }  // namespace comm
 
@@ -69,7 +78,8 @@ struct main_ended {
 /// job, on all ranks, with status 1 and one line that tells rank, message and what was in flight.
 /// No destructor runs but those of the coroutines that the exception has left. A future that they
 /// drop in flight has 2 s to end; if it does not, the line names that instead of the message. Where
-/// MPI does not run, 1 is returned.
+/// MPI does not run, 1 is returned; so it is, after a line that says so, where somebody has stopped
+/// the context before the coroutine has ended.
 ///
 /// Who wants to own the loop, to run a second context or to go on after an error writes the long
 /// form: \ref environment, an `asio::io_context`, \ref communicator, `asio::co_spawn` with

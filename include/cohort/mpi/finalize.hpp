@@ -108,8 +108,8 @@ inline void bound_finalize() noexcept try {
   std::thread([] {
     std::this_thread::sleep_for(missing_bound);
     if (!finalizing.load()) return;
-    process::write_last_words("[cohort rank " + std::to_string(process::rank.load()) +
-                              "] a rank is lost or has not left in time, and MPI_Finalize waits "
+    process::write_last_words(process::line_prefix() +
+                              "a rank is lost or has not left in time, and MPI_Finalize waits "
                               "for it; this process leaves without it\n");
     ::_exit(1);
   }).detach();

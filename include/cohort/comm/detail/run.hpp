@@ -38,7 +38,7 @@ class program_of final : public program {
 // be named then, and nothing waits for it.
 template <std::same_as<program> Program>
 int run_program(int argc, char** argv, Program& main, const run_options& options) {
-  int status = EXIT_SUCCESS;
+  std::optional<int> status;
   try {
     const environment mpi(argc, argv, options.thread_level);
     asio::io_context io;
@@ -47,13 +47,14 @@ int run_program(int argc, char** argv, Program& main, const run_options& options
       const communicator world(io, options.communicator);
       main.start(world, argc, argv, main_ended{&io, &status});
       io.run();
+      status = status_of(status);
     } catch (...) {
       status = process::give_up(std::current_exception());
     }
   } catch (...) {
     status = process::give_up(std::current_exception());
   }
-  return status;
+  return *status;
 }
 
 }  // namespace cohort::comm

@@ -272,9 +272,9 @@ bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what,
 
 template <class Any>
 void basic_execution<Any>::count(const lane& on, std::size_t bytes) noexcept {
-  const auto by = on_device()          ? &coordinator_statistics::by_device
-                  : on.waits_for_turn_ ? &coordinator_statistics::by_backend
-                                       : &coordinator_statistics::by_mpi;
+  const auto by = on_device()                        ? &coordinator_statistics::by_device
+                  : on.waits_for_turn_ && !creation_ ? &coordinator_statistics::by_backend
+                                                     : &coordinator_statistics::by_mpi;
   plane_.owner_.data_started(here->set, by, bytes);
 }
 
