@@ -13,6 +13,7 @@
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/handler_executor.hpp>
 #include <cohort/progress/handler_operation.hpp>
+#include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/progress/progress_thread.hpp>

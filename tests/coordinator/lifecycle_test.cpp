@@ -5,9 +5,9 @@
 // dropped in every place, under exceptions; every completion token; what it says of itself.
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/coordinator.hpp>
-#include <cohort/coordinator/registry.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/progress_thread.hpp>
 #include <cohort/progress/when_all.hpp>
 
@@ -516,7 +516,7 @@ TEST_CASE("of a long burst the beginning is told while the rest is named",
 
 TEST_CASE("engines of several threads leave objects to MPI at the same time",
           "[coordinator][lifecycle]") {
-  cohort::coordination::kept_objects kept;
+  cohort::progress::kept_objects kept;
   const auto one = std::make_shared<int>(1);
   std::atomic<bool> go{false};
   std::vector<std::thread> engines;

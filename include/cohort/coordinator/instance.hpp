@@ -128,7 +128,7 @@ class instance {
   virtual std::error_code start_timeline(const std::string& path) = 0;
   virtual void stop_timeline() = 0;
 
-  // For the registry, at the end of the context.
+  // At the end of the context: see progress::kept_until_closed.
   [[nodiscard]] virtual bool closed() const noexcept = 0;
   virtual void abandon() = 0;
   virtual void drive() = 0;

@@ -17,6 +17,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -101,6 +102,12 @@ template <class Handler>
 requires requires { typename Handler::target_type; }
 inline constexpr bool is_detached<Handler> = is_detached<typename Handler::target_type>;
 
+/// What cancelling does to an operation that ranks agree upon.
+inline void withdraw_cancelled(task& of, instance& where) {
+  where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
+                                                   : protocol::withdrawal_reason::cancelled);
+}
+
 /// What the bodies of the verbs share: submission under a name, and withdrawal. A verb's `describe`
 /// fills in the task and the signature; a mistake of this rank alone goes into `task::error`.
 struct submitting_body {
@@ -149,16 +156,21 @@ struct submitting_body {
     log::write(log::level::error, std::string(name.view()) + ": " + text);
     of.fail(std::make_exception_ptr(error(errc::invalid_argument, text)));
   }
-  static void cancel(task& of, instance& where) {
-    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
-                                                     : protocol::withdrawal_reason::cancelled);
-  }
+  static void cancel(task& of, instance& where) { withdraw_cancelled(of, where); }
 
   operation_name name;
   call_options options;
   stream_ref on;          ///< the stream of the options, kept
   bool detached = false;  ///< nobody hears of its end
 };
+
+/// Calls the handler with what was kept of the arguments, which it gets back.
+template <class Handler, class... Kept>
+void give_back(Handler&& handler, std::exception_ptr why, std::tuple<Kept...>&& all) {
+  std::apply(
+      [&](Kept&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
+      all);
+}
 
 struct start_named {
   template <class Handler, class Body>

@@ -7,8 +7,8 @@
 
 #include <cohort/coordinator/data_plane.hpp>
 #include <cohort/coordinator/instance.hpp>
-#include <cohort/coordinator/registry.hpp>
 #include <cohort/coordinator/timeline.hpp>
+#include <cohort/progress/kept_objects.hpp>
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
 

@@ -48,10 +48,7 @@ struct group_start_body {
     where.start_group(of, *self.state);
   }
   /// What has started stays; on devices a start is an operation that may still be withdrawn.
-  static void cancel(task& of, instance& where) {
-    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
-                                                     : protocol::withdrawal_reason::cancelled);
-  }
+  static void cancel(task& of, instance& where) { withdraw_cancelled(of, where); }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
     std::forward<Handler>(handler)(std::move(why));
@@ -107,22 +104,12 @@ template <class Capture, class Options, class First, class... Rest>
 inline constexpr bool replays<Capture, Options, First, Rest...> =
     std::same_as<std::remove_cvref_t<First>, Capture> && sizeof...(Rest) < 3;
 
-struct group_remove_body {
-  using signature = void(std::exception_ptr);
+struct group_remove_body : group_start_body {
   group_remove_body(std::shared_ptr<group_state> of, std::source_location site_)
-      : state(std::move(of)), site(site_) {}
+      : group_start_body(std::move(of)), site(site_) {}
   static void start(group_remove_body& self, task& of, instance& where) {
     where.remove_group(of, *self.state, self.site);
   }
-  static void cancel(task& of, instance& where) {
-    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
-                                                     : protocol::withdrawal_reason::cancelled);
-  }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why));
-  }
-  std::shared_ptr<group_state> state;
   std::source_location site;
 };
 

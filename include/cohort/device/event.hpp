@@ -30,33 +30,48 @@ class relaxed_capture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-}  // namespace detail
-
-/// Tells whether the work that was in a stream when it was recorded (`stream::record()`) is done.
-/// Owns a CUDA event of the process' pool, so making one costs a list pop after warm-up. Dropping
-/// it in flight is fine. Not for timing, and not for other processes.
-class event {
+/// What owns a CUDA event: a move takes it along.
+class event_handle {
  public:
-  /// Of nothing.
-  event() noexcept {}
-  /// Not yet recorded. Throws std::system_error if CUDA makes none.
-  explicit event(int device);
-  event(event&& other) noexcept
+  [[nodiscard]] bool valid() const noexcept { return native_ != nullptr; }
+
+ protected:
+  event_handle() noexcept {}
+  explicit event_handle(int device) noexcept : device_(device) {}
+  event_handle(event_handle&& other) noexcept
       : native_(std::exchange(other.native_, nullptr)),
         device_(other.device_),
         generation_(other.generation_) {}
-  event& operator=(event&& other) noexcept {
+  event_handle& operator=(event_handle&& other) noexcept {
     std::swap(native_, other.native_);
     std::swap(device_, other.device_);
     std::swap(generation_, other.generation_);
     return *this;
   }
+  ~event_handle() = default;
+
+  cudaEvent_t native_ = nullptr;
+  int device_ = -1;
+  std::uint32_t generation_ = 0;  // of the context that it belongs to, see device_state
+};
+
+}  // namespace detail
+
+/// Tells whether the work that was in a stream when it was recorded (`stream::record()`) is done.
+/// Owns a CUDA event of the process' pool, so making one costs a list pop after warm-up. Dropping
+/// it in flight is fine. Not for timing, and not for other processes.
+class event : public detail::event_handle {
+ public:
+  /// Of nothing.
+  event() noexcept {}
+  /// Not yet recorded. Throws std::system_error if CUDA makes none.
+  explicit event(int device);
+  event(event&& other) noexcept = default;
+  event& operator=(event&& other) noexcept = default;
   ~event();
 
-  [[nodiscard]] bool valid() const noexcept { return native_ != nullptr; }
   [[nodiscard]] cudaEvent_t get() const noexcept { return native_; }
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Of the context that it belongs to, see device_state.
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
   /// One that has not been in the pool, so that its context is the one of now.
@@ -67,11 +82,6 @@ class event {
   [[nodiscard]] cudaError_t query() const noexcept;
   /// The same, throwing what went wrong, and fit to be called while others capture graphs.
   [[nodiscard]] bool is_ready() const;
-
- private:
-  cudaEvent_t native_ = nullptr;
-  int device_ = -1;
-  std::uint32_t generation_ = 0;
 };
 
 inline event event::fresh(int device) {
@@ -85,7 +95,7 @@ inline event event::fresh(int device) {
   return made;
 }
 
-inline event::event(int device) : device_(device) {
+inline event::event(int device) : event_handle(device) {
   device_state& state = state_of(device);
   check_usable(device);
   generation_ = state.generation();

@@ -25,24 +25,15 @@ namespace cohort::device {
 ///
 /// *Errors*: nothing is thrown. False, or no time, is what CUDA does not answer; a sticky error is
 /// noted, and after it CUDA is not called any more.
-class timing_event {
+class timing_event : public detail::event_handle {
  public:
   timing_event() noexcept {}
-  timing_event(timing_event&& other) noexcept
-      : native_(std::exchange(other.native_, nullptr)),
-        device_(other.device_),
-        generation_(other.generation_) {}
-  timing_event& operator=(timing_event&& other) noexcept {
-    std::swap(native_, other.native_);
-    std::swap(device_, other.device_);
-    std::swap(generation_, other.generation_);
-    return *this;
-  }
+  timing_event(timing_event&& other) noexcept = default;
+  timing_event& operator=(timing_event&& other) noexcept = default;
   ~timing_event();
 
   /// Not recorded, and invalid if CUDA makes none.
   [[nodiscard]] static timing_event make(int device) noexcept;
-  [[nodiscard]] bool valid() const noexcept { return native_ != nullptr; }
 
   /// Behind what the stream has been given. The stream is not captured.
   bool record(const stream& on) noexcept;
@@ -64,10 +55,6 @@ class timing_event {
   [[nodiscard]] bool is_there() const noexcept {
     return native_ != nullptr && state_of(device_).holds(generation_);
   }
-
-  cudaEvent_t native_ = nullptr;
-  int device_ = 0;
-  std::uint32_t generation_ = 0;
 };
 
 inline timing_event timing_event::make(int device) noexcept {

@@ -18,19 +18,31 @@
 
 namespace cohort::nccl {
 
+namespace detail {
+
+/// A message of the elements of a buffer.
+template <class B>
+request message_request(const communicator& comm, const device::stream& on, const char* verb,
+                        call::kind what, B& buffer, int peer) {
+  using T = element_of<B>;
+  request asked = request_for(comm.state(), on, verb, what, peer);
+  asked.everybody = false;
+  count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
+  asked.bytes = buffer.bytes();
+  asked.uses.push_back(use_of("buffer", buffer));
+  return asked;
+}
+
+}  // namespace detail
+
 /// Sends the elements to another rank, which must receive as many. Ends when they have left.
 /// Messages between two ranks match in order. Two ranks that send to each other need a group.
 /// *Source*: `ncclSend`.
 template <device_buffer B, class... Tail>
 requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
 auto send(const communicator& comm, const device::stream& on, B&& buffer, int to, Tail&&... tail) {
-  using T = element_of<B>;
-  request asked = detail::request_for(comm.state(), on, "send", call::kind::send, to);
-  asked.everybody = false;
-  detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
+  request asked = detail::message_request(comm, on, "send", call::kind::send, buffer, to);
   asked.one.from = buffer.data();
-  asked.bytes = buffer.bytes();
-  asked.uses.push_back(detail::use_of("buffer", buffer));
   return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
                                                     std::forward<Tail>(tail)...);
 }
@@ -40,13 +52,8 @@ template <writable_buffer B, class... Tail>
 requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
 auto recv(const communicator& comm, const device::stream& on, B&& buffer, int from,
           Tail&&... tail) {
-  using T = element_of<B>;
-  request asked = detail::request_for(comm.state(), on, "recv", call::kind::recv, from);
-  asked.everybody = false;
-  detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
+  request asked = detail::message_request(comm, on, "recv", call::kind::recv, buffer, from);
   asked.one.to = buffer.data();
-  asked.bytes = buffer.bytes();
-  asked.uses.push_back(detail::use_of("buffer", buffer));
   return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
                                                     std::forward<Tail>(tail)...);
 }

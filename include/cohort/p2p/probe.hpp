@@ -45,9 +45,8 @@ asio::awaitable<void> matched_probe(const communicator&, Arguments&&...) {
 
 namespace p2p {
 
-struct probe_body {
-  using signature = void(std::error_code, status);
-  static constexpr const char* name = "probe";
+/// Which message is looked for.
+struct probe_target {
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
   [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
@@ -56,27 +55,26 @@ struct probe_body {
   void explain(failure_text& text) const { text.with("source", source).with("tag", tag); }
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   [[nodiscard]] int peer() const noexcept { return source; }
-  int post(comm::poster& post) const { return post.add_probe(source, tag, comm::probe_kind::look); }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    std::forward<Handler>(handler)(error, status(outcome.status));
-  }
 
   int source;
   int tag;
 };
 
-struct matched_probe_body {
+struct probe_body : probe_target {
+  using signature = void(std::error_code, status);
+  static constexpr const char* name = "probe";
+
+  int post(comm::poster& post) const { return post.add_probe(source, tag, comm::probe_kind::look); }
+  template <class Handler>
+  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
+    std::forward<Handler>(handler)(error, status(outcome.status));
+  }
+};
+
+struct matched_probe_body : probe_target {
   using signature = void(std::error_code, message);
   static constexpr const char* name = "matched_probe";
-  static constexpr comm::cancels cancellation = comm::cancels::receive;
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
-    return detail::check_message(state, source, tag, true);
-  }
-  void explain(failure_text& text) const { text.with("source", source).with("tag", tag); }
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
-  [[nodiscard]] int peer() const noexcept { return source; }
   int post(comm::poster& post) const { return post.add_probe(source, tag); }
   /// The message has an owner from now on, also if the handler is never called.
   bool advance(comm::poster& post) {
@@ -90,8 +88,6 @@ struct matched_probe_body {
   }
 
   communicator comm;
-  int source;
-  int tag;
   message found;
 };
 
@@ -99,12 +95,12 @@ struct matched_probe_body {
 
 template <completion_token_for<void(std::error_code, status)> Token>
 auto probe(const communicator& comm, int source, int tag, Token&& token) {
-  return comm::initiate(comm, p2p::probe_body{source, tag}, token);
+  return comm::initiate(comm, p2p::probe_body{{source, tag}}, token);
 }
 
 template <completion_token_for<void(std::error_code, p2p::message)> Token>
 auto matched_probe(const communicator& comm, int source, int tag, Token&& token) {
-  return comm::initiate(comm, p2p::matched_probe_body{comm, source, tag, p2p::message()}, token);
+  return comm::initiate(comm, p2p::matched_probe_body{{source, tag}, comm, p2p::message()}, token);
 }
 
 }  // namespace cohort

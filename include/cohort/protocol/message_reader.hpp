@@ -79,6 +79,13 @@ void read_part(wire::reader& in, Visitor& visit) {
   visit.on(value);
 }
 
+/// The number of a set.
+inline std::uint32_t read_set(wire::reader& in) {
+  const auto set = static_cast<std::uint32_t>(in.varint_up_to(none));
+  require_sound(in);
+  return set;
+}
+
 template <class Visitor>
 void read_execute(wire::reader& in, Visitor& visit) {
   const std::uint64_t head = in.varint();
@@ -120,7 +127,7 @@ void read_up(wire::reader& in, Visitor& visit) {
         detail::read_part<withdrawal>(in, visit);
         break;
       case part::join:
-        visit.on_join(static_cast<std::uint32_t>(in.varint_up_to(none)));
+        visit.on_join(detail::read_set(in));
         break;
       case part::leave:
         detail::read_part<leaving>(in, visit);
@@ -170,12 +177,9 @@ void read_down(wire::reader& in, Visitor& visit) {
       case part::fail:
         detail::read_part<failed>(in, visit);
         break;
-      case part::join: {
-        const auto set = static_cast<std::uint32_t>(in.varint_up_to(none));
-        require_sound(in);
-        visit.on_joined(set);
+      case part::join:
+        visit.on_joined(detail::read_set(in));
         break;
-      }
       case part::generation: {
         const std::uint64_t keep = in.varint();
         require_sound(in);
@@ -191,12 +195,9 @@ void read_down(wire::reader& in, Visitor& visit) {
       case part::close:
         detail::read_part<closing>(in, visit);
         break;
-      case part::end: {
-        const auto set = static_cast<std::uint32_t>(in.varint_up_to(none));
-        require_sound(in);
-        visit.on_set_ended(set);
+      case part::end:
+        visit.on_set_ended(detail::read_set(in));
         break;
-      }
       default:
         throw protocol_error(fault::malformed, "unknown part of a message on its way down");
     }

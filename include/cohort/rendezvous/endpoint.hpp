@@ -120,7 +120,7 @@ class endpoint {
   /// Leaves and waits in place, for destructors.
   virtual void leave_in_place() noexcept = 0;
 
-  // For the registry, at the end of the context.
+  // At the end of the context: see progress::kept_until_closed.
   [[nodiscard]] virtual bool closed() const noexcept = 0;
   virtual void abandon() = 0;
   virtual void drive() = 0;

@@ -8,6 +8,7 @@
 #include <cohort/comm/control.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/core/short_lock.hpp>
+#include <cohort/progress/kept_objects.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/node.hpp>
 
@@ -23,28 +24,6 @@
 #include <vector>
 
 namespace cohort::meeting {
-
-/// Keeps the endpoints of a context alive until they are closed, and abandons them at its end.
-class registry final : public asio::execution_context::service {
- public:
-  using key_type = registry;
-  static inline asio::execution_context::id id;
-  explicit registry(asio::execution_context& context) : service(context) {}
-
-  void add(std::shared_ptr<endpoint> one) {
-    const std::lock_guard hold(mutex_);
-    std::erase_if(all_, [](const auto& each) { return each->closed(); });
-    all_.push_back(std::move(one));
-  }
-
- private:
-  inline void shutdown() override {
-    for (const auto& one : all_) one->abandon();
-    for (const auto& one : all_) one->drive();
-  }
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<endpoint>> all_;
-};
 
 /// One rank of a rendezvous.
 ///

@@ -45,7 +45,7 @@ class waiting_operation final
     this->connect(here.engine(), true);
     here.engine().get_executor().on_work_started();
     try {
-      body_.start(*this, here);  // the context's registry keeps the endpoint
+      body_.start(*this, here);  // the context keeps the endpoint
     } catch (...) {
       fail(std::current_exception());
       receiver::end();

@@ -56,9 +56,7 @@ struct message_body : submitting_body {
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::apply(
-        [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
-        buffer.take());
+    give_back(std::forward<Handler>(handler), std::move(why), buffer.take());
   }
 
   argument buffer;

@@ -361,7 +361,7 @@ void negotiation<Any>::make_set(creation& one, mpi::comm data) {
   made->members_ = one.members;
   made->timeline_ = timeline_;
   made->set_ = static_cast<std::uint32_t>(one.id);
-  asio::use_service<registry>(engine_.context()).add(made);
+  asio::use_service<progress::kept_until_closed<instance>>(engine_.context()).add(made);
   source_.watch(*made);
   one.made = std::make_shared<instance_handle>(made);
   made->control_ = std::move(control);

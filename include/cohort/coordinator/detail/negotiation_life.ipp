@@ -263,7 +263,7 @@ void negotiation<Any>::finish_closing() {
 // fault no rank does.
 template <class Any>
 void negotiation<Any>::leave_to_mpi() {
-  left_to_mpi().add(this->shared_from_this());
+  progress::left_to_mpi().add(this->shared_from_this());
   for (const communicator& each : {control_, slots_, device_over_}) {
     if (each) each.state()->keep();
   }

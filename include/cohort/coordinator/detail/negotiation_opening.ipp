@@ -120,7 +120,7 @@ std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
   if (!parent) throw error(errc::invalid_communicator, "coordinator");
   validate(options);
   auto one = std::make_shared<negotiation>(parent, options, std::move(backend), std::move(device));
-  asio::use_service<registry>(one->engine_.context()).add(one);
+  asio::use_service<progress::kept_until_closed<instance>>(one->engine_.context()).add(one);
   {
     const comm::request_source::guard hold(one->source_);
     one->source_.watch(*one);

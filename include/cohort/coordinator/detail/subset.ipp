@@ -103,7 +103,7 @@ class negotiation<Any>::subset final : public instance {
   }
   void stop_timeline() override { owner_.stop_timeline(); }
 
-  // The registry knows the negotiation alone.
+  // The context keeps the negotiation alone.
   [[nodiscard]] bool closed() const noexcept override { return !over_; }
   void abandon() override {}
   void drive() override {}

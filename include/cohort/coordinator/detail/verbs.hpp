@@ -94,9 +94,7 @@ struct in_place_body : submitting_body {
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::apply(
-        [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
-        buffer.take());
+    give_back(std::forward<Handler>(handler), std::move(why), buffer.take());
   }
 
   argument buffer;
@@ -169,9 +167,8 @@ struct all_reduce_to_body : submitting_body {
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::apply(
-        [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
-        std::tuple_cat(in.take(), out.take()));
+    give_back(std::forward<Handler>(handler), std::move(why),
+              std::tuple_cat(in.take(), out.take()));
   }
 
   input in;
@@ -361,9 +358,7 @@ struct scatter_body : submitting_body {
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::apply(
-        [&](auto&&... kept) { std::forward<Handler>(handler)(std::move(why), std::move(kept)...); },
-        out.take());
+    give_back(std::forward<Handler>(handler), std::move(why), out.take());
   }
   named_argument<In> in;
   output out;

@@ -22,12 +22,6 @@ namespace cohort::meeting {
   return value;
 }
 
-/// What is never destroyed, because MPI still works on it.
-[[nodiscard]] COHORT_INLINE std::vector<std::shared_ptr<void>>& left_to_mpi() {
-  static std::vector<std::shared_ptr<void>>& instance = *new std::vector<std::shared_ptr<void>>;
-  return instance;
-}
-
 // ---- values that are needed no more ------------------------------------------------------------
 
 /// Values that the loop destroys, for who holds locks cannot.
@@ -297,7 +291,7 @@ template <class Any>
 std::shared_ptr<exchange<Any>> exchange<Any>::make(progress::engine& engine,
                                                    const rendezvous_options& options) {
   auto one = std::make_shared<exchange>(engine, options);
-  asio::use_service<registry>(engine.context()).add(one);
+  asio::use_service<progress::kept_until_closed<endpoint>>(engine.context()).add(one);
   return one;
 }
 
@@ -958,7 +952,7 @@ void exchange<Any>::drive() {
     return;
   }
   // The others have not come: MPI keeps what it works on, and freeing is collective.
-  left_to_mpi().push_back(this->shared_from_this());
+  progress::left_to_mpi().add(this->shared_from_this());
   const lock hold(mutex_);
   if (control_) control_.state()->keep();
 }
