@@ -247,7 +247,7 @@ TEST_CASE("starts that a leaver lacks end with peer_lost", "[coordinator][groups
     std::vector<cohort::future<void>> starts;
     for (int i = 0; i < 3; ++i) starts.push_back(group.start(cohort::as_future));
     for (cohort::future<void>& each : starts) {
-      // Where this rank knows already that somebody has left, the start is refused [H3].
+      // Where this rank knows already that somebody has left, the start is refused [protocol H3].
       std::error_code code;
       try {
         co_await std::move(each);

@@ -115,7 +115,7 @@ asio::awaitable<void> see_one_stopped(cohort::communicator world, int stopped) {
         co_await caught<cohort::deadline_error>(cohort::with_deadline(std::move(x), 50ms));
     REQUIRE(problem);
     const cohort::stall_facts& stall = problem->stall();
-    if (rank == 0) {  // it decides, and asks first [W3]
+    if (rank == 0) {  // it decides, and asks first [protocol W3]
       CHECK(stall.ready == cohort_test::ranks_below(stopped));
       if (leaf) {  // a leaf is not asked
         CHECK(stall.missing == std::vector<int>{last});
@@ -127,7 +127,7 @@ asio::awaitable<void> see_one_stopped(cohort::communicator world, int stopped) {
         for (int i = stopped + 1; i < size; ++i) beyond.push_back(i);
         CHECK(stall.unknown == beyond);
       }
-    } else {  // no decision can come [W4]
+    } else {  // no decision can come [protocol W4]
       CHECK(cohort_test::has(problem->what(), "no decision within 2000 ms"));
       const std::string parent = "rank " + std::to_string(rank - 1) + ", this rank's parent, ";
       if (rank == stopped + 1) {

@@ -121,7 +121,7 @@ TEST_CASE("persistent starts that others lack are made up for when a rank leaves
   job.settle();
   CHECK(job.log(0).back() == "drain p: 1 made, 1 to 3");
   CHECK(job.log(2).back() == "drain p: 3 made, 1 to 3");
-  CHECK(!job.node_of(0).start_group(0, "p").has_value());  // [H3]
+  CHECK(!job.node_of(0).start_group(0, "p").has_value());  // [protocol H3]
   CHECK(!job.node_of(0).holds_group_completions());
   job.node_of(0).leave(departure::drained);
   job.node_of(2).leave(departure::drained);

@@ -140,7 +140,7 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
       }
     }
     // Operations of which only some members take part, as in making a process set, which takes
-    // two: the second when the first has succeeded [D2].
+    // two: the second when the first has succeeded [protocol D2].
     std::vector<full_name> partial;
     std::vector<bool> confirmed;
     std::vector<made_set> inner;
@@ -361,7 +361,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
   std::set<int> everyone;
   for (int rank = 0; rank < n; ++rank) everyone.insert(rank);
   std::vector<std::vector<std::set<int>>> layout{{everyone}};  // one instance, one process set
-  if (form > .8) {  // overlapping sets on one device: one order domain [D1]
+  if (form > .8) {  // overlapping sets on one device: one order domain [protocol D1]
     job.stream = true;
     layout = {{everyone, some(), some()}};
   } else if (form > .6) {  // overlapping sets with an instance each

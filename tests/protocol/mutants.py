@@ -100,8 +100,8 @@ MUTANTS = {
                                 "result.status = submission_status::refused; return result; }"
                                 "const epoch number = log_.names[name].next++;")),
     "submit-while-joined": ("S2", (CLIENT, "leaving_ || joins_[set].active ||", "leaving_ ||")),
-    "late-announce": ("A3", (AGG, "if (log_.settled(name, number)) return;  // [A3]", "")),
-    "late-withdraw": ("W1", (AGG, "if (log_.settled(name, number)) return;  // [W1]", "")),
+    "late-announce": ("A3", (AGG, "if (log_.settled(name, number)) return;  // [protocol A3]", "")),
+    "late-withdraw": ("W1", (AGG, "if (log_.settled(name, number)) return;  // [protocol W1]", "")),
     "late-contradiction": ("M1", (AGG, "std::vector<side> sides) {"
                                   " if (log_.settled(name, number)) return;",
                                   "std::vector<side> sides) {")),

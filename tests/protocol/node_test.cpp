@@ -244,7 +244,7 @@ TEST_CASE("a persistent group is created by all, and removed with equal numbers 
   signature create = sum_of(4);
   create.kind = op_kind::group_create;
   for (int rank = 0; rank < 3; ++rank) job.submit(rank, "p", create);
-  CHECK(job.node_of(0).join(0, 900).status == submission_status::refused);  // [H2]
+  CHECK(job.node_of(0).join(0, 900).status == submission_status::refused);  // [protocol H2]
   job.settle();
   for (int rank = 0; rank < 3; ++rank) {
     CHECK(job.node_of(rank).start_group(0, "p") == 0);
@@ -262,7 +262,7 @@ TEST_CASE("a persistent group is created by all, and removed with equal numbers 
     job.settle();
     return job.log(1).back();
   };
-  CHECK(remove().find("starts differs: 2 on rank 0") != std::string::npos);  // [H5]
+  CHECK(remove().find("starts differs: 2 on rank 0") != std::string::npos);  // [protocol H5]
   CHECK(job.node_of(1).start_group(0, "p") == 1);
   CHECK(job.node_of(2).start_group(0, "p") == 1);
   CHECK(remove() == "p#2");

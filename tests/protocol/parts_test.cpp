@@ -237,18 +237,18 @@ TEST_CASE("parts of operations go where they cannot cross") {
   push(4, false, 2);
   CHECK(queue.next().slot == 0);
   CHECK(queue.next().slot == 1);
-  CHECK(!queue.ready());  // [X2] its slot is taken
+  CHECK(!queue.ready());  // [protocol X2] its slot is taken
   queue.posted_last(0, 1);
   CHECK(!queue.ready());
   queue.posted_last(0, 0);
   CHECK(queue.next().slot == 0);
-  CHECK(!queue.ready());  // [Z4] the sizes of 2 are not known
+  CHECK(!queue.ready());  // [protocol Z4] the sizes of 2 are not known
   queue.exchanged(2);
   CHECK(queue.ready());
   CHECK(queue.next().what.log_count == 4);
   CHECK(queue.empty());
 
-  start_queue stream(7, true);  // [D1]
+  start_queue stream(7, true);  // [protocol D1]
   stream.push({0, 1, true, true, 0});
   stream.push({1, 2, false, false, 0});
   CHECK(stream.next().what.log_count == 1);
@@ -373,7 +373,7 @@ TEST_CASE("an epoch ends once, in any order") {
   log.restrict(0, {{name, 3}, {name, 4}});
   CHECK(!log.dead(name, 3));
   CHECK(log.dead(name, 5));
-  log.restrict(0, {{name, 4}, {name, 5}});  // [L3] the intersection
+  log.restrict(0, {{name, 4}, {name, 5}});  // [protocol L3] the intersection
   CHECK(log.dead(name, 3));
   CHECK(!log.dead(name, 4));
   CHECK(log.dead(name, 5));

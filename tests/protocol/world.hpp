@@ -3,8 +3,8 @@
 #pragma once
 
 /// \file A job on fake ranks: network, data plane, programs, and an oracle that sees everything
-/// while the nodes see only messages. It checks the promises of the protocol, P1 to P8, all the
-/// time.
+/// while the nodes see only messages. It checks the promises of the protocol, protocol P1 to
+/// protocol P8, all the time.
 
 #include "protocol/support.hpp"
 
@@ -141,7 +141,7 @@ class world {
 
   bool stream = false;
   bool drain = true;      // tasks end without waiting for what they have submitted
-  bool coalesce = false;  // F2
+  bool coalesce = false;  // protocol F2
   bool undisturbed = false;
   bool deep = true;                  // compare the replicas
   bool decides_at_any_time = false;  // a root that decides when asked does so as a step of its own
@@ -611,7 +611,7 @@ inline void world::log_item(int number, const node& self, part item, name_index 
 
 inline bool world::flush(int number, int from, int to) {
   instance& inst = at(number);
-  if (coalesce && inst.net.in_flight(from, to) != 0) return false;  // [F2]
+  if (coalesce && inst.net.in_flight(from, to) != 0) return false;  // [protocol F2]
   const bool decided = from == 0 && decide(number);
   bytes message;
   if (!inst.nodes[static_cast<std::size_t>(from)].take_message(to, message)) return decided;

@@ -93,13 +93,13 @@ class instance {
   [[nodiscard]] const coordinator_options& options() const noexcept { return options_; }
 
   /// Takes a submission. It ends through the engine, exactly once, never inside this call. If the
-  /// task has an error, it is announced and withdrawn everywhere [S3].
+  /// task has an error, it is announced and withdrawn everywhere [protocol S3].
   virtual void submit(task& one, std::string_view name, const protocol::signature& sig,
                       const std::source_location& site, std::chrono::nanoseconds deadline) = 0;
   virtual void join(task& one) = 0;
-  /// Ends the await; the rank stays joined [J7].
+  /// Ends the await; the rank stays joined [protocol J7].
   virtual void stop_joining(task& one) = 0;
-  /// Asks all ranks to forget it; false if it has been decided [W2].
+  /// Asks all ranks to forget it; false if it has been decided [protocol W2].
   virtual bool withdraw(task& one, protocol::withdrawal_reason reason) = 0;
 
   /// From now on this rank submits nothing; what it has submitted still completes, if it drains.
@@ -111,7 +111,7 @@ class instance {
   virtual void leave_in_place() = 0;
 
   /// Makes an instance of some ranks; `one.context` is a creation. Ranks that are not listed get
-  /// none, at once. [D2]
+  /// none, at once. [protocol D2]
   virtual void add_set(task& one) = 0;
   /// Makes a persistent group of the task's tensors; `sig` is that of a start.
   virtual std::shared_ptr<group_state> add_group(task& one, std::string_view name,

@@ -39,8 +39,8 @@ class negotiation final : public instance,
                           private data_plane::client,
                           public std::enable_shared_from_this<negotiation<Any>> {
  public:
-  /// Over the ranks of `parent`, whose creations it joins in order; does not block [D3]. Throws
-  /// error(errc::invalid_argument) for options out of range.
+  /// Over the ranks of `parent`, whose creations it joins in order; does not block [protocol D3].
+  /// Throws error(errc::invalid_argument) for options out of range.
   static std::shared_ptr<negotiation> make(const communicator& parent,
                                            const coordinator_options& options,
                                            std::shared_ptr<comm::any_backend> backend,
@@ -124,7 +124,7 @@ class negotiation final : public instance,
   void watch_device(clock::time_point at);
   void keep_for(task& copy, const task& one) const;
 
-  // sets in the log of this instance [D1]
+  // sets in the log of this instance [protocol D1]
   void make_subset(task& own, creation& record, mpi::comm shared);
   void subset_opened(std::uint32_t set, std::exception_ptr why);
   void leave_set(std::uint32_t set, protocol::departure how);
@@ -258,7 +258,8 @@ class negotiation final : public instance,
   std::vector<std::shared_ptr<persistent_state>> groups_;
   std::vector<task*> adding_;         // process sets: elected, earlier operations are not complete
   std::vector<set_opening*> making_;  // agreed upon by all their members
-  task* confirmed_ = nullptr;  // the only set [D1] that this rank has confirmed and not opened
+  task* confirmed_ =
+      nullptr;  // the only set [protocol D1] that this rank has confirmed and not opened
   std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member
   std::deque<std::uint32_t> ended_;                           // of them, in the order of the log
   std::unordered_map<protocol::entry_index, std::shared_ptr<size_vector>> sizes_;
@@ -301,7 +302,7 @@ class negotiation final : public instance,
 
 /// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its
 /// starts need no message, for every one is the next collective on that communicator. On device
-/// memory every start is an operation like any other. [H1]
+/// memory every start is an operation like any other. [protocol H1]
 template <class Any>
 class negotiation<Any>::persistent_state final : public group_state, private data_plane::client {
  public:
@@ -332,9 +333,10 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
   protocol::name_index name_ = protocol::none;
   mpi::comm comm_;
   data_plane plane_;
-  std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [H4]
+  std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [protocol H4]
   bool removed_ = false;
-  std::deque<std::pair<task*, std::uint64_t>> held_;  // complete, but not yet for sure [H3]
+  std::deque<std::pair<task*, std::uint64_t>>
+      held_;  // complete, but not yet for sure [protocol H3]
 };
 
 /// Makes the communicator of a process set with the other members. It frees itself when the engine

@@ -163,7 +163,7 @@ class task : public progress::operation {
 
 /// What a rank that has joined does in an operation of the others: it brings neutral elements, and
 /// takes what comes into memory of its own. Also what stands in for an operation whose awaiter has
-/// given up: it brings a copy of the data [W4].
+/// given up: it brings a copy of the data [protocol W4].
 class neutral_task final : public task {
  public:
   explicit neutral_task(const protocol::signature& sig) : task(&run) {

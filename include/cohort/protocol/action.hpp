@@ -23,8 +23,8 @@ struct operation_ref {
 
 enum class submission_status : std::uint8_t {
   pending,
-  refused,  ///< after leaving or joining: errc::not_accepting; took no number (S2)
-  failed,   ///< at once, with what others have been told already (E3, L3)
+  refused,  ///< after leaving or joining: errc::not_accepting; took no number (protocol S2)
+  failed,   ///< at once, with what others have been told already (protocol E3, L3)
 };
 
 /// What became of a submission, or of a join.
@@ -37,21 +37,21 @@ struct submission {
 };
 
 enum class action_kind : std::uint8_t {
-  start,       ///< an elected operation: put it in the queue of what starts in log order (X1)
-  start_join,  ///< JOINED: the operation that finds the rank with the newest state (J4)
+  start,  ///< an elected operation: put it in the queue of what starts in log order (protocol X1)
+  start_join,  ///< JOINED: the operation that finds the rank with the newest state (protocol J4)
   fail,        ///< an operation that was pending
-  fail_join,   ///< a join that was pending (L4)
-  drain,       ///< a persistent group: make up starts, and end those that others lack (H4)
+  fail_join,   ///< a join that was pending (protocol L4)
+  drain,       ///< a persistent group: make up starts, and end those that others lack (protocol H4)
   report,      ///< a stall report that was asked for
-  end_set,     ///< all members have left this set, and all of it is decided (D2)
-  renumber,    ///< epochs of a name: `number` has been subtracted (G1)
-  close,       ///< everything is decided; the tree is only left to end (L5)
+  end_set,     ///< all members have left this set, and all of it is decided (protocol D2)
+  renumber,    ///< epochs of a name: `number` has been subtracted (protocol G1)
+  close,       ///< everything is decided; the tree is only left to end (protocol L5)
 };
 
 /// One thing to do, in the order in which the log says. What it does not need is zero.
 struct action {
   action_kind kind = action_kind::start;
-  bool known = false;  ///< start: sizes are those of the exchange `reference` (Z3)
+  bool known = false;  ///< start: sizes are those of the exchange `reference` (protocol Z3)
   bool last = true;    ///< start: of its pack
   withdrawal_reason own_reason = withdrawal_reason::cancelled;
   bool withdrew = false;  ///< fail: this rank withdrew it, too, for `own_reason`

@@ -29,7 +29,7 @@ struct fusion_options {
   std::uint64_t pack_limit = 1024 * 1024;  ///< of the operations of a pack together
   std::uint64_t alignment = 64;            ///< of each of them in the pack
   std::size_t pack_most = 1024;            ///< operations of a pack
-  std::size_t patience = 64;               ///< nobody is passed more often (R2)
+  std::size_t patience = 64;               ///< nobody is passed more often (protocol R2)
 };
 
 /// A frozen plan: each pack lists names of a set. What is in no pack runs alone.
@@ -39,8 +39,8 @@ struct frozen_pack {
 };
 
 /// Orders ready operations: priority, then arrival, but nobody is passed more than `patience`
-/// times (R2); takes with the first what may share a pack with it (R3); holds packs of a frozen
-/// plan back until their members are there (R4).
+/// times (protocol R2); takes with the first what may share a pack with it (protocol R3); holds
+/// packs of a frozen plan back until their members are there (protocol R4).
 ///
 /// Adding and choosing take constant time per operation where they arrive in order of priority,
 /// and logarithmic time otherwise.
@@ -57,7 +57,7 @@ class basic_fusion_planner {
   void add(name_table& names, readiness_table& table, record_index index);
   /// It is not any more: it has failed or needs a rank that has left.
   void remove(const name_table& names, readiness_table& table, record_index index);
-  /// Forgets all operations, and what it knows of the numbers of names (G2).
+  /// Forgets all operations, and what it knows of the numbers of names (protocol G2).
   void clear();
 
   /// Fills `pack` with what runs next and removes that; leaves it empty if nothing is to run.
@@ -67,7 +67,7 @@ class basic_fusion_planner {
   void choose(const name_table& names, readiness_table& table, MembersLost members_lost,
               std::vector<record_index>& pack);
 
-  /// Gives the plan up if it holds anything back: the timer of R4. Returns whether it did.
+  /// Gives the plan up if it holds anything back: the timer of protocol R4. Returns whether it did.
   bool give_up_plan(const name_table& names, readiness_table& table);
   [[nodiscard]] bool has_plan() const noexcept { return planned_; }
   /// The names that a plan waits for, of packs of which some have come, for a report.
@@ -154,7 +154,8 @@ basic_fusion_planner<Any>::basic_fusion_planner(const fusion_options& options, p
   }
 }
 
-// R3. Large operations, and kinds that no backend packs, run alone: they share one lane per set.
+// [protocol R3] Large operations, and kinds that no backend packs, run alone: they share one lane
+// per set.
 template <class Any>
 std::uint32_t basic_fusion_planner<Any>::lane_of(name_table& names, entry_index index) {
   entry_record& entry = names.entry(index);
@@ -325,7 +326,7 @@ bool basic_fusion_planner<Any>::choose_planned(const name_table& names, readines
 }
 
 // Who has been passed often enough is older than `patience` of the operations that were elected
-// first in their packs: those are the ones that passed it (R2).
+// first in their packs: those are the ones that passed it (protocol R2).
 template <class Any>
 template <class MembersLost>
 void basic_fusion_planner<Any>::choose(const name_table& names, readiness_table& table,

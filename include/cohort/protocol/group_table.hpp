@@ -3,7 +3,7 @@
 #pragma once
 
 /// \file How often persistent groups have been started, and how this is gathered when a rank
-/// leaves (H4).
+/// leaves (protocol H4).
 
 #include <cohort/protocol/name_table.hpp>
 
@@ -35,7 +35,7 @@ class basic_group_table {
   }
   void forget(name_index group) { starts_.erase(group); }
 
-  /// A leave has been logged: no completion counts until the drain (H3).
+  /// A leave has been logged: no completion counts until the drain (protocol H3).
   bool frozen = false;
   bool drained = false;
 

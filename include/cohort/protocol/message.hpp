@@ -50,10 +50,10 @@ inline constexpr std::uint8_t failure_kind_count = 5;
 /// Why a rank withdrew.
 enum class withdrawal_reason : std::uint8_t {
   cancelled,
-  deadline,     ///< the root asks who is missing before it decides (W3)
-  duplicate,    ///< strict mode: the name was in use (S3)
-  invalid,      ///< wrong arguments on that rank alone (S3)
-  no_decision,  ///< it has given up waiting for any (W4)
+  deadline,     ///< the root asks who is missing before it decides (protocol W3)
+  duplicate,    ///< strict mode: the name was in use (protocol S3)
+  invalid,      ///< wrong arguments on that rank alone (protocol S3)
+  no_decision,  ///< it has given up waiting for any (protocol W4)
 };
 inline constexpr std::uint8_t withdrawal_reason_count = 5;
 
@@ -107,7 +107,8 @@ struct wire_operation {
 /// A: the subtree of the sender is ready for an operation, or (partial) some of it are.
 struct announcement {
   wire_entry entry;
-  bool implied = false;  ///< the epoch follows the last complete one of this name on this edge (T2)
+  bool implied =
+      false;  ///< the epoch follows the last complete one of this name on this edge (protocol T2)
   epoch number = 0;
   bool partial = false;
   bool whole = true;  ///< every member in the subtree brings data; else those in `who` do
@@ -133,7 +134,7 @@ struct leaving {
   rank_set ranks;
   departure how = departure::drained;
   std::vector<wire_operation> pending;  ///< what they still want completed
-  std::vector<std::uint32_t> stuck;     ///< sets in which their join has failed (L4)
+  std::vector<std::uint32_t> stuck;     ///< sets in which their join has failed (protocol L4)
   std::uint32_t set = none;             ///< the only one that they leave; none: the instance
 };
 
@@ -170,8 +171,8 @@ struct data_fault {
 /// One operation of an X.
 struct elected {
   wire_entry entry;
-  bool define = false;  ///< it gets the next id (C1)
-  bool known = false;   ///< its sizes are those of its entry's reference (Z3)
+  bool define = false;  ///< it gets the next id (protocol C1)
+  bool known = false;   ///< its sizes are those of its entry's reference (protocol Z3)
   bool whole = true;    ///< every member brings data; else `contributors` do
   std::uint64_t contributors = 0;
 };

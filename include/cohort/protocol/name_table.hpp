@@ -105,7 +105,7 @@ class basic_name_table {
   }
 
   /// Forgets the names that nothing refers to any more. What a rank is behind with is covered by
-  /// its poison, or will be by J5.
+  /// its poison, or will be by protocol J5.
   void purge();
 
   /// One more than the largest number of a name; `used` says which of them exist.

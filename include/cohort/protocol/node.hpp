@@ -34,24 +34,25 @@ struct inspector;
 /// Numbers that the ranks of an instance must agree on, but for those marked "root". Capacities
 /// bound memory; no choice of them breaks the protocol.
 struct node_options {
-  std::size_t cache_capacity = 4096;  ///< signatures with an id (C1)
-  std::size_t cache_keep = 2048;      ///< of which a new generation keeps (G1); less than capacity
-  std::size_t name_capacity = 65536;  ///< names before a new generation (P8)
-  std::size_t firsts = 64;            ///< new names that are forwarded on first sight (A2)
-  std::size_t poison_capacity = 65536;  ///< failures that wait for the own submission (E3)
-  std::size_t in_flight = 256;          ///< root: elected operations that it has not finished (R5)
-  fusion_options fusion;                ///< root
-  fusion_planner::plan plan;            ///< root; null: no frozen plan
+  std::size_t cache_capacity = 4096;  ///< signatures with an id (protocol C1)
+  std::size_t cache_keep =
+      2048;  ///< of which a new generation keeps (protocol G1); less than capacity
+  std::size_t name_capacity = 65536;  ///< names before a new generation (protocol P8)
+  std::size_t firsts = 64;            ///< new names that are forwarded on first sight (protocol A2)
+  std::size_t poison_capacity = 65536;  ///< failures that wait for the own submission (protocol E3)
+  std::size_t in_flight = 256;  ///< root: elected operations that it has not finished (protocol R5)
+  fusion_options fusion;        ///< root
+  fusion_planner::plan plan;    ///< root; null: no frozen plan
   std::uint64_t query_timeout = 2'000'000'000;  ///< of a stall query, in the unit of `now`
   bool decides_when_asked = false;  ///< root: decisions wait for `decide`, so more share a pack
 };
 
 /// The name of an operation in which only the listed members of a set take part, which each of them
-/// submits: the other ranks just apply it. Making a process set of these members takes two (D2):
-/// one when it is asked for, and when all earlier operations of the log are complete here, another;
-/// when that starts, every member can enter a call of MPI that blocks until all have. If the second
-/// is a set_add, the log that has elected it is the set's, too (D1): on every rank, also of no
-/// member, the set gets the next number where it is elected.
+/// submits: the other ranks just apply it. Making a process set of these members takes two
+/// (protocol D2): one when it is asked for, and when all earlier operations of the log are complete
+/// here, another; when that starts, every member can enter a call of MPI that blocks until all
+/// have. If the second is a set_add, the log that has elected it is the set's, too (protocol D1):
+/// on every rank, also of no member, the set gets the next number where it is elected.
 [[nodiscard]] inline std::string listed_name(const rank_set& members, std::string_view purpose) {
   return "\x01" + members.str() + "\x01" + std::string(purpose);
 }
@@ -97,7 +98,7 @@ class basic_node {
                     std::uint64_t token, std::span<const std::int64_t> sizes = {},
                     const call_site* site = nullptr);
   /// Cancellation, a deadline, wrong arguments: asks for the operation to fail everywhere. The
-  /// awaiter goes on waiting for the action (W2). False if it has been decided already.
+  /// awaiter goes on waiting for the action (protocol W2). False if it has been decided already.
   bool withdraw(operation_ref operation, withdrawal_reason reason, std::uint64_t now = 0);
   /// Another token for an operation that is not decided.
   void hand_over(operation_ref which, std::uint64_t token) {
@@ -115,36 +116,36 @@ class basic_node {
   }
   /// Contributes neutral elements from now on, until all have joined.
   submission join(std::uint32_t set, std::uint64_t token);
-  /// Submits nothing from now on, in no set (L1). Once.
+  /// Submits nothing from now on, in no set (protocol L1). Once.
   void leave(departure how);
   /// Submits nothing from now on in one set. Once all its members have left it and what they still
-  /// want is done, it ends everywhere (D2).
+  /// want is done, it ends everywhere (protocol D2).
   void leave_set(std::uint32_t set, departure how);
-  /// Nobody decides: withdraws all that is pending and abandons (W4). What is elected all the same
-  /// still comes as `start`.
+  /// Nobody decides: withdraws all that is pending and abandons (protocol W4). What is elected all
+  /// the same still comes as `start`.
   void give_up();
   /// Starts a persistent group without asking anybody: the number of the start, or nothing if it
-  /// is refused (H1, H3).
+  /// is refused (protocol H1, H3).
   std::optional<std::uint64_t> start_group(std::uint32_t set, std::string_view name);
   std::optional<std::uint64_t> start_group(name_index group);
-  /// How often this rank has started it; the `detail` of a group_remove (H5).
+  /// How often this rank has started it; the `detail` of a group_remove (protocol H5).
   [[nodiscard]] std::uint64_t group_starts(std::uint32_t set, std::string_view name) const {
     const name_index known = log_.names.find(set, name);
     return known == none ? 0 : groups_.starts(known);
   }
-  /// Whether completions of persistent groups are to be held back (H3).
+  /// Whether completions of persistent groups are to be held back (protocol H3).
   [[nodiscard]] bool holds_group_completions() const noexcept {
     return groups_.frozen && !groups_.drained;
   }
   /// Asks for a stall report. False after leaving, but for the root, which need not send.
   bool request_report(std::uint64_t now = 0);
-  /// So many elected operations have ended on this rank (R5).
+  /// So many elected operations have ended on this rank (protocol R5).
   void finished(std::size_t operations);
   /// A data operation has failed here: the instance closes everywhere.
   void data_failed(std::string_view cause);
   /// Root, with `decides_when_asked`: decides what can be decided.
   void decide();
-  /// Root: the timer of a frozen plan. Returns whether it held anything back (R4).
+  /// Root: the timer of a frozen plan. Returns whether it held anything back (protocol R4).
   bool give_up_plan();
   /// Root: the names that a frozen plan waits for, of packs of which some have come.
   [[nodiscard]] std::vector<std::string> plan_awaits() const {
@@ -164,7 +165,7 @@ class basic_node {
     const int source = tree_.source_of(child);
     return source >= 0 && down_.has_log(source);
   }
-  /// Whether this rank has said and heard everything: its communicator can be freed (L6).
+  /// Whether this rank has said and heard everything: its communicator can be freed (protocol L6).
   [[nodiscard]] bool released() const noexcept;
 
   // ---- time ----
@@ -223,7 +224,7 @@ class basic_node {
   };
   struct join_state {
     bool active = false;  // from join() until JOINED
-    bool failed = false;  // L4
+    bool failed = false;  // protocol L4
     std::uint64_t token = 0;
     std::uint64_t took = 0;  // log count of the last operation to which this rank brought data
   };

@@ -29,15 +29,15 @@ struct waiting_leave {
 /// that they will be; what may still change (a first sight, a leave) waits as it is.
 ///
 /// A message has the bits first, in the order of ids, so a complete announcement waits as a bit
-/// only if it is the first of its name in the message: the receiver counts them in this order (T2).
-/// (A template, so that only who uses it compiles its bodies.)
+/// only if it is the first of its name in the message: the receiver counts them in this order
+/// (protocol T2). (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_outbox {
  public:
   /// A: complete. `who` null: the whole subtree brings data.
   void complete(name_table& names, entry_index entry, epoch number, const rank_set* who,
                 std::uint64_t sizes);
-  /// A on first sight; left out if it is complete or decided before the message goes (A2).
+  /// A on first sight; left out if it is complete or decided before the message goes (protocol A2).
   void first_sight(record_index index, name_index name, epoch number) {
     sights_.push_back({index, name, number});
   }

@@ -30,9 +30,9 @@ struct record {
   std::uint64_t sizes = sizes_unset;  ///< common reference for "sizes as before"; 0: none
   std::uint64_t arrival = 0;          ///< order in which entries became complete; 0: not complete
   bool full = false;                  ///< every source has announced it or joined
-  bool first = false;                 ///< forwarded, or to be, on first sight (A2)
-  bool bad = false;                   ///< a contradiction is known (M1)
-  bool withdrawn = false;             ///< a withdrawal is known (W1)
+  bool first = false;                 ///< forwarded, or to be, on first sight (protocol A2)
+  bool bad = false;                   ///< a contradiction is known (protocol M1)
+  bool withdrawn = false;             ///< a withdrawal is known (protocol W1)
   bool ready = false;                 ///< root: handed to the planner
   rank_set some;  ///< ranks that have announced `entry`, beyond those in `whole`
   std::vector<std::pair<entry_index, rank_set>> others;  ///< further signatures and their ranks
@@ -72,7 +72,7 @@ class basic_readiness_table {
   /// Ranks known to have announced the first signature.
   [[nodiscard]] rank_set ranks_of(const record& one, const set_view& set) const;
 
-  /// Sources of which all members in a set have joined (J1).
+  /// Sources of which all members in a set have joined (protocol J1).
   [[nodiscard]] std::uint64_t joined(std::uint32_t set) const noexcept { return joined_[set]; }
   void set_joined(std::uint32_t set, int source) noexcept {
     joined_[set] |= std::uint64_t{1} << static_cast<unsigned>(source);

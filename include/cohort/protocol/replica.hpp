@@ -46,16 +46,16 @@ class basic_replica {
   rank_set abandoned;              ///< those of them that abandoned
   bool closed = false;
 
-  /// Makes room for one more set, which gets the next number (D1).
+  /// Makes room for one more set, which gets the next number (protocol D1).
   void add_set() {
     live_.emplace_back();
     gone_.emplace_back();
   }
   [[nodiscard]] std::size_t sets() const noexcept { return live_.size(); }
 
-  /// Whether an epoch has ended, by X or F (E2).
+  /// Whether an epoch has ended, by X or F (protocol E2).
   [[nodiscard]] bool resolved(name_index name, epoch number) const noexcept;
-  /// Whether it needs a rank that has left (L3).
+  /// Whether it needs a rank that has left (protocol L3).
   [[nodiscard]] bool dead(name_index name, epoch number) const;
   /// Whether a decision about it is known, or none will come.
   [[nodiscard]] bool settled(name_index name, epoch number) const {
@@ -65,7 +65,7 @@ class basic_replica {
   void resolve(name_index name, epoch number);
 
   /// Names with epochs resolved in this generation: what the capacity of the name table bounds
-  /// (P8).
+  /// (protocol P8).
   [[nodiscard]] std::size_t names_in_use() const noexcept { return in_use_; }
 
   /// Whether a member of the set has left.
@@ -95,14 +95,16 @@ class basic_replica {
     all.unite(gone_[set].abandoned);
     return all.common_with(members);
   }
-  /// Leaves alive only what is in the list, too (L3).
+  /// Leaves alive only what is in the list, too (protocol L3).
   void restrict(std::uint32_t set, const std::set<operation>& pending);
 
   /// G: keeps the most recently used entries of the cache; numbers ids and epochs from zero again.
-  /// Returns what was subtracted; the names of other tables are the caller's to renumber. (G1)
+  /// Returns what was subtracted; the names of other tables are the caller's to renumber.
+  /// (protocol G1)
   std::vector<renumbering> new_generation(std::size_t keep);
 
-  /// A number that tells different states apart, and is equal for equal ones on any rank (P5).
+  /// A number that tells different states apart, and is equal for equal ones on any rank
+  /// (protocol P5).
   [[nodiscard]] std::uint64_t digest() const;
 
  private:

@@ -13,9 +13,9 @@
 
 namespace cohort::protocol {
 
-/// Ids are dense and only added within a generation; nothing is evicted singly (C1). The log says
-/// when one is added, so the cache is the same on every rank.
-/// (A template, so that only who uses it compiles its bodies.)
+/// Ids are dense and only added within a generation; nothing is evicted singly (protocol C1). The
+/// log says when one is added, so the cache is the same on every rank. (A template, so that only
+/// who uses it compiles its bodies.)
 template <class Any = void>
 class basic_response_cache {
  public:
@@ -32,7 +32,7 @@ class basic_response_cache {
   }
 
   /// Keeps the `keep` entries used last, in the order of their ids, and numbers them from zero
-  /// (G1). What the client remembers of the sizes of the others is forgotten.
+  /// (protocol G1). What the client remembers of the sizes of the others is forgotten.
   void new_generation(name_table& names, std::size_t keep);
 
  private:

@@ -29,11 +29,11 @@ enum class op_kind : std::uint8_t {
   gather,
   scatter,
   barrier,
-  group_create,  ///< of a persistent group (H1)
-  group_remove,  ///< its removal; `detail` is the number of starts (H5)
+  group_create,  ///< of a persistent group (protocol H1)
+  group_remove,  ///< its removal; `detail` is the number of starts (protocol H5)
   message,       ///< of a pair of ranks, its listed members: `root` sends it to rank `detail`
-  set_add,       ///< of a process set of the operation's members, in the same instance (D1)
-  arena_add,     ///< of memory of the devices' backend, on every rank
+  set_add,    ///< of a process set of the operation's members, in the same instance (protocol D1)
+  arena_add,  ///< of memory of the devices' backend, on every rank
 };
 inline constexpr std::uint8_t op_kind_count = 14;
 
@@ -116,9 +116,9 @@ struct signature {
 
 /// Properties of an operation beyond its fields.
 struct signature_flag {
-  static constexpr std::uint8_t needs_all = 1;      ///< no neutral element: J6
+  static constexpr std::uint8_t needs_all = 1;      ///< no neutral element: protocol J6
   static constexpr std::uint8_t divide_by_all = 2;  ///< average: by the set's size
-  static constexpr std::uint8_t unnamed = 4;        ///< never cached (C2)
+  static constexpr std::uint8_t unnamed = 4;        ///< never cached (protocol C2)
   static constexpr std::uint8_t half_on_wire = 8;   ///< `element` is what callers' data becomes
   static constexpr std::uint8_t alone = 16;         ///< never fused
 };
@@ -137,14 +137,14 @@ struct call_site {
 /// "all_reduce".
 [[nodiscard]] std::string_view name_of(op_kind kind) noexcept;
 
-/// The kinds whose first dimension or splits may differ per rank (Z1).
+/// The kinds whose first dimension or splits may differ per rank (protocol Z1).
 [[nodiscard]] constexpr bool is_sized(op_kind kind) noexcept {
   return kind == op_kind::all_gather || kind == op_kind::all_to_all;
 }
 [[nodiscard]] constexpr bool is_persistent(op_kind kind) noexcept {
   return kind == op_kind::group_create || kind == op_kind::group_remove;
 }
-/// Whether no member may have joined (J6).
+/// Whether no member may have joined (protocol J6).
 [[nodiscard]] inline bool needs_everyone(const signature& sig) noexcept {
   return sig.kind == op_kind::all_to_all || sig.kind == op_kind::group_create ||
          sig.kind == op_kind::set_add || sig.kind == op_kind::arena_add ||

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The stall query: who is ready for what, asked down the tree and answered up (Q1).
+/// \file The stall query: who is ready for what, asked down the tree and answered up (protocol Q1).
 
 #include <cohort/protocol/message.hpp>
 #include <cohort/protocol/name_table.hpp>
@@ -70,7 +70,7 @@ class basic_stall_inspector {
   std::vector<rank_set> joined;  // per set
   rank_set silent;
   rank_set unknown;
-  std::vector<operation> overdue;  // root: for which it is asked (W3)
+  std::vector<operation> overdue;  // root: for which it is asked (protocol W3)
 
  private:
   bool running_ = false;

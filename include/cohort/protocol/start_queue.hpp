@@ -39,14 +39,14 @@ class steady_fifo {
   std::size_t head_ = 0;
 };
 
-/// Elected operations start in log order from one queue (X1). Most are posted whole, at once, on
-/// the communicator that the set shares. One with later parts (data after sizes, pieces with a
-/// window) posts these on the communicator of a *slot*, which it takes when it starts and keeps
-/// until its last part is posted here; without slots the later parts of two operations cross, and
-/// ranks disagree on the order of calls (X2). An operation whose sizes are known waits for the
-/// exchange that told them (Z4). In a stream domain everything shares one slot: the next operation
-/// starts when all parts of the one before are posted (D1).
-/// (A template, so that only who uses it compiles its bodies.)
+/// Elected operations start in log order from one queue (protocol X1). Most are posted whole, at
+/// once, on the communicator that the set shares. One with later parts (data after sizes, pieces
+/// with a window) posts these on the communicator of a *slot*, which it takes when it starts and
+/// keeps until its last part is posted here; without slots the later parts of two operations cross,
+/// and ranks disagree on the order of calls (protocol X2). An operation whose sizes are known waits
+/// for the exchange that told them (protocol Z4). In a stream domain everything shares one slot:
+/// the next operation starts when all parts of the one before are posted (protocol D1). (A
+/// template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_start_queue {
  public:
@@ -107,9 +107,9 @@ template <class Any>
 bool basic_start_queue<Any>::ready() const {
   if (waiting_.empty()) return false;
   const item& head = waiting_.front();
-  if (head.reference != 0 && exchanging_.contains(head.reference)) return false;  // [Z4]
+  if (head.reference != 0 && exchanging_.contains(head.reference)) return false;  // [protocol Z4]
   if (!stream_ && !head.later_parts) return true;
-  return !taken_.contains(key(head.set, slot_of_next(head.set)));  // [X2]
+  return !taken_.contains(key(head.set, slot_of_next(head.set)));  // [protocol X2]
 }
 
 template <class Any>

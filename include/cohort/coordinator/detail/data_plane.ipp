@@ -726,7 +726,7 @@ void basic_execution<Any>::finish_alone() {
   });
 }
 
-// [Z1]
+// [protocol Z1]
 template <class Any>
 void basic_execution<Any>::post_exchange(lane& on) {
   const task& only = *tasks.front();

@@ -16,7 +16,7 @@
 namespace cohort::coordination {
 
 inline constexpr int control_tag = 0;
-// The first byte of a message of one byte: is anybody there? [W4]
+// The first byte of a message of one byte: is anybody there? [protocol W4]
 inline constexpr std::byte ping{2};
 inline constexpr std::byte pong{3};
 // All ranks have closed after a fault. It goes down the tree, after the last message.

@@ -3,7 +3,7 @@
 #pragma once
 
 /// \file Bodies of coordinator/negotiation.hpp: a rank that gives up where nobody decides, and what
-/// it leaves behind. [W4]
+/// it leaves behind. [protocol W4]
 
 #include <cohort/coordinator/negotiation.hpp>
 
@@ -15,7 +15,8 @@
 namespace cohort::coordination {
 
 // Nobody decides, because a rank between here and the root is stopped or computes. Only time in
-// which this rank looked for messages counts: after a long handler they may be there already. [W4]
+// which this rank looked for messages counts: after a long handler they may be there already.
+// [protocol W4]
 template <class Any>
 void negotiation<Any>::watch_undecided(clock::time_point at) {
   const auto step = std::min<std::chrono::nanoseconds>(at - std::exchange(last_tick_, at),

@@ -141,7 +141,7 @@ void negotiation<Any>::remove_group(task& one, group_state& which,
       one.fail(refusal(group.text_));
       return complete(one);
     }
-    // [H5]
+    // [protocol H5]
     sig.detail = group.device_ ? group.starts_ : node_.group_starts(0, group.text_);
   }
   one.kind = sig.kind = op_kind::group_remove;
@@ -149,7 +149,8 @@ void negotiation<Any>::remove_group(task& one, group_state& which,
   submit(one, group.text_, sig, site, std::chrono::nanoseconds::zero());
 }
 
-// [H4] Each rank makes up the starts that others have made, which completes these inside MPI.
+// [protocol H4] Each rank makes up the starts that others have made, which completes these inside
+// MPI.
 template <class Any>
 void negotiation<Any>::drain_group(const protocol::action& one) {
   if (faulted_) return;
@@ -233,7 +234,7 @@ void negotiation<Any>::add_set(task& one) {
     sig.members = record.members.str();  // in the order given: it decides who is which rank
     one.kind = op_kind::barrier;
     const bool confirms = record.id != 0;
-    if (confirms && device_) sig.kind = op_kind::set_add;  // one log for all sets [D1]
+    if (confirms && device_) sig.kind = op_kind::set_add;  // one log for all sets [protocol D1]
     const std::string name = protocol::listed_name(
         listed, confirms ? "make " + std::to_string(record.id) : std::string("add"));
     const auto result = node_.submit(0, name, sig, reinterpret_cast<std::uint64_t>(&one));

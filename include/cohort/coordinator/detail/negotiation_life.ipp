@@ -127,7 +127,7 @@ void negotiation<Any>::watch_fault(clock::time_point at) {
 }
 
 // A pack of the frozen plan that has waited for too long goes without its missing members, and the
-// plan is over: sums are no longer the same from run to run. [R4]
+// plan is over: sums are no longer the same from run to run. [protocol R4]
 template <class Any>
 void negotiation<Any>::watch_plan(clock::time_point at) {
   if (options_.plan_patience <= std::chrono::nanoseconds::zero() || options_.frozen_plan.empty() ||
@@ -147,7 +147,7 @@ void negotiation<Any>::watch_plan(clock::time_point at) {
   if (node_.give_up_plan()) touch();
 }
 
-/// The others may still come; this rank goes on serving them while its loop runs. [L6]
+/// The others may still come; this rank goes on serving them while its loop runs. [protocol L6]
 template <class Any>
 void negotiation<Any>::leave_has_expired() {
   leave_expired_ = true;

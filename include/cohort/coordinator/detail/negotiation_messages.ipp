@@ -51,7 +51,7 @@ void negotiation<Any>::control_operation::run(operation* base, action) {
 // ---- messages -----------------------------------------------------------------------------------
 
 //
-// A message is one byte, 1 if it goes on in the next one, and bytes of the protocol. [T1]
+// A message is one byte, 1 if it goes on in the next one, and bytes of the protocol. [protocol T1]
 
 template <class Any>
 void negotiation<Any>::post_receive(std::size_t index) {

@@ -17,8 +17,8 @@
 
 namespace cohort::coordination {
 
-/// Makes the communicators of an instance and compares the options of its ranks. [D3] It owns what
-/// MPI writes to, and frees itself when the engine delivers it.
+/// Makes the communicators of an instance and compares the options of its ranks. [protocol D3] It
+/// owns what MPI writes to, and frees itself when the engine delivers it.
 template <class Any>
 class negotiation<Any>::opening final : public comm::request_operation {
  public:

@@ -9,9 +9,9 @@
 namespace cohort::coordination {
 
 /// A set of a coordinator with a backend for devices: all its sets share one log, so that all ranks
-/// launch in one order. [D1] It belongs to the negotiation, which does everything; this translates
-/// ranks. Its handles keep the negotiation alive. Everything runs with the request source locked,
-/// but what overrides.
+/// launch in one order. [protocol D1] It belongs to the negotiation, which does everything; this
+/// translates ranks. Its handles keep the negotiation alive. Everything runs with the request
+/// source locked, but what overrides.
 template <class Any>
 class negotiation<Any>::subset final : public instance {
  public:

@@ -12,7 +12,7 @@ namespace cohort::protocol {
 template <class Any>
 void basic_node<Any>::announce(int source, name_index name, epoch number, entry_index entry,
                                bool partial, const rank_set* who, std::uint64_t sizes) {
-  if (log_.settled(name, number)) return;  // [A3]
+  if (log_.settled(name, number)) return;  // [protocol A3]
   const record_index index = table_.get(log_.names, name, number);
   record& rec = table_[index];
   const set_view& set = members_of(name);
@@ -57,8 +57,9 @@ rank_set basic_node<Any>::left_of(std::uint32_t set) const {
   return all;
 }
 
-// [D2] An operation of listed members fails once one of them has left that does not want it; who is
-// not listed may leave. No L tells of it, so the root sees to it when it hears of either.
+// [protocol D2] An operation of listed members fails once one of them has left that does not want
+// it; who is not listed may leave. No L tells of it, so the root sees to it when it hears of
+// either.
 template <class Any>
 void basic_node<Any>::check_listed(name_index name, epoch number) {
   const auto& listed = log_.names[name].listed;
@@ -73,8 +74,8 @@ void basic_node<Any>::check_listed(name_index name, epoch number) {
   emit_failure(name, number, std::move(why));
 }
 
-// Forwards an entry when every source has announced it or joined [A1]; one that is not cached also
-// on first sight [A2].
+// Forwards an entry when every source has announced it or joined [protocol A1]; one that is not
+// cached also on first sight [protocol A2].
 template <class Any>
 void basic_node<Any>::advance(record_index index) {
   record& rec = table_[index];
@@ -113,8 +114,8 @@ std::vector<side> basic_node<Any>::sides_of(const record& rec) const {
   return result;
 }
 
-// [M1] Once per entry and edge, with what is known here added. `sides` is what a child or the
-// stall query says.
+// [protocol M1] Once per entry and edge, with what is known here added. `sides` is what a child or
+// the stall query says.
 template <class Any>
 void basic_node<Any>::contradict(name_index name, epoch number, std::vector<side> sides) {
   if (log_.settled(name, number)) return;
@@ -131,7 +132,7 @@ void basic_node<Any>::contradict(name_index name, epoch number, std::vector<side
       if (same->site.file.empty()) same->site = mine.site;
     }
   }
-  if (tree_.is_root()) {  // [M2]
+  if (tree_.is_root()) {  // [protocol M2]
     verdict why;
     why.kind = failure_kind::mismatch;
     why.sides = std::move(sides);
@@ -145,14 +146,14 @@ void basic_node<Any>::contradict(name_index name, epoch number, std::vector<side
 template <class Any>
 void basic_node<Any>::on_withdrawal(name_index name, epoch number, int rank,
                                     withdrawal_reason reason) {
-  if (log_.settled(name, number)) return;  // [W1]
+  if (log_.settled(name, number)) return;  // [protocol W1]
   record& rec = table_[table_.get(log_.names, name, number)];
   if (rec.withdrawn) return;
   rec.withdrawn = true;
   if (!tree_.is_root()) {
     up_.put(part::withdraw, withdrawal{{wire_name_of(log_.names, name), number}, rank, reason});
   } else if (reason == withdrawal_reason::deadline) {
-    overdue_.push_back({{name, number}, rank});  // [W3]
+    overdue_.push_back({{name, number}, rank});  // [protocol W3]
     if (!query_.running()) start_query(++queries_, options_.query_timeout, now_);
   } else {
     verdict why;
@@ -163,7 +164,7 @@ void basic_node<Any>::on_withdrawal(name_index name, epoch number, int rank,
   }
 }
 
-// [J1] [J3]
+// [protocol J1, J3]
 template <class Any>
 void basic_node<Any>::on_join(int source, std::uint32_t set) {
   table_.set_joined(set, source);
@@ -182,7 +183,7 @@ bool basic_node<Any>::all_joined(std::uint32_t set) const noexcept {
   return (table_.joined(set) & sets_[set].sources) == sets_[set].sources;
 }
 
-// [L2] The root logs it only where it rules something out.
+// [protocol L2] The root logs it only where it rules something out.
 template <class Any>
 void basic_node<Any>::on_leave(const waiting_leave& one) {
   if (one.set != none && log_.has_ended(one.set)) return;  // told again, after a generation
@@ -217,7 +218,7 @@ void basic_node<Any>::on_leave(const waiting_leave& one) {
   }
 }
 
-// [H4]
+// [protocol H4]
 template <class Any>
 void basic_node<Any>::on_counts(int source, std::vector<start_range> counts) {
   if (!groups_.add(source, std::move(counts), static_cast<std::size_t>(tree_.child_count()) + 1)) {
@@ -241,7 +242,7 @@ void basic_node<Any>::on_fault(const data_fault& cause) {
   emit([&](wire::writer& out) { put_part(out, part::close, closing{true, cause}); });
 }
 
-// [L6]
+// [protocol L6]
 template <class Any>
 void basic_node<Any>::on_end(int source) {
   ended_ |= bit(source);

@@ -38,7 +38,7 @@ basic_node<Any>::basic_node(const tree& shape, std::vector<rank_set> sets,
   }
 }
 
-// [S2]
+// [protocol S2]
 template <class Any>
 bool basic_node<Any>::refuses(std::uint32_t set) const {
   return leaving_ || joins_[set].active || left_sets_[set] || (log_.closed && !broken_) ||
@@ -64,12 +64,12 @@ submission basic_node<Any>::submit(std::uint32_t set, std::string_view text, con
     result.status = submission_status::refused;
     return result;
   }
-  const epoch number = log_.names[name].next++;  // [E1]
+  const epoch number = log_.names[name].next++;  // [protocol E1]
   result.name = name;
   result.number = number;
   if (!poison_.empty()) {
     const auto found = poison_.find({name, number});
-    if (found != poison_.end()) {  // [E3]
+    if (found != poison_.end()) {  // [protocol E3]
       result.status = submission_status::failed;
       result.why = std::move(found->second);
       poison_.erase(found);
@@ -77,7 +77,7 @@ submission basic_node<Any>::submit(std::uint32_t set, std::string_view text, con
       return result;
     }
   }
-  if (log_.dead(name, number)) {  // [L3]
+  if (log_.dead(name, number)) {  // [protocol L3]
     result.status = submission_status::failed;
     result.why = lost(set);
     return result;
@@ -119,7 +119,7 @@ void basic_node<Any>::announce_own(operation& one) {
   std::uint64_t sizes = 0;
   if (entry.id != none && is_sized(entry.sig.kind) && entry.reference != 0 &&
       entry.own_reference == entry.reference && entry.own_sizes == one.sizes) {
-    sizes = entry.reference;  // [Z2]
+    sizes = entry.reference;  // [protocol Z2]
   }
   announce(tree_.self(), one.name, one.number, one.entry, false, nullptr, sizes);
 }
@@ -145,9 +145,9 @@ submission basic_node<Any>::join(std::uint32_t set, std::uint64_t token) {
     result.status = submission_status::failed;
     result.why = broken_;
   } else if (refuses(set) || (spans(set) && (!log_.groups.empty() || pending_creations_ != 0))) {
-    // [S2] [H2]
+    // [protocol S2, H2]
     result.status = submission_status::refused;
-  } else if (log_.has_leaver(set)) {  // [L4]
+  } else if (log_.has_leaver(set)) {  // [protocol L4]
     result.status = submission_status::failed;
     result.why = lost(set);
   } else {
@@ -160,7 +160,7 @@ submission basic_node<Any>::join(std::uint32_t set, std::uint64_t token) {
   return result;
 }
 
-// [L1]
+// [protocol L1]
 template <class Any>
 void basic_node<Any>::leave(departure how) {
   if (leaving_ || log_.closed) return;
@@ -169,7 +169,7 @@ void basic_node<Any>::leave(departure how) {
   pump();
 }
 
-// [D2] Removal: the same for one set alone.
+// [protocol D2] Removal: the same for one set alone.
 template <class Any>
 void basic_node<Any>::leave_set(std::uint32_t set, departure how) {
   if (leaving_ || left_sets_[set] || log_.closed || !sets_[set].contains_me) return;
@@ -195,7 +195,7 @@ void basic_node<Any>::send_leave(std::uint32_t only) {
   one.ranks.insert(tree_.rank());
   one.how = only == none ? *leaving_ : *left_sets_[only];
   one.set = only;
-  if (one.how == departure::drained) {  // [L2]
+  if (one.how == departure::drained) {  // [protocol L2]
     for_each_operation([&](std::uint32_t slot) {
       if (only != none && log_.names[operations_[slot].name].set != only) return;
       one.pending.emplace_back(operations_[slot].name, operations_[slot].number);
@@ -207,7 +207,7 @@ void basic_node<Any>::send_leave(std::uint32_t only) {
   on_leave(one);
 }
 
-// [W4]
+// [protocol W4]
 template <class Any>
 void basic_node<Any>::give_up() {
   if (leaving_ || log_.closed) return;
@@ -225,7 +225,7 @@ std::optional<std::uint64_t> basic_node<Any>::start_group(std::uint32_t set,
 
 template <class Any>
 std::optional<std::uint64_t> basic_node<Any>::start_group(name_index name) {
-  if (leaving_ || log_.any_leaver() || log_.closed) return std::nullopt;  // [H3]
+  if (leaving_ || log_.any_leaver() || log_.closed) return std::nullopt;  // [protocol H3]
   if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end()) {
     return std::nullopt;
   }
@@ -234,7 +234,7 @@ std::optional<std::uint64_t> basic_node<Any>::start_group(name_index name) {
 
 template <class Any>
 bool basic_node<Any>::request_report(std::uint64_t now) {
-  if (log_.closed || (leaving_ && !tree_.is_root())) return false;  // [L6]
+  if (log_.closed || (leaving_ && !tree_.is_root())) return false;  // [protocol L6]
   report_wanted_ = true;
   want_report(tree_.self(), now);
   pump();

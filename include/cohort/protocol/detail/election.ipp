@@ -26,7 +26,7 @@ void basic_node<Any>::decide() {
 template <class Any>
 bool basic_node<Any>::elect() {
   if (log_.closed) return false;
-  if (cache_full_ || log_.names_in_use() > options_.name_capacity) {  // [G1]
+  if (cache_full_ || log_.names_in_use() > options_.name_capacity) {  // [protocol G1]
     cache_full_ = false;
     emit([&](wire::writer& out) {
       out.byte(static_cast<std::uint8_t>(part::generation));
@@ -34,7 +34,7 @@ bool basic_node<Any>::elect() {
     });
     return true;
   }
-  while (!doomed_.empty()) {  // [J6]
+  while (!doomed_.empty()) {  // [protocol J6]
     const ready_queue::item one = doomed_.back();
     doomed_.pop_back();
     const record& rec = table_[one.index];
@@ -46,7 +46,7 @@ bool basic_node<Any>::elect() {
     emit_failure(rec.name, rec.number, std::move(why));
     return true;
   }
-  if (in_flight_ < options_.in_flight) {  // [R5]
+  if (in_flight_ < options_.in_flight) {  // [protocol R5]
     planner_.choose(
         log_.names, table_,
         [this](std::uint32_t set) { return all_joined(set) || log_.has_leaver(set); }, pack_);
@@ -55,7 +55,7 @@ bool basic_node<Any>::elect() {
       return true;
     }
   }
-  for (std::uint32_t set = 0; set < sets_.size(); ++set) {  // [J4]
+  for (std::uint32_t set = 0; set < sets_.size(); ++set) {  // [protocol J4]
     if (!all_joined(set) || log_.has_leaver(set) || !table_.empty(set)) continue;
     in_flight_ += sets_[set].contains_me ? 1U : 0U;
     emit([set](wire::writer& out) {
@@ -68,13 +68,13 @@ bool basic_node<Any>::elect() {
   const bool drained = !groups_.frozen || groups_.drained;
   if (left_.size() == static_cast<std::size_t>(tree_.ranks()) && log_.nothing_live() &&
       promised_.empty() && drained) {
-    emit([](wire::writer& out) { put_part(out, part::close, closing{}); });  // [L5]
+    emit([](wire::writer& out) { put_part(out, part::close, closing{}); });  // [protocol L5]
   }
   return false;
 }
 
-// [D2] A set that some have left alone ends when all have, nothing that they want can be elected
-// any more, and none of its listed operations waits.
+// [protocol D2] A set that some have left alone ends when all have, nothing that they want can be
+// elected any more, and none of its listed operations waits.
 template <class Any>
 bool basic_node<Any>::end_set() {
   for (const auto& [set, ranks] : leavers_) {
@@ -104,20 +104,22 @@ void basic_node<Any>::elect_pack() {
     item.entry = wire_entry_of(log_.names, rec.entry);
     item.contributors = rec.count;
     item.whole = rec.count == set.size;
-    if (entry.id == none && is_cached(entry.sig) && !log_.names[rec.name].listed) {  // [C1]
+    if (entry.id == none && is_cached(entry.sig) &&
+        !log_.names[rec.name].listed) {  // [protocol C1]
       item.define = defined < options_.cache_capacity;
       (item.define ? void(++defined) : void(cache_full_ = true));
     }
     item.known = entry.id != none && is_sized(entry.sig.kind) && item.whole &&
                  rec.sizes != record::sizes_unset && rec.sizes != 0 &&
-                 rec.sizes == entry.reference;  // [Z3]
+                 rec.sizes == entry.reference;  // [protocol Z3]
     in_flight_ += set.contains_me ? 1U : 0U;
     chosen_.push_back(std::move(item));
   }
   emit([this](wire::writer& out) { put_execute(out, chosen_); });
 }
 
-// [R1] The head of a name can be elected once it is complete; or it cannot at all [J6].
+// [protocol R1] The head of a name can be elected once it is complete; or it cannot at all
+// [protocol J6].
 template <class Any>
 void basic_node<Any>::promote(name_index name) {
   const record_index index = table_.find(log_.names, name, log_.names[name].base);
@@ -136,7 +138,8 @@ void basic_node<Any>::promote(name_index name) {
 }
 
 // One item at a time: applying one may decide the next. Nothing follows CLOSE, which after a fault
-// what the ranks have sent before they knew of it would: those it would go to have ended. [L6]
+// what the ranks have sent before they knew of it would: those it would go to have ended.
+// [protocol L6]
 template <class Any>
 template <class Write>
 void basic_node<Any>::emit(Write write) {

@@ -25,7 +25,7 @@ void basic_node<Any>::apply_elected(entry_index index, bool define, bool known, 
   }
   entry_record& entry = log_.names.entry(index);
   std::uint64_t reference = 0;
-  if (entry.id != none) {  // [C2] [Z3]
+  if (entry.id != none) {  // [protocol C2, Z3]
     entry.last_use = log_count;
     if (!known) entry.reference = log_count;
     reference = entry.reference;
@@ -92,7 +92,7 @@ void basic_node<Any>::apply_failed(name_index name, epoch number, verdict_ptr wh
     if (poison_.size() >= options_.poison_capacity) {
       data_failed("more than " + std::to_string(options_.poison_capacity) +
                   " failed operations that this rank has not submitted");
-    } else if (poison_.emplace(key{name, number}, why).second) {  // [E3]
+    } else if (poison_.emplace(key{name, number}, why).second) {  // [protocol E3]
       ++log_.names[name].held_by;
     }
   }
@@ -114,7 +114,7 @@ void basic_node<Any>::apply_joined(std::uint32_t set) {
     if (!join.active || pending_in_set_[set] != 0) {
       out_of_place("all have joined, and this rank has not or waits for an operation");
     }
-    for (name_index name = 0; name < log_.names.bound(); ++name) {  // [J5]
+    for (name_index name = 0; name < log_.names.bound(); ++name) {  // [protocol J5]
       name_record& record = log_.names[name];
       if (record.used && record.set == set) record.next = record.base;
     }
@@ -124,16 +124,16 @@ void basic_node<Any>::apply_joined(std::uint32_t set) {
     start.set = set;
     start.token = join.token;
     start.log_count = log_count;
-    start.count = join.took;  // [J4]
+    start.count = join.took;  // [protocol J4]
     actions_.push_back(start);
     join.active = false;
   }
   observed(part::join);
 }
 
-// [D1] A set is made where the operation that asks for it is elected: on every rank at the same
-// position of the log, so before anybody can hear of it from a neighbour. A member may have left
-// the instance since it asked for the set; it has not told of a set that it did not know.
+// [protocol D1] A set is made where the operation that asks for it is elected: on every rank at the
+// same position of the log, so before anybody can hear of it from a neighbour. A member may have
+// left the instance since it asked for the set; it has not told of a set that it did not know.
 template <class Any>
 std::uint32_t basic_node<Any>::add_set(rank_set members) {
   const auto number = static_cast<std::uint32_t>(sets_.size());
@@ -153,7 +153,7 @@ std::uint32_t basic_node<Any>::add_set(rank_set members) {
   return number;
 }
 
-// A set has ENDED: all members have left it, and what they wanted is decided. [D2]
+// A set has ENDED: all members have left it, and what they wanted is decided. [protocol D2]
 template <class Any>
 void basic_node<Any>::apply_set_ended(std::uint32_t set) {
   if (pending_in_set_[set] != 0 || log_.has_ended(set) || !log_.has_leaver(set)) {
@@ -173,7 +173,7 @@ void basic_node<Any>::apply_set_ended(std::uint32_t set) {
 // New GENERATION
 template <class Any>
 void basic_node<Any>::apply_generation(std::size_t keep) {
-  planner_.clear();  // [G2]
+  planner_.clear();  // [protocol G2]
   doomed_.clear();
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
     while (!table_.empty(set)) {
@@ -204,7 +204,7 @@ void basic_node<Any>::apply_generation(std::size_t keep) {
                      std::move(ranks));
   }
   promised_ = std::move(promised);
-  for (const renumbering& change : log_.new_generation(keep)) {  // [G1]
+  for (const renumbering& change : log_.new_generation(keep)) {  // [protocol G1]
     name_record& record = log_.names[change.name];
     record.next -= change.by;
     record.operations.renumber(change.by);
@@ -219,7 +219,7 @@ void basic_node<Any>::apply_generation(std::size_t keep) {
   }
   purge_names();
 
-  for_each_operation([this](std::uint32_t slot) {  // [G3]
+  for_each_operation([this](std::uint32_t slot) {  // [protocol G3]
     operation& one = operations_[slot];
     announce_own(one);
     if (one.withdrawn) on_withdrawal(one.name, one.number, tree_.rank(), one.reason);
@@ -266,7 +266,7 @@ void basic_node<Any>::apply_left(const waiting_leave& one) {
     }
     log_.restrict(set, pending);
     join_state& join = joins_[set];
-    if (join.active && !join.failed) {  // [L4] the join fails, the rank stays joined
+    if (join.active && !join.failed) {  // [protocol L4] the join fails, the rank stays joined
       join.failed = true;
       action fail;
       fail.kind = action_kind::fail_join;
@@ -283,12 +283,12 @@ void basic_node<Any>::apply_left(const waiting_leave& one) {
       index = next;
     }
   }
-  for_each_operation([&](std::uint32_t slot) {  // [L3]
+  for_each_operation([&](std::uint32_t slot) {  // [protocol L3]
     const operation& mine = operations_[slot];
     if (!log_.dead(mine.name, mine.number)) return;
     fail_operation(slot, lost(log_.names[mine.name].set));
   });
-  if (first && log_.any_leaver() && !log_.groups.empty()) {  // [H3]
+  if (first && log_.any_leaver() && !log_.groups.empty()) {  // [protocol H3]
     groups_.frozen = true;
     send_counts();
   }
@@ -305,7 +305,7 @@ void basic_node<Any>::send_counts() {
   on_counts(tree_.self(), std::move(mine));
 }
 
-// DRAIN persistent groups: the rank makes up for starts that it has not made. [H4]
+// DRAIN persistent groups: the rank makes up for starts that it has not made. [protocol H4]
 template <class Any>
 void basic_node<Any>::apply_drain(const std::vector<start_range>& counts) {
   groups_.drained = true;

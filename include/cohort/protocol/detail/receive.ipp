@@ -93,7 +93,7 @@ struct basic_node<Any>::up_visitor {
   [[nodiscard]] const rank_set& below(name_index name) const {
     return self.members_of(name).from[static_cast<std::size_t>(source)];
   }
-  // The epoch that follows the last one of this name on the edge, which it becomes. [T2]
+  // The epoch that follows the last one of this name on the edge, which it becomes. [protocol T2]
   [[nodiscard]] epoch& seen(name_index name) {
     std::vector<epoch>& all = self.log_.names[name].seen;
     if (all.empty()) all.resize(static_cast<std::size_t>(self.tree_.child_count()), -1);
@@ -198,7 +198,7 @@ struct basic_node<Any>::down_visitor {
   void on_query(std::uint64_t number, std::uint64_t budget) {
     if (!self.log_.closed) self.start_query(number, budget, now);
   }
-  // One of an older generation is dropped: who waits for it has asked again. [G3]
+  // One of an older generation is dropped: who waits for it has asked again. [protocol G3]
   void on(const stall_answer& report) {
     if (report.generation != self.log_.generation) return;
     const std::uint64_t waiting = std::exchange(self.report_for_, 0);
@@ -234,7 +234,7 @@ void basic_node<Any>::receive(int from, std::span<const std::byte> message, std:
     if (source < 0 || !head.up) out_of_place("a message from rank " + std::to_string(from));
     if ((ended_ & bit(source)) != 0) out_of_place("a message after the end");
     if (head.position > log_.generation) out_of_place("a message of a later generation");
-    if (head.position < log_.generation) return;  // [G2]
+    if (head.position < log_.generation) return;  // [protocol G2]
     up_visitor visit{*this, source, now};
     read_up(in, visit);
   }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The stall query at a node. [Q1]
+/// \file The stall query at a node. [protocol Q1]
 
 #include <cohort/protocol/node.hpp>
 
@@ -128,13 +128,13 @@ stall_answer basic_node<Any>::answer() const {
   return result;
 }
 
-// [M3] [W3]
+// [protocol M3, W3]
 template <class Any>
 void basic_node<Any>::decide_overdue() {
   const auto found = std::exchange(query_.table, {});
   for (const auto& [which, sides] : found) {
     if (sides.size() > 1) contradict(which.first, which.second, sides);
-    // A listed member that has joined hides among those of its subtree that have not. [D2]
+    // A listed member that has joined hides among those of its subtree that have not. [protocol D2]
     const name_record& name = log_.names[which.first];
     if (!name.listed || log_.settled(which.first, which.second)) continue;
     verdict why;

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Copyright (c) 2026 The cohort authors
+# SPDX-License-Identifier: BSL-1.0
+#
+# check_labels.sh: each rule that a comment cites by a page and a label, "protocol W4", stands on that
+# page of docs/design, and no comment of the layers that have such rules cites a label alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+label='[A-Z][0-9]'
+pages=protocol
+status=0
+
+while IFS=: read -r file line text; do
+  page=${text%% *}
+  while read -r one; do
+    grep -qF -- "- **$one**" "docs/design/$page.md" && continue
+    echo "$file:$line: docs/design/$page.md has no rule $one" >&2
+    status=1
+  done < <(grep -oE "\b$label\b" <<<"${text#* }")
+done < <(grep -rnoE "\b($pages) $label(, $label)*\b" include tests --include='*.[hi]pp' --include='*.cpp')
+
+# A letter and a digit in a comment that no page stands before.
+if grep -rnE '//' include/cohort/{protocol,coordinator} tests/{protocol,coordinator} \
+  --include='*.[hi]pp' --include='*.cpp' |
+  sed -E "s/\b($pages) $label((,| and) $label)*\b//g" |
+  grep -E "//.*(^|[^A-Za-z0-9_\"'<.-])$label([^A-Za-z0-9_\"'>+-]|\$)" >&2; then
+  echo "which page has these rules?" >&2
+  status=1
+fi
+[ "$status" -ne 0 ] || echo "every rule that is cited stands on its page"
+exit $status
