@@ -57,9 +57,11 @@ class creation final : private look_hook {
   /// Takes part no more: the operation has been given up.
   void leave() noexcept;
 
-  /// Those over a communicator that MPI has no request of: they wait for their turn.
-  template <class Function>
-  static void for_each_waiting(communicator_state& parent, Function function);
+  /// The next one over the same parent.
+  [[nodiscard]] creation* next() const noexcept { return next_; }
+  [[nodiscard]] request_operation& operation() const noexcept { return op_; }
+  /// For its turn, without a request.
+  [[nodiscard]] bool is_waiting() const noexcept { return op_.waits_for_turn_; }
   /// The context goes away with what is under way on this communicator.
   static void abandon(communicator_state& parent) noexcept;
   /// Ends with `why` what waits without a request; the source ends the others.

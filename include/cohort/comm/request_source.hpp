@@ -189,11 +189,16 @@ class request_source : public asio::execution_context::service {
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }
+  /// The operations that make communicators and wait for their turn, without a request.
+  [[nodiscard]] std::vector<request_operation*> waiting_creations() const;
   /// Leaves to MPI, for good, the requests of the operations with this stage function that `give`
   /// says true of. Nobody asks for them any more, so what MPI works on must never go away. Not
   /// while completions are being handled.
   template <class Give>
   void leave_to_mpi(request_operation::advance_function stage, Give give) noexcept {
+    for (request_operation* op : waiting_creations()) {  // they have no request
+      if (op->advance_ == stage) give(*op);
+    }
     for (std::size_t slot = count_; slot-- != 0;) {
       request_operation& op = *operations_[slot];
       if (op.advance_ != stage || !give(op)) continue;

@@ -93,7 +93,7 @@ class pool_allocator {
   friend bool operator==(pool_allocator, pool_allocator) noexcept { return true; }
 };
 
-inline void* pool::allocate(std::size_t bytes) {
+[[gnu::always_inline]] inline void* pool::allocate(std::size_t bytes) {
   const std::size_t index = class_of(bytes);
   if (index < classes) [[likely]] {
     list& free = mine_.by_class[index];

@@ -150,13 +150,6 @@ COHORT_INLINE void creation::leave() noexcept {
   *at = next_;
 }
 
-template <class Function>
-void creation::for_each_waiting(communicator_state& parent, Function function) {
-  for (creation* one = parent.creations; one != nullptr; one = one->next_) {
-    if (one->op_.waits_for_turn_) function(one->op_);
-  }
-}
-
 COHORT_INLINE void creation::abandon(communicator_state& parent) noexcept {
   while (parent.creations != nullptr) {
     parent.creations->op_.settle();

@@ -543,6 +543,16 @@ COHORT_INLINE void request_source::shutdown() {
   bell_.reset();  // before the reactor that its descriptor is registered with
 }
 
+COHORT_INLINE std::vector<request_operation*> request_source::waiting_creations() const {
+  std::vector<request_operation*> all;
+  for (const auto& state : states_) {
+    for (creation* one = state->creations; one != nullptr; one = one->next()) {
+      if (one->is_waiting()) all.push_back(&one->operation());
+    }
+  }
+  return all;
+}
+
 // ---- reports ---------------------------------------------------------------------------------
 
 COHORT_INLINE std::string request_source::age_of(const request_operation& op) {
@@ -566,10 +576,8 @@ COHORT_INLINE void request_source::describe(std::string& text) {
     if (!op->idle_) text += "  " + line_about(*op, now) + "\n";
   }
   for (const request_operation* op : probing_) text += "  " + line_about(*op, now) + "\n";
-  for (const auto& state : states_) {
-    creation::for_each_waiting(*state, [&](const request_operation& op) {
-      text += "  " + line_about(op, now) + ", waits for its turn to make a communicator\n";
-    });
+  for (const request_operation* op : waiting_creations()) {
+    text += "  " + line_about(*op, now) + ", waits for its turn to make a communicator\n";
   }
 }
 
@@ -585,7 +593,7 @@ COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now)
     };
     for (request_operation* op : operations()) look_at(*op);
     for (request_operation* op : probing_) look_at(*op);
-    for (const auto& state : states_) creation::for_each_waiting(*state, look_at);
+    for (request_operation* op : waiting_creations()) look_at(*op);
     for (std::size_t i = 0; i < watching_.size(); ++i) watching_[i]->at_tick(now);
   }
   if (creates) process::look_at_all();  // a creation of another context may be in the way

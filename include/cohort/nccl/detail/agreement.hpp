@@ -31,15 +31,15 @@ inline steps<problem> told(steps<bool> work) {
 /// What the ranks say of themselves; all throw the same if one has failed.
 inline steps<bool> agree(stepper& by, cohort::communicator over, problem mine_is,
                          const char* what) {
-  std::vector<verdict> each(static_cast<std::size_t>(over.size()));
-  verdict mine{mine_is.code ? 1 : 0, 0, {}};
+  std::vector<init_result> each(static_cast<std::size_t>(over.size()));
+  init_result mine{mine_is.code ? 1 : 0, 0, {}};
   put(mine.text, mine_is.text);
   auto gathered = all_gather(by, over, mine, each);
   co_await gathered;
   std::vector<int> ranks;
   std::string text;
   for (int rank = 0; rank < over.size(); ++rank) {
-    const verdict& one = each[static_cast<std::size_t>(rank)];
+    const init_result& one = each[static_cast<std::size_t>(rank)];
     if (one.failed == 0) continue;
     ranks.push_back(rank);
     text += (text.empty() ? std::string(what) + ": rank " : "; rank ") + std::to_string(rank) +

@@ -64,7 +64,7 @@ inline std::uint64_t fresh_token() {
 }
 
 /// How init went on a rank.
-struct verdict {
+struct init_result {
   std::int32_t failed;
   std::int32_t code;  // NCCL's, if it is one
   std::array<char, 128> text;
@@ -359,11 +359,11 @@ COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::com
   for (turn& place : what.places) place.release();
   if (!why && source.is_ending()) why = errc::engine_stopped;
 
-  verdict mine_now{};
+  init_result mine_now{};
   mine_now.failed = why ? 1 : 0;
   mine_now.code = why.category() == nccl_category() ? why.value() : 0;
   put(mine_now.text, why ? why.message() : std::string());
-  std::vector<verdict> each(processes);
+  std::vector<init_result> each(processes);
   auto ended = all_gather(by, over, mine_now, each);
   co_await ended;
   std::string text;
