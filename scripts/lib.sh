@@ -210,8 +210,9 @@ build_jobs() {
   echo $((memory < cores ? memory : cores))
 }
 
-# How many ranks run at once. Most tests wait for something most of the time.
-test_jobs() { echo $((2 * $(nproc))); }
+# How many ranks run at once. Most tests wait for something most of the time; on two cores two jobs of
+# three ranks run side by side.
+test_jobs() { echo $((3 * $(nproc))); }
 
 # configure DIRECTORY CMAKE_ARGUMENTS...: with the tools that were found. A folder that was
 # configured with other tools, or for another copy of the repository, is begun anew.

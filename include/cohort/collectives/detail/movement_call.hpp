@@ -21,6 +21,14 @@ using moves_in_place = in_place_movement_body<Verb, comm::argument<Buffer>, List
 template <class Body>
 using signature_of = typename Body::signature;
 
+/// Whether a call of a moving verb fits.
+template <class Token, class Verb, class In, class Out, class Lists = no_lists>
+concept movement_call =
+    movable_to<In, Out> && completion_token_for<Token, signature_of<moves<Verb, In, Out, Lists>>>;
+template <class Token, class Verb, class Buffer, class Lists = no_lists>
+concept movement_call_in_place = output_buffer<Buffer> &&
+    completion_token_for<Token, signature_of<moves_in_place<Verb, Buffer, Lists>>>;
+
 template <class Verb, class In, class Out, class Token, class Lists = no_lists>
 auto start_movement(const communicator& comm, In&& in, Out&& out, int root, Token& token,
                     Lists lists = {}) {
