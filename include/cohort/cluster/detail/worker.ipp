@@ -66,7 +66,8 @@ asio::awaitable<void> basic_worker<Any>::join() {
     // The manager has looked at the size of what it sends.
     tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
     if (!start_.adopted) {
-      watch_ = std::make_unique<manager_watch>(tcp_->native_handle(), nanoseconds(0), manager_lost);
+      watch_ =
+          std::make_unique<manager_watch>(tcp_->native_handle(), nanoseconds(0), leave_if_lost());
     }
     control_ = tcp_;
   }
@@ -120,7 +121,7 @@ asio::awaitable<void> basic_worker<Any>::show_life() {
     co_await std::move(connecting);
     const nanoseconds period(welcome_->heartbeat);
     bound_silence(*life_, silent_heartbeats * period);  // as the manager does
-    std::function<void()> lost = manager_lost;
+    std::function<void()> lost = leave_if_lost();
     if (start_.adopted) {
       // The watch is gone before this worker is, but not what it has posted.
       lost = [this, here = std::weak_ptr(here_)] {
@@ -402,6 +403,15 @@ void basic_worker<Any>::answer_if_idle() {
     flushed_ = true;
     changed_.notify();
   });
+}
+
+/// On the watch's thread. Where MPI stays as it is the manager hangs up when all have said their
+/// last word, which may be before this one has left.
+template <class Any>
+std::function<void()> basic_worker<Any>::leave_if_lost() {
+  return [this] {
+    if (!done_) manager_lost();
+  };
 }
 
 template <class Any>
