@@ -60,6 +60,11 @@ void one_throws_one_is_busy(call_context& call, const std::string& until) {
   if (call.id() == 1) throw std::domain_error("not today");
   while (call.id() == 0 && !std::filesystem::exists(until)) std::this_thread::sleep_for(5ms);
 }
+/// The same, and rank 0 goes into a collective then.
+asio::awaitable<void> one_throws_one_is_busy_and_waits(call_context& call, std::string until) {
+  one_throws_one_is_busy(call, until);
+  if (call.id() == 0) co_await cohort::barrier(call.world());
+}
 /// Rank 1 has nothing to wait for.
 asio::awaitable<void> some_wait(call_context& call) {
   if (call.id() == 1) {
@@ -101,6 +106,13 @@ asio::awaitable<ids> end(workers all) {
   }
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::minutes(1));
   co_return named;
+}
+
+asio::awaitable<void> until_ready(workers all, int rank) {
+  while (all.state(rank) != worker_state::ready) {
+    asio::steady_timer pause(all.context(), 5ms);
+    co_await pause.async_wait(asio::use_awaitable);
+  }
 }
 
 asio::awaitable<void> check_all_work(workers all, int together) {
@@ -255,15 +267,36 @@ TEST_CASE("a worker that does not let its loop run is left out until it does", "
     const std::error_code code = co_await std::move(refused);
     CHECK(code == errc::stalled);
     std::ofstream(file) << "now";
-    while (all.state(0) == worker_state::stuck) {
-      asio::steady_timer pause(all.context(), 5ms);
-      co_await pause.async_wait(asio::use_awaitable);
-    }
+    auto answering = until_ready(all, 0);
+    co_await std::move(answering);
+    CHECK(all.cause(0).empty());
     auto working = check_all_work(all, 3);
     co_await std::move(working);
     auto ending = end(all);
     const ids named = co_await std::move(ending);
     CHECK(named.empty());
+    check_gone(all);
+  });
+}
+
+TEST_CASE("a worker that was left out and is in a collective since is named at the end",
+          "[cluster][stall]") {
+  const folder files;
+  const std::string file = files.path("goes-on");
+  with_mortal_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_throws_one_is_busy_and_waits>(file);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    const auto without = co_await all.call_all<&ranks_together>();
+    CHECK(without[1].value() == 2);
+    CHECK(all.state(0) == worker_state::stuck);
+    std::ofstream(file) << "now";
+    auto answering = until_ready(all, 0);
+    co_await std::move(answering);
+    auto working = check_all_work(all, 3);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
     check_gone(all);
   });
 }

@@ -169,8 +169,8 @@ template <class Any>
 void basic_manager<Any>::make_stuck(const member_ptr& whom, const call_of_all& call) {
   whom->state = worker_state::stuck;
   whom->left_out[call.with_manager ? 1 : 0] = true;
-  whom->aside = call.name;
-  whom->cause = "it does not answer since a call_all of " + whom->aside + " has failed elsewhere";
+  whom->cause =
+      "it does not answer since a call_all of " + std::string(call.name) + " has failed elsewhere";
   calls_->give_up_rank(whom->rank, [&](std::string_view name) {
     return std::make_exception_ptr(rank_error(
         errc::stalled, {whom->rank},
@@ -201,7 +201,7 @@ void basic_manager<Any>::take_in_again() {
     if (is_back(each)) {
       each->state = worker_state::ready;
       each->can_be_taken_in = false;
-      each->aside.clear();
+      each->cause.clear();
     }
     again->parts.push_back({each->rank, 0});
   }
