@@ -8,6 +8,7 @@
 #include <cohort/cluster/calls.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>
+#include <cohort/collectives/reduce.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
@@ -16,6 +17,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -72,6 +74,47 @@ asio::awaitable<void> some_wait(call_context& call) {
     co_await timer.async_wait(asio::use_awaitable);
   }
   co_await cohort::barrier(call.world());
+}
+
+/// Rank 1 waits for that file and throws, and the last one waits for it; rank 0 is done at once.
+asio::awaitable<void> one_throws_later(call_context& call, std::string file) {
+  while (call.id() == 1) {
+    if (std::filesystem::exists(file)) throw std::domain_error("not today");
+    std::this_thread::sleep_for(1ms);
+  }
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+}
+/// Here too only the last one waits for others.
+asio::awaitable<void> counted_by_last(call_context& call) {
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+}
+asio::awaitable<int> ranks_together_after_a_sign(call_context& call, std::string file) {
+  if (call.id() == 0) std::ofstream(file) << "has begun";
+  auto together = ranks_together(call);
+  co_return co_await std::move(together);
+}
+
+/// Rank 1 begins to make a communicator, and throws.
+void one_opens_and_throws(call_context& call) {
+  if (call.id() != 1) return;
+  call.world().dup(asio::detached);
+  throw std::domain_error("not today");
+}
+asio::awaitable<int> opens_together(call_context& call) {
+  const cohort::communicator mine = co_await call.world().dup();
+  int all = 1;
+  co_await cohort::all_reduce(mine, all, cohort::op::sum);
+  co_return all;
+}
+/// All wait for each other before one throws.
+asio::awaitable<void> one_throws_after_all(call_context& call) {
+  co_await cohort::barrier(call.world());
+  if (call.id() == 1) throw std::domain_error("not today");
+}
+std::uintptr_t place_of_communicator(call_context& call) {
+  return reinterpret_cast<std::uintptr_t>(call.world().state());
 }
 
 /// Until it is cancelled.
@@ -209,6 +252,71 @@ TEST_CASE("calls on all that were made before one stalls are run after it", "[cl
     auto ending = end(all);
     const ids named = co_await std::move(ending);
     CHECK(named == ids{0});
+  });
+}
+
+TEST_CASE("calls on all that one rank has begun before an earlier one stalls are given up with it",
+          "[cluster][stall]") {
+  const int passed = GENERATE(0, 1);  // between the two, by rank 0
+  const folder files;
+  const std::string file = files.path("has-begun");
+  with_mortal_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    using nothing = std::vector<cohort::outcome<void>>;
+    const workers patient = all.with(soon());
+    auto first = patient.call_all<&one_throws_later>(file, cohort::as_future);
+    std::vector<cohort::future<nothing>> between;
+    for (int i = 0; i < passed; ++i) {
+      between.push_back(patient.call_all<&counted_by_last>(cohort::as_future));
+    }
+    auto begun = patient.call_all<&ranks_together_after_a_sign>(file, cohort::as_future);
+    auto later = patient.call_all<&ranks_together>(cohort::as_future);
+    const auto each = co_await std::move(first);
+    CHECK(each[0].has_value());
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(stalled_because_of(each[2]) == ids{1});
+    for (auto& one : between) {
+      const auto outcomes = co_await std::move(one);
+      CHECK(outcomes[0].has_value());
+      CHECK(stalled_because_of(outcomes[1]) == ids{1});
+      CHECK(stalled_because_of(outcomes[2]) == ids{1});
+    }
+    for (const auto& one : co_await std::move(begun)) CHECK(stalled_because_of(one) == ids{1});
+    for (const auto& one : co_await std::move(later)) CHECK(one.value() == 3);
+    auto working = check_all_work(all, 3);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0, 2});
+    check_gone(all);
+  });
+}
+
+TEST_CASE("what a rank that fails has begun to open is not taken for what the next call opens",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_opens_and_throws>();
+    CHECK(each[0].has_value());
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    const auto limit = call_options{}.deadline(patient(20s));
+    for (int i = 0; i < 2; ++i) {
+      const auto opened = co_await all.with(limit).call_all<&opens_together>();
+      for (const auto& one : opened) CHECK(one.value() == 3);
+    }
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{1});
+    check_gone(all);
+  });
+}
+
+TEST_CASE("a call on all that fails and leaves nothing over keeps its communicator",
+          "[cluster][stall]") {
+  with_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
+    const auto before = co_await all.call_all<&place_of_communicator>();
+    const auto each = co_await all.call_all<&one_throws_after_all>();
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    const auto after = co_await all.call_all<&place_of_communicator>();
+    for (std::size_t i = 0; i < 2; ++i) CHECK(after[i].value() == before[i].value());
   });
 }
 

@@ -10,6 +10,8 @@
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/link.hpp>
 #include <cohort/cluster/message.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/request_source.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/host.hpp>
 #include <cohort/progress/engine.hpp>
@@ -60,8 +62,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   void cancel(const std::shared_ptr<link>& from, std::uint64_t id);
   /// Nobody waits any more for that ordered call, and its end may never come: a collective of MPI
   /// cannot be given up. It is kept, but counts no more. No ordered call is begun until `go_on`
-  /// with the same id. Returns whether it still ran.
-  bool set_aside(const std::shared_ptr<link>& from, std::uint64_t id);
+  /// with the same id.
+  standing_aside set_aside(const std::shared_ptr<link>& from, std::uint64_t id);
   /// Of an ordered call that has failed, or been set aside: the next ones may begin. With id 0 of
   /// all of them.
   void go_on(const std::shared_ptr<link>& from, std::uint64_t id);
@@ -84,10 +86,11 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     std::vector<std::byte> arguments;
     std::uint64_t id = 0;
     call_tail tail;
-    bool begun = false;          // nothing stands before it any more
-    bool entered = false;        // the coroutine
-    bool aside = false;          // see set_aside
-    std::weak_ptr<caller> from;  // which has it
+    bool begun = false;           // nothing stands before it any more
+    bool entered = false;         // the coroutine
+    bool aside = false;           // see set_aside
+    std::size_t live_before = 0;  // operations on its communicator when it began
+    std::weak_ptr<caller> from;   // which has it
   };
   using running_ptr = std::shared_ptr<running>;
   struct caller {
@@ -95,6 +98,9 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     std::unordered_map<std::uint64_t, running_ptr> calls;
     std::map<std::uint64_t, running_ptr> ordered;  // by place; null: it has been cancelled
     std::uint64_t next_ordered = 0;
+    std::uint64_t last_begun = 0;     // id of an ordered call
+    running_ptr left_over;            // the last one that has left something over
+    std::set<std::uint64_t> dropped;  // set aside before they had come
     bool ordered_runs = false;
     /// Ordered calls after which none begins yet. One that has failed is among them: others may
     /// be in a collective that it has not entered, and the next call's would be taken for that.
@@ -105,6 +111,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   [[nodiscard]] caller_ptr caller_behind(const std::shared_ptr<link>& from);
   void begin(const running_ptr& call);
   void begin_ordered(const caller_ptr& from);
+  [[nodiscard]] static bool has_left_over(const running& call);
   void ended(const running_ptr& call, const std::exception_ptr& failed,
              std::vector<std::byte>&& result);
   void forget(const caller_ptr& from, const running_ptr& call);
@@ -179,7 +186,12 @@ void basic_call_server<Any>::called(const std::shared_ptr<link>& from, message&&
   }
   ++running_;
   if ((tail->flags & call_tail::ordered) == 0) return begin(call);
-  behind->ordered.emplace(call->tail.order, call);
+  if (behind->dropped.erase(call->id) != 0) {
+    forget(behind, call);
+    behind->ordered.emplace(call->tail.order, nullptr);
+  } else {
+    behind->ordered.emplace(call->tail.order, call);
+  }
   begin_ordered(behind);
 }
 
@@ -196,8 +208,23 @@ void basic_call_server<Any>::begin_ordered(const caller_ptr& from) {
     from->ordered_runs = true;
     const bool everyone = (call->tail.flags & call_tail::with_manager) != 0;
     call->context.world(everyone ? place_->everyone : place_->world);  // it may be a new one
+    if (const communicator& world = call->context.world()) {
+      const comm::request_source::guard hold(world.state()->source);
+      call->live_before = world.state()->live;
+    }
+    from->last_begun = call->id;
     begin(call);
   }
+}
+
+/// Whether something that an ordered call has begun on its communicator goes on: what the next one
+/// begins there would be taken for what other ranks have to do with that.
+template <class Any>
+bool basic_call_server<Any>::has_left_over(const running& call) {
+  const communicator& world = call.context.world();
+  if (!world) return false;
+  const comm::request_source::guard hold(world.state()->source);
+  return world.state()->creations != nullptr || world.state()->live > call.live_before;
 }
 
 /// Resumed by the loop: what Asio resumes there ends without one more turn of it.
@@ -281,6 +308,11 @@ void basic_call_server<Any>::ended(const running_ptr& call, const std::exception
   }
   const caller_ptr from = call->from.lock();
   forget(from, call);
+  const bool ordered = (call->tail.flags & call_tail::ordered) != 0;
+  if (from && ordered && has_left_over(*call)) {
+    from->left_over = call;
+    from->back->send(message_kind::left_over, call->id);
+  }
   if (!from) {
     // Lost in the meantime: nobody to answer.
   } else if (failed) {
@@ -288,7 +320,7 @@ void basic_call_server<Any>::ended(const running_ptr& call, const std::exception
   } else if ((call->tail.flags & call_tail::one_way) == 0) {
     from->back->send(message_kind::result, call->id, std::move(result));
   }
-  if (from && (call->tail.flags & call_tail::ordered) != 0) {
+  if (from && ordered) {
     from->ordered_runs = false;
     if (failed) from->holds.insert(call->id);
     begin_ordered(from);
@@ -297,11 +329,16 @@ void basic_call_server<Any>::ended(const running_ptr& call, const std::exception
 }
 
 template <class Any>
-bool basic_call_server<Any>::set_aside(const std::shared_ptr<link>& from, std::uint64_t id) {
+standing_aside basic_call_server<Any>::set_aside(const std::shared_ptr<link>& from,
+                                                 std::uint64_t id) {
   const caller_ptr behind = caller_behind(from);
   behind->holds.insert(id);
   const auto at = behind->calls.find(id);
-  if (at == behind->calls.end()) return false;
+  if (at == behind->calls.end()) {
+    if (id > behind->last_begun) behind->dropped.insert(id);
+    const running_ptr& left = behind->left_over;
+    return {id != 0 && left && left->id >= id && has_left_over(*left), behind->last_begun};
+  }
   const running_ptr call = at->second;
   forget(behind, call);
   if (call->begun) {
@@ -313,7 +350,7 @@ bool basic_call_server<Any>::set_aside(const std::shared_ptr<link>& from, std::u
     behind->ordered[call->tail.order] = nullptr;
   }
   if (idle_ && idle()) idle_();
-  return call->begun;
+  return {call->begun, behind->last_begun};
 }
 
 template <class Any>

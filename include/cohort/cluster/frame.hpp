@@ -39,8 +39,9 @@ enum class message_kind : std::uint8_t {
   ask_quiet,  ///< manager: tell your peer traffic when nothing runs; how many messages there were
   quiet,      ///< worker: peer_traffic
   set_aside,  ///< manager: nobody waits for that call of all; begin none until `go_on`
-  stands_aside,  ///< worker: has done so; whether the call still runs
-  go_on  ///< manager: begin calls of all again; what they may use from now on, if that is new
+  stands_aside,  ///< worker: has done so; standing_aside
+  left_over,  ///< worker: what that call of all has begun on its communicator does not end with it
+  go_on       ///< manager: begin calls of all again; what they may use from now on, if that is new
 };
 inline constexpr auto last_message_kind = message_kind::go_on;
 

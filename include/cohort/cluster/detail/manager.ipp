@@ -329,7 +329,11 @@ void basic_manager<Any>::run_calls_here() {
   here_->state = worker_state::ready;
   near->start(
       [self = this->weak_from_this()](message&& each) {
-        if (const auto here = self.lock()) {
+        const auto here = self.lock();
+        if (!here) return;
+        if (each.kind == message_kind::left_over) {
+          here->here_->left_over = each.id;
+        } else {
           static_cast<void>(here->calls_->answered(0, std::move(each)));
           here->changed_.notify();
         }
@@ -608,10 +612,14 @@ bool basic_manager<Any>::handle(const member_ptr& from, message&& each) {
     case message_kind::stands_aside: {
       if (!works) return false;
       wire::reader in(each.bytes);
-      const bool still_runs = in.get<bool>();
-      stands_aside(from, still_runs);
+      const auto said = in.get<standing_aside>();
+      stands_aside(from, each.id, said);
       return in.ok();
     }
+    case message_kind::left_over:
+      if (!works) return false;
+      from->left_over = each.id;
+      return true;
     case message_kind::finished: {
       if (!draining || from->announced) return false;
       wire::reader in(each.bytes);

@@ -233,9 +233,9 @@ void basic_worker<Any>::on_lost(const message& each) {
 
 template <class Any>
 void basic_worker<Any>::on_set_aside(const message& each) {
-  const bool still_runs = server_->set_aside(control_, each.id);
-  has_set_aside_ |= still_runs;
-  control_->send(message_kind::stands_aside, each.id, wire::encode(still_runs));
+  const standing_aside said = server_->set_aside(control_, each.id);
+  has_set_aside_ |= said.runs;
+  control_->send(message_kind::stands_aside, each.id, wire::encode(said));
 }
 
 template <class Any>
