@@ -10,6 +10,7 @@
 #include <cohort/cluster/mpi_transport.hpp>
 #include <cohort/cluster/peers.hpp>
 #include <cohort/cluster/presets.hpp>
+#include <cohort/cluster/renewal.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>
@@ -22,6 +23,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -103,6 +106,25 @@ std::vector<std::byte> produce(std::size_t size) { return std::vector<std::byte>
 void sleeps() { std::this_thread::sleep_for(5s); }
 
 }  // namespace
+
+TEST_CASE("a communicator is renewed beside the receive of the transport, however often") {
+  asio::io_context io;
+  const cohort::communicator control(io);
+  std::vector<std::int32_t> all;
+  for (int rank = 0; rank < control.size(); ++rank) all.push_back(rank);
+  char piece = 0;
+  MPI_Request receive = MPI_REQUEST_NULL;
+  MPI_Irecv(&piece, 1, MPI_BYTE, MPI_ANY_SOURCE, 0, control.native(), &receive);
+  for (const int round : {1, 999, 1000, 1001, 2000, std::numeric_limits<int>::max()}) {
+    const auto made = cohort::cluster::renew(cohort::communicator(), control, all, round);
+    CHECK(made.size() == control.size());
+  }
+  int has_come = 0;
+  MPI_Test(&receive, &has_come, MPI_STATUS_IGNORE);
+  CHECK(has_come == 0);
+  MPI_Cancel(&receive);
+  MPI_Wait(&receive, MPI_STATUS_IGNORE);
+}
 
 TEST_CASE("the presets of adopted jobs say what carries the messages") {
   for (const adopt_options& preset :

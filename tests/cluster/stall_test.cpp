@@ -8,6 +8,7 @@
 #include <cohort/cluster/calls.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>
+#include <cohort/collectives/reduce.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
@@ -16,6 +17,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -60,6 +62,11 @@ void one_throws_one_is_busy(call_context& call, const std::string& until) {
   if (call.id() == 1) throw std::domain_error("not today");
   while (call.id() == 0 && !std::filesystem::exists(until)) std::this_thread::sleep_for(5ms);
 }
+/// The same, and rank 0 goes into a collective then.
+asio::awaitable<void> one_throws_one_is_busy_and_waits(call_context& call, std::string until) {
+  one_throws_one_is_busy(call, until);
+  if (call.id() == 0) co_await cohort::barrier(call.world());
+}
 /// Rank 1 has nothing to wait for.
 asio::awaitable<void> some_wait(call_context& call) {
   if (call.id() == 1) {
@@ -67,6 +74,77 @@ asio::awaitable<void> some_wait(call_context& call) {
     co_await timer.async_wait(asio::use_awaitable);
   }
   co_await cohort::barrier(call.world());
+}
+
+/// Rank 1 waits for that file and throws, and the last one waits for it; rank 0 is done at once.
+asio::awaitable<void> one_throws_later(call_context& call, std::string file) {
+  while (call.id() == 1) {
+    if (std::filesystem::exists(file)) throw std::domain_error("not today");
+    std::this_thread::sleep_for(1ms);
+  }
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+}
+/// Here too, and rank 0 throws then.
+asio::awaitable<void> first_throws_after_a_sign(call_context& call, std::string file) {
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+  if (call.id() != 0) co_return;
+  std::ofstream(file) << "has begun";
+  throw std::domain_error("nor this");
+}
+/// Here too only the last one waits for others.
+asio::awaitable<void> counted_by_last(call_context& call) {
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+}
+asio::awaitable<int> ranks_together_after_a_sign(call_context& call, std::string file) {
+  if (call.id() == 0) std::ofstream(file) << "has begun";
+  auto together = ranks_together(call);
+  co_return co_await std::move(together);
+}
+
+/// Rank 1 begins to make a communicator, and throws.
+void one_opens_and_throws(call_context& call) {
+  if (call.id() != 1) return;
+  call.world().dup(asio::detached);
+  throw std::domain_error("not today");
+}
+asio::awaitable<int> opens_together(call_context& call) {
+  const cohort::communicator mine = co_await call.world().dup();
+  int all = 1;
+  co_await cohort::all_reduce(mine, all, cohort::op::sum);
+  co_return all;
+}
+/// Rank 0 is done with its part of a collective that no other one comes to.
+asio::awaitable<void> all_but_one_throw(call_context& call) {
+  if (call.id() != 0) throw std::domain_error("not today");
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+}
+/// Rank 0 waits for that file, and gets the parts of the others, which do not wait for it.
+asio::awaitable<int> counted_by_slow(call_context& call, std::string file) {
+  asio::steady_timer pause(call.context());
+  while (call.id() == 0 && !std::filesystem::exists(file)) {
+    pause.expires_after(5ms);
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, 0);
+  co_return all;
+}
+asio::awaitable<void> one_throws_without_slow(call_context& call) {
+  if (call.id() == 1) throw std::domain_error("not today");
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, 0);
+}
+/// All wait for each other before one throws.
+asio::awaitable<void> one_throws_after_all(call_context& call) {
+  co_await cohort::barrier(call.world());
+  if (call.id() == 1) throw std::domain_error("not today");
+}
+std::uintptr_t place_of_communicator(call_context& call) {
+  return reinterpret_cast<std::uintptr_t>(call.world().state());
 }
 
 /// Until it is cancelled.
@@ -101,6 +179,13 @@ asio::awaitable<ids> end(workers all) {
   }
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::minutes(1));
   co_return named;
+}
+
+asio::awaitable<void> until_ready(workers all, int rank) {
+  while (all.state(rank) != worker_state::ready) {
+    asio::steady_timer pause(all.context(), 5ms);
+    co_await pause.async_wait(asio::use_awaitable);
+  }
 }
 
 asio::awaitable<void> check_all_work(workers all, int together) {
@@ -200,6 +285,135 @@ TEST_CASE("calls on all that were made before one stalls are run after it", "[cl
   });
 }
 
+TEST_CASE("calls on all that one rank has begun before an earlier one stalls are given up with it",
+          "[cluster][stall]") {
+  const int passed = GENERATE(0, 1);  // between the two, by rank 0
+  const folder files;
+  const std::string file = files.path("has-begun");
+  with_mortal_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    using nothing = std::vector<cohort::outcome<void>>;
+    const workers patient = all.with(soon());
+    auto first = patient.call_all<&one_throws_later>(file, cohort::as_future);
+    std::vector<cohort::future<nothing>> between;
+    for (int i = 0; i < passed; ++i) {
+      between.push_back(patient.call_all<&counted_by_last>(cohort::as_future));
+    }
+    auto begun = patient.call_all<&ranks_together_after_a_sign>(file, cohort::as_future);
+    auto later = patient.call_all<&ranks_together>(cohort::as_future);
+    const auto each = co_await std::move(first);
+    CHECK(each[0].has_value());
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(stalled_because_of(each[2]) == ids{1});
+    for (auto& one : between) {
+      const auto outcomes = co_await std::move(one);
+      CHECK(outcomes[0].has_value());
+      CHECK(stalled_because_of(outcomes[1]) == ids{1});
+      CHECK(stalled_because_of(outcomes[2]) == ids{1});
+    }
+    for (const auto& one : co_await std::move(begun)) CHECK(stalled_because_of(one) == ids{1});
+    for (const auto& one : co_await std::move(later)) CHECK(one.value() == 3);
+    auto working = check_all_work(all, 3);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0, 2});
+    check_gone(all);
+  });
+}
+
+TEST_CASE("what a rank that fails has begun to open is not taken for what the next call opens",
+          "[cluster][stall]") {
+  with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_opens_and_throws>();
+    CHECK(each[0].has_value());
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    const auto limit = call_options{}.deadline(patient(20s));
+    for (int i = 0; i < 2; ++i) {
+      const auto opened = co_await all.with(limit).call_all<&opens_together>();
+      for (const auto& one : opened) CHECK(one.value() == 3);
+    }
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{1});
+    check_gone(all);
+  });
+}
+
+TEST_CASE(
+    "a part of a collective that the others have not come to is not taken for one of the next",
+    "[cluster][stall]") {
+  with_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&all_but_one_throw>();
+    CHECK(each[0].has_value());
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK_THROWS_AS(each[2].value(), std::domain_error);
+    const auto limit = call_options{}.deadline(patient(20s));
+    for (int i = 0; i < 2; ++i) {
+      const auto together = co_await all.with(limit).call_all<&ranks_together>();
+      for (const auto& one : together) CHECK(one.value() == 3);
+    }
+  });
+}
+
+TEST_CASE("a slow rank runs calls on all that were made before one that has failed elsewhere",
+          "[cluster][stall]") {
+  const folder files;
+  const std::string file = files.path("goes-on");
+  with_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    std::vector<cohort::future<std::vector<cohort::outcome<int>>>> before;
+    for (int i = 0; i < 2; ++i) {
+      before.push_back(all.call_all<&counted_by_slow>(file, cohort::as_future));
+    }
+    const auto each = co_await all.with(soon()).call_all<&one_throws_without_slow>();
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(each[2].has_value());
+    std::ofstream(file) << "now";
+    for (auto& one : before) {
+      auto bounded = cohort::with_deadline(std::move(one), patient(20s));
+      const auto outcomes = co_await std::move(bounded);
+      CHECK(outcomes[0].value() == 3);
+    }
+    const auto limit = call_options{}.deadline(patient(20s));
+    const auto together = co_await all.with(limit).call_all<&ranks_together>();
+    for (const auto& one : together) CHECK(one.value() == 3);
+  });
+}
+
+TEST_CASE("of two calls on all that fail on different ranks the second does not stop a third",
+          "[cluster][stall]") {
+  const folder files;
+  const std::string file = files.path("has-begun");
+  with_mortal_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    const workers patient = all.with(soon());
+    auto first = patient.call_all<&one_throws_later>(file, cohort::as_future);
+    auto second = patient.call_all<&first_throws_after_a_sign>(file, cohort::as_future);
+    std::vector<cohort::future<std::vector<cohort::outcome<int>>>> later;
+    for (int i = 0; i < 5; ++i) later.push_back(all.call_all<&ranks_together>(cohort::as_future));
+    const auto each = co_await std::move(first);
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(stalled_because_of(each[2]) == ids{1});
+    const auto failed = co_await std::move(second);
+    CHECK_THROWS_AS(failed[0].value(), std::domain_error);
+    for (auto& one : later) {
+      for (const auto& outcome : co_await std::move(one)) CHECK(outcome.value() == 3);
+    }
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{2});
+  });
+}
+
+TEST_CASE("a call on all that fails and leaves nothing over keeps its communicator",
+          "[cluster][stall]") {
+  with_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
+    const auto before = co_await all.call_all<&place_of_communicator>();
+    const auto each = co_await all.call_all<&one_throws_after_all>();
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    const auto after = co_await all.call_all<&place_of_communicator>();
+    for (std::size_t i = 0; i < 2; ++i) CHECK(after[i].value() == before[i].value());
+  });
+}
+
 TEST_CASE("a deadline that leaves a rank in a collective does not stop later calls",
           "[cluster][stall]") {
   with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
@@ -255,15 +469,36 @@ TEST_CASE("a worker that does not let its loop run is left out until it does", "
     const std::error_code code = co_await std::move(refused);
     CHECK(code == errc::stalled);
     std::ofstream(file) << "now";
-    while (all.state(0) == worker_state::stuck) {
-      asio::steady_timer pause(all.context(), 5ms);
-      co_await pause.async_wait(asio::use_awaitable);
-    }
+    auto answering = until_ready(all, 0);
+    co_await std::move(answering);
+    CHECK(all.cause(0).empty());
     auto working = check_all_work(all, 3);
     co_await std::move(working);
     auto ending = end(all);
     const ids named = co_await std::move(ending);
     CHECK(named.empty());
+    check_gone(all);
+  });
+}
+
+TEST_CASE("a worker that was left out and is in a collective since is named at the end",
+          "[cluster][stall]") {
+  const folder files;
+  const std::string file = files.path("goes-on");
+  with_mortal_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&one_throws_one_is_busy_and_waits>(file);
+    CHECK(stalled_because_of(each[0]) == ids{1});
+    const auto without = co_await all.call_all<&ranks_together>();
+    CHECK(without[1].value() == 2);
+    CHECK(all.state(0) == worker_state::stuck);
+    std::ofstream(file) << "now";
+    auto answering = until_ready(all, 0);
+    co_await std::move(answering);
+    auto working = check_all_work(all, 3);
+    co_await std::move(working);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
     check_gone(all);
   });
 }

@@ -20,6 +20,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <numeric>
@@ -46,6 +48,9 @@ int half(int value) { return value / 2; }
 std::uint64_t length_of(std::string_view text) { return text.size(); }
 std::uint64_t sum_of(std::span<const std::uint32_t> values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
+}
+void speaks_at_exit() {
+  std::atexit([] { std::printf("exits\n"); });
 }
 void computes() { std::this_thread::sleep_for(1s); }
 asio::awaitable<void> waits_long(cluster::call_context& call) {
@@ -176,11 +181,18 @@ class played_manager {
       co_return failed.code();
     }
   }
+  /// Tells the worker that no more comes. `apart`: MPI stays as it is.
+  asio::awaitable<void> send_finish(bool apart) {
+    bytes count;
+    cohort::wire::writer out_of(count);
+    out_of.varint(sent_);
+    out_of.put(apart);
+    return send(message_kind::finish, 0, std::move(count));
+  }
+  void hang_up() { control_.close(); }
   /// Tells the worker that no more comes; it must have counted as we have, and end well.
   asio::awaitable<void> finish() {
-    bytes count;
-    cohort::wire::writer(count).varint(sent_);
-    auto finishing = send(message_kind::finish, 0, std::move(count));
+    auto finishing = send_finish(false);
     co_await std::move(finishing);
     auto answering = next(message_kind::finished);
     const message answer = co_await std::move(answering);
@@ -351,6 +363,43 @@ TEST_CASE("a worker whose manager sends no frames says so and leaves", "[cluster
     };
     run(io, work());
   }
+}
+
+TEST_CASE("a worker that has said its last word does not mind that the manager is gone",
+          "[cluster][worker]") {
+  const auto how =
+      GENERATE(played_manager::life_line::unwanted, played_manager::life_line::accepted);
+  asio::io_context io;
+  played_manager here(io);
+  auto work = [&]() -> asio::awaitable<void> {
+    cluster::welcome said;
+    if (how == played_manager::life_line::accepted) {
+      said.heartbeat = std::chrono::nanoseconds(10ms).count();
+    }
+    auto meeting = here.meet(said, how);
+    co_await std::move(meeting);
+    auto calling = here.send(message_kind::call, 1, call_of<&speaks_at_exit>({}));
+    co_await std::move(calling);
+    auto answering = here.next(message_kind::result);
+    co_await std::move(answering);
+    auto finishing = here.send_finish(true);
+    co_await std::move(finishing);
+    auto last = here.next(message_kind::finished);
+    co_await std::move(last);
+    here.hang_up();
+    here.life.close();
+    std::string said_last;
+    std::string complaints;
+    std::error_code end;
+    co_await asio::async_read(here.out, asio::dynamic_buffer(said_last),
+                              asio::redirect_error(asio::use_awaitable, end));
+    co_await asio::async_read(here.err, asio::dynamic_buffer(complaints),
+                              asio::redirect_error(asio::use_awaitable, end));
+    CHECK(said_last == "exits\n");  // from main, not by _exit
+    CHECK_FALSE(has(complaints, "the manager is gone"));
+    co_await here.process->wait();
+  };
+  run(io, work());
 }
 
 namespace {

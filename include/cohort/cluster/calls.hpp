@@ -195,26 +195,32 @@ class call_on_all final : public many_calls<R> {
       watched_->parts.push_back({0, this->make(0, 0, function_, name_, arguments_, flags, limit)});
     }
     made_ = true;
+    watched_->on_stall = [weak = std::weak_ptr(self)](int failed) {
+      const auto alive = std::static_pointer_cast<call_on_all>(weak.lock());
+      if (alive && alive->left() > 0) alive->stalled(failed);
+    };
+    this->over_->made(watched_);
     if (first_failed_ >= 0) one_has_failed();
   }
   void ended(std::size_t, int rank, const std::exception_ptr& failed) override {
     if (!failed || first_failed_ >= 0) return;
     if (this->over_->is_left_out(rank, this->options_.include_manager())) return;
-    first_failed_ = rank;
+    first_failed_ = watched_->failed = rank;
     if (made_) one_has_failed();
   }
   void one_has_failed() {
-    auto self = std::static_pointer_cast<call_on_all>(this->shared_from_this());
     // Their callees may wait in a collective for the one that has failed.
     this->cancel_callees();
-    this->over_->watch(watched_, [self] {
-      if (self->left() > 0) self->stalled();
-    });
+    this->over_->watch(watched_);
   }
-  void stalled() {
+  /// `failed`: of this call, or of one before it with whose communicator this one has begun.
+  void stalled(int failed) {
+    const bool itself = first_failed_ >= 0;
+    if (!itself) first_failed_ = watched_->failed = failed;
     const std::string text = "call_all of " + std::string(name_) + ": rank " +
-                             std::to_string(first_failed_) +
-                             " has failed, and this one has not ended since";
+                             std::to_string(first_failed_) + " has failed" +
+                             (itself ? "" : " in a call before, when this one had begun") +
+                             ", and this one has not ended since";
     const auto over = this->over_;
     const bool ends = this->options_.on_stall() == stall_action::terminate;
     this->give_up_all(std::make_exception_ptr(rank_error(errc::stalled, {first_failed_}, text)));

@@ -38,7 +38,7 @@ struct worker_event {
   std::string cause;  ///< of a loss
 };
 
-/// A call_all of which a part has failed, or was given up.
+/// A call_all.
 struct call_of_all {
   struct part {
     int rank;
@@ -48,6 +48,8 @@ struct call_of_all {
   std::vector<part> parts;
   std::chrono::nanoseconds grace{0};
   bool with_manager = false;
+  int failed = -1;                           ///< the rank whose part has failed first
+  std::function<void(int failed)> on_stall;  ///< gives up what has not ended, because of that rank
 };
 
 /// What a coroutine keeps, as it may begin when the handle that was asked is gone.
@@ -78,9 +80,11 @@ class job {
   [[nodiscard]] virtual bool starts_again() const noexcept = 0;
   /// Called once, when it runs again or never will.
   virtual void when_started_again(std::function<void()> function) = 0;
-  /// Waits until all callees have ended. If the grace is over before, calls `on_stall`, and sets
-  /// aside those that run.
-  virtual void watch(std::shared_ptr<const call_of_all> call, std::function<void()> on_stall) = 0;
+  /// It has been sent to all.
+  virtual void made(const std::shared_ptr<const call_of_all>& call) = 0;
+  /// A part has failed, or was given up: waits until all callees have ended. If the grace is over
+  /// before, calls `on_stall`, and sets aside those that run.
+  virtual void watch(std::shared_ptr<const call_of_all> call) = 0;
   /// Whether calls of all go on without that rank: collectives inside work without it.
   [[nodiscard]] virtual bool is_left_out(int rank, bool with_manager) const = 0;
   /// Throws errc::closed when all workers have left and have been told of.

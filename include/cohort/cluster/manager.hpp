@@ -19,11 +19,13 @@
 
 #include <asio/signal_set.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,9 +72,8 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     waiting_for_start_.push_back(std::move(function));
   }
 
-  /// Waits until all callees have ended. If the grace is over before, calls `on_stall`, and sets
-  /// aside those that run.
-  void watch(std::shared_ptr<const call_of_all> call, std::function<void()> on_stall) override;
+  void made(const std::shared_ptr<const call_of_all>& call) override;
+  void watch(std::shared_ptr<const call_of_all> call) override;
 
   /// Whether calls of all go on without that rank: collectives inside work without it.
   [[nodiscard]] bool is_left_out(int rank, bool with_manager) const override;
@@ -118,11 +119,12 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     bool peers = false;                   // it exchanges messages with other workers
     std::optional<peer_traffic> traffic;  // the answer to the last question
     std::string aside;                    // what runs there and was given up; empty: nothing
-    std::string asked_about;              // the call that it was last asked to set aside
-    bool stands_aside = false;            // and has answered
-    bool runs_aside = false;              // the call ran then
-    bool can_be_taken_in = false;         // it was stuck and has answered
-    bool told = false;                    // all that was sent to it has left
+    std::map<std::uint64_t, std::string> asked_about;  // calls to set aside, until it answers
+    bool runs_aside = false;                           // one of them ran then
+    std::uint64_t begun = 0;                         // the last ordered call there, as it said then
+    std::map<std::uint64_t, communicator_use> used;  // by ordered calls that have ended
+    bool can_be_taken_in = false;                    // it was stuck and has answered
+    bool told = false;                               // all that was sent to it has left
     std::array<bool, 2> left_out{};  // of the communicator of calls of all, without and with us
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
 
@@ -203,13 +205,19 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   [[nodiscard]] std::string label(const member& whom) const;
 
   // Calls of all that stall.
-  asio::awaitable<void> settle_call(std::shared_ptr<const call_of_all> call,
-                                    std::function<void()> on_stall);
+  using call_ptr = std::shared_ptr<const call_of_all>;
+  asio::awaitable<void> settle_call(call_ptr call);
   void call_is_settled(const std::exception_ptr& failed);
-  asio::awaitable<void> set_aside(const call_of_all& call, bool anew);
-  void stands_aside(const member_ptr& from, bool still_runs);
+  asio::awaitable<void> set_aside(call_ptr call, bool anew);
+  asio::awaitable<bool> ask_to_set_aside(std::vector<call_ptr> calls);
+  [[nodiscard]] std::vector<call_ptr> begun_after(const call_of_all& call) const;
+  [[nodiscard]] bool has_left_over(const call_of_all& call) const;
+  [[nodiscard]] bool earlier_one_runs(const call_of_all& call) const;
+  [[nodiscard]] bool is_uneven(const call_of_all& call) const;
+  void stands_aside(const member_ptr& from, std::uint64_t id, const standing_aside& said);
   void make_stuck(const member_ptr& whom, const call_of_all& call);
   void take_in_again();
+  void go_on_as_before(const call_of_all& call);
   void tell_to_go_on(const call_of_all& call, const new_members& whom);
   asio::awaitable<void> until_told(std::vector<member_ptr> them);
   [[nodiscard]] bool leaves_mpi_as_it_is() const;
@@ -258,9 +266,11 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   std::string again_because_;
   int times_started_again_ = 0;
   std::vector<std::function<void()>> waiting_for_start_;
-  int watched_calls_ = 0;    // of all, of which a part has failed
-  bool sets_aside_ = false;  // one after the other
-  std::int32_t rounds_ = 0;  // of new communicators
+  std::deque<std::weak_ptr<const call_of_all>> calls_of_all_;  // in the order of their ids
+  std::array<std::uint64_t, 2> settled_{};  // up to that id, without and with us: by a renewal
+  int watched_calls_ = 0;                   // of all, of which a part has failed
+  bool sets_aside_ = false;                 // one after the other
+  std::int32_t rounds_ = 0;                 // of new communicators
 };
 using manager = basic_manager<void>;
 

@@ -14,8 +14,10 @@
 #include <cohort/cluster/watch.hpp>
 #include <cohort/cluster/worker_start.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -84,6 +86,7 @@ class basic_worker {
   [[nodiscard]] callee_process route(int rank, const std::string& text);
   void answer_if_idle();
   void give_up_calls();
+  [[nodiscard]] std::function<void()> leave_if_lost();
   [[noreturn]] static void manager_lost();
 
   asio::io_context& io_;
@@ -109,7 +112,7 @@ class basic_worker {
   bool has_set_aside_ = false;              // a call
   bool seen_announced_ = false;
   bool seen_asked_ = false;
-  bool done_ = false;
+  std::atomic<bool> done_{false};  // the last word has been said; the watch asks
   bool flushed_ = false;
   std::shared_ptr<worker*> here_ = std::make_shared<worker*>(this);
 };

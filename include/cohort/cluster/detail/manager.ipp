@@ -329,7 +329,12 @@ void basic_manager<Any>::run_calls_here() {
   here_->state = worker_state::ready;
   near->start(
       [self = this->weak_from_this()](message&& each) {
-        if (const auto here = self.lock()) {
+        const auto here = self.lock();
+        if (!here) return;
+        if (each.kind == message_kind::used) {
+          wire::reader in(each.bytes);
+          here->here_->used[each.id] = in.get<communicator_use>();
+        } else {
           static_cast<void>(here->calls_->answered(0, std::move(each)));
           here->changed_.notify();
         }
@@ -608,8 +613,14 @@ bool basic_manager<Any>::handle(const member_ptr& from, message&& each) {
     case message_kind::stands_aside: {
       if (!works) return false;
       wire::reader in(each.bytes);
-      const bool still_runs = in.get<bool>();
-      stands_aside(from, still_runs);
+      const auto said = in.get<standing_aside>();
+      stands_aside(from, each.id, said);
+      return in.ok();
+    }
+    case message_kind::used: {
+      if (!works) return false;
+      wire::reader in(each.bytes);
+      from->used[each.id] = in.get<communicator_use>();
       return in.ok();
     }
     case message_kind::finished: {

@@ -66,7 +66,8 @@ asio::awaitable<void> basic_worker<Any>::join() {
     // The manager has looked at the size of what it sends.
     tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
     if (!start_.adopted) {
-      watch_ = std::make_unique<manager_watch>(tcp_->native_handle(), nanoseconds(0), manager_lost);
+      watch_ =
+          std::make_unique<manager_watch>(tcp_->native_handle(), nanoseconds(0), leave_if_lost());
     }
     control_ = tcp_;
   }
@@ -120,7 +121,7 @@ asio::awaitable<void> basic_worker<Any>::show_life() {
     co_await std::move(connecting);
     const nanoseconds period(welcome_->heartbeat);
     bound_silence(*life_, silent_heartbeats * period);  // as the manager does
-    std::function<void()> lost = manager_lost;
+    std::function<void()> lost = leave_if_lost();
     if (start_.adopted) {
       // The watch is gone before this worker is, but not what it has posted.
       lost = [this, here = std::weak_ptr(here_)] {
@@ -186,6 +187,8 @@ void basic_worker<Any>::handle(message&& each) {
       return;
     case message_kind::lost:
       return on_lost(each);
+    case message_kind::hold:
+      return server_->hold(control_, each.id);
     case message_kind::set_aside:
       return on_set_aside(each);
     case message_kind::go_on:
@@ -232,9 +235,9 @@ void basic_worker<Any>::on_lost(const message& each) {
 
 template <class Any>
 void basic_worker<Any>::on_set_aside(const message& each) {
-  const bool still_runs = server_->set_aside(control_, each.id);
-  has_set_aside_ |= still_runs;
-  control_->send(message_kind::stands_aside, each.id, wire::encode(still_runs));
+  const standing_aside said = server_->set_aside(control_, each.id);
+  has_set_aside_ |= said.runs;
+  control_->send(message_kind::stands_aside, each.id, wire::encode(said));
 }
 
 template <class Any>
@@ -402,6 +405,15 @@ void basic_worker<Any>::answer_if_idle() {
     flushed_ = true;
     changed_.notify();
   });
+}
+
+/// On the watch's thread. Where MPI stays as it is the manager hangs up when all have said their
+/// last word, which may be before this one has left.
+template <class Any>
+std::function<void()> basic_worker<Any>::leave_if_lost() {
+  return [this] {
+    if (!done_) manager_lost();
+  };
 }
 
 template <class Any>
