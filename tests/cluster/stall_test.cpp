@@ -85,6 +85,14 @@ asio::awaitable<void> one_throws_later(call_context& call, std::string file) {
   int all = 1;
   co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
 }
+/// Here too, and rank 0 throws then.
+asio::awaitable<void> first_throws_after_a_sign(call_context& call, std::string file) {
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+  if (call.id() != 0) co_return;
+  std::ofstream(file) << "has begun";
+  throw std::domain_error("nor this");
+}
 /// Here too only the last one waits for others.
 asio::awaitable<void> counted_by_last(call_context& call) {
   int all = 1;
@@ -92,6 +100,14 @@ asio::awaitable<void> counted_by_last(call_context& call) {
 }
 asio::awaitable<int> ranks_together_after_a_sign(call_context& call, std::string file) {
   if (call.id() == 0) std::ofstream(file) << "has begun";
+  auto together = ranks_together(call);
+  co_return co_await std::move(together);
+}
+
+/// Not at once: it passes however long that is, but finds little if it is over too soon.
+asio::awaitable<int> ranks_together_later(call_context& call) {
+  asio::steady_timer pause(call.context(), 300ms);
+  co_await pause.async_wait(asio::use_awaitable);
   auto together = ranks_together(call);
   co_return co_await std::move(together);
 }
@@ -107,6 +123,28 @@ asio::awaitable<int> opens_together(call_context& call) {
   int all = 1;
   co_await cohort::all_reduce(mine, all, cohort::op::sum);
   co_return all;
+}
+/// Rank 0 is done with its part of a collective that no other one comes to.
+asio::awaitable<void> all_but_one_throw(call_context& call) {
+  if (call.id() != 0) throw std::domain_error("not today");
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, call.size() - 1);
+}
+/// Rank 0 waits for that file, and gets the parts of the others, which do not wait for it.
+asio::awaitable<int> counted_by_slow(call_context& call, std::string file) {
+  asio::steady_timer pause(call.context());
+  while (call.id() == 0 && !std::filesystem::exists(file)) {
+    pause.expires_after(5ms);
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, 0);
+  co_return all;
+}
+asio::awaitable<void> one_throws_without_slow(call_context& call) {
+  if (call.id() == 1) throw std::domain_error("not today");
+  int all = 1;
+  co_await cohort::reduce(call.world(), all, cohort::op::sum, 0);
 }
 /// All wait for each other before one throws.
 asio::awaitable<void> one_throws_after_all(call_context& call) {
@@ -306,6 +344,67 @@ TEST_CASE("what a rank that fails has begun to open is not taken for what the ne
     const ids named = co_await std::move(ending);
     CHECK(named == ids{1});
     check_gone(all);
+  });
+}
+
+TEST_CASE(
+    "a part of a collective that the others have not come to is not taken for one of the next",
+    "[cluster][stall]") {
+  with_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
+    const auto each = co_await all.with(soon()).call_all<&all_but_one_throw>();
+    CHECK(each[0].has_value());
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK_THROWS_AS(each[2].value(), std::domain_error);
+    const auto limit = call_options{}.deadline(patient(20s));
+    for (int i = 0; i < 2; ++i) {
+      const auto together = co_await all.with(limit).call_all<&ranks_together>();
+      for (const auto& one : together) CHECK(one.value() == 3);
+    }
+  });
+}
+
+TEST_CASE("a slow rank runs calls on all that were made before one that has failed elsewhere",
+          "[cluster][stall]") {
+  const folder files;
+  const std::string file = files.path("goes-on");
+  with_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    std::vector<cohort::future<std::vector<cohort::outcome<int>>>> before;
+    for (int i = 0; i < 2; ++i) {
+      before.push_back(all.call_all<&counted_by_slow>(file, cohort::as_future));
+    }
+    const auto each = co_await all.with(soon()).call_all<&one_throws_without_slow>();
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(each[2].has_value());
+    std::ofstream(file) << "now";
+    for (auto& one : before) {
+      auto bounded = cohort::with_deadline(std::move(one), patient(20s));
+      const auto outcomes = co_await std::move(bounded);
+      CHECK(outcomes[0].value() == 3);
+    }
+    const auto limit = call_options{}.deadline(patient(20s));
+    const auto together = co_await all.with(limit).call_all<&ranks_together>();
+    for (const auto& one : together) CHECK(one.value() == 3);
+  });
+}
+
+TEST_CASE("of two calls on all that fail on different ranks the second does not stop a third",
+          "[cluster][stall]") {
+  const folder files;
+  const std::string file = files.path("has-begun");
+  with_mortal_workers(quiet(3), [&](workers all) -> asio::awaitable<void> {
+    const workers patient = all.with(soon());
+    auto first = patient.call_all<&one_throws_later>(file, cohort::as_future);
+    auto second = patient.call_all<&first_throws_after_a_sign>(file, cohort::as_future);
+    auto third = all.call_all<&ranks_together_later>(cohort::as_future);
+    const auto each = co_await std::move(first);
+    CHECK_THROWS_AS(each[1].value(), std::domain_error);
+    CHECK(stalled_because_of(each[2]) == ids{1});
+    const auto failed = co_await std::move(second);
+    CHECK_THROWS_AS(failed[0].value(), std::domain_error);
+    for (const auto& one : co_await std::move(third)) CHECK(one.value() == 3);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{2});
   });
 }
 

@@ -60,6 +60,10 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   void called(const std::shared_ptr<link>& from, message&& each);
   /// Its caller gives it up.
   void cancel(const std::shared_ptr<link>& from, std::uint64_t id);
+  /// That ordered call has failed in another process: none is begun until `go_on` with the same id.
+  void hold(const std::shared_ptr<link>& from, std::uint64_t id) {
+    caller_behind(from)->holds.insert(id);
+  }
   /// Nobody waits any more for that ordered call, and its end may never come: a collective of MPI
   /// cannot be given up. It is kept, but counts no more. No ordered call is begun until `go_on`
   /// with the same id.
@@ -86,11 +90,12 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     std::vector<std::byte> arguments;
     std::uint64_t id = 0;
     call_tail tail;
-    bool begun = false;           // nothing stands before it any more
-    bool entered = false;         // the coroutine
-    bool aside = false;           // see set_aside
-    std::size_t live_before = 0;  // operations on its communicator when it began
-    std::weak_ptr<caller> from;   // which has it
+    bool begun = false;                   // nothing stands before it any more
+    bool entered = false;                 // the coroutine
+    bool aside = false;                   // see set_aside
+    std::size_t live_before = 0;          // operations on its communicator when it began, under way
+    std::uint64_t operations_before = 0;  // and all
+    std::weak_ptr<caller> from;           // which has it
   };
   using running_ptr = std::shared_ptr<running>;
   struct caller {
@@ -102,8 +107,9 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     running_ptr left_over;            // the last one that has left something over
     std::set<std::uint64_t> dropped;  // set aside before they had come
     bool ordered_runs = false;
-    /// Ordered calls after which none begins yet. One that has failed is among them: others may
-    /// be in a collective that it has not entered, and the next call's would be taken for that.
+    /// Ordered calls after which none begins yet; 0: none at all. One that has failed is among
+    /// them: others may be in a collective that it has not entered, and the next call's would be
+    /// taken for that.
     std::set<std::uint64_t> holds;
   };
   using caller_ptr = std::shared_ptr<caller>;
@@ -111,7 +117,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   [[nodiscard]] caller_ptr caller_behind(const std::shared_ptr<link>& from);
   void begin(const running_ptr& call);
   void begin_ordered(const caller_ptr& from);
-  [[nodiscard]] static bool has_left_over(const running& call);
+  [[nodiscard]] static communicator_use use_by(const running& call);
   void ended(const running_ptr& call, const std::exception_ptr& failed,
              std::vector<std::byte>&& result);
   void forget(const caller_ptr& from, const running_ptr& call);
@@ -199,8 +205,11 @@ void basic_call_server<Any>::called(const std::shared_ptr<link>& from, message&&
 template <class Any>
 void basic_call_server<Any>::begin_ordered(const caller_ptr& from) {
   for (auto next = from->ordered.find(from->next_ordered);
-       !from->ordered_runs && from->holds.empty() && next != from->ordered.end();
+       !from->ordered_runs && next != from->ordered.end();
        next = from->ordered.find(from->next_ordered)) {
+    const bool held =
+        next->second && !from->holds.empty() && next->second->id >= *from->holds.begin();
+    if (held) return;
     const running_ptr call = std::move(next->second);
     from->ordered.erase(next);
     ++from->next_ordered;
@@ -211,20 +220,23 @@ void basic_call_server<Any>::begin_ordered(const caller_ptr& from) {
     if (const communicator& world = call->context.world()) {
       const comm::request_source::guard hold(world.state()->source);
       call->live_before = world.state()->live;
+      call->operations_before = world.state()->sequence;
     }
     from->last_begun = call->id;
     begin(call);
   }
 }
 
-/// Whether something that an ordered call has begun on its communicator goes on: what the next one
-/// begins there would be taken for what other ranks have to do with that.
+/// What goes on would be taken by other ranks for what the next call begins there, and so would
+/// what some have begun and others not.
 template <class Any>
-bool basic_call_server<Any>::has_left_over(const running& call) {
+communicator_use basic_call_server<Any>::use_by(const running& call) {
   const communicator& world = call.context.world();
-  if (!world) return false;
-  const comm::request_source::guard hold(world.state()->source);
-  return world.state()->creations != nullptr || world.state()->live > call.live_before;
+  if (!world) return {};
+  const comm::communicator_state& state = *world.state();
+  const comm::request_source::guard hold(state.source);
+  return {state.sequence - call.operations_before,
+          state.creations != nullptr || state.live > call.live_before};
 }
 
 /// Resumed by the loop: what Asio resumes there ends without one more turn of it.
@@ -309,9 +321,12 @@ void basic_call_server<Any>::ended(const running_ptr& call, const std::exception
   const caller_ptr from = call->from.lock();
   forget(from, call);
   const bool ordered = (call->tail.flags & call_tail::ordered) != 0;
-  if (from && ordered && has_left_over(*call)) {
-    from->left_over = call;
-    from->back->send(message_kind::left_over, call->id);
+  if (from && ordered) {
+    const communicator_use use = use_by(*call);
+    if (use.goes_on) from->left_over = call;
+    if (use.goes_on || use.operations != 0) {
+      from->back->send(message_kind::used, call->id, wire::encode(use));
+    }
   }
   if (!from) {
     // Lost in the meantime: nobody to answer.
@@ -337,7 +352,8 @@ standing_aside basic_call_server<Any>::set_aside(const std::shared_ptr<link>& fr
   if (at == behind->calls.end()) {
     if (id > behind->last_begun) behind->dropped.insert(id);
     const running_ptr& left = behind->left_over;
-    return {id != 0 && left && left->id >= id && has_left_over(*left), behind->last_begun};
+    const bool runs = id != 0 && left && left->id >= id && (left->id > id || use_by(*left).goes_on);
+    return {runs, behind->last_begun};
   }
   const running_ptr call = at->second;
   forget(behind, call);

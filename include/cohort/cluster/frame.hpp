@@ -38,10 +38,11 @@ enum class message_kind : std::uint8_t {
   lost,          ///< manager: a rank that is lost, and why
   ask_quiet,  ///< manager: tell your peer traffic when nothing runs; how many messages there were
   quiet,      ///< worker: peer_traffic
+  hold,       ///< manager: that call of all has failed; begin none until `go_on`
   set_aside,  ///< manager: nobody waits for that call of all; begin none until `go_on`
   stands_aside,  ///< worker: has done so; standing_aside
-  left_over,  ///< worker: what that call of all has begun on its communicator does not end with it
-  go_on       ///< manager: begin calls of all again; what they may use from now on, if that is new
+  used,  ///< worker: what a call of all that ends has done on its communicator; communicator_use
+  go_on  ///< manager: begin calls of all again; what they may use from now on, if that is new
 };
 inline constexpr auto last_message_kind = message_kind::go_on;
 

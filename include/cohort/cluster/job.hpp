@@ -81,7 +81,7 @@ class job {
   /// Called once, when it runs again or never will.
   virtual void when_started_again(std::function<void()> function) = 0;
   /// It has been sent to all.
-  virtual void made(std::weak_ptr<const call_of_all> call) = 0;
+  virtual void made(const std::shared_ptr<const call_of_all>& call) = 0;
   /// A part has failed, or was given up: waits until all callees have ended. If the grace is over
   /// before, calls `on_stall`, and sets aside those that run.
   virtual void watch(std::shared_ptr<const call_of_all> call) = 0;

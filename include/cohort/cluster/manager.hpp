@@ -19,6 +19,7 @@
 
 #include <asio/signal_set.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -71,7 +72,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     waiting_for_start_.push_back(std::move(function));
   }
 
-  void made(std::weak_ptr<const call_of_all> call) override;
+  void made(const std::shared_ptr<const call_of_all>& call) override;
   void watch(std::shared_ptr<const call_of_all> call) override;
 
   /// Whether calls of all go on without that rank: collectives inside work without it.
@@ -120,10 +121,10 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     std::string aside;                    // what runs there and was given up; empty: nothing
     std::map<std::uint64_t, std::string> asked_about;  // calls to set aside, until it answers
     bool runs_aside = false;                           // one of them ran then
-    std::uint64_t begun = 0;         // the last ordered call there, as it said then
-    std::uint64_t left_over = 0;     // the last one that has left something over
-    bool can_be_taken_in = false;    // it was stuck and has answered
-    bool told = false;               // all that was sent to it has left
+    std::uint64_t begun = 0;                         // the last ordered call there, as it said then
+    std::map<std::uint64_t, communicator_use> used;  // by ordered calls that have ended
+    bool can_be_taken_in = false;                    // it was stuck and has answered
+    bool told = false;                               // all that was sent to it has left
     std::array<bool, 2> left_out{};  // of the communicator of calls of all, without and with us
     std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
 
@@ -211,9 +212,12 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   asio::awaitable<bool> ask_to_set_aside(std::vector<call_ptr> calls);
   [[nodiscard]] std::vector<call_ptr> begun_after(const call_of_all& call) const;
   [[nodiscard]] bool has_left_over(const call_of_all& call) const;
+  [[nodiscard]] bool earlier_one_runs(const call_of_all& call) const;
+  [[nodiscard]] bool is_uneven(const call_of_all& call) const;
   void stands_aside(const member_ptr& from, std::uint64_t id, const standing_aside& said);
   void make_stuck(const member_ptr& whom, const call_of_all& call);
   void take_in_again();
+  void go_on_as_before(const call_of_all& call);
   void tell_to_go_on(const call_of_all& call, const new_members& whom);
   asio::awaitable<void> until_told(std::vector<member_ptr> them);
   [[nodiscard]] bool leaves_mpi_as_it_is() const;
@@ -263,9 +267,10 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   int times_started_again_ = 0;
   std::vector<std::function<void()>> waiting_for_start_;
   std::deque<std::weak_ptr<const call_of_all>> calls_of_all_;  // in the order of their ids
-  int watched_calls_ = 0;                                      // of all, of which a part has failed
-  bool sets_aside_ = false;                                    // one after the other
-  std::int32_t rounds_ = 0;                                    // of new communicators
+  std::array<std::uint64_t, 2> settled_{};  // up to that id, without and with us: by a renewal
+  int watched_calls_ = 0;                   // of all, of which a part has failed
+  bool sets_aside_ = false;                 // one after the other
+  std::int32_t rounds_ = 0;                 // of new communicators
 };
 using manager = basic_manager<void>;
 

@@ -74,6 +74,17 @@ struct peer_traffic {
   friend bool operator==(const peer_traffic&, const peer_traffic&) = default;
 };
 
+/// What a call of all has done on its communicator by its end.
+struct communicator_use {
+  std::uint64_t operations = 0;  ///< that it has begun
+  bool goes_on = false;          ///< one of them, or the creation of a communicator
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, communicator_use& all) {
+    archive(all.operations, all.goes_on);
+  }
+};
+
 /// What a worker says of a call of all that it has been asked to set aside.
 struct standing_aside {
   bool runs = false;        ///< the call, or something that it has left over

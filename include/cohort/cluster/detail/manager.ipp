@@ -331,8 +331,9 @@ void basic_manager<Any>::run_calls_here() {
       [self = this->weak_from_this()](message&& each) {
         const auto here = self.lock();
         if (!here) return;
-        if (each.kind == message_kind::left_over) {
-          here->here_->left_over = each.id;
+        if (each.kind == message_kind::used) {
+          wire::reader in(each.bytes);
+          here->here_->used[each.id] = in.get<communicator_use>();
         } else {
           static_cast<void>(here->calls_->answered(0, std::move(each)));
           here->changed_.notify();
@@ -616,10 +617,12 @@ bool basic_manager<Any>::handle(const member_ptr& from, message&& each) {
       stands_aside(from, each.id, said);
       return in.ok();
     }
-    case message_kind::left_over:
+    case message_kind::used: {
       if (!works) return false;
-      from->left_over = each.id;
-      return true;
+      wire::reader in(each.bytes);
+      from->used[each.id] = in.get<communicator_use>();
+      return in.ok();
+    }
     case message_kind::finished: {
       if (!draining || from->announced) return false;
       wire::reader in(each.bytes);

@@ -9,24 +9,39 @@
 
 namespace cohort::cluster {
 
-// 1. A worker on which such a call has failed begins no other one yet, as the others may be in a
-//    collective for which the next call's would be taken. 2. The manager has all callees cancelled,
-//    and waits for as long as the grace says. 3. If all have ended, and have left nothing over on
-//    their communicator, they go on. 4. If not, each worker is asked to set the call aside: where
-//    it runs, it is kept for ever, because MPI has no means to give a collective up. A worker whose
-//    own part had not failed may have begun later calls with the same communicator: these are given
-//    up and set aside as well. 5. Who has answered makes a communicator without those who have not,
-//    and goes on with that. Those are stuck, in the middle of a function, until they answer.
+// 1. A worker on which such a call has failed, or that is told of it, begins no other one yet, as
+//    the others may be in a collective for which the next call's would be taken. 2. The manager has
+//    all callees cancelled, and waits for as long as the grace says. 3. If all have ended, have
+//    left nothing over on their communicator and have used it equally often, they go on. 4. If not,
+//    each worker is asked to set the call aside: where it runs, it is kept for ever, because MPI
+//    has no means to give a collective up. A worker whose own part had succeeded may have begun
+//    later calls with the same communicator: these are given up and set aside as well. 5. Who has
+//    answered makes a communicator without those who have not, and goes on with that. Those are
+//    stuck, in the middle of a function, until they answer.
 
 template <class Any>
-void basic_manager<Any>::made(std::weak_ptr<const call_of_all> call) {
+void basic_manager<Any>::made(const std::shared_ptr<const call_of_all>& call) {
   while (!calls_of_all_.empty() && calls_of_all_.front().expired()) calls_of_all_.pop_front();
-  calls_of_all_.push_back(std::move(call));
+  calls_of_all_.push_back(call);
+  const auto oldest = calls_of_all_.front().lock();
+  const auto forget = [&](std::map<std::uint64_t, communicator_use>& used) {
+    used.erase(used.begin(), used.lower_bound(oldest->parts.front().id));
+  };
+  for (const member_ptr& each : ranks_) forget(each->used);
+  if (here_) forget(here_->used);
 }
 
 template <class Any>
 void basic_manager<Any>::watch(std::shared_ptr<const call_of_all> call) {
   ++watched_calls_;
+  // Before who waits for this call can make another one.
+  for (const auto& [rank, id] : call->parts) {
+    if (adopted_ && rank == 0) {
+      server_->hold(here_->far, id);
+    } else if (at(rank).state == worker_state::ready) {
+      at(rank).control->send(message_kind::hold, id);
+    }
+  }
   run_beside(io_, settle_call(std::move(call)),
              [self = this->shared_from_this()](const std::exception_ptr& failed) {
                self->call_is_settled(failed);
@@ -59,33 +74,57 @@ asio::awaitable<void> basic_manager<Any>::settle_call(call_ptr call) {
   if (ended_) co_return;
   if (is_owed()) {
     call->on_stall(call->failed);
-  } else if (!has_left_over(*call)) {
-    tell_to_go_on(*call, new_members());
-    if (adopted_ && call->with_manager) server_->go_on(here_->far, call->parts.back().id);
+  } else if (!has_left_over(*call) && !is_uneven(*call)) {
+    go_on_as_before(*call);
     co_return;
   }
   auto setting = set_aside(std::move(call), false);
   co_await std::move(setting);
 }
 
-/// Of a call that has ended everywhere: whether its communicator cannot be used any more.
+/// Whether something is under way on the communicator of a call that has ended.
 template <class Any>
 bool basic_manager<Any>::has_left_over(const call_of_all& call) const {
   return std::any_of(call.parts.begin(), call.parts.end(), [this](const auto& each) {
-    const bool here = adopted_ && each.rank == 0;
-    return (here ? *here_ : at(each.rank)).left_over >= each.id;
+    const auto& used = (adopted_ && each.rank == 0 ? *here_ : at(each.rank)).used;
+    const auto by_it = used.find(each.id);
+    return by_it != used.end() && by_it->second.goes_on;
   });
+}
+
+/// Whether ranks have not begun equally many operations there. Then they are not at the same one of
+/// its collectives, even if MPI calls all of them complete.
+template <class Any>
+bool basic_manager<Any>::is_uneven(const call_of_all& call) const {
+  std::optional<std::uint64_t> operations;
+  for (const auto& [rank, id] : call.parts) {
+    const member& whom = adopted_ && rank == 0 ? *here_ : at(rank);
+    if (whom.state != worker_state::ready) continue;
+    const auto by_it = whom.used.find(id);
+    const std::uint64_t here = by_it == whom.used.end() ? 0 : by_it->second.operations;
+    if (operations.value_or(here) != here) return true;
+    operations = here;
+  }
+  return false;
 }
 
 /// `anew`: there is a new communicator in any case.
 template <class Any>
 asio::awaitable<void> basic_manager<Any>::set_aside(call_ptr call, bool anew) {
-  while (sets_aside_) co_await changed_.wait();
-  sets_aside_ = true;
   const auto goes_on = [&] { return !ended_ && !starts_again_; };
+  // A rank that is slow runs them with the communicator that the others had.
+  while (goes_on() && earlier_one_runs(*call)) co_await changed_.wait();
+  while (sets_aside_) co_await changed_.wait();
+  std::uint64_t& settled = settled_[call->with_manager ? 1 : 0];
+  if (!anew && call->parts.front().id <= settled) {  // with another one
+    go_on_as_before(*call);
+    co_return;
+  }
+  sets_aside_ = true;
   std::vector<call_ptr> calls{call};
   auto asking = ask_to_set_aside(calls);
   anew |= co_await std::move(asking);
+  anew = anew || is_uneven(*call);
   if (anew && goes_on()) {
     const std::vector<call_ptr> later = begun_after(*call);
     for (const call_ptr& each : later) each->on_stall(call->failed);
@@ -102,6 +141,7 @@ asio::awaitable<void> basic_manager<Any>::set_aside(call_ptr call, bool anew) {
   std::vector<member_ptr> them;
   if (anew) {
     if (call->with_manager) whom.ids.push_back(0);
+    settled = std::max(settled, calls.back()->parts.front().id);
     for (const member_ptr& each : ranks_) {
       const bool takes_part = each->state == worker_state::ready;
       each->left_out[call->with_manager ? 1 : 0] = !takes_part;
@@ -164,6 +204,17 @@ asio::awaitable<bool> basic_manager<Any>::ask_to_set_aside(std::vector<call_ptr>
   co_return runs;
 }
 
+template <class Any>
+bool basic_manager<Any>::earlier_one_runs(const call_of_all& call) const {
+  return std::any_of(calls_of_all_.begin(), calls_of_all_.end(), [&](const auto& weak) {
+    const call_ptr each = weak.lock();
+    return each && each->with_manager == call.with_manager &&
+           each->parts.front().id < call.parts.front().id &&
+           std::any_of(each->parts.begin(), each->parts.end(),
+                       [this](const auto& part) { return calls_->is_owed(part.id); });
+  });
+}
+
 /// Those after it that a worker has begun with the same communicator, as it has answered.
 template <class Any>
 std::vector<typename basic_manager<Any>::call_ptr> basic_manager<Any>::begun_after(
@@ -214,6 +265,12 @@ void basic_manager<Any>::stands_aside(const member_ptr& from, std::uint64_t id,
     take_in_again();
   }
   changed_.notify();
+}
+
+template <class Any>
+void basic_manager<Any>::go_on_as_before(const call_of_all& call) {
+  tell_to_go_on(call, new_members());
+  if (adopted_ && call.with_manager) server_->go_on(here_->far, call.parts.back().id);
 }
 
 /// The workers; this process goes on by itself.

@@ -187,6 +187,8 @@ void basic_worker<Any>::handle(message&& each) {
       return;
     case message_kind::lost:
       return on_lost(each);
+    case message_kind::hold:
+      return server_->hold(control_, each.id);
     case message_kind::set_aside:
       return on_set_aside(each);
     case message_kind::go_on:
