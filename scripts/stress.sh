@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: BSL-1.0
 #
 # stress.sh [REGEX] [MINUTES]: runs the tests whose names match (all) again and again, for 10 minutes
-# or MINUTES, on a machine that is never idle: one busy loop for each core; pauses of threads at calls
-# where others may overtake them (tests/support/random_stops.cpp); now and then a whole process is
-# stopped. Prints how often each test has failed in how many runs; exits with 1 if one has.
+# or MINUTES, on a machine that is never idle: one busy loop for each core or, where there are many
+# tests, the others of them; pauses of threads at calls where others may overtake them
+# (tests/support/random_stops.cpp); now and then a whole process is stopped. Prints how often each test has failed in how many runs; exits with 1 if one has.
 #
 # What fails here and nowhere else hopes for the scheduler: the test, or the code.
 #
@@ -54,7 +54,10 @@ end_helpers() {
 }
 trap end_helpers EXIT
 trap 'exit 130' INT TERM
-for ((core = 0; core < $(nproc); ++core)); do
+tests=$(ctest -N -R "$pattern" -E "$left_out" | sed -n 's/^Total Tests: //p')
+loops=$(nproc) jobs=$(test_jobs)
+if [ "$tests" -gt 40 ]; then loops=0 jobs=$((8 * $(nproc))); fi
+for ((core = 0; core < loops; ++core)); do
   (while :; do :; done) &
   helpers+=($!)
 done
@@ -86,11 +89,11 @@ helpers+=($!)
 declare -A runs=() failures=()
 first=$seed
 deadline=$((SECONDS + $(awk "BEGIN { print int($minutes * 60) }")))
-say "stress of '$pattern', seed $seed, $(nproc) busy loops, $minutes minutes"
+say "stress of '$pattern': $tests tests, seed $seed, $loops busy loops, $jobs ranks, $minutes minutes"
 for ((round = 1; round <= least || SECONDS < deadline; ++round, ++seed)); do
   LD_PRELOAD=$work/random_stops.so COHORT_STOPS_SEED=$seed COHORT_STOPS_PIDS=$work/pids \
     ctest --test-dir "$directory" --output-on-failure --schedule-random --no-tests=error \
-    -j "$(test_jobs)" -R "$pattern" -E "$left_out" >"$work/round.txt" 2>&1 || true
+    -j "$jobs" -R "$pattern" -E "$left_out" >"$work/round.txt" 2>&1 || true
   grep -qE 'tests failed out of' "$work/round.txt" || { cat "$work/round.txt"; exit 1; }
   while read -r name how; do
     runs[$name]=$((${runs[$name]-0} + 1))

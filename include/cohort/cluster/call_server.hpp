@@ -60,7 +60,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   void called(const std::shared_ptr<link>& from, message&& each);
   /// Its caller gives it up.
   void cancel(const std::shared_ptr<link>& from, std::uint64_t id);
-  /// That ordered call has failed in another process: none is begun until `go_on` with the same id.
+  /// That ordered call has failed in another process: none after it is begun until `go_on` with the
+  /// same id.
   void hold(const std::shared_ptr<link>& from, std::uint64_t id) {
     caller_behind(from)->holds.insert(id);
   }
@@ -208,7 +209,7 @@ void basic_call_server<Any>::begin_ordered(const caller_ptr& from) {
        !from->ordered_runs && next != from->ordered.end();
        next = from->ordered.find(from->next_ordered)) {
     const bool held =
-        next->second && !from->holds.empty() && next->second->id >= *from->holds.begin();
+        next->second && !from->holds.empty() && next->second->id > *from->holds.begin();
     if (held) return;
     const running_ptr call = std::move(next->second);
     from->ordered.erase(next);
