@@ -293,6 +293,7 @@ FAULTS_COVER(Init, (int* argc, char*** argv), (argc, argv))
 FAULTS_COVER(Init_thread, (int* argc, char*** argv, int required, int* provided),
              (argc, argv, required, provided))
 FAULTS_COVER(Initialized, (int* flag), (flag))
+FAULTS_COVER(Intercomm_merge, (MPI_Comm comm, int high, MPI_Comm* newcomm), (comm, high, newcomm))
 FAULTS_COVER(Iprobe, (int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status),
              (source, tag, comm, flag, status))
 FAULTS_COVER(Irecv,

@@ -143,6 +143,7 @@ class typed_operation final
         body.finish(throwing_handler<Handler>{std::move(handler), std::move(why.why)}, result,
                     seen);
       } else {
+        static_cast<void>(why);
         body.finish(std::move(handler), result, seen);
       }
     };
