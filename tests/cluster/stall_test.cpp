@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 using namespace cohort_test;
 using cohort::cluster::call_context;
