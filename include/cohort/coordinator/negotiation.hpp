@@ -5,6 +5,7 @@
 /// \file One instance of a coordinator on one rank: the protocol's node, its messages over MPI, the
 /// submissions that wait, and the data plane.
 
+#include <cohort/comm/channel.hpp>
 #include <cohort/coordinator/data_plane.hpp>
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/timeline.hpp>
@@ -37,6 +38,7 @@ template <class Any>
 class negotiation final : public instance,
                           private comm::look_hook,
                           private data_plane::client,
+                          private comm::channel::client,
                           public std::enable_shared_from_this<negotiation<Any>> {
  public:
   /// Over the ranks of `parent`, whose creations it joins in order; does not block [protocol D3].
@@ -77,23 +79,15 @@ class negotiation final : public instance,
   void destroy_tasks() override;
 
  private:
-  class control_operation;
   class opening;
   class set_opening;
   class persistent_state;
   class subset;
   struct edge {
     int rank = -1;
-    control_operation* receive = nullptr;
-    bool sending = false;
-    std::vector<std::byte> in;        // what is being received
-    std::vector<std::byte> assembly;  // of fragments
-    std::vector<std::byte> out;
-    std::size_t sent = 0;             // bytes of `out`
-    bool asks = false;                // a ping is to be sent, or
-    bool answers = false;             // an answer to one, or
-    bool settles = false;             // that all ranks have closed after a fault
-    std::array<std::byte, 5> last{};  // that this rank has broken down
+    bool asks = false;     // whether the other rank is there, or
+    bool answers = false;  // that this one is, or
+    bool settles = false;  // that all ranks have closed after a fault: to be said
   };
 
   std::size_t at_look() override;
@@ -152,18 +146,15 @@ class negotiation final : public instance,
   }
 
   // messages
-  void post_receive(std::size_t index);
-  int repost_receive(control_operation& op);
-  bool received(control_operation& op);
-  void take(int from, std::span<const std::byte> message);
+  void received(int from, unsigned kind, std::span<const std::byte> message) override;
+  void sent(int to) override;
+  void malformed(int from, const char* what) override;
+  void failed(int peer, bool sends, std::error_code why) override;
+  void settled() override { check_released(); }
   void advance();
   void flush();
-  void send(std::size_t index);
-  int post_fragment(std::size_t index, MPI_Request& request);
-  void wake_receiver(std::size_t index);
-  void has_left(std::size_t index);
-  bool sent(control_operation& op);
-  void control_failed(control_operation& op);
+  void say(int to, unsigned kind);
+  [[nodiscard]] edge& edge_to(int rank);
   [[nodiscard]] std::exception_ptr no_connection(int peer, std::error_code why) const;
   [[nodiscard]] bool can_end(const edge& child) const noexcept;
   void tell_broken();
@@ -226,8 +217,6 @@ class negotiation final : public instance,
   void watch_fault(clock::time_point at);
   void give_up();
   [[nodiscard]] task* stand_in_for(const task& one) const;
-  void send_sign(std::size_t index, std::byte sign);
-  void post_out(std::size_t index);
   void check_released();
   void finish_closing();
   void leave_to_mpi();
@@ -247,6 +236,7 @@ class negotiation final : public instance,
   data_plane plane_;
   std::shared_ptr<timeline> timeline_;  // one for a coordinator and its sets
   std::uint32_t set_ = 0;               // in it: log count of the set's creation
+  comm::channel channel_;               // to the neighbours in the tree
   std::vector<edge> edges_;
   execution* pack_ = nullptr;  // being filled in
   std::size_t done_ = 0;       // operations finished since the root's node was told
@@ -291,11 +281,10 @@ class negotiation final : public instance,
   bool settled_ = false;          // and have: none starts anything any more
   bool keeps_ = false;            // MPI still works on what this instance has
   bool left_ = false;
-  bool releasing_ = false;
   bool closed_ = false;
   bool leave_expired_ = false;
-  bool abandoned_ = false;  // the context goes away
-  std::size_t control_operations_ = 0;
+  bool abandoned_ = false;    // the context goes away
+  std::size_t openings_ = 0;  // of this instance and of sets, inside MPI
   clock::time_point leave_until_ = clock::time_point::max();
   coordinator_statistics statistics_;
 };
@@ -363,26 +352,6 @@ class negotiation<Any>::set_opening final : public comm::request_operation {
 
   negotiation* owner_;  // null once it has ended
   comm::creation creation_;
-};
-
-/// A control message on its way, or the receive for the next one. It frees itself when the engine
-/// delivers it.
-template <class Any>
-class negotiation<Any>::control_operation final : public comm::request_operation {
- public:
-  control_operation(negotiation& owner, std::size_t edge, bool sends) noexcept;
-  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
-  static void operator delete(void* block) noexcept {
-    progress::pool::deallocate(block, sizeof(control_operation));
-  }
-
- private:
-  friend class negotiation;
-  static bool advanced(request_operation* base);
-  static void run(operation* base, action what);
-  negotiation* owner_;  // null once it has ended
-  std::size_t edge_;
-  bool sends_;
 };
 
 }  // namespace cohort::coordination

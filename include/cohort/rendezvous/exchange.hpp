@@ -4,8 +4,8 @@
 
 /// \file A rendezvous over MPI: the node of this rank, its messages, and large values.
 
+#include <cohort/comm/channel.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/control.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/core/short_lock.hpp>
 #include <cohort/progress/kept_objects.hpp>
@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <system_error>
 #include <vector>
 
 namespace cohort::meeting {
@@ -31,12 +32,13 @@ namespace cohort::meeting {
 /// taken inside it, never around it. What a call of the user has to say leaves at the next look.
 /// Neither is held while a value is destroyed whose destructor may be the program's.
 ///
-/// Messages go over one communicator, with tag 0 and into one receive from any source; large values
-/// over a second one, under the tag that the receiver has chosen.
+/// Messages go over one communicator, into one receive from any rank; large values over a second
+/// one, under the tag that the receiver has chosen.
 /// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class exchange final : public endpoint,
                        private comm::look_hook,
+                       private comm::channel::client,
                        public std::enable_shared_from_this<exchange<Any>> {
  public:
   exchange(progress::engine& engine, const rendezvous_options& options);
@@ -76,20 +78,10 @@ class exchange final : public endpoint,
   using node = basic_node<>;
   using lock = std::unique_lock<short_lock>;
   class opening;
-  class control_operation;
   class transfer_operation;
   class closing;
   class dropped_values;
   class look_lock;
-  struct edge {
-    bool sending = false;
-    std::vector<std::byte> out;
-    std::size_t sent = 0;             // bytes of `out`
-    std::vector<std::byte> assembly;  // of fragments that came
-  };
-  static constexpr std::size_t message_bytes = 16384;  // in one fragment
-  static constexpr int control_tag = 0;
-
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
   void used(step_state& step) const noexcept {
@@ -114,22 +106,19 @@ class exchange final : public endpoint,
     touch();
   }
 
+  // Take the node's lock.
+  void received(int from, unsigned kind, std::span<const std::byte> message) override;
+  void sent(int to) override;
+  void malformed(int from, const char* what) override;
+  void failed(int peer, bool sends, std::error_code why) override;
+  void settled() override;
+
   // With both locks.
   void opened(communicator made, std::vector<std::uint64_t> incarnations);
-  void post_receive();
-  [[nodiscard]] bool repost_receive(control_operation& op);
-  void drop_receive();
-  bool received(control_operation& op);
-  void take(int from, std::span<const std::byte> fragment);
-  void take_message(int from, std::span<const std::byte> message);
   void flush(bool all);
   void look_soon();
   void send(int to);
-  void post_out(int to);
-  int post_fragment(int to, MPI_Request& request);
-  void wake_receiver(int to);
-  bool sent(control_operation& op);
-  void control_failed(control_operation& op);
+  void give_up_values_of(int lost);
   void start_transfers();
   void break_down(const std::exception_ptr& why);
   void stay_awake();
@@ -149,13 +138,8 @@ class exchange final : public endpoint,
 
   mutable short_lock mutex_;
   node node_;
-  std::vector<edge> edges_;
-  std::vector<std::uint64_t> messages_sent_;  // to each rank, for the last round
-  std::uint64_t messages_received_ = 0;
+  comm::channel channel_;  // touched with the guard
   std::uint64_t messages_expected_ = 0;
-  std::vector<std::byte> in_;
-  control_operation* receive_ = nullptr;
-  bool receive_waits_ = false;                  // for the next look, which posts it
   std::size_t operations_ = 0;                  // of this class, inside MPI
   std::vector<transfer_operation*> transfers_;  // of these
   closing* closing_ = nullptr;
@@ -166,7 +150,6 @@ class exchange final : public endpoint,
   std::vector<leaked_value> leaks_;
   bool ready_ = false;
   bool left_ = false;
-  bool releasing_ = false;
   bool leave_expired_ = false;
   bool abandoned_ = false;
   std::atomic<bool> closed_{false};

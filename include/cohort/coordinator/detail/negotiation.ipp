@@ -15,15 +15,6 @@
 
 namespace cohort::coordination {
 
-inline constexpr int control_tag = 0;
-// The first byte of a message of one byte: is anybody there? [protocol W4]
-inline constexpr std::byte ping{2};
-inline constexpr std::byte pong{3};
-// All ranks have closed after a fault. It goes down the tree, after the last message.
-inline constexpr std::byte all_closed{4};
-// The last message of a rank whose messages MPI has failed to send or receive: it has closed. The
-// rank that was first follows, in four bytes.
-inline constexpr std::byte has_broken{5};
 /// For what is then still on its way inside MPI.
 inline constexpr std::chrono::milliseconds settling_time{200};
 inline constexpr std::size_t longest_name = 65535;
@@ -305,12 +296,8 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
     } catch (...) {  // no memory: they find out by themselves
     }
   }
-  releasing_ = true;
-  for (const edge& one : edges_) {
-    if (one.receive == nullptr) continue;
-    source_.set_idle(*one.receive, false);
-    source_.cancel(*one.receive);
-  }
+  channel_.give_up();
+  channel_.close();
   check_released();
 }
 
@@ -391,7 +378,11 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
 template <class Any>
 coordinator_statistics negotiation<Any>::statistics() {
   const comm::request_source::guard hold(source_);
-  return statistics_;
+  coordinator_statistics all = statistics_;
+  all.messages_sent = channel_.statistics().messages_sent;
+  all.bytes_sent = channel_.statistics().bytes_sent;
+  all.messages_received = channel_.statistics().messages_received;
+  return all;
 }
 
 template <class Any>

@@ -276,7 +276,7 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
     auto steps = std::make_unique<set_opening>(*this, own);
     making_.push_back(steps.get());
     own.started = true;
-    ++control_operations_;
+    ++openings_;
     steps.release()->begin();
   }
 }
@@ -313,7 +313,7 @@ bool negotiation<Any>::set_opening::advanced(request_operation* base) {
   }
   self->owner_ = nullptr;
   std::erase(owner.making_, self);
-  --owner.control_operations_;
+  --owner.openings_;
   owner.check_released();
   return false;
 }

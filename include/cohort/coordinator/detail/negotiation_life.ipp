@@ -28,11 +28,10 @@ void negotiation<Any>::stay_awake() {
     if (node_.pending() != 0 || deadlines_ != 0) source_.at_next_look(*this);
     return;
   }
-  if (edges_.front().receive == nullptr) return;
   const bool waits = first_ != nullptr || (left_ && !leave_expired_) ||
                      node_.deadline().has_value() || (closed_by_fault_ && !settled_) ||
                      leaves_subsets();
-  source_.set_idle(*edges_.front().receive, !waits);
+  channel_.expect(waits);
 }
 
 template <class Any>
@@ -63,9 +62,6 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   watch_fault(at);
   watch_device(at);
   watch_subsets(at);
-  for (std::size_t i = 0; i < edges_.size(); ++i) {
-    if (edges_[i].sending) wake_receiver(i);
-  }
   if (!ready_ || broken_ || to_break_ || closed_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
@@ -224,19 +220,12 @@ void negotiation<Any>::check_released() {
   for (const auto& group : groups_) {
     if (group->plane_.under_way() != 0 || group->plane_.waiting() != 0) return;
   }
+  if (channel_.sending()) return;
   for (const edge& one : edges_) {
-    if (one.sending || (one.settles && !broken_)) return;
+    if (one.settles && !broken_) return;
   }
-  if (!releasing_) {
-    releasing_ = true;
-    for (const edge& one : edges_) {
-      if (one.receive != nullptr) {
-        source_.set_idle(*one.receive, false);
-        source_.cancel(*one.receive);
-      }
-    }
-  }
-  if (control_operations_ == 0 && !closed_) finish_closing();
+  channel_.close();
+  if (openings_ == 0 && channel_.operations() == 0 && !closed_) finish_closing();
 }
 
 template <class Any>

@@ -105,7 +105,8 @@ negotiation<Any>::negotiation(const communicator& parent, const coordinator_opti
             std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
       plane_(*this, options_, options.slots),
-      timeline_(std::make_shared<timeline>(parent.rank(), parent.size())) {}
+      timeline_(std::make_shared<timeline>(parent.rank(), parent.size())),
+      channel_(*this, {.fragment = static_cast<std::size_t>(options.control_message)}) {}
 
 template <class Any>
 negotiation<Any>::~negotiation() {
@@ -149,7 +150,7 @@ void negotiation<Any>::open() {
   const errc bad = source_.usable();
   if (bad != errc{}) return break_down(std::make_exception_ptr(error(bad, "coordinator")));
   auto* steps = new opening(*this);
-  ++control_operations_;
+  ++openings_;
   steps->begin(parent_);
   engine_.started();
 }
@@ -169,7 +170,7 @@ bool negotiation<Any>::opening::advanced(request_operation* base) {
   }
   if (goes_on) return true;
   self->owner_ = nullptr;
-  --owner.control_operations_;
+  --owner.openings_;
   owner.check_released();
   return false;
 }
@@ -357,18 +358,12 @@ void negotiation<Any>::slots_made(communicator made) {
   plane_.open(*control_.state(),
               {0, rank_, size_, control_.state()->exchange.native(), std::move(slots)},
               backend_.get(), device_.get());
-  const auto add_edge = [this](int rank) {
-    edge& one = edges_.emplace_back();
-    one.rank = rank;
-    one.in.resize(static_cast<std::size_t>(options_.control_message));
-    one.out.reserve(static_cast<std::size_t>(options_.control_message));
-  };
-  if (!node_.shape().is_root()) add_edge(node_.shape().parent());
-  for (const int child : node_.shape().children()) add_edge(child);
-  if (!control_.state()->bells) source_.forbid_parking();
+  std::vector<int> neighbours = node_.shape().children();
+  if (!node_.shape().is_root()) neighbours.insert(neighbours.begin(), node_.shape().parent());
+  for (const int rank : neighbours) edges_.push_back({rank});
   ready_ = true;
   try {
-    for (std::size_t i = 0; i < edges_.size(); ++i) post_receive(i);
+    if (!neighbours.empty()) channel_.open(control_, neighbours);
   } catch (const std::system_error& problem) {
     return break_down(std::make_exception_ptr(problem));
   }

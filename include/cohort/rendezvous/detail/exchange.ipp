@@ -7,6 +7,7 @@
 #include <cohort/core/log.hpp>
 #include <cohort/core/random.hpp>
 #include <cohort/mpi/lock.hpp>
+#include <cohort/mpi/post.hpp>
 #include <cohort/rendezvous/exchange.hpp>
 
 #include <algorithm>
@@ -58,51 +59,6 @@ class exchange<Any>::look_lock {
 };
 
 // ---- operations inside MPI ---------------------------------------------------------------------
-
-/// A message on its way, or the receive for the next one. It frees itself when the engine delivers
-/// it.
-template <class Any>
-class exchange<Any>::control_operation final : public comm::request_operation {
- public:
-  control_operation(exchange& owner, int to) noexcept
-      : request_operation(&run), owner_(&owner), to_(to) {
-    advance_ = &advanced;
-    advances_failed_ = true;
-    cancellable = to < 0;
-    stalls = to < 0;           // nobody waits for a send
-    waits_for_turn_ = to < 0;  // may go on without a request, until the next look posts one
-    verb = to < 0 ? "rendezvous_recv" : "rendezvous_send";
-    rank = owner.rank();
-    peer = to;
-  }
-  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
-  static void operator delete(void* block) noexcept {
-    progress::pool::deallocate(block, sizeof(control_operation));
-  }
-
- private:
-  friend class exchange;
-  static bool advanced(request_operation* base) {
-    auto* self = static_cast<control_operation*>(base);
-    exchange& owner = *self->owner_;
-    const look_lock hold(owner);
-    bool goes_on = false;
-    if (self->failed()) {
-      owner.control_failed(*self);
-    } else {
-      goes_on = self->to_ < 0 ? owner.received(*self) : owner.sent(*self);
-    }
-    if (goes_on) return true;
-    if (self->to_ < 0) owner.receive_ = nullptr;
-    --owner.operations_;
-    owner.advance_closing();
-    return false;
-  }
-  static void run(operation* base, action) { delete static_cast<control_operation*>(base); }
-
-  exchange* owner_;
-  int to_;  // -1: the receive
-};
 
 /// A large value, in chunks.
 template <class Any>
@@ -237,10 +193,12 @@ class exchange<Any>::closing final : public comm::request_operation {
     if (round < 3) {
       mpi::check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
     } else {
-      mpi::check(
-          mpi::post::ireduce_scatter_block(owner_.messages_sent_.data(), &owner_.messages_expected_,
-                                           1, MPI_UINT64_T, MPI_SUM, comm, &request),
-          "MPI_Ireduce_scatter_block");
+      for (int to = 0; to < owner_.control_.size(); ++to) {
+        sent_.push_back(owner_.channel_.messages_to(to));
+      }
+      mpi::check(mpi::post::ireduce_scatter_block(sent_.data(), &owner_.messages_expected_, 1,
+                                                  MPI_UINT64_T, MPI_SUM, comm, &request),
+                 "MPI_Ireduce_scatter_block");
     }
     owner_.source_.load()->add(request, *this);
   }
@@ -263,13 +221,19 @@ class exchange<Any>::closing final : public comm::request_operation {
   static void run(operation* base, action) { delete static_cast<closing*>(base); }
 
   exchange& owner_;
+  std::vector<std::uint64_t> sent_;  // messages to each rank
 };
 
 // ---- beginning ---------------------------------------------------------------------------------
 
 template <class Any>
 exchange<Any>::exchange(progress::engine& engine, const rendezvous_options& options)
-    : endpoint(engine), options_(options), node_(options.node) {
+    : endpoint(engine),
+      options_(options),
+      node_(options.node),
+      channel_(
+          *this,
+          {.send_verb = "rendezvous_send", .receive_verb = "rendezvous_recv", .stalls = true}) {
   incarnation_ = process_incarnation();
   constexpr int most_tags = 32767;  // every MPI has so many
   if (options.chunk_bytes == 0 || options.node.tags < 1 || options.node.tags > most_tags) {
@@ -280,7 +244,6 @@ exchange<Any>::exchange(progress::engine& engine, const rendezvous_options& opti
 
 template <class Any>
 exchange<Any>::~exchange() {
-  if (receive_waits_) delete receive_;
   comm::request_source* const source = source_.load();
   if (source == nullptr || closed_.load()) return;  // closed: it may be gone
   const comm::request_source::guard hold(*source);
@@ -335,13 +298,8 @@ template <class Any>
 void exchange<Any>::opened(communicator made, std::vector<std::uint64_t> incarnations) {
   control_ = std::move(made);
   node_.know(std::move(incarnations));
-  const auto ranks = static_cast<std::size_t>(control_.size());
-  edges_.resize(ranks);
-  messages_sent_.resize(ranks);
-  in_.resize(message_bytes);
-  if (!control_.state()->bells) source_.load()->forbid_parking();
+  channel_.open(control_);
   ready_ = true;
-  post_receive();
   flush(true);
   stay_awake();
 }
@@ -355,90 +313,39 @@ std::uint64_t exchange<Any>::incarnation(int rank) {
 }
 
 // ---- messages ----------------------------------------------------------------------------------
-//
-// A fragment is one byte, 1 if the message goes on in the next one, and bytes of the message.
 
 template <class Any>
-void exchange<Any>::post_receive() {
-  receive_ = new control_operation(*this, -1);
-  ++operations_;
-  source_.load()->mark_idle(*receive_);
-  if (!repost_receive(*receive_)) drop_receive();
-}
-
-/// False, and the rendezvous is broken, if MPI has refused it.
-template <class Any>
-bool exchange<Any>::repost_receive(control_operation& op) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  const int rc = mpi::post::irecv(in_.data(), static_cast<MPI_Count>(in_.size()), MPI_BYTE,
-                                  MPI_ANY_SOURCE, control_tag, control_.native(), &request);
-  if (rc == MPI_SUCCESS) {
-    source_.load()->begin_wait(op);  // a message has come
-    source_.load()->add(request, op);
-    return true;
-  }
-  op.fail(mpi::make_error(rc));
-  control_failed(op);
-  return false;
-}
-
-/// One that MPI does not have.
-template <class Any>
-void exchange<Any>::drop_receive() {
-  receive_waits_ = false;
-  --operations_;
-  delete std::exchange(receive_, nullptr);
-}
-
-template <class Any>
-bool exchange<Any>::received(control_operation& op) {
+void exchange<Any>::received(int from, unsigned, std::span<const std::byte> message) {
+  const look_lock hold(*this);
   const std::size_t ended_before = ended_;
-  int count = 0;
-  MPI_Get_count(&op.status, MPI_BYTE, &count);
-  ++messages_received_;
   try {
-    take(op.status.MPI_SOURCE,
-         std::span<const std::byte>(in_).first(static_cast<std::size_t>(count)));
+    if (!node_.is_lost(from)) {
+      node_.receive(from, message);
+      if (node_.is_lost(from)) give_up_values_of(from);
+    }
   } catch (...) {
     break_down(std::current_exception());
   }
   flush(false);
   advance_closing();
-  if (releasing_) return false;
-  if (ended_ != ended_before) {
-    // What those have to say leaves first.
-    receive_waits_ = true;
+  if (ended_ != ended_before) {  // what those have to say leaves first
+    channel_.pause();
     look_soon();
-  } else if (!repost_receive(op)) {
-    return false;
   }
   stay_awake();
-  return true;
 }
 
 template <class Any>
-void exchange<Any>::take(int from, std::span<const std::byte> fragment) {
-  if (fragment.empty()) {
-    node_.refuse_message(from, "a fragment without a byte");
-    return;
-  }
-  edge& one = edges_[static_cast<std::size_t>(from)];
-  const auto part = fragment.subspan(1);
-  const bool goes_on = fragment[0] != std::byte{0};
-  if (!goes_on && one.assembly.empty()) return take_message(from, part);
-  one.assembly.insert(one.assembly.end(), part.begin(), part.end());
-  if (goes_on) return;
-  const std::vector<std::byte> whole = std::exchange(one.assembly, {});
-  take_message(from, whole);
+void exchange<Any>::malformed(int from, const char* what) {
+  const look_lock hold(*this);
+  node_.refuse_message(from, what);
+  flush(false);
 }
 
 template <class Any>
-void exchange<Any>::take_message(int from, std::span<const std::byte> message) {
-  if (node_.is_lost(from)) return;
-  node_.receive(from, message);
-  if (!node_.is_lost(from)) return;
+void exchange<Any>::give_up_values_of(int lost) {
   log::write(log::level::error, "rank " + std::to_string(rank()) + ": rendezvous: rank " +
-                                    std::to_string(from) + " is lost: " + node_.why_lost(from));
+                                    std::to_string(lost) + " is lost: " + node_.why_lost(lost));
   for (const auto& [peer, request] : node_.take_given_up()) {
     for (transfer_operation* const one : transfers_) {
       if (one->is_receive(peer, request)) source_.load()->cancel(*one);
@@ -458,7 +365,7 @@ void exchange<Any>::flush(bool all) {
     const int to = speaking[i];
     if (!all && !node_.has_urgent(to)) {
       speaking[kept++] = to;
-    } else if (!edges_[static_cast<std::size_t>(to)].sending) {
+    } else if (!channel_.sending(to)) {
       send(to);
     }
   }
@@ -474,88 +381,34 @@ void exchange<Any>::look_soon() {
 
 template <class Any>
 void exchange<Any>::send(int to) {
-  edge& one = edges_[static_cast<std::size_t>(to)];
-  one.out.assign(1, std::byte{0});
-  if (!node_.take_message(to, one.out)) return;
-  one.sent = 0;
-  one.sending = true;
-  post_out(to);
-}
-
-template <class Any>
-void exchange<Any>::post_out(int to) {
-  edge& one = edges_[static_cast<std::size_t>(to)];
-  MPI_Request request = MPI_REQUEST_NULL;
-  do {
-    if (const int rc = post_fragment(to, request); rc != MPI_SUCCESS) {
-      one.sending = false;
-      log::write(log::level::error, "rank " + std::to_string(rank()) + ": rendezvous: rank " +
-                                        std::to_string(to) +
-                                        " is lost: " + mpi::make_error(rc).message());
-      return node_.lose(to, mpi::make_error(rc).message());
-    }
-    // Short messages have left when MPI returns: they need not wait for a look.
-    if (!comm::request_source::complete_already(request)) {
-      auto* op = new control_operation(*this, to);
-      ++operations_;
-      source_.load()->add(request, *op);
-      wake_receiver(to);  // for without it a longer message does not leave
-      return;
-    }
-    wake_receiver(to);
-    one.sending = one.sent < one.out.size();
-  } while (one.sending);
-}
-
-// The byte before a fragment is overwritten; it has been sent with the fragment before.
-template <class Any>
-int exchange<Any>::post_fragment(int to, MPI_Request& request) {
-  edge& one = edges_[static_cast<std::size_t>(to)];
-  const std::size_t left = one.out.size() - one.sent;
-  const std::size_t bytes = std::min(left, message_bytes);
-  one.out[one.sent] = bytes < left ? std::byte{1} : std::byte{0};
-  const int rc = mpi::post::isend(one.out.data() + one.sent, static_cast<MPI_Count>(bytes),
-                                  MPI_BYTE, to, control_tag, control_.native(), &request);
-  if (rc != MPI_SUCCESS) return rc;
-  one.sent += bytes < left ? bytes - 1 : bytes;
-  ++messages_sent_[static_cast<std::size_t>(to)];
-  return rc;
-}
-
-template <class Any>
-void exchange<Any>::wake_receiver(int to) {
-  if (const auto& bells = control_.state()->bells) bells->announce(control_.state()->bell_rank(to));
-}
-
-template <class Any>
-bool exchange<Any>::sent(control_operation& op) {
-  edge& one = edges_[static_cast<std::size_t>(op.to_)];
-  wake_receiver(op.to_);
-  one.sending = one.sent < one.out.size();
-  if (one.sending) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int rc = post_fragment(op.to_, request);
-    if (rc == MPI_SUCCESS) {
-      source_.load()->add(request, op);
-      return true;
-    }
-    op.fail(mpi::make_error(rc));
-    control_failed(op);
-    return false;
+  if (!node_.take_message(to, channel_.message(to))) return;
+  if (const std::error_code why = channel_.send(to)) {
+    log::write(log::level::error, "rank " + std::to_string(rank()) + ": rendezvous: rank " +
+                                      std::to_string(to) + " is lost: " + why.message());
+    node_.lose(to, why.message());
   }
-  if (!broken_ && node_.has_message(op.to_)) send(op.to_);
-  return false;
 }
 
 template <class Any>
-void exchange<Any>::control_failed(control_operation& op) {
-  if (op.to_ >= 0) {
-    edges_[static_cast<std::size_t>(op.to_)].sending = false;
-    node_.lose(op.to_, op.error().message());
-    return;
+void exchange<Any>::sent(int to) {
+  const look_lock hold(*this);
+  if (!broken_ && node_.has_message(to)) send(to);
+}
+
+template <class Any>
+void exchange<Any>::failed(int peer, bool sends, std::error_code why) {
+  const look_lock hold(*this);
+  if (sends) {
+    node_.lose(peer, why.message());
+  } else {
+    break_down(std::make_exception_ptr(std::system_error(why, "rendezvous: a receive")));
   }
-  if (releasing_ || closed_.load()) return;
-  break_down(std::make_exception_ptr(std::system_error(op.error(), "rendezvous: a receive")));
+}
+
+template <class Any>
+void exchange<Any>::settled() {
+  const look_lock hold(*this);
+  advance_closing();
 }
 
 template <class Any>
@@ -595,13 +448,13 @@ template <class Any>
 std::size_t exchange<Any>::at_look() {
   look_wanted_.store(false, std::memory_order_relaxed);
   const std::size_t before = ended_;
-  const look_lock hold(*this);
-  if (closed_.load()) return 0;
-  flush(true);
-  if (receive_waits_) {
-    receive_waits_ = false;
-    if (!repost_receive(*receive_)) drop_receive();
+  {
+    const look_lock hold(*this);
+    if (closed_.load()) return 0;
+    flush(true);
   }
+  channel_.resume();
+  const look_lock hold(*this);
   stay_awake();
   advance_closing();
   return ended_ - before;
@@ -611,19 +464,16 @@ std::size_t exchange<Any>::at_look() {
 /// until the doorbell rings.
 template <class Any>
 void exchange<Any>::stay_awake() {
-  if (receive_ == nullptr) return;
+  if (!ready_) return;
   const bool waits =
       node_.waits() || node_.busy() || !transfers_.empty() || (left_ && !leave_expired_);
-  source_.load()->set_idle(*receive_, !waits);
+  channel_.expect(waits);
 }
 
 template <class Any>
 void exchange<Any>::at_tick(clock::time_point now) {
   const look_lock hold(*this);
   if (closed_.load()) return;
-  for (std::size_t to = 0; to < edges_.size(); ++to) {
-    if (edges_[to].sending) wake_receiver(static_cast<int>(to));
-  }
   if (options_.ttl > std::chrono::nanoseconds::zero()) {
     sweep_locked(now);
     flush(true);
@@ -825,8 +675,7 @@ void exchange<Any>::advance_closing() {
   if (broken_) return check_released();
   if (!ready_ || round_runs_) return;
   const auto is_quiet = [&] {
-    if (node_.busy() || !transfers_.empty() || !node_.speaking().empty()) return false;
-    return std::none_of(edges_.begin(), edges_.end(), [](const edge& one) { return one.sending; });
+    return !node_.busy() && transfers_.empty() && node_.speaking().empty() && !channel_.sending();
   };
   if (round_ == 1 && !is_quiet()) return;
   if (round_ == 2) {
@@ -834,7 +683,7 @@ void exchange<Any>::advance_closing() {
     if (!is_quiet()) return;
   }
   if (round_ == 3) {
-    if (messages_received_ != messages_expected_ || !is_quiet()) return;
+    if (channel_.statistics().messages_received != messages_expected_ || !is_quiet()) return;
     return check_released();
   }
   ++round_;
@@ -853,12 +702,8 @@ void exchange<Any>::advance_closing() {
 
 template <class Any>
 void exchange<Any>::check_released() {
-  if (!std::exchange(releasing_, true) && receive_ != nullptr) {
-    source_.load()->set_idle(*receive_, false);
-    source_.load()->cancel(*receive_);
-  }
-  if (receive_waits_) drop_receive();
-  if (operations_ == 0) finish_closing();
+  channel_.close();
+  if (operations_ == 0 && channel_.operations() == 0) finish_closing();
 }
 
 template <class Any>
@@ -891,7 +736,6 @@ void exchange<Any>::break_down(const std::exception_ptr& why) {
   if (broken_) return;
   broken_ = why;
   node_.break_down(why);
-  for (edge& one : edges_) one.assembly.clear();
 }
 
 template <class Any>

@@ -1,0 +1,188 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Messages of bytes between ranks, for the protocols of the layers above.
+
+#include <cohort/comm/communicator.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <vector>
+
+namespace cohort::comm {
+
+/// What a channel is, and what reports call it.
+struct channel_options {
+  const char* send_verb = "control_send";
+  const char* receive_verb = "control_recv";
+  /// Longest message of MPI, its first byte included; what is longer goes in several.
+  std::size_t fragment = 16384;
+  /// Longest message that is taken, in bytes.
+  std::size_t longest = std::numeric_limits<std::size_t>::max();
+  /// Whether a message that the owner expects and that does not come is reported as stalled.
+  bool stalls = false;
+};
+
+/// How much has gone over a channel. A message of MPI is one fragment.
+struct channel_statistics {
+  std::uint64_t messages_sent = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t messages_received = 0;
+};
+
+/// Carries messages of any length to other ranks, in order for each pair of ranks, over one
+/// communicator that nothing else uses.
+///
+/// Its receives keep neither `io.run()` nor laps alive: with nothing else pending the engine sleeps
+/// and the sender's doorbell wakes it. One message at a time is under way to a rank, so its owner
+/// gathers what it has to say until the one before has left. A message has a kind, a number below
+/// 64, which costs nothing.
+///
+/// ```
+/// channel.open(communicator);
+/// if (!channel.sending(to)) {
+///   put(channel.message(to), what);       // appends its bytes
+///   if (auto why = channel.send(to, kind)) lose(to, why);
+/// }                                       // later: client::sent(to)
+/// ```
+///
+/// *Threads.* Everything happens with the request source locked; who opens, sends, resumes or closes
+/// outside of a look calls `engine().started()` after that. A message is received and sent
+/// within looks, so it costs no turn of the loop.
+/// *Cost*: a message of MPI for each fragment, and a system call for a rank that is parked or on
+/// another node; no allocation once buffers have grown. *Source*: `MPI_Isend`, `MPI_Irecv`.
+class channel final : private look_hook {
+ public:
+  /// Who speaks over it. Called within looks. None of these may throw.
+  class client {
+   public:
+    /// The next message of that rank. Its bytes are valid until this returns.
+    virtual void received(int from, unsigned kind, std::span<const std::byte> message) = 0;
+    /// The message to that rank has left.
+    virtual void sent(int to) = 0;
+    /// That rank has sent what is no message, or a longer one than is taken. Nothing of it is
+    /// taken any more.
+    virtual void malformed(int from, const char* what) = 0;
+    /// MPI has failed the message to that rank or, with `sends` false, a receive, and nothing comes
+    /// there any more. `peer` is -1 for one from any rank. Not after `close`.
+    virtual void failed(int peer, bool sends, std::error_code why) = 0;
+    /// MPI has given back what it had of an operation. Called last, so this may destroy the channel
+    /// if `operations()` is 0.
+    virtual void settled() = 0;
+
+   protected:
+    ~client() = default;
+  };
+
+  channel(client& owner, const channel_options& options) : client_(owner), options_(options) {}
+  COHORT_INLINE ~channel() override;
+
+  /// Begins to receive from these ranks of `over`, which the owner keeps until MPI has given back
+  /// all operations, each into a buffer of its own, or from any rank
+  /// into one if there are none. Ranks that are named one by one fail one by one, where MPI tells
+  /// of that. Throws `std::system_error` if MPI refuses a receive.
+  void open(const communicator& over, std::span<const int> peers = {});
+
+  /// Whether a message to that rank is under way. Until it has left, the next one has to wait.
+  [[nodiscard]] bool sending(int to) const noexcept {
+    const peer* const one = peers_[index(to)].get();
+    return one != nullptr && one->sending;
+  }
+  [[nodiscard]] bool sending() const noexcept { return under_way_ != 0; }
+  /// Whether MPI has the whole of it by now.
+  [[nodiscard]] bool all_posted(int to) const noexcept {
+    const peer* const one = peers_[index(to)].get();
+    return one == nullptr || one->posted == one->out.size();
+  }
+  /// The next message to that rank, for its bytes to be appended.
+  /// *Requires* `!sending(to)`.
+  [[nodiscard]] std::vector<std::byte>& message(int to);
+  /// Sends what was appended. It may have left on return; else `client::sent` tells. Returns what
+  /// MPI has refused it with.
+  [[nodiscard]] std::error_code send(int to, unsigned kind = 0);
+  /// A message of at most one fragment that waits for no other, passes the rest of a longer one,
+  /// and may be sent after `give_up`. `client::sent` does not tell of it.
+  std::error_code send_at_once(int to, unsigned kind, std::span<const std::byte> message);
+
+  /// Whether the owner waits for a message: the engine then looks for it. Else it may sleep.
+  void expect(bool yes) noexcept;
+  /// Within `received`: the next message waits for `resume`, so that what this one sets off comes
+  /// first.
+  void pause() noexcept { paused_ = true; }
+  void resume();
+  [[nodiscard]] bool paused() const noexcept { return paused_; }
+
+  /// The rest of the messages under way is not sent any more.
+  void give_up() noexcept { gives_up_ = true; }
+  /// Ends the receives. `client::settled` tells when MPI has given them back, unless
+  /// `operations()` is 0 on return.
+  void close();
+  /// What MPI has of it: receives, and messages that have not left.
+  [[nodiscard]] std::size_t operations() const noexcept { return operations_; }
+  /// Whether it receives: from `open` until `close`, or until MPI has failed the last receive.
+  [[nodiscard]] bool receives() const noexcept { return !receives_.empty(); }
+
+  [[nodiscard]] const channel_statistics& statistics() const noexcept { return statistics_; }
+  /// Messages of MPI so far to that rank.
+  [[nodiscard]] std::uint64_t messages_to(int to) const noexcept {
+    const peer* const one = peers_[index(to)].get();
+    return one == nullptr ? 0 : one->messages;
+  }
+
+ private:
+  class control_operation;
+  struct peer {
+    std::vector<std::byte> out;       // the message that is under way, after its first byte
+    std::size_t posted = 0;           // bytes of it that MPI has
+    std::uint64_t messages = 0;       // to it
+    std::vector<std::byte> assembly;  // of fragments that came
+    bool sending = false;
+    bool refused = false;  // nothing of it is taken any more
+  };
+  static constexpr std::byte goes_on{1};
+  static constexpr std::byte in_between{2};
+  static constexpr int tag = 0;
+
+  static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
+  [[nodiscard]] peer& at(int rank);
+  std::size_t at_look() override { return 0; }
+  void at_tick(progress::engine::clock::time_point now) override;
+  int post_receive(control_operation& op);
+  bool repost(control_operation& op);
+  bool received(control_operation& op);
+  void take(int from, std::span<const std::byte> fragment);
+  void refuse(int from, const char* what);
+  int post_fragment(int to, MPI_Request& request);
+  void has_left(int to) noexcept;
+  bool sent(control_operation& op);
+  bool fail(control_operation& op, int code);
+  void failed(control_operation& op);
+  void wake_receiver(int to) const noexcept;
+  void forget(control_operation& op) noexcept;
+  void stop_watching() noexcept;
+
+  client& client_;
+  const channel_options options_;
+  communicator_state* over_ = nullptr;
+  int rank_ = -1;
+  std::vector<std::unique_ptr<peer>> peers_;  // by rank, made when they are first needed
+  std::vector<control_operation*> receives_;
+  std::size_t operations_ = 0;
+  std::size_t under_way_ = 0;  // messages
+  bool paused_ = false;
+  bool gives_up_ = false;
+  bool closing_ = false;
+  bool watches_ = false;
+  channel_statistics statistics_;
+};
+
+}  // namespace cohort::comm
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/comm/detail/channel.ipp>
+#endif

@@ -1,0 +1,331 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `comm/channel.hpp`.
+
+#include <cohort/comm/channel.hpp>
+#include <cohort/comm/detail/doorbells.hpp>
+#include <cohort/mpi/post.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace cohort::comm {
+
+// A fragment is one byte, and bytes of the message. The byte is the message's kind times four, with
+// 1 added if it goes on in the next fragment, 2 if it is a message of its own in between.
+// [protocol T1]
+
+/// A message on its way, or a receive. It frees itself when the engine delivers it.
+class channel::control_operation final : public request_operation {
+ public:
+  control_operation(channel& owner, int other, bool is_send) noexcept
+      : request_operation(&run), sends(is_send), owner_(owner) {
+    advance_ = &advanced;
+    advances_failed_ = true;
+    cancellable = !is_send;
+    stalls = !is_send && owner.options_.stalls;
+    waits_for_turn_ = !is_send;  // goes on without a request while the channel pauses
+    verb = is_send ? owner.options_.send_verb : owner.options_.receive_verb;
+    rank = owner.rank_;
+    peer = other;
+  }
+  const bool sends;
+  bool waits = false;           // for the channel to go on, without a request
+  bool alone = false;           // a message in between, which is in `held`
+  std::vector<std::byte> held;  // what is received, or this message
+
+  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
+  static void operator delete(void* block) noexcept {
+    progress::pool::deallocate(block, sizeof(control_operation));
+  }
+
+ private:
+  static bool advanced(request_operation* base) {
+    auto& self = *static_cast<control_operation*>(base);
+    channel& owner = self.owner_;
+    bool more = false;
+    if (self.failed()) {
+      owner.failed(self);
+    } else {
+      more = self.sends ? owner.sent(self) : owner.received(self);
+    }
+    if (more) return true;
+    owner.forget(self);
+    owner.client_.settled();
+    return false;
+  }
+  static void run(operation* base, action) { delete static_cast<control_operation*>(base); }
+
+  channel& owner_;
+};
+
+COHORT_INLINE channel::~channel() {
+  for (control_operation* one : receives_) {
+    if (one->waits) delete one;
+  }
+  if (!watches_) return;
+  const request_source::guard hold(over_->source);
+  over_->source.forget(*this);
+}
+
+COHORT_INLINE channel::peer& channel::at(int rank) {
+  std::unique_ptr<peer>& one = peers_[index(rank)];
+  if (!one) one = std::make_unique<peer>();
+  return *one;
+}
+
+COHORT_INLINE void channel::wake_receiver(int to) const noexcept {
+  if (const auto& bells = over_->bells) bells->announce(over_->bell_rank(to));
+}
+
+/// What MPI has not taken yet needs a receiver that is awake.
+COHORT_INLINE void channel::at_tick(progress::engine::clock::time_point) {
+  for (std::size_t to = 0; under_way_ != 0 && to < peers_.size(); ++to) {
+    if (peers_[to] && peers_[to]->sending) wake_receiver(static_cast<int>(to));
+  }
+}
+
+// ---- receives -----------------------------------------------------------------------------------
+
+COHORT_INLINE void channel::open(const communicator& over, std::span<const int> peers) {
+  over_ = over.state();
+  rank_ = over.rank();
+  peers_.resize(static_cast<std::size_t>(over.size()));
+  request_source& source = over_->source;
+  if (!over_->bells) source.forbid_parking();
+  source.watch(*this);
+  watches_ = true;
+  const int any = MPI_ANY_SOURCE;
+  for (const int from : peers.empty() ? std::span<const int>(&any, 1) : peers) {
+    auto op = std::make_unique<control_operation>(*this, from, false);
+    op->held.resize(options_.fragment);
+    source.mark_idle(*op);
+    mpi::check(post_receive(*op), "MPI_Irecv");
+    ++operations_;
+    receives_.push_back(op.release());
+  }
+}
+
+COHORT_INLINE int channel::post_receive(control_operation& op) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = mpi::post::irecv(op.held.data(), static_cast<MPI_Count>(op.held.size()), MPI_BYTE,
+                                  op.peer, tag, over_->data.native(), &request);
+  if (rc == MPI_SUCCESS) over_->source.add(request, op);
+  return rc;
+}
+
+COHORT_INLINE bool channel::repost(control_operation& op) {
+  op.waits = false;
+  request_source::begin_wait(op);  // a message has come
+  const int rc = post_receive(op);
+  return rc == MPI_SUCCESS || fail(op, rc);
+}
+
+COHORT_INLINE bool channel::received(control_operation& op) {
+  if (closing_) return false;
+  ++statistics_.messages_received;
+  int count = 0;
+  MPI_Get_count(&op.status, MPI_BYTE, &count);
+  take(op.status.MPI_SOURCE,
+       std::span<const std::byte>(op.held).first(static_cast<std::size_t>(count)));
+  if (closing_) return false;
+  op.waits = paused_;
+  return paused_ || repost(op);
+}
+
+COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) try {
+  peer& one = at(from);
+  if (one.refused) return;
+  if (fragment.empty()) return refuse(from, "a message without a byte");
+  const std::byte head = fragment[0];
+  const auto part = fragment.subspan(1);
+  const auto kind = std::to_integer<unsigned>(head >> 2);
+  const bool alone = (head & in_between) != std::byte{0};
+  const bool more = !alone && (head & goes_on) != std::byte{0};
+  const std::size_t before = alone ? 0 : one.assembly.size();
+  if (part.size() > options_.longest - before) {
+    return refuse(from, "a message that is too long");
+  }
+  if (before == 0 && !more) return client_.received(from, kind, part);
+  one.assembly.insert(one.assembly.end(), part.begin(), part.end());
+  if (more) return;
+  client_.received(from, kind, one.assembly);
+  one.assembly.clear();
+} catch (const std::bad_alloc&) {
+  refuse(from, "a message for which there is no memory");
+}
+
+COHORT_INLINE void channel::refuse(int from, const char* what) {
+  peer& one = *peers_[index(from)];
+  one.refused = true;
+  one.assembly = {};
+  client_.malformed(from, what);
+}
+
+COHORT_INLINE void channel::resume() {
+  if (!std::exchange(paused_, false)) return;
+  bool ended = false;
+  for (std::size_t i = 0; i < receives_.size() && !closing_;) {
+    control_operation* const op = receives_[i];
+    if (!op->waits || repost(*op)) {
+      ++i;
+      continue;
+    }
+    forget(*op);
+    delete op;
+    ended = true;
+  }
+  if (ended) client_.settled();
+}
+
+COHORT_INLINE void channel::expect(bool yes) noexcept {
+  if (!receives_.empty()) over_->source.set_idle(*receives_.front(), !yes);
+}
+
+COHORT_INLINE void channel::close() {
+  if (std::exchange(closing_, true) || over_ == nullptr) return;
+  request_source& source = over_->source;
+  const auto all = receives_;
+  for (control_operation* op : all) {
+    if (request_source::pending(*op)) {
+      source.set_idle(*op, false);
+      source.cancel(*op);
+    } else if (op->waits) {  // else its stage runs, or is about to, and ends it
+      forget(*op);
+      delete op;
+    }
+  }
+  paused_ = false;
+  stop_watching();
+}
+
+// ---- sends --------------------------------------------------------------------------------------
+
+COHORT_INLINE std::vector<std::byte>& channel::message(int to) {
+  peer& one = at(to);
+  one.out.assign(1, std::byte{0});
+  one.posted = one.out.size();  // there is nothing to send yet
+  return one.out;
+}
+
+COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
+  peer& one = at(to);
+  one.out[0] = static_cast<std::byte>(kind << 2U);
+  one.posted = 0;
+  one.sending = true;
+  ++under_way_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  do {
+    if (const int rc = post_fragment(to, request); rc != MPI_SUCCESS) {
+      one.sending = false;
+      --under_way_;
+      one.posted = 0;  // it has not arrived
+      return mpi::make_error(rc);
+    }
+    // Short messages have left when MPI returns: they need not wait for a look.
+    if (!request_source::complete_already(request)) {
+      auto* op = new control_operation(*this, to, true);
+      ++operations_;
+      over_->source.add(request, *op);
+      wake_receiver(to);  // for without it a longer message does not leave
+      return {};
+    }
+    has_left(to);
+  } while (one.sending);
+  return {};
+}
+
+// The byte before a fragment is overwritten; it has been sent with the fragment before.
+COHORT_INLINE int channel::post_fragment(int to, MPI_Request& request) {
+  peer& one = at(to);
+  const std::size_t left = one.out.size() - one.posted;
+  const std::size_t bytes = std::min(left, options_.fragment);
+  const std::byte kind = one.out[0] & ~goes_on;
+  one.out[one.posted] = bytes < left ? kind | goes_on : kind;
+  const int rc = mpi::post::isend(one.out.data() + one.posted, static_cast<MPI_Count>(bytes),
+                                  MPI_BYTE, to, tag, over_->data.native(), &request);
+  if (rc != MPI_SUCCESS) return rc;
+  one.posted += bytes < left ? bytes - 1 : bytes;
+  ++one.messages;
+  ++statistics_.messages_sent;
+  statistics_.bytes_sent += bytes;
+  return rc;
+}
+
+/// MPI has taken a fragment.
+COHORT_INLINE void channel::has_left(int to) noexcept {
+  wake_receiver(to);
+  peer& one = at(to);
+  one.sending = one.posted < one.out.size() && !gives_up_;
+  if (!one.sending) --under_way_;
+}
+
+COHORT_INLINE bool channel::sent(control_operation& op) {
+  if (op.alone) {
+    wake_receiver(op.peer);
+    return false;
+  }
+  has_left(op.peer);
+  if (!at(op.peer).sending) {
+    client_.sent(op.peer);
+    return false;
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = post_fragment(op.peer, request);
+  if (rc != MPI_SUCCESS) return fail(op, rc);
+  over_->source.add(request, op);
+  return true;
+}
+
+COHORT_INLINE std::error_code channel::send_at_once(int to, unsigned kind,
+                                                    std::span<const std::byte> message) {
+  auto op = std::make_unique<control_operation>(*this, to, true);
+  op->alone = true;
+  op->held.push_back(static_cast<std::byte>(kind << 2U) | in_between);
+  op->held.insert(op->held.end(), message.begin(), message.end());
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int rc = mpi::post::isend(op->held.data(), static_cast<MPI_Count>(op->held.size()),
+                                  MPI_BYTE, to, tag, over_->data.native(), &request);
+  if (rc != MPI_SUCCESS) return mpi::make_error(rc);
+  ++at(to).messages;
+  ++statistics_.messages_sent;
+  statistics_.bytes_sent += op->held.size();
+  if (!request_source::complete_already(request)) {
+    ++operations_;
+    over_->source.add(request, *op.release());
+  }
+  wake_receiver(to);
+  return {};
+}
+
+// ---- failures -----------------------------------------------------------------------------------
+
+COHORT_INLINE bool channel::fail(control_operation& op, int code) {
+  op.fail(mpi::make_error(code));
+  failed(op);
+  return false;
+}
+
+// A cancelled receive is the end that was asked for.
+COHORT_INLINE void channel::failed(control_operation& op) {
+  if (op.sends && !op.alone) {
+    peer& one = at(op.peer);
+    if (std::exchange(one.sending, false)) --under_way_;
+    one.posted = 0;  // it has not arrived
+  }
+  if (!closing_) client_.failed(op.peer < 0 ? -1 : op.peer, op.sends, op.error());
+}
+
+COHORT_INLINE void channel::forget(control_operation& op) noexcept {
+  if (!op.sends) std::erase(receives_, &op);
+  --operations_;
+  if (closing_) stop_watching();
+}
+
+COHORT_INLINE void channel::stop_watching() noexcept {
+  if (operations_ == 0 && std::exchange(watches_, false)) over_->source.forget(*this);
+}
+
+}  // namespace cohort::comm
