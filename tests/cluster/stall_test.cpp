@@ -142,10 +142,18 @@ asio::awaitable<int> counted_by_slow(call_context& call, std::string file) {
   co_await cohort::reduce(call.world(), all, cohort::op::sum, 0);
   co_return all;
 }
-asio::awaitable<void> one_throws_without_slow(call_context& call) {
-  if (call.id() == 1) throw std::domain_error("not today");
+/// Rank 1 throws when there is the file `may_throw`; the last one tells that it is done.
+asio::awaitable<void> one_throws_without_slow(call_context& call, std::string may_throw,
+                                              std::string done) {
+  asio::steady_timer pause(call.context());
+  while (call.id() == 1) {
+    if (std::filesystem::exists(may_throw)) throw std::domain_error("not today");
+    pause.expires_after(5ms);
+    co_await pause.async_wait(asio::use_awaitable);
+  }
   int all = 1;
   co_await cohort::reduce(call.world(), all, cohort::op::sum, 0);
+  if (call.id() == 2) std::ofstream(done) << "now";
 }
 /// All wait for each other before one throws.
 asio::awaitable<void> one_throws_after_all(call_context& call) {
@@ -190,6 +198,13 @@ asio::awaitable<ids> end(workers all) {
   }
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::minutes(1));
   co_return named;
+}
+
+asio::awaitable<void> until_there(workers all, std::string file) {
+  while (!std::filesystem::exists(file)) {
+    asio::steady_timer pause(all.context(), 5ms);
+    co_await pause.async_wait(asio::use_awaitable);
+  }
 }
 
 asio::awaitable<void> until_ready(workers all, int rank) {
@@ -254,7 +269,7 @@ TEST_CASE("a shutdown within the grace names the worker that is stuck, and no ot
   with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
     auto pending = all.with(call_options{}.grace(std::chrono::minutes(5)))
                        .call_all<&one_throws>(1, cohort::as_future);
-    auto ending = caught<cohort::rank_error>(all.shutdown(patient(2s)));
+    auto ending = caught<cohort::rank_error>(all.shutdown(patient(4s)));
     const auto failed = co_await std::move(ending);
     REQUIRE(failed);
     CHECK(failed->ranks() == ids{0});
@@ -375,7 +390,18 @@ TEST_CASE("a slow rank runs calls on all that were made before one that has fail
     for (int i = 0; i < 2; ++i) {
       before.push_back(all.call_all<&counted_by_slow>(file, cohort::as_future));
     }
-    const auto each = co_await all.with(after_answers()).call_all<&one_throws_without_slow>();
+    const std::string may_throw = files.path("may-throw");
+    const std::string done = files.path("done");
+    auto failing =
+        all.with(soon()).call_all<&one_throws_without_slow>(may_throw, done, cohort::as_future);
+    auto seen = until_there(all, done);
+    co_await std::move(seen);
+    // Its answers come in order, so that to the call on all is there after those to two more.
+    for (int i = 0; i < 2; ++i) {
+      co_await all.call<&place_of_communicator>(2);
+    }
+    std::ofstream(may_throw) << "now";
+    const auto each = co_await std::move(failing);
     CHECK_THROWS_AS(each[1].value(), std::domain_error);
     CHECK(each[2].has_value());
     std::ofstream(file) << "now";

@@ -6,20 +6,20 @@
 
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/link.hpp>
+#include <cohort/comm/channel.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/control.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/source.hpp>
 
 #include <asio/buffer.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <system_error>
@@ -29,68 +29,13 @@
 
 namespace cohort::cluster {
 
-/// Keeps a context's engine looking for as long as it spins after each message, before it sleeps
-/// until a doorbell rings: the answer, or the next call, often comes at once, and to be woken takes
-/// many times longer.
+/// A link to each rank that is talked to, all over one channel. Each of its messages is a piece of
+/// that rank's stream of bytes, or its end. What comes is handed to the links outside of the look,
+/// for they run what their owners have given them. Must be owned by a shared_ptr.
 /// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
-class basic_attention final : public asio::execution_context::service {
- public:
-  using key_type = basic_attention;
-  static inline asio::execution_context::id id;
-  explicit basic_attention(asio::io_context& context)
-      : service(context), engine_(asio::use_service<progress::engine>(context)) {
-    engine_.attach(*this);
-  }
-
-  void pay() {
-    since_.store(now(), std::memory_order_relaxed);
-    if (wanted_.exchange(true, std::memory_order_relaxed)) return;
-    engine_.started();
-  }
-
-  // As a source of the engine.
-  bool begin_lap(progress::ready_queue&) noexcept { return true; }
-  std::size_t test(progress::ready_queue&) noexcept {
-    // The end of spinning parks this source; where no doorbell lets the engine sleep, time does.
-    if (now() - since_.load(std::memory_order_relaxed) > longest) leave();
-    return 0;
-  }
-  void end_lap() noexcept {}
-  [[nodiscard]] std::size_t pending() const noexcept {
-    return wanted_.load(std::memory_order_relaxed) ? 1 : 0;
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
-  [[nodiscard]] bool only_announced() const noexcept { return true; }
-  progress::park_result park(progress::ready_queue&) noexcept {
-    wanted_.store(false, std::memory_order_relaxed);
-    return progress::park_result::nothing;
-  }
-  void unpark() noexcept {}
-  void leave() noexcept { wanted_.store(false, std::memory_order_relaxed); }
-
- private:
-  using ticks = progress::engine::clock::duration::rep;
-  static constexpr ticks longest =
-      progress::engine::clock::duration(std::chrono::milliseconds(1)).count();
-
-  void shutdown() override { engine_.detach(this); }
-  [[nodiscard]] ticks now() const noexcept {
-    return engine_.coarse_now().time_since_epoch().count();
-  }
-
-  progress::engine& engine_;
-  std::atomic<bool> wanted_{false};
-  std::atomic<ticks> since_{0};
-};
-using attention = basic_attention<void>;
-
-/// One receive from any rank, and a link to each rank that is talked to. Each MPI message is a
-/// piece of that rank's stream of bytes; an empty one is its end. With nothing to receive the
-/// engine sleeps. Must be owned by a shared_ptr.
-/// (A template, so that only who uses it compiles its bodies.)
-template <class Any>
-class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transport<Any>> {
+class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_transport<Any>>,
+                                  private comm::channel::client {
  public:
   using mpi_transport = basic_mpi_transport;
   /// Gets a link that the other side has used first, to start it.
@@ -99,19 +44,17 @@ class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transp
   basic_mpi_transport(communicator over, std::size_t max_message)
       : over_(std::move(over)),
         max_message_(max_message),
-        buffer_(piece_size),
-        changed_(context()),
-        attention_(asio::use_service<attention>(context())),
-        ring_(context()),
-        later_(context()) {}
+        changed_(over_.get_executor().context()),
+        channel_(*this, {.fragment = piece_size + 1, .longest = piece_size}) {}
   basic_mpi_transport(const mpi_transport&) = delete;
   basic_mpi_transport& operator=(const mpi_transport&) = delete;
 
   /// Begins to receive.
   void start(contact_handler on_contact) {
     on_contact_ = std::move(on_contact);
-    receiving_ = true;
-    receive();
+    self_ = this->shared_from_this();
+    const guard hold(*this);
+    channel_.open(over_);
   }
 
   /// The link to that rank, made when it is first asked for; then the caller has to start it.
@@ -121,7 +64,7 @@ class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transp
     return at;
   }
   /// Lets MPI work on what it has been given.
-  void look() { attention_.pay(); }
+  void look() { engine().attend_sent(); }
   [[nodiscard]] bool knows(int rank) const { return links_.count(rank) != 0; }
 
   /// What comes from now on is thrown away, and links that are open stay silent. Completes when
@@ -135,17 +78,17 @@ class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transp
     stopping_ = true;
     on_contact_ = nullptr;
     const auto limit = from_now(bound);
-    for (bool in_time = true; in_time && sending_ > 0;) {
+    for (bool in_time = true; in_time && sending();) {
       in_time = co_await changed_.wait_until(limit);
     }
     const auto last = from_now(linger);
     const auto ended = [&](const auto& each) { return ended_.count(each.first) != 0; };
     for (bool in_time = true;
-         in_time && receiving_ && !std::all_of(links_.begin(), links_.end(), ended);) {
+         in_time && receives() && !std::all_of(links_.begin(), links_.end(), ended);) {
       in_time = co_await changed_.wait_until(last);
     }
     quit();
-    while (receiving_) co_await changed_.wait();
+    while (receives()) co_await changed_.wait();
     links_.clear();
   }
   /// No end of that rank's side is waited for.
@@ -156,19 +99,25 @@ class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transp
   /// Stops at once.
   void quit() {
     stopping_ = true;
-    cancelled_ = true;
+    quits_ = true;
     on_contact_ = nullptr;
-    later_.cancel();
-    // At the end of the context the receive may be gone already, and its slot with it.
-    const bool over = asio::use_service<progress::engine>(context()).stopped();
-    if (receiving_ && !over) cancel_.emit(asio::cancellation_type::total);
+    // At the end of the context MPI has given back the receive already, or keeps it for good.
+    if (engine().stopped()) return;
+    const guard hold(*this);
+    channel_.close();
+    note({});
   }
 
  private:
   static constexpr std::size_t piece_size = std::size_t{64} * 1024;
-  /// Longer ones may need the receiver's help on their way, in any MPI.
-  static constexpr std::size_t leaves_at_once = 3500;
-  static constexpr int tag = 0;
+  enum message_kind : unsigned { piece, end_of_stream };
+  enum class event_kind : std::uint8_t { nothing, piece, end, sent, failed };
+  struct happening {
+    event_kind what = event_kind::nothing;
+    int rank = -1;          // -1: all
+    std::size_t bytes = 0;  // of the piece
+    std::error_code why;
+  };
 
   class rank_link final : public link {
    public:
@@ -177,162 +126,212 @@ class basic_mpi_transport : public std::enable_shared_from_this<basic_mpi_transp
 
     void deliver(std::error_code failed, std::span<const std::byte> bytes) {
       // Nobody listens to ours then, but for the manager, who waits for the ends of the others.
-      if (failed && (failed != asio::error::eof || rank_ != 0)) ended_said_ = true;
-      static_cast<void>(arrived(failed, bytes));
+      if (failed && (failed != asio::error::eof || rank_ != 0)) end_said_ = true;
+      static_cast<void>(this->arrived(failed, bytes));
+    }
+    /// What was under way has left, or not.
+    void sent(std::error_code failed) {
+      const auto over = over_.lock();
+      if (!over) return;
+      if (!failed && !closed_ && !left_.empty()) return send_pieces(*over);
+      busy_ = false;
+      if (!closed_) return this->written(failed);
+      if (!failed) say_end(*over);
     }
 
    private:
     void read() override {}  // the transport delivers
     void write(const std::vector<asio::const_buffer>& what) override {
       left_ = what;
-      next_piece();
+      const auto over = over_.lock();
+      if (!over || end_said_) return;
+      busy_ = true;
+      send_pieces(*over);
     }
     void close_stream() noexcept override {
       closed_ = true;
-      if (!busy_) next_piece();
+      const auto over = over_.lock();
+      if (over && !busy_) say_end(*over);
     }
 
-    void next_piece() {
-      const auto over = over_.lock();
-      if (!over || ended_said_) return;
-      out_.clear();
-      if (closed_) {
-        left_.clear();
-        ended_said_ = true;
+    void send_pieces(mpi_transport& over) {
+      const guard hold(over);
+      while (!left_.empty() && !over.channel_.sending(rank_)) {
+        take_piece(over.channel_.message(rank_));
+        if (const std::error_code why = over.channel_.send(rank_, piece)) {
+          return over.note({event_kind::sent, rank_, 0, why});
+        }
       }
+      if (!over.channel_.sending(rank_)) over.note({event_kind::sent, rank_, 0, {}});
+    }
+    void take_piece(std::vector<std::byte>& into) {
+      std::size_t room = piece_size;
       std::size_t whole = 0;
       for (asio::const_buffer& each : left_) {
-        const std::size_t size = std::min(each.size(), piece_size - out_.size());
+        const std::size_t size = std::min(each.size(), room);
         const auto* const begin = static_cast<const std::byte*>(each.data());
-        out_.insert(out_.end(), begin, begin + size);
+        into.insert(into.end(), begin, begin + size);
+        room -= size;
         each += size;
         if (each.size() != 0) break;
         ++whole;
       }
       left_.erase(left_.begin(), left_.begin() + static_cast<std::ptrdiff_t>(whole));
-      busy_ = true;
-      ++over->sending_;
-      over->attention_.pay();
-      over->look_later();
-      const bool large = out_.size() > leaves_at_once;
-      if (large) over->large_.push_back(rank_);
-      comm::control_send(
-          over->over_, out_, rank_, tag,
-          [self = this->shared_from_this(), this, over, large](std::error_code failed) {
-            if (large) std::erase(over->large_, rank_);
-            over->sent();
-            busy_ = false;
-            if (!closed_ && (failed || left_.empty())) return written(failed);
-            if (!failed) next_piece();
-          });
-      if (large) over->keep_awake();
+    }
+    void say_end(mpi_transport& over) {
+      left_.clear();
+      if (std::exchange(end_said_, true)) return;
+      const guard hold(over);
+      static_cast<void>(over.channel_.message(rank_));
+      static_cast<void>(over.channel_.send(rank_, end_of_stream));
     }
 
     std::weak_ptr<mpi_transport> over_;
     int rank_;
     std::vector<asio::const_buffer> left_;  // of what is to be written
-    std::vector<std::byte> out_;            // under way
     bool busy_ = false;
     bool closed_ = false;
-    bool ended_said_ = false;  // the empty message
+    bool end_said_ = false;
   };
 
-  [[nodiscard]] asio::io_context& context() const { return over_.get_executor().context(); }
+  /// For all that touches the channel; then the engine looks.
+  class guard {
+   public:
+    explicit guard(mpi_transport& owner)
+        : engine_(owner.engine()), hold_(std::in_place, owner.over_.state()->source) {}
+    guard(const guard&) = delete;
+    guard& operator=(const guard&) = delete;
+    ~guard() {
+      hold_.reset();
+      engine_.started();
+    }
 
-  void receive() {
-    comm::control_recv(over_, buffer_, any_source, tag,
-                       asio::bind_cancellation_slot(
-                           cancel_.slot(), [self = this->shared_from_this()](std::error_code failed,
-                                                                             const status& what) {
-                             self->received(failed, what);
-                           }));
-  }
-  void received(std::error_code failed, const status& what) {
-    if (failed) {
-      receiving_ = false;
-      if (!stopping_) {
-        const auto links = links_;
-        for (const auto& each : links) each.second->deliver(failed, {});
+   private:
+    progress::engine& engine_;
+    std::optional<comm::request_source::guard> hold_;
+  };
+  /// Hands on what has happened, outside of the look.
+  class delivery final : public progress::operation {
+   public:
+    explicit delivery(std::shared_ptr<mpi_transport> to) noexcept
+        : operation(&run), to_(std::move(to)) {}
+    static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
+    static void operator delete(void* block) noexcept {
+      progress::pool::deallocate(block, sizeof(delivery));
+    }
+
+   private:
+    static void run(operation* base, action what) {
+      const std::unique_ptr<delivery> self(static_cast<delivery*>(base));
+      if (what == action::destroy) {
+        self->to_->self_ = nullptr;
+      } else {
+        self->to_->deliver();
       }
-      return changed_.notify();
     }
-    attention_.pay();
-    const int rank = what.source();
-    const std::size_t size = what.bytes();
-    if (size == 0) {
-      ended_.insert(rank);
-      changed_.notify();
+    std::shared_ptr<mpi_transport> to_;
+  };
+
+  [[nodiscard]] progress::engine& engine() const { return over_.state()->engine; }
+  [[nodiscard]] bool sending() {
+    const guard hold(*this);
+    return channel_.sending();
+  }
+  [[nodiscard]] bool receives() {
+    const guard hold(*this);
+    return channel_.receives();
+  }
+
+  // As the channel's owner, with the request source locked.
+  void received(int from, unsigned kind, std::span<const std::byte> message) override {
+    bytes_.insert(bytes_.end(), message.begin(), message.end());
+    note({kind == piece ? event_kind::piece : event_kind::end, from, message.size(), {}});
+  }
+  void sent(int to) override { note({event_kind::sent, to, 0, {}}); }
+  void malformed(int from, const char*) override {
+    note({event_kind::failed, from, 0, errc::invalid_argument});
+  }
+  void failed(int peer, bool sends, std::error_code why) override {
+    note({sends ? event_kind::sent : event_kind::failed, peer, 0, why});
+  }
+  void settled() override {
+    if (quits_) note({});
+  }
+  void note(happening what) {
+    happened_.push_back(what);
+    if (!std::exchange(delivers_, true)) engine().post(new delivery(this->shared_from_this()));
+  }
+
+  void deliver() {
+    if (next_ == handled_.size()) {
+      const guard hold(*this);
+      handled_.clear();
+      handled_bytes_.clear();
+      handled_.swap(happened_);
+      handled_bytes_.swap(bytes_);
+      next_ = begin_ = 0;
+      delivers_ = false;
     }
+    try {
+      while (next_ != handled_.size()) handle(handled_[next_++]);
+    } catch (...) {
+      const guard hold(*this);
+      note({});  // the rest is handed on after that
+      throw;
+    }
+    if (stopping_) changed_.notify();
+    const guard hold(*this);
+    if (quits_ && channel_.operations() == 0) self_ = nullptr;  // who called this has a share
+  }
+  void handle(const happening& what) {
+    const std::span bytes = std::span<const std::byte>(handled_bytes_).subspan(begin_, what.bytes);
+    begin_ += what.bytes;
+    switch (what.what) {
+      case event_kind::nothing:
+        return;
+      case event_kind::sent:
+        if (knows(what.rank)) static_cast<rank_link&>(*to(what.rank)).sent(what.why);
+        return;
+      case event_kind::end:
+        ended_.insert(what.rank);
+        changed_.notify();
+        return arrived(what.rank, asio::error::eof, {});
+      case event_kind::piece:
+        return arrived(what.rank, {}, bytes);
+      case event_kind::failed:
+        if (what.rank >= 0) return arrived(what.rank, what.why, {});
+        if (stopping_) return;
+        for (const auto& each : std::unordered_map(links_)) each.second->deliver(what.why, {});
+    }
+  }
+  void arrived(int rank, std::error_code failed, std::span<const std::byte> bytes) {
     const bool known = knows(rank);
-    if (!stopping_ && (known || on_contact_)) {
-      const std::shared_ptr<link> from = to(rank);
-      if (!known) on_contact_(rank, from);
-      static_cast<rank_link&>(*from).deliver(
-          size == 0 ? make_error_code(asio::error::eof) : std::error_code(),
-          std::span(buffer_).first(size));
-    }
-    if (cancelled_) {
-      receiving_ = false;
-      return changed_.notify();
-    }
-    receive();
-  }
-  /// Rings at who receives large pieces, until these have left.
-  void keep_awake() {
-    for (const int rank : large_) comm::wake_receiver(over_, rank);
-    if (std::exchange(ringing_, !large_.empty()) || large_.empty()) return;
-    ring_.expires_after(std::chrono::milliseconds(1));
-    ring_.async_wait([weak = this->weak_from_this()](std::error_code stopped) {
-      const auto here = weak.lock();
-      if (stopped || !here) return;
-      here->ringing_ = false;
-      here->keep_awake();
-    });
-  }
-  /// A message that has been sent may still be on this side: Open MPI calls it complete when the
-  /// receiver's queue is full and it waits here for room. So the engine does not sleep for good at
-  /// once, but looks again after 1, 10, 100 and 1000 ms.
-  void look_later() {
-    pause_ = std::chrono::milliseconds(1);
-    if (!std::exchange(looks_later_, true)) look_after_pause();
-  }
-  void look_after_pause() {
-    later_.expires_after(pause_);
-    later_.async_wait([weak = this->weak_from_this()](std::error_code stopped) {
-      const auto here = weak.lock();
-      if (!here) return;
-      here->looks_later_ = false;
-      if (stopped || here->cancelled_) return;
-      here->look();
-      if (here->pause_ >= std::chrono::seconds(1)) return;
-      here->pause_ *= 10;
-      here->looks_later_ = true;
-      here->look_after_pause();
-    });
-  }
-  void sent() {
-    if (--sending_ == 0 && stopping_) changed_.notify();
+    if (stopping_ || (!known && !on_contact_)) return;
+    const std::shared_ptr<link> from = to(rank);
+    if (!known) on_contact_(rank, from);
+    static_cast<rank_link&>(*from).deliver(failed, bytes);
   }
 
   communicator over_;
   std::size_t max_message_;
-  std::vector<std::byte> buffer_;
   event changed_;
-  attention& attention_;
-  asio::cancellation_signal cancel_;
+  comm::channel channel_;
+  std::shared_ptr<mpi_transport> self_;  // while MPI has something of the channel
   contact_handler on_contact_;
   std::unordered_map<int, std::shared_ptr<rank_link>> links_;
   std::set<int> ended_;  // ranks that have ended their side
-  asio::steady_timer ring_;
-  asio::steady_timer later_;
-  std::chrono::milliseconds pause_{1};
-  bool looks_later_ = false;
-  std::vector<int> large_;  // ranks to which a large piece is under way
-  std::size_t sending_ = 0;
-  bool ringing_ = false;
-  bool receiving_ = false;
   bool stopping_ = false;
-  bool cancelled_ = false;
+  bool quits_ = false;
+
+  // With the request source locked.
+  std::vector<happening> happened_;
+  std::vector<std::byte> bytes_;  // of the pieces among these
+  bool delivers_ = false;
+
+  std::vector<happening> handled_;
+  std::vector<std::byte> handled_bytes_;
+  std::size_t next_ = 0;   // of these
+  std::size_t begin_ = 0;  // of its bytes
 };
 using mpi_transport = basic_mpi_transport<void>;
 

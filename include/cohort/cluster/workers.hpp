@@ -117,9 +117,10 @@ class workers : public call_verbs<workers> {
 
   /// Ends the workers: refuses new calls (errc::closed), waits for those that were made, tells
   /// every worker that no more come and how many messages there were, and waits until each has
-  /// left. Those that have not by the limit are named, and ended by force: throws
-  /// rank_error(errc::stalled). It also names those that have left, but with a call in them that
-  /// was set aside. The launcher's own end is awaited in the background.
+  /// left, for which they have a quarter of the limit, 1 to 10 seconds, in any case. Those that
+  /// have not by then are named, and ended by force: throws rank_error(errc::stalled). It also
+  /// names those that have left, but with a call in them that was set aside. The launcher's own end
+  /// is awaited in the background.
   [[nodiscard]] asio::awaitable<void> shutdown(
       std::chrono::nanoseconds limit = std::chrono::seconds(30)) const {
     return over().shutdown(limit, handle_);

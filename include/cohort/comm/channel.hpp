@@ -51,8 +51,8 @@ struct channel_statistics {
 /// }                                       // later: client::sent(to)
 /// ```
 ///
-/// *Threads.* Everything happens with the request source locked; who opens, sends, resumes or closes
-/// outside of a look calls `engine().started()` after that. A message is received and sent
+/// *Threads.* Everything happens with the request source locked; who opens, sends, resumes or
+/// closes outside of a look calls `engine().started()` after that. A message is received and sent
 /// within looks, so it costs no turn of the loop.
 /// *Cost*: a message of MPI for each fragment, and a system call for a rank that is parked or on
 /// another node; no allocation once buffers have grown. *Source*: `MPI_Isend`, `MPI_Irecv`.
@@ -150,8 +150,7 @@ class channel final : private look_hook {
 
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
   [[nodiscard]] peer& at(int rank);
-  std::size_t at_look() override { return 0; }
-  void at_tick(progress::engine::clock::time_point now) override;
+  std::size_t at_look() override;
   int post_receive(control_operation& op);
   bool repost(control_operation& op);
   bool received(control_operation& op);
@@ -164,11 +163,11 @@ class channel final : private look_hook {
   void failed(control_operation& op);
   void wake_receiver(int to) const noexcept;
   void forget(control_operation& op) noexcept;
-  void stop_watching() noexcept;
+  void let_go() noexcept;
 
   client& client_;
   const channel_options options_;
-  communicator_state* over_ = nullptr;
+  communicator_state* over_ = nullptr;  // null before it is opened, and after its end
   int rank_ = -1;
   std::vector<std::unique_ptr<peer>> peers_;  // by rank, made when they are first needed
   std::vector<control_operation*> receives_;
@@ -177,7 +176,7 @@ class channel final : private look_hook {
   bool paused_ = false;
   bool gives_up_ = false;
   bool closing_ = false;
-  bool watches_ = false;
+  progress::engine::clock::time_point rung_{};
   channel_statistics statistics_;
 };
 

@@ -100,6 +100,21 @@ class engine : public asio::execution_context::service {
     }
   }
 
+  /// A message that no operation waits for has come, been announced or been sent: the answer or the
+  /// next one often comes at once, and to be woken takes many times longer. So the engine looks on
+  /// for as long as it spins before it sleeps.
+  void attend() {
+    if (attends_.load(std::memory_order_relaxed) || attends_.exchange(true)) return;
+    started();
+  }
+  /// The same for a message that has been sent, which may still be on this side: Open MPI calls it
+  /// complete where the receiver's queue is full and it waits here for room. So the engine also
+  /// wakes up 1, 10, 100 and 1000 ms after it has gone to sleep, unless `io.run()` has returned.
+  void attend_sent() {
+    last_looks_.store(most_last_looks, std::memory_order_relaxed);
+    attend();
+  }
+
   /// Hands in an operation whose outcome is known. It is delivered by the loop, never from here.
   void complete(operation* op);
 
@@ -187,6 +202,8 @@ class engine : public asio::execution_context::service {
   bool sleep_without_work();
   park_result park();
   bool nap_until_rung();
+  void nap_parked(bool holds_work, std::chrono::nanoseconds duration);
+  [[nodiscard]] std::chrono::nanoseconds next_last_look() noexcept;
   void nap(bool holds_work);
   void nap(bool holds_work, std::chrono::nanoseconds duration);
   void nap_over();
@@ -194,6 +211,11 @@ class engine : public asio::execution_context::service {
   void tick();
   [[nodiscard]] std::size_t bytes() const;
 
+  [[nodiscard]] bool wants_looks() const {
+    return pending() != 0 || attends_.load(std::memory_order_relaxed);
+  }
+
+  static constexpr unsigned most_last_looks = 4;
   static constexpr unsigned dear_look = 16;  // takes as much of a lap as so many others
   static constexpr auto tick_period = std::chrono::milliseconds(50);
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
@@ -223,7 +245,9 @@ class engine : public asio::execution_context::service {
 
   std::atomic<state> state_{state::idle};
   std::atomic<bool> oversubscribed_{false};
-  std::atomic<bool> poked_{false};  // something was started outside a lap
+  std::atomic<bool> attends_{false};
+  std::atomic<unsigned> last_looks_{0};  // still to come
+  std::atomic<bool> poked_{false};       // something was started outside a lap
   std::atomic<clock::rep> now_{0};
   std::mutex nap_mutex_;  // arming the timer and falling asleep are one step
   std::mutex handed_in_mutex_;

@@ -1068,13 +1068,16 @@ asio::awaitable<void> basic_manager<Any>::shutdown(std::chrono::nanoseconds boun
     }
     return ranks;
   };
-  const auto a_second = clock::now() + std::chrono::seconds(1);
-  const auto last = std::max(limit, a_second);
+  // The limit may have gone by with waiting for one that is stuck.
+  const std::chrono::nanoseconds a_second = std::chrono::seconds(1);
+  const auto enough =
+      from_now(std::clamp(bound / 4, a_second, std::chrono::nanoseconds(std::chrono::seconds(10))));
+  const auto last = std::max(limit, enough);
   for (bool in_time = true; in_time && !late(false).empty();) {
     in_time = co_await changed_.wait_until(last);
   }
   for (bool in_time = true; in_time && !late(true).empty();) {
-    in_time = co_await changed_.wait_until(a_second);
+    in_time = co_await changed_.wait_until(enough);
   }
   const std::vector<int> laggards = late(true);
   std::vector<int> aside;

@@ -65,7 +65,7 @@ COHORT_INLINE channel::~channel() {
   for (control_operation* one : receives_) {
     if (one->waits) delete one;
   }
-  if (!watches_) return;
+  if (over_ == nullptr) return;
   const request_source::guard hold(over_->source);
   over_->source.forget(*this);
 }
@@ -80,11 +80,18 @@ COHORT_INLINE void channel::wake_receiver(int to) const noexcept {
   if (const auto& bells = over_->bells) bells->announce(over_->bell_rank(to));
 }
 
-/// What MPI has not taken yet needs a receiver that is awake.
-COHORT_INLINE void channel::at_tick(progress::engine::clock::time_point) {
-  for (std::size_t to = 0; under_way_ != 0 && to < peers_.size(); ++to) {
+/// What MPI has not taken yet needs a receiver that is awake, and it may fall asleep again before
+/// it has helped.
+COHORT_INLINE std::size_t channel::at_look() {
+  if (under_way_ == 0) return 0;
+  const auto now = over_->engine.coarse_now();
+  const bool due = now - rung_ >= std::chrono::milliseconds(1);
+  if (due) rung_ = now;
+  for (std::size_t to = 0; due && to < peers_.size(); ++to) {
     if (peers_[to] && peers_[to]->sending) wake_receiver(static_cast<int>(to));
   }
+  over_->source.at_next_look(*this);
+  return 0;
 }
 
 // ---- receives -----------------------------------------------------------------------------------
@@ -95,8 +102,6 @@ COHORT_INLINE void channel::open(const communicator& over, std::span<const int> 
   peers_.resize(static_cast<std::size_t>(over.size()));
   request_source& source = over_->source;
   if (!over_->bells) source.forbid_parking();
-  source.watch(*this);
-  watches_ = true;
   const int any = MPI_ANY_SOURCE;
   for (const int from : peers.empty() ? std::span<const int>(&any, 1) : peers) {
     auto op = std::make_unique<control_operation>(*this, from, false);
@@ -125,6 +130,7 @@ COHORT_INLINE bool channel::repost(control_operation& op) {
 
 COHORT_INLINE bool channel::received(control_operation& op) {
   if (closing_) return false;
+  over_->engine.attend();
   ++statistics_.messages_received;
   int count = 0;
   MPI_Get_count(&op.status, MPI_BYTE, &count);
@@ -198,7 +204,7 @@ COHORT_INLINE void channel::close() {
     }
   }
   paused_ = false;
-  stop_watching();
+  let_go();
 }
 
 // ---- sends --------------------------------------------------------------------------------------
@@ -211,6 +217,7 @@ COHORT_INLINE std::vector<std::byte>& channel::message(int to) {
 }
 
 COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
+  if (over_ == nullptr) return errc::closed;
   peer& one = at(to);
   one.out[0] = static_cast<std::byte>(kind << 2U);
   one.posted = 0;
@@ -230,6 +237,8 @@ COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
       ++operations_;
       over_->source.add(request, *op);
       wake_receiver(to);  // for without it a longer message does not leave
+      rung_ = over_->engine.coarse_now();
+      over_->source.at_next_look(*this);
       return {};
     }
     has_left(to);
@@ -242,6 +251,7 @@ COHORT_INLINE int channel::post_fragment(int to, MPI_Request& request) {
   peer& one = at(to);
   const std::size_t left = one.out.size() - one.posted;
   const std::size_t bytes = std::min(left, options_.fragment);
+  over_->engine.attend_sent();
   const std::byte kind = one.out[0] & ~goes_on;
   one.out[one.posted] = bytes < left ? kind | goes_on : kind;
   const int rc = mpi::post::isend(one.out.data() + one.posted, static_cast<MPI_Count>(bytes),
@@ -281,6 +291,7 @@ COHORT_INLINE bool channel::sent(control_operation& op) {
 
 COHORT_INLINE std::error_code channel::send_at_once(int to, unsigned kind,
                                                     std::span<const std::byte> message) {
+  if (over_ == nullptr) return errc::closed;
   auto op = std::make_unique<control_operation>(*this, to, true);
   op->alone = true;
   op->held.push_back(static_cast<std::byte>(kind << 2U) | in_between);
@@ -321,11 +332,14 @@ COHORT_INLINE void channel::failed(control_operation& op) {
 COHORT_INLINE void channel::forget(control_operation& op) noexcept {
   if (!op.sends) std::erase(receives_, &op);
   --operations_;
-  if (closing_) stop_watching();
+  let_go();
 }
 
-COHORT_INLINE void channel::stop_watching() noexcept {
-  if (operations_ == 0 && std::exchange(watches_, false)) over_->source.forget(*this);
+/// The communicator, and the source, may go when MPI has nothing of this any more.
+COHORT_INLINE void channel::let_go() noexcept {
+  if (!closing_ || operations_ != 0 || over_ == nullptr) return;
+  over_->source.forget(*this);
+  over_ = nullptr;
 }
 
 }  // namespace cohort::comm

@@ -268,7 +268,7 @@ COHORT_INLINE bool engine::round(unsigned budget) {
       }
     }
     if (has_handed_in_.load(std::memory_order_relaxed)) continue;
-    if (pending() == 0) return false;
+    if (!wants_looks()) return false;
     if (budget == 0) return true;
     const unsigned before = budget;
     events_ += look_into(ready_, budget);
@@ -296,9 +296,9 @@ COHORT_INLINE void engine::end_of_lap() {
     ++events_;
   }
   if (!ready_.empty() || has_handed_in_.load(std::memory_order_acquire)) return again();
-  if (pending() == 0) {
+  if (!wants_looks()) {
     if (sleep_without_work()) return;
-    if (!ready_.empty() || pending() != 0) return again();
+    if (!ready_.empty() || wants_looks()) return again();
     state_.store(state::idle);
     auto expected = state::idle;
     if (poked_.load() && state_.compare_exchange_strong(expected, state::running)) again();
@@ -311,6 +311,7 @@ COHORT_INLINE void engine::end_of_lap() {
     return again();
   }
   if (backoff_.spins(coarse_now(), bytes(), oversubscribed_, options_)) return again();
+  if (attends_.exchange(false, std::memory_order_relaxed)) return again();
   // With the timer every turn of the loop polls epoll. So it is not made while other handlers
   // follow one another: then a lap is one look, and lets one of them run.
   if (!has_napped_ && (!beside_others_ || saw_others_)) {
@@ -338,6 +339,10 @@ COHORT_INLINE bool engine::sleep_without_work() {
     } else {
       nap(false);
     }
+    return true;
+  }
+  if (last_looks_.load(std::memory_order_relaxed) != 0) {
+    nap_parked(false, next_last_look());
     return true;
   }
   was_parked_ = true;
@@ -380,11 +385,23 @@ COHORT_INLINE bool engine::nap_until_rung() {
     return true;
   }
   if (parked != park_result::quiet) return false;
+  nap_parked(true, options_.longest_nap);
+  return true;
+}
+
+/// Until the doorbell rings, or so long.
+COHORT_INLINE void engine::nap_parked(bool holds_work, std::chrono::nanoseconds duration) {
   was_parked_ = true;
   wake_up_->arm();
   parks_.add(1);
-  nap(true, options_.longest_nap);
-  return true;
+  nap(holds_work, duration);
+}
+
+COHORT_INLINE std::chrono::nanoseconds engine::next_last_look() noexcept {
+  const unsigned left = last_looks_.fetch_sub(1, std::memory_order_relaxed);
+  std::chrono::milliseconds pause(1);
+  for (unsigned past = left; past < most_last_looks; ++past) pause *= 10;
+  return pause;
 }
 
 COHORT_INLINE void engine::nap(bool holds_work) {
