@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 
 // Fuzz target of what a remote call carries: bytes are decoded as an exception, as the arguments of
-// several functions and as their results. What is none of these must be a cohort::error with a code
-// of the wire and nothing else, and what is one must encode again. Built with clang; libFuzzer's
-// options are the program's:
+// several functions, as their results, and as what is told about calls of all. What is none of
+// these must be a cohort::error with a code of the wire and nothing else, and what is one must
+// encode again. Built with clang; libFuzzer's options are the program's:
 //
 //   cluster_fuzz_message -max_total_time=600 tests/cluster/corpus
 //
@@ -12,6 +12,7 @@
 
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>
+#include <cohort/cluster/message.hpp>
 
 #include <array>
 #include <chrono>
@@ -140,6 +141,18 @@ void exception(const bytes& message) {
   require(second.ok() && second.left() == 0, "what was decoded cannot be encoded");
 }
 
+/// What is one such message encodes to bytes that say the same.
+template <class Message>
+void told(const bytes& message) {
+  cohort::wire::reader in(message);
+  const auto once = in.get<Message>();
+  if (!in.ok()) return;
+  const bytes again = cohort::wire::encode(once);
+  cohort::wire::reader second(again);
+  require(cohort::wire::encode(second.get<Message>()) == again, "it says something else");
+  require(second.ok() && second.left() == 0, "what was decoded cannot be encoded");
+}
+
 void write_corpus(const std::string& folder) {
   cohort_test::corpus_writer files(folder + "/message");
   const auto write = [&](int kind, const bytes& message) { files({kind}, message); };
@@ -179,6 +192,9 @@ void write_corpus(const std::string& folder) {
   write(2, cohort::wire::encode(all));
   write(3, cluster::encode_arguments<&nothing>(make_error_code(errc::closed),
                                                std::vector<std::monostate>(3)));
+  write(4, cohort::wire::encode(cluster::communicator_use{7, true}));
+  write(4, cohort::wire::encode(cluster::standing_aside{true, 3}));
+  write(4, cohort::wire::encode(cluster::new_members{2, true, {0, 1, 5}}));
 }
 
 }  // namespace
@@ -192,7 +208,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const auto* const begin = reinterpret_cast<const std::byte*>(data);
   const bytes message(begin + 1, begin + size);
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
     case 0:
       exception(message);
       break;
@@ -202,8 +218,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 2:
       call<&values>(message);
       break;
-    default:
+    case 3:
       call<&nothing>(message);
+      break;
+    default:
+      told<cluster::communicator_use>(message);
+      told<cluster::standing_aside>(message);
+      told<cluster::new_members>(message);
       break;
   }
   return 0;
