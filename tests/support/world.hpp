@@ -7,6 +7,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/p2p/wait.hpp>
+#include <cohort/progress/engine.hpp>
 
 #include <chrono>
 
@@ -38,6 +39,16 @@ inline asio::awaitable<void> meet(cohort::communicator world) {
 inline asio::awaitable<void> pause(std::chrono::nanoseconds time) {
   asio::steady_timer timer(co_await asio::this_coro::executor, time);
   co_await timer.async_wait(asio::use_awaitable);
+}
+
+/// Until the engine has made no lap for a while: never, if it does not sleep.
+inline asio::awaitable<void> until_it_sleeps(asio::io_context& loop) {
+  for (auto before = cohort::engine_stats(loop);;) {
+    co_await pause(std::chrono::milliseconds(200));
+    const auto after = cohort::engine_stats(loop);
+    if (after.laps == before.laps && after.parked > 0) co_return;
+    before = after;
+  }
 }
 
 /// The ranks beside this one in a ring.
