@@ -269,7 +269,7 @@ TEST_CASE("a shutdown within the grace names the worker that is stuck, and no ot
   with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
     auto pending = all.with(call_options{}.grace(std::chrono::minutes(5)))
                        .call_all<&one_throws>(1, cohort::as_future);
-    auto ending = caught<cohort::rank_error>(all.shutdown(patient(4s)));
+    auto ending = caught<cohort::rank_error>(all.shutdown(patient(6s)));
     const auto failed = co_await std::move(ending);
     REQUIRE(failed);
     CHECK(failed->ranks() == ids{0});
