@@ -227,8 +227,8 @@ TEST_CASE("nothing of a rank is taken that has sent what is no message, or too m
       box.post(last, 1, text_of(0, last, 0, 1001));
       box.post(last, 1, text_of(0, last, 1, 10));
     }
-    const std::function<bool()> one_refused = [&box] { return box.refused_.size() == 1; };
-    if (world.rank() == last) co_await box.until(one_refused);
+    const std::function<bool()> third_refused = [&box] { return box.refused_.size() == 2; };
+    if (world.rank() == last) co_await box.until(third_refused);
     co_await meet(world);
     if (world.rank() == last) {
       {
@@ -237,13 +237,20 @@ TEST_CASE("nothing of a rank is taken that has sent what is no message, or too m
         MPI_Isend(nullptr, 0, MPI_BYTE, last, 0, world.native(), &empty);
         MPI_Request_free(&empty);
       }
-      const std::function<bool()> both_refused = [&box] { return box.refused_.size() == 2; };
-      co_await box.until(both_refused);
+      const std::function<bool()> all_refused = [&box] { return box.refused_.size() == 3; };
+      co_await box.until(all_refused);
       CHECK(box.refused_[0].from == 0);
       CHECK(box.refused_[0].what == "a message that is too long");
-      CHECK(box.refused_[1].from == last);
-      CHECK(box.refused_[1].what == "a message without a byte");
+      CHECK(box.refused_[1].from == 0);
+      CHECK(box.refused_[1].what == "a message after one that is none");
+      CHECK(box.refused_[2].from == last);
+      CHECK(box.refused_[2].what == "a message without a byte");
     }
+    // 16 fragments of each of the two, the third, and the empty one.
+    const std::function<bool()> all_came = [&box] {
+      return box.get().statistics().messages_received == 16 + 16 + 1 + 1;
+    };
+    if (world.rank() == last) co_await box.until(all_came);
     co_await box.close();
     if (world.rank() == last) {
       REQUIRE(box.received_.size() == 1);
@@ -261,8 +268,14 @@ TEST_CASE("the next message waits while its owner pauses") {
     box.post(to, 1, {});
     box.post(to, 2, {});
     co_await box.until_received(1);
-    co_await meet(world);
-    for (int turn = 0; turn < 100; ++turn) co_await asio::post(asio::use_awaitable);
+    // It has come, and nobody has posted a receive for it.
+    for (int has_come = 0; has_come == 0;) {
+      {
+        const cohort::mpi::lock calls;
+        MPI_Iprobe(left_of(world), 0, world.native(), &has_come, MPI_STATUS_IGNORE);
+      }
+      co_await asio::post(asio::use_awaitable);
+    }
     CHECK(box.received_.size() == 1);
     CHECK(box.get().paused());
     box.pauses_ = false;
@@ -302,13 +315,17 @@ TEST_CASE("an engine whose channels expect nothing makes no lap until a message 
           const guard hold(here.source());
           here.get().expect(false);
         }
-        for (std::size_t expected = 1; expected <= 3; ++expected) {
-          co_await meet(all);
-          here.post(right_of(all), 0, text_of(all.rank(), right_of(all), expected, 30'000));
-          while (here.received_.size() < expected) co_await pause(1ms);
-          co_await meet(all);
-          co_await until_it_sleeps(loop);
+        co_await meet(all);
+        // Longer than it sleeps between the looks after what it has sent.
+        co_await until_it_sleeps(loop, 1200ms);
+        co_await meet(all);
+        co_await until_it_sleeps(loop, 1200ms);
+        // Rank 0 sends; nothing but its ring can wake the others.
+        for (int to = 1; all.rank() == 0 && to < all.size(); ++to) {
+          here.post(to, 0, text_of(0, to, 0, 30'000));
         }
+        while (all.rank() != 0 && here.received_.empty()) co_await pause(1ms);
+        co_await meet(all);
       }(box, io, world));
   // That run() has returned shows the rest: an open channel keeps nothing alive.
   {

@@ -41,10 +41,11 @@ inline asio::awaitable<void> pause(std::chrono::nanoseconds time) {
   co_await timer.async_wait(asio::use_awaitable);
 }
 
-/// Until the engine has made no lap for a while: never, if it does not sleep.
-inline asio::awaitable<void> until_it_sleeps(asio::io_context& loop) {
+/// Until the engine has made no lap for so long: never, if it does not sleep.
+inline asio::awaitable<void> until_it_sleeps(
+    asio::io_context& loop, std::chrono::nanoseconds time = std::chrono::milliseconds(200)) {
   for (auto before = cohort::engine_stats(loop);;) {
-    co_await pause(std::chrono::milliseconds(200));
+    co_await pause(time);
     const auto after = cohort::engine_stats(loop);
     if (after.laps == before.laps && after.parked > 0) co_return;
     before = after;

@@ -58,7 +58,8 @@ struct channel_statistics {
 /// another node; no allocation once buffers have grown. *Source*: `MPI_Isend`, `MPI_Irecv`.
 class channel final : private look_hook {
  public:
-  /// Who speaks over it. Called within looks. None of these may throw.
+  /// Who speaks over it. Called within looks. What these throw ends the operation that they are
+  /// about, a receive too, without `settled`.
   class client {
    public:
     /// The next message of that rank. Its bytes are valid until this returns.
@@ -66,7 +67,7 @@ class channel final : private look_hook {
     /// The message to that rank has left.
     virtual void sent(int to) = 0;
     /// That rank has sent what is no message, or a longer one than is taken. Nothing of it is
-    /// taken any more.
+    /// taken any more; this is called for whatever else comes.
     virtual void malformed(int from, const char* what) = 0;
     /// MPI has failed the message to that rank or, with `sends` false, a receive, and nothing comes
     /// there any more. `peer` is -1 for one from any rank. Not after `close`.
@@ -79,13 +80,13 @@ class channel final : private look_hook {
     ~client() = default;
   };
 
-  channel(client& owner, const channel_options& options) : client_(owner), options_(options) {}
+  COHORT_INLINE channel(client& owner, const channel_options& options);
   COHORT_INLINE ~channel() override;
 
   /// Begins to receive from these ranks of `over`, which the owner keeps until MPI has given back
   /// all operations, each into a buffer of its own, or from any rank
   /// into one if there are none. Ranks that are named one by one fail one by one, where MPI tells
-  /// of that. Throws `std::system_error` if MPI refuses a receive.
+  /// of that. Throws `std::system_error` if MPI refuses a receive. Nothing happens after `close`.
   void open(const communicator& over, std::span<const int> peers = {});
 
   /// Whether a message to that rank is under way. Until it has left, the next one has to wait.
@@ -112,7 +113,7 @@ class channel final : private look_hook {
   /// Whether the owner waits for a message: the engine then looks for it. Else it may sleep.
   void expect(bool yes) noexcept;
   /// Within `received`: the next message waits for `resume`, so that what this one sets off comes
-  /// first.
+  /// first. Of ranks that are named one by one each may still send one.
   void pause() noexcept { paused_ = true; }
   void resume();
   [[nodiscard]] bool paused() const noexcept { return paused_; }
@@ -155,6 +156,7 @@ class channel final : private look_hook {
   bool repost(control_operation& op);
   bool received(control_operation& op);
   void take(int from, std::span<const std::byte> fragment);
+  void take(int from, peer& one, std::span<const std::byte> fragment);
   void refuse(int from, const char* what);
   int post_fragment(int to, MPI_Request& request);
   void has_left(int to) noexcept;
@@ -171,6 +173,7 @@ class channel final : private look_hook {
   int rank_ = -1;
   std::vector<std::unique_ptr<peer>> peers_;  // by rank, made when they are first needed
   std::vector<control_operation*> receives_;
+  std::unique_ptr<control_operation> spare_;  // for the next send that does not leave at once
   std::size_t operations_ = 0;
   std::size_t under_way_ = 0;  // messages
   bool paused_ = false;

@@ -49,7 +49,8 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
   mailbox(communicator over, const channel_options& options)
       : over_(std::move(over)), channel_(*this, options) {}
 
-  /// Begins to receive, from any rank of the communicator.
+  /// Begins to receive, from any rank of the communicator. Throws cohort::error where MPI cannot be
+  /// called.
   COHORT_INLINE void open(std::weak_ptr<owner> whose);
   [[nodiscard]] bool sending(int to) const {
     const request_source::guard hold(over_.state()->source);
@@ -69,12 +70,18 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
   void send(int to, unsigned kind, Write write) {
     {
       const request_source::guard hold(over_.state()->source);
-      write(channel_.message(to));
-      const std::error_code why = channel_.send(to, kind);
+      std::error_code why = usable();
+      if (!why) {
+        write(channel_.message(to));
+        why = channel_.send(to, kind);
+      }
       if (why || !channel_.sending(to)) note({happening::sent, to, 0, 0, why});
+      keep();
     }
     engine().started();
   }
+  /// See channel::send_at_once.
+  COHORT_INLINE void send_at_once(int to, unsigned kind, std::span<const std::byte> message);
   /// Ends the receives. After the end of the context MPI has given them back already, or keeps
   /// them.
   COHORT_INLINE void close();
@@ -95,8 +102,11 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
   COHORT_INLINE void malformed(int from, const char* what) override;
   COHORT_INLINE void failed(int peer, bool sends, std::error_code why) override;
   COHORT_INLINE void settled() override;
+  [[nodiscard]] std::error_code usable() const noexcept;
+  void keep();
   void note(const happening& what);
   void deliver();
+  void left_over();
   void hand_on(owner& whose, const happening& what);
 
   communicator over_;

@@ -345,6 +345,7 @@ class request_source : public asio::execution_context::service {
   std::size_t next_window_ = 0;
   look_hook* hooks_ = nullptr;  // in order of registration
   look_hook* last_hook_ = nullptr;
+  look_hook* last_due_ = nullptr;  // of those that this look calls
   std::vector<look_hook*> watching_;
 
   std::vector<std::unique_ptr<communicator_state>> states_;

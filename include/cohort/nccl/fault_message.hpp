@@ -79,7 +79,7 @@ using fault_message = std::variant<fault_notice, position_question, position_ans
 
 /// What MPI takes over at once. A longer message may leave only with the help of its receiver,
 /// which may sleep: in shared memory Open MPI 4.1 keeps one of 512 bytes back.
-inline constexpr std::size_t fault_message_size = 256;
+inline constexpr std::size_t fault_message_size = 255;  // and a byte of the channel
 using fault_bytes = std::array<std::byte, fault_message_size>;
 
 /// Texts that are too long are cut; control characters in them become blanks.

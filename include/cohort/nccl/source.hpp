@@ -330,6 +330,7 @@ class issue_source : public asio::execution_context::service {
   void ask_whether_gone(queue& one);
   std::size_t look_at_aborts(progress::ready_queue& ready);
   // See detail/fault_channel.ipp.
+  friend class fault_channel;
   void tell(const std::shared_ptr<communicator_state>& comm, std::error_code why,
             const std::string& text, bool only_this);
   std::shared_ptr<communicator_state> hear(const communicator_state& comm,

@@ -9,25 +9,28 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/comm/communicator.hpp>
+#include <cohort/comm/mailbox.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/tool_range.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/captured_graph.hpp>
+#include <cohort/nccl/fault_message.hpp>
 #include <cohort/nccl/inquiry.hpp>
 #include <cohort/nccl/work.hpp>
-
-#include <asio/strand.hpp>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -74,50 +77,20 @@ struct queue_entry {
   std::shared_ptr<queue_place> place;  ///< or this
 };
 
-/// A strand whose handlers hold no work while they wait for something.
-class quiet_strand {
+class issue_source;
+class communicator_state;
+
+/// Through which peers tell of faults, one for all handles of a communicator here.
+class fault_channel final : public comm::mailbox::owner,
+                            public std::enable_shared_from_this<fault_channel> {
  public:
-  using inner_type = asio::strand<asio::io_context::executor_type>;
-  explicit quiet_strand(const asio::io_context::executor_type& loop) : inner_(loop) {}
-  template <class Function>
-  void execute(Function&& function) const {
-    if (posts_) {
-      asio::require(inner_, asio::execution::blocking.never)
-          .execute(std::forward<Function>(function));
-    } else {
-      inner_.execute(std::forward<Function>(function));
-    }
-  }
-  [[nodiscard]] quiet_strand require(asio::execution::blocking_t::never_t) const {
-    quiet_strand made(*this);
-    made.posts_ = true;
-    return made;
-  }
-  asio::execution_context& query(asio::execution::context_t) const noexcept {
-    return inner_.get_inner_executor().context();
-  }
-  [[nodiscard]] const inner_type& inner() const noexcept { return inner_; }
-  friend bool operator==(const quiet_strand& a, const quiet_strand& b) noexcept {
-    return a.inner_ == b.inner_ && a.posts_ == b.posts_;
-  }
-  friend bool operator!=(const quiet_strand& a, const quiet_strand& b) noexcept {
-    return !(a == b);
-  }
+  fault_channel(issue_source& source, const cohort::communicator& over);
 
- private:
-  inner_type inner_;
-  bool posts_ = false;
-};
-
-/// The receive through which peers tell of faults, one for all handles of a communicator here.
-/// Whatever touches it runs in its strand, for several threads may run the context.
-struct fault_channel {
-  explicit fault_channel(const asio::io_context::executor_type& loop) : strand(loop) {}
-  quiet_strand strand;
-  fault_bytes heard{};  ///< what the posted receive writes
-  asio::cancellation_signal stop_listening;
-  bool listening = false;
-  bool silent = false;  ///< for good
+  // Without the lock of the source, for they take MPI's.
+  /// Hears what comes for that one, or another handle.
+  void listen(const std::shared_ptr<communicator_state>& whose);
+  void send(int to, const fault_bytes& message);
+  void close() { messages_->close(); }
 
   /// With a rank of MPI.
   struct traffic {
@@ -141,6 +114,15 @@ struct fault_channel {
     }
     return !peers.empty();
   }
+
+ private:
+  COHORT_INLINE void received(int from, unsigned kind, std::span<const std::byte> message) override;
+  void sent(int, std::error_code) override {}
+  void failed(int, std::error_code) override {}
+
+  issue_source& source_;
+  std::shared_ptr<comm::mailbox> messages_;
+  std::weak_ptr<communicator_state> listener_;
 };
 
 /// *Threads*: what is not said to be constant is guarded by the source.
@@ -241,7 +223,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI
   /// communicator has gone here and another one has taken its place.
   std::uint64_t token = 0;
-  std::shared_ptr<fault_channel> channel = std::make_shared<fault_channel>(mpi.get_executor());
+  std::shared_ptr<fault_channel> channel = std::make_shared<fault_channel>(source, mpi);
   std::optional<inquiry> asked;  ///< under way
 
  private:

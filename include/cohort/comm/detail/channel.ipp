@@ -42,24 +42,39 @@ class channel::control_operation final : public request_operation {
   }
 
  private:
+  friend class channel;
   static bool advanced(request_operation* base) {
     auto& self = *static_cast<control_operation*>(base);
     channel& owner = self.owner_;
     bool more = false;
-    if (self.failed()) {
-      owner.failed(self);
-    } else {
-      more = self.sends ? owner.sent(self) : owner.received(self);
+    try {
+      if (self.failed()) {
+        owner.failed(self);
+      } else {
+        more = self.sends ? owner.sent(self) : owner.received(self);
+      }
+    } catch (...) {
+      owner.forget(self);
+      throw;
     }
     if (more) return true;
     owner.forget(self);
     owner.client_.settled();
     return false;
   }
-  static void run(operation* base, action) { delete static_cast<control_operation*>(base); }
+  static void run(operation* base, action what) {
+    const std::unique_ptr<control_operation> self(static_cast<control_operation*>(base));
+    if (self->over_ || what == action::destroy) return;
+    const request_source::guard hold(self->owner_.over_->source);  // it has failed without a look
+    advanced(self.get());
+  }
 
   channel& owner_;
+  bool over_ = false;
 };
+
+COHORT_INLINE channel::channel(client& owner, const channel_options& options)
+    : client_(owner), options_(options) {}
 
 COHORT_INLINE channel::~channel() {
   for (control_operation* one : receives_) {
@@ -84,7 +99,7 @@ COHORT_INLINE void channel::wake_receiver(int to) const noexcept {
 /// it has helped.
 COHORT_INLINE std::size_t channel::at_look() {
   if (under_way_ == 0) return 0;
-  const auto now = over_->engine.coarse_now();
+  const auto now = progress::engine::clock::now();  // the engine's stands still at the end
   const bool due = now - rung_ >= std::chrono::milliseconds(1);
   if (due) rung_ = now;
   for (std::size_t to = 0; due && to < peers_.size(); ++to) {
@@ -97,19 +112,28 @@ COHORT_INLINE std::size_t channel::at_look() {
 // ---- receives -----------------------------------------------------------------------------------
 
 COHORT_INLINE void channel::open(const communicator& over, std::span<const int> peers) {
+  if (closing_) return;
   over_ = over.state();
   rank_ = over.rank();
   peers_.resize(static_cast<std::size_t>(over.size()));
   request_source& source = over_->source;
   if (!over_->bells) source.forbid_parking();
   const int any = MPI_ANY_SOURCE;
-  for (const int from : peers.empty() ? std::span<const int>(&any, 1) : peers) {
-    auto op = std::make_unique<control_operation>(*this, from, false);
+  const auto from = peers.empty() ? std::span<const int>(&any, 1) : peers;
+  receives_.reserve(from.size());
+  for (const int rank : from) {
+    auto op = std::make_unique<control_operation>(*this, rank, false);
     op->held.resize(options_.fragment);
     source.mark_idle(*op);
-    mpi::check(post_receive(*op), "MPI_Irecv");
+    // From here on it is MPI's, whatever is thrown, unless MPI refuses it.
     ++operations_;
-    receives_.push_back(op.release());
+    receives_.push_back(op.get());
+    control_operation& posted = *op.release();
+    if (const int rc = post_receive(posted); rc != MPI_SUCCESS) {
+      forget(posted);
+      delete &posted;
+      mpi::check(rc, "MPI_Irecv");
+    }
   }
 }
 
@@ -141,9 +165,17 @@ COHORT_INLINE bool channel::received(control_operation& op) {
   return paused_ || repost(op);
 }
 
-COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) try {
+COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) {
   peer& one = at(from);
-  if (one.refused) return;
+  try {
+    take(from, one, fragment);
+  } catch (const std::bad_alloc&) {
+    refuse(from, "a message for which there is no memory");
+  }
+}
+
+COHORT_INLINE void channel::take(int from, peer& one, std::span<const std::byte> fragment) {
+  if (one.refused) return refuse(from, "a message after one that is none");
   if (fragment.empty()) return refuse(from, "a message without a byte");
   const std::byte head = fragment[0];
   const auto part = fragment.subspan(1);
@@ -159,8 +191,6 @@ COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) 
   if (more) return;
   client_.received(from, kind, one.assembly);
   one.assembly.clear();
-} catch (const std::bad_alloc&) {
-  refuse(from, "a message for which there is no memory");
 }
 
 COHORT_INLINE void channel::refuse(int from, const char* what) {
@@ -219,6 +249,8 @@ COHORT_INLINE std::vector<std::byte>& channel::message(int to) {
 COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
   if (over_ == nullptr) return errc::closed;
   peer& one = at(to);
+  // Before MPI has the message, for which it is needed if that does not leave at once.
+  if (!spare_) spare_ = std::make_unique<control_operation>(*this, -1, true);
   one.out[0] = static_cast<std::byte>(kind << 2U);
   one.posted = 0;
   one.sending = true;
@@ -233,11 +265,13 @@ COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
     }
     // Short messages have left when MPI returns: they need not wait for a look.
     if (!request_source::complete_already(request)) {
-      auto* op = new control_operation(*this, to, true);
+      control_operation& op = *spare_.release();
+      op.peer = to;
+      op.bytes = one.out.size();
       ++operations_;
-      over_->source.add(request, *op);
+      over_->source.add(request, op);
       wake_receiver(to);  // for without it a longer message does not leave
-      rung_ = over_->engine.coarse_now();
+      rung_ = progress::engine::clock::now();
       over_->source.at_next_look(*this);
       return {};
     }
@@ -292,15 +326,19 @@ COHORT_INLINE bool channel::sent(control_operation& op) {
 COHORT_INLINE std::error_code channel::send_at_once(int to, unsigned kind,
                                                     std::span<const std::byte> message) {
   if (over_ == nullptr) return errc::closed;
+  peer& one = at(to);
   auto op = std::make_unique<control_operation>(*this, to, true);
   op->alone = true;
+  op->held.reserve(message.size() + 1);
   op->held.push_back(static_cast<std::byte>(kind << 2U) | in_between);
   op->held.insert(op->held.end(), message.begin(), message.end());
+  op->bytes = op->held.size();
+  over_->engine.attend_sent();
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = mpi::post::isend(op->held.data(), static_cast<MPI_Count>(op->held.size()),
                                   MPI_BYTE, to, tag, over_->data.native(), &request);
   if (rc != MPI_SUCCESS) return mpi::make_error(rc);
-  ++at(to).messages;
+  ++one.messages;
   ++statistics_.messages_sent;
   statistics_.bytes_sent += op->held.size();
   if (!request_source::complete_already(request)) {
@@ -330,6 +368,7 @@ COHORT_INLINE void channel::failed(control_operation& op) {
 }
 
 COHORT_INLINE void channel::forget(control_operation& op) noexcept {
+  if (std::exchange(op.over_, true)) return;
   if (!op.sends) std::erase(receives_, &op);
   --operations_;
   let_go();

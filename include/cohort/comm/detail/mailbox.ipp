@@ -5,6 +5,7 @@
 /// Bodies of `comm/mailbox.hpp`.
 
 #include <cohort/comm/mailbox.hpp>
+#include <cohort/progress/kept_objects.hpp>
 
 namespace cohort::comm {
 
@@ -20,7 +21,7 @@ class mailbox::delivery final : public progress::operation {
   static void run(operation* base, action what) {
     const std::unique_ptr<delivery> self(static_cast<delivery*>(base));
     if (what == action::destroy) {
-      self->of_->self_ = nullptr;  // nobody delivers any more
+      self->of_->left_over();
     } else {
       self->of_->deliver();
     }
@@ -31,9 +32,22 @@ class mailbox::delivery final : public progress::operation {
 COHORT_INLINE void mailbox::open(std::weak_ptr<owner> whose) {
   {
     const request_source::guard hold(over_.state()->source);
+    if (const std::error_code bad = usable()) throw std::system_error(bad, "mailbox");
     owner_ = std::move(whose);
     channel_.open(over_);
-    self_ = shared_from_this();
+    keep();
+  }
+  engine().started();
+}
+
+COHORT_INLINE void mailbox::send_at_once(int to, unsigned kind,
+                                         std::span<const std::byte> message) {
+  {
+    const request_source::guard hold(over_.state()->source);
+    std::error_code why = usable();
+    if (!why) why = channel_.send_at_once(to, kind, message);
+    if (why) note({happening::sent, to, 0, 0, why});
+    keep();
   }
   engine().started();
 }
@@ -49,8 +63,15 @@ COHORT_INLINE void mailbox::close() {
 }
 
 COHORT_INLINE void mailbox::received(int from, unsigned kind, std::span<const std::byte> bytes) {
+  const std::size_t records = happened_.size();
+  const std::size_t before = bytes_.size();
   bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  note({happening::message, from, kind, bytes.size(), {}});
+  try {
+    note({happening::message, from, kind, bytes.size(), {}});
+  } catch (...) {  // for want of memory
+    if (happened_.size() == records) bytes_.resize(before);
+    throw;
+  }
 }
 
 COHORT_INLINE void mailbox::sent(int to) { note({happening::sent, to, 0, 0, {}}); }
@@ -65,6 +86,23 @@ COHORT_INLINE void mailbox::failed(int peer, bool sends, std::error_code why) {
 
 COHORT_INLINE void mailbox::settled() {
   if (!channel_.receives()) note({});
+}
+
+/// Nobody looks after that: what would be posted would stay.
+COHORT_INLINE std::error_code mailbox::usable() const noexcept {
+  if (engine().stopped()) return errc::engine_stopped;
+  const errc bad = over_.state()->source.usable();
+  return bad == errc{} ? std::error_code() : make_error_code(bad);
+}
+
+COHORT_INLINE void mailbox::keep() {
+  if (!self_ && channel_.operations() != 0) self_ = shared_from_this();
+}
+
+/// The context ends, and nobody delivers any more.
+COHORT_INLINE void mailbox::left_over() {
+  if (channel_.operations() != 0) progress::left_to_mpi().add(shared_from_this());
+  self_ = nullptr;
 }
 
 COHORT_INLINE void mailbox::note(const happening& what) {

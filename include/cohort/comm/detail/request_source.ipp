@@ -219,21 +219,21 @@ COHORT_INLINE void request_source::forget(look_hook& hook) noexcept {
   for (look_hook* at = hooks_; at != &hook; at = at->next_) before = at;
   (before == nullptr ? hooks_ : before->next_) = hook.next_;
   if (last_hook_ == &hook) last_hook_ = before;
+  if (last_due_ == &hook) last_due_ = before;
   hook.waits_ = false;
   pending_.store(pending_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
 
 COHORT_INLINE std::size_t request_source::run_hooks() {
   std::size_t done = 0;
-  look_hook* const last = last_hook_;  // what is added meanwhile waits for the next look
-  while (hooks_ != nullptr) {
+  last_due_ = last_hook_;  // what is added meanwhile waits for the next look
+  while (hooks_ != nullptr && last_due_ != nullptr) {
     look_hook* hook = hooks_;
     hooks_ = hook->next_;
     hook->waits_ = false;
     pending_.store(pending_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
-    const bool was_last = hook == last;
+    if (hook == last_due_) last_due_ = nullptr;
     done += hook->at_look();
-    if (was_last) break;
   }
   return done;
 }

@@ -4,10 +4,7 @@
 /// \file
 /// What ranks tell each other about faults: bodies of `nccl/source.hpp`.
 
-#include <cohort/comm/control.hpp>
 #include <cohort/nccl/source.hpp>
-
-#include <asio/bind_cancellation_slot.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -19,30 +16,32 @@
 
 namespace cohort::nccl {
 
-namespace detail {
-inline constexpr int fault_tag = 0;  // the duplicate carries no other message of this layer
+COHORT_INLINE fault_channel::fault_channel(issue_source& source, const cohort::communicator& over)
+    : source_(source),
+      messages_(std::make_shared<comm::mailbox>(
+          over, comm::channel_options{.fragment = fault_message_size + 1,
+                                      .longest = fault_message_size})) {}
+
+COHORT_INLINE void fault_channel::listen(const std::shared_ptr<communicator_state>& whose) {
+  listener_ = whose;
+  messages_->open(shared_from_this());
 }
 
-// What is posted to a strand while its context ends stays in the strand's own queue, so it must not
-// keep the strand.
+COHORT_INLINE void fault_channel::send(int to, const fault_bytes& message) {
+  messages_->send_at_once(to, 0, message);
+}
+
+COHORT_INLINE void fault_channel::received(int from, unsigned, std::span<const std::byte> message) {
+  auto comm = listener_.lock();
+  if (comm) comm = source_.hear(*comm, decode(message), from);
+  listener_ = comm;
+  if (!comm) close();  // nothing more can come
+}
+
 COHORT_INLINE void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
   if (which->mpi.size() == 1) return;
-  asio::post(which->channel->strand.inner(), [still = std::weak_ptr(which)] {
-    const auto comm = still.lock();
-    if (!comm || !comm->mpi || comm->channel->silent) return;
-    const auto channel = comm->channel;
-    channel->listening = true;
-    auto heard = [comm, channel](std::error_code error, status from) {
-      channel->listening = false;
-      if (error || !comm->mpi) return;
-      const auto next = comm->source.hear(*comm, decode(channel->heard), from.source());
-      if (next) comm->source.listen(next);
-    };
-    // The slot is cleared in the strand too, where the handler runs.
-    comm::control_recv(comm->mpi, std::span(channel->heard), MPI_ANY_SOURCE, detail::fault_tag,
-                       asio::bind_executor(channel->strand,
-                                           asio::bind_cancellation_slot(
-                                               channel->stop_listening.slot(), std::move(heard))));
+  asio::post(engine_.get_executor(), [still = std::weak_ptr(which)] {
+    if (const auto comm = still.lock()) comm->channel->listen(comm);
   });
 }
 
@@ -125,19 +124,15 @@ COHORT_INLINE void issue_source::send_to(const std::shared_ptr<communicator_stat
   asio::post(engine_.get_executor(), [comm, bytes, only] {
     for (int peer = 0; comm->mpi && peer < comm->mpi.size(); ++peer) {
       if (peer == comm->mpi.rank() || (only != every_peer && peer != only)) continue;
-      comm::control_send(comm->mpi, std::span(*bytes), peer, detail::fault_tag,
-                         [comm, bytes](std::error_code) {});
+      comm->channel->send(peer, *bytes);
     }
   });
 }
 
 COHORT_INLINE void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
   if (engine_.stopped() || sister_up(*comm)) return;
-  asio::post(comm->channel->strand.inner(), [still = std::weak_ptr(comm->channel)] {
-    const auto channel = still.lock();
-    if (!channel) return;
-    channel->silent = true;
-    if (channel->listening) channel->stop_listening.emit(asio::cancellation_type::total);
+  asio::post(engine_.get_executor(), [still = std::weak_ptr(comm->channel)] {
+    if (const auto channel = still.lock()) channel->close();
   });
 }
 

@@ -340,6 +340,8 @@ void exchange<Any>::malformed(int from, const char* what) {
   const look_lock hold(*this);
   node_.refuse_message(from, what);
   flush(false);
+  advance_closing();
+  stay_awake();
 }
 
 template <class Any>
@@ -448,6 +450,8 @@ template <class Any>
 std::size_t exchange<Any>::at_look() {
   look_wanted_.store(false, std::memory_order_relaxed);
   const std::size_t before = ended_;
+  // Between the locks it might close, and go.
+  const auto keep = channel_.paused() ? this->shared_from_this() : nullptr;
   {
     const look_lock hold(*this);
     if (closed_.load()) return 0;
