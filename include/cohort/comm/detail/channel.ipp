@@ -329,9 +329,9 @@ COHORT_INLINE std::error_code channel::send_at_once(int to, unsigned kind,
   peer& one = at(to);
   auto op = std::make_unique<control_operation>(*this, to, true);
   op->alone = true;
-  op->held.reserve(message.size() + 1);
-  op->held.push_back(static_cast<std::byte>(kind << 2U) | in_between);
-  op->held.insert(op->held.end(), message.begin(), message.end());
+  op->held.resize(message.size() + 1);
+  op->held[0] = static_cast<std::byte>(kind << 2U) | in_between;
+  std::copy(message.begin(), message.end(), op->held.data() + 1);
   op->bytes = op->held.size();
   over_->engine.attend_sent();
   MPI_Request request = MPI_REQUEST_NULL;
