@@ -11,7 +11,8 @@ namespace cohort_test {
 
 /// A bound that no run comes near to unless something is wrong, times the environment variable
 /// COHORT_TEST_PATIENCE, which ctest sets to CMake's variable of that name (4 with sanitizers). Not
-/// for what the library is told or promises: only for how long a test waits for that.
+/// for what the library is told or promises, unless somebody must have answered within it: only for
+/// how long a test waits for that.
 template <class Rep, class Period>
 [[nodiscard]] std::chrono::duration<Rep, Period> patient(std::chrono::duration<Rep, Period> bound) {
   static const int factor = [] {

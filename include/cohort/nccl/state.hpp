@@ -86,9 +86,10 @@ class fault_channel final : public comm::mailbox::owner,
  public:
   fault_channel(issue_source& source, const cohort::communicator& over);
 
+  /// Another handle. Before it listens.
+  void add(const std::shared_ptr<communicator_state>& handle) { handles_.push_back(handle); }
   // Without the lock of the source, for they take MPI's.
-  /// Hears what comes for that one, or another handle.
-  void listen(const std::shared_ptr<communicator_state>& whose);
+  void listen() { messages_->open(shared_from_this()); }
   void send(int to, const fault_bytes& message);
   void close() { messages_->close(); }
 
@@ -122,7 +123,7 @@ class fault_channel final : public comm::mailbox::owner,
 
   issue_source& source_;
   std::shared_ptr<comm::mailbox> messages_;
-  std::weak_ptr<communicator_state> listener_;
+  std::vector<std::weak_ptr<communicator_state>> handles_;
 };
 
 /// *Threads*: what is not said to be constant is guarded by the source.

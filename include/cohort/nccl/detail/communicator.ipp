@@ -285,6 +285,7 @@ COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::com
   for (const auto& comm : comms) {
     comm->token = made.token;
     comm->channel = lead->channel;
+    lead->channel->add(comm);
     source.add(comm);
   }
   unfinished guard(lead);

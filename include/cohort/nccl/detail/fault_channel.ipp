@@ -22,26 +22,20 @@ COHORT_INLINE fault_channel::fault_channel(issue_source& source, const cohort::c
           over, comm::channel_options{.fragment = fault_message_size + 1,
                                       .longest = fault_message_size})) {}
 
-COHORT_INLINE void fault_channel::listen(const std::shared_ptr<communicator_state>& whose) {
-  listener_ = whose;
-  messages_->open(shared_from_this());
-}
-
 COHORT_INLINE void fault_channel::send(int to, const fault_bytes& message) {
   messages_->send_at_once(to, 0, message);
 }
 
 COHORT_INLINE void fault_channel::received(int from, unsigned, std::span<const std::byte> message) {
-  auto comm = listener_.lock();
-  if (comm) comm = source_.hear(*comm, decode(message), from);
-  listener_ = comm;
-  if (!comm) close();  // nothing more can come
+  std::shared_ptr<communicator_state> comm;
+  for (std::size_t i = 0; i < handles_.size() && !comm; ++i) comm = handles_[i].lock();
+  if (!comm || !source_.hear(*comm, decode(message), from)) close();  // nothing more can come
 }
 
 COHORT_INLINE void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
   if (which->mpi.size() == 1) return;
   asio::post(engine_.get_executor(), [still = std::weak_ptr(which)] {
-    if (const auto comm = still.lock()) comm->channel->listen(comm);
+    if (const auto comm = still.lock()) comm->channel->listen();
   });
 }
 
