@@ -6,6 +6,7 @@
 
 #include "gpu/nccl/support.hpp"
 
+#include <cohort/nccl/fault_channel.hpp>
 #include <cohort/nccl/inquiry.hpp>
 #include <cohort/progress/deadline.hpp>
 

@@ -10,6 +10,7 @@
 #include <cohort/nccl/detail/config_fields.hpp>
 #include <cohort/nccl/detail/joint_steps.hpp>
 #include <cohort/nccl/detail/making.hpp>
+#include <cohort/nccl/fault_channel.hpp>
 
 #include <unistd.h>
 
@@ -282,10 +283,11 @@ COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::com
   co_await carried;
   check(static_cast<ncclResult_t>(made.code), "ncclGetUniqueId");
 
+  const auto channel = std::make_shared<fault_channel>(source, over);
   for (const auto& comm : comms) {
     comm->token = made.token;
-    comm->channel = lead->channel;
-    lead->channel->add(comm);
+    comm->channel = channel;
+    channel->add(comm);
     source.add(comm);
   }
   unfinished guard(lead);

@@ -4,6 +4,7 @@
 /// \file
 /// What ranks tell each other about faults: bodies of `nccl/source.hpp`.
 
+#include <cohort/nccl/fault_channel.hpp>
 #include <cohort/nccl/source.hpp>
 
 #include <algorithm>
