@@ -233,14 +233,14 @@ void check_gone(const workers& all) {
 TEST_CASE("a rank that fails before a collective stops neither later calls nor the shutdown",
           "[cluster][stall]") {
   with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
-    const auto each = co_await all.with(soon()).call_all<&one_throws>(1);
+    const auto each = co_await all.with(after_answers()).call_all<&one_throws>(1);
     CHECK(stalled_because_of(each[0]) == ids{1});
     CHECK_THROWS_AS(each[1].value(), std::domain_error);
     CHECK(each[2].has_value());
     auto working = check_all_work(all, 3);
     co_await std::move(working);
     // Once more, on the communicator that they have got.
-    const auto again = co_await all.with(soon()).call_all<&one_throws>(3);
+    const auto again = co_await all.with(after_answers()).call_all<&one_throws>(3);
     CHECK(stalled_because_of(again[2]) == ids{1});
     for (const int rank : all.ids()) CHECK(all.state(rank) == worker_state::ready);
     auto still = check_all_work(all, 3);
@@ -350,7 +350,7 @@ TEST_CASE("calls on all that one rank has begun before an earlier one stalls are
 TEST_CASE("what a rank that fails has begun to open is not taken for what the next call opens",
           "[cluster][stall]") {
   with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
-    const auto each = co_await all.with(soon()).call_all<&one_opens_and_throws>();
+    const auto each = co_await all.with(after_answers()).call_all<&one_opens_and_throws>();
     CHECK(each[0].has_value());
     CHECK_THROWS_AS(each[1].value(), std::domain_error);
     const auto limit = call_options{}.deadline(patient(20s));
@@ -369,7 +369,7 @@ TEST_CASE(
     "a part of a collective that the others have not come to is not taken for one of the next",
     "[cluster][stall]") {
   with_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
-    const auto each = co_await all.with(soon()).call_all<&all_but_one_throw>();
+    const auto each = co_await all.with(after_answers()).call_all<&all_but_one_throw>();
     CHECK(each[0].has_value());
     CHECK_THROWS_AS(each[1].value(), std::domain_error);
     CHECK_THROWS_AS(each[2].value(), std::domain_error);
