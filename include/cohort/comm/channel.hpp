@@ -101,7 +101,7 @@ class channel final : private look_hook {
     return one == nullptr || one->posted == one->out.size();
   }
   /// The next message to that rank, for its bytes to be appended.
-  /// *Requires* `!sending(to)`.
+  /// *Requires* `open` before, as all that names a rank does, and `!sending(to)`.
   [[nodiscard]] std::vector<std::byte>& message(int to);
   /// Sends what was appended. It may have left on return; else `client::sent` tells. Returns what
   /// MPI has refused it with.

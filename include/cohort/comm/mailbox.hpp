@@ -65,7 +65,7 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
     return channel_.receives();
   }
   /// Sends what `write(std::vector<std::byte>&)` appends.
-  /// *Requires* `!sending(to)`.
+  /// *Requires* `open` before, and `!sending(to)`.
   template <class Write>
   void send(int to, unsigned kind, Write write) {
     {
