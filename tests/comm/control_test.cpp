@@ -35,12 +35,6 @@ struct listener {
   }
 };
 
-asio::awaitable<void> sleep_for(std::chrono::milliseconds time) {
-  asio::steady_timer timer(co_await asio::this_coro::executor);
-  timer.expires_after(time);
-  co_await timer.async_wait(asio::use_awaitable);
-}
-
 }  // namespace
 
 TEST_CASE("an engine that only has control receives makes no lap until its doorbell rings") {
@@ -57,7 +51,7 @@ TEST_CASE("an engine that only has control receives makes no lap until its doorb
       co_await cohort::comm::control_send(everybody, message, right_of(everybody), 1,
                                           asio::use_awaitable);
       for (int waited = 0; waited < 10'000 && here.messages < expected; ++waited) {
-        co_await sleep_for(1ms);
+        co_await pause(1ms);
       }
       CHECK(here.messages == expected);
       co_await meet(everybody);
