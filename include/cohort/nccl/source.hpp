@@ -18,6 +18,8 @@
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/stall_watch.hpp>
 
+#include <asio/strand.hpp>
+
 #include <array>
 #include <atomic>
 #include <concepts>
@@ -337,6 +339,7 @@ class issue_source : public asio::execution_context::service {
                                            const std::optional<fault_message>& message, int from);
   void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
   void silence(const std::shared_ptr<communicator_state>& comm);
+  void close(std::weak_ptr<fault_channel> which);
   void part(const std::shared_ptr<communicator_state>& comm);
   std::shared_ptr<communicator_state> goes_on_parting(const communicator_state& comm, bool fails);
   void look_at_partings();
@@ -359,6 +362,9 @@ class issue_source : public asio::execution_context::service {
   std::size_t look_at_leaving(progress::ready_queue& ready);
 
   progress::engine& engine_;
+  /// What uses fault channels, which take MPI's lock: without this source's, and in order, for what
+  /// is said last has to leave before a channel closes, also where several threads run the loop.
+  asio::strand<asio::io_context::executor_type> to_peers_;
   // Held for a whole lap, in which the source of MPI may start operations here.
   mutable std::recursive_mutex mutex_;
   std::uint32_t seen_changes_ = 0;  // of devices

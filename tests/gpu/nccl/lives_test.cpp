@@ -274,8 +274,8 @@ TEST_CASE("the default stream of a device that is not the current one orders ope
 
 TEST_CASE("several threads run the context of communicators that come, fail and go") {
   const gpus_of_ranks machine;
+  const cohort::log::capture log;
   {
-    const cohort::log::capture log;
     asio::io_context io;
     const communicator world(io);
     int rounds = 0;
@@ -300,6 +300,7 @@ TEST_CASE("several threads run the context of communicators that come, fail and 
     for (std::thread& each : threads) each.join();
     CHECK(rounds == 4);
   }
+  INFO(log.text());
   CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
   CHECK_DOUBLE(fake_nccl::faults().empty());
 }

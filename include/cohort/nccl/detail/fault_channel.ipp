@@ -30,12 +30,13 @@ COHORT_INLINE void fault_channel::send(int to, const fault_bytes& message) {
 COHORT_INLINE void fault_channel::received(int from, unsigned, std::span<const std::byte> message) {
   std::shared_ptr<communicator_state> comm;
   for (std::size_t i = 0; i < handles_.size() && !comm; ++i) comm = handles_[i].lock();
-  if (!comm || !source_.hear(*comm, decode(message), from)) close();  // nothing more can come
+  if (comm && source_.hear(*comm, decode(message), from)) return;
+  source_.close(weak_from_this());  // nothing more can come
 }
 
 COHORT_INLINE void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
   if (which->mpi.size() == 1) return;
-  asio::post(engine_.get_executor(), [still = std::weak_ptr(which)] {
+  asio::post(to_peers_, [still = std::weak_ptr(which)] {
     if (const auto comm = still.lock()) comm->channel->listen();
   });
 }
@@ -106,8 +107,7 @@ COHORT_INLINE void issue_source::tell(const std::shared_ptr<communicator_state>&
   send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
 }
 
-/// With the lock held. To one rank of MPI or to all others, from the loop: MPI's lock is not to be
-/// taken inside this source's.
+/// With the lock held. To one rank of MPI or to all others.
 COHORT_INLINE void issue_source::send_to(const std::shared_ptr<communicator_state>& comm,
                                          fault_message&& message, int only) {
   if (comm->channel->parted) return;
@@ -116,7 +116,7 @@ COHORT_INLINE void issue_source::send_to(const std::shared_ptr<communicator_stat
     if (only == every_peer || peer == only) ++comm->channel->with(peer, ranks).sent;
   }
   const auto bytes = std::make_shared<const fault_bytes>(encode(message));
-  asio::post(engine_.get_executor(), [comm, bytes, only] {
+  asio::post(to_peers_, [comm, bytes, only] {
     for (int peer = 0; comm->mpi && peer < comm->mpi.size(); ++peer) {
       if (peer == comm->mpi.rank() || (only != every_peer && peer != only)) continue;
       comm->channel->send(peer, *bytes);
@@ -125,8 +125,11 @@ COHORT_INLINE void issue_source::send_to(const std::shared_ptr<communicator_stat
 }
 
 COHORT_INLINE void issue_source::silence(const std::shared_ptr<communicator_state>& comm) {
-  if (engine_.stopped() || sister_up(*comm)) return;
-  asio::post(engine_.get_executor(), [still = std::weak_ptr(comm->channel)] {
+  if (!engine_.stopped() && !sister_up(*comm)) close(comm->channel);
+}
+
+COHORT_INLINE void issue_source::close(std::weak_ptr<fault_channel> which) {
+  asio::post(to_peers_, [still = std::move(which)] {
     if (const auto channel = still.lock()) channel->close();
   });
 }

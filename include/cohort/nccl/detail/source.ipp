@@ -55,7 +55,8 @@ COHORT_INLINE void communicator_state::abandon_captures() noexcept {
 template <std::derived_from<asio::execution_context> Context>
 issue_source::issue_source(Context& context)
     : asio::execution_context::service(context),
-      engine_(asio::use_service<progress::engine>(context)) {
+      engine_(asio::use_service<progress::engine>(context)),
+      to_peers_(engine_.get_executor()) {
   device::attach_tools();
   engine_.attach(*this);
 }
