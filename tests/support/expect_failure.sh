@@ -29,15 +29,6 @@ fi
 started=$(date +%s)
 output=$("$@" 2>&1)
 status=$?
-# The launcher of Open MPI 4.1 may crash in its own end where a rank aborts while the others are in
-# MPI_Finalize. Its status tells nothing of the ranks then, so they run once more.
-if [ "$status" -gt 128 ] && printf '%s\n' "$output" | grep -q 'PMIx_server_finalize'; then
-  echo "expect_failure: the launcher has crashed; once more" >&2
-  [ -z "$most" ] || : >"$written"
-  started=$(date +%s)
-  output=$("$@" 2>&1)
-  status=$?
-fi
 took=$(($(date +%s) - started))
 if [ -n "$most" ]; then
   lines=$(grep -c -v -E 'MPI_Abort\(MPI_COMM_WORLD, 1\)|^\[[^] ]+:[0-9]+\]' "$written")

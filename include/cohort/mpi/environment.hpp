@@ -24,9 +24,9 @@ namespace cohort {
 ///
 /// The end of a program that has failed: when an exception left the event loop, or is passing
 /// through this object's destructor in a job of several ranks, MPI_Finalize would wait for ever for
-/// ranks that wait for this one. The destructor then calls MPI_Abort, unless recovered() was
-/// called. Where this process has found that another one is lost, or has not left a coordinator in
-/// time, it gives MPI_Finalize 10 s and then ends itself, with status 1.
+/// ranks that wait for this one. The destructor then ends the job, unless recovered() was called.
+/// Where this process has found that another one is lost, or has not left a coordinator in time, it
+/// gives MPI_Finalize 10 s and then ends itself, with status 1.
 class environment {
  public:
   /// Asks for a level; level() says what MPI provides, which may be less. Throws errc::finalized if

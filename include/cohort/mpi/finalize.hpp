@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -82,8 +83,24 @@ inline void leave_mpi() noexcept try {
   process::end_job("cannot leave MPI");
 }
 
+/// Whether the launcher ends the job when this process ends with a status that is not 0. The
+/// mpiexec of Open MPI 4 does unless it is told not to. It is not asked to by MPI_Abort: it may
+/// then hang or crash, with all ranks gone, if others are in MPI_Finalize (on a busy machine one
+/// job of ten does).
+inline bool launcher_watches() {
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
+  return std::getenv("OMPI_COMM_WORLD_RANK") != nullptr &&
+         std::getenv("OMPI_MCA_orte_enable_recovery") == nullptr &&
+         std::getenv("OMPI_MCA_orte_abort_on_non_zero_status") == nullptr;
+#else
+  return false;
+#endif
+}
+
 inline void abort_mpi() {
-  if (running()) MPI_Abort(MPI_COMM_WORLD, 1);
+  if (!running()) return;
+  if (launcher_watches()) std::_Exit(1);
+  MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 inline void run_finalizers() noexcept {
