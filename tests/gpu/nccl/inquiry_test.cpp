@@ -228,7 +228,9 @@ TEST_CASE("what ranks have asked each other is heard before their communicator o
     auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
     for (int round = 0; round < 10; ++round) {
       const cohort::log::capture log;
-      auto gpus = co_await nccl::make_communicator(world);
+      nccl::communicator_options options;
+      options.answer_bound = cohort_test::patient(10s);
+      auto gpus = co_await nccl::make_communicator(world, options);
       auto state = gpus.state();
       held_stream held(s);
       std::error_code code;
