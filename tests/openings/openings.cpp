@@ -8,7 +8,11 @@
 // which communicators, and what collectives lie between; each rank then delays each of its
 // coroutines as it likes. One that takes too long is named by its seed and ends the job.
 
+#include <cohort/cluster/adopt_options.hpp>
+#include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/invitation.hpp>
+#include <cohort/cluster/serve.hpp>
+#include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/coordinator.hpp>
@@ -61,11 +65,12 @@ enum class kind : std::uint8_t {
   process_set,
   persistent_group,
   adopted,
-  intercommunicator
+  intercommunicator,
+  workers
 };
-constexpr std::size_t kinds = 12;
+constexpr std::size_t kinds = 13;
 
-/// All pairs and triples, repetitions included.
+/// All pairs and triples, repetitions included, but for workers: a rank serves once at a time.
 std::vector<std::vector<kind>> combinations() {
   std::vector<std::vector<kind>> all;
   for (std::size_t a = 0; a < kinds; ++a) {
@@ -76,6 +81,9 @@ std::vector<std::vector<kind>> combinations() {
       }
     }
   }
+  std::erase_if(all, [](const auto& each) {
+    return std::count(each.begin(), each.end(), kind::workers) > 1;
+  });
   return all;
 }
 
@@ -152,6 +160,25 @@ task meet_across(cohort::future<communicator> making) {
   co_await cohort::barrier(made);
 }
 
+asio::awaitable<int> count_workers(cohort::cluster::call_context& call) {
+  int sum = 1;
+  co_await cohort::all_reduce(call.world(), sum, cohort::op::sum);
+  co_return sum;
+}
+
+/// On rank 0; the other ranks serve.
+task use_workers(communicator of_job, cohort::cluster::transport how) {
+  cohort::cluster::adopt_options options;
+  options.transport(how).timeout(patience);
+  auto adopting = cohort::cluster::adopt(of_job, options);
+  const auto workers = co_await std::move(adopting);
+  auto calling = workers.call_all<&count_workers>();
+  for (const auto& each : co_await std::move(calling)) {
+    require(each.value() == of_job.size() - 1, "a sum over workers is wrong");
+  }
+  co_await workers.shutdown();
+}
+
 // ---- a program ----------------------------------------------------------------------------------
 
 /// What is opened over one communicator, in an order that all ranks share.
@@ -160,6 +187,7 @@ struct lane {
   std::vector<kind> opens;
   std::vector<bool> collective;  // after each
   communicator across;           // between even and odd ranks, in the same context
+  communicator of_job;           // of the workers, all of whose ranks are in the first context
 };
 
 /// Lets other coroutines and other ranks go first, now and then.
@@ -234,6 +262,15 @@ task open_all(lane todo, std::uint64_t own_seed) {
       case kind::intercommunicator:
         spawn(meet_across((size > 1 ? todo.across : over).dup(cohort::as_future)));
         break;
+      case kind::workers:
+        if (todo.of_job && todo.of_job.rank() == 0) {
+          const bool over_mpi = own() % 2 == 0;
+          asio::co_spawn(todo.of_job.get_executor(),
+                         use_workers(todo.of_job, over_mpi ? cohort::cluster::transport::mpi
+                                                           : cohort::cluster::transport::tcp),
+                         cohort::rethrow);
+        }
+        break;
     }
     if (todo.collective[i]) co_await sum_ranks(over);
   }
@@ -269,12 +306,25 @@ void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, 
     lanes[0].across = lanes[2].across = communicator(io, even_and_odd_ranks());
     lanes[1].across = communicator(second_thread ? other_io : io, even_and_odd_ranks());
   }
+  communicator of_job;
+  if (world.size() > 1 && std::count(opens.begin(), opens.end(), kind::workers) != 0) {
+    of_job = communicator(io);
+    for (lane& each : lanes) each.of_job = of_job;
+  }
+  const auto run = [&] {
+    if (of_job && of_job.rank() != 0) {
+      cohort::cluster::serve(of_job);
+      io.restart();
+    }
+    io.run();
+  };
   const auto begin = [&](communicator reversed) {
     lanes[0].over = world;
     lanes[1].over = other;
     lanes[2].over = std::move(reversed);
     for (const kind one : opens) {
-      lane& where = lanes[same() % lanes.size()];
+      const std::size_t any = same() % lanes.size();
+      lane& where = lanes[one == kind::workers ? 0 : any];  // in the context of its communicator
       where.opens.push_back(one);
       where.collective.push_back(same() % 2 == 0);
     }
@@ -289,13 +339,10 @@ void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, 
     begin(co_await std::move(splitting));
   };
   asio::co_spawn(io, start(), cohort::rethrow);
-  if (!second_thread) {
-    io.run();
-    return;
-  }
+  if (!second_thread) return run();
   auto keep = asio::make_work_guard(other_io);
   std::thread second([&] { other_io.run(); });
-  io.run();
+  run();
   keep.reset();
   second.join();
 }
