@@ -9,7 +9,6 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cohort/cohort.hpp>
-#include <cohort/rendezvous.hpp>
 #include "support/dense_layer.hpp"
 #include "support/digits.hpp"
 #include "support/progress_bar.hpp"

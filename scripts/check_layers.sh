@@ -7,7 +7,8 @@
 #   1. A layer includes only the layers of the table below, and what those may include.
 #   2. <layer>/detail/ is included from its own layer only; nobody includes cohort/cohort.hpp.
 #   3. Asio stays out of core (but core/asio.hpp) and mpi; <asio.hpp> as a whole stays out of all.
-#   4. One place each: macros, the version of Asio, <mpi.h>, CUDA's headers, MPI_Testsome.
+#   4. One place each: macros, the version of Asio, <mpi.h>, CUDA's headers, MPI_Testsome. The
+#      executor of a handler is not asked for without a fallback.
 #   5. A header starts with the licence, then #pragma once and one \file sentence.
 #
 # Exits with 1 if anything is wrong. It needs a POSIX shell and awk, and runs as ctest tools.layers.
@@ -130,6 +131,8 @@ function check_include(path, quoted,    to) {
         complain("macros are defined in core/config.hpp and core/asio.hpp only")
     if (code ~ /ASIO_VERSION/ && header != "cohort/core/asio.hpp")
       complain("only core/asio.hpp knows the version of Asio")
+    if (code ~ /get_associated_executor *[(][^,]*[)]/)
+      complain("since Asio 1.37 a handler without an executor is called in place: name the fallback, as executor_of of core/asio.hpp does")
     if (code ~ /MPI_Testsome/ && header !~ /^cohort\/comm\/(detail\/)?request_source[.][hi]pp$/)
       complain("MPI_Testsome is called by comm/request_source alone")
   }

@@ -296,7 +296,7 @@ void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, 
   asio::io_context io;
   asio::io_context other_io;
   const communicator world(io);
-  const bool second_thread = threads && seed % 4 == 3;
+  const bool second_thread = threads && (seed + seed / all.size()) % 4 == 3;
   const communicator other(second_thread ? other_io : io);
   random own(seed * 131 + static_cast<std::uint64_t>(world.rank()) + 1);
   std::vector<kind> opens = all[seed % all.size()];

@@ -9,9 +9,12 @@
 #include <dlfcn.h>
 #include <sched.h>
 
+#include <cstdlib>
+
 extern "C" unsigned ucp_worker_progress(void* worker) {
   using progress = unsigned (*)(void*);
   static auto const real = reinterpret_cast<progress>(::dlsym(RTLD_NEXT, "ucp_worker_progress"));
+  if (real == nullptr) std::abort();  // UCX has been loaded where nobody can find it
   constexpr int looks_before_yield = 16;
   thread_local int looks_at_nothing = 0;
   unsigned const events = real(worker);

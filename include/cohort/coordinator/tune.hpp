@@ -40,6 +40,7 @@ struct operation_costs {
 
 /// Measures the costs through the verbs of `world`: 24 all_reduces, some milliseconds. *Collective
 /// over* `world`; all ranks get the same, the costs of the slowest.
+// A template, as `tune` is, so that who does not call it does not compile its collectives.
 template <std::same_as<communicator> Communicator>
 asio::awaitable<operation_costs> measure_costs(Communicator world);
 

@@ -53,8 +53,8 @@ void add_leftovers(const std::string& text);
 void write_last_words(const std::string& text);
 
 /// Ends the whole job, because going on would let MPI write into freed memory. Logs the text first.
-/// Upper layers set the function, which asks MPI while that runs; if it returns, or without one, it
-/// is std::abort.
+/// Upper layers set the function, which ends the job by MPI, or by its launcher, while MPI runs; if
+/// it returns, or without one, it is std::abort.
 [[noreturn]] void end_job(const std::string& text);
 inline std::atomic<void (*)()> end_job_function{nullptr};
 

@@ -14,10 +14,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -83,18 +85,26 @@ inline void leave_mpi() noexcept try {
   process::end_job("cannot leave MPI");
 }
 
-/// Whether the launcher ends the job when this process ends with a status that is not 0. The
-/// mpiexec of Open MPI 4 does unless it is told not to. It is not asked to by MPI_Abort: it may
-/// then hang or crash, with all ranks gone, if others are in MPI_Finalize (on a busy machine one
-/// job of ten does).
+/// Whether this process is a child of a launcher of Open MPI 4, which ends the job when one ends
+/// with a status that is not 0, unless it was told not to. It is not asked by MPI_Abort: if others
+/// are in MPI_Finalize it may then hang or crash, with all ranks gone (one job of six on a busy
+/// machine).
 inline bool launcher_watches() {
-#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
-  return std::getenv("OMPI_COMM_WORLD_RANK") != nullptr &&
-         std::getenv("OMPI_MCA_orte_enable_recovery") == nullptr &&
-         std::getenv("OMPI_MCA_orte_abort_on_non_zero_status") == nullptr;
-#else
-  return false;
-#endif
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ||
+      std::getenv("OMPI_MCA_orte_enable_recovery") != nullptr ||
+      std::getenv("OMPI_MCA_orte_abort_on_non_zero_status") != nullptr) {
+    return false;
+  }
+  char path[32] = "";
+  std::snprintf(path, sizeof path, "/proc/%d/comm", static_cast<int>(::getppid()));
+  char name[16] = "";
+  if (std::FILE* const file = std::fopen(path, "r")) {
+    if (std::fgets(name, sizeof name, file) == nullptr) name[0] = 0;
+    std::fclose(file);
+  }
+  const std::string_view parent = name;
+  return parent.starts_with("mpiexec") || parent.starts_with("mpirun") ||
+         parent.starts_with("orterun") || parent.starts_with("orted");
 }
 
 inline void abort_mpi() {

@@ -339,7 +339,7 @@ class issue_source : public asio::execution_context::service {
                                            const std::optional<fault_message>& message, int from);
   void send_to(const std::shared_ptr<communicator_state>& comm, fault_message&& message, int only);
   void silence(const std::shared_ptr<communicator_state>& comm);
-  void close(std::weak_ptr<fault_channel> which);
+  void close(std::shared_ptr<fault_channel> which);
   void part(const std::shared_ptr<communicator_state>& comm);
   std::shared_ptr<communicator_state> goes_on_parting(const communicator_state& comm, bool fails);
   void look_at_partings();

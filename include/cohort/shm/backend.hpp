@@ -86,6 +86,7 @@ class backend {
 /// bytes per rank. \code world.set_backend(co_await cohort::shm::make_backend(world));
 /// cohort::coordinator coord(world, co_await cohort::shm::make_backend(world));
 /// \endcode
+// A template, so that who does not call it does not compile its collectives.
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <thread>
 
@@ -130,6 +131,37 @@ DOUBLE_TEST_CASE("a borrowed communicator is aborted only where its option says 
         if (!aborts) CHECK(ncclCommAbort(theirs) == ncclSuccess);
       },
       true);
+}
+
+TEST_CASE("a borrowed communicator leaves no receive behind, whoever drops it last") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    ncclUniqueId id{};
+    if (world.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    co_await cohort::broadcast(world, id, 0);
+    ncclComm_t theirs = nullptr;
+    REQUIRE(ncclCommInitRank(&theirs, world.size(), id, world.rank()) == ncclSuccess);
+    auto& requests =
+        asio::use_service<cohort::comm::request_source>(world.get_executor().context());
+    const std::size_t before = requests.idle();
+    for (int last = 0; last < world.size(); ++last) {
+      auto gpus = co_await nccl::borrow_communicator(world, theirs);
+      CHECK(co_await soon([&] { return requests.idle() == before + 1; }));
+      const std::weak_ptr<nccl::communicator_state> state = gpus.state();
+      if (world.rank() == last) co_await meet(world);
+      gpus = {};
+      if (world.rank() != last) {
+        const auto has_left = [&] {
+          const auto still = state.lock();
+          return !still || still->stands == nccl::phase::gone;
+        };
+        CHECK(co_await soon(has_left));
+        co_await meet(world);
+      }
+      CHECK(co_await soon([&] { return requests.idle() == before; }));
+    }
+    CHECK(ncclCommDestroy(theirs) == ncclSuccess);
+  });
 }
 
 TEST_CASE("the stream on which operations run has the highest priority") {

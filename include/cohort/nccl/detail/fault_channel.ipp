@@ -31,7 +31,7 @@ COHORT_INLINE void fault_channel::received(int from, unsigned, std::span<const s
   std::shared_ptr<communicator_state> comm;
   for (std::size_t i = 0; i < handles_.size() && !comm; ++i) comm = handles_[i].lock();
   if (comm && source_.hear(*comm, decode(message), from)) return;
-  source_.close(weak_from_this());  // nothing more can come
+  source_.close(shared_from_this());  // nothing more can come
 }
 
 COHORT_INLINE void issue_source::listen(const std::shared_ptr<communicator_state>& which) {
@@ -128,10 +128,8 @@ COHORT_INLINE void issue_source::silence(const std::shared_ptr<communicator_stat
   if (!engine_.stopped() && !sister_up(*comm)) close(comm->channel);
 }
 
-COHORT_INLINE void issue_source::close(std::weak_ptr<fault_channel> which) {
-  asio::post(to_peers_, [still = std::move(which)] {
-    if (const auto channel = still.lock()) channel->close();
-  });
+COHORT_INLINE void issue_source::close(std::shared_ptr<fault_channel> which) {
+  asio::post(to_peers_, [channel = std::move(which)] { channel->close(); });
 }
 
 /// In a lap: it has ended in order.
