@@ -18,6 +18,8 @@
 #   mutants          every mutant of the protocol, 20 000 random jobs each
 #   protocol         a million random jobs of the protocol, every interleaving of all small ones
 #   fuzz             each fuzz target for two minutes
+#   wrong-calls      what is to fail compiling, with clang; but for devices, where clang does not name
+#                    the line of the caller of device::done
 #   large            more than 2^31 elements, where there is memory for them
 #   openings-openmpi, openings-mpich
 #                    10 000 programs that open several things at once, on 2, 3 and 4 ranks, and 500
@@ -116,6 +118,10 @@ programs_with() {
 openings_openmpi() { programs_with openmpi; }
 openings_mpich() { programs_with mpich; }
 
+wrong_calls() {
+  tests_with openmpi clang++-19 build/everything-clang tests_core '^compile_fail$' \
+    '^compile_fail[.]gpu$' "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF
+}
 long_runs() {
   built_with openmpi "$gxx" build/everything-openmpi "cluster_workers_test rendezvous_exchange_test" \
     "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON -DCOHORT_TEST_PATIENCE=10
@@ -125,7 +131,7 @@ long_runs() {
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
 known=(all-ranks header-only mpich asan-ranks asan-gxx tsan-ranks real-cuda gpu-versions mutants
-  protocol fuzz large openings-openmpi openings-mpich long-runs stress)
+  protocol fuzz wrong-calls large openings-openmpi openings-mpich long-runs stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do
