@@ -120,7 +120,7 @@ asio::awaitable<void> basic_worker<Any>::show_life() {
     }
     co_await std::move(connecting);
     const nanoseconds period(welcome_->heartbeat);
-    bound_silence(*life_, silent_heartbeats * period);  // of the network
+    bound_silence(*life_, silent_heartbeats * period);
     std::function<void()> lost = leave_if_lost();
     if (start_.adopted) {
       // The watch is gone before this worker is, but not what it has posted.
