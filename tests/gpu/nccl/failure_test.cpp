@@ -490,11 +490,8 @@ DOUBLE_TEST_CASE("a call that NCCL refuses ends the operation and its communicat
 
 TEST_CASE("a borrowed communicator stays its owner's") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
-    ncclUniqueId id{};
-    if (world.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-    co_await cohort::broadcast(world, id, 0);
-    ncclComm_t theirs = nullptr;
-    REQUIRE(ncclCommInitRank(&theirs, world.size(), id, world.rank()) == ncclSuccess);
+    auto making = own_communicator(world);
+    const ncclComm_t theirs = co_await std::move(making);
     {
       auto gpus = co_await nccl::borrow_communicator(world, theirs);
       const device::stream s;

@@ -331,11 +331,8 @@ DOUBLE_TEST_CASE("goodbyes that come while a rank computes are heard afterwards"
 TEST_CASE("a rank that drops a borrowed communicator early does not wait for the others") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    ncclUniqueId id{};
-    if (world.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-    co_await cohort::broadcast(world, id, 0);
-    ncclComm_t theirs = nullptr;
-    REQUIRE(ncclCommInitRank(&theirs, world.size(), id, world.rank()) == ncclSuccess);
+    auto making = own_communicator(world);
+    const ncclComm_t theirs = co_await std::move(making);
     auto gpus = co_await nccl::borrow_communicator(world, theirs);
     const auto state = gpus.state();
     auto& source = state->source;

@@ -136,11 +136,8 @@ DOUBLE_TEST_CASE("a borrowed communicator is aborted only where its option says 
 TEST_CASE("a borrowed communicator leaves no receive behind, whoever drops it last") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    ncclUniqueId id{};
-    if (world.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-    co_await cohort::broadcast(world, id, 0);
-    ncclComm_t theirs = nullptr;
-    REQUIRE(ncclCommInitRank(&theirs, world.size(), id, world.rank()) == ncclSuccess);
+    auto making = own_communicator(world);
+    const ncclComm_t theirs = co_await std::move(making);
     auto& requests =
         asio::use_service<cohort::comm::request_source>(world.get_executor().context());
     const std::size_t before = requests.idle();

@@ -129,6 +129,16 @@ void on_gpus(Body&& body, bool leaks = false, int devices = 1) {
 #endif
 }
 
+/// A communicator of NCCL that the test owns.
+inline asio::awaitable<ncclComm_t> own_communicator(cohort::communicator over) {
+  ncclUniqueId id{};
+  if (over.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  co_await cohort::broadcast(over, id, 0);
+  ncclComm_t made = nullptr;
+  REQUIRE(ncclCommInitRank(&made, over.size(), id, over.rank()) == ncclSuccess);
+  co_return made;
+}
+
 /// Waits until something is so, while the loop goes on; false after a time that no machine needs.
 template <class Predicate>
 asio::awaitable<bool> soon(Predicate holds) {
