@@ -30,8 +30,8 @@ class adopt_options {
   adopt_options& interface(std::string address) {
     return all_.interface(std::move(address)), *this;
   }
-  /// Default fail: the whole job ends. An MPI that has no fault tolerance ends it anyway when a rank
-  /// dies.
+  /// Default fail: the whole job ends. An MPI that has no fault tolerance ends it anyway when a
+  /// rank dies.
   adopt_options& on_loss(loss_policy policy) { return all_.on_loss(policy), *this; }
   /// Over MPI the signs of life travel over TCP as well; by default a worker that cannot connect
   /// goes without them, with a warning.
