@@ -9,7 +9,10 @@
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -40,6 +43,17 @@ int same(int item) { return item; }
 asio::awaitable<void> waits_long(call_context& call) {
   asio::steady_timer timer(call.context(), std::chrono::minutes(5));
   co_await timer.async_wait(asio::use_awaitable);
+}
+/// How many of this process's connections end when what it has sent is unconfirmed for so long.
+int connections_bounded_by(int milliseconds) {
+  int found = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    const int said = ::getsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size);
+    if (said == 0 && value == milliseconds) ++found;
+  }
+  return found;
 }
 void computes_for(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
 /// Dies of item 7, but only the first time that anybody has it.
@@ -233,6 +247,15 @@ TEST_CASE("workers with a heartbeat shut down like others", "[cluster][loss]") {
       const int pid = co_await all.call<&own_pid>(rank);
       CHECK(pid == all.pid(rank));
     }
+  });
+}
+
+TEST_CASE("the kernel of a worker gives its heartbeat no longer than the manager does",
+          "[cluster][loss]") {
+  with_workers(quiet(1).heartbeat(300ms), [](workers all) -> asio::awaitable<void> {
+    // Of all its connections only one, on which the manager never computes before it reads.
+    const int bounded = co_await all.call<&connections_bounded_by>(0, 1800);
+    CHECK(bounded == 1);
   });
 }
 

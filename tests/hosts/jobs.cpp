@@ -58,12 +58,11 @@ cluster::launch_options on_two_hosts() {
   return cluster::launch_options{}.ranks(2).hosts({"h1:1", "h2:1"}).grace(1s);
 }
 
-/// A call to a host whose cable is out ends, and so does the worker there.
-job cut() {
+/// A call to a host whose cable is out ends, and so does the worker there: within `heartbeats`.
+job cut(cluster::launch_options options, std::chrono::seconds heartbeats) {
   const auto executor = co_await asio::this_coro::executor;
   auto& io = static_cast<asio::io_context&>(executor.context());
-  // The default of a job that has hosts would do too, in half a minute.
-  auto options = on_two_hosts().heartbeat(1s).on_loss(cluster::loss_policy::proceed);
+  options.on_loss(cluster::loss_policy::proceed);
   auto launching = cluster::launch(io, options);
   const cluster::workers all = co_await std::move(launching);
   const std::string there = co_await all.call<&host_name>(1);
@@ -77,7 +76,8 @@ job cut() {
     return std::chrono::steady_clock::now() - before < bound;
   };
   try {
-    auto bounded = cohort::with_deadline(std::move(pending), cohort_test::patient(40s));
+    auto bounded =
+        cohort::with_deadline(std::move(pending), cohort_test::patient(heartbeats + 34s));
     co_await std::move(bounded);
   } catch (const cohort::peer_lost_error& lost) {
     std::cout << lost.what() << std::endl;
@@ -85,7 +85,8 @@ job cut() {
   }
   require(all.state(1) == cluster::worker_state::lost, "rank 1 is not lost");
   while (hosts(alive)) {
-    require(within(cohort_test::patient(40s)), "the worker of the host that is cut lives on");
+    require(within(cohort_test::patient(heartbeats + 34s)),
+            "the worker of the host that is cut lives on");
     auto pause = sleep(200ms);
     co_await std::move(pause);
   }
@@ -185,7 +186,8 @@ int main(int argc, char** argv) {
     return run(io, memory(world));
   }
   asio::io_context io;
-  if (what == "cut") return run(io, cut());
+  if (what == "cut") return run(io, cut(on_two_hosts().heartbeat(1s), 6s));
+  if (what == "cut-by-default") return run(io, cut(on_two_hosts(), 30s));
   if (what == "respawn") return run(io, respawn());
   std::cerr << "no job \"" << what << "\"" << std::endl;
   return 2;
