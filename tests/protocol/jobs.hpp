@@ -102,7 +102,13 @@ inline void add_steps_in_made_set(rng& random, const disturbances& on, const mad
   }
   what.what = step::kind::leave_set;
   what.abandons = on.abandon && random.happens(.3);
-  if (random.happens(.6)) lane.push_back(what);
+  if (!random.happens(.6)) return;
+  lane.push_back(what);
+  if (!random.happens(.1)) return;
+  what.what = step::kind::submit;  // which is refused
+  what.key = --key;
+  what.name.second = "a";
+  lane.push_back(what);
 }
 
 /// The same slots on every rank, interleaved at random but in order per name, then disturbed.
