@@ -129,6 +129,9 @@ class look_hook {
   virtual std::size_t at_look() = 0;
   /// Now and then while something is pending, if it watches.
   virtual void at_tick(progress::engine::clock::time_point) {}
+  /// For reports, if it watches: what somebody waits for here, a line for each as
+  /// `"  rank 1: all_reduce 'loss', pending for 12 ms\n"`. With the source locked.
+  virtual void describe(std::string&, progress::engine::clock::time_point) {}
 
  protected:
   look_hook() noexcept {}

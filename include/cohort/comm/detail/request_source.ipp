@@ -573,12 +573,13 @@ COHORT_INLINE void request_source::describe(std::string& text) {
   const auto now = progress::engine::clock::now();
   const guard hold(*this);
   for (const request_operation* op : operations()) {
-    if (!op->idle_) text += "  " + line_about(*op, now) + "\n";
+    if (!op->idle_ && op->stalls) text += "  " + line_about(*op, now) + "\n";
   }
   for (const request_operation* op : probing_) text += "  " + line_about(*op, now) + "\n";
   for (const request_operation* op : waiting_creations()) {
     text += "  " + line_about(*op, now) + ", waits for its turn to make a communicator\n";
   }
+  for (look_hook* each : watching_) each->describe(text, now);
 }
 
 COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now) {
