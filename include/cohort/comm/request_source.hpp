@@ -131,7 +131,7 @@ class look_hook {
   virtual void at_tick(progress::engine::clock::time_point) {}
   /// For reports, if it watches: what somebody waits for here, a line for each as
   /// `"  rank 1: all_reduce 'loss', pending for 12 ms\n"`. With the source locked.
-  virtual void describe(std::string&, progress::engine::clock::time_point) {}
+  virtual void list_waiting(std::string&, progress::engine::clock::time_point) {}
 
  protected:
   look_hook() noexcept {}

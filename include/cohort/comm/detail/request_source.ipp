@@ -579,7 +579,7 @@ COHORT_INLINE void request_source::describe(std::string& text) {
   for (const request_operation* op : waiting_creations()) {
     text += "  " + line_about(*op, now) + ", waits for its turn to make a communicator\n";
   }
-  for (look_hook* each : watching_) each->describe(text, now);
+  for (look_hook* each : watching_) each->list_waiting(text, now);
 }
 
 COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now) {
