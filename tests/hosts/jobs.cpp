@@ -158,6 +158,23 @@ job memory(cohort::communicator world) {
   }
 }
 
+/// A worker of another host that sleeps hears of a call, though its doorbell cannot be rung: no
+/// UDP leaves this host.
+job doorbell(cohort::communicator world) {
+  require(std::system("ip rule add ipproto udp blackhole") == 0, "blackhole");
+  auto adopting =
+      cluster::adopt(world, cluster::adopt_options().transport(cluster::transport::mpi));
+  const cluster::workers all = co_await std::move(adopting);
+  const std::string before = co_await all.call<&host_name>(3);
+  require(before == "h2", "rank 3 is on " + before);
+  auto pause = sleep(4s);  // more than an engine looks after the last message
+  co_await std::move(pause);
+  auto bounded =
+      cohort::with_deadline(all.call<&host_name>(3, cohort::as_future), cohort_test::patient(20s));
+  co_await std::move(bounded);
+  co_await all.shutdown();
+}
+
 int run(asio::io_context& io, job work) {
   std::exception_ptr failed;
   asio::co_spawn(io, std::move(work), [&](std::exception_ptr why) { failed = why; });
@@ -184,6 +201,14 @@ int main(int argc, char** argv) {
     asio::io_context io;
     const cohort::communicator world{io};
     return run(io, memory(world));
+  }
+  if (what == "ranks-doorbell") {
+    cohort::environment env{argc, argv};
+    asio::io_context io;
+    const cohort::communicator world{io};
+    if (world.rank() == 0) return run(io, doorbell(world));
+    cluster::serve(world);
+    return 0;
   }
   asio::io_context io;
   if (what == "cut") return run(io, cut(on_two_hosts().heartbeat(1s), 6s));

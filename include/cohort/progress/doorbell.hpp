@@ -33,8 +33,9 @@ struct bell_address {
 ///
 /// *Threads.* `arm` is called inside handlers of the loop only (`engine` sees to that), which may
 /// run on several threads: a ring is a handler beside the lap. `address` and `ring` from anywhere.
-/// A lost datagram is possible in principle; who parks says so through a flag or is rung with every
-/// message, and a message rung for is rung for once.
+/// Who parks says so through a flag, on one host, or is rung with every message, once. A datagram
+/// between hosts may be lost, or never arrive where UDP is filtered or the first address is not the
+/// one that leads there: who is rung from other hosts looks once a second, too.
 class doorbell final : public wake_up {
  public:
   /// Throws `std::system_error` if no socket can be had.
@@ -45,6 +46,9 @@ class doorbell final : public wake_up {
 
   inline void arm() override;
   [[nodiscard]] const bell_address& address() const noexcept { return address_; }
+  [[nodiscard]] bool may_miss() const noexcept override { return rung_from_afar_.load(); }
+  /// From now on ranks of other hosts ring.
+  void rung_from_afar() noexcept { rung_from_afar_.store(true); }
 
   /// Rings somebody's bell. Best effort, does not block. `here`: the bell is on this host.
   void ring(const bell_address& whom, bool here) const noexcept;
@@ -56,6 +60,7 @@ class doorbell final : public wake_up {
   engine& engine_;
   int socket_ = -1;
   bell_address address_;
+  std::atomic<bool> rung_from_afar_{false};
   std::atomic<bool> armed_{false};  // whoever sets it waits, so there is one wait at a time
 };
 

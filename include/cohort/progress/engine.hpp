@@ -39,6 +39,8 @@ class wake_up {
   virtual ~wake_up() = default;
   /// Begins to wait for a ring, unless it waits already. Called inside a handler of the loop only.
   virtual void arm() = 0;
+  /// Whether some of those who ring cannot be sure to be heard: then nobody sleeps for ever.
+  [[nodiscard]] virtual bool may_miss() const noexcept { return false; }
 };
 
 /// One engine per `asio::io_context`, found with `asio::use_service<engine>(io)`.

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,6 +45,7 @@ COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& 
   for (const entry& other : entries_) {
     slot_.push_back(other.host == mine.host ? node_size_++ : -1);
   }
+  if (node_size_ < over.size() && mine.bell.port != 0) source_.bell().rung_from_afar();
   map_flags(over);
   if (flag* own = flag_of(rank_)) {
     const request_source::guard hold(source_);
@@ -112,6 +114,7 @@ COHORT_INLINE std::uint32_t doorbells::own_address() {
   std::uint32_t found = 0;
   for (const ifaddrs* at = list; at != nullptr && found == 0; at = at->ifa_next) {
     if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
+    if ((at->ifa_flags & IFF_RUNNING) == 0) continue;  // a bridge of nobody, say
     const auto address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr;
     if ((ntohl(address) >> 24U) != 127) found = address;
   }

@@ -345,6 +345,10 @@ COHORT_INLINE bool engine::sleep_without_work() {
     nap_parked(false, next_last_look());
     return true;
   }
+  if (wake_up_->may_miss()) {
+    nap_parked(false, std::chrono::seconds(1));
+    return true;
+  }
   was_parked_ = true;
   wake_up_->arm();
   parks_.add(1);
