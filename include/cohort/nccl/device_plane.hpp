@@ -9,13 +9,14 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/comm/joint.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/backend_options.hpp>
 #include <cohort/nccl/captured_graph.hpp>
 #include <cohort/nccl/communicator.hpp>
-#include <cohort/nccl/detail/joint_steps.hpp>
+#include <cohort/nccl/detail/look_conditions.hpp>
 #include <cohort/nccl/fusion_memory.hpp>
 #include <cohort/nccl/pack_moves.hpp>
 #include <cohort/nccl/step_times.hpp>
@@ -232,21 +233,19 @@ class device_plane final : public comm::device_backend,
   void submit_what_can_be(std::vector<work*>& ended);
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
-  [[nodiscard]] detail::steps<set_state> make_set(detail::stepper& by, cohort::communicator over,
-                                                  turn place, turn node_place,
-                                                  std::optional<turn> arena_place);
-  [[nodiscard]] detail::steps<bool> make_node(detail::stepper& by, cohort::communicator node,
-                                              turn place, set_state& its);
-  [[nodiscard]] detail::steps<bool> take_what_blocks(detail::stepper& by);
+  [[nodiscard]] progress::look_task<set_state> make_set(cohort::communicator over, turn place,
+                                                        turn node_place,
+                                                        std::optional<turn> arena_place);
+  [[nodiscard]] progress::look_task<> make_node(cohort::communicator node, turn place,
+                                                set_state& its);
+  [[nodiscard]] progress::look_task<> take_what_blocks();
   // See detail/fusion_arena.ipp.
   void start_arena(comm::device_call& what, comm::backend_completion done);
   void begin_arena(const std::shared_ptr<arena_job>& job);
-  [[nodiscard]] detail::steps<bool> make_arena(detail::stepper& by, std::shared_ptr<arena_job> job,
-                                               turn place);
+  [[nodiscard]] progress::look_task<> make_arena(std::shared_ptr<arena_job> job, turn place);
   void arena_made(const std::shared_ptr<arena_job>& job, std::error_code why);
-  [[nodiscard]] detail::steps<bool> enlist_all_on(detail::stepper& by,
-                                                  std::shared_ptr<communicator_state> comm,
-                                                  turn place);
+  [[nodiscard]] progress::look_task<> enlist_all_on(std::shared_ptr<communicator_state> comm,
+                                                    turn place);
   static void enlist_on(communicator_state& comm, const fusion_memory& memory);
   [[nodiscard]] bool registers() const noexcept;
   [[nodiscard]] bool is_registered(const void* data) const;
@@ -269,11 +268,10 @@ class device_plane final : public comm::device_backend,
   [[nodiscard]] bool goes_by_host(const comm::device_call& what) const noexcept;
   [[nodiscard]] std::vector<between_piece> pieces_of(const elected_work& op);
   [[nodiscard]] std::vector<between_piece> pieces_for_host(const elected_work& op);
-  [[nodiscard]] detail::steps<bool> reduce_between(detail::stepper& by,
-                                                   std::vector<between_piece> pieces,
+  [[nodiscard]] progress::look_task<> reduce_between(std::vector<between_piece> pieces,
+                                                     cohort::communicator over);
+  [[nodiscard]] progress::look_task<> reduce_piece(const between_piece& piece,
                                                    cohort::communicator over);
-  [[nodiscard]] detail::steps<bool> reduce_piece(detail::stepper& by, const between_piece& piece,
-                                                 cohort::communicator over);
   void come_back(elected_work& op, std::exception_ptr why);
   // See detail/overdue.ipp.
   [[nodiscard]] std::string what_holds(const elected_work& op) const;

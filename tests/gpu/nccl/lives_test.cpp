@@ -161,6 +161,23 @@ TEST_CASE("a borrowed communicator leaves no receive behind, whoever drops it la
   });
 }
 
+TEST_CASE("what is made of one communicator of MPI is made in the order of the calls") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    auto making = nccl::make_communicator(world, {}, cohort::as_future);
+    if (world.rank() == 0) {  // the engine looks there in between
+      asio::steady_timer pause(world.get_executor(), std::chrono::milliseconds(20));
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    auto copying = world.dup(cohort::as_future);
+    const nccl::communicator gpus = co_await std::move(making);
+    CHECK(gpus.size() == world.size());
+    const communicator copy = co_await std::move(copying);
+    int sum = 1;
+    co_await cohort::all_reduce(copy, sum, op::sum);
+    CHECK(sum == world.size());
+  });
+}
+
 TEST_CASE("the stream on which operations run has the highest priority") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     auto gpus = co_await nccl::make_communicator(world);

@@ -8,7 +8,8 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/nccl/detail/joint_steps.hpp>
+#include <cohort/comm/joint.hpp>
+#include <cohort/progress/look_task.hpp>
 
 #include <exception>
 #include <string>
@@ -18,7 +19,7 @@
 namespace cohort::nccl::detail {
 
 /// What it throws, as a value.
-inline steps<problem> told(steps<bool> work) {
+inline progress::look_task<problem> told(progress::look_task<> work) {
   std::exception_ptr why;
   try {
     co_await work;
@@ -29,12 +30,11 @@ inline steps<problem> told(steps<bool> work) {
 }
 
 /// What the ranks say of themselves; all throw the same if one has failed.
-inline steps<bool> agree(stepper& by, cohort::communicator over, problem mine_is,
-                         const char* what) {
+inline progress::look_task<> agree(cohort::communicator over, problem mine_is, const char* what) {
   std::vector<init_result> each(static_cast<std::size_t>(over.size()));
   init_result mine{mine_is.code ? 1 : 0, 0, {}};
   put(mine.text, mine_is.text);
-  auto gathered = all_gather(by, over, mine, each);
+  auto gathered = comm::joint::all_gather(over, mine, each);
   co_await gathered;
   std::vector<int> ranks;
   std::string text;
@@ -46,7 +46,6 @@ inline steps<bool> agree(stepper& by, cohort::communicator over, problem mine_is
             ": " + get(one.text);
   }
   if (!ranks.empty()) throw rank_error(errc::aborted, ranks, text);
-  co_return true;
 }
 
 }  // namespace cohort::nccl::detail

@@ -4,11 +4,12 @@
 /// \file
 /// Bodies of `nccl/communicator.hpp`.
 
+#include <cohort/comm/joint.hpp>
 #include <cohort/device/device.hpp>
 #include <cohort/device/uuid.hpp>
 #include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/detail/config_fields.hpp>
-#include <cohort/nccl/detail/joint_steps.hpp>
+#include <cohort/nccl/detail/look_conditions.hpp>
 #include <cohort/nccl/detail/making.hpp>
 #include <cohort/nccl/fault_channel.hpp>
 
@@ -196,11 +197,11 @@ inline void keep_for_ever(std::unique_ptr<ncclComm_t> place) {
 }
 
 /// How many devices each rank of MPI brings; the same on all ranks. Throws if one of them has none.
-inline steps<std::vector<int>> count_devices(stepper& by, cohort::communicator over,
-                                             std::size_t mine) {
+inline progress::look_task<std::vector<int>> count_devices(cohort::communicator over,
+                                                           std::size_t mine) {
   const int here = static_cast<int>(std::min(mine, std::size_t{device::detail::most_devices} + 1));
   std::vector<int> counts(static_cast<std::size_t>(over.size()));
-  auto counted = all_gather(by, over, here, counts);
+  auto counted = comm::joint::all_gather(over, here, counts);
   co_await counted;
   std::vector<int> bad;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
@@ -222,17 +223,17 @@ inline steps<std::vector<int>> count_devices(stepper& by, cohort::communicator o
 //
 // It cannot be cancelled: the peers count on this rank in each of these steps. If the engine ends
 // meanwhile, it goes on until all ranks have heard of that.
-COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::communicator world,
-                                                        making what) {
-  issue_source& source = by.source;
+COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::communicator world,
+                                                                      making what) {
+  issue_source& source = asio::use_service<issue_source>(world.get_executor().context());
   const tools::range watched(tools::category::communicator, tools::literal("make_communicator"));
-  auto duplicated = duplicate(by, std::move(world));
+  auto duplicated = comm::joint::duplicate(std::move(world));
   cohort::communicator over = co_await duplicated;
   const std::size_t processes = static_cast<std::size_t>(over.size());
   const std::size_t process = static_cast<std::size_t>(over.rank());
   std::vector<int> counts(processes, 1);
   if (what.several) {
-    auto counted = count_devices(by, over, what.devices.size());
+    auto counted = count_devices(over, what.devices.size());
     counts = co_await counted;
   }
   std::vector<int> firsts(processes, 0);
@@ -272,14 +273,14 @@ COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::com
     put(mine.front().text, what.bad.text);
   }
   std::vector<facts> all(static_cast<std::size_t>(ranks));
-  auto told = all_gather_v(by, over, mine, all, counts);
+  auto told = comm::joint::all_gather_v(over, mine, all, counts);
   co_await told;
   judge(all, lead->borrowed);
 
   identity made{};
   if (process == 0 && what.theirs == nullptr) made.code = ncclGetUniqueId(&made.id);
   made.token = fresh_token();
-  auto carried = broadcast(by, over, made, 0);
+  auto carried = comm::joint::broadcast(over, made, 0);
   co_await carried;
   check(static_cast<ncclResult_t>(made.code), "ncclGetUniqueId");
 
@@ -300,7 +301,8 @@ COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::com
     return std::all_of(what.places.begin(), what.places.end(),
                        [](const turn& place) { return place.has_come(); });
   };
-  auto come = by.until([&] { return have_come() || is_down(); }, true);
+  look_condition come(
+      source, [&] { return have_come() || is_down(); }, true);
   co_await come;
   std::error_code why;
   // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is kept.
@@ -332,10 +334,13 @@ COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::com
     });
   } catch (const std::system_error& failed) {
     why = failed.code();
+  } catch (const std::bad_alloc&) {
+    why = std::make_error_code(std::errc::not_enough_memory);
   }
   const auto bound = std::chrono::steady_clock::now() + what.options.init_bound;
   bool late = false;
-  auto settled = by.until(
+  look_condition settled(
+      source,
       [&] {
         if (why || is_down()) return true;
         bool is_over = true;
@@ -367,7 +372,7 @@ COHORT_INLINE steps<std::vector<communicator>> make_all(stepper& by, cohort::com
   mine_now.code = why.category() == nccl_category() ? why.value() : 0;
   put(mine_now.text, why ? why.message() : std::string());
   std::vector<init_result> each(processes);
-  auto ended = all_gather(by, over, mine_now, each);
+  auto ended = comm::joint::all_gather(over, mine_now, each);
   co_await ended;
   std::string text;
   std::int32_t code = 0;
@@ -426,15 +431,16 @@ COHORT_INLINE turn place_for(const cohort::communicator& world, int device) {
 
 // Whatever has become of the parent here, the other ranks may be in the split already, or in
 // the exchange of facts after it. So this one takes part in both, and says there what is wrong.
-COHORT_INLINE steps<std::vector<communicator>> split(stepper& by, communicator parent, int color,
-                                                     int key, turn place) {
+COHORT_INLINE progress::look_task<std::vector<communicator>> split(communicator parent, int color,
+                                                                   int key, turn place) {
   const auto state = parent.state();
   if (!state->firsts.empty()) {
     throw cohort::error(errc::not_supported,
                         "nccl split: the communicator has several devices for a process");
   }
   const tools::range watched(tools::category::communicator, tools::literal("split"));
-  auto drained = by.until(
+  look_condition drained(
+      state->source,
       [&] {
         return (place.has_come() && state->outstanding == 0) || state->stands != phase::ready;
       },
@@ -442,16 +448,15 @@ COHORT_INLINE steps<std::vector<communicator>> split(stepper& by, communicator p
   co_await drained;
   std::error_code bad;
   if (state->stands != phase::ready) bad = state->why ? state->why : make_error_code(errc::closed);
-  auto divided = split(by, state->mpi, color, key);
+  auto divided = comm::joint::split(state->mpi, color, key);
   cohort::communicator part = co_await divided;
   if (!part) {
     if (bad) throw std::system_error(bad, "split");
     co_return std::vector<communicator>();
   }
   problem parents{bad, "the communicator to be split has ended: " + bad.message()};
-  auto made = make_all(
-      by, part,
-      one_device(state->options, state->device, std::move(place), nullptr, std::move(parents)));
+  auto made = make_all(part, one_device(state->options, state->device, std::move(place), nullptr,
+                                        std::move(parents)));
   auto all = co_await made;
   co_return all;
 }

@@ -69,7 +69,7 @@ inline void take_kernels(blocking_job& to, int device, const backend_options& op
 
 }  // namespace detail
 
-COHORT_INLINE detail::steps<bool> device_plane::take_what_blocks(detail::stepper& by) {
+COHORT_INLINE progress::look_task<> device_plane::take_what_blocks() {
   const device::stream_options as{.device = device_, .high_priority = true};
   device::stream packing(as);
   device::stream unpacking(as);
@@ -89,7 +89,7 @@ COHORT_INLINE detail::steps<bool> device_plane::take_what_blocks(detail::stepper
     }
     job->done.store(true);
   }).detach();
-  auto waiting = by.until([job] { return job->done.load(); });
+  detail::look_condition waiting(*source_, [job] { return job->done.load(); });
   co_await waiting;
   if (job->failed) std::rethrow_exception(std::move(job->failed));  // the thread keeps nothing
   source_->exclusively([&] {
@@ -102,66 +102,61 @@ COHORT_INLINE detail::steps<bool> device_plane::take_what_blocks(detail::stepper
     kernels_ = job->kernels;
     no_kernels_ = job->no_kernels;
   });
-  co_return true;
 }
 
 // What fails here alone is told to all in the exchange before NCCL's init, and for the
 // communicators of nodes in one after it: either all ranks have a set or none has.
-COHORT_INLINE detail::steps<device_plane::set_state> device_plane::make_set(
-    detail::stepper& by, cohort::communicator over, turn place, turn node_place,
-    std::optional<turn> arena_place) {
+COHORT_INLINE progress::look_task<device_plane::set_state> device_plane::make_set(
+    cohort::communicator over, turn place, turn node_place, std::optional<turn> arena_place) {
   communicator_options how = options_.communicator;
   how.device = device_;
   detail::problem bad;
   if (!packing_ && device_ >= 0) {
-    auto taking = detail::told(take_what_blocks(by));
+    auto taking = detail::told(take_what_blocks());
     bad = co_await taking;
   }
   set_state its;
   auto making = detail::make_all(
-      by, over, detail::one_device(how, device_, std::move(place), nullptr, std::move(bad), this));
+      over, detail::one_device(how, device_, std::move(place), nullptr, std::move(bad), this));
   std::vector<communicator> made = co_await making;
   its.comm = std::move(made.front());
   if (options_.host_path) {
-    auto for_mpi = detail::duplicate(by, over);
+    auto for_mpi = comm::joint::duplicate(over);
     its.everybody = co_await for_mpi;
   }
   if (arena_place) {
-    auto enlisting = detail::told(enlist_all_on(by, its.comm.state(), std::move(*arena_place)));
+    auto enlisting = detail::told(enlist_all_on(its.comm.state(), std::move(*arena_place)));
     bad = co_await enlisting;
-    auto agreeing =
-        detail::agree(by, over, std::move(bad), "the fusion arenas were not registered");
+    auto agreeing = detail::agree(over, std::move(bad), "the fusion arenas were not registered");
     co_await agreeing;
   }
   if (!options_.hierarchical) co_return its;
-  auto duplicated = detail::duplicate(by, over);
+  auto duplicated = comm::joint::duplicate(over);
   cohort::communicator all = co_await duplicated;
-  auto divided = detail::split_nodes(by, all, options_.node);
+  auto divided = comm::joint::split_nodes(all, options_.node);
   cohort::communicator node = co_await divided;
   const bool flat = node.size() == all.size();
   if (!flat) {
-    auto chosen = detail::split(by, all, node.rank() == 0 ? 0 : -1);
+    auto chosen = comm::joint::split(all, node.rank() == 0 ? 0 : -1);
     its.leaders = co_await chosen;
   }
   auto within =
-      detail::told(make_node(by, flat ? cohort::communicator() : node, std::move(node_place), its));
+      detail::told(make_node(flat ? cohort::communicator() : node, std::move(node_place), its));
   bad = co_await within;
-  auto agreeing = detail::agree(by, all, std::move(bad), "the nodes' communicators were not made");
+  auto agreeing = detail::agree(all, std::move(bad), "the nodes' communicators were not made");
   co_await agreeing;
   co_return its;
 }
 
-COHORT_INLINE detail::steps<bool> device_plane::make_node(detail::stepper& by,
-                                                          cohort::communicator node, turn place,
-                                                          set_state& its) {
-  if (!node) co_return true;
+COHORT_INLINE progress::look_task<> device_plane::make_node(cohort::communicator node, turn place,
+                                                            set_state& its) {
+  if (!node) co_return;
   communicator_options how = options_.communicator;
   how.device = device_;
-  auto making = detail::make_all(
-      by, node, detail::one_device(how, device_, std::move(place), nullptr, {}, this));
+  auto making =
+      detail::make_all(node, detail::one_device(how, device_, std::move(place), nullptr, {}, this));
   std::vector<communicator> made = co_await making;
   its.node = std::move(made.front());
-  co_return true;
 }
 
 COHORT_INLINE void device_plane::attach(const cohort::communicator& parent) {
@@ -183,18 +178,16 @@ COHORT_INLINE void device_plane::open(std::uint32_t set, const cohort::communica
     if (self->arenas_made_ && self->registers()) {
       arena_place.emplace(detail::place_for(over, self->device_));
     }
-    auto make = [self, over, place = std::move(place), node_place = std::move(node_place),
-                 arena_place = std::move(arena_place)](detail::stepper& by) mutable {
-      return self->make_set(by, over, std::move(place), std::move(node_place),
-                            std::move(arena_place));
-    };
+    auto making =
+        self->make_set(over, std::move(place), std::move(node_place), std::move(arena_place));
     auto made = [self, set, done](std::exception_ptr why, set_state its) {
       // So that what waits here ends with that, and not with its own failure.
       if (why) done(why);
       self->made(set, std::move(its), why);
       if (!why) done(nullptr);
     };
-    detail::take_steps<set_state>(*self->source_, std::move(make), std::move(made));
+    progress::begin_look_task(detail::at_next_look(*self->source_, std::move(making)),
+                              {.verb = "coordinator, on its device"}, std::move(made));
   };
   std::vector<work*> ended;
   source_->exclusively([&] {
@@ -283,7 +276,8 @@ COHORT_INLINE void device_plane::fail(std::error_code why, const std::string& te
   if (between) {
     source_->at_next_look([self = shared_from_this(), each = *between, why] {
       auto& context = self->source_->engine().context();
-      detail::stepper::leave_to_mpi(asio::use_service<comm::request_source>(context), self.get());
+      comm::joint::operation::leave_to_mpi(asio::use_service<comm::request_source>(context),
+                                           self.get());
       each.in_look(why);
     });
   }

@@ -45,19 +45,15 @@ COHORT_INLINE void device_plane::begin_arena(const std::shared_ptr<arena_job>& j
   arenas_made_ = true;
   for (const auto& [number, its] : sets_) job->sets.push_back(number);
   turn place = is_device() ? source_->reserve(device_) : turn();
-  auto make = [self = shared_from_this(), job,
-               place = std::move(place)](detail::stepper& by) mutable {
-    return self->make_arena(by, job, std::move(place));
-  };
-  auto done = [self = shared_from_this(), job](const std::exception_ptr& why, bool) {
+  auto done = [self = shared_from_this(), job](const std::exception_ptr& why) {
     self->arena_made(job, detail::problem_of(why).code);
   };
-  detail::take_steps<bool>(*source_, std::move(make), std::move(done));
+  progress::begin_look_task(detail::at_next_look(*source_, make_arena(job, std::move(place))),
+                            {.verb = "make_fusion_arena"}, std::move(done));
 }
 
-COHORT_INLINE detail::steps<bool> device_plane::make_arena(detail::stepper& by,
-                                                           std::shared_ptr<arena_job> job,
-                                                           turn place) {
+COHORT_INLINE progress::look_task<> device_plane::make_arena(std::shared_ptr<arena_job> job,
+                                                             turn place) {
   const auto broken = [&]() -> std::error_code {
     if (job->what == nullptr) return errc::aborted;
     if (failed_) return failed_;
@@ -75,8 +71,9 @@ COHORT_INLINE detail::steps<bool> device_plane::make_arena(detail::stepper& by,
       return its.comm || its.failed;
     });
   };
-  auto drained = by.until(
-      [&] { return broken() || (are_open() && place.has_come() && source_->is_drained(device_)); });
+  detail::look_condition drained(*source_, [&] {
+    return broken() || (are_open() && place.has_come() && source_->is_drained(device_));
+  });
   co_await drained;
   std::size_t bytes = 0;
   const std::error_code why = source_->exclusively([&] {
@@ -91,7 +88,8 @@ COHORT_INLINE detail::steps<bool> device_plane::make_arena(detail::stepper& by,
   state.plain = !registers();
   state.bytes = made->bytes = bytes;
   detail::memory_taking taking(state);
-  auto taken = by.until([&] { return taking.is_over(); }, true);
+  detail::look_condition taken(
+      *source_, [&] { return taking.is_over(); }, true);
   co_await taken;
   detail::problem bad;
   try {
@@ -117,7 +115,6 @@ COHORT_INLINE detail::steps<bool> device_plane::make_arena(detail::stepper& by,
     made->text = bad.text;
     job->what->arena = made;
   });
-  co_return true;
 }
 
 COHORT_INLINE void device_plane::enlist_on(communicator_state& comm, const fusion_memory& memory) {
@@ -139,9 +136,9 @@ COHORT_INLINE void device_plane::arena_made(const std::shared_ptr<arena_job>& jo
 }
 
 /// The communicator of a set that was opened after arenas were made.
-COHORT_INLINE detail::steps<bool> device_plane::enlist_all_on(
-    detail::stepper& by, std::shared_ptr<communicator_state> comm, turn place) {
-  auto drained = by.until([&] {
+COHORT_INLINE progress::look_task<> device_plane::enlist_all_on(
+    std::shared_ptr<communicator_state> comm, turn place) {
+  detail::look_condition drained(*source_, [&] {
     return comm->stands != phase::ready || failed_ ||
            (place.has_come() && source_->is_drained(device_));
   });
@@ -152,7 +149,6 @@ COHORT_INLINE detail::steps<bool> device_plane::enlist_all_on(
       if (!each->state().plain) enlist_on(*comm, *each);
     }
   });
-  co_return true;
 }
 
 // ---- places ----------------------------------------------------------------------------------

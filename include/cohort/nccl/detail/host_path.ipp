@@ -83,14 +83,12 @@ COHORT_INLINE void device_plane::go_between(elected_work& op) {
     if (over) pieces = op.by_host_ ? pieces_for_host(op) : pieces_of(op);
   });
   if (!over) return come_back(op, nullptr);
-  auto make = [self = shared_from_this(), pieces = std::move(pieces),
-               over](detail::stepper& by) mutable {
-    return self->reduce_between(by, std::move(pieces), std::move(over));
-  };
-  auto done = [self = shared_from_this(), &op](std::exception_ptr why, bool) {
+  auto done = [self = shared_from_this(), &op](std::exception_ptr why) {
     self->come_back(op, std::move(why));
   };
-  detail::take_steps<bool>(*source_, std::move(make), std::move(done));
+  progress::begin_look_task(
+      detail::at_next_look(*source_, reduce_between(std::move(pieces), std::move(over))),
+      {.verb = "a reduction on a device, in MPI", .owner = this}, std::move(done));
 }
 
 COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_of(
@@ -148,11 +146,9 @@ COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_for_
 
 /// One after the other through pinned memory, in the order of the packs, which is that of all
 /// ranks of `over`.
-COHORT_INLINE detail::steps<bool> device_plane::reduce_between(detail::stepper& by,
-                                                               std::vector<between_piece> pieces,
-                                                               cohort::communicator over) {
+COHORT_INLINE progress::look_task<> device_plane::reduce_between(std::vector<between_piece> pieces,
+                                                                 cohort::communicator over) {
   const device::stream on = *unpacking_;
-  by.owner = this;
   // After a failure nothing is started any more: MPI may have the memory on the way for ever.
   const auto go_on = [this] {  // with the lock of a look
     if (failed_) throw std::system_error(failed_, "MPI's part of a reduction on a device");
@@ -162,26 +158,24 @@ COHORT_INLINE detail::steps<bool> device_plane::reduce_between(detail::stepper& 
     device::check(cudaMemcpyAsync(unpack_staging_.data(), each.at, each.bytes,
                                   cudaMemcpyDeviceToHost, on.get()),
                   "cudaMemcpyAsync", device_);
-    auto fetched = detail::reached(by, on);
+    auto fetched = detail::reached(*source_, on);
     co_await fetched;
     go_on();
-    auto reducing = reduce_piece(by, each, over);
+    auto reducing = reduce_piece(each, over);
     co_await reducing;
     go_on();
     device::check(cudaMemcpyAsync(each.at, unpack_staging_.data(), each.bytes,
                                   cudaMemcpyHostToDevice, on.get()),
                   "cudaMemcpyAsync", device_);
-    auto brought = detail::reached(by, on);  // the next piece goes through the same memory
+    auto brought = detail::reached(*source_, on);  // the next piece goes through the same memory
     co_await brought;
   }
-  co_return true;
 }
 
 /// All its parts are posted at once. Where that fails for one, MPI may still have those before it:
 /// it ends when they do.
-COHORT_INLINE detail::steps<bool> device_plane::reduce_piece(detail::stepper& by,
-                                                             const between_piece& piece,
-                                                             cohort::communicator over) {
+COHORT_INLINE progress::look_task<> device_plane::reduce_piece(const between_piece& piece,
+                                                               cohort::communicator over) {
   struct posted {
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_SUCCESS;
@@ -209,7 +203,7 @@ COHORT_INLINE detail::steps<bool> device_plane::reduce_piece(detail::stepper& by
   };
   std::error_code bad;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    auto reduced = by.request("a reduction on a device, in MPI", [&](MPI_Request* request) {
+    auto reduced = comm::joint::request(over, [&](MPI_Request* request) {
       if (i == 0) post_all();
       *request = all[i].request;
       return all[i].code;
@@ -221,7 +215,6 @@ COHORT_INLINE detail::steps<bool> device_plane::reduce_piece(detail::stepper& by
     }
   }
   if (bad) throw std::system_error(bad, "MPI's part of a reduction on a device");
-  co_return true;
 }
 
 /// The second part is queued, before all that was elected later.

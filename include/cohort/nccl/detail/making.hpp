@@ -9,8 +9,8 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/asio.hpp>
-#include <cohort/nccl/detail/steps.hpp>
 #include <cohort/nccl/source.hpp>
+#include <cohort/progress/look_task.hpp>
 
 #include <utility>
 #include <vector>
@@ -34,15 +34,15 @@ struct making {
 
 // See detail/communicator.ipp.
 
-steps<std::vector<communicator>> make_all(stepper& by, cohort::communicator world, making what);
+progress::look_task<std::vector<communicator>> make_all(cohort::communicator world, making what);
 /// One device.
 making one_device(communicator_options options, int device, turn place, ncclComm_t theirs = nullptr,
                   problem bad = {}, const void* orderer = nullptr);
 /// The device of the options, or -1 where there is none: that is told to all ranks then.
 int device_for(int wanted);
 turn place_for(const cohort::communicator& world, int device);
-steps<std::vector<communicator>> split(stepper& by, communicator parent, int color, int key,
-                                       turn place);
+progress::look_task<std::vector<communicator>> split(communicator parent, int color, int key,
+                                                     turn place);
 asio::awaitable<void> finalize(communicator which);
 asio::awaitable<void> abort(communicator which);
 

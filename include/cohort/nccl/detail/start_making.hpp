@@ -22,9 +22,11 @@
 
 namespace cohort::nccl::detail {
 
-/// `make(stepper&)` gives the steps, and `Result` is taken out of what they have made.
-template <class Result, class Make, class Handler>
-void begin_making(Handler&& handler, issue_source& source, Make make) {
+/// Begins at once, so that what is made of one communicator of MPI is made in the order of the
+/// calls. `Result` is taken out of what the task gives.
+template <class Result, class Handler>
+void begin_making(Handler&& handler, issue_source& source, const char* verb,
+                  progress::look_task<std::vector<communicator>> work) {
   using posted = progress::posted_handler<std::decay_t<Handler>>;
   auto waiting = std::make_unique<posted>(std::forward<Handler>(handler), source.engine());
   auto done = [mine = std::move(waiting)](std::exception_ptr why,
@@ -35,17 +37,14 @@ void begin_making(Handler&& handler, issue_source& source, Make make) {
       mine->post(std::move(why), std::move(made));
     }
   };
-  take_steps<std::vector<communicator>>(source, std::move(make), std::move(done));
+  progress::begin_look_task(std::move(work), {.verb = verb}, std::move(done));
 }
 
 template <class Result, class Handler>
 void begin_making(Handler&& handler, const cohort::communicator& world, making what) {
-  auto make = [world, its = std::move(what)](stepper& by) mutable {
-    return make_all(by, std::move(world), std::move(its));
-  };
   begin_making<Result>(std::forward<Handler>(handler),
                        asio::use_service<issue_source>(world.get_executor().context()),
-                       std::move(make));
+                       "nccl make_communicator", make_all(world, std::move(what)));
 }
 
 // A place in the device's queue is taken when the operation is started, not when it is named: an
@@ -88,11 +87,8 @@ struct start_split {
   void operator()(Handler&& handler, const communicator& parent, int color, int key) const {
     if (!parent) return refuse_empty(std::forward<Handler>(handler), "split", communicator());
     issue_source& source = parent.state()->source;
-    auto make = [parent, color, key,
-                 place = source.reserve(parent.state()->device)](stepper& by) mutable {
-      return split(by, std::move(parent), color, key, std::move(place));
-    };
-    begin_making<communicator>(std::forward<Handler>(handler), source, std::move(make));
+    begin_making<communicator>(std::forward<Handler>(handler), source, "nccl split",
+                               split(parent, color, key, source.reserve(parent.state()->device)));
   }
 };
 

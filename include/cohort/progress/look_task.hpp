@@ -1,0 +1,172 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Coroutines that go on inside the looks of an engine.
+///
+/// What several ranks do together in several steps, such as making communicators and comparing
+/// options over them, cannot depend on handlers: these are no longer run when a context ends, but
+/// the engine still looks then, for a bounded time, and the other ranks wait meanwhile. So a look
+/// task is resumed by the look that finds what it waits for, with the locks of that source held.
+///
+///     progress::look_task<std::vector<int>> ask_all(communicator over, int mine) {
+///       std::vector<int> all(over.size());
+///       auto asking = comm::joint::all_gather(over, mine, all);
+///       co_await asking;
+///       co_return all;
+///     }
+///     progress::begin_look_task(ask_all(world, 3), {.verb = "ask"},
+///                               [](std::exception_ptr why, std::vector<int> all) { ... });
+///
+/// Nothing in it may block, but for what a communicator is made with. What it can await: another
+/// look task, what is in `comm/joint.hpp`, and what other sources offer.
+
+#include <cohort/core/log.hpp>
+#include <cohort/progress/pool.hpp>
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::progress {
+
+/// What look tasks that await one another have in common.
+struct look_chain {
+  const char* verb = "";                ///< what they are for, in reports and errors
+  const void* owner = nullptr;          ///< who may leave to MPI what they wait for
+  std::coroutine_handle<> outermost{};  ///< destroyed by who will not resume any of them
+};
+
+/// In the promises of all of them.
+struct look_promise {
+  const look_chain* chain = nullptr;
+
+  static void* operator new(std::size_t bytes) { return pool::allocate(bytes); }
+  static void operator delete(void* block, std::size_t bytes) noexcept {
+    pool::deallocate(block, bytes);
+  }
+};
+
+namespace detail {
+
+template <class T>
+struct look_result : look_promise {
+  std::optional<T> value;
+  template <class From>
+  void return_value(From&& from) {
+    value.emplace(std::forward<From>(from));
+  }
+  T take() { return std::move(*value); }
+};
+template <>
+struct look_result<void> : look_promise {
+  void return_void() const noexcept {}
+  void take() const noexcept {}
+};
+
+}  // namespace detail
+
+/// Begins when it is awaited, and gives what it returns or throws.
+template <class T = void>
+class [[nodiscard]] look_task {
+ public:
+  struct promise_type : detail::look_result<T> {
+    std::exception_ptr failed;
+    std::coroutine_handle<> caller;
+
+    struct to_caller {
+      bool await_ready() const noexcept { return false; }
+      std::coroutine_handle<> await_suspend(
+          std::coroutine_handle<promise_type> ended) const noexcept {
+        return ended.promise().caller;
+      }
+      void await_resume() const noexcept {}
+    };
+    look_task get_return_object() {
+      return look_task(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+    std::suspend_always initial_suspend() const noexcept { return {}; }
+    to_caller final_suspend() const noexcept { return {}; }
+    void unhandled_exception() noexcept { failed = std::current_exception(); }
+  };
+
+  look_task(look_task&& other) noexcept : frame_(std::exchange(other.frame_, {})) {}
+  look_task& operator=(look_task&&) = delete;
+  ~look_task() {
+    if (frame_) frame_.destroy();
+  }
+
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> whose) const noexcept {
+    frame_.promise().caller = whose;
+    frame_.promise().chain = whose.promise().chain;
+    return frame_;
+  }
+  T await_resume() const {
+    if (frame_.promise().failed) std::rethrow_exception(frame_.promise().failed);
+    return frame_.promise().take();
+  }
+
+ private:
+  explicit look_task(std::coroutine_handle<promise_type> frame) noexcept : frame_(frame) {}
+  std::coroutine_handle<promise_type> frame_;
+};
+
+namespace detail {
+
+/// The outermost coroutine, which nobody awaits.
+struct look_root {
+  struct promise_type : look_promise {
+    template <class Task, class Done>
+    promise_type(const Task&, const look_chain& given, const Done&) noexcept : own(given) {
+      own.outermost = std::coroutine_handle<promise_type>::from_promise(*this);
+      chain = &own;
+    }
+    look_root get_return_object() const noexcept { return {}; }
+    std::suspend_never initial_suspend() const noexcept { return {}; }
+    std::suspend_never final_suspend() const noexcept { return {}; }
+    void return_void() const noexcept {}
+    void unhandled_exception() const noexcept { std::terminate(); }
+    look_chain own;
+  };
+};
+
+template <class T, class Done>
+look_root run_look_task(look_task<T> work, look_chain, Done done) {
+  std::exception_ptr why;
+  std::conditional_t<std::is_void_v<T>, std::optional<bool>, std::optional<T>> result;
+  try {
+    if constexpr (std::is_void_v<T>) {
+      co_await work;
+    } else {
+      result.emplace(co_await work);
+    }
+  } catch (...) {
+    why = std::current_exception();
+  }
+  try {
+    if constexpr (std::is_void_v<T>) {
+      done(std::move(why));
+    } else {
+      done(std::move(why), result ? std::move(*result) : T());
+    }
+  } catch (const std::exception& failed) {
+    log::write(log::level::error, failed.what());
+  }
+}
+
+}  // namespace detail
+
+/// Runs the task up to the first thing that it waits for. At its end, in a look or in place, calls
+/// `done(exception_ptr, T)`, or `done(exception_ptr)` if it returns nothing; never, if the context
+/// goes away while MPI has something of it.
+template <class T, class Done>
+void begin_look_task(look_task<T> work, const look_chain& what, Done done) {
+  detail::run_look_task(std::move(work), what, std::move(done));
+}
+
+}  // namespace cohort::progress
