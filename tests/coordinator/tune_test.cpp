@@ -3,9 +3,12 @@
 //
 // Options that follow from measured costs. Part of the executable coordinator.plan.
 #include <cohort/collectives/all_gather.hpp>
+#include <cohort/collectives/all_reduce.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/progress/deadline.hpp>
 
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -116,6 +119,23 @@ TEST_CASE("options and tuning in one expression", "[coordinator][tune]") {
     cohort::coordinator again(world, co_await cohort::tune(world));
     CHECK(in_range(again.options()));
     co_await again.shutdown();
+  });
+}
+
+TEST_CASE("a rank that gives up tuning takes part in it to its end", "[coordinator][tune]") {
+  on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    try {
+      auto tuning = cohort::tune(world);
+      if (world.rank() == 0) {
+        tuning = cohort::with_deadline(std::move(tuning), std::chrono::nanoseconds(1));
+      }
+      co_await std::move(tuning);
+    } catch (const cohort::deadline_error&) {
+      CHECK(world.rank() == 0);
+    }
+    int sum = 1;
+    co_await cohort::all_reduce(world, sum, cohort::op::sum);
+    CHECK(sum == world.size());
   });
 }
 

@@ -171,6 +171,16 @@ TEST_CASE("a window can be left to MPI_Finalize") {
   CHECK(kept[0].load() == 5);
 }
 
+TEST_CASE("windows can be left to MPI_Finalize in any order") {
+  const mpi::comm node = world().split_node();
+  mpi::shared_window<int> first(node, 1);
+  mpi::shared_window<int> second(node, 1);
+  if (node.rank() == 0) first.free_at_finalize();
+  second.free_at_finalize();
+  if (first) first.free_at_finalize();  // MPI_Finalize would wait for ever
+  CHECK_FALSE(first);
+}
+
 TEST_CASE("windows move") {
   const mpi::comm node = world().split_node();
   mpi::shared_window<int> first(node, 2);

@@ -6,6 +6,8 @@
 #include <cohort/collectives.hpp>
 #include <cohort/core/half.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/p2p/recv.hpp>
+#include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/when_all.hpp>
 #include <cohort/shm.hpp>
@@ -409,6 +411,26 @@ TEST_CASE("a rank that cannot map the segment leaves all with MPI", "[shm]") {
     CHECK(value == world.size());
     CHECK(shared.stats().operations == 1);
     CHECK(shared.stats().by_backend.operations == 0);
+  });
+}
+
+TEST_CASE("who has made a backend can be cancelled as before", "[shm]") {
+  on_world([](communicator world) -> task {
+    const auto work = [](communicator on) -> task {
+      const shm::backend by = co_await shm::make_backend(on);
+      CHECK(by.active());
+      int nothing = 0;
+      co_await cohort::recv(on, nothing, on.rank(), 99);  // for ever
+    };
+    auto bounded = cohort::with_deadline(work(world), std::chrono::milliseconds(100));
+    bool ended = false;
+    try {
+      co_await std::move(bounded);
+    } catch (const cohort::deadline_error&) {
+      ended = true;
+    }
+    CHECK(ended);
+    co_await cohort::barrier(world);
   });
 }
 

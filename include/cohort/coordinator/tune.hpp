@@ -7,6 +7,7 @@
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/progress/uncancelled.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -39,7 +40,7 @@ struct operation_costs {
                                          coordinator_options options = {});
 
 /// Measures the costs through the verbs of `world`: 24 all_reduces, some milliseconds. *Collective
-/// over* `world`; all ranks get the same, the costs of the slowest.
+/// over* `world`; all ranks get the same, the costs of the slowest. Cannot be cancelled.
 // A template, as `tune` is, so that who does not call it does not compile its collectives.
 template <std::same_as<communicator> Communicator>
 asio::awaitable<operation_costs> measure_costs(Communicator world);
@@ -72,8 +73,10 @@ inline coordinator_options fit_to(const operation_costs& costs, coordinator_opti
   return options;
 }
 
+namespace detail {
+
 template <std::same_as<communicator> Communicator>
-asio::awaitable<operation_costs> measure_costs(Communicator world) {
+asio::awaitable<operation_costs> measure_together(Communicator world) {
   using clock = std::chrono::steady_clock;
   const auto since = [](clock::time_point begin) {
     return std::chrono::duration<double, std::nano>(clock::now() - begin).count();
@@ -102,6 +105,13 @@ asio::awaitable<operation_costs> measure_costs(Communicator world) {
   std::vector<double> slowest{best.latency, best.per_byte, best.copy_per_byte};
   co_await cohort::all_reduce(world, slowest, op::max);
   co_return operation_costs{slowest[0], slowest[1], slowest[2]};
+}
+
+}  // namespace detail
+
+template <std::same_as<communicator> Communicator>
+asio::awaitable<operation_costs> measure_costs(Communicator world) {
+  return progress::uncancelled(detail::measure_together(std::move(world)));
 }
 
 template <std::same_as<communicator> Communicator>

@@ -11,10 +11,13 @@
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <span>
 #include <string>
@@ -55,7 +58,8 @@ class shared_window {
   void sync() const;
 
   /// Instead of freeing now, lets MPI_Finalize free the window; the memory stays valid until then.
-  /// For owners that die at different times on different ranks, where a collective free could hang.
+  /// For owners that die at different times on different ranks, where a collective free could hang;
+  /// and in any order: all ranks free them as they were made.
   void free_at_finalize();
   /// Frees the window now: collective.
   void reset() noexcept;
@@ -69,6 +73,7 @@ class shared_window {
   MPI_Win native_ = MPI_WIN_NULL;
   std::vector<std::span<T>> parts_;  // one per rank of the node
   std::size_t rank_ = 0;
+  std::uint64_t number_ = 0;
 };
 
 namespace detail {
@@ -79,9 +84,24 @@ inline void free_window(MPI_Win& window) noexcept {
   MPI_Win_free(&window);
 }
 
-inline void free_kept_window(void* kept) noexcept {
-  const std::unique_ptr<MPI_Win> window(static_cast<MPI_Win*>(kept));
-  free_window(*window);
+/// Windows that are left to MPI_Finalize, and numbers by which all ranks free them in one order:
+/// one that is made later has a higher one on each of its ranks.
+struct kept_windows {
+  std::mutex mutex;
+  std::uint64_t last = 0;
+  std::vector<std::pair<std::uint64_t, MPI_Win>> all;
+};
+inline kept_windows& windows_left() noexcept {
+  static kept_windows& instance = *new kept_windows;  // outlives every static object
+  return instance;
+}
+inline void free_kept_windows(void*) noexcept {
+  kept_windows& left = windows_left();
+  const std::lock_guard hold(left.mutex);
+  std::sort(left.all.begin(), left.all.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [number, window] : left.all) free_window(window);
+  left.all.clear();
 }
 
 inline void* allocate_window(const comm_ref& node, std::size_t bytes, MPI_Win& window) {
@@ -113,17 +133,27 @@ shared_window<T>::shared_window(const comm_ref& node, std::size_t local_count) {
   // Nobody may look at a part before its owner has initialised it: the exchange of the counts,
   // which MPI_Win_shared_query rounds up to pages, is the barrier that ensures this.
   MPI_Win_sync(native_);
-  const std::uint64_t mine = local_count;
-  std::vector<std::uint64_t> counts(static_cast<std::size_t>(node.size()));
-  check(MPI_Allgather(&mine, 1, MPI_UINT64_T, counts.data(), 1, MPI_UINT64_T, node.native()),
+  detail::kept_windows& left = detail::windows_left();
+  std::array<std::uint64_t, 2> mine{local_count};
+  {
+    const std::lock_guard hold(left.mutex);
+    mine[1] = left.last;
+  }
+  std::vector<std::array<std::uint64_t, 2>> all(static_cast<std::size_t>(node.size()));
+  check(MPI_Allgather(mine.data(), 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, node.native()),
         "MPI_Allgather");
+  for (const auto& [count, last] : all) number_ = std::max(number_, last + 1);
+  {
+    const std::lock_guard hold(left.mutex);
+    left.last = std::max(left.last, number_);
+  }
   MPI_Win_sync(native_);
   for (int rank = 0; rank < node.size(); ++rank) {
     MPI_Aint bytes = 0;
     int unit = 0;
     void* part = nullptr;
     check(MPI_Win_shared_query(native_, rank, &bytes, &unit, &part), "MPI_Win_shared_query");
-    parts_.emplace_back(static_cast<T*>(part), counts[static_cast<std::size_t>(rank)]);
+    parts_.emplace_back(static_cast<T*>(part), all[static_cast<std::size_t>(rank)][0]);
   }
   rank_ = static_cast<std::size_t>(node.rank());
 }
@@ -144,9 +174,10 @@ void shared_window<T>::sync() const {
 template <shareable T>
 void shared_window<T>::free_at_finalize() {
   if (native_ != MPI_WIN_NULL && running()) {
-    auto kept = std::make_unique<MPI_Win>(native_);
-    at_finalize(&detail::free_kept_window, kept.get());
-    static_cast<void>(kept.release());
+    detail::kept_windows& left = detail::windows_left();
+    const std::lock_guard hold(left.mutex);
+    if (left.all.empty()) at_finalize(&detail::free_kept_windows, nullptr);
+    left.all.emplace_back(number_, native_);
   }
   native_ = MPI_WIN_NULL;
   parts_.clear();
@@ -167,6 +198,7 @@ void shared_window<T>::swap(shared_window& other) noexcept {
   std::swap(native_, other.native_);
   parts_.swap(other.parts_);
   std::swap(rank_, other.rank_);
+  std::swap(number_, other.number_);
 }
 
 }  // namespace cohort::mpi

@@ -5,6 +5,7 @@
 /// \file Bodies of shm/backend.hpp.
 
 #include <cohort/core/log.hpp>
+#include <cohort/progress/uncancelled.hpp>
 #include <cohort/shm/backend.hpp>
 #include <cohort/shm/detail/channel.hpp>
 
@@ -228,10 +229,10 @@ COHORT_INLINE void backend::start(const comm::collective_call& call,
   plane_->start(call, done);
 }
 
+namespace detail {
+
 template <std::same_as<communicator> Communicator>
-asio::awaitable<backend> make_backend(Communicator world, backend_options options) {
-  // To be cancelled between its two collectives would leave the other ranks in the second.
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+asio::awaitable<backend> make_together(Communicator world, backend_options options) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const auto rank = static_cast<std::size_t>(world.rank());
   auto& by = asio::use_service<detail::source>(world.state()->engine.context());
@@ -292,6 +293,13 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
     co_return backend(nullptr, why);
   }
   co_return backend(std::move(made), std::string());
+}
+
+}  // namespace detail
+
+template <std::same_as<communicator> Communicator>
+asio::awaitable<backend> make_backend(Communicator world, backend_options options) {
+  return progress::uncancelled(detail::make_together(std::move(world), std::move(options)));
 }
 
 }  // namespace cohort::shm
