@@ -235,6 +235,29 @@ TEST_CASE("cross_rank checks find what one rank alone cannot see") {
       options);
 }
 
+TEST_CASE("cross_rank checks tell all ranks of arguments that one refuses") {
+  const cohort::communicator_options options{.checks = cohort::checks::cross_rank};
+  on_world(
+      [](communicator world) -> task {
+        const cohort::log::capture logged;
+        const bool last = world.rank() == world.size() - 1;
+        const auto ranks = static_cast<std::size_t>(world.size());
+        std::vector<int> mine(2);
+        std::vector<int> all(2 * ranks + (last ? 1 : 0));
+        const auto expected = last ? errc::size_mismatch : errc::cross_rank_mismatch;
+        co_await expect(cohort::all_gather(world, mine, all), make_error_code(expected));
+        if (!last) {
+          CHECK_THAT(world.last_failure().text,
+                     Catch::Matchers::ContainsSubstring("a rank's arguments cannot be right"));
+        }
+        // The next one is compared with the next one.
+        int sum = 1;
+        co_await cohort::all_reduce(world, sum, op::sum);
+        CHECK(sum == world.size());
+      },
+      options);
+}
+
 TEST_CASE("cross_rank checks compare the blocks of neighbours") {
   const cohort::communicator_options options{.checks = cohort::checks::cross_rank};
   on_world(

@@ -40,7 +40,8 @@ class cross_rank_check final : public argument_check {
     for (const char c : std::string_view(op_.verb)) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
     }
-    mine_[0] = op_.failed() ? refused : static_cast<std::int64_t>(hash >> 2U);
+    mine_[0] = static_cast<std::int64_t>(hash >> 2U);
+    if (op_.failed()) mine_[0] = op_.error() == errc::not_supported ? in_device_memory : wrong;
     for (std::size_t i = 0; i < agreed.size(); ++i) mine_[i + 1] = agreed[i];
     for (std::size_t i = 0; i < fields; ++i) {
       const bool any = mine_[i] == any_value;
@@ -108,8 +109,9 @@ class cross_rank_check final : public argument_check {
       const std::int64_t low = least_[i];
       const std::int64_t high = -least_[fields + i];
       if (low >= high) continue;
-      if (i == 0 && low == refused) {
-        text.note("a rank gives device memory as memory of the host");
+      if (i == 0 && low < 0) {
+        text.note(low == wrong ? "a rank's arguments cannot be right, as its own error says"
+                               : "a rank gives device memory as memory of the host");
         return;
       }
       if (i == 0 || i == 3) {
@@ -124,7 +126,9 @@ class cross_rank_check final : public argument_check {
 
  private:
   static constexpr std::size_t fields = 5;
-  static constexpr std::int64_t refused = -1;  // in place of the verb: a rank will not post it
+  // In place of the verb: a rank will not post it.
+  static constexpr std::int64_t in_device_memory = -1;
+  static constexpr std::int64_t wrong = -2;
   static constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
   /// Where no rank has a value, the minimum stays above the maximum.

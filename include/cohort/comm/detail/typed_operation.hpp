@@ -87,9 +87,13 @@ class typed_operation final
     errc bad = state().source.usable();
     if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
     if (bad == errc{} && state().engine.stopped()) bad = errc::engine_stopped;
-    if (bad == errc{}) bad = body_.check(state());
+    const bool usable = bad == errc{};
+    if (usable) bad = body_.check(state());
     if (bad != errc{}) [[unlikely]] {
       this->fail(bad);
+      if (usable && has_agreed && state().options.checks == checks::cross_rank) {
+        return post_now();  // the comparison, in which the others are told
+      }
       describe();
       explain();
       state().engine.complete(this);
@@ -216,7 +220,9 @@ class typed_operation final
         static_cast<typed_operation*>(base)->post_body();
       };
       check_ = state().source.make_check(state(), *this, post_it);
-      if constexpr (is_gated) {
+      if (this->failed()) {
+        // Its arguments cannot be right: it is compared and never posted.
+      } else if constexpr (is_gated) {
         check_->hold();
         body_.begin(post, check_.get());
       } else if (state().options.checks == checks::cross_rank) {
