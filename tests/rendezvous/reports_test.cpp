@@ -207,3 +207,39 @@ TEST_CASE("a cancelled receive does not stall", "[rendezvous][reports]") {
     co_await meet(world);
   });
 }
+
+TEST_CASE("reports list the receives that wait, not too many", "[rendezvous][reports]") {
+  with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
+    using Catch::Matchers::ContainsSubstring;
+    const auto report = [] { return cohort::process::describe_in_flight(); };
+    auto step = exchange.step(3);
+    auto left = step.recv<int>(from_left(world, "left"), as_future);
+    auto mine = step.recv<int>(own(world, "mine"), as_future);
+    auto gone = step.recv<int>(own(world, "gone"), as_future);
+    gone.cancel();
+    const auto code = co_await cohort_test::code_of<cohort::received<int>>(std::move(gone));
+    CHECK(code == asio::error::operation_aborted);
+    std::string text = report();
+    const auto line = [&](const rendezvous_key& key) {
+      return "  rank " + std::to_string(world.rank()) + ": rendezvous recv '" + to_string(key) +
+             "' of step 3 from rank " + std::to_string(key.source) + ", ";
+    };
+    CHECK_THAT(text, ContainsSubstring(line(from_left(world, "left"))));
+    CHECK_THAT(text, ContainsSubstring(line(own(world, "mine"))));
+    CHECK_THAT(text, !ContainsSubstring("gone"));
+    CHECK(text.back() == '\n');
+    std::vector<cohort::future<cohort::received<int>>> many;
+    for (int i = 0; i < 23; ++i) many.push_back(step.recv<int>(own(world, "many"), as_future));
+    text = report();
+    CHECK_THAT(text, ContainsSubstring("\n  and 5 more\n"));
+    co_await meet(world);
+    step.send(to_right(world, "left"), 1);
+    step.send(own(world, "mine"), 1);
+    for (int i = 0; i < 23; ++i) step.send(own(world, "many"), 1);
+    co_await std::move(left);
+    co_await std::move(mine);
+    for (auto& one : many) co_await std::move(one);
+    text = report();
+    CHECK_THAT(text, !ContainsSubstring("rendezvous recv"));
+  });
+}

@@ -86,6 +86,7 @@ class exchange final : public endpoint,
   class look_lock;
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
+  void list_waiting(std::string& text, clock::time_point now) override;
   void used(step_state& step) const noexcept {
     step.last_use.store(engine_.coarse_now().time_since_epoch().count(), std::memory_order_relaxed);
   }

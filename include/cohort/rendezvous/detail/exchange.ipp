@@ -505,6 +505,13 @@ void exchange<Any>::at_tick(clock::time_point now) {
 }
 
 template <class Any>
+void exchange<Any>::list_waiting(std::string& text, clock::time_point now) {
+  const lock hold(mutex_);
+  const std::string lines = who_waits(now, [](const progress::pending_age&) { return true; });
+  if (!lines.empty()) text.append(lines, 1).append("\n");
+}
+
+template <class Any>
 template <class Predicate>
 std::string exchange<Any>::who_waits(clock::time_point now, Predicate wanted) const {
   constexpr std::size_t most = 20;
