@@ -34,6 +34,15 @@ inline rendezvous_key own(const cohort::communicator& world, std::string_view na
   return key_of(world.rank(), world.rank(), name);
 }
 
+inline rendezvous_key to_right(const cohort::communicator& world, std::string_view name,
+                               std::uint64_t iteration = 0) {
+  return key_of(world.rank(), cohort_test::right_of(world), name, iteration);
+}
+inline rendezvous_key from_left(const cohort::communicator& world, std::string_view name,
+                                std::uint64_t iteration = 0) {
+  return key_of(cohort_test::left_of(world), world.rank(), name, iteration);
+}
+
 /// Runs `body(world, exchange)` and closes the rendezvous.
 template <class Body>
 void with_rendezvous(Body body, const cohort::rendezvous_options& options = {}) {

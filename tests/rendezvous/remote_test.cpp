@@ -4,7 +4,6 @@
 // Between ranks: pushed, pulled and large values, errors as answers, cleanup, close, deferred
 // initialisation.
 #include <cohort/core/log.hpp>
-#include <cohort/p2p/recv.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/rethrow.hpp>
@@ -29,15 +28,6 @@ using cohort_test::left_of;
 using cohort_test::meet;
 using cohort_test::right_of;
 using options = cohort::rendezvous_options;
-
-rendezvous_key to_right(const cohort::communicator& world, std::string_view name,
-                        std::uint64_t iteration = 0) {
-  return key_of(world.rank(), right_of(world), name, iteration);
-}
-rendezvous_key from_left(const cohort::communicator& world, std::string_view name,
-                         std::uint64_t iteration = 0) {
-  return key_of(left_of(world), world.rank(), name, iteration);
-}
 
 }  // namespace
 
@@ -723,41 +713,5 @@ TEST_CASE("two rendezvous at once do not meet", "[rendezvous][remote]") {
     CHECK(from_a.value == 1);
     CHECK(from_b.value == 2);
     co_await second.close();
-  });
-}
-
-TEST_CASE("the time of a stall counts from when somebody waits", "[rendezvous][remote]") {
-  ::setenv("COHORT_STALL_WARNING", "50ms", 1);
-  const cohort::log::capture lines;
-  with_rendezvous([&](cohort::communicator world, cohort::rendezvous exchange) -> task {
-    ::unsetenv("COHORT_STALL_WARNING");
-    if (world.size() == 1) co_return;
-    using clock = std::chrono::steady_clock;
-    auto step = exchange.step(1);
-    const int left = cohort_test::left_of(world);
-    const int right = cohort_test::right_of(world);
-    // The receive of the rendezvous is posted, and nobody waits for it, for as long as this.
-    int never = 0;
-    auto pending = cohort::recv(world, never, cohort::any_source, 13, cohort::as_future);
-    while (!lines.contains(": recv #")) co_await pause(1ms);
-    co_await pause(200ms);
-    CHECK_FALSE(lines.contains("rendezvous_recv"));
-    const auto begin = clock::now();
-    auto got = step.recv<int>(key_of(left, world.rank(), "late"), cohort::as_future);
-    while (!lines.contains("rendezvous_recv")) co_await pause(1ms);
-    const auto waited = std::chrono::ceil<std::chrono::milliseconds>(clock::now() - begin);
-    const std::string text = lines.text();
-    INFO(text);
-    const std::string before = "pending for ";
-    const auto at = text.find(before, text.find("rendezvous_recv"));
-    REQUIRE(at != std::string::npos);
-    CHECK(std::stol(text.substr(at + before.size())) <= waited.count());
-    co_await meet(world);
-    step.send(key_of(world.rank(), right, "late"), world.rank());
-    const auto value = co_await std::move(got);
-    CHECK(value.value == left);
-    pending.cancel();
-    const auto code = co_await cohort_test::code_of(std::move(pending));
-    CHECK(code == asio::error::operation_aborted);
   });
 }

@@ -24,8 +24,6 @@ struct channel_options {
   std::size_t fragment = 16384;
   /// Longest message that is taken, in bytes.
   std::size_t longest = std::numeric_limits<std::size_t>::max();
-  /// Whether a message that the owner expects and that does not come is reported as stalled.
-  bool stalls = false;
 };
 
 /// How much has gone over a channel. A message of MPI is one fragment.

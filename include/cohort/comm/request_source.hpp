@@ -187,8 +187,6 @@ class request_source : public asio::execution_context::service {
   /// Looks for a message at every test; `op.status` describes it, `op.message` takes it if asked
   /// to.
   void add_probe(int source, int tag, MPI_Comm comm, probe_kind kind, request_operation& op);
-  /// Ages of `op` for reports begin anew.
-  static void begin_wait(request_operation& op) noexcept { op.age_ = {}; }
   /// The next request of `op` is a control receive, which keeps neither the loop nor laps alive.
   void mark_idle(request_operation& op) noexcept { op.idle_ = true; }
   [[nodiscard]] static bool pending(const request_operation& op) noexcept { return op.parts_ != 0; }

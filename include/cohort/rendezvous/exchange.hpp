@@ -9,6 +9,7 @@
 #include <cohort/comm/creation.hpp>
 #include <cohort/core/short_lock.hpp>
 #include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/node.hpp>
 
@@ -21,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -84,6 +86,7 @@ class exchange final : public endpoint,
   class look_lock;
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
+  void list_waiting(std::string& text, clock::time_point now) override;
   void used(step_state& step) const noexcept {
     step.last_use.store(engine_.coarse_now().time_since_epoch().count(), std::memory_order_relaxed);
   }
@@ -128,6 +131,10 @@ class exchange final : public endpoint,
   void finish_closing();
   void end_closers(const std::exception_ptr& why);
   void report(const std::vector<leaked_value>& leaks, const char* what) const;
+  /// Who waits here and of whose age `wanted` says true, the first of them; a line break and a line
+  /// each.
+  template <class Predicate>
+  [[nodiscard]] std::string who_waits(clock::time_point now, Predicate wanted) const;
   void sweep_locked(clock::time_point now);
 
   const rendezvous_options options_;
@@ -155,6 +162,8 @@ class exchange final : public endpoint,
   std::atomic<bool> closed_{false};
   clock::time_point leave_until_ = clock::time_point::max();
   clock::time_point last_sweep_{};
+  progress::stall_watch stalls_;
+  bool may_stall_ = false;  // somebody waits who may have to be named, maybe for this rank itself
 };
 
 }  // namespace cohort::meeting

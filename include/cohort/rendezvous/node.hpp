@@ -190,6 +190,10 @@ class basic_node {
   [[nodiscard]] bool busy() const noexcept { return !asked_.empty() || !sending_.empty(); }
   /// Somebody here waits for another rank.
   [[nodiscard]] bool waits() const noexcept { return !asked_.empty() || draining_ != 0; }
+  /// Calls `visit(step, key, receiver)` for each receive that waits for its value, and with a null
+  /// key for who waits until the step is drained. It must not call back.
+  template <class Visit>
+  void for_each_waiting(Visit visit) const;
 
   // Messages and transfers.
   void receive(int from, std::span<const std::byte> message);

@@ -6,6 +6,7 @@
 /// values.
 
 #include <cohort/core/short_lock.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/rendezvous/key.hpp>
 #include <cohort/rendezvous/value.hpp>
 #include <cohort/rendezvous/vocabulary.hpp>
@@ -41,6 +42,8 @@ class receiver {
   std::exception_ptr error;  ///< why it got nothing
   bool direct = false;       ///< the value was written to where `prepare` said
   bool dead = false;         ///< with `direct`
+
+  progress::pending_age age;  ///< for reports
 
   /// Memory for so many bytes, which MPI then writes to; may throw. Null: it takes packets only.
   [[nodiscard]] std::byte* prepare(std::size_t bytes) { return prepare_(*this, bytes); }
@@ -93,6 +96,10 @@ class receiver_list {
     receiver& one = *first_;
     remove(one);
     return one;
+  }
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (receiver* each = first_; each != nullptr; each = each->after_) visit(*each);
   }
   /// Ends all, in order.
   void end_all() {
@@ -217,6 +224,9 @@ class basic_table {
   /// Ends those for which `which(key, receiver)` is true.
   template <class Predicate>
   void fail_waiting(Predicate which, const std::exception_ptr& why);
+  /// Calls `visit(key, receiver)` for each that waits, with the lock held: it must not call back.
+  template <class Visit>
+  void for_each_waiting(Visit visit) const;
   /// Why it has ended; null until then.
   [[nodiscard]] std::exception_ptr ended() const;
   /// Whether it has. One load.

@@ -25,7 +25,7 @@ class channel::control_operation final : public request_operation {
     advance_ = &advanced;
     advances_failed_ = true;
     cancellable = !is_send;
-    stalls = !is_send && owner.options_.stalls;
+    stalls = false;              // its owner knows who waits
     waits_for_turn_ = !is_send;  // goes on without a request while the channel pauses
     verb = is_send ? owner.options_.send_verb : owner.options_.receive_verb;
     rank = owner.rank_;
@@ -147,7 +147,6 @@ COHORT_INLINE int channel::post_receive(control_operation& op) {
 
 COHORT_INLINE bool channel::repost(control_operation& op) {
   op.waits = false;
-  request_source::begin_wait(op);  // a message has come
   const int rc = post_receive(op);
   return rc == MPI_SUCCESS || fail(op, rc);
 }

@@ -200,7 +200,6 @@ COHORT_INLINE void request_source::set_idle(request_operation& op, bool idle) no
   }
   op.idle_ = idle;
   op.announced_ = !idle;
-  if (!idle) begin_wait(op);  // how long it has been posted says nothing
 }
 
 COHORT_INLINE void request_source::at_next_look(look_hook& hook) noexcept {
@@ -446,7 +445,7 @@ COHORT_INLINE void request_source::leave() {
   for (request_operation* op : operations()) {
     if (!op->idle_) continue;
     op->idle_ = false;
-    begin_wait(*op);
+    op->age_ = {};  // how long it has been posted says nothing
     idle_.store(idle_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
     pending_.store(pending_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

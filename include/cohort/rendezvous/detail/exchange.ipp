@@ -185,6 +185,7 @@ class exchange<Any>::closing final : public comm::request_operation {
     advance_ = &advanced;
     advances_failed_ = true;
     verb = "rendezvous_close";
+    stalls = false;  // who awaits it is named
     rank = owner.rank();
   }
   void begin(int round) {
@@ -231,9 +232,7 @@ exchange<Any>::exchange(progress::engine& engine, const rendezvous_options& opti
     : endpoint(engine),
       options_(options),
       node_(options.node),
-      channel_(
-          *this,
-          {.send_verb = "rendezvous_send", .receive_verb = "rendezvous_recv", .stalls = true}) {
+      channel_(*this, {.send_verb = "rendezvous_send", .receive_verb = "rendezvous_recv"}) {
   incarnation_ = process_incarnation();
   constexpr int most_tags = 32767;  // every MPI has so many
   if (options.chunk_bytes == 0 || options.node.tags < 1 || options.node.tags > most_tags) {
@@ -300,6 +299,7 @@ void exchange<Any>::opened(communicator made, std::vector<std::uint64_t> incarna
   node_.know(std::move(incarnations));
   channel_.open(control_);
   ready_ = true;
+  may_stall_ = stalls_.is_on();
   flush(true);
   stay_awake();
 }
@@ -464,32 +464,75 @@ std::size_t exchange<Any>::at_look() {
   return ended_ - before;
 }
 
-/// While this rank waits for others its engine looks for their messages; otherwise it may sleep
-/// until the doorbell rings.
+/// While this rank waits for others its engine looks for their messages, and has ticks; otherwise
+/// it may sleep until the doorbell rings.
 template <class Any>
 void exchange<Any>::stay_awake() {
   if (!ready_) return;
-  const bool waits =
-      node_.waits() || node_.busy() || !transfers_.empty() || (left_ && !leave_expired_);
+  const bool waits = node_.waits() || node_.busy() || !transfers_.empty() || may_stall_ ||
+                     (left_ && !leave_expired_);
   channel_.expect(waits);
 }
 
 template <class Any>
 void exchange<Any>::at_tick(clock::time_point now) {
-  const look_lock hold(*this);
-  if (closed_.load()) return;
-  if (options_.ttl > std::chrono::nanoseconds::zero()) {
-    sweep_locked(now);
-    flush(true);
-  }
-  if (left_ && now > leave_until_ && !leave_expired_ && closers_.empty()) {
-    leave_expired_ = true;
-    log::write(log::level::error,
-               "rank " + std::to_string(rank()) +
-                   ": rendezvous: the other ranks have not closed in time; this one waits no more");
-    if (closing_ != nullptr) source_.load()->set_idle(*closing_, true);
+  std::string stalled;
+  {
+    const look_lock hold(*this);
+    if (closed_.load()) return;
+    if (options_.ttl > std::chrono::nanoseconds::zero()) {
+      sweep_locked(now);
+      flush(true);
+    }
+    if (left_ && now > leave_until_ && !leave_expired_ && closers_.empty()) {
+      leave_expired_ = true;
+      log::write(
+          log::level::error,
+          "rank " + std::to_string(rank()) +
+              ": rendezvous: the other ranks have not closed in time; this one waits no more");
+      if (closing_ != nullptr) source_.load()->set_idle(*closing_, true);
+    }
+    bool more = false;
+    stalled = who_waits(now, [&](progress::pending_age& age) {
+      const bool is_due = stalls_.is_due(age, now);
+      more = more || !age.reported;
+      return is_due;
+    });
+    may_stall_ = more && stalls_.is_on();
     stay_awake();
   }
+  stalls_.warn(stalled);
+}
+
+template <class Any>
+void exchange<Any>::list_waiting(std::string& text, clock::time_point now) {
+  const lock hold(mutex_);
+  const std::string lines = who_waits(now, [](const progress::pending_age&) { return true; });
+  if (!lines.empty()) text.append(lines, 1).append("\n");
+}
+
+template <class Any>
+template <class Predicate>
+std::string exchange<Any>::who_waits(clock::time_point now, Predicate wanted) const {
+  constexpr std::size_t most = 20;
+  std::string lines;
+  std::size_t count = 0;
+  const auto add = [&](receiver& one, auto text) {
+    if (!wanted(one.age) || ++count > most) return;
+    lines += "\n  rank " + std::to_string(rank()) + ": rendezvous ";
+    lines += text() + ", " + one.age.text(now);
+  };
+  node_.for_each_waiting([&](const step_state& step, const rendezvous_key* key, receiver& one) {
+    add(one, [&] {
+      std::string text = key == nullptr ? "drained" : "recv '" + to_string(*key) + "'";
+      text += " of step " + std::to_string(step.id);
+      if (key != nullptr) text += " from rank " + std::to_string(key->source);
+      return text;
+    });
+  });
+  closers_.for_each([&](receiver& one) { add(one, [] { return std::string("close"); }); });
+  if (count > most) lines += "\n  and " + std::to_string(count - most) + " more";
+  return lines;
 }
 
 template <class Any>
@@ -533,8 +576,9 @@ void exchange<Any>::receive(step_state& step, const rendezvous_key& key, receive
   used(step);
   if (is_own(key)) {
     const step_ptr keep = step.shared_from_this();
-    step.local.receive(key, one);
+    const bool waits = step.local.receive(key, one).waits != 0;
     if (step.drain_waits.load()) call([&] { node_.check_drained(step); });
+    if (waits && stalls_.is_on()) call([&] { may_stall_ = true; });
     return;
   }
   comm::request_source* const source = source_.load();

@@ -182,6 +182,17 @@ std::vector<step_id> basic_node<Any>::steps() const {
 }
 
 template <class Any>
+template <class Visit>
+void basic_node<Any>::for_each_waiting(Visit visit) const {
+  for (const auto& [id, one] : steps_) {
+    const step_state& step = *one;
+    step.local.for_each_waiting(
+        [&](const rendezvous_key& key, receiver& each) { visit(step, &key, each); });
+    step.drains.for_each([&](receiver& each) { visit(step, nullptr, each); });
+  }
+}
+
+template <class Any>
 std::string basic_node<Any>::text_of(const step_state& step, const rendezvous_key& key) const {
   return "rank " + std::to_string(rank_) + ", step " + std::to_string(step.id) + ", '" +
          to_string(key) + "'";

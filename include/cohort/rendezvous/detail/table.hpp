@@ -211,6 +211,15 @@ void basic_table<Hash>::fail_waiting(Predicate which, const std::exception_ptr& 
 }
 
 template <class Hash>
+template <class Visit>
+void basic_table<Hash>::for_each_waiting(Visit visit) const {
+  const lock hold(mutex_);
+  for (const auto& [key, one] : channels_) {
+    one.receivers.for_each([&, of = &key](receiver& each) { visit(of->view().key, each); });
+  }
+}
+
+template <class Hash>
 std::exception_ptr basic_table<Hash>::ended() const {
   const lock hold(mutex_);
   return error_;
