@@ -36,6 +36,7 @@
 #include "cluster/printed.hpp"
 #include "cluster/support.hpp"
 #include "support/catch.hpp"
+#include "support/patience.hpp"
 #include "support/world.hpp"
 
 using namespace cohort_test;
@@ -103,7 +104,7 @@ asio::awaitable<int> sum_of_ids(call_context& call) {
 }
 void swallow(std::vector<std::byte>) {}
 std::vector<std::byte> produce(std::size_t size) { return std::vector<std::byte>(size); }
-void sleeps() { std::this_thread::sleep_for(5s); }
+void sleeps() { std::this_thread::sleep_for(cohort_test::patient(5s)); }
 
 }  // namespace
 
@@ -378,7 +379,7 @@ TEST_CASE("a shutdown names the adopted worker that is late, and lets the others
         auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
         const workers all = co_await std::move(adopting);
         all.notify<&sleeps>(1);
-        auto ending = caught<cohort::rank_error>(all.shutdown(200ms));
+        auto ending = caught<cohort::rank_error>(all.shutdown(patient(2s)));
         const auto late = co_await std::move(ending);
         REQUIRE(late);
         CHECK(late->code() == errc::stalled);
