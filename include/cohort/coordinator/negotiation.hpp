@@ -10,6 +10,7 @@
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
 
@@ -92,6 +93,7 @@ class negotiation final : public instance,
 
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
+  void list_waiting(std::string& text, clock::time_point at) override;
 
   // opening
   void open();
@@ -183,6 +185,7 @@ class negotiation final : public instance,
 
   // tasks
   void link(task& one) noexcept;
+  void unlink(task& one) noexcept;
   void complete(task& one) noexcept;
   void watch_operation(task& one) const noexcept;
   void fail_all(const std::exception_ptr& why);

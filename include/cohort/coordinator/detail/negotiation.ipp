@@ -37,11 +37,16 @@ void negotiation<Any>::link(task& one) noexcept {
 }
 
 template <class Any>
+void negotiation<Any>::unlink(task& one) noexcept {
+  (one.before == nullptr ? first_ : one.before->after) = one.after;
+  (one.after == nullptr ? last_ : one.after->before) = one.before;
+  one.linked = false;
+}
+
+template <class Any>
 void negotiation<Any>::complete(task& one) noexcept {
   if (one.linked) {
-    (one.before == nullptr ? first_ : one.before->after) = one.after;
-    (one.after == nullptr ? last_ : one.after->before) = one.before;
-    one.linked = false;
+    unlink(one);
     if (one.holds_name) node_.let_go(one.name);
     if (one.deadline != clock::time_point::max()) --deadlines_;
     if (options_.strict && one.name != protocol::none) {
@@ -302,6 +307,35 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
 }
 
 // ---- reports ------------------------------------------------------------------------------------
+
+template <class Any>
+void negotiation<Any>::list_waiting(std::string& text, clock::time_point at) {
+  constexpr std::size_t most = 15;  // of the 16 of process::give_up
+  std::size_t lines = 0;
+  const auto line = [&](const task& one, const std::string& what, const char* state) {
+    if (++lines > most) return;
+    text += "  rank " + std::to_string(instance_of(one.set).rank()) + ": " + what + ", " +
+            progress::pending_age{one.submitted}.text(at) + state + "\n";
+  };
+  for (const task* each = first_; each != nullptr; each = each->after) {
+    std::string what = "join";
+    if (each->name != protocol::none) {
+      what = each->verb();
+      if (const std::string_view name = given_name(*each); !name.empty()) {
+        what += " '" + std::string(name) + "'";
+      }
+    }
+    line(*each, what,
+         each->started ? ", elected"
+         : ready_      ? ""
+                       : ", the coordinator is not open on all ranks");
+  }
+  for (const task* each : closing_) line(*each, "shutdown of a coordinator", "");
+  for (const auto& [set, one] : subsets_) {
+    for (const task* each : one->closing) line(*each, "shutdown of a process set", "");
+  }
+  if (lines > most) text += "  and " + std::to_string(lines - most) + " more\n";
+}
 
 template <class Any>
 void negotiation<Any>::ask() {

@@ -179,6 +179,7 @@ void negotiation<Any>::leave(protocol::departure how) {
 template <class Any>
 void negotiation<Any>::wait_closed(task& one) {
   const comm::request_source::guard hold(source_);
+  one.submitted = now();
   if (!closed_ && !leave_expired_) {
     closing_.push_back(&one);
     return;
@@ -304,7 +305,10 @@ void negotiation<Any>::destroy_tasks() {
   for (task* each : std::exchange(closing_, {})) each->destroy();
   for (task* each = first_; each != nullptr;) {
     task* const next = each->after;
-    if (!each->started) each->destroy();
+    if (!each->started) {
+      unlink(*each);  // reports may still come
+      each->destroy();
+    }
     each = next;
   }
   for (const auto& [set, one] : subsets_) one->destroy_tasks();

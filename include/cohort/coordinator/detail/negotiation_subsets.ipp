@@ -214,6 +214,8 @@ protocol::verdict negotiation<Any>::seen_from(std::uint32_t set,
 template <class Any>
 void negotiation<Any>::subset::wait_closed(task& one) {
   const comm::request_source::guard hold(owner_.source_);
+  one.set = place.set;
+  one.submitted = owner_.now();
   if (closed() || owner_.closed_) {
     engine_.complete(&one);
   } else {
