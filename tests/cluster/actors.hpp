@@ -99,6 +99,10 @@ class actor {
     line = std::make_shared<cluster::tcp_link>(std::move(socket), std::size_t{1} << 30U);
     line->start(
         [this](message&& each) {
+          if (each.kind == message_kind::refused) {
+            leave();
+            closed = true;
+          }
           got.push_back(std::move(each));
           changed_.notify();
         },

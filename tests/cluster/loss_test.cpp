@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -39,6 +40,7 @@ using cohort::cluster::worker_event;
 namespace {
 
 int own_pid() { return ::getpid(); }
+int pid_of_parent() { return ::getppid(); }
 int same(int item) { return item; }
 asio::awaitable<void> waits_long(call_context& call) {
   asio::steady_timer timer(call.context(), std::chrono::minutes(5));
@@ -101,12 +103,13 @@ class pulse {
   }
   void send(std::string_view signs) { asio::write(*socket_, asio::buffer(signs)); }
   void close() { socket_.reset(); }
-  /// Whether the other side has; waits for it.
+  /// Whether the other side has, and has said that it would; waits for it.
   bool closed() {
-    char none = 0;
+    std::array<cluster::life_sign, 2> said{};
     std::error_code end;
-    asio::read(*socket_, asio::buffer(&none, 1), end);
-    return end == asio::error::eof || end == asio::error::connection_reset;
+    const std::size_t got = asio::read(*socket_, asio::buffer(said), end);
+    return got == 1 && said[0] == cluster::life_sign::leaves &&
+           (end == asio::error::eof || end == asio::error::connection_reset);
   }
 
  private:
@@ -349,9 +352,15 @@ TEST_CASE("with the policy to go on, the others work for a lost one", "[cluster]
 // ---- one of them -----------------------------------------------------------------------------
 
 TEST_CASE("one worker is ended, and the others are not", "[cluster][loss]") {
-  const auto options = quiet(2).on_loss(loss_policy::proceed).grace(300ms);
-  with_mortal_workers(options, [](workers all) -> asio::awaitable<void> {
-    auto pending = all.call<&computes_for>(1, std::chrono::minutes(5), cohort::as_future);
+  const bool beats = GENERATE(false, true);
+  const bool idle = GENERATE(false, true);
+  CAPTURE(beats, idle);
+  printed output;
+  auto options = launch_options{}.ranks(2).on_loss(loss_policy::proceed).grace(300ms);
+  options.sink(output.sink()).heartbeat(beats ? 300ms : 0ms);
+  with_mortal_workers(options, [idle](workers all) -> asio::awaitable<void> {
+    auto pending = idle ? all.call<&waits_long>(1, cohort::as_future)
+                        : all.call<&computes_for>(1, std::chrono::minutes(5), cohort::as_future);
     const int pid = static_cast<int>(all.pid(1));
     all.terminate(1);
     auto failing = caught<cohort::peer_lost_error>(std::move(pending));
@@ -359,13 +368,23 @@ TEST_CASE("one worker is ended, and the others are not", "[cluster][loss]") {
     REQUIRE(lost);
     CHECK(has(lost->what(), "ended by terminate"));
     CHECK(all.state(1) == worker_state::lost);
-    CHECK(ends(pid));  // also inside a function
+    for (int i = 0; i < 4000 && runs(pid); ++i) {  // the loop has to run
+      auto pause = sleep(all.context(), 5ms);
+      co_await std::move(pause);
+    }
+    CHECK_FALSE(runs(pid));  // also inside a function
     const int other = co_await all.call<&own_pid>(0);
     CHECK(other == all.pid(0));
     all.terminate(1);  // nothing any more
     CHECK_THROWS_AS(all.terminate(2), cohort::error);
     all.terminate();
   });
+  const std::string said = output.of(1, cluster::output_stream::err);
+  INFO(said);
+  CHECK(has(said, "has let this worker go"));
+  // One that computes sees only the end of its connection where it has no other.
+  if (idle || beats) CHECK_FALSE(has(said, "is gone"));
+  if (idle && !beats) CHECK(has(said, "it was ended by terminate"));
 }
 
 TEST_CASE("one worker cannot be ended where that ends the others", "[cluster][loss]") {
@@ -623,6 +642,43 @@ TEST_CASE("workers that are started again do not say that their manager is gone"
   for (int rank = 0; rank < 3; ++rank) {
     CHECK_FALSE(has(output.of(rank, cluster::output_stream::err), "the manager is gone"));
   }
+}
+
+TEST_CASE("a job is started again though its launcher leaves its ranks and one stands still",
+          "[cluster][loss]") {
+  const own_launcher own;
+  const folder files;
+  const auto flag = files.path("flag");
+  // The first time its ranks belong to init, so they do not end with it.
+  const auto launcher = files.script(
+      "mpiexec", "case \"$*\" in *--version*) exec " + own.name() + " --version;; esac\n" +
+                     "if [ -e " + flag + " ]; then exec " + own.name() + " \"$@\"; fi\ntouch " +
+                     flag + "\n(setsid " + own.name() + " \"$@\" &)\n" +
+                     "trap 'exit 1' TERM\nwhile :; do sleep 0.02; done");
+  printed output;
+  int stopped = -1;
+  {
+    auto options = launch_options{}.ranks(2).sink(output.sink()).command({launcher});
+    options.on_loss(loss_policy::respawn).heartbeat(100ms).timeout(cohort_test::patient(15s));
+    with_workers(options, [&](workers all) -> asio::awaitable<void> {
+      // What has started it stands still too, and does not end it with the other one.
+      const int parent = co_await all.call<&pid_of_parent>(1);
+      auto pending = all.call<&waits_long>(1, cohort::as_future);
+      stopped = static_cast<int>(all.pid(1));
+      for (const int each : {parent, stopped}) REQUIRE(::kill(each, SIGSTOP) == 0);
+      auto failing = caught<cohort::peer_lost_error>(std::move(pending));
+      co_await std::move(failing);
+      auto restarting = code_of(all.ready());
+      const std::error_code failed = co_await std::move(restarting);
+      for (const int each : {stopped, parent}) ::kill(each, SIGCONT);
+      CHECK_FALSE(failed);
+    });
+  }
+  const std::string said = output.of(0, cluster::output_stream::err);
+  INFO(said);
+  CHECK(has(said, "has let this worker go"));
+  CHECK_FALSE(has(said, "is gone"));
+  CHECK(ends(stopped));
 }
 
 TEST_CASE("a rank that is lost while the job starts again is no further loss", "[cluster][loss]") {

@@ -53,6 +53,11 @@ void speaks_at_exit() {
   std::atexit([] { std::printf("exits\n"); });
 }
 void computes() { std::this_thread::sleep_for(1s); }
+void says_and_computes() {
+  std::puts("here");
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::minutes(5));
+}
 asio::awaitable<void> waits_long(cluster::call_context& call) {
   asio::steady_timer timer(call.context(), std::chrono::minutes(5));
   co_await timer.async_wait(asio::use_awaitable);
@@ -190,6 +195,14 @@ class played_manager {
     return send(message_kind::finish, 0, std::move(count));
   }
   void hang_up() { control_.close(); }
+  /// What the worker still prints as errors.
+  asio::awaitable<std::string> last_words() {
+    std::string said;
+    std::error_code end;
+    co_await asio::async_read(err, asio::dynamic_buffer(said),
+                              asio::redirect_error(asio::use_awaitable, end));
+    co_return said;
+  }
   /// Tells the worker that no more comes; it must have counted as we have, and end well.
   asio::awaitable<void> finish() {
     auto finishing = send_finish(false);
@@ -353,10 +366,8 @@ TEST_CASE("a worker whose manager sends no frames says so and leaves", "[cluster
       co_await std::move(meeting);
       auto sending = here.send_raw(streams[which]);
       co_await std::move(sending);
-      std::string said;
-      std::error_code end;
-      co_await asio::async_read(here.err, asio::dynamic_buffer(said),
-                                asio::redirect_error(asio::use_awaitable, end));
+      auto speaking = here.last_words();
+      const std::string said = co_await std::move(speaking);
       CHECK(has(said, "the manager is gone, so this process leaves"));
       const auto status = co_await here.process->wait();
       CHECK(status.text() == "exited with status 1");
@@ -389,12 +400,11 @@ TEST_CASE("a worker that has said its last word does not mind that the manager i
     here.hang_up();
     here.life.close();
     std::string said_last;
-    std::string complaints;
     std::error_code end;
     co_await asio::async_read(here.out, asio::dynamic_buffer(said_last),
                               asio::redirect_error(asio::use_awaitable, end));
-    co_await asio::async_read(here.err, asio::dynamic_buffer(complaints),
-                              asio::redirect_error(asio::use_awaitable, end));
+    auto speaking = here.last_words();
+    const std::string complaints = co_await std::move(speaking);
     CHECK(said_last == "exits\n");  // from main, not by _exit
     CHECK_FALSE(has(complaints, "the manager is gone"));
     co_await here.process->wait();
@@ -450,11 +460,51 @@ TEST_CASE("a worker shows its life while it computes, and says when it leaves",
 
 TEST_CASE("a worker whose connection for heartbeats is closed leaves", "[cluster][worker]") {
   const auto how = played_manager::life_line::accepted;
-  with_pulse(how, true, [](played_manager& here) -> asio::awaitable<void> {
+  const bool announced = GENERATE(false, true);
+  CAPTURE(announced);
+  with_pulse(how, true, [announced](played_manager& here) -> asio::awaitable<void> {
+    const auto leaves = cluster::life_sign::leaves;
+    if (announced) asio::write(here.life, asio::buffer(&leaves, sizeof leaves));
     here.life.close();
+    auto speaking = here.last_words();
+    const std::string said = co_await std::move(speaking);
+    CHECK(has(said, announced ? ": the manager has let this worker go, so this process leaves"
+                              : ": the manager is gone, so this process leaves"));
     const auto status = co_await here.process->wait();
     CHECK(status.text() == "exited with status 1");
   });
+}
+
+TEST_CASE("a worker that is let go says why, and once", "[cluster][worker]") {
+  const bool idle = GENERATE(true, false);
+  CAPTURE(idle);
+  asio::io_context io;
+  played_manager here(io);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto meeting = here.meet();
+    co_await std::move(meeting);
+    if (idle) {
+      bytes text;
+      cohort::wire::writer(text).text("it is too slow");
+      auto refusing = here.send(message_kind::refused, 0, std::move(text));
+      co_await std::move(refusing);
+    } else {
+      auto calling = here.send(message_kind::call, 1, call_of<&says_and_computes>({}));
+      co_await std::move(calling);
+      std::array<char, 1> begun{};
+      co_await asio::async_read(here.out, asio::buffer(begun), asio::use_awaitable);
+      here.hang_up();
+    }
+    auto speaking = here.last_words();
+    const std::string said = co_await std::move(speaking);
+    INFO(said);
+    CHECK(has(said, idle ? ": the manager has let this worker go: it is too slow, so this"
+                         : ": the manager is gone, or has let this worker go, so this"));
+    CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+    const auto status = co_await here.process->wait();
+    CHECK(status.text() == "exited with status 1");
+  };
+  run(io, work());
 }
 
 TEST_CASE("a worker that cannot connect for heartbeats goes without, or not at all",

@@ -121,7 +121,7 @@ class launch_options {
   // ---- how it lives and ends
 
   /// Until all ranks are ready; default 60 s. With `loss_policy::respawn` also for each time that
-  /// the job is started again, for all attempts together.
+  /// the job is started again, for all attempts together, from the end of the old one on.
   launch_options& timeout(duration bound) { return put(timeout_, bound); }
   [[nodiscard]] duration timeout() const noexcept { return timeout_; }
   /// Between SIGTERM and SIGKILL; default 3 s.

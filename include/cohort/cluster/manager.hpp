@@ -19,6 +19,8 @@
 
 #include <asio/signal_set.hpp>
 
+#include <sys/socket.h>
+
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -126,11 +128,17 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     bool can_be_taken_in = false;                    // it was stuck and has answered
     bool told = false;                               // all that was sent to it has left
     std::array<bool, 2> left_out{};  // of the communicator of calls of all, without and with us
-    std::vector<std::pair<tcp_socket, output_stream>> unread;  // until its rank is known
+    std::vector<std::pair<tcp_socket, output_stream>> unread;       // until its rank is known
+    std::vector<std::weak_ptr<asio::cancellation_signal>> outputs;  // end the reading of them
 
+    /// Says that it was on purpose: a manager that is gone says nothing.
     void close_life() {
+      if (!life || !life->is_open()) return;
+      constexpr auto last = life_sign::leaves;
+      static_cast<void>(
+          ::send(life->native_handle(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT));
       std::error_code ignored;
-      if (life) life->close(ignored);
+      life->close(ignored);
     }
     void hang_up() {
       control->close();
@@ -166,6 +174,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   void run_calls_here();
   void called(const std::shared_ptr<link>& from, message&& each);
   void let_go(const std::string& why);
+  void part_from(const member_ptr& whom, const std::string& why);
   static asio::awaitable<void> leave(std::shared_ptr<link> control, bool over_tcp);
   void listen();
   void stop_listening();
@@ -176,11 +185,12 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   static asio::awaitable<void> listen_to(std::weak_ptr<manager> over, member_ptr whom);
   asio::awaitable<void> look_for_silent_ones();
   asio::awaitable<void> start_again();
+  asio::awaitable<void> end_old_job();
   asio::awaitable<void> try_to_start_again(clock::time_point limit);
   void give_up_starting(bool wanted);
   void tell_who_waits_for_start();
   void adopt_output(tcp_socket socket, const member_ptr& owner, output_stream stream);
-  void read(tcp_socket socket, int rank, output_stream stream);
+  void read(tcp_socket socket, const member_ptr& owner, int rank, output_stream stream);
   void read_unread(const member_ptr& from);
   asio::awaitable<void> watch_child();
   asio::awaitable<void> read_to_the_end(clock::time_point limit);

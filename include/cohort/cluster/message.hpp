@@ -46,7 +46,8 @@ struct welcome {
   }
 };
 
-/// What a worker sends on the connection for heartbeats, a byte each.
+/// What a worker sends on the connection for heartbeats, a byte each. `leaves` is also what a
+/// manager says there that lets it go.
 enum class life_sign : char { beat, leaves };
 
 /// A worker whose MPI has begun.

@@ -23,13 +23,16 @@
 
 namespace cohort::cluster {
 
-/// Calls `lost`, where there is one, when the other end of the connection is closed. It reads
-/// nothing, calls no MPI and sleeps until then, or until the next heartbeat, if there is a period.
-/// `lost` runs on the watcher's thread.
+/// Calls `lost`, where there is one, when the other end of the connection is closed, and says
+/// whether that was announced, which it can only be where there is a period. Until then it reads
+/// nothing, calls no MPI and sleeps, or until the next heartbeat. `lost` runs on the watcher's
+/// thread.
 class manager_watch {
  public:
+  using lost_function = std::function<void(bool announced)>;
+
   template <class Any = void>
-  manager_watch(int connection, std::chrono::nanoseconds period, std::function<void()> lost)
+  manager_watch(int connection, std::chrono::nanoseconds period, lost_function lost)
       : connection_(connection), period_(period), lost_(std::move(lost)) {
     if (::pipe2(stop_, O_CLOEXEC) != 0) {
       throw std::system_error(errno, std::generic_category(), "pipe2");
@@ -73,7 +76,9 @@ class manager_watch {
       pollfd room{connection_, POLLOUT, 0};
       if (beats() && ::poll(&room, 1, 1000) == 1) send(life_sign::leaves);
     } else if (lost_) {
-      lost_();
+      life_sign said{};
+      lost_(beats() && ::recv(connection_, &said, 1, MSG_DONTWAIT) == 1 &&
+            said == life_sign::leaves);
     }
   }
   /// A beat that finds no room is not missed: what fills the connection are others.
@@ -83,7 +88,7 @@ class manager_watch {
 
   int connection_;
   std::chrono::nanoseconds period_;
-  std::function<void()> lost_;
+  lost_function lost_;
   int stop_[2] = {-1, -1};
   std::thread thread_;
 };

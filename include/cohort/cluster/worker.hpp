@@ -86,8 +86,8 @@ class basic_worker {
   [[nodiscard]] callee_process route(int rank, const std::string& text);
   void answer_if_idle();
   void give_up_calls();
-  [[nodiscard]] std::function<void()> leave_if_lost();
-  [[noreturn]] static void manager_lost();
+  [[nodiscard]] manager_watch::lost_function leave_if_lost();
+  [[noreturn]] static void leave_process(const std::string& why);
 
   asio::io_context& io_;
   worker_start start_;

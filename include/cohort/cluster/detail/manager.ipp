@@ -269,14 +269,10 @@ asio::awaitable<void> basic_manager<Any>::keep_until_end() {
 /// The workers of an adopted job go on in their own code.
 template <class Any>
 void basic_manager<Any>::let_go(const std::string& why) {
-  std::vector<std::byte> bytes;
-  wire::writer(bytes).text(why);
   for (const member_ptr& each : joined_) {
     if (each->state == worker_state::lost || each->state == worker_state::gone) continue;
-    each->control->send_last(message_kind::refused, bytes);
     each->state = worker_state::gone;
-    each->close_life();
-    run_beside(io_, leave(each->control, each->over_tcp), [](std::exception_ptr) {});
+    part_from(each, why);
   }
   calls_->give_up_all([&](std::string_view name, int rank) {
     return std::make_exception_ptr(peer_lost_error(
@@ -290,6 +286,16 @@ void basic_manager<Any>::let_go(const std::string& why) {
   }
   changed_.notify();
   events_changed_.notify();
+}
+
+/// Closes the connections to a worker that may live, and tells it why.
+template <class Any>
+void basic_manager<Any>::part_from(const member_ptr& whom, const std::string& why) {
+  std::vector<std::byte> bytes;
+  wire::writer(bytes).text(why);
+  whom->control->send_last(message_kind::refused, std::move(bytes));
+  whom->close_life();
+  run_beside(io_, leave(whom->control, whom->over_tcp), [](std::exception_ptr) {});
 }
 
 /// Closes a connection after what has been sent. The other side closes it as soon as it has read
@@ -381,14 +387,17 @@ void basic_manager<Any>::adopt_output(tcp_socket socket, const member_ptr& owner
   if (rank < first_ || rank >= first_ + size()) {
     owner->unread.emplace_back(std::move(socket), stream);
   } else {
-    read(std::move(socket), rank, stream);
+    read(std::move(socket), owner, rank, stream);
   }
 }
 
 template <class Any>
-void basic_manager<Any>::read(tcp_socket socket, int rank, output_stream stream) {
+void basic_manager<Any>::read(tcp_socket socket, const member_ptr& owner, int rank,
+                              output_stream stream) {
+  ask_when_idle(socket);
   const auto stop = std::make_shared<asio::cancellation_signal>();
   outputs_.push_back(stop);
+  owner->outputs.push_back(stop);
   ++open_outputs_;
   auto ended = [self = this->weak_from_this(), output = output_, stop](std::exception_ptr) {
     const auto here = self.lock();
@@ -403,7 +412,7 @@ void basic_manager<Any>::read(tcp_socket socket, int rank, output_stream stream)
 /// What a process has printed whose rank will never be known.
 template <class Any>
 void basic_manager<Any>::read_unread(const member_ptr& from) {
-  for (auto& [socket, stream] : from->unread) read(std::move(socket), launcher_rank, stream);
+  for (auto& [socket, stream] : from->unread) read(std::move(socket), from, launcher_rank, stream);
   from->unread.clear();
 }
 
@@ -534,7 +543,7 @@ asio::awaitable<void> basic_manager<Any>::clean_up_launch() {
   }
   ended_ = true;
   for (const member_ptr& each : joined_) {
-    each->hang_up();
+    part_from(each, problem_);
     read_unread(each);
     if (each->state != worker_state::lost) each->state = worker_state::gone;
   }
@@ -551,6 +560,7 @@ std::string basic_manager<Any>::label(const member& whom) const {
 
 template <class Any>
 void basic_manager<Any>::received(const member_ptr& from, message&& each) {
+  if (from->state == worker_state::lost || from->state == worker_state::gone) return;
   const message_kind kind = each.kind;
   if (!handle(from, std::move(each))) {
     return lose(from, "it broke the protocol: a message of kind " +
@@ -714,7 +724,7 @@ void basic_manager<Any>::on_started(const member_ptr& from, const message& each)
   from->rank = said.rank;
   from->peers = said.peers;
   begun_[place] = from;
-  for (auto& [socket, stream] : from->unread) read(std::move(socket), from->rank, stream);
+  for (auto& [socket, stream] : from->unread) read(std::move(socket), from, from->rank, stream);
   from->unread.clear();
   // One may have begun and be lost by now, which ends the launch a little later.
   const auto begun = [](const member_ptr& one) {
@@ -819,7 +829,7 @@ void basic_manager<Any>::lose(const member_ptr& whom, const std::string& cause, 
   if (whom->state == worker_state::lost || whom->state == worker_state::gone) return;
   whom->state = worker_state::lost;
   whom->cause = cause;
-  if (how == parting::hang_up) whom->hang_up();
+  if (how == parting::hang_up) part_from(whom, cause);
   if (!ready_) {
     read_unread(whom);
     // The launcher's own words say more, if they come soon.
@@ -877,13 +887,16 @@ asio::awaitable<void> basic_manager<Any>::start_again() {
   std::chrono::nanoseconds pause = shortest;
   clock::time_point limit{};
   while (starts_again_) {
-    if (limit == clock::time_point()) {
+    const bool new_loss = limit == clock::time_point();
+    if (new_loss) {
       ++times_started_again_;
       pause = shortest;
-      limit = from_now(options_.timeout());
     }
     log::write(log::level::warning, "the job is started again: " + again_because_);
     try {
+      auto ending = end_old_job();
+      co_await std::move(ending);
+      if (new_loss) limit = from_now(options_.timeout());
       auto trying = try_to_start_again(limit);
       co_await std::move(trying);
     } catch (const std::exception& failed) {
@@ -908,15 +921,26 @@ asio::awaitable<void> basic_manager<Any>::start_again() {
   guard.release();
 }
 
+/// What that takes is no time of the next launch.
 template <class Any>
-asio::awaitable<void> basic_manager<Any>::try_to_start_again(clock::time_point limit) {
+asio::awaitable<void> basic_manager<Any>::end_old_job() {
   const std::string text = "the job is started again, since " + again_because_;
-  // The launcher ends them: to close their connections would tell them that the manager is gone.
+  // The launcher ends them; where it has crashed, some may live.
   for (const member_ptr& each : ranks_) lose(each, text, parting::by_launcher);
   auto ending = child_->terminate(options_.grace());
   co_await std::move(ending);
-  for (const member_ptr& each : ranks_) each->hang_up();
+  for (const member_ptr& each : ranks_) {
+    part_from(each, text);
+    if (each->silent < 2) continue;  // else from a machine that has vanished no end may come
+    for (const auto& weak : each->outputs) {
+      if (const auto output = weak.lock()) output->emit(asio::cancellation_type::terminal);
+    }
+  }
   while (watches_child_) co_await changed_.wait();
+}
+
+template <class Any>
+asio::awaitable<void> basic_manager<Any>::try_to_start_again(clock::time_point limit) {
   ready_ = false;
   joined_.clear();
   problem_ = closing_ || terminating_ ? "the workers are ended" : "";

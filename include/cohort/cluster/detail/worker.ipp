@@ -121,10 +121,10 @@ asio::awaitable<void> basic_worker<Any>::show_life() {
     co_await std::move(connecting);
     const nanoseconds period(welcome_->heartbeat);
     bound_silence(*life_, silent_heartbeats * period);
-    std::function<void()> lost = leave_if_lost();
+    manager_watch::lost_function lost = leave_if_lost();
     if (start_.adopted) {
       // The watch is gone before this worker is, but not what it has posted.
-      lost = [this, here = std::weak_ptr(here_)] {
+      lost = [this, here = std::weak_ptr(here_)](bool) {
         asio::post(io_, [this, here] {
           if (!here.expired()) life_ended();
         });
@@ -212,8 +212,10 @@ void basic_worker<Any>::handle(message&& each) {
 
 template <class Any>
 void basic_worker<Any>::on_refused(const message& each) {
+  if (failed_ || (done_ && !start_.adopted)) return;
   wire::reader in(each.bytes);
   const std::string text(in.text());
+  if (ready_ && !start_.adopted) leave_process("the manager has let this worker go: " + text);
   failed_ = std::make_exception_ptr(
       ready_ ? error(errc::peer_lost, "the manager lets this worker go: " + text)
              : error(errc::refused, "the manager refuses this worker: " + text));
@@ -261,7 +263,7 @@ void basic_worker<Any>::on_go_on(const message& each) {
 template <class Any>
 void basic_worker<Any>::ended() {
   if (done_) return;
-  if (!start_.adopted) manager_lost();
+  if (!start_.adopted) leave_process("the manager is gone");
   if (!failed_) {
     failed_ = std::make_exception_ptr(
         error(errc::peer_lost, "the manager is gone, or has let this worker go"));
@@ -408,20 +410,27 @@ void basic_worker<Any>::answer_if_idle() {
 }
 
 /// On the watch's thread. Where MPI stays as it is the manager hangs up when all have said their
-/// last word, which may be before this one has left.
+/// last word, which may be before this one has left. Only on the connection for heartbeats can it
+/// be seen whether the manager lives.
 template <class Any>
-std::function<void()> basic_worker<Any>::leave_if_lost() {
-  return [this] {
-    if (!done_) manager_lost();
+manager_watch::lost_function basic_worker<Any>::leave_if_lost() {
+  return [this, by_heartbeats = life_.has_value()](bool announced) {
+    if (done_) return;
+    leave_process(announced       ? "the manager has let this worker go"
+                  : by_heartbeats ? "the manager is gone"
+                                  : "the manager is gone, or has let this worker go");
   };
 }
 
+/// By whichever thread comes first: the loop, unless it computes, or the watch's.
 template <class Any>
-void basic_worker<Any>::manager_lost() {
+void basic_worker<Any>::leave_process(const std::string& why) {
+  static std::atomic_flag leaves;
+  while (leaves.test_and_set()) ::pause();
   const int rank = process::rank.load(std::memory_order_relaxed);
   const std::string text = "cohort: worker " +
-                           (rank < 0 ? std::string("?") : std::to_string(rank)) +
-                           ": the manager is gone, so this process leaves\n";
+                           (rank < 0 ? std::string("?") : std::to_string(rank)) + ": " + why +
+                           ", so this process leaves\n";
   // Standard error may be a connection to that manager: a closed one must not kill us first.
   if (::send(STDERR_FILENO, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
       errno == ENOTSOCK) {
