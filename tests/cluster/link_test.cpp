@@ -506,13 +506,13 @@ TEST_CASE("a watch notices the end of a connection, and only that") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
   {
     bool called = false;
-    const cluster::manager_watch none(both[0], 0ns, [&] { called = true; });
+    const cluster::manager_watch none(both[0], 0ns, [&](bool) { called = true; });
     REQUIRE(::write(both[1], "x", 1) == 1);  // it is not for the watch
     CHECK_FALSE(called);
   }
   std::promise<void> lost;
   {
-    const cluster::manager_watch watch(both[0], 0ns, [&] { lost.set_value(); });
+    const cluster::manager_watch watch(both[0], 0ns, [&](bool) { lost.set_value(); });
     ::close(both[1]);
     CHECK(lost.get_future().wait_for(cohort_test::patient(10s)) == std::future_status::ready);
   }
