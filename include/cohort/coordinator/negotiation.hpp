@@ -262,7 +262,6 @@ class negotiation final : public instance,
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
   protocol::call_site site_;
   protocol::stall_report last_report_;
-  bool has_report_ = false;
   std::size_t deadlines_ = 0;
   std::uint64_t unsent_ = 0;   // bytes submitted since the last look
   std::size_t completed_ = 0;  // tasks, ever

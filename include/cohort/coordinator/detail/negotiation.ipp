@@ -21,6 +21,7 @@ inline constexpr std::size_t longest_name = 65535;
 /// The token of an operation that has ended here before it was decided.
 inline constexpr std::uint64_t nobody = 1;
 
+inline constexpr const char* join_verb = "join";
 inline constexpr const char* not_open = ", the coordinator is not open on all ranks";
 
 [[nodiscard]] COHORT_INLINE task* task_of(std::uint64_t token) noexcept {
@@ -198,6 +199,7 @@ void negotiation<Any>::join(task& one) {
     const auto result = node_.join(one.set, 1);
     if (result.status == protocol::submission_status::pending) {
       joining_in(one.set) = &one;
+      last_report_.joined.clear();  // to an earlier join
       one.submitted = now();
       one.watched.begin(tools::category::negotiate, tools::literal("join"));
       link(one);
@@ -342,7 +344,7 @@ void negotiation<Any>::list_waiting(std::string& text, clock::time_point at) {
             progress::pending_age{one.submitted}.text(at) + state + "\n";
   };
   for (const task* each = first_; each != nullptr; each = each->after) {
-    std::string what = "join";
+    std::string what = join_verb;
     if (each->name != protocol::none) {
       what = each->verb();
       if (const std::string_view name = given_name(*each); !name.empty()) {
@@ -368,7 +370,6 @@ void negotiation<Any>::ask() {
 template <class Any>
 void negotiation<Any>::report(const protocol::stall_report& what) {
   last_report_ = what;
-  has_report_ = true;
   std::string text;
   std::vector<pending_operation> waiting = pending();
   for (const auto& [set, each] : subsets_) {
@@ -381,7 +382,9 @@ void negotiation<Any>::report(const protocol::stall_report& what) {
       for (const int rank : ranks) set.insert(rank);
       return ranks.empty() ? std::string("none") : set.str();
     };
-    text += "\n  " + one.verb + " '" + one.name + "' " + one.shape + " (" + one.site + "), " +
+    text += "\n  " + one.verb;
+    if (one.verb != join_verb) text += " '" + one.name + "' " + one.shape + " (" + one.site + ")";
+    text += ", " +
             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(one.age).count()) +
             " ms; ready: " + list(one.ready) + "; missing: " + list(one.missing);
     if (!one.unknown.empty()) text += "; unknown: " + list(one.unknown);
@@ -409,8 +412,22 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
     pending_operation& one = all.emplace_back();
     one.started = each->started;
     one.age = at - each->submitted;
+    const auto asked = [&](const protocol::rank_set& ready, const protocol::rank_set& missing) {
+      one.asked = true;
+      one.ready = seen_from(set, ready).list();
+      one.missing = seen_from(set, missing.without(ready)).list();
+      protocol::rank_set unknown = last_report_.silent;
+      unknown.unite(last_report_.unknown);
+      one.unknown = seen_from(set, unknown).list();
+    };
     if (each->name == protocol::none) {
-      one.name = one.verb = "join";
+      one.name = one.verb = join_verb;
+      for (const auto& [which, joined] : last_report_.joined) {
+        if (which != set || !joined.contains(rank_)) continue;  // older than this rank's own
+        asked(joined, protocol::rank_set::span(0, size_ - 1)
+                          .without(last_report_.silent)
+                          .without(last_report_.unknown));
+      }
       continue;
     }
     const std::string& full_name = node_.name(each->name).text;
@@ -421,16 +438,11 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
           row.ready.empty()) {
         continue;
       }
-      one.asked = true;
       protocol::rank_set ready;
       for (const protocol::side& side : row.ready) ready.unite(side.ranks);
       one.shape = row.ready.front().sig.dimensions.str();
       one.site = row.ready.front().site.str();
-      one.ready = seen_from(set, ready).list();
-      one.missing = seen_from(set, row.missing.without(ready)).list();
-      protocol::rank_set unknown = last_report_.silent;
-      unknown.unite(last_report_.unknown);
-      one.unknown = seen_from(set, unknown).list();
+      asked(ready, row.missing);
     }
   }
   return all;

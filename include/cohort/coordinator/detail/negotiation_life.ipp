@@ -82,9 +82,10 @@ void negotiation<Any>::at_tick(clock::time_point at) {
     watch_undecided(at);
     watch_plan(at);
   }
-  if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
-      !first_->started && at - first_->submitted > options_.stall_warning &&
-      at - warned_ > options_.stall_warning) {
+  const task* oldest = first_;  // that is not elected
+  while (oldest != nullptr && oldest->started) oldest = oldest->after;
+  if (options_.stall_warning > std::chrono::nanoseconds::zero() && oldest != nullptr &&
+      at - oldest->submitted > options_.stall_warning && at - warned_ > options_.stall_warning) {
     warned_ = at;
     if (!ready_) {
       std::string lines = "\n";
