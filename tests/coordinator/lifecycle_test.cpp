@@ -427,6 +427,92 @@ TEST_CASE("a stall is told in the log", "[coordinator][lifecycle]") {
       options);
 }
 
+TEST_CASE("a join that stalls is told in the log", "[coordinator][lifecycle]") {
+  cohort::coordinator_options options;
+  options.stall_warning = 100ms;
+  const cohort::log::capture lines;
+  coordinated(
+      [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+        const int last = coord.size() - 1;
+        if (last == 0) co_return;
+        if (coord.rank() == last) {
+          co_await meet(world);
+          co_await coord.join();
+        } else {
+          auto joined = coord.join(as_future);
+          const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
+          const std::string who = last == 1 ? "0" : "0-" + std::to_string(last - 1);
+          const std::string told = " ms; ready: " + who + "; missing: " + std::to_string(last);
+          while (!(lines.contains("\n  join, ") && lines.contains(told)) &&
+                 std::chrono::steady_clock::now() < until) {
+            co_await pause(10ms);
+          }
+          INFO(lines.text());
+          CHECK(lines.contains("rank " + std::to_string(coord.rank()) + ": coordinator stalled:"));
+          CHECK(lines.contains("\n  join, "));
+          CHECK(lines.contains(told));
+          const auto pending = coord.pending();
+          REQUIRE(pending.size() == 1);
+          CHECK(pending[0].asked);
+          CHECK(pending[0].ready == cohort_test::ranks_below(last));
+          CHECK(pending[0].missing == std::vector<int>{last});
+          co_await meet(world);
+          co_await std::move(joined);
+        }
+        auto again = coord.join(as_future);
+        CHECK((coord.pending().empty() || !coord.pending()[0].asked));
+        co_await std::move(again);
+      },
+      options);
+}
+
+TEST_CASE("a stall is told beside an older operation that is under way",
+          "[coordinator][lifecycle]") {
+  cohort::coordinator_options options;
+  options.stall_warning = 100ms;
+  const cohort::log::capture lines;
+  coordinated(
+      [&](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
+        const int last = coord.size() - 1;
+        if (last == 0) co_return;
+        std::vector<float> older(6), younger(6);
+        constexpr int tag = 78;
+        if (coord.rank() == last) {
+          const auto before = coord.stats().messages_sent;
+          auto waits = coord.all_reduce("older", older, op::sum, as_future);
+          co_await cohort_test::until_sent(coord, before);
+          // The others elect it now, and this rank computes.
+          for (int rank = 0; rank < last; ++rank) {
+            MPI_Send(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD);
+          }
+          for (int rank = 0; rank < last; ++rank) {
+            MPI_Recv(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+          }
+          co_await std::move(waits);
+          co_await coord.all_reduce("younger", younger, op::sum);
+        } else {
+          MPI_Recv(nullptr, 0, MPI_BYTE, last, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+          auto first = coord.all_reduce("older", older, op::sum, as_future);
+          auto waits = coord.all_reduce("younger", younger, op::sum, as_future);
+          const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
+          while (!lines.contains("all_reduce 'younger'") &&
+                 std::chrono::steady_clock::now() < until) {
+            co_await pause(10ms);
+          }
+          INFO(lines.text());
+          CHECK(lines.contains("all_reduce 'younger'"));
+          const auto pending = coord.pending();
+          REQUIRE(pending.size() == 2);
+          CHECK(pending[0].started);
+          CHECK_FALSE(pending[1].started);
+          MPI_Send(nullptr, 0, MPI_BYTE, last, tag, MPI_COMM_WORLD);
+          co_await std::move(first);
+          co_await std::move(waits);
+        }
+      },
+      options);
+}
+
 TEST_CASE("shutdown ends at its deadline", "[coordinator][lifecycle]") {
   cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator_options options;

@@ -3,6 +3,7 @@
 //
 // Ranks that do not answer: what the others learn, and that nobody hangs. Part of the executable
 // coordinator.verbs.
+#include <cohort/core/log.hpp>
 #include <cohort/p2p.hpp>
 #include <cohort/progress/deadline.hpp>
 
@@ -270,5 +271,73 @@ TEST_CASE("a rank that is stopped before it submits", "[coordinator][silent]") {
     const int last = world.size() - 1;
     if (last < (which == "inner node" ? 2 : 1)) co_return;
     co_await see_one_stopped(world, which == "leaf" ? last : which == "root" ? 0 : 1);
+  });
+}
+
+TEST_CASE("a rank that makes its coordinator late", "[coordinator][silent]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    const int late = world.size() - 1;
+    if (late == 0) co_return;
+    const int rank = world.rank();
+    cohort::coordinator_options options;
+    options.stall_warning = 100ms;
+    if (rank == late) {  // a long computation in one handler
+      for (int other = 0; other < late; ++other) {
+        MPI_Recv(nullptr, 0, MPI_BYTE, other, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      }
+    }
+    cohort::coordinator coord(world, options);
+    std::vector<int> data(3, 1);
+    if (rank == late) {
+      for (const char* const name : {"outside", "inside", "cancelled"}) {
+        const auto told =
+            co_await caught<cohort::withdrawn_error>(coord.all_reduce(name, data, cohort::op::sum));
+        REQUIRE(told);
+        REQUIRE(told->ranks().size() == 1);
+        CHECK(told->ranks().front() < late);
+      }
+      co_await coord.all_reduce("waits", data, cohort::op::sum);
+    } else {
+      const cohort::log::capture lines;
+      const auto check = [&](const std::optional<cohort::deadline_error>& problem) {
+        REQUIRE(problem);
+        CHECK(cohort_test::has(problem->what(), "the coordinator is not open on all ranks"));
+        CHECK(problem->stall().ready == std::vector<int>{rank});
+        CHECK(problem->stall().unknown == cohort_test::ranks_below(world.size(), rank));
+        CHECK(problem->stall().missing.empty());
+      };
+      const auto outside = co_await caught<cohort::deadline_error>(
+          cohort::with_deadline(coord.all_reduce("outside", data, cohort::op::sum), 50ms));
+      check(outside);
+      cohort::call_options own;
+      own.deadline = 50ms;
+      const auto inside = co_await caught<cohort::deadline_error>(
+          coord.all_reduce("inside", data, cohort::op::sum, own));
+      check(inside);
+      auto cancelled = coord.all_reduce("cancelled", data, cohort::op::sum, cohort::as_future);
+      cancelled.cancel();
+      const auto ended = co_await caught<std::system_error>(std::move(cancelled));
+      REQUIRE(ended);
+      CHECK(ended->code() == asio::error::operation_aborted);
+      const auto wrong = co_await cohort_test::code_of(
+          cohort::with_deadline(coord.broadcast("wrong", data, world.size()), 50ms));
+      CHECK(wrong == cohort::errc::bad_root);
+      auto waits = coord.all_reduce("waits", data, cohort::op::sum, cohort::as_future);
+      const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(20s);
+      const std::string who = "rank " + std::to_string(rank);
+      while (!lines.contains(who + ": all_reduce 'waits', pending for ") &&
+             std::chrono::steady_clock::now() < limit) {
+        co_await cohort_test::pause(10ms);
+      }
+      INFO(lines.text());
+      CHECK(lines.contains(who + ": coordinator stalled:"));
+      CHECK(lines.contains(who + ": all_reduce 'waits', pending for "));
+      CHECK(lines.contains(" ms, the coordinator is not open on all ranks"));
+      MPI_Send(nullptr, 0, MPI_BYTE, late, tag, MPI_COMM_WORLD);
+      co_await std::move(waits);
+    }
+    CHECK(data == std::vector<int>(3, world.size()));
+    co_await cohort_test::works(coord, "after");
+    co_await coord.shutdown();
   });
 }

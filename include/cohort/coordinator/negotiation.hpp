@@ -193,8 +193,11 @@ class negotiation final : public instance,
   [[nodiscard]] const char* undefined_on_device() const noexcept;
   [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,
                                             const protocol::verdict& told,
-                                            const protocol::action& at) const;
+                                            const protocol::action& at,
+                                            const char* besides = "") const;
   [[nodiscard]] std::exception_ptr refusal(std::string_view name) const;
+  bool end_unheard(task& one, protocol::withdrawal_reason reason);
+  void warn_stalled(const std::string& lines);
   void report(const protocol::stall_report& what);
   void listed_elected(task& own, const protocol::action& at);
   [[nodiscard]] std::string pair_name(const task& one, std::string_view name) const;
@@ -259,7 +262,6 @@ class negotiation final : public instance,
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
   protocol::call_site site_;
   protocol::stall_report last_report_;
-  bool has_report_ = false;
   std::size_t deadlines_ = 0;
   std::uint64_t unsent_ = 0;   // bytes submitted since the last look
   std::size_t completed_ = 0;  // tasks, ever

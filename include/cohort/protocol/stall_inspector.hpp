@@ -28,8 +28,9 @@ struct stall_report_row {
 /// Who waits for whom, as far as could be asked.
 struct stall_report {
   std::vector<stall_report_row> rows;
-  rank_set silent;   ///< did not answer
-  rank_set unknown;  ///< below a silent rank
+  rank_set silent;                                         ///< did not answer
+  rank_set unknown;                                        ///< below a silent rank
+  std::vector<std::pair<std::uint32_t, rank_set>> joined;  ///< by set, where some ranks have
 };
 
 /// A query that runs, at one node: what has been answered so far. One at a time, numbered, so that

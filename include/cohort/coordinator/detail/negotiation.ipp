@@ -21,6 +21,9 @@ inline constexpr std::size_t longest_name = 65535;
 /// The token of an operation that has ended here before it was decided.
 inline constexpr std::uint64_t nobody = 1;
 
+inline constexpr const char* join_verb = "join";
+inline constexpr const char* not_open = ", the coordinator is not open on all ranks";
+
 [[nodiscard]] COHORT_INLINE task* task_of(std::uint64_t token) noexcept {
   return token == nobody ? nullptr : reinterpret_cast<task*>(token);
 }
@@ -128,7 +131,10 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
         } else if (duplicate) {
           node_.withdraw(one.operation_ref, protocol::withdrawal_reason::duplicate);
         }
-        if (!ready_) return;
+        if (!ready_) {
+          if (!node_.actions().empty()) perform();  // the root has failed it at once
+          return;
+        }
         source_.at_next_look(*this);
         stay_awake();
         unsent_ += sig.bytes();
@@ -193,6 +199,7 @@ void negotiation<Any>::join(task& one) {
     const auto result = node_.join(one.set, 1);
     if (result.status == protocol::submission_status::pending) {
       joining_in(one.set) = &one;
+      last_report_.joined.clear();  // to an earlier join
       one.submitted = now();
       one.watched.begin(tools::category::negotiate, tools::literal("join"));
       link(one);
@@ -228,27 +235,46 @@ bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
       pass_deadline(one);
     }
     if (!one.linked || one.started || broken_) return false;
+    if (!ready_) return end_unheard(one, reason);
     if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
     one.withdrawn = true;
     if (reason == protocol::withdrawal_reason::deadline && one.space != memory_space::host) {
       if (one.deadline == clock::time_point::max()) ++deadlines_;
       one.deadline = std::min(one.deadline, clock::now());  // if it is elected all the same
     }
-    if (!ready_) {
-      // Nobody has heard of it, so it is certain how it ends: it need not wait for that.
-      if (node_.shape().is_root()) {
-        perform();
-      } else if (reason == protocol::withdrawal_reason::cancelled) {
-        node_.hand_over(one.operation_ref, nobody);
-        one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
-        complete(one);
-      }
-      return true;
-    }
     source_.at_next_look(*this);
     stay_awake();
   }
   engine_.started();
+  return true;
+}
+
+// Before the instance is open nobody has heard of it, so it is certain how it ends, and it need not
+// wait for that: some rank may open it late. For a deadline the root would ask first who is ready,
+// and could elect it meanwhile, so it is told another reason.
+template <class Any>
+bool negotiation<Any>::end_unheard(task& one, protocol::withdrawal_reason reason) {
+  using protocol::withdrawal_reason;
+  const protocol::rank_set here{rank_};
+  protocol::verdict why;
+  why.kind = protocol::failure_kind::withdrawn;
+  why.rank = rank_;
+  why.reason = reason;
+  protocol::action at = of_set(one.set);
+  at.withdrew = true;
+  at.own_reason = reason;
+  if (reason == withdrawal_reason::deadline) {
+    why.asked = true;
+    why.ready = here;
+    why.unknown = one.kind == op_kind::message ? protocol::rank_set{one.peer}
+                                               : protocol::rank_set::span(0, size_ - 1);
+    why.unknown.subtract(here);
+    reason = withdrawal_reason::no_decision;
+  }
+  node_.hand_over(one.operation_ref, nobody);
+  if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
+  one.fail(error_of(given_name(one), one.verb(), why, at, not_open));
+  complete(one);
   return true;
 }
 
@@ -318,17 +344,14 @@ void negotiation<Any>::list_waiting(std::string& text, clock::time_point at) {
             progress::pending_age{one.submitted}.text(at) + state + "\n";
   };
   for (const task* each = first_; each != nullptr; each = each->after) {
-    std::string what = "join";
+    std::string what = join_verb;
     if (each->name != protocol::none) {
       what = each->verb();
       if (const std::string_view name = given_name(*each); !name.empty()) {
         what += " '" + std::string(name) + "'";
       }
     }
-    line(*each, what,
-         each->started ? ", elected"
-         : ready_      ? ""
-                       : ", the coordinator is not open on all ranks");
+    line(*each, what, each->started ? ", elected" : ready_ ? "" : not_open);
   }
   for (const task* each : closing_) line(*each, "shutdown of a coordinator", "");
   for (const auto& [set, one] : subsets_) {
@@ -347,7 +370,6 @@ void negotiation<Any>::ask() {
 template <class Any>
 void negotiation<Any>::report(const protocol::stall_report& what) {
   last_report_ = what;
-  has_report_ = true;
   std::string text;
   std::vector<pending_operation> waiting = pending();
   for (const auto& [set, each] : subsets_) {
@@ -360,16 +382,24 @@ void negotiation<Any>::report(const protocol::stall_report& what) {
       for (const int rank : ranks) set.insert(rank);
       return ranks.empty() ? std::string("none") : set.str();
     };
-    text += "\n  " + one.verb + " '" + one.name + "' " + one.shape + " (" + one.site + "), " +
+    text += "\n  " + one.verb;
+    if (one.verb != join_verb) text += " '" + one.name + "' " + one.shape + " (" + one.site + ")";
+    text += ", " +
             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(one.age).count()) +
             " ms; ready: " + list(one.ready) + "; missing: " + list(one.missing);
     if (!one.unknown.empty()) text += "; unknown: " + list(one.unknown);
   }
-  if (text.empty() || options_.stall_warning <= std::chrono::nanoseconds::zero()) return;
+  warn_stalled(text);
+}
+
+/// Each line begins with a line break.
+template <class Any>
+void negotiation<Any>::warn_stalled(const std::string& lines) {
+  if (lines.empty() || options_.stall_warning <= std::chrono::nanoseconds::zero()) return;
   timeline_->instant("stall warning", now());
   tools::mark(tools::category::event, tools::literal("stall warning"));
   log::write(log::level::warning,
-             "rank " + std::to_string(rank_) + ": coordinator stalled:" + text);
+             "rank " + std::to_string(rank_) + ": coordinator stalled:" + lines);
 }
 
 template <class Any>
@@ -382,8 +412,22 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
     pending_operation& one = all.emplace_back();
     one.started = each->started;
     one.age = at - each->submitted;
+    const auto asked = [&](const protocol::rank_set& ready, const protocol::rank_set& missing) {
+      one.asked = true;
+      one.ready = seen_from(set, ready).list();
+      one.missing = seen_from(set, missing.without(ready)).list();
+      protocol::rank_set unknown = last_report_.silent;
+      unknown.unite(last_report_.unknown);
+      one.unknown = seen_from(set, unknown).list();
+    };
     if (each->name == protocol::none) {
-      one.name = one.verb = "join";
+      one.name = one.verb = join_verb;
+      for (const auto& [which, joined] : last_report_.joined) {
+        if (which != set || !joined.contains(rank_)) continue;  // older than this rank's own
+        asked(joined, protocol::rank_set::span(0, size_ - 1)
+                          .without(last_report_.silent)
+                          .without(last_report_.unknown));
+      }
       continue;
     }
     const std::string& full_name = node_.name(each->name).text;
@@ -394,16 +438,11 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
           row.ready.empty()) {
         continue;
       }
-      one.asked = true;
       protocol::rank_set ready;
       for (const protocol::side& side : row.ready) ready.unite(side.ranks);
       one.shape = row.ready.front().sig.dimensions.str();
       one.site = row.ready.front().site.str();
-      one.ready = seen_from(set, ready).list();
-      one.missing = seen_from(set, row.missing.without(ready)).list();
-      protocol::rank_set unknown = last_report_.silent;
-      unknown.unite(last_report_.unknown);
-      one.unknown = seen_from(set, unknown).list();
+      asked(ready, row.missing);
     }
   }
   return all;

@@ -62,36 +62,39 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   watch_fault(at);
   watch_device(at);
   watch_subsets(at);
-  if (!ready_ || broken_ || to_break_ || closed_) return;
+  if (broken_ || to_break_ || closed_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
       node_.expire(nanoseconds(at));
       touch();
     }
-    if (deadlines_ != 0) {
-      for (task* each = first_; each != nullptr; each = each->after) {
-        if (each->withdrawn || each->deadline > at) continue;
-        if (each->started) {
-          pass_deadline(*each);
-          continue;
-        }
-        each->withdrawn = true;
-        if (node_.withdraw(each->operation_ref, protocol::withdrawal_reason::deadline,
-                           nanoseconds(at))) {
-          touch();
-        }
+    for (task* each = deadlines_ == 0 ? nullptr : first_; each != nullptr;) {
+      task* const next = each->after;
+      if (!each->withdrawn && each->deadline <= at) {
+        withdraw(*each, protocol::withdrawal_reason::deadline);
       }
+      each = next;
     }
   } catch (...) {
     return break_down(std::current_exception());
   }
-  watch_undecided(at);
-  watch_plan(at);
-  if (options_.stall_warning > std::chrono::nanoseconds::zero() && first_ != nullptr &&
-      !first_->started && at - first_->submitted > options_.stall_warning &&
-      at - warned_ > options_.stall_warning) {
+  if (ready_) {
+    watch_undecided(at);
+    watch_plan(at);
+  }
+  const task* oldest = first_;  // that is not elected
+  while (oldest != nullptr && oldest->started) oldest = oldest->after;
+  if (options_.stall_warning > std::chrono::nanoseconds::zero() && oldest != nullptr &&
+      at - oldest->submitted > options_.stall_warning && at - warned_ > options_.stall_warning) {
     warned_ = at;
-    if (node_.request_report(nanoseconds(at))) touch();
+    if (!ready_) {
+      std::string lines = "\n";
+      list_waiting(lines, at);
+      lines.pop_back();
+      warn_stalled(lines);
+    } else if (node_.request_report(nanoseconds(at))) {
+      touch();
+    }
   }
 }
 

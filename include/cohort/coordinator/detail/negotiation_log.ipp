@@ -240,12 +240,13 @@ const char* negotiation<Any>::undefined_on_device() const noexcept {
 template <class Any>
 std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string_view verb,
                                               const protocol::verdict& told,
-                                              const protocol::action& at) const {
+                                              const protocol::action& at,
+                                              const char* besides) const {
   using protocol::failure_kind;
   const protocol::verdict why = seen_from(at.set, told);
   const int rank = instance_of(at.set).rank();
-  std::string text =
-      "rank " + std::to_string(rank) + ": " + std::string(verb) + " " + describe(name, why);
+  std::string text = "rank " + std::to_string(rank) + ": " + std::string(verb) + " " +
+                     describe(name, why) + besides;
   stall_facts facts{why.ready.list(), why.missing.list(), why.silent.list(), why.unknown.list()};
   switch (why.kind) {
     case failure_kind::mismatch: {

@@ -177,6 +177,7 @@ void basic_node<Any>::deliver_report(const stall_answer& from) {
   stall_report report;
   report.silent = from.silent;
   report.unknown = from.unknown;
+  report.joined = from.joined;
   for (const stall_row& row : from.rows) {
     const name_index name = resolve_name(row.operation.name);
     const std::uint32_t set = log_.names[name].set;
