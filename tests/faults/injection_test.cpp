@@ -20,6 +20,7 @@
 #include "faults/interposer.hpp"
 #include "faults/verbs.hpp"
 #include "support/catch.hpp"
+#include "support/run.hpp"
 
 namespace {
 
@@ -468,4 +469,34 @@ TEST_CASE("a sum that MPI refuses in shared memory ends where it was refused; th
   };
   asio::co_spawn(on.io, work(), cohort::rethrow);
   on.run();
+}
+
+TEST_CASE("a rank that a message cannot be sent to is missed until it has closed") {
+  fixture on;
+  if (on.world.size() == 1) return;
+  const int before = cohort::process::missing.load();
+  cohort::rendezvous exchange(on.world);
+  const auto body = [&]() -> asio::awaitable<void> {
+    auto step = exchange.step(1);
+    cohort::rendezvous_key key;
+    key.destination = 1;
+    key.name = "x";
+    if (on.world.rank() == 1) {
+      co_await step.recv<int>(key);
+    } else if (on.world.rank() == 0) {
+      step.send(key, 1);
+      co_await step.drained();
+      key.name = "y";
+      faults::fail_next("MPI_Isend", MPI_ERR_OTHER);
+      step.send(key, 1);
+      const auto code = co_await cohort_test::code_of(step.drained());
+      CHECK(code == cohort::errc::peer_lost);
+      CHECK(faults::failed_as_asked("MPI_Isend"));
+      CHECK(on.log.contains("rank 1 is lost"));
+      CHECK(cohort::process::missing.load() == before + 1);
+    }
+    co_await exchange.close();
+    CHECK(cohort::process::missing.load() == before);
+  };
+  cohort_test::run(on.io, body());
 }

@@ -715,3 +715,68 @@ TEST_CASE("two rendezvous at once do not meet", "[rendezvous][remote]") {
     co_await second.close();
   });
 }
+
+TEST_CASE("close ends at its deadline", "[rendezvous][remote]") {
+  cohort_test::on_world([](cohort::communicator world) -> task {
+    const cohort::log::capture log;
+    const int before = cohort::process::missing.load();
+    cohort::rendezvous exchange(world, options().leave_deadline(100ms));
+    const int last = world.size() - 1;
+    if (world.rank() != last) {
+      for (int i = 0; i < 2; ++i) {
+        CHECK(co_await cohort_test::code_of(exchange.close()) == errc::stalled);
+      }
+      CHECK(log.contains("the other ranks have not closed in time"));
+      CHECK(cohort::process::missing.load() == before + 1);
+    }
+    co_await meet(world);
+    // Where the loop still runs, the end comes all the same.
+    for (;;) {
+      const std::error_code late = co_await cohort_test::code_of(exchange.close());
+      if (!late) break;
+      CHECK(late == errc::stalled);
+      co_await pause(1ms);
+    }
+    CHECK(cohort::process::missing.load() == before);
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("a rank that has waited in vain does not wait again", "[rendezvous][remote]") {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size == 1) return;
+  const cohort::log::capture log;
+  const int before = cohort::process::missing.load();
+  {
+    asio::io_context io;
+    cohort::communicator world(io);
+    std::optional<cohort::rendezvous> exchange;
+    exchange.emplace(world, options().leave_deadline(100ms));
+    const auto body = [&]() -> task {
+      auto step = exchange->step(1);
+      step.send(to_right(world, "x"), 1);
+      co_await step.recv<int>(from_left(world, "x"));
+      co_await step.drained();
+      co_await meet(world);
+      if (world.rank() == 0) co_return;
+      CHECK(co_await cohort_test::code_of(exchange->close()) == errc::stalled);
+    };
+    asio::co_spawn(io, body(), cohort::rethrow);
+    io.run();
+    if (world.rank() == 0) {
+      MPI_Barrier(MPI_COMM_WORLD);  // all others have ended
+    } else {
+      const auto looks = cohort::engine_stats(io).tests;
+      exchange.reset();
+      CHECK(cohort::engine_stats(io).tests == looks);
+    }
+  }
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank != 0) MPI_Barrier(MPI_COMM_WORLD);
+  // Nothing is left that would end the job.
+  CHECK(cohort::process::leftovers().empty());
+  CHECK(cohort::process::missing.load() == before + 1);
+  cohort::process::missing.store(before);  // they are all here
+}

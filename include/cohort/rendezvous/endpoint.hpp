@@ -64,7 +64,7 @@ class rendezvous_options {
     ttl = time;
     return *this;
   }
-  /// How long a destructor waits for the other ranks.
+  /// How long `close` and a destructor wait for the other ranks.
   rendezvous_options& leave_deadline(std::chrono::nanoseconds time) noexcept {
     leave_time = time;
     return *this;

@@ -109,6 +109,8 @@ class exchange final : public endpoint,
     touch();
   }
 
+  bool wait_in_place();
+
   // Take the node's lock.
   void received(int from, unsigned kind, std::span<const std::byte> message) override;
   void sent(int to) override;
@@ -121,7 +123,9 @@ class exchange final : public endpoint,
   void flush(bool all);
   void look_soon();
   void send(int to);
-  void give_up_values_of(int lost);
+  void lose(int peer, std::error_code why);
+  void has_lost(int peer);
+  void miss();
   void start_transfers();
   void break_down(const std::exception_ptr& why);
   void stay_awake();
@@ -130,6 +134,7 @@ class exchange final : public endpoint,
   void check_released();
   void finish_closing();
   void end_closers(const std::exception_ptr& why);
+  void leave_has_expired();
   void report(const std::vector<leaked_value>& leaks, const char* what) const;
   /// Who waits here and of whose age `wanted` says true, the first of them; a line break and a line
   /// each.
@@ -158,6 +163,7 @@ class exchange final : public endpoint,
   bool ready_ = false;
   bool left_ = false;
   bool leave_expired_ = false;
+  int missed_ = 0;  // of process::missing
   bool abandoned_ = false;
   std::atomic<bool> closed_{false};
   clock::time_point leave_until_ = clock::time_point::max();

@@ -62,8 +62,8 @@ class rendezvous {
   /// This rank sends and receives no more. Collective: completes when all ranks have closed; until
   /// then values that others still want are served. *Result*: what this rank has sent or been sent
   /// and nobody has received, which is also logged.
-  /// *Completion*: `void(std::exception_ptr, std::vector<leaked_value>)`. *Cancellation* ends the
-  /// await only.
+  /// *Completion*: `void(std::exception_ptr, std::vector<leaked_value>)`; errc::stalled after
+  /// `leave_deadline`. *Cancellation* ends the await only.
   template <class Token = default_token>
   auto close(Token&& token = Token()) const {
     return meeting::initiate(where_, meeting::close_body(), token);

@@ -203,6 +203,12 @@ class exchange<Any>::closing final : public comm::request_operation {
     }
     owner_.source_.load()->add(request, *this);
   }
+  /// Other ranks will not join. With the guard.
+  static void leave_to_mpi(exchange& owner) {
+    owner.source_.load()->leave_to_mpi(&advanced, [&](request_operation& op) {
+      return &static_cast<closing&>(op).owner_ == &owner;
+    });
+  }
 
  private:
   static bool advanced(request_operation* base) {
@@ -321,7 +327,7 @@ void exchange<Any>::received(int from, unsigned, std::span<const std::byte> mess
   try {
     if (!node_.is_lost(from)) {
       node_.receive(from, message);
-      if (node_.is_lost(from)) give_up_values_of(from);
+      if (node_.is_lost(from)) has_lost(from);
     }
   } catch (...) {
     break_down(std::current_exception());
@@ -338,19 +344,30 @@ void exchange<Any>::received(int from, unsigned, std::span<const std::byte> mess
 template <class Any>
 void exchange<Any>::malformed(int from, const char* what) {
   const look_lock hold(*this);
-  node_.refuse_message(from, what);
+  if (!node_.is_lost(from) && !broken_) {
+    node_.refuse_message(from, what);
+    has_lost(from);
+  }
   flush(false);
   advance_closing();
   stay_awake();
 }
 
+/// MPI_Finalize waits for all ranks; from now on it has a bound.
 template <class Any>
-void exchange<Any>::give_up_values_of(int lost) {
+void exchange<Any>::miss() {
+  ++missed_;
+  process::missing.fetch_add(1);
+}
+
+template <class Any>
+void exchange<Any>::has_lost(int peer) {
   log::write(log::level::error, "rank " + std::to_string(rank()) + ": rendezvous: rank " +
-                                    std::to_string(lost) + " is lost: " + node_.why_lost(lost));
-  for (const auto& [peer, request] : node_.take_given_up()) {
+                                    std::to_string(peer) + " is lost: " + node_.why_lost(peer));
+  miss();
+  for (const auto& [from, request] : node_.take_given_up()) {
     for (transfer_operation* const one : transfers_) {
-      if (one->is_receive(peer, request)) source_.load()->cancel(*one);
+      if (one->is_receive(from, request)) source_.load()->cancel(*one);
     }
   }
 }
@@ -384,11 +401,14 @@ void exchange<Any>::look_soon() {
 template <class Any>
 void exchange<Any>::send(int to) {
   if (!node_.take_message(to, channel_.message(to))) return;
-  if (const std::error_code why = channel_.send(to)) {
-    log::write(log::level::error, "rank " + std::to_string(rank()) + ": rendezvous: rank " +
-                                      std::to_string(to) + " is lost: " + why.message());
-    node_.lose(to, why.message());
-  }
+  if (const std::error_code why = channel_.send(to)) lose(to, why);
+}
+
+template <class Any>
+void exchange<Any>::lose(int peer, std::error_code why) {
+  if (node_.is_lost(peer)) return;
+  node_.lose(peer, why.message());
+  has_lost(peer);
 }
 
 template <class Any>
@@ -401,7 +421,7 @@ template <class Any>
 void exchange<Any>::failed(int peer, bool sends, std::error_code why) {
   const look_lock hold(*this);
   if (sends) {
-    node_.lose(peer, why.message());
+    lose(peer, why);
   } else {
     break_down(std::make_exception_ptr(std::system_error(why, "rendezvous: a receive")));
   }
@@ -484,14 +504,7 @@ void exchange<Any>::at_tick(clock::time_point now) {
       sweep_locked(now);
       flush(true);
     }
-    if (left_ && now > leave_until_ && !leave_expired_ && closers_.empty()) {
-      leave_expired_ = true;
-      log::write(
-          log::level::error,
-          "rank " + std::to_string(rank()) +
-              ": rendezvous: the other ranks have not closed in time; this one waits no more");
-      if (closing_ != nullptr) source_.load()->set_idle(*closing_, true);
-    }
+    if (left_ && now > leave_until_) leave_has_expired();
     bool more = false;
     stalled = who_waits(now, [&](progress::pending_age& age) {
       const bool is_due = stalls_.is_due(age, now);
@@ -762,6 +775,7 @@ void exchange<Any>::finish_closing() {
     report(leaks_, "closes with values that nobody has received");
   }
   closed_.store(true);
+  if (!broken_) process::missing.fetch_sub(missed_);  // they have come after all
   if (comm::request_source* const source = source_.load()) source->forget(*this);
   // A rank that breaks down alone cannot free what all free together.
   if (broken_ && control_) control_.state()->keep();
@@ -779,6 +793,20 @@ void exchange<Any>::end_closers(const std::exception_ptr& why) {
   }
 }
 
+/// The others may still come; this rank goes on serving them while its loop runs.
+template <class Any>
+void exchange<Any>::leave_has_expired() {
+  if (std::exchange(leave_expired_, true)) return;
+  miss();
+  const std::string text = "rank " + std::to_string(rank()) +
+                           ": rendezvous: the other ranks have not closed in time; its "
+                           "communicators are kept";
+  log::write(log::level::error, text);
+  end_closers(std::make_exception_ptr(error(errc::stalled, text)));
+  if (closing_ != nullptr) source_.load()->set_idle(*closing_, true);
+  stay_awake();
+}
+
 template <class Any>
 void exchange<Any>::break_down(const std::exception_ptr& why) {
   if (broken_) return;
@@ -792,6 +820,11 @@ void exchange<Any>::wait_closed(receiver& one) {
     begin_closing();
     if (closed_.load()) {
       if (broken_) one.fail(broken_);
+      one.end();
+    } else if (leave_expired_) {
+      one.fail(std::make_exception_ptr(
+          error(errc::stalled, "rank " + std::to_string(rank()) +
+                                   ": rendezvous: the other ranks have not closed in time")));
       one.end();
     } else {
       closers_.push(one);
@@ -823,9 +856,7 @@ void exchange<Any>::leave_in_place() noexcept try {
       !engine_.context().stopped()) {
     return;
   }
-  engine_.drive_until(
-      [this] { return closed_.load(); },
-      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_time));
+  wait_in_place();
 } catch (const std::exception& problem) {
   log::write(log::level::error, std::string("rendezvous: leaving: ") + problem.what());
 }
@@ -836,16 +867,31 @@ void exchange<Any>::abandon() {
   abandoned_ = true;
 }
 
+/// False if the others have not closed in time, now or before.
+template <class Any>
+bool exchange<Any>::wait_in_place() {
+  std::chrono::nanoseconds bound{0};
+  {
+    const lock hold(mutex_);
+    if (!leave_expired_) bound = std::min(engine_.drain_bound(), options_.leave_time);
+  }
+  if (engine_.drive_until([this] { return closed_.load(); }, bound)) return true;
+  const comm::request_source::guard guarded(*source_.load());
+  const look_lock hold(*this);
+  leave_has_expired();
+  return false;
+}
+
 template <class Any>
 void exchange<Any>::drive() {
-  if (engine_.drive_until(
-          [this] { return closed_.load(); },
-          std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_time))) {
-    return;
-  }
+  if (wait_in_place()) return;
   // The others have not come: MPI keeps what it works on, and freeing is collective.
   progress::left_to_mpi().add(this->shared_from_this());
-  const lock hold(mutex_);
+  const comm::request_source::guard guarded(*source_.load());
+  const look_lock hold(*this);
+  round_runs_ = true;  // none begins any more
+  closing::leave_to_mpi(*this);
+  channel_.close();
   if (control_) control_.state()->keep();
 }
 
