@@ -270,6 +270,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   bool ended_ = true;     // shut down, or not launched with success
   bool terminating_ = false;
   std::chrono::nanoseconds heartbeat_{0};
+  std::uint64_t machine_ = 0;
   bool watches_child_ = false;  // until the launcher has ended and all its output is read
   bool starts_again_ = false;   // a loss has made that necessary, and not all are ready
   bool restart_runs_ = false;   // the coroutine that does it
