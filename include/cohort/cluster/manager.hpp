@@ -114,6 +114,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     std::optional<std::uint64_t> announced;  // at the end: how many messages it has sent
     bool finished = false;                   // and all of them are there
     bool over_tcp = true;
+    bool may_beat = false;                // it was told how often
     std::optional<tcp_socket> life;       // its signs of life come from there
     bool shows_life = false;              // until it says that it leaves
     bool heard = false;                   // since the last look

@@ -510,7 +510,7 @@ bool basic_manager<Any>::expects(const greeting& hello) const {
   const member_ptr owner = member_of(hello);
   if (hello.purpose == purpose::control) return !owner && joined_.size() < begun_.size();
   if (hello.purpose != purpose::heartbeat) return owner != nullptr;
-  return owner && !owner->life && heartbeat_ > heartbeat_.zero();
+  return owner && !owner->life && owner->may_beat;
 }
 
 template <class Any>
@@ -672,6 +672,7 @@ void basic_manager<Any>::on_identity(const member_ptr& from, const message& each
     // Over TCP the end of a process is noticed, but not that of its machine, or of the way there.
     if (options_.heartbeat() || !from->over_tcp || from->who.machine != machine_) {
       said.heartbeat = heartbeat_.count();
+      from->may_beat = said.heartbeat > 0;
     }
     if (!options_.heartbeat()) {
       using std::chrono::nanoseconds;
