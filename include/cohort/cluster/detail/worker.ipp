@@ -19,7 +19,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <limits>
 
 namespace cohort::cluster {
@@ -61,7 +60,8 @@ asio::awaitable<void> basic_worker<Any>::join() {
   if (start_.control) {
     control_ = start_.control;
   } else {
-    auto connecting = connect_for(purpose::control);
+    hello_.purpose = purpose::control;
+    auto connecting = connect(io_, start_.managers, start_.token, hello_);
     tcp_socket socket = co_await std::move(connecting);
     // The manager has looked at the size of what it sends.
     tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
@@ -78,7 +78,6 @@ asio::awaitable<void> basic_worker<Any>::join() {
   self.table = function_table::instance().digest();
   self.session = hello_.session;
   self.host = process::host_name();
-  self.machine = process::host_id();
   self.pid = ::getpid();
   self.rank = place_.id >= 0 ? place_.id : detail::rank_in_environment();
   control_->send(message_kind::identity, 0, wire::encode(self));
@@ -94,14 +93,7 @@ template <class Any>
 asio::awaitable<tcp_socket> basic_worker<Any>::connect_for(purpose what) {
   greeting hello = hello_;
   hello.purpose = what;
-  auto connecting = connect(io_, start_.managers, start_.token, hello);
-  tcp_socket socket = co_await std::move(connecting);
-  // The next connection tries that address first: one that swallows what it is sent costs time.
-  std::error_code unknown;
-  const auto there = socket.remote_endpoint(unknown);
-  std::stable_partition(start_.managers.begin(), start_.managers.end(),
-                        [&](const auto& each) { return each == there; });
-  co_return socket;
+  return connect(io_, start_.managers, start_.token, hello);
 }
 
 template <class Any>
@@ -142,9 +134,8 @@ asio::awaitable<void> basic_worker<Any>::show_life() {
   } catch (const std::system_error& failed) {
     if (patience == patience.zero()) throw;
     life_.reset();
-    const std::string text = tcp_ ? "the end of its connection tells" : "MPI notices";
-    log::write(log::level::warning,
-               "no heartbeat, so only " + text + " when this worker is lost: " + failed.what());
+    log::write(log::level::warning, "no heartbeat, so only MPI notices when this worker is lost: " +
+                                        std::string(failed.what()));
   }
 }
 
