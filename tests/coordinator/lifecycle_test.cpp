@@ -40,6 +40,26 @@ using cohort_test::pause;
 using cohort_test::works;
 namespace op = cohort::op;
 
+/// `body(world, coord, lines)` on several ranks, where what waits for 100 ms is told in the log.
+template <class Body>
+void with_stall_warning(Body body) {
+  cohort::coordinator_options options;
+  options.stall_warning = 100ms;
+  const cohort::log::capture lines;
+  coordinated(
+      [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+        if (coord.size() > 1) co_await body(std::move(world), std::move(coord), lines);
+      },
+      options);
+}
+
+/// Until `told()` is true, for as long as something else may have taken.
+template <class Told>
+asio::awaitable<void> until_told(Told told) {
+  const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
+  while (!told() && std::chrono::steady_clock::now() < until) co_await pause(10ms);
+}
+
 }  // namespace
 
 TEST_CASE("shutdown with operations pending on every subset of ranks", "[coordinator][lifecycle]") {
@@ -391,126 +411,96 @@ TEST_CASE("pending tells who is ready and who is missing", "[coordinator][lifecy
 }
 
 TEST_CASE("a stall is told in the log", "[coordinator][lifecycle]") {
-  cohort::coordinator_options options;
-  options.stall_warning = 100ms;
-  const cohort::log::capture lines;
-  coordinated(
-      [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
-        const int last = coord.size() - 1;
-        if (last == 0) co_return;
-        std::vector<float> data(6);
-        if (coord.rank() == last) {
-          co_await meet(world);
-          co_await coord.all_reduce("stalled", data, op::sum);
-          CHECK_FALSE(lines.contains("'stalled'"));
-        } else {
-          auto waits = coord.all_reduce("stalled", data, op::sum, as_future);
-          // Other things may have taken that long before.
-          const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
-          // What the first line tells may be older than what the others have submitted.
-          const auto told = [&] {
-            return lines.contains("'stalled'") &&
-                   lines.contains("; missing: " + std::to_string(last));
-          };
-          while (!told() && std::chrono::steady_clock::now() < until) {
-            co_await pause(10ms);
-          }
-          INFO(lines.text());
-          CHECK(lines.contains("rank " + std::to_string(coord.rank()) + ": coordinator stalled:"));
-          CHECK(lines.contains("all_reduce 'stalled' 6 ("));
-          CHECK(lines.contains("lifecycle_test.cpp:"));
-          CHECK(lines.contains("; missing: " + std::to_string(last)));
-          co_await meet(world);
-          co_await std::move(waits);
-        }
-      },
-      options);
+  with_stall_warning([](cohort::communicator world, cohort::coordinator coord,
+                        const cohort::log::capture& lines) -> asio::awaitable<void> {
+    const int last = coord.size() - 1;
+    std::vector<float> data(6);
+    if (coord.rank() == last) {
+      co_await meet(world);
+      co_await coord.all_reduce("stalled", data, op::sum);
+      CHECK_FALSE(lines.contains("'stalled'"));
+      co_return;
+    }
+    auto waits = coord.all_reduce("stalled", data, op::sum, as_future);
+    // What the first line tells may be older than what the others have submitted.
+    const std::string missing = "; missing: " + std::to_string(last);
+    co_await until_told([&] { return lines.contains("'stalled'") && lines.contains(missing); });
+    INFO(lines.text());
+    CHECK(lines.contains("rank " + std::to_string(coord.rank()) + ": coordinator stalled:"));
+    CHECK(lines.contains("all_reduce 'stalled' 6 ("));
+    CHECK(lines.contains("lifecycle_test.cpp:"));
+    CHECK(lines.contains(missing));
+    co_await meet(world);
+    co_await std::move(waits);
+  });
 }
 
 TEST_CASE("a join that stalls is told in the log", "[coordinator][lifecycle]") {
-  cohort::coordinator_options options;
-  options.stall_warning = 100ms;
-  const cohort::log::capture lines;
-  coordinated(
-      [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
-        const int last = coord.size() - 1;
-        if (last == 0) co_return;
-        if (coord.rank() == last) {
-          co_await meet(world);
-          co_await coord.join();
-        } else {
-          auto joined = coord.join(as_future);
-          const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
-          const std::string who = last == 1 ? "0" : "0-" + std::to_string(last - 1);
-          const std::string told = " ms; ready: " + who + "; missing: " + std::to_string(last);
-          while (!(lines.contains("\n  join, ") && lines.contains(told)) &&
-                 std::chrono::steady_clock::now() < until) {
-            co_await pause(10ms);
-          }
-          INFO(lines.text());
-          CHECK(lines.contains("rank " + std::to_string(coord.rank()) + ": coordinator stalled:"));
-          CHECK(lines.contains("\n  join, "));
-          CHECK(lines.contains(told));
-          const auto pending = coord.pending();
-          REQUIRE(pending.size() == 1);
-          CHECK(pending[0].asked);
-          CHECK(pending[0].ready == cohort_test::ranks_below(last));
-          CHECK(pending[0].missing == std::vector<int>{last});
-          co_await meet(world);
-          co_await std::move(joined);
-        }
-        auto again = coord.join(as_future);
-        CHECK((coord.pending().empty() || !coord.pending()[0].asked));
-        co_await std::move(again);
-      },
-      options);
+  with_stall_warning([](cohort::communicator world, cohort::coordinator coord,
+                        const cohort::log::capture& lines) -> asio::awaitable<void> {
+    const int last = coord.size() - 1;
+    if (coord.rank() == last) {
+      co_await meet(world);
+      co_await coord.join();
+    } else {
+      auto joined = coord.join(as_future);
+      const std::string who = last == 1 ? "0" : "0-" + std::to_string(last - 1);
+      const std::string told = " ms; ready: " + who + "; missing: " + std::to_string(last);
+      co_await until_told([&] { return lines.contains("\n  join, ") && lines.contains(told); });
+      INFO(lines.text());
+      CHECK(lines.contains("rank " + std::to_string(coord.rank()) + ": coordinator stalled:"));
+      CHECK(lines.contains("\n  join, "));
+      CHECK(lines.contains(told));
+      const auto pending = coord.pending();
+      REQUIRE(pending.size() == 1);
+      CHECK(pending[0].asked);
+      CHECK(pending[0].ready == cohort_test::ranks_below(last));
+      CHECK(pending[0].missing == std::vector<int>{last});
+      co_await meet(world);
+      co_await std::move(joined);
+    }
+    auto again = coord.join(as_future);
+    CHECK((coord.pending().empty() || !coord.pending()[0].asked));
+    co_await std::move(again);
+  });
 }
 
 TEST_CASE("a stall is told beside an older operation that is under way",
           "[coordinator][lifecycle]") {
-  cohort::coordinator_options options;
-  options.stall_warning = 100ms;
-  const cohort::log::capture lines;
-  coordinated(
-      [&](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
-        const int last = coord.size() - 1;
-        if (last == 0) co_return;
-        std::vector<float> older(6), younger(6);
-        constexpr int tag = 78;
-        if (coord.rank() == last) {
-          const auto before = coord.stats().messages_sent;
-          auto waits = coord.all_reduce("older", older, op::sum, as_future);
-          co_await cohort_test::until_sent(coord, before);
-          // The others elect it now, and this rank computes.
-          for (int rank = 0; rank < last; ++rank) {
-            MPI_Send(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD);
-          }
-          for (int rank = 0; rank < last; ++rank) {
-            MPI_Recv(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-          }
-          co_await std::move(waits);
-          co_await coord.all_reduce("younger", younger, op::sum);
-        } else {
-          MPI_Recv(nullptr, 0, MPI_BYTE, last, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-          auto first = coord.all_reduce("older", older, op::sum, as_future);
-          auto waits = coord.all_reduce("younger", younger, op::sum, as_future);
-          const auto until = std::chrono::steady_clock::now() + cohort_test::patient(20s);
-          while (!lines.contains("all_reduce 'younger'") &&
-                 std::chrono::steady_clock::now() < until) {
-            co_await pause(10ms);
-          }
-          INFO(lines.text());
-          CHECK(lines.contains("all_reduce 'younger'"));
-          const auto pending = coord.pending();
-          REQUIRE(pending.size() == 2);
-          CHECK(pending[0].started);
-          CHECK_FALSE(pending[1].started);
-          MPI_Send(nullptr, 0, MPI_BYTE, last, tag, MPI_COMM_WORLD);
-          co_await std::move(first);
-          co_await std::move(waits);
-        }
-      },
-      options);
+  with_stall_warning([](cohort::communicator, cohort::coordinator coord,
+                        const cohort::log::capture& lines) -> asio::awaitable<void> {
+    const int last = coord.size() - 1;
+    std::vector<float> older(6), younger(6);
+    constexpr int tag = 78;
+    if (coord.rank() == last) {
+      const auto before = coord.stats().messages_sent;
+      auto waits = coord.all_reduce("older", older, op::sum, as_future);
+      co_await cohort_test::until_sent(coord, before);
+      // The others elect it now, and this rank computes.
+      for (int rank = 0; rank < last; ++rank) {
+        MPI_Send(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD);
+      }
+      for (int rank = 0; rank < last; ++rank) {
+        MPI_Recv(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      }
+      co_await std::move(waits);
+      co_await coord.all_reduce("younger", younger, op::sum);
+      co_return;
+    }
+    MPI_Recv(nullptr, 0, MPI_BYTE, last, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    auto first = coord.all_reduce("older", older, op::sum, as_future);
+    auto waits = coord.all_reduce("younger", younger, op::sum, as_future);
+    co_await until_told([&] { return lines.contains("all_reduce 'younger'"); });
+    INFO(lines.text());
+    CHECK(lines.contains("all_reduce 'younger'"));
+    const auto pending = coord.pending();
+    REQUIRE(pending.size() == 2);
+    CHECK(pending[0].started);
+    CHECK_FALSE(pending[1].started);
+    MPI_Send(nullptr, 0, MPI_BYTE, last, tag, MPI_COMM_WORLD);
+    co_await std::move(first);
+    co_await std::move(waits);
+  });
 }
 
 TEST_CASE("shutdown ends at its deadline", "[coordinator][lifecycle]") {
