@@ -135,6 +135,7 @@ class exchange final : public endpoint,
   void finish_closing();
   void end_closers(const std::exception_ptr& why);
   void leave_has_expired();
+  [[nodiscard]] std::string late_text() const;
   void report(const std::vector<leaked_value>& leaks, const char* what) const;
   /// Who waits here and of whose age `wanted` says true, the first of them; a line break and a line
   /// each.

@@ -793,16 +793,19 @@ void exchange<Any>::end_closers(const std::exception_ptr& why) {
   }
 }
 
+template <class Any>
+std::string exchange<Any>::late_text() const {
+  return "rank " + std::to_string(rank()) +
+         ": rendezvous: the other ranks have not closed in time; its communicators are kept";
+}
+
 /// The others may still come; this rank goes on serving them while its loop runs.
 template <class Any>
 void exchange<Any>::leave_has_expired() {
   if (std::exchange(leave_expired_, true)) return;
   miss();
-  const std::string text = "rank " + std::to_string(rank()) +
-                           ": rendezvous: the other ranks have not closed in time; its "
-                           "communicators are kept";
-  log::write(log::level::error, text);
-  end_closers(std::make_exception_ptr(error(errc::stalled, text)));
+  log::write(log::level::error, late_text());
+  end_closers(std::make_exception_ptr(error(errc::stalled, late_text())));
   if (closing_ != nullptr) source_.load()->set_idle(*closing_, true);
   stay_awake();
 }
@@ -822,9 +825,7 @@ void exchange<Any>::wait_closed(receiver& one) {
       if (broken_) one.fail(broken_);
       one.end();
     } else if (leave_expired_) {
-      one.fail(std::make_exception_ptr(
-          error(errc::stalled, "rank " + std::to_string(rank()) +
-                                   ": rendezvous: the other ranks have not closed in time")));
+      one.fail(std::make_exception_ptr(error(errc::stalled, late_text())));
       one.end();
     } else {
       closers_.push(one);
