@@ -118,13 +118,13 @@ TEST_CASE("look tasks exchange with the other ranks", "[joint]") {
 
 TEST_CASE("look tasks make communicators", "[joint]") {
   cohort_test::on_world([](communicator world) -> task {
-    const auto made = co_await run_in_looks(sizes_of_new(world), "sizes");
-    REQUIRE_FALSE(made.why);
+    const auto of_all = co_await run_in_looks(sizes_of_new(world), "sizes");
+    REQUIRE_FALSE(of_all.why);
     const int even = (world.size() + 1) / 2;
     const bool is_even = world.rank() % 2 == 0;
     const bool first = world.rank() == 0;
-    CHECK(made.result == std::array<int, 4>{world.size(), is_even ? even : world.size() - even,
-                                            first ? -1 : world.size() - 1, 1});
+    CHECK(of_all.result == std::array<int, 4>{world.size(), is_even ? even : world.size() - even,
+                                              first ? -1 : world.size() - 1, 1});
   });
 }
 
@@ -147,16 +147,16 @@ TEST_CASE("what fails in a look task is told with its verb", "[joint]") {
 }
 
 TEST_CASE("a look task is seen through by a context that ends", "[joint]") {
-  std::optional<int> made;
+  std::optional<int> copied;
   {
     asio::io_context io;
     const communicator world(io);
     begin_look_task(sizes_of_new(world), {.verb = "sizes"},
                     [&](std::exception_ptr why, std::array<int, 4> sizes) {
-                      if (!why) made = sizes[0];
+                      if (!why) copied = sizes[0];
                     });
   }  // no handler has run
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  CHECK(made == size);
+  CHECK(copied == size);
 }
