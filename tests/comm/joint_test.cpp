@@ -152,8 +152,8 @@ TEST_CASE("a look task is seen through by a context that ends", "[joint]") {
     asio::io_context io;
     const communicator world(io);
     begin_look_task(sizes_of_new(world), {.verb = "sizes"},
-                    [&](std::exception_ptr why, std::array<int, 4> sizes) {
-                      if (!why) copied = sizes[0];
+                    [&](std::exception_ptr why, std::array<int, 4> found) {
+                      if (!why) copied = found[0];
                     });
   }  // no handler has run
   int size = 0;
