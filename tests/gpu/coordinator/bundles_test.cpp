@@ -86,13 +86,13 @@ asio::awaitable<void> gathers_and_scatters(coordinator coord, int root) {
   auto whole = co_await on_device(on, wholes);
   auto halves = co_await on_device(on, parts);
   auto part = co_await on_device(on, std::vector<int>(2, 99));
-  auto half = co_await on_device(on, std::vector<double>(1, 99));
+  auto small = co_await on_device(on, std::vector<double>(1, 99));
   co_await coord.grouped_scatter(bundle("s").add("x", whole).add("y", halves),
-                                 bundle("s").add("x", part).add("y", half), root);
+                                 bundle("s").add("x", part).add("y", small), root);
   const std::vector<int> parted{me, -me};
   const std::vector<double> halved{me / 2.0};
   CHECK(co_await now_in(part) == parted);
-  CHECK(co_await now_in(half) == halved);
+  CHECK(co_await now_in(small) == halved);
 }
 
 asio::awaitable<void> exchanges(coordinator coord, std::string name, bool both) {

@@ -190,18 +190,18 @@ TEST_CASE("a bundle compresses what is float or double, and mixes types over the
       INFO("type " << tensors);
       auto narrow = co_await filled(on, 40, 1.0F);
       auto wide = co_await filled(on, 40, 1.0);
-      auto half = co_await filled(on, 40, cohort::f16(1.0F));
+      auto of_16_bits = co_await filled(on, 40, cohort::f16(1.0F));
       auto beside = co_await filled(on, 10, 1.0F);
       cohort::bundle mixed("mixed");
       const int kind = (world.rank() + tensors) % 3;
       if (kind == 0) mixed.add("x", narrow);
       if (kind == 1) mixed.add("x", wide);
-      if (kind == 2) mixed.add("x", half);
+      if (kind == 2) mixed.add("x", of_16_bits);
       mixed.add("y", beside);
       co_await coord.grouped_all_reduce(mixed, op::sum, scaled);
       if (kind == 0) CHECK(co_await now_in(narrow) == std::vector<float>(40, expected));
       if (kind == 1) CHECK(co_await now_in(wide) == std::vector<double>(40, expected));
-      for (const cohort::f16 each : co_await now_in(half)) {
+      for (const cohort::f16 each : co_await now_in(of_16_bits)) {
         CHECK(static_cast<float>(each) == (kind == 2 ? expected : 1.0F));
       }
       CHECK(co_await now_in(beside) == std::vector<float>(10, expected));

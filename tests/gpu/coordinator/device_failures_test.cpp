@@ -78,9 +78,10 @@ TEST_CASE("what a device cannot do is refused at submission", "[coordinator][dev
     fake_vector<float> data(ones(3));
     cohort::call_options options;
     options.compression = cohort::compression::f16;
-    const auto half = co_await caught<cohort::error>(coord.all_reduce("c", data, op::sum, options));
-    REQUIRE(half);
-    CHECK(half->code() == errc::not_supported);
+    const auto refused =
+        co_await caught<cohort::error>(coord.all_reduce("c", data, op::sum, options));
+    REQUIRE(refused);
+    CHECK(refused->code() == errc::not_supported);
     backend.script->refusal = "too warm";
     const auto warm = co_await caught<cohort::error>(coord.broadcast("d", data, 0));
     REQUIRE(warm);

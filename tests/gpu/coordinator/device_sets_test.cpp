@@ -432,19 +432,19 @@ TEST_CASE("a set that the backend cannot open is not made", "[coordinator][devic
     // On one rank.
     if (world.rank() != 0) script.open_fails = nullptr;
     std::error_code code;
-    cohort::process_set half;
+    cohort::process_set my_half;
     try {
-      half = co_await coord.add_process_set(cohort::ranks::all(n));
+      my_half = co_await coord.add_process_set(cohort::ranks::all(n));
     } catch (const std::system_error& failed) {
       code = failed.code();
     }
     if (world.rank() == 0) {
       CHECK(code == errc::wrong_device);
     } else {
-      REQUIRE(half);
+      REQUIRE(my_half);
       int value = 1;
       const auto lost =
-          co_await caught<cohort::peer_lost_error>(half.all_reduce("x", value, cohort::op::sum));
+          co_await caught<cohort::peer_lost_error>(my_half.all_reduce("x", value, cohort::op::sum));
       REQUIRE(lost);
       CHECK(lost->ranks() == std::vector<int>{0});
     }

@@ -244,7 +244,7 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       const int odd = 2 * mine - 1;  // `active` in the mean
       auto mean = co_await filled(on, 7, static_cast<double>(odd));
       const cohort::f16 half_of_it(static_cast<float>(odd));
-      auto half = co_await filled(on, 7, half_of_it);
+      auto of_16_bits = co_await filled(on, 7, half_of_it);
       auto counted = co_await filled(on, 7, std::int32_t{-odd});
       auto small = co_await filled(on, 7, std::uint8_t{200});
       auto sum = co_await filled(on, 7, std::uint32_t{3});
@@ -253,7 +253,7 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       coord.all_reduce("max", most, op::max, all.handler());
       coord.all_reduce("min", least, op::min, all.handler());
       coord.all_reduce("mean", mean, op::average, all.handler());
-      coord.all_reduce("mean of 16 bits", half, op::average, all.handler());
+      coord.all_reduce("mean of 16 bits", of_16_bits, op::average, all.handler());
       coord.all_reduce("mean of integers", counted, op::average, all.handler());
       coord.all_reduce("max of bytes", small, op::max, all.handler());
       coord.all_reduce("sum", sum, op::sum, all.handler());
@@ -265,7 +265,7 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       const auto means = co_await values_of(mean);
       for (const double one : means) CHECK(std::abs(one - active) < 1e-12);
       // A factor of 1/3 is rounded to 16 bits.
-      const auto halves = co_await values_of(half);
+      const auto halves = co_await values_of(of_16_bits);
       const auto wanted = static_cast<float>(active);
       for (const cohort::f16 one : halves) {
         CHECK(std::abs(static_cast<float>(one) - wanted) < 0.01F);

@@ -166,30 +166,30 @@ TEST_CASE("a split waits for the parent's operations and gives the ranks of a co
     const device::stream s;
     auto v = co_await filled<int>(s, 10, 1);
     const int color = world.rank() % 2;
-    nccl::communicator half;
+    nccl::communicator my_half;
     bool made = false;
     {
       held_stream held(s);
       nccl::all_reduce(gpus, s, v, op::sum, asio::detached);
       gpus.split(color, -world.rank(), [&](std::exception_ptr why, nccl::communicator split) {
-        half = std::move(split);
+        my_half = std::move(split);
         made = !why;
       });
       co_await pause(50ms);
-      CHECK_FALSE(half);
+      CHECK_FALSE(my_half);
     }
     CHECK(co_await soon([&] { return made; }));
-    CHECK(half.size() == (world.size() + 1 - color) / 2);
-    CHECK(half.rank() == half.size() - 1 - world.rank() / 2);
+    CHECK(my_half.size() == (world.size() + 1 - color) / 2);
+    CHECK(my_half.rank() == my_half.size() - 1 - world.rank() / 2);
     auto w = co_await filled<int>(s, 10, 1);
     // Both at once: the launches of two communicators keep their order.
     for (int round = 0; round < 5; ++round) {
       nccl::all_reduce(gpus, s, v, op::max, asio::detached);
-      co_await nccl::all_reduce(half, s, w, op::sum, nccl::until::enqueued);
+      co_await nccl::all_reduce(my_half, s, w, op::sum, nccl::until::enqueued);
     }
     auto got = co_await read(s, w);
     int expected = 1;
-    for (int round = 0; round < 5; ++round) expected *= half.size();
+    for (int round = 0; round < 5; ++round) expected *= my_half.size();
     CHECK(got[0] == expected);
     auto none = co_await gpus.split(world.rank() == 0 ? -1 : 0);
     CHECK(static_cast<bool>(none) == (world.rank() != 0));
