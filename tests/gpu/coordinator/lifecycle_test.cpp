@@ -203,17 +203,17 @@ TEST_CASE("ranks that have joined bring neutral elements on their devices") {
       const int mine = -5 - world.rank();
       auto least = co_await filled(on, 7, std::int32_t{mine});
       auto mean = co_await filled(on, 9, std::int32_t{mine});
-      auto mean = co_await filled(on, 11, static_cast<float>(mine));
+      auto value = co_await filled(on, 11, static_cast<float>(mine));
       auto scaled = co_await filled(on, 13, static_cast<double>(mine));
       co_await coord.all_reduce("max", least, op::max);
       co_await coord.all_reduce("mean", mean, op::average);
-      co_await coord.all_reduce("half", mean, op::average);
+      co_await coord.all_reduce("half", value, op::average);
       co_await coord.all_reduce("scaled", scaled, op::sum, {.prescale = 2});
       int sum = 0;
       for (int rank = 0; rank < active; ++rank) sum += -5 - rank;
       CHECK(co_await now_in(least) == std::vector<std::int32_t>(7, -5));
       CHECK(co_await now_in(mean) == std::vector<std::int32_t>(9, sum / active));
-      const auto means = co_await now_in(mean);
+      const auto means = co_await now_in(value);
       CHECK(means.front() == Approx(static_cast<float>(sum) / static_cast<float>(active)));
       CHECK(co_await now_in(scaled) == std::vector<double>(13, 2.0 * sum));
     }
@@ -242,11 +242,11 @@ TEST_CASE("ranks that have joined bring neutral elements to reductions over node
       const int mine = -5 - world.rank();
       auto least = co_await filled(on, 7, std::int32_t{mine});
       auto mean = co_await filled(on, 9, std::int32_t{mine});
-      auto mean = co_await filled(on, 11, static_cast<float>(mine));
+      auto value = co_await filled(on, 11, static_cast<float>(mine));
       auto scaled = co_await filled(on, 13, static_cast<double>(mine));
       co_await coord.all_reduce("max", least, op::max);
       co_await coord.all_reduce("mean", mean, op::average);
-      co_await coord.all_reduce("half", mean, op::average);
+      co_await coord.all_reduce("half", value, op::average);
       cohort::call_options factors;
       factors.prescale = 2;
       factors.postscale = 3;
@@ -255,7 +255,7 @@ TEST_CASE("ranks that have joined bring neutral elements to reductions over node
       for (int rank = least_rank; rank < least_rank + active; ++rank) sum += -5 - rank;
       CHECK(co_await now_in(least) == std::vector<std::int32_t>(7, -5 - least_rank));
       CHECK(co_await now_in(mean) == std::vector<std::int32_t>(9, sum / active));
-      const auto means = co_await now_in(mean);
+      const auto means = co_await now_in(value);
       CHECK(means.front() == Approx(static_cast<float>(sum) / static_cast<float>(active)));
       CHECK(co_await now_in(scaled) == std::vector<double>(13, 6.0 * sum));
     }
