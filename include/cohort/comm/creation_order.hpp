@@ -4,8 +4,8 @@
 /// \file
 /// In which order processes make communicators: the rules alone, without MPI.
 
-#include <algorithm>
-#include <cstddef>
+#include <cohort/core/config.hpp>
+
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -19,30 +19,14 @@ class creation_turn {
  public:
   creation_turn() = default;
   /// The one of this process, which outlives static objects.
-  [[nodiscard]] static creation_turn& of_process() {
-    static creation_turn& instance = *new creation_turn;
-    return instance;
-  }
+  [[nodiscard]] static creation_turn& of_process();
   /// Takes the turn if nobody has it.
-  [[nodiscard]] bool try_take(const void* who) {
-    const std::lock_guard hold(mutex_);
-    if (queue_.empty()) queue_.push_back(who);
-    return queue_.front() == who;
-  }
+  [[nodiscard]] bool try_take(const void* who);
   /// Gets the turn after all who have asked before.
-  void wait(const void* who) {
-    const std::lock_guard hold(mutex_);
-    queue_.push_back(who);
-  }
-  [[nodiscard]] bool has(const void* who) const {
-    const std::lock_guard hold(mutex_);
-    return !queue_.empty() && queue_.front() == who;
-  }
+  void wait(const void* who);
+  [[nodiscard]] bool has(const void* who) const;
   /// Has it no more, and waits for it no more.
-  void give_back(const void* who) {
-    const std::lock_guard hold(mutex_);
-    std::erase(queue_, who);
-  }
+  void give_back(const void* who);
 
  private:
   mutable std::mutex mutex_;
@@ -81,76 +65,10 @@ class creation_steps {
 
   /// What to do next. `answer`: after `exchange`, whether all that was received is true; after
   /// `try_turn`, whether the turn was taken.
-  [[nodiscard]] step next(bool answer) {
-    sends_.clear();
-    receives_.clear();
-    value_ = true;
-    switch (stage_++) {
-      case 0:  // who is below has entered
-        receives_ = children();
-        return step::exchange;
-      case 1:  // and all have
-        if (!is_root()) ask_parent();
-        return step::exchange;
-      case 2:
-        return step::try_turn;
-      case 3:
-        taken_ = answer;
-        sends_ = receives_ = children();
-        return step::exchange;
-      case 4:
-        taken_ = taken_ && answer;
-        value_ = taken_;
-        if (!is_root()) ask_parent();
-        return step::exchange;
-      case 5:
-        if (!is_root()) taken_ = answer;
-        value_ = taken_;
-        sends_ = children();
-        return step::exchange;
-      case 6:
-        return taken_ ? step::make : step::give_turn;
-      case 7:
-        return step::find_line;
-      case 8:
-        if (before_ >= 0) receives_.push_back(before_);
-        return step::exchange;
-      case 9:
-        return step::wait_turn;
-      case 10:
-        if (after_ >= 0) {
-          sends_.push_back(after_);
-        } else if (!is_root()) {
-          sends_.push_back(0);
-        }
-        if (!is_root()) {
-          receives_.push_back(parent());
-        } else if (last_ != self_) {
-          receives_.push_back(last_);
-        }
-        return step::exchange;
-      case 11:
-        sends_ = children();
-        return step::exchange;
-      default:
-        return step::make;
-    }
-  }
+  [[nodiscard]] step next(bool answer);
 
   /// `places`: of each member, in an order of all processes of the job.
-  void line_up(const std::vector<int>& places) {
-    std::vector<int> line(static_cast<std::size_t>(members_));
-    for (std::size_t i = 0; i < line.size(); ++i) line[i] = static_cast<int>(i);
-    std::sort(line.begin(), line.end(), [&places](int a, int b) {
-      const int of_a = places[static_cast<std::size_t>(a)];
-      const int of_b = places[static_cast<std::size_t>(b)];
-      return of_a != of_b ? of_a < of_b : a < b;
-    });
-    const auto mine = std::find(line.begin(), line.end(), self_);
-    before_ = mine == line.begin() ? -1 : *(mine - 1);
-    after_ = mine + 1 == line.end() ? -1 : *(mine + 1);
-    last_ = line.back();
-  }
+  void line_up(const std::vector<int>& places);
 
   /// Members, for the exchange.
   [[nodiscard]] const std::vector<int>& sends() const noexcept { return sends_; }
@@ -160,17 +78,8 @@ class creation_steps {
  private:
   [[nodiscard]] bool is_root() const noexcept { return self_ == 0; }
   [[nodiscard]] int parent() const noexcept { return (self_ - 1) / radix; }
-  [[nodiscard]] std::vector<int> children() const {
-    std::vector<int> result;
-    for (int i = 1; i <= radix && radix * self_ + i < members_; ++i) {
-      result.push_back(radix * self_ + i);
-    }
-    return result;
-  }
-  void ask_parent() {
-    sends_.push_back(parent());
-    receives_.push_back(parent());
-  }
+  [[nodiscard]] std::vector<int> children() const;
+  void ask_parent();
 
   int members_;
   int self_;
@@ -185,3 +94,7 @@ class creation_steps {
 };
 
 }  // namespace cohort::comm
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/comm/detail/creation_order.ipp>
+#endif

@@ -13,6 +13,7 @@
 #include <cohort/comm/detail/channel.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
 #include <cohort/comm/detail/creation.ipp>
+#include <cohort/comm/detail/creation_order.ipp>
 #include <cohort/comm/detail/doorbells.ipp>
 #include <cohort/comm/detail/mailbox.ipp>
 #include <cohort/comm/detail/request_source.ipp>

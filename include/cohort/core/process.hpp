@@ -7,17 +7,11 @@
 
 #include <cohort/core/config.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <ctime>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace cohort::process {
 
@@ -104,129 +98,8 @@ bool drain_all(std::chrono::nanoseconds bound);
 /// them may hold, and their loops do not run meanwhile.
 void look_at_all();
 
-namespace detail {
-
-struct registry {
-  // Recursive, because draining destroys handlers, which may own the last handle of an engine.
-  std::recursive_mutex mutex;
-  std::vector<hooks*> entries;
-
-  [[nodiscard]] bool contains(const hooks* wanted) const noexcept {
-    for (const hooks* entry : entries) {
-      if (entry == wanted) return true;
-    }
-    return false;
-  }
-  /// Calls the function for each entry, newest first, skipping those that were removed meanwhile.
-  template <class Function>
-  void for_each(Function function) {
-    const std::lock_guard guard(mutex);
-    const std::vector<hooks*> snapshot(entries);
-    for (std::size_t left = snapshot.size(); left-- > 0;) {
-      if (contains(snapshot[left])) function(*snapshot[left]);
-    }
-  }
-};
-
-inline registry& the_registry() noexcept {
-  // Never destroyed: an engine in a static object may unregister after it would be gone.
-  static registry& instance = *new registry;
-  return instance;
-}
-
-inline std::atomic<std::chrono::steady_clock::rep> failing_since{0};
-
-inline std::string& the_leftovers() {
-  static std::string& text = *new std::string;
-  return text;
-}
-
-}  // namespace detail
-
-inline std::string line_prefix() {
-  const int known = rank.load(std::memory_order_relaxed);
-  return known < 0 ? "[cohort] " : "[cohort rank " + std::to_string(known) + "] ";
-}
-
-inline std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept {
-  using clock = std::chrono::steady_clock;
-  const auto now = clock::now().time_since_epoch().count();
-  clock::rep since = 0;
-  if (detail::failing_since.compare_exchange_strong(since, now)) since = now;
-  const std::chrono::nanoseconds left = bound - clock::duration(now - since);
-  return left.count() > 0 ? left : std::chrono::nanoseconds::zero();
-}
-
-inline void failure_over() noexcept {
-  if (detail::failing_since.load(std::memory_order_relaxed) == 0 || failed.load()) return;
-  detail::failing_since.store(0);
-}
-
-inline void add_leftovers(const std::string& text) {
-  const std::lock_guard guard(detail::the_registry().mutex);
-  detail::the_leftovers() += text;
-}
-
-inline std::string leftovers() {
-  const std::lock_guard guard(detail::the_registry().mutex);
-  return detail::the_leftovers();
-}
-
-inline void write_last_words(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
-  timespec pause{};
-  pause.tv_nsec = 100'000'000;
-  ::nanosleep(&pause, nullptr);
-}
-
-inline void end_job(const std::string& text) {
-  write_last_words(line_prefix() + text + "\n");
-  if (const auto function = end_job_function.load()) function();
-  std::abort();
-}
-
-inline void add_hooks(hooks* entry) {
-  auto& registry = detail::the_registry();
-  const std::lock_guard guard(registry.mutex);
-  registry.entries.push_back(entry);
-}
-
-inline void remove_hooks(hooks* entry) noexcept {
-  auto& registry = detail::the_registry();
-  const std::lock_guard guard(registry.mutex);
-  std::erase(registry.entries, entry);
-}
-
-inline std::string describe_in_flight() {
-  std::string text;
-  detail::the_registry().for_each([&](hooks& entry) { entry.describe(text); });
-  return text;
-}
-
-inline void leave_all() noexcept {
-  detail::the_registry().for_each([](hooks& entry) { entry.leave(); });
-}
-
-inline void look_at_all() {
-  auto& registry = detail::the_registry();
-  const std::unique_lock held(registry.mutex, std::try_to_lock);  // who has it looks already
-  if (held) registry.for_each([](hooks& entry) { entry.look(); });
-}
-
-inline bool drain_all(std::chrono::nanoseconds bound) {
-  using clock = std::chrono::steady_clock;
-  const auto end = clock::now() + bound;
-  bool all_drained = true;
-  detail::the_registry().for_each([&](hooks& entry) {
-    const clock::duration left = end - clock::now();
-    all_drained = entry.drain(left.count() > 0 ? left : clock::duration::zero()) && all_drained;
-  });
-  return all_drained;
-}
-
 }  // namespace cohort::process
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/core/detail/give_up.ipp>
+#include <cohort/core/detail/process.ipp>
 #endif

@@ -11,7 +11,9 @@
 
 #include <cohort/core.hpp>
 #include <cohort/core/detail/function_table.ipp>
-#include <cohort/core/detail/give_up.ipp>
+#include <cohort/core/detail/log.ipp>
+#include <cohort/core/detail/process.ipp>
+#include <cohort/core/detail/ranks.ipp>
 #include <cohort/core/detail/wire.ipp>
 #include <cohort/core/function_table.hpp>
 

@@ -10,4 +10,5 @@
 #endif
 
 #include <cohort/mpi.hpp>
+#include <cohort/mpi/detail/finalize.ipp>
 #include <cohort/mpi/detail/topology.ipp>

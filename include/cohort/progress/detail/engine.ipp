@@ -4,6 +4,7 @@
 /// \file
 /// Bodies of `progress/engine.hpp`: laps, naps, parking and the end.
 
+#include <cohort/progress/detail/asio_loop.ipp>
 #include <cohort/progress/engine.hpp>
 
 namespace cohort::progress {

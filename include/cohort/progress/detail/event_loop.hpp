@@ -8,11 +8,7 @@
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 
-#include <asio/posix/stream_descriptor.hpp>
-
 #include <chrono>
-#include <optional>
-#include <system_error>
 #include <utility>
 
 namespace cohort::progress::detail {
@@ -45,8 +41,7 @@ class carrier {
 using hop = carrier<operation::action::deliver_here>;
 
 /// Behind this interface lies all that the engine uses of Asio's posting and timers: some 1 500
-/// functions. What implements it is a template that the engine's constructor instantiates, which is
-/// one too, so only the translation units that make an engine compile it, not all that await.
+/// functions, which only the files compile that make an engine (detail/asio_loop.ipp).
 class event_loop {
  public:
   virtual ~event_loop() = default;
@@ -72,75 +67,6 @@ class event_loop {
 };
 
 template <class Engine, class Context>
-class asio_loop final : public event_loop {
-  /// The memory of what is posted comes from the pool.
-  struct pooled {
-    using allocator_type = pool_allocator<void>;
-    [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
-  };
-  struct lap_handler : pooled {
-    explicit lap_handler(Engine& of) noexcept : owner(&of) {}
-    void operator()() const { owner->lap(); }
-    Engine* owner;
-  };
-  struct nap_handler : pooled {
-    nap_handler(asio_loop* of, bool holds) noexcept : self(of), holds_work(holds) {}
-    void operator()(const std::error_code& cancelled) const {
-      if (!holds_work) self->io_.get_executor().on_work_started();
-      if (!cancelled) self->owner_.nap_over();
-    }
-    asio_loop* self;
-    bool holds_work;
-  };
-  struct readable_handler : pooled {
-    readable_handler(asio_loop* of, readable_function call, void* with) noexcept
-        : self(of), ready(call), argument(with) {}
-    void operator()(const std::error_code& cancelled) const {
-      self->io_.get_executor().on_work_started();
-      if (!cancelled) ready(argument);
-    }
-    asio_loop* self;
-    readable_function ready;
-    void* argument;
-  };
-
- public:
-  asio_loop(Context& context, Engine& owner)
-      : io_(static_cast<asio::io_context&>(context)), owner_(owner) {}
-
-  void post_lap() override { asio::post(io_.get_executor(), lap_handler(owner_)); }
-  void defer_lap() override { asio::defer(io_.get_executor(), lap_handler(owner_)); }
-  void post(operation& op) override {
-    asio::post(io_.get_executor(), carrier<operation::action::deliver>(op));
-  }
-  void dispatch(asio::any_io_executor where, operation& op) override {
-    asio::dispatch(where, hop(op));
-  }
-  void start_nap(std::chrono::nanoseconds duration, bool holds_work) override {
-    if (!timer_) timer_.emplace(io_);
-    timer_->expires_after(duration);
-    timer_->async_wait(nap_handler(this, holds_work));
-    // Taken back first thing in the handler. Inside a handler the count cannot fall to zero here.
-    if (!holds_work) io_.get_executor().on_work_finished();
-  }
-  void cancel_nap() override { timer_->cancel(); }
-  void wait_readable(int socket, readable_function ready, void* argument) override {
-    if (!socket_) socket_.emplace(io_, socket);
-    socket_->async_wait(asio::posix::stream_descriptor::wait_read,
-                        readable_handler(this, ready, argument));
-    io_.get_executor().on_work_finished();  // taken back first thing in the handler
-  }
-  void forget_socket() noexcept override {
-    if (socket_) socket_->release();
-    socket_.reset();
-  }
-
- private:
-  asio::io_context& io_;
-  Engine& owner_;
-  // Constructed when first needed: their existence makes every turn of the loop dearer.
-  std::optional<asio::steady_timer> timer_;
-  std::optional<asio::posix::stream_descriptor> socket_;
-};
+class asio_loop;
 
 }  // namespace cohort::progress::detail
