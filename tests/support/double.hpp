@@ -18,6 +18,11 @@
 #include <string>
 #include <vector>
 
+/// Where a test names the double of NVRTC: NVRTC itself, wherever it is.
+#if !defined(COHORT_FAKE_NVRTC)
+#define COHORT_FAKE_NVRTC ""
+#endif
+
 #if defined(COHORT_FAKE_GPU)
 
 /// A test case that makes the doubles fail, or asks them for what no hardware tells. With the real
@@ -34,11 +39,6 @@
 #define COHORT_SKIPPED_CASE_2(number, ...)                                                 \
   [[maybe_unused]] static const bool is_skipped_##number = cohort_test::skip(__VA_ARGS__); \
   [[maybe_unused]] static inline void skipped_case_##number()
-
-/// Where a test names the double of NVRTC: NVRTC itself, wherever it is.
-#if !defined(COHORT_FAKE_NVRTC)
-#define COHORT_FAKE_NVRTC ""
-#endif
 
 #define CHECK_DOUBLE(...) static_cast<void>(sizeof(static_cast<bool>(__VA_ARGS__)))
 

@@ -112,18 +112,24 @@ TEST_CASE("a field of ncclConfig_t that differs between the ranks is named") {
     check(text, "config.netName", "rank 0 has none");
     text = co_await differs([](options& o) { o.config.splitShare = 7; });
     check(text, "config.splitShare", seven);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 26, 2)
     text = co_await differs([](options& o) { o.config.trafficClass = 7; });
     check(text, "config.trafficClass", seven);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
     text = co_await differs([](options& o) { o.config.collnetEnable = 7; });
     check(text, "config.collnetEnable", seven);
     text = co_await differs([](options& o) { o.config.CTAPolicy = 7; });
     check(text, "config.CTAPolicy", seven);
     text = co_await differs([](options& o) { o.config.shrinkShare = 7; });
     check(text, "config.shrinkShare", seven);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
     text = co_await differs([](options& o) { o.config.nChannelsPerNetPeer = 7; });
     check(text, "config.nChannelsPerNetPeer", seven);
     text = co_await differs([](options& o) { o.config.nvlinkCentricSched = 7; });
     check(text, "config.nvlinkCentricSched", seven);
+#endif
     text = co_await differs([](options& o) { o.on_deadline = cohort::on_deadline::abort; });
     check(text, "on_deadline", "rank 1 has");
     CHECK_DOUBLE(fake_nccl::calls("ncclCommInitRankConfig") == 0);

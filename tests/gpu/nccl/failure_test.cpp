@@ -200,9 +200,9 @@ DOUBLE_TEST_CASE("the launches of two communicators keep the order in which they
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     nccl::communicator_options named;
-    named.config.commName = "a";
+    set_name(named.config, "a");
     auto a = co_await nccl::make_communicator(world, named);
-    named.config.commName = "b";
+    set_name(named.config, "b");
     auto b = co_await nccl::make_communicator(world, named);
     const device::stream first;
     const device::stream second;

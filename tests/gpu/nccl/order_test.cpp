@@ -22,7 +22,7 @@ asio::awaitable<ncclComm_t> raw_communicator(communicator over, const char* name
   if (over.rank() == 0) REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
   co_await cohort::broadcast(over, id, 0);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.commName = name;
+  set_name(config, name);
   ncclComm_t made = nullptr;
   REQUIRE(ncclCommInitRankConfig(&made, over.size(), id, over.rank(), &config) == ncclSuccess);
   co_return made;

@@ -348,9 +348,9 @@ TEST_CASE("a group of several devices starts all of its parts or none") {
 DOUBLE_TEST_CASE("groups of several devices keep their place among operations of one device") {
   on_pairs([](communicator world) -> asio::awaitable<void> {
     nccl::communicator_options named;
-    named.config.commName = "both";
+    set_name(named.config, "both");
     auto gpus = co_await nccl::make_communicators(world, both, named);
-    named.config.commName = "one";
+    set_name(named.config, "one");
     named.device = 1;
     auto alone = co_await nccl::make_communicator(world, named);
     const two_streams s;

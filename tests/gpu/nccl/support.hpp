@@ -40,6 +40,12 @@ inline int world_rank() {
   return rank;
 }
 
+/// For reports, where this NCCL has names (2.27).
+template <class Config>
+void set_name(Config& config, const char* name) {
+  if constexpr (requires { config.commName; }) config.commName = name;
+}
+
 /// Each rank has `devices` of its own; real ones, those of its place on the node. Where cohort must
 /// know which (more than one), there must be no other rank.
 class gpus_of_ranks {
