@@ -11,6 +11,7 @@
 #include <cohort/coordinator/src.hpp>
 #include <cohort/core/src.hpp>
 #include <cohort/mpi/src.hpp>
+#include <cohort/p2p/src.hpp>
 #include <cohort/progress/src.hpp>
 #include <cohort/protocol/src.hpp>
 #include <cohort/rendezvous/src.hpp>

@@ -12,6 +12,7 @@
 #include <cohort/coordinator.hpp>
 #include <cohort/coordinator/detail/data_plane.ipp>
 #include <cohort/coordinator/detail/negotiation.ipp>
+#include <cohort/coordinator/detail/plan.ipp>
 #include <cohort/coordinator/detail/timeline.ipp>
 
 namespace cohort::coordination {

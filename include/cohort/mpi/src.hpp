@@ -11,4 +11,5 @@
 
 #include <cohort/mpi.hpp>
 #include <cohort/mpi/detail/finalize.ipp>
+#include <cohort/mpi/detail/shared_window.ipp>
 #include <cohort/mpi/detail/topology.ipp>

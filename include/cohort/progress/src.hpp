@@ -10,6 +10,7 @@
 #endif
 
 #include <cohort/progress.hpp>
+#include <cohort/progress/detail/doorbell.ipp>
 #include <cohort/progress/detail/engine.ipp>
 
 namespace cohort::progress {
