@@ -189,7 +189,7 @@ class negotiation final : public instance,
   void complete(task& one) noexcept;
   void watch_operation(task& one) const noexcept;
   void fail_all(const std::exception_ptr& why);
-  void break_down(const std::exception_ptr& why);
+  void break_down(const std::exception_ptr& why, bool known = false);
   [[nodiscard]] const char* undefined_on_device() const noexcept;
   [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,
                                             const protocol::verdict& told,
@@ -218,6 +218,9 @@ class negotiation final : public instance,
   void touch();
   void stay_awake();
   void leave_has_expired();
+  [[nodiscard]] std::string not_left_in_time() const {
+    return "rank " + std::to_string(rank_) + ": coordinator: the other ranks have not left in time";
+  }
   void watch_undecided(clock::time_point at);
   void watch_plan(clock::time_point at);
   void watch_fault(clock::time_point at);
