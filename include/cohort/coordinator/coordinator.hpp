@@ -31,7 +31,8 @@ class coordinator : public process_set {
   template <std::same_as<communicator> Communicator>
   explicit coordinator(const Communicator& world, const coordinator_options& options = {})
       : process_set(make(world, options, nullptr)) {}
-  /// With something else than MPI to do the data operations; MPI does what it does not take.
+  /// With something else than MPI to do the data operations; MPI does what it does not take. All
+  /// ranks give the same; otherwise every operation fails with mismatch_error.
   template <std::same_as<communicator> Communicator, comm::collective_backend Backend>
   coordinator(const Communicator& world, Backend backend, const coordinator_options& options = {})
       : process_set(make(world, options,

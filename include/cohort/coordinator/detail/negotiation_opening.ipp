@@ -276,8 +276,8 @@ void negotiation<Any>::opening::begin(const communicator& over) {
 }
 
 /// A digest of why this rank refuses its options, the rows of the table, a digest of the frozen
-/// plan, and of the backend for devices its name, the names of its facts and their values: as many
-/// numbers on every rank.
+/// plan, the first letters of the backend for the host, and of the backend for devices these, the
+/// names of its facts and their values: as many numbers on every rank.
 template <class Any>
 void negotiation<Any>::opening::collect_values() {
   constexpr std::uint64_t nothing = 14695981039346656037U;
@@ -303,12 +303,19 @@ void negotiation<Any>::opening::collect_values() {
   }
   fields_.emplace_back("frozen_plan");
   values_.push_back(plan);
-  std::uint64_t backend = 0;  // the first letters of its name
+  const auto letters = [](std::string_view name) {
+    std::uint64_t first = 0;
+    std::memcpy(&first, name.data(), std::min(name.size(), sizeof(first)));
+    return first;
+  };
+  fields_.emplace_back("backend for the host");
+  values_.push_back(owner_->backend_ ? letters(owner_->backend_->name()) : 0);
+  std::uint64_t backend = 0;
   std::uint64_t names = nothing;
   std::uint64_t facts = nothing;
   if (owner_->device_) {
     const std::string_view name = owner_->device_->name();
-    std::memcpy(&backend, name.data(), std::min(name.size(), sizeof(backend)));
+    backend = letters(name);
     mix_text(names, name);
     owner_->device_->facts(facts_);
     for (const auto& [fact, value] : facts_) {
