@@ -427,7 +427,7 @@ void exchange<Any>::has_lost(int peer) {
 /// with what the handlers of this one have to say.
 template <class Any>
 void exchange<Any>::flush(bool all) {
-  if (!ready_ || broken_) return;
+  if (!ready_) return;
   if (node_.has_transfers()) start_transfers();
   std::vector<int>& speaking = node_.speaking();
   std::size_t kept = 0;
@@ -465,7 +465,7 @@ void exchange<Any>::lose(int peer, std::error_code why) {
 template <class Any>
 void exchange<Any>::sent(int to) {
   const look_lock hold(*this);
-  if (!broken_ && node_.has_message(to)) send(to);
+  if (node_.has_message(to)) send(to);
 }
 
 template <class Any>
@@ -865,7 +865,11 @@ template <class Any>
 void exchange<Any>::break_down(const std::exception_ptr& why) {
   if (broken_) return;
   broken_ = why;
-  node_.break_down(why);
+  try {
+    node_.break_down(why);
+    flush(true);
+  } catch (const std::exception&) {  // no memory: the others find out by their deadlines
+  }
 }
 
 template <class Any>
