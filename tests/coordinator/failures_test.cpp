@@ -726,6 +726,58 @@ TEST_CASE("options that differ between ranks fail every operation", "[coordinato
   });
 }
 
+TEST_CASE("options that one rank refuses are told to all", "[coordinator][failures]") {
+  const std::string which = GENERATE(as<std::string>{}, "out of range", "variable", "plan", "two");
+  cohort_test::on_world([which](cohort::communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture quiet;
+    const int last = world.size() - 1;
+    std::vector<int> refusing{last};
+    if (which == "plan") refusing = {0};  // the rank that reads it
+    if (which == "two" && last != 0) refusing = {0, last};
+    const bool refuses = std::count(refusing.begin(), refusing.end(), world.rank()) != 0;
+    cohort::coordinator_options options;
+    options.slots = 1;  // not the default, which is not to be told of
+    std::string cause = "radix=77 is outside 1 … 31";
+    if (which == "plan") {
+      cause = "frozen plan: 'a' is in it twice";
+      options.frozen_plan = {{"a", "b"}, {"a"}};
+    } else if (which == "variable") {
+      cause = "COHORT_PIECE=many is not a number in the range of piece";
+      if (refuses) ::setenv("COHORT_PIECE", "many", 1);
+    } else if (refuses) {
+      options.radix = 77;
+    }
+    cohort::coordinator coord;
+    std::string refusal;
+    try {
+      coord = cohort::coordinator(world, options);
+    } catch (const cohort::error& problem) {
+      CHECK(problem.code() == errc::invalid_argument);
+      refusal = problem.what();
+    }
+    ::unsetenv("COHORT_PIECE");
+    CHECK(has(refusal, cause) == refuses);
+    CHECK(static_cast<bool>(coord) != refuses);
+    if (coord) {
+      const auto problem = co_await caught<cohort::mismatch_error>(coord.barrier());
+      REQUIRE(problem);
+      CHECK(problem->field() == "options");
+      CHECK(problem->ranks() == refusing);
+      INFO(problem->what());
+      const std::string who = "rank " + std::to_string(refusing[0]) + " refused its options: ";
+      const std::string both = "ranks 0, " + std::to_string(last) + " refused their options: ";
+      CHECK(has(problem->what(), which == "two" ? both : who));
+      CHECK(has(problem->what(), cause));
+      CHECK_FALSE(has(problem->what(), "differ"));
+      co_await coord.shutdown();
+    }
+    // It was made by all of them, like the next one.
+    cohort::coordinator next(world);
+    co_await works(next, "next");
+    co_await next.shutdown();
+  });
+}
+
 TEST_CASE("bad options are named at construction", "[coordinator][failures]") {
   cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
     const auto refused = [&](const cohort::coordinator_options& options, const std::string& part) {

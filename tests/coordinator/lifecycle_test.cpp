@@ -6,6 +6,7 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/coordinator.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/progress_thread.hpp>
@@ -535,6 +536,57 @@ TEST_CASE("shutdown ends at its deadline", "[coordinator][lifecycle]") {
     }
     co_await cohort::barrier(world);
   });
+}
+
+TEST_CASE("a rank that does not leave costs its deadline, not each coordinator the engine's bound",
+          "[coordinator][lifecycle]") {
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size < 2) return;
+  const bool held = GENERATE(true, false);  // by the program, or by what dies with the context
+  const int count = held ? 2 : 30;
+  const int last = size - 1;
+  constexpr int tag = 77;
+  cohort::coordinator_options options;
+  options.leave_deadline = held ? 200ms : 1s;
+  const int missing = cohort::process::missing.load();
+  const cohort::log::capture lines;
+  auto began = std::chrono::steady_clock::now();
+  {
+    asio::io_context io;
+    cohort::use_engine(io, {.drain = 120s});
+    const cohort::communicator world(io);
+    std::vector<cohort::coordinator> all;
+    for (int i = 0; i < count; ++i) all.emplace_back(world, options);
+    bool opened = false;
+    const auto open = [&](std::vector<cohort::coordinator> own) -> asio::awaitable<void> {
+      for (const cohort::coordinator& each : own) co_await each.barrier();
+      if (held) own.clear();
+      opened = true;
+      co_await pause(1h);
+    };
+    asio::co_spawn(io, open(all), asio::detached);
+    if (!held) all.clear();
+    while (!opened) io.run_one();
+    io.stop();
+    if (rank == last) {  // the others have gone
+      for (int other = 0; other < last; ++other) {
+        MPI_Recv(nullptr, 0, MPI_BYTE, other, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      }
+    }
+    began = std::chrono::steady_clock::now();
+  }
+  CHECK(std::chrono::steady_clock::now() - began < cohort_test::patient(15s));
+  if (rank != last) MPI_Send(nullptr, 0, MPI_BYTE, last, tag, MPI_COMM_WORLD);
+  MPI_Barrier(MPI_COMM_WORLD);
+  INFO(lines.text());
+  CHECK(lines.contains("coordinator: the other ranks have not left in time"));
+  CHECK_FALSE(lines.contains("no connection to rank"));
+  CHECK_FALSE(lines.contains("has closed"));
+  CHECK(cohort::process::missing.load() == missing + count);
+  cohort::process::missing.store(missing);  // they are all here
 }
 
 TEST_CASE("statistics count what has been done", "[coordinator][lifecycle]") {

@@ -20,7 +20,9 @@
 #include "faults/interposer.hpp"
 #include "faults/verbs.hpp"
 #include "support/catch.hpp"
+#include "support/caught.hpp"
 #include "support/run.hpp"
+#include "support/world.hpp"
 
 namespace {
 
@@ -499,4 +501,58 @@ TEST_CASE("a rank that a message cannot be sent to is missed until it has closed
     CHECK(cohort::process::missing.load() == before);
   };
   cohort_test::run(on.io, body());
+}
+
+TEST_CASE("a rank whose rendezvous breaks down tells the others why") {
+  fixture on;
+  if (on.world.size() == 1) return;
+  const int before = cohort::process::missing.load();
+  const int last = on.world.size() - 1;
+  cohort::rendezvous exchange(
+      on.world, cohort::rendezvous_options().leave_deadline(std::chrono::milliseconds(100)));
+  const auto body = [&]() -> asio::awaitable<void> {
+    const bool breaks = on.world.rank() == last;
+    auto step = exchange.step(1);
+    cohort::rendezvous_key key;
+    key.source = last;
+    key.destination = breaks ? 0 : on.world.rank();
+    key.name = "first";
+    if (breaks) {
+      for (int other = 0; other < last; ++other) {
+        key.destination = other;
+        step.send(key, 1);
+      }
+      co_await step.drained();
+      // The receive of messages is posted again after the next one, which asks for a value.
+      faults::fail_next("MPI_Irecv", MPI_ERR_NO_MEM);
+    } else {
+      co_await step.recv<int>(key);
+    }
+    co_await cohort_test::meet(on.world);
+    key.name = "never";
+    if (breaks) {
+      key.source = 0;
+      key.destination = last;
+      const auto code = co_await cohort_test::code_of(step.recv<int>(key));
+      CHECK(code == mpi_error(MPI_ERR_NO_MEM));
+      CHECK(faults::failed_as_asked("MPI_Irecv"));
+    } else {
+      const auto problem =
+          co_await cohort_test::caught<cohort::peer_lost_error>(step.recv<int>(key));
+      REQUIRE(problem);
+      CHECK(problem->ranks() == std::vector<int>{last});
+      CHECK_THAT(problem->what(),
+                 Catch::Matchers::ContainsSubstring(
+                     "rank " + std::to_string(last) +
+                     " is lost: rendezvous: a receive: " + mpi_error(MPI_ERR_NO_MEM).message()));
+      key.source = on.world.rank();
+      key.destination = last;
+      CHECK_THROWS_AS(step.send(key, 1), cohort::peer_lost_error);
+    }
+    const auto closed = co_await cohort_test::code_of(exchange.close());
+    CHECK(closed == (breaks ? mpi_error(MPI_ERR_NO_MEM) : make_error_code(cohort::errc::stalled)));
+    co_await cohort_test::meet(on.world);
+  };
+  cohort_test::run(on.io, body());
+  cohort::process::missing.store(before);  // they are all here
 }

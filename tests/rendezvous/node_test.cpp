@@ -863,7 +863,7 @@ TEST_CASE("who sends bytes that are no message is told, and both sides end", "[r
   CHECK(job[0].is_lost(1));
   CHECK(at_it.code() == errc::peer_lost);
   CHECK_THAT(at_it.what(), Catch::Matchers::ContainsSubstring("rank 1 is lost") &&
-                               Catch::Matchers::ContainsSubstring("from this rank") &&
+                               Catch::Matchers::ContainsSubstring("from rank 0") &&
                                Catch::Matchers::ContainsSubstring(why));
   CHECK(drained.code() == errc::peer_lost);
   // Both go on with the third.
@@ -880,6 +880,7 @@ TEST_CASE("who sends bytes that are no message is told, and both sides end", "[r
 
 TEST_CASE("a transfer that nobody will send is named, one that is on its way is not",
           "[rendezvous][node]") {
+  const bool breaks_down = GENERATE(false, true);
   for (const bool granted : {false, true}) {  // the grant arrives before the bytes that are none
     fake_job job(2);
     probe<numbers> one;
@@ -893,7 +894,11 @@ TEST_CASE("a transfer that nobody will send is named, one that is on its way is 
     const auto in = job[1].take_transfers();
     REQUIRE(in.size() == 1);
     if (granted) job[0].receive(1, grant);
-    job[0].refuse_message(1, "by the test");
+    if (breaks_down) {
+      job[0].break_down(failure(errc::stalled));
+    } else {
+      job[0].refuse_message(1, "by the test");
+    }
     std::vector<std::byte> said;
     REQUIRE(job[0].take_message(1, said));
     job[1].receive(0, said);
@@ -910,6 +915,39 @@ TEST_CASE("a transfer that nobody will send is named, one that is on its way is 
     }
     CHECK_FALSE(job[1].busy());
   }
+}
+
+TEST_CASE("a rank that breaks down tells the others why", "[rendezvous][node]") {
+  fake_job job(3);
+  probe<numbers> first, second, large, drained, later;
+  job.receive(1, key_of(0, 1, "x"), first);
+  job.receive(1, key_of(0, 2, "x"), second);
+  job.receive(1, key_of(1, 0, "large"), large);
+  job.settle();
+  job.send(1, key_of(1, 0, "large"), numbers(100000, 1));
+  job.flush();
+  job[0].receive(1, job.net.deliver(1, 0)->message);  // the offer, which it grants
+  job.send(1, key_of(1, 0, "x"), 1);
+  job[1].drain(job.step(1, 1), drained);
+  job[0].break_down(failure(errc::stalled, "the disk is full"));
+  job.settle();
+  for (const auto* each : {&first, &second, &drained}) {
+    CHECK(each->code() == errc::peer_lost);
+    CHECK_THAT(each->what(),
+               Catch::Matchers::ContainsSubstring("rank 0 is lost: the disk is full"));
+  }
+  CHECK(job.moved == 1);  // what MPI had of it has ended
+  CHECK(large.code() == errc::stalled);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK_FALSE(job[rank].busy());
+    CHECK_FALSE(job[rank].waits());
+  }
+  // The others go on, and nobody tells it anything.
+  CHECK(code_of([&] { job.send(1, key_of(1, 0, "y"), 1); }) == errc::peer_lost);
+  job.send(1, key_of(2, 1, "y"), numbers(3, 2));
+  job.receive(1, key_of(2, 1, "y"), later);
+  job.settle();
+  CHECK(later.take() == numbers(3, 2));
 }
 
 TEST_CASE("bytes that are no message are refused and break nothing", "[rendezvous][node]") {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rendezvous/exchange_support.hpp"
+#include "support/caught.hpp"
 
 namespace {
 
@@ -698,6 +699,44 @@ TEST_CASE("options out of range are refused", "[rendezvous][remote]") {
   }
   CHECK(code_of_call([] { cohort::rendezvous nothing{cohort::communicator()}; }) ==
         errc::invalid_communicator);
+}
+
+TEST_CASE("options that one rank refuses, or that differ, are told to all",
+          "[rendezvous][remote]") {
+  const bool differs = GENERATE(false, true);
+  cohort_test::on_world([differs](cohort::communicator world) -> task {
+    const int last = world.size() - 1;
+    const bool wrong = world.rank() == last && (!differs || last != 0);
+    std::optional<cohort::rendezvous> exchange;
+    const std::error_code refused = code_of_call([&] {
+      options own;
+      if (wrong) differs ? own.chunk(1000) : own.transfers(0);
+      exchange.emplace(world, own);
+    });
+    CHECK(refused ==
+          (wrong && !differs ? make_error_code(errc::invalid_argument) : std::error_code()));
+    if (exchange && last != 0) {
+      const auto problem = co_await cohort_test::caught<cohort::mismatch_error>(
+          exchange->step(1).recv<int>(from_left(world, "x")));
+      REQUIRE(problem);
+      CHECK(problem->field() == (differs ? "chunk" : "options"));
+      CHECK(problem->ranks() == std::vector<int>{last});
+      const std::string who = "rank " + std::to_string(last);
+      CHECK_THAT(problem->what(),
+                 Catch::Matchers::ContainsSubstring(
+                     differs ? "chunk is 1000 on " + who + ", 1073741824 on rank"
+                             : who + " refused its options: chunk is at least 1, transfers are"));
+      const auto closed = co_await cohort_test::code_of(exchange->close());
+      CHECK(closed == errc::cross_rank_mismatch);
+    }
+    // It was made by all of them, like the next one.
+    cohort::rendezvous next(world);
+    auto step = next.step(1);
+    step.send(to_right(world, "x"), world.rank());
+    const auto got = co_await step.recv<int>(from_left(world, "x"));
+    CHECK(got.value == left_of(world));
+    co_await next.close();
+  });
 }
 
 TEST_CASE("two rendezvous at once do not meet", "[rendezvous][remote]") {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <cohort/core/log.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include "coordinator/support.hpp"
@@ -233,6 +234,41 @@ TEST_CASE("what shared memory does not take is counted as MPI's", "[shm][coordin
     CHECK(done.by_backend.operations == 0);
     CHECK(done.by_mpi.operations == 3);
     CHECK(done.by_mpi.bytes == (1000 + all.size()) * sizeof(int));
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("ranks with different backends for the host do not open", "[shm][coordinator]") {
+  const std::string what = GENERATE(as<std::string>{}, "none", "inactive", "another");
+  cohort_test::on_world([what](cohort::communicator world) -> asio::awaitable<void> {
+    const cohort::log::capture quiet;
+    const int last = world.size() - 1;
+    const auto by = co_await cohort::shm::make_backend(world);
+    cohort::coordinator coord;
+    const bool never = false;
+    if (world.rank() != last) {
+      coord = cohort::coordinator(world, by);
+    } else if (what == "none") {
+      coord = cohort::coordinator(world);
+    } else if (what == "inactive") {
+      coord = cohort::coordinator(world, cohort::shm::backend());
+    } else {
+      coord = cohort::coordinator(world, refusing{by, &never});
+    }
+    if (last != 0) {
+      std::vector<int> value(1000, 1);
+      const auto problem = co_await cohort_test::caught<cohort::mismatch_error>(
+          coord.all_reduce("x", value, op::sum));
+      REQUIRE(problem);
+      CHECK(problem->fields() == std::vector<std::string>{"backend for the host"});
+      REQUIRE(problem->sides().size() == 2);
+      CHECK(problem->sides()[0].ranks == cohort_test::ranks_below(last));
+      CHECK(problem->sides()[0].values == std::vector<std::string>{"shm"});
+      CHECK(problem->sides()[1].ranks == std::vector<int>{last});
+      CHECK(problem->sides()[1].values ==
+            std::vector<std::string>{what == "another" ? "unnamed" : "none"});
+      CHECK(value == std::vector<int>(1000, 1));
+    }
     co_await coord.shutdown();
   });
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <system_error>
 
 namespace cohort::comm {
@@ -111,6 +112,9 @@ class any_backend {
   [[nodiscard]] virtual bool takes(const collective_call& call) noexcept = 0;
   virtual void start(const collective_call& call, backend_completion done) = 0;
   [[nodiscard]] virtual bool stages() const noexcept { return false; }
+  /// What ranks compare where they are to have the same: its `name()`, of which 8 letters count,
+  /// and which is empty where it takes nothing; "unnamed" where it has none.
+  [[nodiscard]] virtual std::string_view name() const noexcept { return "unnamed"; }
   /// The operation has been given up: touch its memory no more, and never complete it. False if it
   /// has been completed, or if the backend cannot (it needs `bool forget(const
   /// request_operation&)`).
@@ -130,6 +134,13 @@ class backend_holder final : public any_backend {
       return backend_.stages();
     } else {
       return false;
+    }
+  }
+  [[nodiscard]] std::string_view name() const noexcept override {
+    if constexpr (requires { backend_.name(); }) {
+      return backend_.name();
+    } else {
+      return any_backend::name();
     }
   }
   bool forget(const request_operation& op) noexcept override {

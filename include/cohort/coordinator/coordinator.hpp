@@ -20,7 +20,8 @@ namespace cohort {
 /// The constructor is collective over `world` like any operation on it and does not block;
 /// operations can be submitted at once, while communicators are made as by `communicator::dup`.
 /// Options come from the environment where that has them. Throws error(errc::invalid_argument) that
-/// names a bad option; options that differ between ranks fail every operation with mismatch_error.
+/// names a bad option, once it has begun to tell the other ranks; these, and options that differ
+/// between ranks, fail every operation with mismatch_error.
 ///
 /// The last handle dropped leaves: inside the loop in the background, after `io.run()` in place.
 class coordinator : public process_set {
@@ -30,7 +31,8 @@ class coordinator : public process_set {
   template <std::same_as<communicator> Communicator>
   explicit coordinator(const Communicator& world, const coordinator_options& options = {})
       : process_set(make(world, options, nullptr)) {}
-  /// With something else than MPI to do the data operations; MPI does what it does not take.
+  /// With something else than MPI to do the data operations; MPI does what it does not take. All
+  /// ranks give the same; otherwise every operation fails with mismatch_error.
   template <std::same_as<communicator> Communicator, comm::collective_backend Backend>
   coordinator(const Communicator& world, Backend backend, const coordinator_options& options = {})
       : process_set(make(world, options,
@@ -81,8 +83,8 @@ class coordinator : public process_set {
       const Communicator& world, const coordinator_options& options,
       std::shared_ptr<comm::any_backend> backend,
       std::shared_ptr<comm::device_backend> device = nullptr) {
-    return std::make_shared<coordination::instance_handle>(coordination::open_instance(
-        world, with_environment(options), std::move(backend), std::move(device)));
+    return std::make_shared<coordination::instance_handle>(
+        coordination::open_instance(world, options, std::move(backend), std::move(device)));
   }
 };
 

@@ -43,7 +43,8 @@ class negotiation final : public instance,
                           public std::enable_shared_from_this<negotiation<Any>> {
  public:
   /// Over the ranks of `parent`, whose creations it joins in order; does not block [protocol D3].
-  /// Throws error(errc::invalid_argument) for options out of range.
+  /// Options come from the environment where that has them. Throws error(errc::invalid_argument)
+  /// for options out of range, of which the others are told.
   static std::shared_ptr<negotiation> make(const communicator& parent,
                                            const coordinator_options& options,
                                            std::shared_ptr<comm::any_backend> backend,
@@ -97,6 +98,7 @@ class negotiation final : public instance,
 
   // opening
   void open();
+  void name_refusing(const std::vector<std::uint64_t>& gathered);
   void name_differing(const std::vector<std::uint64_t>& gathered,
                       const std::vector<std::string>& fields);
   void slots_made(communicator made);
@@ -189,7 +191,7 @@ class negotiation final : public instance,
   void complete(task& one) noexcept;
   void watch_operation(task& one) const noexcept;
   void fail_all(const std::exception_ptr& why);
-  void break_down(const std::exception_ptr& why);
+  void break_down(const std::exception_ptr& why, bool known = false);
   [[nodiscard]] const char* undefined_on_device() const noexcept;
   [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,
                                             const protocol::verdict& told,
@@ -218,6 +220,9 @@ class negotiation final : public instance,
   void touch();
   void stay_awake();
   void leave_has_expired();
+  [[nodiscard]] std::string not_left_in_time() const {
+    return "rank " + std::to_string(rank_) + ": coordinator: the other ranks have not left in time";
+  }
   void watch_undecided(clock::time_point at);
   void watch_plan(clock::time_point at);
   void watch_fault(clock::time_point at);
@@ -274,6 +279,7 @@ class negotiation final : public instance,
   clock::time_point pinged_{};    // when the parent was asked for a sign of life
   clock::time_point answered_{};  // when it last gave one
 
+  std::string refused_;  // why this rank refuses its options: then it is opened only to say so
   std::exception_ptr broken_;
   std::exception_ptr to_break_;  // waits for the device's own reason
   clock::time_point device_until_ = clock::time_point::max();

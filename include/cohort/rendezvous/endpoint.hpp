@@ -18,7 +18,7 @@
 
 namespace cohort {
 
-/// How a rendezvous behaves on one rank. The ranks may differ.
+/// How a rendezvous behaves on one rank. The ranks may differ, but for `chunk`.
 class rendezvous_options {
  public:
   rendezvous_options() noexcept {}  // user-provided: g++ 12, see tests/compilers/gcc12.cpp
@@ -43,7 +43,8 @@ class rendezvous_options {
     node.largest = bytes;
     return *this;
   }
-  /// The most bytes in one MPI message. Must be equal on all ranks.
+  /// The most bytes in one MPI message. Equal on all ranks, otherwise everything ends with
+  /// mismatch_error.
   rendezvous_options& chunk(std::uint64_t bytes) noexcept {
     chunk_bytes = bytes;
     return *this;
@@ -149,8 +150,10 @@ class endpoint_handle {
 using handle_ptr = std::shared_ptr<endpoint_handle>;
 
 /// A template with one instance, so that only who makes a rendezvous compiles what is behind it.
+/// Initialises it over `world`, if there is one.
 template <class Any>
-[[nodiscard]] handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options);
+[[nodiscard]] handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options,
+                                       const communicator& world);
 
 }  // namespace meeting
 }  // namespace cohort

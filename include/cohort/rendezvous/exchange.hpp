@@ -43,10 +43,14 @@ class exchange final : public endpoint,
                        private comm::channel::client,
                        public std::enable_shared_from_this<exchange<Any>> {
  public:
+  /// Throws error(errc::invalid_argument) for options out of range.
   exchange(progress::engine& engine, const rendezvous_options& options);
   ~exchange() override;
   static std::shared_ptr<exchange> make(progress::engine& engine,
                                         const rendezvous_options& options);
+
+  /// This rank's options are out of range: it is opened only to say so.
+  void refuse() noexcept { refuses_ = true; }
 
   void initialize(const communicator& world) override;
   [[nodiscard]] std::uint64_t incarnation(int rank) override;
@@ -84,6 +88,11 @@ class exchange final : public endpoint,
   class closing;
   class dropped_values;
   class look_lock;
+  /// What ranks tell each other first.
+  struct facts {
+    std::uint64_t incarnation;
+    std::uint64_t chunk;  // 0: the rank refuses its options
+  };
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
   void list_waiting(std::string& text, clock::time_point now) override;
@@ -119,7 +128,8 @@ class exchange final : public endpoint,
   void settled() override;
 
   // With both locks.
-  void opened(communicator made, std::vector<std::uint64_t> incarnations);
+  void opened(communicator made, const std::vector<facts>& all);
+  [[nodiscard]] std::exception_ptr differing(const std::vector<facts>& all) const;
   void flush(bool all);
   void look_soon();
   void send(int to);
@@ -161,6 +171,7 @@ class exchange final : public endpoint,
   receiver_list closers_;
   std::exception_ptr broken_;
   std::vector<leaked_value> leaks_;
+  bool refuses_ = false;
   bool ready_ = false;
   bool left_ = false;
   bool leave_expired_ = false;

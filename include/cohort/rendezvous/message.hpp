@@ -34,7 +34,7 @@ enum class record_kind : std::uint8_t {
   taken,     ///< destination: so many values of a step have been received; take credit back
   watch,     ///< source: so many values of a step are yours in all; say if you will not take them
   over,      ///< destination: it takes no more values of a step, for this reason
-  broken,    ///< your last message was none, for this reason; I send and take nothing any more
+  broken,    ///< I send and take nothing any more, for this reason
 };
 inline constexpr record_kind last_record_kind = record_kind::broken;
 

@@ -184,7 +184,7 @@ class basic_node {
   [[nodiscard]] const std::string& why_lost(int peer) const noexcept {
     return peers_[static_cast<std::size_t>(peer)].why_lost;
   }
-  /// Everything ends with `why`.
+  /// Everything ends with `why`, of which the other ranks are told, who lose this one.
   void break_down(const std::exception_ptr& why);
   /// Requests without an answer and transfers under way.
   [[nodiscard]] bool busy() const noexcept { return !asked_.empty() || !sending_.empty(); }
@@ -278,6 +278,7 @@ class basic_node {
 
   peer_state& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void say(int to, const record& what);
+  void say_broken(int to, const std::string& why);
   void speaks(int to);
   void owe(int to, step_id step, std::uint64_t values, std::uint64_t credit);
   /// A value of another rank counts as received.
@@ -304,6 +305,7 @@ class basic_node {
   [[nodiscard]] std::exception_ptr error_of(int peer, const incoming& channel,
                                             const record& refusal) const;
   [[nodiscard]] std::string text_of(const step_state& step, const rendezvous_key& key) const;
+  [[nodiscard]] static std::string text_of(const std::exception_ptr& why);
   [[nodiscard]] rendezvous_key key_at_destination(int from, const record& one) const noexcept;
   void forget_lost(step_state& step, int lost, const std::exception_ptr& why);
   void forget_values(step_state& step, int destination);

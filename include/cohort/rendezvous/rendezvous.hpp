@@ -20,22 +20,22 @@ namespace cohort {
 /// within a step. A handle: copies are the same rendezvous.
 ///
 /// The constructor over a communicator is collective over it like any operation on it and does not
-/// block; steps can be used at once, while communicators are made as by `communicator::dup`. The
-/// last handle dropped leaves
-/// as `close` does, inside the loop in the background, after `io.run()` in place.
+/// block; steps can be used at once, while communicators are made as by `communicator::dup`. Throws
+/// error(errc::invalid_argument) for options out of range, and unless they say `deferred`, every
+/// operation of the other ranks then fails with mismatch_error. The last handle dropped leaves as
+/// `close` does, inside the loop in the background, after `io.run()` in place.
 class rendezvous {
  public:
   rendezvous() noexcept {}
   /// (Templates, so that only who makes a rendezvous compiles it.)
   template <std::same_as<communicator> Communicator>
   explicit rendezvous(const Communicator& world, const rendezvous_options& options = {})
-      : where_(meeting::open_endpoint<void>(engine_of(world), options)) {
-    if (!options.is_deferred) initialize(world);
-  }
+      : where_(meeting::open_endpoint<void>(engine_of(world), options,
+                                            options.is_deferred ? Communicator() : world)) {}
   /// Everything waits until `initialize`.
   template <std::same_as<asio::io_context> Context>
   explicit rendezvous(Context& io, const rendezvous_options& options = {})
-      : where_(meeting::open_endpoint<void>(use_engine(io), options)) {}
+      : where_(meeting::open_endpoint<void>(use_engine(io), options, communicator())) {}
 
   /// Begins over the ranks of `world`, for all steps; what was called before is done now. Once and
   /// collective. A communicator of the same ranks again is no error, another one is

@@ -17,6 +17,7 @@ namespace cohort::meeting {
 
 template class basic_node<>;
 template class exchange<void>;
-template handle_ptr open_endpoint<void>(progress::engine&, const rendezvous_options&);
+template handle_ptr open_endpoint<void>(progress::engine&, const rendezvous_options&,
+                                        const communicator&);
 
 }  // namespace cohort::meeting

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace cohort::shm {
@@ -72,6 +73,7 @@ class backend {
   bool forget(const comm::request_operation& op) const noexcept;
   /// Packs go straight into the segment.
   [[nodiscard]] bool stages() const noexcept { return active(); }
+  [[nodiscard]] std::string_view name() const noexcept { return active() ? "shm" : ""; }
 
  private:
   std::shared_ptr<detail::plane> plane_;

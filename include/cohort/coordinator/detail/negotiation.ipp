@@ -290,9 +290,10 @@ void negotiation<Any>::fail_all(const std::exception_ptr& why) {
   }
 }
 
-/// Nothing can be negotiated here any more.
+/// Nothing can be negotiated here any more. `known`: the log has it, and the others that this rank
+/// leaves.
 template <class Any>
-void negotiation<Any>::break_down(const std::exception_ptr& why) {
+void negotiation<Any>::break_down(const std::exception_ptr& why, bool known) {
   const comm::request_source::guard hold(source_);
   if (broken_) return;
   // Where a device cannot be opened all ranks hear of it, but perhaps first that another has ended.
@@ -302,7 +303,7 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
   }
   broken_ = why;
   try {
-    std::rethrow_exception(why);
+    if (!known) std::rethrow_exception(why);
   } catch (const std::exception& problem) {
     log::write(log::level::error, problem.what());
   } catch (...) {
@@ -323,7 +324,7 @@ void negotiation<Any>::break_down(const std::exception_ptr& why) {
   if (ready_) {
     keeps_ = true;  // others may still send to this rank
     try {
-      tell_broken();
+      if (!known) tell_broken();
     } catch (...) {  // no memory: they find out by themselves
     }
   }

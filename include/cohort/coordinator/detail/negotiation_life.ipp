@@ -151,9 +151,7 @@ template <class Any>
 void negotiation<Any>::leave_has_expired() {
   leave_expired_ = true;
   process::missing.fetch_add(1);
-  const std::string text = "rank " + std::to_string(rank_) +
-                           ": coordinator: the other ranks have not left in time; its "
-                           "communicators are kept";
+  const std::string text = not_left_in_time() + "; its communicators are kept";
   log::write(log::level::error, text);
   for (task* each : std::exchange(closing_, {})) {
     each->fail(std::make_exception_ptr(error(errc::stalled, text)));
@@ -188,9 +186,7 @@ void negotiation<Any>::wait_closed(task& one) {
     return;
   }
   if (!closed_) {
-    one.fail(std::make_exception_ptr(error(
-        errc::stalled,
-        "rank " + std::to_string(rank_) + ": coordinator: the other ranks have not left in time")));
+    one.fail(std::make_exception_ptr(error(errc::stalled, not_left_in_time())));
   }
   engine_.complete(&one);
 }
@@ -275,20 +271,31 @@ void negotiation<Any>::leave_in_place() {
       !ready_) {
     return;
   }
-  engine_.drive_until([this] { return closed_; }, engine_.drain_bound());
+  engine_.drive_until(
+      [this] { return closed_; },
+      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), leave_until_ - clock::now()));
 }
 
 template <class Any>
 void negotiation<Any>::abandon() {
   leave(protocol::departure::abandoned);
   abandoned_ = true;
+  // Before the first instance of the context is driven: they are waited for together, and no longer
+  // than for one. What has waited already takes in what is there.
+  const auto at = clock::now();
+  leave_until_ = std::min(std::max(leave_until_, at + settling_time), at + engine_.drain_bound());
 }
 
 template <class Any>
 void negotiation<Any>::drive() {
-  engine_.drive_until(
-      [this] { return closed_; },
-      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), options_.leave_deadline));
+  if (engine_.drive_until([this] { return closed_; }, leave_until_ - clock::now())) return;
+  const comm::request_source::guard hold(source_);
+  if (broken_) return;
+  if (!leave_expired_) leave_has_expired();
+  if (!ready_) return;  // the engine may see it through
+  // The engine ends the receives next, which is no lost connection.
+  break_down(std::make_exception_ptr(error(errc::stalled, not_left_in_time())), true);
+  channel_.close();
 }
 
 // What dies with one operation, a coroutine say, must not wait for another.

@@ -4,14 +4,13 @@
 
 /// \file How an instance is opened, and its options compared.
 
+#include <cohort/coordinator/detail/negotiation_comparison.ipp>
 #include <cohort/coordinator/negotiation.hpp>
-
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/log.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -119,8 +118,17 @@ std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
     const communicator& parent, const coordinator_options& options,
     std::shared_ptr<comm::any_backend> backend, std::shared_ptr<comm::device_backend> device) {
   if (!parent) throw error(errc::invalid_communicator, "coordinator");
-  validate(options);
-  auto one = std::make_shared<negotiation>(parent, options, std::move(backend), std::move(device));
+  std::shared_ptr<negotiation> one;
+  std::exception_ptr refused;
+  try {
+    const coordinator_options own = with_environment(options);
+    validate(own);
+    one = std::make_shared<negotiation>(parent, own, std::move(backend), std::move(device));
+  } catch (const error& problem) {  // the others wait for this rank: it opens one to tell them
+    refused = std::current_exception();
+    one = std::make_shared<negotiation>(parent, coordinator_options(), nullptr);
+    one->refused_ = problem.what();
+  }
   asio::use_service<progress::kept_until_closed<instance>>(one->engine_.context()).add(one);
   {
     const comm::request_source::guard hold(one->source_);
@@ -128,6 +136,7 @@ std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
   }
   if (one->device_) one->device_->attach(parent);
   one->open();
+  if (refused) std::rethrow_exception(refused);
   return one;
 }
 
@@ -214,7 +223,8 @@ bool negotiation<Any>::opening::step() {
       return true;
     }
     case 1: {
-      bool all_same = true;
+      const bool refusals = !owner.refused_.empty() || !same(0);
+      bool all_same = !refusals;
       for (std::size_t i = 0; i < values_.size(); ++i) all_same = all_same && same(i);
       if (all_same) {
         stage_ = 3;
@@ -230,6 +240,12 @@ bool negotiation<Any>::opening::step() {
         fields_.push_back(name);
         values_.push_back(value);
       }
+      if (refusals) {  // only these are told of, for what else such a rank has are defaults
+        fields_.clear();
+        values_.assign(longest_refusal / sizeof(std::uint64_t), 0);
+        std::memcpy(values_.data(), owner.refused_.data(),
+                    std::min(owner.refused_.size(), longest_refusal));
+      }
       const auto count = static_cast<MPI_Count>(values_.size());
       gathered_.resize(values_.size() * static_cast<std::size_t>(owner.size_));
       mpi::check(mpi::post::iallgather(values_.data(), count, MPI_UINT64_T, gathered_.data(), count,
@@ -239,7 +255,7 @@ bool negotiation<Any>::opening::step() {
       return true;
     }
     case 2:
-      owner.name_differing(gathered_, fields_);
+      fields_.empty() ? owner.name_refusing(gathered_) : owner.name_differing(gathered_, fields_);
       return false;
     default:
       return opened();
@@ -259,7 +275,8 @@ void negotiation<Any>::opening::begin(const communicator& over) {
   creation_->begin();
 }
 
-/// The rows of the table, a digest of the frozen plan, and of the backend for devices its name, the
+/// A digest of why this rank refuses its options, the rows of the table, a digest of the frozen
+/// plan, the first letters of the backend for the host, and of the backend for devices these, the
 /// names of its facts and their values: as many numbers on every rank.
 template <class Any>
 void negotiation<Any>::opening::collect_values() {
@@ -271,6 +288,10 @@ void negotiation<Any>::opening::collect_values() {
     for (const char c : text) mix(digest, static_cast<unsigned char>(c));
     mix(digest, 256U);
   };
+  std::uint64_t refusal = nothing;
+  mix_text(refusal, owner_->refused_);
+  fields_.emplace_back("options");
+  values_.push_back(refusal);
   for (const option_row& row : option_table()) {
     fields_.emplace_back(row.name);
     values_.push_back(row.get(owner_->options_));
@@ -282,12 +303,19 @@ void negotiation<Any>::opening::collect_values() {
   }
   fields_.emplace_back("frozen_plan");
   values_.push_back(plan);
-  std::uint64_t backend = 0;  // the first letters of its name
+  const auto letters = [](std::string_view name) {
+    std::uint64_t first = 0;
+    std::memcpy(&first, name.data(), std::min(name.size(), sizeof(first)));
+    return first;
+  };
+  fields_.emplace_back("backend for the host");
+  values_.push_back(owner_->backend_ ? letters(owner_->backend_->name()) : 0);
+  std::uint64_t backend = 0;
   std::uint64_t names = nothing;
   std::uint64_t facts = nothing;
   if (owner_->device_) {
     const std::string_view name = owner_->device_->name();
-    std::memcpy(&backend, name.data(), std::min(name.size(), sizeof(backend)));
+    backend = letters(name);
     mix_text(names, name);
     owner_->device_->facts(facts_);
     for (const auto& [fact, value] : facts_) {
@@ -298,55 +326,6 @@ void negotiation<Any>::opening::collect_values() {
   fields_.emplace_back("backend");
   fields_.emplace_back("facts of the backend");
   values_.insert(values_.end(), {backend, names, facts});
-}
-
-template <class Any>
-void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered,
-                                      const std::vector<std::string>& all) {
-  const std::size_t fields = all.size();
-  const auto text_of = [&all](std::size_t field, std::uint64_t value) {
-    if (all[field] != "backend") return std::to_string(value);
-    std::array<char, sizeof(value) + 1> letters{};
-    std::memcpy(letters.data(), &value, sizeof(value));
-    return value == 0 ? std::string("none") : std::string(letters.data());
-  };
-  std::vector<std::string> names;
-  std::map<std::vector<std::string>, protocol::rank_set> kinds;  // by the values that differ
-  std::vector<std::vector<std::string>> differing(static_cast<std::size_t>(size_));
-  std::string text = "coordinator options differ between ranks:";
-  for (std::size_t field = 0; field < fields; ++field) {
-    std::map<std::uint64_t, protocol::rank_set> groups;
-    for (int rank = 0; rank < size_; ++rank) {
-      groups[gathered[static_cast<std::size_t>(rank) * fields + field]].insert(rank);
-    }
-    if (groups.size() == 1) continue;
-    names.push_back(all[field]);
-    for (const auto& [value, ranks] : groups) {
-      for (const int rank : ranks.list()) {
-        differing[static_cast<std::size_t>(rank)].push_back(text_of(field, value));
-      }
-    }
-    text += (names.size() == 1 ? " " : "; ") + names.back() + ":";
-    for (const auto& [value, ranks] : groups) {
-      text += ' ';  // apart: g++ 12 takes the one expression for an overlapping copy
-      text += text_of(field, value) + " on " + protocol::detail::ranks_text(ranks) + ",";
-    }
-    text.pop_back();
-  }
-  text = "rank " + std::to_string(rank_) + ": " + text;
-  for (int rank = 0; rank < size_; ++rank) {
-    kinds[differing[static_cast<std::size_t>(rank)]].insert(rank);
-  }
-  std::vector<mismatch_error::side> sides;
-  for (const auto& [values, ranks] : kinds) {
-    mismatch_error::side& one = sides.emplace_back();
-    one.ranks = ranks.list();
-    one.values = values;
-    one.site = "?";
-  }
-  std::sort(sides.begin(), sides.end(),
-            [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });
-  break_down(std::make_exception_ptr(mismatch_error(names, std::move(sides), text)));
 }
 
 template <class Any>

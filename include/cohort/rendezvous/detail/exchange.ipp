@@ -11,6 +11,7 @@
 #include <cohort/rendezvous/exchange.hpp>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -116,8 +117,9 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
   transfer what_;
 };
 
-/// Makes the two communicators, then tells all ranks of the incarnations. Stages of one operation
-/// inside the look, as those of a coordinator are: a context that goes away can see it through.
+/// Makes the two communicators, then tells all ranks of the incarnations and compares what must be
+/// equal. Stages of one operation inside the look, as those of a coordinator are: a context that
+/// goes away can see it through.
 template <class Any>
 class exchange<Any>::opening final : public comm::request_operation {
  public:
@@ -157,13 +159,14 @@ class exchange<Any>::opening final : public comm::request_operation {
     if (goes_on) return true;
     if (failed()) throw std::system_error(error(), "rendezvous");
     if (!std::exchange(creation_, nullptr)) {
-      owner_.opened(std::move(made_), std::move(incarnations_));
+      owner_.opened(std::move(made_), all_);
       return false;
     }
-    incarnations_.resize(static_cast<std::size_t>(made_.size()));
+    all_.resize(static_cast<std::size_t>(made_.size()));
+    own_ = {owner_.incarnation_, owner_.refuses_ ? 0 : owner_.options_.chunk_bytes};
     MPI_Request request = MPI_REQUEST_NULL;
-    mpi::check(mpi::post::iallgather(&owner_.incarnation_, 1, MPI_UINT64_T, incarnations_.data(), 1,
-                                     MPI_UINT64_T, made_.native(), &request),
+    mpi::check(mpi::post::iallgather(&own_, 2, MPI_UINT64_T, all_.data(), 2, MPI_UINT64_T,
+                                     made_.native(), &request),
                "MPI_Iallgather");
     owner_.source_.load()->add(request, *this);
     return true;
@@ -172,7 +175,8 @@ class exchange<Any>::opening final : public comm::request_operation {
   exchange& owner_;
   std::unique_ptr<comm::creation> creation_;  // until it has been made
   communicator made_;
-  std::vector<std::uint64_t> incarnations_;
+  facts own_{};
+  std::vector<facts> all_;
 };
 
 /// The rounds of closing. 1: all ranks have closed, so no more requests are made. 2: all requests
@@ -233,6 +237,8 @@ class exchange<Any>::closing final : public comm::request_operation {
 
 // ---- beginning ---------------------------------------------------------------------------------
 
+inline constexpr const char* option_ranges = "chunk is at least 1, transfers are 1 to 32767";
+
 template <class Any>
 exchange<Any>::exchange(progress::engine& engine, const rendezvous_options& options)
     : endpoint(engine),
@@ -242,8 +248,7 @@ exchange<Any>::exchange(progress::engine& engine, const rendezvous_options& opti
   incarnation_ = process_incarnation();
   constexpr int most_tags = 32767;  // every MPI has so many
   if (options.chunk_bytes == 0 || options.node.tags < 1 || options.node.tags > most_tags) {
-    throw error(errc::invalid_argument,
-                "rendezvous: chunk is at least 1, transfers are 1 to 32767");
+    throw error(errc::invalid_argument, std::string("rendezvous: ") + option_ranges);
   }
 }
 
@@ -264,8 +269,22 @@ std::shared_ptr<exchange<Any>> exchange<Any>::make(progress::engine& engine,
 }
 
 template <class Any>
-handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options) {
-  return std::make_shared<endpoint_handle>(exchange<Any>::make(engine, options));
+handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options,
+                         const communicator& world) {
+  std::shared_ptr<exchange<Any>> one;
+  std::exception_ptr refused;
+  try {
+    one = exchange<Any>::make(engine, options);
+  } catch (const error&) {  // the others wait for this rank: it opens one to tell them
+    if (!world) throw;
+    refused = std::current_exception();
+    one = exchange<Any>::make(engine, {});
+    one->refuse();
+  }
+  auto handle = std::make_shared<endpoint_handle>(one);
+  if (world) one->initialize(world);
+  if (refused) std::rethrow_exception(refused);
+  return handle;
 }
 
 template <class Any>
@@ -299,9 +318,41 @@ void exchange<Any>::initialize(const communicator& world) {
   engine_.started();
 }
 
+/// What ranks do not agree on, null if there is nothing.
 template <class Any>
-void exchange<Any>::opened(communicator made, std::vector<std::uint64_t> incarnations) {
+std::exception_ptr exchange<Any>::differing(const std::vector<facts>& all) const {
+  std::map<std::uint64_t, std::vector<int>> chunks;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    chunks[all[i].chunk].push_back(static_cast<int>(i));
+  }
+  if (chunks.size() == 1 && !refuses_) return nullptr;
+  const auto text_of = [](const std::vector<int>& which) {
+    return (which.size() == 1 ? "rank " : "ranks ") + ranks(which).str();
+  };
+  std::string text = "rank " + std::to_string(rank()) + ": rendezvous: ";
+  const auto refusing = chunks.find(0);
+  if (refusing != chunks.end()) {
+    text += text_of(refusing->second);
+    text += refusing->second.size() == 1 ? " refused its options: " : " refused their options: ";
+    text += option_ranges;
+    return std::make_exception_ptr(mismatch_error("options", refusing->second, text));
+  }
+  std::vector<mismatch_error::side> sides;
+  for (const auto& [chunk, which] : chunks) {
+    text += (sides.empty() ? "chunk is " : ", ") + std::to_string(chunk) + " on " + text_of(which);
+    sides.push_back({which, {std::to_string(chunk)}, "?"});
+  }
+  std::sort(sides.begin(), sides.end(),
+            [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });
+  return std::make_exception_ptr(mismatch_error({"chunk"}, std::move(sides), text));
+}
+
+template <class Any>
+void exchange<Any>::opened(communicator made, const std::vector<facts>& all) {
+  if (const std::exception_ptr why = differing(all)) return break_down(why);
   control_ = std::move(made);
+  std::vector<std::uint64_t> incarnations;
+  for (const facts& each : all) incarnations.push_back(each.incarnation);
   node_.know(std::move(incarnations));
   channel_.open(control_);
   ready_ = true;
@@ -376,7 +427,7 @@ void exchange<Any>::has_lost(int peer) {
 /// with what the handlers of this one have to say.
 template <class Any>
 void exchange<Any>::flush(bool all) {
-  if (!ready_ || broken_) return;
+  if (!ready_) return;
   if (node_.has_transfers()) start_transfers();
   std::vector<int>& speaking = node_.speaking();
   std::size_t kept = 0;
@@ -414,7 +465,7 @@ void exchange<Any>::lose(int peer, std::error_code why) {
 template <class Any>
 void exchange<Any>::sent(int to) {
   const look_lock hold(*this);
-  if (!broken_ && node_.has_message(to)) send(to);
+  if (node_.has_message(to)) send(to);
 }
 
 template <class Any>
@@ -814,7 +865,11 @@ template <class Any>
 void exchange<Any>::break_down(const std::exception_ptr& why) {
   if (broken_) return;
   broken_ = why;
-  node_.break_down(why);
+  try {
+    node_.break_down(why);
+    flush(true);
+  } catch (const std::exception&) {  // no memory: the others find out by their deadlines
+  }
 }
 
 template <class Any>

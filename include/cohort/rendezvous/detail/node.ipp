@@ -909,6 +909,21 @@ void basic_node<Any>::end(step_state& step, const std::exception_ptr& why, bool 
   for (auto& [other, there] : step.links) there.received = there.sent;
 }
 
+/// As much of it as other ranks are told.
+template <class Any>
+std::string basic_node<Any>::text_of(const std::exception_ptr& why) {
+  std::string text = "an exception of an unknown type";
+  try {
+    std::rethrow_exception(why);
+  } catch (const std::exception& problem) {
+    text = problem.what();
+  } catch (...) {
+  }
+  constexpr std::size_t longest = 1024;
+  if (text.size() > longest) text.resize(longest);
+  return text;
+}
+
 template <class Any>
 void basic_node<Any>::abort(step_state& step, const std::exception_ptr& why) {
   const bool derived = is_derived(why);
@@ -921,14 +936,9 @@ void basic_node<Any>::abort(step_state& step, const std::exception_ptr& why) {
     } catch (const std::system_error& problem) {
       step.category = problem.code().category().name();
       step.code = problem.code().value();
-      step.text = problem.what();
-    } catch (const std::exception& problem) {
-      step.text = problem.what();
     } catch (...) {
-      step.text = "an exception of an unknown type";
     }
-    constexpr std::size_t longest = 1024;
-    if (step.text.size() > longest) step.text.resize(longest);
+    step.text = text_of(why);
   }
   end(step, why, derived);
 }
@@ -1024,22 +1034,29 @@ std::exception_ptr basic_node<Any>::lost_error(const step_state& step, int lost)
   return std::make_exception_ptr(peer_lost_error({lost}, text));
 }
 
+/// The last that a rank hears.
 template <class Any>
-void basic_node<Any>::refuse_message(int from, const std::string& why) {
-  if (is_lost(from) || broken_) return;
+void basic_node<Any>::say_broken(int to, const std::string& why) {
   std::vector<std::byte> on_their_way;
   wire::writer ids(on_their_way);
   for (const auto& [ref, value] : sending_) {
-    if (ref.first == from) ids.put(ref.second);
+    if (ref.first == to) ids.put(ref.second);
   }
-  lose(from, "it has sent bytes that are no message: " + why);
   record one;
   one.kind = record_kind::broken;
   one.cause.text = why;
   one.bytes = on_their_way;
-  wire::writer out(peer(from).out);  // the last that it hears
+  wire::writer out(peer(to).out);
   put(out, one);
-  speaks(from);
+  speaks(to);
+}
+
+template <class Any>
+void basic_node<Any>::refuse_message(int from, const std::string& why) {
+  if (is_lost(from) || broken_) return;
+  lose(from, "it has sent bytes that are no message: " + why);
+  say_broken(from,
+             "it has got bytes from rank " + std::to_string(from) + " that are no message: " + why);
 }
 
 template <class Any>
@@ -1051,7 +1068,7 @@ void basic_node<Any>::on_broken(int from, const record& one) {
       given_up_.emplace_back(from, id);
     }
   }
-  lose(from, "it has got bytes from this rank that are no message: " + std::string(one.cause.text));
+  lose(from, std::string(one.cause.text));
 }
 
 template <class Any>
@@ -1116,13 +1133,17 @@ void basic_node<Any>::break_down(const std::exception_ptr& why) {
   for (auto at = asked_.begin(); at != asked_.end();) {
     at = at->second.granted == nullptr ? asked_.erase(at) : ++at;
   }
-  for (peer_state& one : peers_) {
-    one.out.clear();
-    one.owed.clear();
-  }
   parked_.clear();
   for (auto& [ref, one] : offers_) drop(std::move(one.value));
   offers_.clear();
+  // What has been said stands: transfers may have begun by it.
+  const std::string text = text_of(why);
+  for (int to = 0; to < size_ && !silent_; ++to) {
+    if (to == rank_ || is_lost(to)) continue;
+    peer(to).owed.clear();
+    say_broken(to, text);
+  }
+  silent_ = true;
 }
 
 }  // namespace cohort::meeting
