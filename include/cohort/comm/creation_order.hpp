@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace cohort::comm {
@@ -22,6 +22,16 @@ class creation_turn {
   [[nodiscard]] static creation_turn& of_process() {
     static creation_turn& instance = *new creation_turn;
     return instance;
+  }
+  /// One more will take turns, and `leave` when it does not any more: that needs no memory then.
+  void enter() {
+    const std::lock_guard hold(mutex_);
+    queue_.reserve(entered_ + 1);
+    ++entered_;
+  }
+  void leave() noexcept {
+    const std::lock_guard hold(mutex_);
+    --entered_;
   }
   /// Takes the turn if nobody has it.
   [[nodiscard]] bool try_take(const void* who) {
@@ -46,7 +56,8 @@ class creation_turn {
 
  private:
   mutable std::mutex mutex_;
-  std::deque<const void*> queue_;  // the first has it
+  std::vector<const void*> queue_;  // the first has it
+  std::size_t entered_ = 0;
 };
 
 /// What one member of a creation does until it may call MPI.
@@ -77,17 +88,21 @@ class creation_steps {
   /// Children of a member in the tree.
   static constexpr int radix = 4;
 
-  creation_steps(int members, int self) noexcept : members_(members), self_(self) {}
+  creation_steps(int members, int self) : members_(members), self_(self) {
+    sends_.reserve(radix + 1);
+    receives_.reserve(radix + 1);
+  }
 
-  /// What to do next. `answer`: after `exchange`, whether all that was received is true; after
-  /// `try_turn`, whether the turn was taken.
+  /// What to do next; needs no memory, for the others count on this member. `answer`: after
+  /// `exchange`, whether all that was received is true; after `try_turn`, whether the turn was
+  /// taken.
   [[nodiscard]] step next(bool answer) {
     sends_.clear();
     receives_.clear();
     value_ = true;
     switch (stage_++) {
       case 0:  // who is below has entered
-        receives_ = children();
+        add_children(receives_);
         return step::exchange;
       case 1:  // and all have
         if (!is_root()) ask_parent();
@@ -96,7 +111,8 @@ class creation_steps {
         return step::try_turn;
       case 3:
         taken_ = answer;
-        sends_ = receives_ = children();
+        add_children(sends_);
+        add_children(receives_);
         return step::exchange;
       case 4:
         taken_ = taken_ && answer;
@@ -106,7 +122,7 @@ class creation_steps {
       case 5:
         if (!is_root()) taken_ = answer;
         value_ = taken_;
-        sends_ = children();
+        add_children(sends_);
         return step::exchange;
       case 6:
         return taken_ ? step::make : step::give_turn;
@@ -130,26 +146,33 @@ class creation_steps {
         }
         return step::exchange;
       case 11:
-        sends_ = children();
+        add_children(sends_);
         return step::exchange;
       default:
         return step::make;
     }
   }
 
-  /// `places`: of each member, in an order of all processes of the job.
-  void line_up(const std::vector<int>& places) {
-    std::vector<int> line(static_cast<std::size_t>(members_));
-    for (std::size_t i = 0; i < line.size(); ++i) line[i] = static_cast<int>(i);
-    std::sort(line.begin(), line.end(), [&places](int a, int b) {
-      const int of_a = places[static_cast<std::size_t>(a)];
-      const int of_b = places[static_cast<std::size_t>(b)];
-      return of_a != of_b ? of_a < of_b : a < b;
-    });
-    const auto mine = std::find(line.begin(), line.end(), self_);
-    before_ = mine == line.begin() ? -1 : *(mine - 1);
-    after_ = mine + 1 == line.end() ? -1 : *(mine + 1);
-    last_ = line.back();
+  /// `place_of(member)`: in an order of all processes of the job. If one is negative, nobody knows
+  /// a place of all, and they keep their order here. Needs no memory.
+  template <class PlaceOf>
+  void line_up(PlaceOf place_of) {
+    using entry = std::pair<int, int>;  // place and member
+    const entry mine(place_of(self_), self_);
+    entry before(-1, -1);
+    entry after(-1, -1);
+    entry last(-1, -1);
+    bool known = true;
+    for (int member = 0; member < members_; ++member) {
+      const entry one(place_of(member), member);
+      known = known && one.first >= 0;
+      if (one < mine && one > before) before = one;
+      if (one > mine && (after.second < 0 || one < after)) after = one;
+      last = std::max(last, one);
+    }
+    before_ = known ? before.second : self_ - 1;
+    after_ = known ? after.second : self_ + 1 < members_ ? self_ + 1 : -1;
+    last_ = known ? last.second : members_ - 1;
   }
 
   /// Members, for the exchange.
@@ -160,12 +183,10 @@ class creation_steps {
  private:
   [[nodiscard]] bool is_root() const noexcept { return self_ == 0; }
   [[nodiscard]] int parent() const noexcept { return (self_ - 1) / radix; }
-  [[nodiscard]] std::vector<int> children() const {
-    std::vector<int> result;
+  void add_children(std::vector<int>& to) const {
     for (int i = 1; i <= radix && radix * self_ + i < members_; ++i) {
-      result.push_back(radix * self_ + i);
+      to.push_back(radix * self_ + i);
     }
-    return result;
   }
   void ask_parent() {
     sends_.push_back(parent());
