@@ -27,10 +27,12 @@ namespace {
 long allocations = 0;
 bool out_of_memory = false;
 std::size_t too_much = SIZE_MAX;  // the next block of so many bytes is refused
+long countdown = -1;              // blocks until one is refused
 
 void* counted(std::size_t bytes) {
   ++allocations;
   if (out_of_memory) throw std::bad_alloc();
+  if (countdown >= 0 && countdown-- == 0) throw std::bad_alloc();
   if (bytes >= too_much) {
     too_much = SIZE_MAX;
     throw std::bad_alloc();
@@ -51,6 +53,10 @@ long allocations_so_far();  // coordinator_test.cpp
 long allocations_so_far() { return allocations; }
 void refuse_next_block_of(std::size_t bytes);  // or more
 void refuse_next_block_of(std::size_t bytes) { too_much = bytes; }
+void refuse_block_in(long allocations);  // so many come first; negative: none is refused any more
+void refuse_block_in(long allocations) { countdown = allocations; }
+bool refuses_block();
+bool refuses_block() { return countdown >= 0; }
 bool has_refused_block();
 bool has_refused_block() { return too_much == SIZE_MAX; }
 

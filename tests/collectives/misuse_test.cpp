@@ -249,7 +249,7 @@ TEST_CASE("cross_rank checks tell all ranks of arguments that one refuses") {
         co_await expect(cohort::all_gather(world, mine, all), make_error_code(expected));
         if (!last) {
           CHECK_THAT(world.last_failure().text,
-                     Catch::Matchers::ContainsSubstring("a rank's arguments cannot be right"));
+                     Catch::Matchers::ContainsSubstring("a rank cannot take part"));
         }
         // The next one is compared with the next one.
         int sum = 1;

@@ -115,7 +115,7 @@ class job {
         std::erase(queue, name);
         return;
       case step::find_line:
-        one.steps.line_up(in.whom);
+        one.steps.line_up([&](int member) { return in.whom[static_cast<std::size_t>(member)]; });
         lined_up = true;
         return;
       case step::wait_turn:

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
@@ -122,6 +123,57 @@ TEST_CASE("misuse leaves the communicator usable") {
     CHECK(received == 4);
     CHECK(world.last_failure().code == errc::bad_rank);
   });
+}
+
+// ---- what one rank refuses while the others are on their way into MPI ------------------------
+
+TEST_CASE("a topology that one rank cannot take part in fails on all, which hear why") {
+  on_world([](communicator world) -> task {
+    const int n = world.size();
+    const bool is_wrong = world.rank() == n - 1;
+    const std::string who = "rank " + std::to_string(n - 1) + ": ";
+    const std::vector<int> nobody;
+    const std::vector<int> myself{world.rank()};
+    const std::vector<int> beyond{n + 6};
+    const cohort::mpi::dist_graph graph(myself, is_wrong ? beyond : myself);
+    co_await expect(world, world.create(graph), errc::bad_rank, "create",
+                    who + "dist_graph: rank=" + std::to_string(n + 6));
+    cohort::mpi::dist_graph weighted(myself, myself);
+    weighted.weights(std::vector<int>{1}, std::vector<int>{is_wrong ? -3 : 1});
+    co_await expect(world, world.create(weighted), errc::invalid_argument, "create",
+                    who + "dist_graph: weight=-3");
+    const auto grid = cohort::mpi::cartesian::of(is_wrong ? n + 1 : n);
+    co_await expect(world, world.create(grid), errc::invalid_argument, "create",
+                    who + "cartesian: a grid of " + std::to_string(n + 1));
+    const auto huge = cohort::mpi::cartesian::of(is_wrong ? 65536 : n, is_wrong ? 65536 : 1);
+    co_await expect(world, world.create(huge), errc::invalid_argument, "create",
+                    who + "cartesian: a grid of ");
+    // The turn has been given back, and the communicator is as good as before.
+    const communicator lonely = co_await world.create(cohort::mpi::dist_graph(nobody, nobody));
+    CHECK(lonely.size() == n);
+  });
+}
+
+TEST_CASE("a context in which one rank cannot make a communicator has none on all ranks") {
+  int rank = -1;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const bool is_wrong = rank == size - 1;
+  if (is_wrong) setenv("COHORT_STALL_WARNING", "soon", 1);
+  asio::io_context io;
+  try {
+    const communicator world(io);
+    FAIL("no engine can be had on a rank");
+  } catch (const std::system_error& problem) {
+    CHECK(problem.code() == errc::invalid_argument);
+    const std::string who = "rank " + std::to_string(size - 1) + ": ";
+    CHECK_THAT(problem.what(), Catch::Matchers::StartsWith(who));
+    CHECK_THAT(problem.what(), Catch::Matchers::ContainsSubstring("COHORT_STALL_WARNING"));
+  }
+  if (is_wrong) unsetenv("COHORT_STALL_WARNING");
+  const communicator world(io);
+  CHECK(world.size() == size);
 }
 
 // ---- run below SERIALIZED (see CMakeLists.txt) -----------------------------------------------

@@ -132,6 +132,8 @@ FAULTS_COVER(Allreduce,
              (sendbuf, recvbuf, count, datatype, op, comm))
 FAULTS_COVER(Barrier, (MPI_Comm comm), (comm))
 FAULTS_COVER(Cancel, (MPI_Request * request), (request))
+FAULTS_COVER(Bcast, (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),
+             (buffer, count, type, root, comm))
 FAULTS_COVER(Cart_coords, (MPI_Comm comm, int rank, int maxdims, int coords[]),
              (comm, rank, maxdims, coords))
 FAULTS_COVER(Cart_create,

@@ -61,7 +61,9 @@ class creation;
 class cross_rank_check;
 class doorbells;
 
-/// Describes a process topology and makes a communicator over it, collectively.
+/// Describes a process topology and makes a communicator over it, collectively. What it throws on
+/// some ranks only, it throws from a `void check(const mpi::comm_ref&) const` if it has one: all
+/// ranks hear of that before they are in `create`.
 template <class Topology>
 concept topology = std::copyable<Topology> &&
     requires(const Topology& shape, const mpi::comm_ref& over) {
@@ -125,6 +127,8 @@ class communicator_state {
   [[nodiscard]] int bell_rank(int rank) const noexcept {
     return bell_ranks.empty() ? rank : bell_ranks[static_cast<std::size_t>(rank)];
   }
+  /// Takes the memory for `derive_bells`.
+  void reserve_bells(const communicator_state& parent);
   /// Takes over the doorbells of a communicator that this one was made from.
   void derive_bells(const communicator_state& parent);
 
@@ -159,7 +163,8 @@ struct communicator_ref {
 /// Constructing one duplicates the given MPI communicator (topology kept) and is collective over it
 /// and blocking: do it outside the loop. Inside a coroutine use `co_await world.dup()`.
 /// Errors: throws `errc::wrong_thread` off the main thread below SERIALIZED,
-/// `errc::not_initialized` or `errc::finalized` without MPI, or MPI's own error.
+/// `errc::not_initialized` or `errc::finalized` without MPI, or MPI's own error. What else one rank
+/// cannot do, it throws on all ranks, with that rank and the cause in the text.
 ///
 /// *Threads.* Handles may be copied and used from any thread. Collectives on one communicator must
 /// be started in one order on all ranks: one coroutine, or one strand, per communicator.
@@ -222,7 +227,8 @@ class communicator {
   auto split_node(Token&& token = Token()) const;
 
   /// A communicator over a process topology: `mpi::cartesian`, `mpi::dist_graph`, or anything with
-  /// their `create`. Ranks beyond a grid get an empty one. Collective, like `dup`.
+  /// their `create`. Ranks beyond a grid get an empty one. Collective, like `dup`. What one rank
+  /// cannot take part in fails on all, with that rank and the cause in the text.
   /// Example: `auto grid = co_await world.create(cohort::mpi::cartesian::balanced(n, 2));`
   template <comm::topology Topology,
             completion_token_for<void(std::error_code, communicator)> Token = default_token>
@@ -245,7 +251,15 @@ class communicator {
     return comm::communicator_ref{state_, state_->generation.load(std::memory_order_relaxed)};
   }
   /// Takes over communicators that were made from `parent`: see communicator_state::exchange.
-  static communicator adopt(const communicator& parent, mpi::comm data, mpi::comm exchange);
+  static communicator adopt(const communicator& parent, mpi::comm data, mpi::comm exchange) {
+    communicator made = reserve(parent);
+    made.fill(parent, std::move(data), std::move(exchange));
+    return made;
+  }
+  /// The same in two steps. The first takes all memory that is needed; it gives a handle that only
+  /// `fill` makes a communicator of.
+  [[nodiscard]] static communicator reserve(const communicator& parent);
+  void fill(const communicator& parent, mpi::comm data, mpi::comm exchange);
 
  private:
   explicit communicator(comm::communicator_state* state) noexcept : state_(state) {

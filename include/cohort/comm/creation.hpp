@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace cohort::comm {
@@ -35,9 +34,9 @@ class communicator_state;
 class creation final : private look_hook {
  public:
   /// `parent` and `op` must live until it has left. `members` are ranks of the parent; none: all.
-  creation(communicator_state& parent, request_operation& op, ranks members = ranks())
-      : parent_(parent), op_(op), members_(std::move(members)) {}
-  ~creation() override = default;
+  /// Takes the memory for all steps, in which the others count on this rank.
+  creation(communicator_state& parent, request_operation& op, ranks members = ranks());
+  ~creation() override { creation_turn::of_process().leave(); }
 
   /// Enters. `op` goes on from the next look, without a request if need be: call
   /// `engine().started()` after the guard.
@@ -76,10 +75,10 @@ class creation final : private look_hook {
   std::size_t at_look() override;
   bool advance() noexcept;
   bool take_steps();
+  void line_up();
   bool post_exchange();
   void wait() noexcept;
   [[nodiscard]] int rank_of(int member) const noexcept;
-  [[nodiscard]] std::vector<int> places() const;
   [[nodiscard]] mpi::comm made() const;
 
   communicator_state& parent_;
@@ -88,7 +87,7 @@ class creation final : private look_hook {
   creation* next_ = nullptr;  // over the same parent
   bool linked_ = false;
   bool waits_for_turn_ = false;  // of the process; else of the parent
-  std::optional<creation_steps> steps_;
+  creation_steps steps_;
   std::vector<char> received_;  // MPI writes here
   char sent_ = 0;
 };

@@ -6,9 +6,11 @@
 
 #include <cohort/core/config.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace cohort::comm {
@@ -20,6 +22,9 @@ class creation_turn {
   creation_turn() = default;
   /// The one of this process, which outlives static objects.
   [[nodiscard]] static creation_turn& of_process();
+  /// One more will take turns, and `leave` when it does not any more: that needs no memory then.
+  void enter();
+  void leave() noexcept;
   /// Takes the turn if nobody has it.
   [[nodiscard]] bool try_take(const void* who);
   /// Gets the turn after all who have asked before.
@@ -30,7 +35,8 @@ class creation_turn {
 
  private:
   mutable std::mutex mutex_;
-  std::deque<const void*> queue_;  // the first has it
+  std::vector<const void*> queue_;  // the first has it
+  std::size_t entered_ = 0;
 };
 
 /// What one member of a creation does until it may call MPI.
@@ -61,14 +67,37 @@ class creation_steps {
   /// Children of a member in the tree.
   static constexpr int radix = 4;
 
-  creation_steps(int members, int self) noexcept : members_(members), self_(self) {}
+  creation_steps(int members, int self) : members_(members), self_(self) {
+    sends_.reserve(radix + 1);
+    receives_.reserve(radix + 1);
+  }
 
-  /// What to do next. `answer`: after `exchange`, whether all that was received is true; after
-  /// `try_turn`, whether the turn was taken.
+  /// What to do next; needs no memory, for the others count on this member. `answer`: after
+  /// `exchange`, whether all that was received is true; after `try_turn`, whether the turn was
+  /// taken.
   [[nodiscard]] step next(bool answer);
 
-  /// `places`: of each member, in an order of all processes of the job.
-  void line_up(const std::vector<int>& places);
+  /// `place_of(member)`: in an order of all processes of the job. If one is negative, nobody knows
+  /// a place of all, and they keep their order here. Needs no memory.
+  template <class PlaceOf>
+  void line_up(PlaceOf place_of) {
+    using entry = std::pair<int, int>;  // place and member
+    const entry mine(place_of(self_), self_);
+    entry before(-1, -1);
+    entry after(-1, -1);
+    entry last(-1, -1);
+    bool known = true;
+    for (int member = 0; member < members_; ++member) {
+      const entry one(place_of(member), member);
+      known = known && one.first >= 0;
+      if (one < mine && one > before) before = one;
+      if (one > mine && (after.second < 0 || one < after)) after = one;
+      last = std::max(last, one);
+    }
+    before_ = known ? before.second : self_ - 1;
+    after_ = known ? after.second : self_ + 1 < members_ ? self_ + 1 : -1;
+    last_ = known ? last.second : members_ - 1;
+  }
 
   /// Members, for the exchange.
   [[nodiscard]] const std::vector<int>& sends() const noexcept { return sends_; }
@@ -78,7 +107,7 @@ class creation_steps {
  private:
   [[nodiscard]] bool is_root() const noexcept { return self_ == 0; }
   [[nodiscard]] int parent() const noexcept { return (self_ - 1) / radix; }
-  [[nodiscard]] std::vector<int> children() const;
+  void add_children(std::vector<int>& to) const;
   void ask_parent();
 
   int members_;

@@ -8,6 +8,7 @@
 /// of the task. MPI writes to what is passed by reference until it is over: it must live in a task
 /// that awaits.
 
+#include <cohort/comm/agreement.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/comm/request_source.hpp>
@@ -154,10 +155,13 @@ template <class Split>
 progress::look_task<communicator> create_of(communicator over, Split split) {
   communicator result;
   auto creating = create(over, [&](mpi::comm fresh) {
+    communicator reserved;
+    on_all_or_none(fresh, [&] { reserved = communicator::reserve(over); });
     mpi::comm data = split(std::move(fresh));
     if (!data) return;
     mpi::comm exchange = data.dup();
-    result = communicator::adopt(over, std::move(data), std::move(exchange));
+    reserved.fill(over, std::move(data), std::move(exchange));
+    result = std::move(reserved);
   });
   co_await creating;
   co_return result;

@@ -46,8 +46,9 @@ class cartesian {
   /// The number of processes in the grid.
   [[nodiscard]] int size() const noexcept;
 
-  /// Collective and blocking. Ranks beyond the grid get an empty communicator. Throws
-  /// errc::invalid_argument if the grid is larger than the communicator.
+  /// Throws errc::invalid_argument if the grid is larger than the communicator. Local.
+  void check(const comm_ref& over) const;
+  /// Collective and blocking, after `check`. Ranks beyond the grid get an empty communicator.
   [[nodiscard]] comm create(const comm_ref& over) const;
 
  private:
@@ -100,8 +101,11 @@ class dist_graph {
   /// Lets MPI renumber the ranks to suit the machine.
   dist_graph& reorder(bool allow) noexcept;
 
-  /// Collective and blocking. Both ends of each edge must name it. Throws errc::bad_rank for a
-  /// neighbour that is no rank of the communicator, on this rank only.
+  /// Throws errc::bad_rank for a neighbour that is no rank of the communicator, and
+  /// errc::invalid_argument for a negative weight. Local.
+  void check(const comm_ref& over) const;
+  /// Collective and blocking, after `check`, which throws on this rank only. Both ends of each edge
+  /// must name it.
   [[nodiscard]] comm create(const comm_ref& over) const;
 
  private:

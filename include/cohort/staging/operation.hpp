@@ -126,6 +126,8 @@ class staged_body {
     auto& source = asio::use_service<transfer_source>(post.state().engine.context());
     transfer_.to = std::make_shared<transfer>(source, post, check, stages_);
     transfer_.to->start_in();
+    // The others are told in the comparison, and do not post what this rank never will.
+    if (post.level() == checks::cross_rank) post.operation().fail(transfer_.to->failure());
   }
   int post(comm::poster& post) {
     if (phase_ == phase::fresh) {  // a message

@@ -56,6 +56,8 @@ class transfer : public std::enable_shared_from_this<transfer> {
   /// `most`: bytes of a stage that have come.
   inline void start_out(std::size_t most);
 
+  /// What has gone wrong on the way that is under way.
+  [[nodiscard]] std::error_code failure() const noexcept { return why_; }
   /// The awaiter has left: memory that is borrowed is not touched any more, and no result is
   /// delivered.
   void let_go() noexcept { wanted_ = false; }

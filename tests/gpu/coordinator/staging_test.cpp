@@ -522,6 +522,56 @@ TEST_CASE("device memory that is passed as the host's is named where ranks compa
       options);
 }
 
+DOUBLE_TEST_CASE("ranks that compare hear of a staged verb that another one cannot begin") {
+  const gpus_of_ranks machine;
+  cohort::communicator_options options;
+  options.checks = cohort::checks::cross_rank;
+  on_world(
+      [](cohort::communicator world) -> asio::awaitable<void> {
+        if (world.size() < 2) co_return;
+        const cohort::log::capture log;
+        const bool cannot = world.rank() == world.size() - 1;
+        const device::stream on;
+        auto values = co_await filled(on, 10, 1);
+        std::vector<int> host(3, 1);
+        const auto others_hear = [&](const outcome& end, std::error_code own) {
+          CHECK(end.code == (cannot ? own : cohort::errc::cross_rank_mismatch));
+          if (!cannot) CHECK(has(world.last_failure().text, "a rank cannot take part"));
+        };
+
+        // Its stream is being captured.
+        cudaGraph_t graph = nullptr;
+        outcome captured;
+        if (cannot) cudaStreamBeginCapture(on.get(), cudaStreamCaptureModeGlobal);
+        cohort::all_reduce(world, values, op::sum, captured.handler());
+        if (cannot) {
+          cudaStreamEndCapture(on.get(), &graph);
+          cudaGraphDestroy(graph);
+        }
+        CHECK(co_await soon([&] { return captured.over; }));
+        others_hear(captured, cohort::errc::not_supported);
+        co_await cohort::all_reduce(world, host, op::sum);
+        CHECK(host == std::vector<int>(3, world.size()));
+        co_await cohort::all_reduce(world, values, op::sum);
+        CHECK(co_await now_in(values) == std::vector<int>(10, world.size()));
+
+        // Its device is lost.
+        if (cannot) {
+          fake_gpu::break_device(0, cudaErrorIllegalAddress);
+          CHECK(co_await code_of(device::done(on)) == device::make_error(cudaErrorIllegalAddress));
+        }
+        co_await meet(world);
+        outcome lost;
+        cohort::all_reduce(world, values, op::sum, lost.handler());
+        CHECK(co_await soon([&] { return lost.over; }));
+        others_hear(lost, device::make_error(cudaErrorIllegalAddress));
+        host.assign(3, 1);
+        co_await cohort::all_reduce(world, host, op::sum);
+        CHECK(host == std::vector<int>(3, world.size()));
+      },
+      options);
+}
+
 // Managed memory is the only memory of a device here that MPI can touch.
 DOUBLE_TEST_CASE("an MPI that is CUDA-aware gets the pointer, behind the buffer's stream") {
   const gpus_of_ranks machine;

@@ -22,6 +22,8 @@ using cohort::communicator;
 using cohort::errc;
 
 thread_local bool no_memory = false;
+constexpr std::size_t nowhere = SIZE_MAX / 2;
+thread_local std::size_t refused_from = nowhere;  // the next block of about so many bytes
 
 asio::awaitable<nccl::communicator> make_one(communicator world) {
   auto made = nccl::make_communicator(world);
@@ -43,12 +45,27 @@ device::stream source_stream(const nccl::communicator& on) {
 #endif
 
 void* operator new(std::size_t size) {
-  void* const memory = no_memory ? nullptr : std::malloc(size);
+  const bool refused = no_memory || (size >= refused_from && size < refused_from + 64);
+  if (refused) refused_from = nowhere;
+  void* const memory = refused ? nullptr : std::malloc(size);
   if (memory != nullptr) return memory;
   throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+TEST_CASE("a rank that has no memory for its part of a communicator is named on all") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    const int last = world.size() - 1;
+    if (world.rank() == last) refused_from = sizeof(nccl::communicator_state);
+    auto failed = co_await caught<cohort::rank_error>(nccl::make_communicator(world));
+    REQUIRE(failed);
+    CHECK(failed->ranks() == std::vector<int>{last});
+    CHECK(std::string(failed->what()).find("no memory") != std::string::npos);
+    auto gpus = co_await nccl::make_communicator(world);
+    CHECK(gpus.size() == world.size());
+  });
+}
 
 #endif
 

@@ -4,12 +4,15 @@
 /// \file
 /// Bodies of `comm/communicator.hpp` and `comm/backend.hpp`.
 
+#include <cohort/comm/agreement.hpp>
 #include <cohort/comm/detail/doorbells.ipp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace cohort::comm {
@@ -54,6 +57,10 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   last_failure_ = failure();
 }
 
+COHORT_INLINE void communicator_state::reserve_bells(const communicator_state& parent) {
+  if (parent.bells) bell_ranks.reserve(static_cast<std::size_t>(parent.data.size()));
+}
+
 COHORT_INLINE void communicator_state::derive_bells(const communicator_state& parent) {
   bells = parent.bells;
   bell_ranks.clear();
@@ -61,17 +68,19 @@ COHORT_INLINE void communicator_state::derive_bells(const communicator_state& pa
     bells.reset();
     return;
   }
-  std::vector<int> mine(static_cast<std::size_t>(data.size()));
-  std::iota(mine.begin(), mine.end(), 0);
-  bell_ranks.resize(mine.size());
+  bell_ranks.resize(static_cast<std::size_t>(data.size()));
   const mpi::lock calls;
   MPI_Group own = MPI_GROUP_NULL;
   MPI_Group other = MPI_GROUP_NULL;
   mpi::check(MPI_Comm_group(data.native(), &own), "MPI_Comm_group");
   mpi::check(MPI_Comm_group(parent.data.native(), &other), "MPI_Comm_group");
-  mpi::check(MPI_Group_translate_ranks(own, static_cast<int>(mine.size()), mine.data(), other,
-                                       bell_ranks.data()),
-             "MPI_Group_translate_ranks");
+  std::array<int, 64> mine;  // some at a time, for this must not need memory
+  for (int first = 0; first < data.size(); first += static_cast<int>(mine.size())) {
+    std::iota(mine.begin(), mine.end(), first);
+    const int count = std::min(data.size() - first, static_cast<int>(mine.size()));
+    mpi::check(MPI_Group_translate_ranks(own, count, mine.data(), other, bell_ranks.data() + first),
+               "MPI_Group_translate_ranks");
+  }
   MPI_Group_free(&own);
   MPI_Group_free(&other);
   for (int& rank : bell_ranks) rank = parent.bell_rank(rank);
@@ -135,22 +144,31 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);
   mpi::comm exchange = comm::communicator_state::exchange_of(data);
-  auto& source = asio::use_service<comm::request_source>(io);
-  auto bells = std::make_shared<comm::doorbells>(source, exchange);
-  source.engine().set_oversubscribed(bells->node_size() > comm::usable_processors());
-  state_ = source.new_state();
-  state_->retain();
   const bool is_inter = data.is_inter();
-  state_->open(std::move(data), std::move(exchange), options);
-  if (!is_inter) state_->bells = std::move(bells);  // whose ranks are those of messages
+  communicator made;
+  std::shared_ptr<comm::doorbells> bells;
+  comm::on_all_or_none(exchange, [&] {
+    auto& source = asio::use_service<comm::request_source>(io);
+    bells = std::make_shared<comm::doorbells>(source, exchange);
+    made = communicator(source.new_state());
+  });
+  bells->meet(exchange);
+  made.state_->engine.set_oversubscribed(bells->node_size() > comm::usable_processors());
+  made.state_->open(std::move(data), std::move(exchange), options);
+  if (!is_inter) made.state_->bells = std::move(bells);  // whose ranks are those of messages
+  std::swap(state_, made.state_);
 }
 
-COHORT_INLINE communicator communicator::adopt(const communicator& parent, mpi::comm data,
-                                               mpi::comm exchange) {
-  comm::communicator_state* state = parent.state()->source.new_state();
-  state->open(std::move(data), std::move(exchange), parent.options());
-  state->derive_bells(*parent.state());
-  return communicator(state);
+COHORT_INLINE communicator communicator::reserve(const communicator& parent) {
+  communicator made(parent.state()->source.new_state());
+  made.state_->reserve_bells(*parent.state());
+  return made;
+}
+
+COHORT_INLINE void communicator::fill(const communicator& parent, mpi::comm data,
+                                      mpi::comm exchange) {
+  state_->open(std::move(data), std::move(exchange), parent.options());
+  state_->derive_bells(*parent.state());
 }
 
 }  // namespace cohort

@@ -11,7 +11,6 @@
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>
-#include <numeric>
 
 namespace cohort::comm {
 
@@ -19,6 +18,17 @@ namespace cohort::comm {
 inline constexpr int creation_tag = 32766;
 // Open MPI and MPICH send messages with the tag that MPI_Comm_create_group is given.
 inline constexpr int group_tag = 32767;
+
+COHORT_INLINE creation::creation(communicator_state& parent, request_operation& op, ranks members)
+    : parent_(parent),
+      op_(op),
+      members_(std::move(members)),
+      steps_(members_.empty() ? parent.exchange.size() : static_cast<int>(members_.size()),
+             members_.empty() ? parent.exchange.rank()
+                              : members_.position_of(parent.exchange.rank())) {
+  received_.reserve(creation_steps::radix + 1);
+  creation_turn::of_process().enter();
+}
 
 COHORT_INLINE void creation::begin() noexcept {
   op_.advances_failed_ = true;  // to leave
@@ -62,15 +72,10 @@ COHORT_INLINE bool creation::advance() noexcept {
 
 COHORT_INLINE bool creation::take_steps() {
   creation_turn& turn = creation_turn::of_process();
-  if (!steps_) {
-    const int mine = parent_.exchange.rank();
-    steps_.emplace(members_.empty() ? parent_.exchange.size() : static_cast<int>(members_.size()),
-                   members_.empty() ? mine : members_.position_of(mine));
-  }
   bool answer = std::all_of(received_.begin(), received_.end(), [](char one) { return one != 0; });
   for (;;) {
     received_.clear();
-    switch (steps_->next(answer)) {
+    switch (steps_.next(answer)) {
       case creation_steps::step::exchange:
         answer = true;
         if (post_exchange()) return true;
@@ -82,7 +87,7 @@ COHORT_INLINE bool creation::take_steps() {
         turn.give_back(this);
         break;
       case creation_steps::step::find_line:
-        steps_->line_up(places());
+        line_up();
         break;
       case creation_steps::step::wait_turn:
         turn.wait(this);
@@ -99,16 +104,16 @@ COHORT_INLINE bool creation::take_steps() {
 /// False if there is nothing to exchange.
 COHORT_INLINE bool creation::post_exchange() {
   const MPI_Comm over = parent_.exchange.native();
-  received_.resize(steps_->receives().size());
+  received_.resize(steps_.receives().size());
   MPI_Request request = MPI_REQUEST_NULL;
   for (std::size_t i = 0; i < received_.size(); ++i) {
-    mpi::check(mpi::post::irecv(&received_[i], 1, MPI_BYTE, rank_of(steps_->receives()[i]),
+    mpi::check(mpi::post::irecv(&received_[i], 1, MPI_BYTE, rank_of(steps_.receives()[i]),
                                 creation_tag, over, &request),
                "MPI_Irecv");
     parent_.source.add(request, op_);
   }
-  sent_ = steps_->value() ? 1 : 0;
-  for (const int member : steps_->sends()) {
+  sent_ = steps_.value() ? 1 : 0;
+  for (const int member : steps_.sends()) {
     mpi::check(mpi::post::isend(&sent_, 1, MPI_BYTE, rank_of(member), creation_tag, over, &request),
                "MPI_Isend");
     parent_.source.add(request, op_);
@@ -120,16 +125,18 @@ COHORT_INLINE int creation::rank_of(int member) const noexcept {
   return members_.empty() ? member : members_[static_cast<std::size_t>(member)];
 }
 
-/// By rank in MPI_COMM_WORLD, in which order all processes line up. Where some belong to another
-/// one (MPI_Comm_spawn) no member knows a place of all, and they keep their order here.
-COHORT_INLINE std::vector<int> creation::places() const {
-  const ranks whom = members_.empty() ? ranks::all(parent_.exchange.size()) : members_;
-  std::vector<int> result =
-      parent_.exchange.group().translate(whom, mpi::comm_ref::world().group());
-  if (std::any_of(result.begin(), result.end(), [](int place) { return place < 0; })) {
-    std::iota(result.begin(), result.end(), 0);
-  }
-  return result;
+/// By rank in MPI_COMM_WORLD, in which order all processes line up. Some may belong to another one
+/// (MPI_Comm_spawn).
+COHORT_INLINE void creation::line_up() {
+  const mpi::group here = parent_.exchange.group();
+  const mpi::group world = mpi::comm_ref::world().group();
+  steps_.line_up([&](int member) {
+    const int rank = rank_of(member);
+    int place = MPI_UNDEFINED;
+    mpi::check(MPI_Group_translate_ranks(here.native(), 1, &rank, world.native(), &place),
+               "MPI_Group_translate_ranks");
+    return place == MPI_UNDEFINED ? -1 : place;
+  });
 }
 
 COHORT_INLINE mpi::comm creation::made() const {

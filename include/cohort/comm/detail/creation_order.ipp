@@ -6,14 +6,22 @@
 
 #include <cohort/comm/creation_order.hpp>
 
-#include <algorithm>
-#include <cstddef>
-
 namespace cohort::comm {
 
 COHORT_INLINE creation_turn& creation_turn::of_process() {
   static creation_turn& instance = *new creation_turn;
   return instance;
+}
+
+COHORT_INLINE void creation_turn::enter() {
+  const std::lock_guard hold(mutex_);
+  queue_.reserve(entered_ + 1);
+  ++entered_;
+}
+
+COHORT_INLINE void creation_turn::leave() noexcept {
+  const std::lock_guard hold(mutex_);
+  --entered_;
 }
 
 COHORT_INLINE bool creation_turn::try_take(const void* who) {
@@ -43,7 +51,7 @@ COHORT_INLINE creation_steps::step creation_steps::next(bool answer) {
   value_ = true;
   switch (stage_++) {
     case 0:  // who is below has entered
-      receives_ = children();
+      add_children(receives_);
       return step::exchange;
     case 1:  // and all have
       if (!is_root()) ask_parent();
@@ -52,7 +60,8 @@ COHORT_INLINE creation_steps::step creation_steps::next(bool answer) {
       return step::try_turn;
     case 3:
       taken_ = answer;
-      sends_ = receives_ = children();
+      add_children(sends_);
+      add_children(receives_);
       return step::exchange;
     case 4:
       taken_ = taken_ && answer;
@@ -62,7 +71,7 @@ COHORT_INLINE creation_steps::step creation_steps::next(bool answer) {
     case 5:
       if (!is_root()) taken_ = answer;
       value_ = taken_;
-      sends_ = children();
+      add_children(sends_);
       return step::exchange;
     case 6:
       return taken_ ? step::make : step::give_turn;
@@ -86,33 +95,17 @@ COHORT_INLINE creation_steps::step creation_steps::next(bool answer) {
       }
       return step::exchange;
     case 11:
-      sends_ = children();
+      add_children(sends_);
       return step::exchange;
     default:
       return step::make;
   }
 }
 
-COHORT_INLINE void creation_steps::line_up(const std::vector<int>& places) {
-  std::vector<int> line(static_cast<std::size_t>(members_));
-  for (std::size_t i = 0; i < line.size(); ++i) line[i] = static_cast<int>(i);
-  std::sort(line.begin(), line.end(), [&places](int a, int b) {
-    const int of_a = places[static_cast<std::size_t>(a)];
-    const int of_b = places[static_cast<std::size_t>(b)];
-    return of_a != of_b ? of_a < of_b : a < b;
-  });
-  const auto mine = std::find(line.begin(), line.end(), self_);
-  before_ = mine == line.begin() ? -1 : *(mine - 1);
-  after_ = mine + 1 == line.end() ? -1 : *(mine + 1);
-  last_ = line.back();
-}
-
-COHORT_INLINE std::vector<int> creation_steps::children() const {
-  std::vector<int> result;
+COHORT_INLINE void creation_steps::add_children(std::vector<int>& to) const {
   for (int i = 1; i <= radix && radix * self_ + i < members_; ++i) {
-    result.push_back(radix * self_ + i);
+    to.push_back(radix * self_ + i);
   }
-  return result;
 }
 
 COHORT_INLINE void creation_steps::ask_parent() {

@@ -41,7 +41,10 @@ class cross_rank_check final : public argument_check {
       hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
     }
     mine_[0] = static_cast<std::int64_t>(hash >> 2U);
-    if (op_.failed()) mine_[0] = op_.error() == errc::not_supported ? in_device_memory : wrong;
+    if (op_.failed()) {
+      // What is held knows that its data are on a device.
+      mine_[0] = !held_ && op_.error() == errc::not_supported ? in_device_memory : wrong;
+    }
     for (std::size_t i = 0; i < agreed.size(); ++i) mine_[i + 1] = agreed[i];
     for (std::size_t i = 0; i < fields; ++i) {
       const bool any = mine_[i] == any_value;
@@ -110,7 +113,7 @@ class cross_rank_check final : public argument_check {
       const std::int64_t high = -least_[fields + i];
       if (low >= high) continue;
       if (i == 0 && low < 0) {
-        text.note(low == wrong ? "a rank's arguments cannot be right, as its own error says"
+        text.note(low == wrong ? "a rank cannot take part, as its own error says"
                                : "a rank gives device memory as memory of the host");
         return;
       }

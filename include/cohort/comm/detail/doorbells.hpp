@@ -23,11 +23,13 @@ class request_source;
 /// MPI window would wait for the other ranks. A rank that cannot map it rings with every message.
 class doorbells {
  public:
-  /// Collective and blocking over `over`.
+  /// Local. `meet` comes next.
   doorbells(request_source& source, const mpi::comm_ref& over);
   ~doorbells();
   doorbells(const doorbells&) = delete;
   doorbells& operator=(const doorbells&) = delete;
+  /// Tells the others of `over`. Collective and blocking.
+  void meet(const mpi::comm_ref& over);
 
   /// A control message to `rank` of the original communicator has left: wake its engine if it
   /// sleeps, or might. Cost: a load where the flag can be seen, else a system call.
@@ -62,6 +64,7 @@ class doorbells {
   request_source& source_;
   MPI_Comm base_;
   int rank_;
+  entry mine_{};
   std::vector<entry> entries_;
   std::vector<int> slot_;  // of each rank in the page of its node; -1 on other nodes
   int node_size_ = 0;

@@ -24,28 +24,33 @@
 namespace cohort::comm {
 
 COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& over)
-    : source_(source), base_(over.native()), rank_(over.rank()) {
-  entry mine{};
+    : source_(source),
+      base_(over.native()),
+      rank_(over.rank()),
+      entries_(static_cast<std::size_t>(over.size())),
+      slot_(entries_.size(), -1) {
   try {
-    mine.bell = source.bell().address();
-    mine.bell.ipv4 = own_address();
+    mine_.bell = source.bell().address();
+    mine_.bell.ipv4 = own_address();
   } catch (const std::system_error& no_socket) {
     log::write(
         log::level::warning,
         std::string("no doorbell, so idle engines will look now and then: ") + no_socket.what());
   }
-  mine.host = process::host_id();
-  entries_.resize(static_cast<std::size_t>(over.size()));
+  mine_.host = process::host_id();
+}
+
+COHORT_INLINE void doorbells::meet(const mpi::comm_ref& over) {
   {
     const mpi::lock calls;
-    mpi::check(MPI_Allgather(&mine, sizeof(entry), MPI_BYTE, entries_.data(), sizeof(entry),
+    mpi::check(MPI_Allgather(&mine_, sizeof(entry), MPI_BYTE, entries_.data(), sizeof(entry),
                              MPI_BYTE, over.native()),
                "MPI_Allgather");
   }
-  for (const entry& other : entries_) {
-    slot_.push_back(other.host == mine.host ? node_size_++ : -1);
+  for (std::size_t rank = 0; rank < entries_.size(); ++rank) {
+    if (entries_[rank].host == mine_.host) slot_[rank] = node_size_++;
   }
-  if (node_size_ < over.size() && mine.bell.port != 0) source_.bell().rung_from_afar();
+  if (node_size_ < over.size() && mine_.bell.port != 0) source_.bell().rung_from_afar();
   map_flags(over);
   if (flag* own = flag_of(rank_)) {
     const request_source::guard hold(source_);

@@ -4,11 +4,14 @@
 /// \file
 /// The operations that make a communicator from another.
 
+#include <cohort/comm/agreement.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/mpi/topology.hpp>
 
 #include <memory>
+#include <string>
+#include <system_error>
 
 namespace cohort::comm {
 
@@ -21,7 +24,9 @@ struct make_communicator_body {
   static constexpr cancels cancellation = cancels::never;
 
   [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
-  void explain(failure_text&) const {}
+  void explain(failure_text& text) const {
+    if (!why.empty()) text.note(why);
+  }
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(poster& post) {
     steps = std::make_unique<creation>(post.state(), post.operation());
@@ -29,21 +34,36 @@ struct make_communicator_body {
     return MPI_SUCCESS;
   }
   bool advance(poster&) {
-    return steps->goes_on([this](mpi::comm fresh) {
-      mpi::comm data = make(parent.state()->data, std::move(fresh));
-      if (!data) return;
-      mpi::comm exchange = communicator_state::exchange_of(data);
-      result = communicator::adopt(parent, std::move(data), std::move(exchange));
-    });
+    try {
+      return steps->goes_on([this](mpi::comm fresh) { make_of(std::move(fresh)); });
+    } catch (const std::system_error& failed) {
+      why = facts_of(failed);
+      throw;
+    }
   }
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
     std::forward<Handler>(handler)(error, std::move(result));
   }
 
+  /// What this rank can see to be wrong, all ranks hear before one of them is in MPI for good.
+  void make_of(mpi::comm fresh) {
+    communicator made;
+    on_all_or_none(fresh, [&] {
+      if constexpr (requires { make.check(fresh); }) make.check(fresh);
+      made = communicator::reserve(parent);
+    });
+    mpi::comm data = make(parent.state()->data, std::move(fresh));
+    if (!data) return;
+    mpi::comm exchange = communicator_state::exchange_of(data);
+    made.fill(parent, std::move(data), std::move(exchange));
+    result = std::move(made);
+  }
+
   static constexpr const char* name = Make::name;
   communicator parent;
   Make make;
+  std::string why = std::string();
   std::unique_ptr<creation> steps = nullptr;  // MPI writes there while the body moves
   communicator result = communicator();
 };
@@ -75,6 +95,8 @@ template <topology Topology>
 struct make_topology {
   static constexpr const char* name = "create";
   Topology shape;
+  void check(const mpi::comm_ref& fresh) const requires requires { shape.check(fresh); }
+  { shape.check(fresh); }
   mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
     return shape.create(fresh);
   }

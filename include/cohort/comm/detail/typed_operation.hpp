@@ -220,12 +220,21 @@ class typed_operation final
         static_cast<typed_operation*>(base)->post_body();
       };
       check_ = state().source.make_check(state(), *this, post_it);
+      const bool compares = state().options.checks == checks::cross_rank;
       if (this->failed()) {
         // Its arguments cannot be right: it is compared and never posted.
       } else if constexpr (is_gated) {
         check_->hold();
-        body_.begin(post, check_.get());
-      } else if (state().options.checks == checks::cross_rank) {
+        try {
+          body_.begin(post, check_.get());
+        } catch (const std::system_error& problem) {
+          if (!compares) throw;
+          this->fail(problem.code());  // the others are told
+        } catch (...) {
+          if (!compares) throw;
+          this->fail(std::make_error_code(std::errc::not_enough_memory));
+        }
+      } else if (compares) {
         if (in_device_memory(body_) != nullptr)
           this->fail(errc::not_supported);  // the others are told
       }

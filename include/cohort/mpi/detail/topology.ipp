@@ -47,7 +47,7 @@ COHORT_INLINE cartesian cartesian::balanced(int processes, int dimensions, bool 
   std::vector<int> dims(n, 0);
   {
     const lock calls;
-    check(MPI_Dims_create(processes, dimensions, dims.data()), "MPI_Dims_create");
+    mpi::check(MPI_Dims_create(processes, dimensions, dims.data()), "MPI_Dims_create");
   }
   return cartesian(std::move(dims), std::vector<bool>(n, periodic));
 }
@@ -78,17 +78,25 @@ COHORT_INLINE int cartesian::size() const noexcept {
   return product;
 }
 
-COHORT_INLINE comm cartesian::create(const comm_ref& over) const {
-  if (size() > over.size()) {
-    throw error(errc::invalid_argument, "cartesian: a grid of " + std::to_string(size()) +
+COHORT_INLINE void cartesian::check(const comm_ref& over) const {
+  long long processes = 1;  // at least, if they are more than there are
+  for (const int extent : dims_) {
+    if (processes <= over.size()) processes *= extent;
+  }
+  if (processes > over.size()) {
+    throw error(errc::invalid_argument, "cartesian: a grid of " + std::to_string(processes) +
                                             " over size=" + std::to_string(over.size()));
   }
+}
+
+COHORT_INLINE comm cartesian::create(const comm_ref& over) const {
+  check(over);
   const std::vector<int> periods(periodic_.begin(), periodic_.end());
   const lock calls;
   MPI_Comm result = MPI_COMM_NULL;
-  check(MPI_Cart_create(over.native(), static_cast<int>(dims_.size()), dims_.data(), periods.data(),
-                        reorder_ ? 1 : 0, &result),
-        "MPI_Cart_create");
+  mpi::check(MPI_Cart_create(over.native(), static_cast<int>(dims_.size()), dims_.data(),
+                             periods.data(), reorder_ ? 1 : 0, &result),
+             "MPI_Cart_create");
   return comm::adopt(result);
 }
 
@@ -171,25 +179,35 @@ COHORT_INLINE dist_graph& dist_graph::reorder(bool allow) noexcept {
   return *this;
 }
 
-COHORT_INLINE comm dist_graph::create(const comm_ref& over) const {
+COHORT_INLINE void dist_graph::check(const comm_ref& over) const {
   for (const auto* side : {&sources_, &destinations_}) {
     for (const int rank : *side) {
       detail::require_rank(rank, over.size(), "dist_graph");
     }
   }
+  for (const auto* side : {&source_weights_, &destination_weights_}) {
+    for (const int weight : *side) {
+      if (weight >= 0) continue;
+      throw error(errc::invalid_argument, "dist_graph: weight=" + std::to_string(weight));
+    }
+  }
+}
+
+COHORT_INLINE comm dist_graph::create(const comm_ref& over) const {
+  check(over);
   const lock calls;
   MPI_Comm result = MPI_COMM_NULL;
   // Open MPI wants a non-null pointer also for no weights, which MPI_WEIGHTS_EMPTY provides.
   const auto weights_or_empty = [](const std::vector<int>& list) {
     return list.empty() ? MPI_WEIGHTS_EMPTY : list.data();
   };
-  check(MPI_Dist_graph_create_adjacent(
-            over.native(), static_cast<int>(sources_.size()), sources_.data(),
-            weighted_ ? weights_or_empty(source_weights_) : MPI_UNWEIGHTED,
-            static_cast<int>(destinations_.size()), destinations_.data(),
-            weighted_ ? weights_or_empty(destination_weights_) : MPI_UNWEIGHTED, MPI_INFO_NULL,
-            reorder_ ? 1 : 0, &result),
-        "MPI_Dist_graph_create_adjacent");
+  mpi::check(MPI_Dist_graph_create_adjacent(
+                 over.native(), static_cast<int>(sources_.size()), sources_.data(),
+                 weighted_ ? weights_or_empty(source_weights_) : MPI_UNWEIGHTED,
+                 static_cast<int>(destinations_.size()), destinations_.data(),
+                 weighted_ ? weights_or_empty(destination_weights_) : MPI_UNWEIGHTED, MPI_INFO_NULL,
+                 reorder_ ? 1 : 0, &result),
+             "MPI_Dist_graph_create_adjacent");
   return comm::adopt(result);
 }
 

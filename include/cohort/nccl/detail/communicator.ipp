@@ -196,11 +196,19 @@ inline void keep_for_ever(std::unique_ptr<ncclComm_t> place) {
   kept.push_back(std::move(place));
 }
 
+/// What a rank tells of itself that has no memory to look around.
+inline facts without_memory() {
+  facts mine{};
+  mine.error = static_cast<std::int32_t>(errc::aborted);
+  static_cast<void>(::gethostname(mine.host.data(), mine.host.size() - 1));
+  put(mine.text, "no memory");
+  return mine;
+}
+
 /// How many devices each rank of MPI brings; the same on all ranks. Throws if one of them has none.
-inline progress::look_task<std::vector<int>> count_devices(cohort::communicator over,
-                                                           std::size_t mine) {
+inline progress::look_task<> count_devices(cohort::communicator over, std::size_t mine,
+                                           std::vector<int>& counts) {
   const int here = static_cast<int>(std::min(mine, std::size_t{device::detail::most_devices} + 1));
-  std::vector<int> counts(static_cast<std::size_t>(over.size()));
   auto counted = comm::joint::all_gather(over, here, counts);
   co_await counted;
   std::vector<int> bad;
@@ -208,7 +216,7 @@ inline progress::look_task<std::vector<int>> count_devices(cohort::communicator 
     if (counts[rank] >= 1 && counts[rank] <= device::detail::most_devices) continue;
     bad.push_back(static_cast<int>(rank));
   }
-  if (bad.empty()) co_return counts;
+  if (bad.empty()) co_return;
   throw rank_error(errc::invalid_argument, bad,
                    "no NCCL communicator can be made: rank " + std::to_string(bad.front()) +
                        " gives no device, or too many");
@@ -227,41 +235,48 @@ COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::co
                                                                       making what) {
   issue_source& source = asio::use_service<issue_source>(world.get_executor().context());
   const tools::range watched(tools::category::communicator, tools::literal("make_communicator"));
+  const std::size_t processes = static_cast<std::size_t>(world.size());
+  const std::size_t process = static_cast<std::size_t>(world.rank());
+  // Before the first step, for in it and after it the others count on this rank.
+  std::vector<int> counts(processes, 1);
+  std::vector<int> firsts(processes, 0);
+  std::vector<std::shared_ptr<communicator_state>> comms;
+  comms.reserve(what.devices.size());
+  std::vector<facts> mine(what.devices.size());
+  std::vector<facts> all(processes);
+  std::vector<init_result> each(processes);
+  std::vector<communicator> handles;
+  handles.reserve(what.devices.size());
   auto duplicated = comm::joint::duplicate(std::move(world));
   cohort::communicator over = co_await duplicated;
-  const std::size_t processes = static_cast<std::size_t>(over.size());
-  const std::size_t process = static_cast<std::size_t>(over.rank());
-  std::vector<int> counts(processes, 1);
   if (what.several) {
-    auto counted = count_devices(over, what.devices.size());
-    counts = co_await counted;
+    auto counted = count_devices(over, what.devices.size(), counts);
+    co_await counted;
   }
-  std::vector<int> firsts(processes, 0);
   for (std::size_t i = 1; i < processes; ++i) firsts[i] = firsts[i - 1] + counts[i - 1];
   const int ranks = firsts.back() + counts.back();
 
-  std::vector<std::shared_ptr<communicator_state>> comms;
-  std::vector<facts> mine;
-  for (std::size_t i = 0; i < what.devices.size(); ++i) {
-    auto& comm =
-        comms.emplace_back(std::make_shared<communicator_state>(source, over, what.options));
-    comm->rank = firsts[process] + static_cast<int>(i);
-    comm->size = ranks;
-    comm->device = what.devices[i];
-    count_launcher(*comm);
-    comm->borrowed = what.theirs != nullptr;
-    comm->orderer = what.orderer;
-    comm->native_exchange = has_native_exchange();
-    if (what.several) comm->firsts = firsts;
-    mine.push_back(look_around(*comm));
-  }
-  const auto& lead = comms.front();
+  for (std::size_t i = 0; i < what.devices.size(); ++i) try {
+      auto& comm =
+          comms.emplace_back(std::make_shared<communicator_state>(source, over, what.options));
+      comm->rank = firsts[process] + static_cast<int>(i);
+      comm->size = ranks;
+      comm->device = what.devices[i];
+      count_launcher(*comm);
+      comm->borrowed = what.theirs != nullptr;
+      comm->orderer = what.orderer;
+      comm->native_exchange = has_native_exchange();
+      if (what.several) comm->firsts = firsts;
+      mine[i] = look_around(*comm);
+    } catch (const std::bad_alloc&) {
+      mine[i] = without_memory();
+    }
   if (what.theirs != nullptr && mine.front().error == 0) {
     int count = 0;
     int rank = -1;
     static_cast<void>(ncclCommCount(what.theirs, &count));
     static_cast<void>(ncclCommUserRank(what.theirs, &rank));
-    if (count != lead->size || rank != lead->rank) {
+    if (count != ranks || rank != firsts[process]) {
       mine.front().error = static_cast<std::int32_t>(errc::invalid_communicator);
       put(mine.front().text, "the NCCL communicator has rank " + std::to_string(rank) + " of " +
                                  std::to_string(count));
@@ -272,10 +287,11 @@ COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::co
     mine.front().error = known ? what.bad.code.value() : static_cast<std::int32_t>(errc::aborted);
     put(mine.front().text, what.bad.text);
   }
-  std::vector<facts> all(static_cast<std::size_t>(ranks));
+  all.resize(static_cast<std::size_t>(ranks));
   auto told = comm::joint::all_gather_v(over, mine, all, counts);
   co_await told;
-  judge(all, lead->borrowed);
+  judge(all, what.theirs != nullptr);
+  const auto& lead = comms.front();
 
   identity made{};
   if (process == 0 && what.theirs == nullptr) made.code = ncclGetUniqueId(&made.id);
@@ -371,7 +387,6 @@ COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::co
   mine_now.failed = why ? 1 : 0;
   mine_now.code = why.category() == nccl_category() ? why.value() : 0;
   put(mine_now.text, why ? why.message() : std::string());
-  std::vector<init_result> each(processes);
   auto ended = comm::joint::all_gather(over, mine_now, each);
   co_await ended;
   std::string text;
@@ -388,7 +403,6 @@ COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::co
         code != 0 ? make_error(static_cast<ncclResult_t>(code)) : make_error_code(errc::aborted);
     throw std::system_error(common, text);
   }
-  std::vector<communicator> handles;
   source.exclusively([&] {
     for (const auto& comm : comms) {
       if (comm->stands == phase::making) comm->stands = phase::ready;

@@ -9,16 +9,22 @@
 #include <cohort/mpi/layout.hpp>
 #include <cohort/p2p/detail/checks.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <new>
+#include <system_error>
 
 namespace cohort::p2p::detail {
 
-/// Takes in a message that is refused, so that it does not stay in MPI. As bytes: MPICH 4.0 ends
-/// the process when a rank receives, of itself, a message that is no whole number of elements.
+/// Takes in a message that is refused, so that it does not stay in MPI, and its sender does not
+/// wait. As bytes: MPICH 4.0 ends the process when a rank receives, of itself, a message that is no
+/// whole number of elements. Where there is no memory for it the message does stay: Open MPI 4.1
+/// writes behind the end of a buffer that a message over shared memory does not fit.
 class refused {
  public:
   int take(std::size_t length, MPI_Message& message, MPI_Request& request) {
-    memory_ = std::make_unique_for_overwrite<std::byte[]>(length);
+    memory_.reset(new (std::nothrow) std::byte[length]);
+    if (!memory_) return MPI_ERR_NO_MEM;
     const mpi::layout into(contiguous_view(memory_.get(), length));
     return mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
   }
@@ -102,7 +108,8 @@ template <class Container>
 struct incoming_new {
   using value_type = element_of_t<Container>;
 
-  /// A message that is no whole number of elements is taken too, and refused.
+  /// A message that is no whole number of elements, or too long for the memory that there is, is
+  /// taken too, and refused.
   void take(comm::poster& post, MPI_Message& message, const MPI_Status& found) {
     taken = true;
     length = message_bytes(found);
@@ -111,9 +118,16 @@ struct incoming_new {
     int rc = MPI_SUCCESS;
     if (length % size != 0) {
       post.operation().fail(errc::size_mismatch);
+    } else {
+      try {
+        data.resize(length / size);
+      } catch (...) {
+        post.operation().fail(std::make_error_code(std::errc::not_enough_memory));
+      }
+    }
+    if (post.operation().failed()) {
       rc = rest.take(length, message, request);
     } else {
-      data.resize(length / size);
       const mpi::layout into(view_of(data));
       rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
     }
