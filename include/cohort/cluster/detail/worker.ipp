@@ -78,6 +78,7 @@ asio::awaitable<void> basic_worker<Any>::join() {
   self.table = function_table::instance().digest();
   self.session = hello_.session;
   self.host = process::host_name();
+  self.machine = process::host_id();
   self.pid = ::getpid();
   self.rank = place_.id >= 0 ? place_.id : detail::rank_in_environment();
   control_->send(message_kind::identity, 0, wire::encode(self));
