@@ -128,7 +128,8 @@ class played_manager {
   /// Up to the answer to who it is.
   asio::awaitable<void> greet(bytes answer) {
     auto options = quiet(1).environment(cluster::token_variable, cluster::to_text(token_));
-    options.environment(cluster::manager_variable, cluster::to_text(door_.local_endpoint()));
+    options.environment(cluster::manager_variable,
+                        wrong_addresses + cluster::to_text(door_.local_endpoint()));
     auto preparing = cluster::prepare_launch(options);
     const cluster::launch_command command = co_await std::move(preparing);
     process.emplace(io_.get_executor(), command);
@@ -224,6 +225,7 @@ class played_manager {
   cluster::launch_token token_ = cohort::random_bytes<16>();
 
  public:
+  std::string wrong_addresses;  // each with a comma, before the right one
   std::optional<cluster::child_process> process;
   asio::ip::tcp::socket out;
   asio::ip::tcp::socket err;
@@ -520,9 +522,34 @@ TEST_CASE("a worker that cannot connect for heartbeats goes without, or not at a
     } else {
       auto finishing = here.finish();
       co_await std::move(finishing);
-      CHECK(has(here.process->output(), "no heartbeat"));
+      CHECK(has(here.process->output(), "no heartbeat, so only the end of its connection tells"));
     }
   });
+}
+
+TEST_CASE("a worker tries the address first that has worked", "[cluster][worker]") {
+  asio::io_context io;
+  asio::ip::tcp::acceptor wrong(io, {asio::ip::address_v4::loopback(), 0});
+  int tried = 0;
+  std::function<void()> turn_away = [&] {
+    wrong.async_accept([&](std::error_code failed, const asio::ip::tcp::socket&) {
+      if (failed) return;
+      ++tried;
+      turn_away();
+    });
+  };
+  turn_away();
+  played_manager here(io);
+  here.wrong_addresses = cluster::to_text(wrong.local_endpoint()) + ",";
+  auto work = [&]() -> asio::awaitable<void> {
+    auto meeting = here.meet();
+    co_await std::move(meeting);
+    auto finishing = here.finish();
+    co_await std::move(finishing);
+    wrong.close();
+  };
+  run(io, work());
+  CHECK(tried == 1);
 }
 
 TEST_CASE("a worker that does not understand its welcome says so", "[cluster][worker]") {

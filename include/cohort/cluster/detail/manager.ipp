@@ -1138,8 +1138,12 @@ asio::awaitable<void> basic_manager<Any>::shutdown(std::chrono::nanoseconds boun
     if (!in_time) break;
   }
   if (transport_) {
-    // A worker ends its side after its last word. What nobody receives would reach a later job.
-    auto stopping = transport_->stop(std::chrono::seconds(5), std::chrono::seconds(5));
+    // A worker ends its side after its last word. What nobody receives would reach a later job, so
+    // there is a little time for it in any case. For what is sent to a lost one it is used up.
+    using std::chrono::milliseconds;
+    const auto left = std::chrono::duration_cast<milliseconds>(last - clock::now());
+    const auto half = std::clamp(left / 2, milliseconds(100), milliseconds(5000));
+    auto stopping = transport_->stop(half, half);
     co_await std::move(stopping);
   }
   changed_.notify();

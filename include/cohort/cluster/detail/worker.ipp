@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace cohort::cluster {
@@ -60,8 +61,7 @@ asio::awaitable<void> basic_worker<Any>::join() {
   if (start_.control) {
     control_ = start_.control;
   } else {
-    hello_.purpose = purpose::control;
-    auto connecting = connect(io_, start_.managers, start_.token, hello_);
+    auto connecting = connect_for(purpose::control);
     tcp_socket socket = co_await std::move(connecting);
     // The manager has looked at the size of what it sends.
     tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
@@ -94,7 +94,15 @@ template <class Any>
 asio::awaitable<tcp_socket> basic_worker<Any>::connect_for(purpose what) {
   greeting hello = hello_;
   hello.purpose = what;
-  return connect(io_, start_.managers, start_.token, hello);
+  auto connecting = connect(io_, start_.managers, start_.token, hello);
+  tcp_socket socket = co_await std::move(connecting);
+  // The next connection tries that address first: one that swallows what it is sent costs time.
+  std::error_code unknown;
+  const auto there = socket.remote_endpoint(unknown);
+  auto& all = start_.managers;
+  const auto at = std::find(all.begin(), all.end(), there);
+  if (at != all.end()) std::rotate(all.begin(), at, at + 1);
+  co_return socket;
 }
 
 template <class Any>
@@ -135,8 +143,9 @@ asio::awaitable<void> basic_worker<Any>::show_life() {
   } catch (const std::system_error& failed) {
     if (patience == patience.zero()) throw;
     life_.reset();
-    log::write(log::level::warning, "no heartbeat, so only MPI notices when this worker is lost: " +
-                                        std::string(failed.what()));
+    const std::string text = tcp_ ? "the end of its connection tells" : "MPI notices";
+    log::write(log::level::warning,
+               "no heartbeat, so only " + text + " when this worker is lost: " + failed.what());
   }
 }
 
