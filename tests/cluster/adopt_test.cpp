@@ -191,6 +191,32 @@ TEST_CASE("functions called on all adopted workers use collectives, with the man
   });
 }
 
+TEST_CASE("an operation has the same number on all ranks, though they were invited") {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    INFO("messages over " << name_of(how));
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.rank() != 0) {
+      cohort::cluster::serve(world);
+    } else {
+      run(io, [&]() -> asio::awaitable<void> {
+        auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
+        const workers all = co_await std::move(adopting);
+        co_await all.shutdown();
+      }());
+    }
+    const auto here = static_cast<long>(world.stats().operations);
+    long lowest = here;
+    long highest = here;
+    run(io, [](cohort::communicator on, long& low, long& high) -> asio::awaitable<void> {
+      co_await cohort::all_reduce(on, low, cohort::op::min);
+      co_await cohort::all_reduce(on, high, cohort::op::max);
+    }(world, lowest, highest));
+    CHECK(lowest == here);
+    CHECK(highest == here);
+  }
+}
+
 TEST_CASE("adopted workers take what launched ones take") {
   with_adopted({}, [](workers all) -> asio::awaitable<void> {
     for (const int id : all.ids()) {
