@@ -15,6 +15,11 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/wire.hpp>
+#include <cohort/progress/deadline.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,6 +28,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -35,7 +41,9 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/scripts.hpp"
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 using namespace cohort_test;
 using cluster::message;
@@ -130,6 +138,7 @@ class played_manager {
     auto options = quiet(1).environment(cluster::token_variable, cluster::to_text(token_));
     options.environment(cluster::manager_variable,
                         wrong_addresses + cluster::to_text(door_.local_endpoint()));
+    options.program(program);
     auto preparing = cluster::prepare_launch(options);
     const cluster::launch_command command = co_await std::move(preparing);
     process.emplace(io_.get_executor(), command);
@@ -226,6 +235,7 @@ class played_manager {
 
  public:
   std::string wrong_addresses;  // each with a comma, before the right one
+  std::string program;          // that runs this one; empty: this one
   std::optional<cluster::child_process> process;
   asio::ip::tcp::socket out;
   asio::ip::tcp::socket err;
@@ -505,6 +515,36 @@ TEST_CASE("a worker that is let go says why, and once", "[cluster][worker]") {
     CHECK(std::count(said.begin(), said.end(), '\n') == 1);
     const auto status = co_await here.process->wait();
     CHECK(status.text() == "exited with status 1");
+  };
+  run(io, work());
+}
+
+TEST_CASE("a worker leaves though nobody reads its last words", "[cluster][worker]") {
+  const folder files;
+  const std::string err = files.path("err");
+  REQUIRE(::mkfifo(err.c_str(), 0600) == 0);
+  const int full = ::open(err.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(full >= 0);
+  const std::string page(4096, 'x');
+  while (::write(full, page.data(), page.size()) > 0) {
+  }
+  asio::io_context io;
+  played_manager here(io);
+  here.program = files.script(
+      "worker", "exec " + std::filesystem::read_symlink("/proc/self/exe").string() + " 2> " + err);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto greeting = here.greet(cohort::wire::encode(cluster::welcome()));
+    co_await std::move(greeting);
+    here.hang_up();  // while it waits for the connections that take its output
+    bool has_left = false;
+    try {
+      auto waiting = cohort::with_deadline(here.process->wait(), patient(20s));
+      const auto status = co_await std::move(waiting);
+      has_left = !status.success();
+    } catch (const cohort::deadline_error&) {
+    }
+    CHECK(has_left);
+    ::close(full);  // which ends one that waits for room
   };
   run(io, work());
 }

@@ -16,6 +16,7 @@
 #include <cohort/progress/deadline.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -441,9 +442,11 @@ void basic_worker<Any>::leave_process(const std::string& why) {
   const std::string text = "cohort: worker " +
                            (rank < 0 ? std::string("?") : std::to_string(rank)) + ": " + why +
                            ", so this process leaves\n";
-  // Standard error may be a connection to that manager: a closed one must not kill us first.
+  // Standard error may be a connection to that manager: a closed one must not kill us first. What
+  // has no room, since nobody reads it, must not keep us, or who comes second.
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
   if (::send(STDERR_FILENO, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-      errno == ENOTSOCK) {
+      errno == ENOTSOCK && ::poll(&room, 1, 0) == 1) {
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
   }
   ::_exit(1);
