@@ -185,10 +185,12 @@ asio::awaitable<void> basic_manager<Any>::adopt(communicator world) {
   const auto limit = from_now(options_.timeout());
   const auto self = this->shared_from_this();
   if (options_.ranks() == 0) {
+    auto making = make_communicators(world);
+    const adopted_communicators made = co_await std::move(making);
     run_calls_here();
     call_place alone;
     alone.id = 0;
-    alone.everyone = co_await world.dup(awaiting<Any>);
+    alone.everyone = made.everyone;
     server_->place(std::move(alone));
     ready_ = true;
     ended_ = false;
