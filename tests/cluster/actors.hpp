@@ -11,6 +11,7 @@
 #include <cohort/progress/future.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <memory>
@@ -122,6 +123,7 @@ class actor {
     self.program = cohort::program_id();
     self.table = cohort::function_table::instance().digest();
     self.host = "stage";
+    self.machine = machine;
     self.pid = 1'000'000 + rank;
     self.rank = rank;
     line->send(message_kind::identity, 0, cohort::wire::encode(self));
@@ -176,6 +178,7 @@ class actor {
   }
 
   cluster::greeting hello;
+  std::uint64_t machine = 0;  ///< another one than the manager's
   std::shared_ptr<cluster::link> line;
   std::deque<message> got;
   bool closed = false;

@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/event.hpp>
 #include <cohort/cluster/invitation.hpp>
 #include <cohort/cluster/mpi_transport.hpp>
 #include <cohort/cluster/peers.hpp>
@@ -15,6 +16,7 @@
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>
+#include <cohort/coordinator.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 
@@ -104,6 +106,30 @@ asio::awaitable<int> sum_of_ids(call_context& call) {
 }
 void swallow(std::vector<std::byte>) {}
 std::vector<std::byte> produce(std::size_t size) { return std::vector<std::byte>(size); }
+/// What a program makes of the job's communicator, sooner or later than the job is adopted.
+struct others {
+  explicit others(asio::io_context& io) : changed(io) {}
+  bool may_begin = false;
+  cohort::cluster::event changed;
+};
+others* beside = nullptr;
+void let_others_begin() {
+  beside->may_begin = true;
+  beside->changed.notify();
+}
+asio::awaitable<void> make_others(cohort::communicator world, others& when) {
+  while (!when.may_begin) co_await when.changed.wait();
+  auto copying = world.dup(cohort::as_future);
+  cohort::coordinator coord(world);
+  const cohort::communicator copy = co_await std::move(copying);
+  int ranks = 1;
+  co_await cohort::all_reduce(copy, ranks, cohort::op::sum);
+  CHECK(ranks == world.size());
+  std::vector<int> again{1};
+  co_await coord.all_reduce("ranks", again, cohort::op::sum);
+  CHECK(again.front() == world.size());
+  co_await coord.shutdown();
+}
 void sleeps() { std::this_thread::sleep_for(cohort_test::patient(5s)); }
 
 }  // namespace
@@ -189,6 +215,65 @@ TEST_CASE("functions called on all adopted workers use collectives, with the man
       }
     }
   });
+}
+
+TEST_CASE("an operation has the same number on all ranks, though they were invited") {
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    INFO("messages over " << name_of(how));
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.rank() != 0) {
+      cohort::cluster::serve(world);
+    } else {
+      run(io, [&]() -> asio::awaitable<void> {
+        auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
+        const workers all = co_await std::move(adopting);
+        co_await all.shutdown();
+      }());
+    }
+    const auto here = static_cast<long>(world.stats().operations);
+    long lowest = here;
+    long highest = here;
+    run(io, [](cohort::communicator on, long& low, long& high) -> asio::awaitable<void> {
+      co_await cohort::all_reduce(on, low, cohort::op::min);
+      co_await cohort::all_reduce(on, high, cohort::op::max);
+    }(world, lowest, highest));
+    CHECK(lowest == here);
+    CHECK(highest == here);
+  }
+}
+
+TEST_CASE("a job is adopted beside whatever else its program makes of its communicator") {
+  enum class early { rank_0, the_others, odd_ones };
+  for (const transport how : {transport::mpi, transport::tcp}) {
+    for (const early who : {early::rank_0, early::the_others, early::odd_ones}) {
+      INFO("messages over " << name_of(how) << ", early: " << static_cast<int>(who));
+      asio::io_context io;
+      const cohort::communicator world(io);
+      others mine(io);
+      beside = &mine;
+      mine.may_begin = who == early::rank_0       ? world.rank() == 0
+                       : who == early::the_others ? world.rank() != 0
+                                                  : world.rank() % 2 == 1;
+      auto making = asio::co_spawn(io, make_others(world, mine), cohort::as_future);
+      const auto finish = [&]() -> asio::awaitable<void> { co_await std::move(making); };
+      if (world.rank() != 0) {
+        cohort::cluster::serve(world);
+        run(io, finish());
+      } else {
+        run(io, [&]() -> asio::awaitable<void> {
+          auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
+          const workers all = co_await std::move(adopting);
+          for (const int id : all.ids()) co_await all.call<&let_others_begin>(id);
+          let_others_begin();
+          auto finishing = finish();
+          co_await std::move(finishing);
+          co_await all.shutdown();
+        }());
+      }
+      CHECK(world.stats().operations == 1);  // the program's dup
+    }
+  }
 }
 
 TEST_CASE("adopted workers take what launched ones take") {

@@ -168,7 +168,7 @@ void one_input(view in) {
       return value<cluster::identity>(
           rest, [](const cluster::identity& a, const cluster::identity& b) {
             return a.program == b.program && a.table == b.table && a.host == b.host &&
-                   a.pid == b.pid && a.rank == b.rank;
+                   a.machine == b.machine && a.pid == b.pid && a.rank == b.rank;
           });
     case 5:
       value<cluster::welcome>(rest, [](const cluster::welcome& a, const cluster::welcome& b) {

@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -55,9 +55,11 @@ class folder {
   std::string where_;
 };
 
+/// Empty if it cannot be read, as what tells of a process that has just ended.
 inline std::string contents(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();  // throws nothing, unlike an iterator
+  return text.str();
 }
 
 /// Whether it runs, or is a zombie of somebody else's. Zombies whose parent does not reap them, as

@@ -15,6 +15,11 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/wire.hpp>
+#include <cohort/progress/deadline.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,6 +28,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -35,7 +41,9 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/scripts.hpp"
 #include "cluster/support.hpp"
+#include "support/patience.hpp"
 
 using namespace cohort_test;
 using cluster::message;
@@ -128,7 +136,9 @@ class played_manager {
   /// Up to the answer to who it is.
   asio::awaitable<void> greet(bytes answer) {
     auto options = quiet(1).environment(cluster::token_variable, cluster::to_text(token_));
-    options.environment(cluster::manager_variable, cluster::to_text(door_.local_endpoint()));
+    options.environment(cluster::manager_variable,
+                        wrong_addresses + cluster::to_text(door_.local_endpoint()));
+    options.program(program);
     auto preparing = cluster::prepare_launch(options);
     const cluster::launch_command command = co_await std::move(preparing);
     process.emplace(io_.get_executor(), command);
@@ -224,6 +234,8 @@ class played_manager {
   cluster::launch_token token_ = cohort::random_bytes<16>();
 
  public:
+  std::string wrong_addresses;  // each with a comma, before the right one
+  std::string program;          // that runs this one; empty: this one
   std::optional<cluster::child_process> process;
   asio::ip::tcp::socket out;
   asio::ip::tcp::socket err;
@@ -507,6 +519,36 @@ TEST_CASE("a worker that is let go says why, and once", "[cluster][worker]") {
   run(io, work());
 }
 
+TEST_CASE("a worker leaves though nobody reads its last words", "[cluster][worker]") {
+  const folder files;
+  const std::string err = files.path("err");
+  REQUIRE(::mkfifo(err.c_str(), 0600) == 0);
+  const int full = ::open(err.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(full >= 0);
+  const std::string page(4096, 'x');
+  while (::write(full, page.data(), page.size()) > 0) {
+  }
+  asio::io_context io;
+  played_manager here(io);
+  here.program = files.script(
+      "worker", "exec " + std::filesystem::read_symlink("/proc/self/exe").string() + " 2> " + err);
+  auto work = [&]() -> asio::awaitable<void> {
+    auto greeting = here.greet(cohort::wire::encode(cluster::welcome()));
+    co_await std::move(greeting);
+    here.hang_up();  // while it waits for the connections that take its output
+    bool has_left = false;
+    try {
+      auto waiting = cohort::with_deadline(here.process->wait(), patient(20s));
+      const auto status = co_await std::move(waiting);
+      has_left = !status.success();
+    } catch (const cohort::deadline_error&) {
+    }
+    CHECK(has_left);
+    ::close(full);  // which ends one that waits for room
+  };
+  run(io, work());
+}
+
 TEST_CASE("a worker that cannot connect for heartbeats goes without, or not at all",
           "[cluster][worker]") {
   const auto how =
@@ -520,9 +562,34 @@ TEST_CASE("a worker that cannot connect for heartbeats goes without, or not at a
     } else {
       auto finishing = here.finish();
       co_await std::move(finishing);
-      CHECK(has(here.process->output(), "no heartbeat"));
+      CHECK(has(here.process->output(), "no heartbeat, so only the end of its connection tells"));
     }
   });
+}
+
+TEST_CASE("a worker tries the address first that has worked", "[cluster][worker]") {
+  asio::io_context io;
+  asio::ip::tcp::acceptor wrong(io, {asio::ip::address_v4::loopback(), 0});
+  int tried = 0;
+  std::function<void()> turn_away = [&] {
+    wrong.async_accept([&](std::error_code failed, const asio::ip::tcp::socket&) {
+      if (failed) return;
+      ++tried;
+      turn_away();
+    });
+  };
+  turn_away();
+  played_manager here(io);
+  here.wrong_addresses = cluster::to_text(wrong.local_endpoint()) + ",";
+  auto work = [&]() -> asio::awaitable<void> {
+    auto meeting = here.meet();
+    co_await std::move(meeting);
+    auto finishing = here.finish();
+    co_await std::move(finishing);
+    wrong.close();
+  };
+  run(io, work());
+  CHECK(tried == 1);
 }
 
 TEST_CASE("a worker that does not understand its welcome says so", "[cluster][worker]") {

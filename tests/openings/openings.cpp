@@ -187,7 +187,7 @@ struct lane {
   std::vector<kind> opens;
   std::vector<bool> collective;  // after each
   communicator across;           // between even and odd ranks, in the same context
-  communicator of_job;           // of the workers, all of whose ranks are in the first context
+  communicator of_job;           // of the workers, in the first context on all ranks
 };
 
 /// Lets other coroutines and other ranks go first, now and then.
@@ -308,7 +308,7 @@ void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, 
   }
   communicator of_job;
   if (world.size() > 1 && std::count(opens.begin(), opens.end(), kind::workers) != 0) {
-    of_job = communicator(io);
+    of_job = same() % 2 == 0 ? world : communicator(io);
     for (lane& each : lanes) each.of_job = of_job;
   }
   const auto run = [&] {

@@ -14,6 +14,7 @@
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/control.hpp>
+#include <cohort/comm/creation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/wire.hpp>
@@ -96,6 +97,17 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
 template <class Any = void>
 asio::awaitable<invitation> accept_invitation(communicator world);
 
+namespace detail {
+
+/// Ranks come to it when rank 0 says so: it has no place among the creations and the operations
+/// that the program begins on the same communicator.
+struct invited_dup : comm::make_communicator_body<comm::make_dup> {
+  static constexpr const char* name = "adopt";
+  static constexpr bool unnumbered = true;
+};
+
+}  // namespace detail
+
 /// The communicators of an adopted job.
 struct adopted_communicators {
   communicator control;
@@ -103,13 +115,15 @@ struct adopted_communicators {
   communicator workers;  ///< empty in rank 0
 };
 
-/// Makes them, on all ranks, when all have come.
+/// Makes them, on all ranks, when all have come: the first of the job's, the others of that, which
+/// nobody else has.
 template <class Any = void>
 asio::awaitable<adopted_communicators> make_communicators(communicator world) {
+  detail::invited_dup first{{world, comm::make_dup{}, comm::invited_creation_tag}};
   adopted_communicators made;
-  made.control = co_await world.dup(awaiting<Any>);
-  made.everyone = co_await world.dup(awaiting<Any>);
-  made.workers = co_await world.split(world.rank() == 0 ? -1 : 0, 0, awaiting<Any>);
+  made.control = co_await comm::initiate(world, std::move(first), awaiting<Any>);
+  made.everyone = co_await made.control.dup(awaiting<Any>);
+  made.workers = co_await made.control.split(world.rank() == 0 ? -1 : 0, 0, awaiting<Any>);
   co_return made;
 }
 

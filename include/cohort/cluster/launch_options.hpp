@@ -130,8 +130,8 @@ class launch_options {
   /// How often a thread of each worker shows that its process lives, over a connection of its own;
   /// who has been silent for `silent_heartbeats` periods is lost: it is stopped (also by a
   /// debugger), or its machine has vanished. Zero: never. Without this option: every 5 s if
-  /// messages travel over MPI, or workers may be on other machines (`hosts`, `by_hand`), and the
-  /// worker can connect; else never, since the end of a process is noticed over TCP anyway.
+  /// messages travel over MPI, or the worker is on another machine, and it can connect; else never,
+  /// since the end of a process is noticed over TCP anyway.
   launch_options& heartbeat(duration period) { return put(heartbeat_, period); }
   [[nodiscard]] const std::optional<duration>& heartbeat() const noexcept { return heartbeat_; }
   /// Whether workers may call functions here, by `call_context::peers()` and `manager_id`. Off by

@@ -114,7 +114,8 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     std::optional<std::uint64_t> announced;  // at the end: how many messages it has sent
     bool finished = false;                   // and all of them are there
     bool over_tcp = true;
-    std::optional<tcp_socket> life;       // its signs of life come from there
+    bool beats = false;                   // it has been asked for signs of life
+    std::optional<tcp_socket> life;       // they come from there
     bool shows_life = false;              // until it says that it leaves
     bool heard = false;                   // since the last look
     int silent = 0;                       // looks in succession without a sign
@@ -270,6 +271,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   bool ended_ = true;     // shut down, or not launched with success
   bool terminating_ = false;
   std::chrono::nanoseconds heartbeat_{0};
+  std::uint64_t machine_ = 0;
   bool watches_child_ = false;  // until the launcher has ended and all its output is read
   bool starts_again_ = false;   // a loss has made that necessary, and not all are ready
   bool restart_runs_ = false;   // the coroutine that does it

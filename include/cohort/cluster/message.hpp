@@ -25,12 +25,13 @@ struct identity {
   std::array<std::byte, session_size> session{};  ///< of its connections
   sha256_digest table{};                          ///< digest of its function table
   std::string host;
+  std::uint64_t machine = 0;  ///< process::host_id() there
   std::int64_t pid = 0;
   std::int32_t rank = -1;  ///< as the launcher's environment has it; -1: it does not say
 
   template <class Archive>
   friend void wire_fields(Archive& archive, identity& all) {
-    archive(all.program, all.session, all.table, all.host, all.pid, all.rank);
+    archive(all.program, all.session, all.table, all.host, all.machine, all.pid, all.rank);
   }
 };
 

@@ -51,7 +51,7 @@ struct communicator_options {
 
 /// What a communicator has started on this rank since it was made.
 struct communicator_statistics {
-  std::uint64_t operations = 0;      ///< collectives, messages and all else
+  std::uint64_t operations = 0;      ///< collectives, messages and all else of users
   comm::path_statistics by_backend;  ///< those that a backend took; MPI did the others
 };
 

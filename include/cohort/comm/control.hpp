@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Control messages: receives that nobody waits for, and sends that wake who sleeps.
+/// Control messages: receives that nobody waits for, and sends that wake who sleeps. They are the
+/// library's own, and need not be as many on all ranks, so a communicator does not count them.
 
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/post.hpp>
@@ -53,6 +54,7 @@ struct control_recv_body {
   static constexpr const char* name = "control_recv";
   static constexpr cancels cancellation = cancels::receive;
   static constexpr bool idle = true;
+  static constexpr bool unnumbered = true;
 
   [[nodiscard]] errc check(const communicator_state&) const noexcept { return errc{}; }
   void explain(failure_text& text) const { text.with("source", source).with("tag", tag); }
@@ -78,6 +80,7 @@ struct control_send_body {
   using signature = void(std::error_code);
   static constexpr const char* name = "control_send";
   static constexpr cancels cancellation = cancels::never;
+  static constexpr bool unnumbered = true;
 
   [[nodiscard]] errc check(const communicator_state& state) const noexcept {
     return destination >= 0 && destination < state.peers ? errc{} : errc::bad_rank;

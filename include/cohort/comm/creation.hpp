@@ -17,14 +17,19 @@ namespace cohort::comm {
 
 class communicator_state;
 
+/// Tags of creations, on the parent's second communicator: of those that the program begins, and of
+/// those that follow an invitation (cluster/invitation.hpp), at a time of which it knows nothing.
+inline constexpr int creation_tag = 32766;
+inline constexpr int invited_creation_tag = 32765;
+
 /// A creation of communicators over the ranks of a communicator, or some of them. Part of an
 /// operation, which goes on when it is this creation's turn on all members.
 ///
 /// MPI lets a process be in several creations, but libraries hang if two processes enter them in
 /// different orders, which ranks that run at different speeds do (Open MPI issue 2025). What is
 /// made here is made when all members have called, and none of their processes takes part in
-/// another creation; `creation_steps` tells how. Those over one communicator follow one another as
-/// they were begun, which must be the same order on all ranks.
+/// another creation; `creation_steps` tells how. Those over one communicator with the same tag
+/// follow one another as they were begun, which must be the same order on all ranks.
 ///
 /// The new communicator is made with messages between members only, so that it is of no account
 /// which collectives ranks have under way. It costs about four messages to each neighbour in a
@@ -35,7 +40,8 @@ class creation final : private look_hook {
  public:
   /// `parent` and `op` must live until it has left. `members` are ranks of the parent; none: all.
   /// Takes the memory for all steps, in which the others count on this rank.
-  creation(communicator_state& parent, request_operation& op, ranks members = ranks());
+  creation(communicator_state& parent, request_operation& op, ranks members = ranks(),
+           int tag = creation_tag);
   ~creation() override { creation_turn::of_process().leave(); }
 
   /// Enters. `op` goes on from the next look, without a request if need be: call
@@ -78,12 +84,14 @@ class creation final : private look_hook {
   void line_up();
   bool post_exchange();
   void wait() noexcept;
+  [[nodiscard]] bool is_first() const noexcept;
   [[nodiscard]] int rank_of(int member) const noexcept;
   [[nodiscard]] mpi::comm made() const;
 
   communicator_state& parent_;
   request_operation& op_;
   ranks members_;
+  int tag_;
   creation* next_ = nullptr;  // over the same parent
   bool linked_ = false;
   bool waits_for_turn_ = false;  // of the process; else of the parent

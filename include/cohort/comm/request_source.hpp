@@ -61,7 +61,7 @@ class request_operation : public progress::operation {
   using advance_function = bool (*)(request_operation*);
 
   const char* verb = "";                  ///< for reports
-  std::uint64_t sequence = 0;             ///< of the communicator
+  std::uint64_t sequence = 0;             ///< of the communicator; 0: it does not count this one
   std::size_t bytes = 0;                  ///< what it moves; widens the spin time
   int rank = -1;                          ///< in its communicator, for reports
   communicator_state* live_on = nullptr;  ///< the communicator that counts it as live, if one does

@@ -8,6 +8,7 @@
 #include <cohort/cluster/local_link.hpp>
 #include <cohort/cluster/manager.hpp>
 #include <cohort/core/function_table.hpp>
+#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/core/wire.hpp>
@@ -155,10 +156,8 @@ void basic_manager<Any>::check_policy() const {
 template <class Any>
 void basic_manager<Any>::begin() {
   begun_.assign(static_cast<std::size_t>(options_.ranks()), nullptr);
-  // Over TCP the end of a process is noticed, but not that of its machine, or of the way there.
-  const bool wanted = options_.transport() == transport::mpi || !options_.hosts().empty() ||
-                      options_.by_hand() != nullptr;
-  heartbeat_ = options_.heartbeat().value_or(std::chrono::seconds(wanted ? 5 : 0));
+  heartbeat_ = options_.heartbeat().value_or(std::chrono::seconds(5));
+  machine_ = process::host_id();
   token_ = random_bytes<std::tuple_size_v<launch_token>>();
   if (options_.serve_calls()) run_calls_here();
 }
@@ -186,10 +185,12 @@ asio::awaitable<void> basic_manager<Any>::adopt(communicator world) {
   const auto limit = from_now(options_.timeout());
   const auto self = this->shared_from_this();
   if (options_.ranks() == 0) {
+    auto making = make_communicators(world);
+    const adopted_communicators made = co_await std::move(making);
     run_calls_here();
     call_place alone;
     alone.id = 0;
-    alone.everyone = co_await world.dup(awaiting<Any>);
+    alone.everyone = made.everyone;
     server_->place(std::move(alone));
     ready_ = true;
     ended_ = false;
@@ -511,7 +512,7 @@ bool basic_manager<Any>::expects(const greeting& hello) const {
   const member_ptr owner = member_of(hello);
   if (hello.purpose == purpose::control) return !owner && joined_.size() < begun_.size();
   if (hello.purpose != purpose::heartbeat) return owner != nullptr;
-  return owner && !owner->life && heartbeat_ > heartbeat_.zero();
+  return owner && !owner->life && owner->beats;
 }
 
 template <class Any>
@@ -670,7 +671,10 @@ void basic_manager<Any>::on_identity(const member_ptr& from, const message& each
   } else {
     from->welcome = true;
     welcome said;
-    said.heartbeat = heartbeat_.count();
+    // Over TCP the end of a process is noticed, but not that of its machine, or of the way there.
+    from->beats = heartbeat_ > heartbeat_.zero() &&
+                  (options_.heartbeat() || !from->over_tcp || from->who.machine != machine_);
+    if (from->beats) said.heartbeat = heartbeat_.count();
     if (!options_.heartbeat()) {
       using std::chrono::nanoseconds;
       said.heartbeat_patience =
@@ -751,7 +755,7 @@ void basic_manager<Any>::all_are_ready() {
     one->control->send(message_kind::ready, 0, std::move(bytes));
     event_happened({worker_event::kind::registered, one->rank, {}});
   }
-  if (heartbeat_ > heartbeat_.zero()) {
+  if (std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one->shows_life; })) {
     run_beside(io_, look_for_silent_ones(),
                [self = this->shared_from_this()](std::exception_ptr) {});
   }
@@ -1136,8 +1140,12 @@ asio::awaitable<void> basic_manager<Any>::shutdown(std::chrono::nanoseconds boun
     if (!in_time) break;
   }
   if (transport_) {
-    // A worker ends its side after its last word. What nobody receives would reach a later job.
-    auto stopping = transport_->stop(std::chrono::seconds(5), std::chrono::seconds(5));
+    // A worker ends its side after its last word. What nobody receives would reach a later job, so
+    // there is a little time for it in any case. For what is sent to a lost one it is used up.
+    using std::chrono::milliseconds;
+    const auto left = std::chrono::duration_cast<milliseconds>(last - clock::now());
+    const auto half = std::clamp(left / 2, milliseconds(100), milliseconds(5000));
+    auto stopping = transport_->stop(half, half);
     co_await std::move(stopping);
   }
   changed_.notify();

@@ -16,9 +16,11 @@
 #include <cohort/progress/deadline.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace cohort::cluster {
@@ -60,8 +62,7 @@ asio::awaitable<void> basic_worker<Any>::join() {
   if (start_.control) {
     control_ = start_.control;
   } else {
-    hello_.purpose = purpose::control;
-    auto connecting = connect(io_, start_.managers, start_.token, hello_);
+    auto connecting = connect_for(purpose::control);
     tcp_socket socket = co_await std::move(connecting);
     // The manager has looked at the size of what it sends.
     tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
@@ -78,6 +79,7 @@ asio::awaitable<void> basic_worker<Any>::join() {
   self.table = function_table::instance().digest();
   self.session = hello_.session;
   self.host = process::host_name();
+  self.machine = process::host_id();
   self.pid = ::getpid();
   self.rank = place_.id >= 0 ? place_.id : detail::rank_in_environment();
   control_->send(message_kind::identity, 0, wire::encode(self));
@@ -93,7 +95,15 @@ template <class Any>
 asio::awaitable<tcp_socket> basic_worker<Any>::connect_for(purpose what) {
   greeting hello = hello_;
   hello.purpose = what;
-  return connect(io_, start_.managers, start_.token, hello);
+  auto connecting = connect(io_, start_.managers, start_.token, hello);
+  tcp_socket socket = co_await std::move(connecting);
+  // The next connection tries that address first: one that swallows what it is sent costs time.
+  std::error_code unknown;
+  const auto there = socket.remote_endpoint(unknown);
+  auto& all = start_.managers;
+  const auto at = std::find(all.begin(), all.end(), there);
+  if (at != all.end()) std::rotate(all.begin(), at, at + 1);
+  co_return socket;
 }
 
 template <class Any>
@@ -134,8 +144,9 @@ asio::awaitable<void> basic_worker<Any>::show_life() {
   } catch (const std::system_error& failed) {
     if (patience == patience.zero()) throw;
     life_.reset();
-    log::write(log::level::warning, "no heartbeat, so only MPI notices when this worker is lost: " +
-                                        std::string(failed.what()));
+    const std::string text = tcp_ ? "the end of its connection tells" : "MPI notices";
+    log::write(log::level::warning,
+               "no heartbeat, so only " + text + " when this worker is lost: " + failed.what());
   }
 }
 
@@ -431,9 +442,11 @@ void basic_worker<Any>::leave_process(const std::string& why) {
   const std::string text = "cohort: worker " +
                            (rank < 0 ? std::string("?") : std::to_string(rank)) + ": " + why +
                            ", so this process leaves\n";
-  // Standard error may be a connection to that manager: a closed one must not kill us first.
+  // Standard error may be a connection to that manager: a closed one must not kill us first. What
+  // has no room, since nobody reads it, must not keep us, or who comes second.
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
   if (::send(STDERR_FILENO, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-      errno == ENOTSOCK) {
+      errno == ENOTSOCK && ::poll(&room, 1, 0) == 1) {
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
   }
   ::_exit(1);

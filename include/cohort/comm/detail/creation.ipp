@@ -14,15 +14,15 @@
 
 namespace cohort::comm {
 
-// On the parent's second communicator, where the library sends no other messages.
-inline constexpr int creation_tag = 32766;
 // Open MPI and MPICH send messages with the tag that MPI_Comm_create_group is given.
 inline constexpr int group_tag = 32767;
 
-COHORT_INLINE creation::creation(communicator_state& parent, request_operation& op, ranks members)
+COHORT_INLINE creation::creation(communicator_state& parent, request_operation& op, ranks members,
+                                 int tag)
     : parent_(parent),
       op_(op),
       members_(std::move(members)),
+      tag_(tag),
       steps_(members_.empty() ? parent.exchange.size() : static_cast<int>(members_.size()),
              members_.empty() ? parent.exchange.rank()
                               : members_.position_of(parent.exchange.rank())) {
@@ -46,13 +46,19 @@ COHORT_INLINE void creation::wait() noexcept {
 }
 
 COHORT_INLINE std::size_t creation::at_look() {
-  const bool may = waits_for_turn_ ? creation_turn::of_process().has(this)  //
-                                   : parent_.creations == this;
+  const bool may = waits_for_turn_ ? creation_turn::of_process().has(this) : is_first();
   if (!may) {
     parent_.source.at_next_look(*this);
     return 0;
   }
   return backend_completion(parent_.engine, op_).in_look({}) ? 1 : 0;
+}
+
+/// Of those with its tag.
+COHORT_INLINE bool creation::is_first() const noexcept {
+  const creation* first = parent_.creations;
+  while (first->tag_ != tag_) first = first->next_;
+  return first == this;
 }
 
 /// False when it is over, for good or bad. What could not be posted fails the operation, which goes
@@ -107,14 +113,14 @@ COHORT_INLINE bool creation::post_exchange() {
   received_.resize(steps_.receives().size());
   MPI_Request request = MPI_REQUEST_NULL;
   for (std::size_t i = 0; i < received_.size(); ++i) {
-    mpi::check(mpi::post::irecv(&received_[i], 1, MPI_BYTE, rank_of(steps_.receives()[i]),
-                                creation_tag, over, &request),
+    mpi::check(mpi::post::irecv(&received_[i], 1, MPI_BYTE, rank_of(steps_.receives()[i]), tag_,
+                                over, &request),
                "MPI_Irecv");
     parent_.source.add(request, op_);
   }
   sent_ = steps_.value() ? 1 : 0;
   for (const int member : steps_.sends()) {
-    mpi::check(mpi::post::isend(&sent_, 1, MPI_BYTE, rank_of(member), creation_tag, over, &request),
+    mpi::check(mpi::post::isend(&sent_, 1, MPI_BYTE, rank_of(member), tag_, over, &request),
                "MPI_Isend");
     parent_.source.add(request, op_);
   }

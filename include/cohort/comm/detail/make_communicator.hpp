@@ -29,7 +29,7 @@ struct make_communicator_body {
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(poster& post) {
-    steps = std::make_unique<creation>(post.state(), post.operation());
+    steps = std::make_unique<creation>(post.state(), post.operation(), ranks(), tag);
     steps->begin();
     return MPI_SUCCESS;
   }
@@ -63,6 +63,7 @@ struct make_communicator_body {
   static constexpr const char* name = Make::name;
   communicator parent;
   Make make;
+  int tag = creation_tag;
   std::string why = std::string();
   std::unique_ptr<creation> steps = nullptr;  // MPI writes there while the body moves
   communicator result = communicator();

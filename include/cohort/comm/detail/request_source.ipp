@@ -562,8 +562,8 @@ COHORT_INLINE std::string request_source::age_of(const request_operation& op) {
 
 COHORT_INLINE std::string request_source::line_about(const request_operation& op,
                                                      progress::engine::clock::time_point now) {
-  std::string line =
-      "rank " + std::to_string(op.rank) + ": " + op.verb + " #" + std::to_string(op.sequence);
+  std::string line = "rank " + std::to_string(op.rank) + ": " + op.verb;
+  if (op.sequence != 0) line += " #" + std::to_string(op.sequence);
   if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
   return line + ", " + std::to_string(op.bytes) + " bytes, " + op.age_.text(now);
 }

@@ -177,7 +177,7 @@ class typed_operation final
   }
 
   void count_as_live() noexcept {
-    this->sequence = ++state().sequence;
+    if constexpr (is_numbered) this->sequence = ++state().sequence;
     this->live_on = comm_.state;
     ++this->live_on->live;
   }
@@ -194,6 +194,7 @@ class typed_operation final
   static constexpr bool is_idle = requires { Body::idle; };
   static constexpr bool has_agreed = requires(const Body& body) { body.agreed(); };
   static constexpr bool is_gated = requires { Body::gated; };
+  static constexpr bool is_numbered = !requires { Body::unnumbered; };
 
   void post_body() noexcept {
     try {
@@ -256,8 +257,13 @@ class typed_operation final
     return false;
   }
 
+  [[nodiscard]] failure_text name() const {
+    if constexpr (is_numbered) return failure_text(this->rank, this->verb, this->sequence);
+    return failure_text(this->rank, this->verb);
+  }
+
   void explain() {
-    failure_text text(this->rank, this->verb, this->sequence);
+    failure_text text = name();
     body_.explain(text);
     if (check_) check_->explain(text);
     if constexpr (has_agreed && !is_gated) {
@@ -290,7 +296,7 @@ class typed_operation final
 
   void report_deadline() {
     const bool abort = state().options.on_deadline == on_deadline::abort;
-    failure_text text(this->rank, this->verb, this->sequence);
+    failure_text text = name();
     text.with("bytes", this->bytes);
     if (this->live_on != nullptr) text.note(state().source.age_of(*this));  // else it is complete
     text.note(abort ? "ending the job" : "MPI cannot give it up; waiting on");
