@@ -9,12 +9,12 @@
 #include "competitors.hpp"
 #include "support/core_distance.hpp"
 #include "support/report.hpp"
+#include "support/shared_memory.hpp"
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/rethrow.hpp>
-#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -184,7 +184,7 @@ asio::awaitable<void> fuse(cohort::communicator world, bench::core_distance& dis
   co_await coord.shutdown();
 
   // The same through shared memory; a coordinator of its own, when the other is gone.
-  cohort::coordinator sharing(world, co_await cohort::shm::make_backend(world));
+  cohort::coordinator sharing(world, co_await bench::make_shared_memory(world));
   co_await sharing.barrier();
   const auto at_best = [&](std::size_t kib) {
     const raw_mpi::pack_policy policy{kib * 1024, 0};
@@ -239,7 +239,8 @@ asio::awaitable<void> name(cohort::communicator world, bench::core_distance& dis
 asio::awaitable<void> compress(cohort::communicator world, bench::core_distance& distance,
                                int turns, bool shared) {
   std::vector<float> tensor(std::size_t{4} << 20, 1.0F);
-  const auto by = co_await cohort::shm::make_backend(world);
+  cohort::shm::backend by;
+  if (shared) by = co_await bench::make_shared_memory(world);
   cohort::coordinator coord = shared ? cohort::coordinator(world, by) : cohort::coordinator(world);
   co_await coord.barrier();
   contest race(world, distance);

@@ -10,12 +10,12 @@
 #include "support/core_distance.hpp"
 #include "support/report.hpp"
 #include "support/resnet50.hpp"
+#include "support/shared_memory.hpp"
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/rethrow.hpp>
-#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -128,7 +128,7 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   co_await coord.shutdown();
 
   // The same through shared memory; a coordinator of its own, when the other is gone.
-  cohort::coordinator sharing(world, co_await cohort::shm::make_backend(world));
+  cohort::coordinator sharing(world, co_await bench::make_shared_memory(world));
   co_await sharing.barrier();
   std::vector<competitor> shared;
   for (const competitor& each : all) {

@@ -7,12 +7,12 @@
 
 #include "competitors.hpp"
 #include "support/report.hpp"
+#include "support/shared_memory.hpp"
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/rethrow.hpp>
-#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -24,9 +24,7 @@ namespace {
 asio::awaitable<void> measure(cohort::communicator world, int turns,
                               cohort::shm::backend_options options) {
   cohort::communicator shared = co_await world.dup();
-  const auto by = co_await cohort::shm::make_backend(world, options);
-  if (!by.active()) throw std::runtime_error(by.why());
-  shared.set_backend(by);
+  shared.set_backend(co_await bench::make_shared_memory(world, options));
   const MPI_Comm comm = world.native();
   if (world.rank() == 0) {
     std::printf("%10s %12s %12s %12s   over nonblocking  over blocking\n", "bytes", "nonblocking",

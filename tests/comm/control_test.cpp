@@ -3,7 +3,9 @@
 
 #include <cohort/comm/control.hpp>
 #include <cohort/comm/creation.hpp>
+#include <cohort/p2p/recv.hpp>
 #include <cohort/progress/doorbell.hpp>
+#include <cohort/progress/future.hpp>
 
 #include "support/catch.hpp"
 #include "support/world.hpp"
@@ -59,6 +61,34 @@ TEST_CASE("an engine that only has control receives makes no lap until its doorb
     }
   }(mine, io));
   // That run() has returned shows the rest: a posted control receive keeps nothing alive.
+}
+
+TEST_CASE("a rank that is awake is not rung, for its flag is seen") {
+  std::array<std::byte, 8> buffer{};
+  asio::io_context io;
+  cohort::communicator world(io);
+  listener mine{world, buffer};
+  mine.listen();
+  run(io, [](listener& here, asio::io_context& loop) -> asio::awaitable<void> {
+    const cohort::communicator everybody = here.world;
+    int never = 0;
+    auto awake = cohort::recv(everybody, never, cohort::any_source, 2, cohort::as_future);
+    // When they meet again, each has looked since it had slept.
+    for (int i = 0; i < 2; ++i) co_await meet(everybody);
+    const auto before = cohort::engine_stats(loop).rings;
+    constexpr int count = 20;
+    const std::array<std::byte, 8> message{};
+    for (int i = 0; i < count; ++i) {
+      co_await cohort::comm::control_send(everybody, message, right_of(everybody), 1,
+                                          asio::use_awaitable);
+    }
+    while (here.messages < count) co_await pause(1ms);
+    CHECK(cohort::engine_stats(loop).rings == before);
+    co_await meet(everybody);
+    awake.cancel();
+    const auto code = co_await code_of(std::move(awake));
+    CHECK(code == asio::error::operation_aborted);
+  }(mine, io));
 }
 
 TEST_CASE("a creation goes on while only another context of its thread is run") {

@@ -341,6 +341,45 @@ TEST_CASE("barriers and operations without a name", "[coordinator]") {
   });
 }
 
+TEST_CASE("what is submitted again travels as a number, whatever its kind",
+          "[coordinator][verbs]") {
+  cohort_test::coordinated([](cohort::communicator world,
+                              cohort::coordinator coord) -> asio::awaitable<void> {
+    const int n = coord.size();
+    if (n == 1) co_return;  // nothing travels
+    const std::vector<int> mine(static_cast<std::size_t>(n), 1);
+    std::vector<int> data = mine;
+    std::vector<int> part(1);
+    constexpr int kinds = 12;
+    const auto submit = [&](int kind, const std::string& name) -> asio::awaitable<void> {
+      if (kind == 0) co_await coord.all_reduce(name, data, cohort::op::sum);
+      if (kind == 1) co_await coord.reduce(name, data, cohort::op::sum, 0);
+      if (kind == 2) co_await coord.broadcast(name, data, 0);
+      if (kind == 3) co_await coord.all_gather(name, mine);
+      if (kind == 4) co_await coord.all_to_all(name, mine, mine);
+      if (kind == 5) co_await coord.reduce_scatter(name, mine, cohort::op::sum);
+      if (kind == 6) co_await coord.gather(name, part, 0);
+      if (kind == 7) co_await coord.scatter(name, data, part, 0);
+      if (kind == 8) co_await coord.barrier(name);
+      const auto bundle = [&] { return cohort::bundle(name).add("data", data).add("part", part); };
+      if (kind == 9) co_await coord.grouped_all_reduce(bundle(), cohort::op::sum);
+      if (kind == 10) co_await coord.grouped_broadcast(bundle(), 0);
+      if (kind == 11) co_await coord.broadcast_object(name, mine, 0);
+    };
+    constexpr std::size_t length = 2000;
+    for (int kind = 0; kind < kinds; ++kind) {
+      const std::string name = std::to_string(kind) + std::string(length, 'n');
+      for (const bool again : {false, true}) {
+        CAPTURE(kind, again);
+        const auto before = coord.stats().bytes_sent;
+        co_await submit(kind, name);
+        co_await cohort_test::meet(world);  // all have heard of it
+        CHECK((coord.stats().bytes_sent - before < length) == again);
+      }
+    }
+  });
+}
+
 TEST_CASE("who waits for another rank sleeps until its doorbell rings", "[coordinator][verbs]") {
   asio::io_context io;
   cohort::communicator world(io);

@@ -91,6 +91,26 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(std::string("openings: ") + what);
 }
 
+/// Something that this rank opens, until it is of use. How many there were at once is counted.
+class opening {
+ public:
+  opening() {
+    const int now = ++under_way;
+    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) continue;
+  }
+  opening(const opening&) = delete;
+  opening& operator=(const opening&) = delete;
+  ~opening() { done(); }
+  void done() {
+    if (!std::exchange(done_, true)) --under_way;
+  }
+  static inline std::atomic<int> most{0};
+
+ private:
+  static inline std::atomic<int> under_way{0};
+  bool done_ = false;
+};
+
 task sum_ranks(communicator over) {
   int sum = 1;
   co_await cohort::all_reduce(over, sum, cohort::op::sum);
@@ -101,19 +121,24 @@ task sum_ranks(communicator over) {
 // -----------------
 
 task use(coordinator opened, int size) {
+  opening now;
   int sum = 1;
   co_await opened.all_reduce("sum", sum, cohort::op::sum);
+  now.done();
   require(sum == size, "a sum of a coordinator is wrong");
   co_await opened.shutdown();
 }
 
-task use(cohort::future<communicator> opening, bool member) {
-  const communicator opened = co_await std::move(opening);
+task use(cohort::future<communicator> making, bool member) {
+  opening now;
+  const communicator opened = co_await std::move(making);
+  now.done();
   require(static_cast<bool>(opened) == member, "the wrong ranks have a communicator");
   if (member) co_await sum_ranks(opened);
 }
 
 task use(cohort::rendezvous opened, int rank, int size) {
+  opening now;
   const auto step = opened.step(1);
   cohort::rendezvous_key out;
   out.source = rank;
@@ -125,11 +150,13 @@ task use(cohort::rendezvous opened, int rank, int size) {
   in.destination = rank;
   in.name = "value";
   const auto got = co_await step.recv<int>(in);
+  now.done();
   require(got.value == in.source, "a value of a rendezvous is wrong");
   co_await opened.close();
 }
 
 task use_set(coordinator of, int rank, int size) {
+  opening now;
   std::vector<int> members(static_cast<std::size_t>(size + 1) / 2);
   for (std::size_t i = 0; i < members.size(); ++i) members[i] = 2 * static_cast<int>(i);
   std::vector<int> backwards(static_cast<std::size_t>(size));
@@ -138,6 +165,7 @@ task use_set(coordinator of, int rank, int size) {
   const cohort::ranks all(backwards);
   const auto evens = co_await of.add_process_set(some);
   const auto everyone = co_await of.add_process_set(all);
+  now.done();
   require(static_cast<bool>(evens) == (rank % 2 == 0), "the wrong ranks have a set");
   int sum = 1;
   co_await everyone.all_reduce("sum", sum, cohort::op::sum);
@@ -146,17 +174,21 @@ task use_set(coordinator of, int rank, int size) {
 }
 
 task use_group(coordinator of, int size) {
+  opening now;
   std::vector<int> values(3, 1);
   auto tensors = cohort::bundle("group").add("values", values);
   const auto group = co_await of.make_persistent(std::move(tensors), cohort::op::sum);
   co_await group.start();
+  now.done();
   require(values == std::vector<int>(3, size), "a sum of a persistent group is wrong");
   co_await of.shutdown();
 }
 
 /// A duplicate of an intercommunicator.
 task meet_across(cohort::future<communicator> making) {
+  opening now;
   const communicator made = co_await std::move(making);
+  now.done();
   co_await cohort::barrier(made);
 }
 
@@ -170,8 +202,10 @@ asio::awaitable<int> count_workers(cohort::cluster::call_context& call) {
 task use_workers(communicator of_job, cohort::cluster::transport how) {
   cohort::cluster::adopt_options options;
   options.transport(how).timeout(patience);
+  opening now;
   auto adopting = cohort::cluster::adopt(of_job, options);
   const auto workers = co_await std::move(adopting);
+  now.done();
   auto calling = workers.call_all<&count_workers>();
   for (const auto& each : co_await std::move(calling)) {
     require(each.value() == of_job.size() - 1, "a sum over workers is wrong");
@@ -242,7 +276,9 @@ task open_all(lane todo, std::uint64_t own_seed) {
         break;
       }
       case kind::shm_backend: {
+        opening now;
         auto backend = co_await cohort::shm::make_backend(over);
+        now.done();
         spawn(use(coordinator(over, std::move(backend)), size));
         break;
       }
@@ -253,8 +289,10 @@ task open_all(lane todo, std::uint64_t own_seed) {
         spawn(use_group(coordinator(over), size));
         break;
       case kind::adopted: {  // what adopt and serve open
+        opening now;
         auto making = cohort::cluster::make_communicators(over);
         const auto made = co_await std::move(making);
+        now.done();
         spawn(sum_ranks(made.everyone));
         if (made.workers) spawn(sum_ranks(made.workers));
         break;
@@ -412,17 +450,26 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   watchdog dog;
   std::uint64_t done = 0;
+  std::uint64_t at_once = 0;
   for (int goes_on = 1; done < count; ++done) {
     if (std::chrono::steady_clock::now() - begin > limit) goes_on = 0;
     MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
     if (goes_on == 0) break;
     dog.begins(first + done);
     run_program(first + done, all, threads);
+    if (opening::most.exchange(0) > 1) ++at_once;
   }
   if (rank == 0) {
-    std::printf("%llu programs, of %zu combinations, from seed %llu on\n",
-                static_cast<unsigned long long>(done), all.size(),
-                static_cast<unsigned long long>(first));
+    std::printf(
+        "%llu programs, of %zu combinations, from seed %llu on; %llu opened things at once\n",
+        static_cast<unsigned long long>(done), all.size(), static_cast<unsigned long long>(first),
+        static_cast<unsigned long long>(at_once));
+  }
+  if (done >= 50 && at_once * 4 < done) {  // else this shows nothing
+    std::fprintf(stderr, "rank %d: things were opened at once in %llu of %llu programs only\n",
+                 rank, static_cast<unsigned long long>(at_once),
+                 static_cast<unsigned long long>(done));
+    return 1;
   }
   return done == 0 ? 1 : 0;
 }

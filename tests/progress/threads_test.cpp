@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -229,6 +230,7 @@ TEST_CASE("a doorbell is rung while several threads run the loop") {
     }
     const auto laps_made = [&] { return cohort::engine_stats(io).laps; };
     while (armed != times) std::this_thread::yield();
+    CHECK(cohort::engine_stats(io).rings == std::uint64_t{times});
     const auto before = laps_made();
     const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(10s);
     asio::post(lap, [&] { bell.arm(); });

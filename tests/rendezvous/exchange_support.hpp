@@ -7,6 +7,7 @@
 #include <cohort/rendezvous.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <string_view>
 #include <system_error>
 
@@ -51,6 +52,16 @@ void with_rendezvous(Body body, const cohort::rendezvous_options& options = {}) 
     co_await body(world, exchange);
     co_await exchange.close();
   });
+}
+
+/// So many values have gone each way from this rank to another one; to itself none goes any way.
+inline void check_ways(const cohort::communicator& world, const cohort::rendezvous& exchange,
+                       std::uint64_t pushed, std::uint64_t pulled, std::uint64_t granted) {
+  const cohort::rendezvous_statistics sent = exchange.stats();
+  const bool goes = world.size() > 1;
+  CHECK(sent.pushed == (goes ? pushed : 0));
+  CHECK(sent.pulled == (goes ? pulled : 0));
+  CHECK(sent.granted == (goes ? granted : 0));
 }
 
 /// Lets the loop run for a while.

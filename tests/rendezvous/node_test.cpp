@@ -61,6 +61,11 @@ TEST_CASE("a value is pushed, pulled or moved, whichever comes first", "[rendezv
         CHECK(one.ends == 1);
         CHECK(one.take() == numbers(static_cast<std::size_t>(size), 3));
         CHECK(job.moved == (size == 100000 ? 1 : 0));
+        const bool small = size != 100000;
+        const bool pushed = small && pushes && !receive_first;
+        CHECK(job[0].statistics().pushed == (pushed ? 1 : 0));
+        CHECK(job[0].statistics().pulled == (small && !pushed ? 1 : 0));
+        CHECK(job[0].statistics().granted == (small ? 0 : 1));
         CHECK(job.step(0, 1).unreceived == 0);
         CHECK_FALSE(job[1].busy());
       }

@@ -35,12 +35,13 @@ using options = cohort::rendezvous_options;
 TEST_CASE("values go round a ring, small and large, pushed and pulled", "[rendezvous][remote]") {
   for (const std::size_t push : {std::size_t{4096}, std::size_t{0}}) {
     with_rendezvous(
-        [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+        [push](cohort::communicator world, cohort::rendezvous exchange) -> task {
           auto step = exchange.step(1);
           for (const int size : {0, 1, 100, 2000, 5000, 300000}) {
             const auto length = static_cast<std::size_t>(size);
             const std::uint64_t it = length;
             step.send(to_right(world, "v", it), std::vector<int>(length, world.rank()));
+            co_await meet(world);  // it is not asked for before
             const auto got = co_await step.recv<std::vector<int>>(from_left(world, "v", it));
             CHECK(got.value == std::vector<int>(length, left_of(world)));
           }
@@ -49,6 +50,7 @@ TEST_CASE("values go round a ring, small and large, pushed and pulled", "[rendez
           const auto texts = co_await step.recv<std::vector<std::string>>(from_left(world, "text"));
           CHECK(texts.value->at(1).size() == 20000);
           step.send_dead(to_right(world, "dead"));
+          co_await meet(world);
           const auto dead = co_await step.recv<int>(from_left(world, "dead"));
           CHECK(dead.dead);
           CHECK_FALSE(dead.value);
@@ -57,6 +59,8 @@ TEST_CASE("values go round a ring, small and large, pushed and pulled", "[rendez
           CHECK(both.dead);
           CHECK(both.value->size() == 5000);
           co_await step.drained();
+          if (push != 0) check_ways(world, exchange, 4, 1, 4);
+          if (push == 0) check_ways(world, exchange, 2, 3, 4);  // what is empty needs no limit
         },
         options().push_limit(push));
   }
@@ -67,6 +71,10 @@ TEST_CASE("a receive may come long before its value", "[rendezvous][remote]") {
     auto step = exchange.step(1);
     auto small = step.recv<int>(from_left(world, "small"), as_future);
     auto large = step.recv<std::vector<int>>(from_left(world, "large"), as_future);
+    // Behind the requests; with that of the right one its requests are here.
+    step.send(key_of(world.rank(), left_of(world), "asked"), 1);
+    co_await step.recv<int>(key_of(right_of(world), world.rank(), "asked"));
+    const auto before = exchange.stats();
     co_await meet(world);
     co_await pause(3ms);
     CHECK_FALSE(small.is_ready());
@@ -77,6 +85,12 @@ TEST_CASE("a receive may come long before its value", "[rendezvous][remote]") {
     const auto got_large = co_await std::move(large);
     CHECK(got_small.value == 5);
     CHECK(got_large.value == std::vector<int>(100000, 4));
+    co_await step.drained();
+    const auto after = exchange.stats();
+    const unsigned each = world.size() > 1 ? 1 : 0;
+    CHECK(after.pushed == before.pushed);
+    CHECK(after.pulled - before.pulled == each);
+    CHECK(after.granted - before.granted == each);
   });
 }
 
@@ -93,6 +107,9 @@ TEST_CASE("values of one key arrive in order, whichever way they travel", "[rend
           const auto got = co_await step.recv<std::vector<int>>(from_left(world, "order"));
           if (got.value->front() != i) FAIL(i << " is " << got.value->front());
         }
+        co_await step.drained();
+        // 13 times 8 bytes and the overhead of a value are within the credit.
+        check_ways(world, exchange, 13, 244, 43);
       },
       options().push_limit(64).credit(1000));
 }
@@ -100,7 +117,7 @@ TEST_CASE("values of one key arrive in order, whichever way they travel", "[rend
 TEST_CASE("two keys of one hash are two keys between ranks as well", "[rendezvous][remote]") {
   for (const std::size_t push : {std::size_t{4096}, std::size_t{0}}) {
     with_rendezvous(
-        [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+        [push](cohort::communicator world, cohort::rendezvous exchange) -> task {
           auto step = exchange.step(1);
           for (const bool local : {true, false}) {
             const auto key = [&](bool out, std::uint64_t frame, std::uint64_t iteration) {
@@ -122,6 +139,9 @@ TEST_CASE("two keys of one hash are two keys between ranks as well", "[rendezvou
             const auto second = co_await step.recv<std::string>(key(false, 0, factor));
             CHECK(second.value == "second");
           }
+          co_await step.drained();
+          // The other one may have been asked for before it was sent.
+          if (world.size() > 1) CHECK((exchange.stats().pushed != 0) == (push != 0));
         },
         options().push_limit(push));
   }
@@ -182,6 +202,9 @@ TEST_CASE("large values go straight into the caller's memory, in chunks", "[rend
           if (into[i] != static_cast<int>(i) + left_of(world)) FAIL(i);
         }
         CHECK(into[50001] == -1);
+        co_await step.drained();
+        check_ways(world, exchange, 0, 0, 1);
+        CHECK(exchange.stats().chunks == (world.size() > 1 ? 201 : 0));
       },
       options().chunk(1000));
 }
@@ -207,6 +230,7 @@ TEST_CASE("every rank sends to every rank, few transfers at a time", "[rendezvou
           co_await step.drained();
           exchange.cleanup(number);
         }
+        CHECK(exchange.stats().granted == 20U * static_cast<unsigned>(world.size() - 1));
       },
       options().transfers(2));
 }
@@ -214,10 +238,11 @@ TEST_CASE("every rank sends to every rank, few transfers at a time", "[rendezvou
 TEST_CASE("a value of another type is an error and stays, also from afar", "[rendezvous][remote]") {
   for (const std::size_t push : {std::size_t{4096}, std::size_t{0}}) {
     with_rendezvous(
-        [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+        [push](cohort::communicator world, cohort::rendezvous exchange) -> task {
           auto step = exchange.step(1);
           step.send(to_right(world, "small"), 2.5);
           step.send(to_right(world, "large"), std::vector<double>(5000, 1));
+          co_await meet(world);  // they are not asked for before
           for (const char* name : {"small", "large"}) {
             const auto code = co_await cohort_test::code_of(step.recv<int>(from_left(world, name)));
             CHECK(code == errc::type_mismatch);
@@ -230,6 +255,8 @@ TEST_CASE("a value of another type is an error and stays, also from afar", "[ren
           CHECK(small.value == 2.5);
           const auto large = co_await step.recv<std::vector<double>>(from_left(world, "large"));
           CHECK(large.value->size() == 5000);
+          co_await step.drained();
+          check_ways(world, exchange, push != 0 ? 1 : 0, push != 0 ? 0 : 1, 1);
         },
         options().push_limit(push));
   }
@@ -290,7 +317,7 @@ TEST_CASE("an abort reaches the ranks that ask, and only them", "[rendezvous][re
 TEST_CASE("a rank that drains before it cleans up loses nothing", "[rendezvous][remote]") {
   for (const std::size_t push : {std::size_t{4096}, std::size_t{0}}) {
     with_rendezvous(
-        [](cohort::communicator world, cohort::rendezvous exchange) -> task {
+        [push](cohort::communicator world, cohort::rendezvous exchange) -> task {
           for (cohort::step_id number = 0; number < 20; ++number) {
             auto step = exchange.step(number);
             step.send(to_right(world, "small"), static_cast<int>(number));
@@ -308,6 +335,7 @@ TEST_CASE("a rank that drains before it cleans up loses nothing", "[rendezvous][
             exchange.cleanup(number);
           }
           CHECK(exchange.steps().empty());
+          check_ways(world, exchange, push != 0 ? 20 : 0, push != 0 ? 0 : 20, 20);
         },
         options().push_limit(push));
   }
@@ -337,6 +365,7 @@ TEST_CASE("drained ends when a destination aborts, cleans up or closes", "[rende
           auto drained = step.drained(as_future);
           co_await meet(world);
           co_await std::move(drained);
+          check_ways(world, exchange, 1, 0, 0);
         } else {
           co_await meet(world);
           if (world.rank() == last && !early) end();
@@ -375,10 +404,12 @@ TEST_CASE("a value's destructor may call the rendezvous", "[rendezvous][remote]"
     step.send(to_right(world, "pushed"), value(exchange, 3));
     step.send(to_right(world, "held"), value(exchange, 1500));
     step.send(to_right(world, "large"), value(exchange, 20000));
+    co_await meet(world);  // none is asked for before
     for (const char* name : {"pushed", "held", "large"}) {
       co_await step.recv<std::vector<int>>(from_left(world, name));
     }
     co_await wait_for(3);
+    check_ways(world, exchange, 1, 1, 1);
     co_await meet(world);
     step.send(own(world, "local"), value(exchange, 3));
     step.send(to_right(world, "aborted"), value(exchange, 20000));
@@ -627,6 +658,7 @@ TEST_CASE("messages that are longer than one fragment arrive whole", "[rendezvou
           const auto got = co_await step.recv<std::string>(from_left(world, name));
           if (got.value != std::string(static_cast<std::size_t>(i) * 2000, 'v')) FAIL(i);
         }
+        CHECK(exchange.stats().granted == 0);
         CHECK(code_of_call([&] { step.send(to_right(world, std::string(65536, 'n')), 1); }) ==
               errc::invalid_argument);
       },

@@ -383,6 +383,33 @@ TEST_CASE("a report names the ranks that shared memory waits for", "[shm]") {
   });
 }
 
+TEST_CASE("a stall warning names the ranks that shared memory waits for, once", "[shm]") {
+  ::setenv("COHORT_STALL_WARNING", "50ms", 1);
+  const cohort::log::capture lines;
+  on_world([&](communicator world) -> task {
+    const communicator shared = co_await sharing(world);
+    ::unsetenv("COHORT_STALL_WARNING");
+    int value = 1;
+    if (world.rank() == 0 && world.size() > 1) {
+      auto waiting = cohort::all_reduce(shared, value, op::sum, as_future);
+      const std::string about = "rank 0: shared memory: all_reduce of 1 elements, 0 behind it";
+      while (!lines.contains(about)) co_await cohort_test::pause(std::chrono::milliseconds(1));
+      co_await cohort_test::pause(std::chrono::milliseconds(200));
+      const std::string text = lines.text();
+      INFO(text);
+      const std::size_t at = text.find(about);
+      CHECK(text.find("waits for ranks 1", at) < text.find(", pending for ", at));
+      CHECK(text.find(about, at + 1) == std::string::npos);
+      co_await cohort_test::meet(world);
+      co_await std::move(waiting);
+    } else {
+      co_await cohort_test::meet(world);
+      co_await cohort::all_reduce(shared, value, op::sum);
+    }
+    CHECK(value == world.size());
+  });
+}
+
 TEST_CASE("a rank that cannot map the segment leaves all with MPI", "[shm]") {
   on_world([](communicator world) -> task {
     const int unable = world.size() - 1;

@@ -31,6 +31,7 @@ struct engine_statistics {
   std::uint64_t tests = 0;        ///< looks at all sources
   std::uint64_t completions = 0;  ///< operations whose outcome a look found
   std::uint64_t parked = 0;       ///< times it went to sleep until a doorbell rings
+  std::uint64_t rings = 0;        ///< times it has rung the doorbell of another engine
 };
 
 /// Wakes an engine that sleeps although control messages may arrive (`progress/doorbell.hpp`).
@@ -180,6 +181,7 @@ class engine : public asio::execution_context::service {
   }
 
   [[nodiscard]] engine_statistics statistics() const noexcept;
+  void count_ring() noexcept { rings_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::size_t pending() const;
   void describe(std::string& text) const;
 
@@ -266,6 +268,7 @@ class engine : public asio::execution_context::service {
     }
   };
   relaxed_counter laps_, tests_, completions_, parks_;
+  std::atomic<std::uint64_t> rings_{0};
   std::atomic<std::thread::id> home_{std::this_thread::get_id()};
 
   // Lets code below this layer ask every engine of the process what is in flight.

@@ -23,7 +23,8 @@ class rendezvous_options {
  public:
   rendezvous_options() noexcept {}  // user-provided: g++ 12, see tests/compilers/gcc12.cpp
 
-  /// Values of at most so many bytes are pushed to their destination before it asks; 0: none.
+  /// Values of at most so many bytes are pushed to their destination before it asks; 0: only
+  /// empty ones.
   rendezvous_options& push_limit(std::size_t bytes) noexcept {
     node.push_limit = bytes;
     return *this;
@@ -118,6 +119,7 @@ class endpoint {
   virtual void wait_closed(receiver& one) = 0;
   virtual void stop_waiting(receiver& one, const std::exception_ptr& why) = 0;
   [[nodiscard]] virtual std::vector<leaked_value> leaks() = 0;
+  [[nodiscard]] virtual rendezvous_statistics statistics() = 0;
   /// Leaves and waits in place, for destructors.
   virtual void leave_in_place() noexcept = 0;
 

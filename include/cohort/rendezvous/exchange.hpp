@@ -70,6 +70,7 @@ class exchange final : public endpoint,
   void wait_closed(receiver& one) override;
   void stop_waiting(receiver& one, const std::exception_ptr& why) override;
   [[nodiscard]] std::vector<leaked_value> leaks() override;
+  [[nodiscard]] rendezvous_statistics statistics() override;
   void leave_in_place() noexcept override;
   /// And no look is inside it any more.
   [[nodiscard]] bool closed() const noexcept override {
@@ -165,6 +166,7 @@ class exchange final : public endpoint,
   std::uint64_t messages_expected_ = 0;
   std::size_t operations_ = 0;                  // of this class, inside MPI
   std::vector<transfer_operation*> transfers_;  // of these
+  std::uint64_t chunks_ = 0;                    // sent
   closing* closing_ = nullptr;
   int round_ = 0;  // of closing
   bool round_runs_ = false;

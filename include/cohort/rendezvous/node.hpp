@@ -188,6 +188,8 @@ class basic_node {
   void break_down(const std::exception_ptr& why);
   /// Requests without an answer and transfers under way.
   [[nodiscard]] bool busy() const noexcept { return !asked_.empty() || !sending_.empty(); }
+  /// Without the chunks, which whoever moves the bytes counts.
+  [[nodiscard]] const rendezvous_statistics& statistics() const noexcept { return statistics_; }
   /// Somebody here waits for another rank.
   [[nodiscard]] bool waits() const noexcept { return !asked_.empty() || draining_ != 0; }
   /// Calls `visit(step, key, receiver)` for each receive that waits for its value, and with a null
@@ -343,6 +345,7 @@ class basic_node {
   std::vector<std::pair<step_ptr, incoming*>> without_tag_;
   std::uint64_t next_id_ = 1;
   std::size_t draining_ = 0;
+  rendezvous_statistics statistics_;
   bool closing_ = false;
   bool silent_ = false;
   std::exception_ptr broken_;

@@ -52,6 +52,9 @@ class rendezvous {
   /// The steps that this rank knows, also those that only another rank has asked for.
   [[nodiscard]] std::vector<step_id> steps() const { return here().steps(); }
 
+  /// Which way the values of this rank have gone to others.
+  [[nodiscard]] rendezvous_statistics stats() const { return here().statistics(); }
+
   /// Forgets a step and all its values on this rank; its number cannot be used again. Receives end
   /// with errc::step_cleaned, also those of other ranks that ask for its values.
   void cleanup(step_id id) const { here().cleanup(id); }

@@ -47,6 +47,14 @@ struct waiting_key {
   std::size_t bytes = 0;
 };
 
+/// How values have gone from this rank to others since the rendezvous was made.
+struct rendezvous_statistics {
+  std::uint64_t pushed = 0;   ///< before the destination asked for them
+  std::uint64_t pulled = 0;   ///< in the answer to its request
+  std::uint64_t granted = 0;  ///< large ones, from memory to memory
+  std::uint64_t chunks = 0;   ///< messages of MPI that these took
+};
+
 namespace meeting {
 
 struct step_state;

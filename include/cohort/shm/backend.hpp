@@ -50,7 +50,7 @@ class plane;
 /// `((r0 op r1) op r2) …`, and for f16 and bf16 the same in float, rounded once; all else goes
 /// through MPI_Reduce_local and associates from the right.
 /// Communicators with `checks::cross_rank` leave everything to MPI. What a backend works on cannot
-/// be cancelled, and `COHORT_STALL_WARNING` does not see it; reports do.
+/// be cancelled. Reports and `COHORT_STALL_WARNING` name the first call of each order.
 ///
 /// A handle, cheap to copy. Give each to one communicator or one coordinator: two that share one
 /// would have to agree on an order. Calls on an idle segment cost no system call.

@@ -303,7 +303,7 @@ TEST_CASE("over nodes 16 bits travel too") {
   on_gpus([=](communicator world) -> asio::awaitable<void> {
     auto backend = with(kernels);
     backend.hierarchical = true;
-    backend.node = world.rank() / 2;
+    backend.node = world.rank() * 2 / world.size();
     coordinator coord(world, nccl::backend(backend));
     device::stream on;
     auto data = co_await filled(on, 777, 1.0F + std::ldexp(1.0F, -12));
@@ -311,6 +311,8 @@ TEST_CASE("over nodes 16 bits travel too") {
     options.postscale = 3;
     co_await coord.all_reduce("over nodes", data, op::average, options);
     CHECK(co_await now_in(data) == std::vector<float>(777, 3.0F));
+    CHECK_DOUBLE((fake_nccl::calls("ncclReduce") != 0) == (world.size() > 1));
+    CHECK_DOUBLE((fake_nccl::calls("ncclAllReduce") != 0) == (world.size() == 1));
     co_await coord.shutdown();
   });
 }

@@ -168,10 +168,10 @@ TEST_CASE("operations of the host's keep their place among those of NCCL") {
     for (const bool hierarchical : {false, true}) {
       auto options = with_host_path();
       options.hierarchical = hierarchical;
-      options.node = hierarchical ? world.rank() / 2 : -1;
+      const int n = world.size();
+      options.node = hierarchical ? world.rank() * 2 / n : -1;
       cohort::coordinator coord(world, nccl::backend(options));
       constexpr std::size_t streams = 6;
-      const int n = world.size();
       const std::vector<device::stream> on(streams);
       std::vector<device::vector<float>> floats;
       std::vector<device::vector<std::int16_t>> shorts;
@@ -213,6 +213,7 @@ TEST_CASE("operations of the host's keep their place among those of NCCL") {
           CHECK(co_await holds(floats[i], static_cast<float>((step + 1) * n)));
         }
       }
+      CHECK_DOUBLE((fake_nccl::calls("ncclReduce") != 0) == (hierarchical && n > 1));
       co_await coord.shutdown();
     }
   });

@@ -70,6 +70,7 @@ COHORT_INLINE bool doorbell::read_rings() noexcept {
 
 COHORT_INLINE void doorbell::ring(const bell_address& whom, bool here) const noexcept {
   if (whom.port == 0) return;
+  engine_.count_ring();
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = whom.port;

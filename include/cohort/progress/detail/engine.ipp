@@ -112,7 +112,8 @@ COHORT_INLINE void engine::describe(std::string& text) const {
 }
 
 COHORT_INLINE engine_statistics engine::statistics() const noexcept {
-  return {laps_.get(), tests_.get(), completions_.get(), parks_.get()};
+  return {laps_.get(), tests_.get(), completions_.get(), parks_.get(),
+          rings_.load(std::memory_order_relaxed)};
 }
 
 /// Looks until something is found or the budget is spent.

@@ -93,6 +93,7 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
                                     : mpi::post::isend(what_.from + at, count, MPI_BYTE, what_.peer,
                                                        what_.tag, comm, &request);
       if (rc != MPI_SUCCESS) return rc;
+      if (!what_.incoming) ++owner_.chunks_;
       owner_.source_.load()->add(request, *this);
     }
     return MPI_SUCCESS;
@@ -901,6 +902,14 @@ template <class Any>
 std::vector<leaked_value> exchange<Any>::leaks() {
   const lock hold(mutex_);
   return leaks_;
+}
+
+template <class Any>
+rendezvous_statistics exchange<Any>::statistics() {
+  const lock hold(mutex_);
+  rendezvous_statistics all = node_.statistics();
+  all.chunks = chunks_;
+  return all;
 }
 
 /// For destructors. Inside the loop the rank leaves in the background.

@@ -256,6 +256,7 @@ void basic_node<Any>::send(step_state& step, const rendezvous_key& key, packet_p
   const std::uint64_t cost = size + overhead_of_value;
   if (size <= options_.push_limit && cost <= to.credit) {
     to.credit -= cost;
+    ++statistics_.pushed;
     record push;
     push.kind = record_kind::push;
     push.step = step.id;
@@ -280,6 +281,7 @@ void basic_node<Any>::answer(step_state& step, outgoing& channel, int to, std::u
   one.dead = value->dead;
   const std::size_t size = value->bytes().size();
   if (size <= options_.inline_limit) {
+    ++statistics_.pulled;
     one.kind = record_kind::value;
     one.bytes = value->bytes();
     return say(to, one);
@@ -348,6 +350,7 @@ void basic_node<Any>::on_reply(int from, const record& one) {
   offered what = std::move(found->second);
   offers_.erase(found);
   if (one.kind == record_kind::grant) {
+    ++statistics_.granted;
     const std::span<const std::byte> bytes = what.value->bytes();
     transfers_.push_back(
         {from, static_cast<int>(one.size), false, nullptr, bytes.data(), bytes.size(), one.id});

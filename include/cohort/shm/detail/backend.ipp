@@ -5,6 +5,7 @@
 /// \file Bodies of shm/backend.hpp.
 
 #include <cohort/core/log.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/progress/uncancelled.hpp>
 #include <cohort/shm/backend.hpp>
 #include <cohort/shm/detail/channel.hpp>
@@ -63,10 +64,12 @@ class source : public asio::execution_context::service {
   }
   void end();
   void describe(std::string& text) const;
+  void tick(steady_clock::time_point now);
 
  private:
   progress::engine& engine_;
   std::shared_ptr<plane_list> planes_;
+  progress::stall_watch stalls_;
 };
 
 /// A mapped segment and its channels. Everything but the constructor is called with the list
@@ -142,10 +145,8 @@ class plane {
     broken_ = why;
   }
   void seal() noexcept { memory_.seal(); }
-  void describe(std::string& text) const {
-    for (const channel& each : channels_) each.describe(text);
-  }
   [[nodiscard]] const std::vector<channel>& channels() const noexcept { return channels_; }
+  [[nodiscard]] std::vector<channel>& channels() noexcept { return channels_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes().size(); }
 
  private:
@@ -192,8 +193,27 @@ COHORT_INLINE void source::end() {
 }
 
 COHORT_INLINE void source::describe(std::string& text) const {
+  const auto now = steady_clock::now();
   const std::lock_guard hold(planes_->mutex);
-  for (const plane* each : planes_->all) each->describe(text);
+  for (const plane* each : planes_->all) {
+    for (const channel& one : each->channels()) {
+      if (one.pending() != 0) text.append("  ").append(one.line(now)).append("\n");
+    }
+  }
+}
+
+COHORT_INLINE void source::tick(steady_clock::time_point now) {
+  std::string lines;
+  {
+    const std::lock_guard hold(planes_->mutex);
+    for (plane* each : planes_->all) {
+      for (channel& one : each->channels()) {
+        if (one.pending() == 0 || !stalls_.is_due(one.age(), now)) continue;
+        lines.append("\n  ").append(one.line(now));
+      }
+    }
+  }
+  stalls_.warn(lines);
 }
 
 /// What is wrong with the options; nothing if all is right.

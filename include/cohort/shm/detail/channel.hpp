@@ -5,6 +5,7 @@
 /// \file One sequence of collectives through a part of a segment.
 
 #include <cohort/comm/backend.hpp>
+#include <cohort/progress/stall_watch.hpp>
 #include <cohort/shm/reduce.hpp>
 
 #include <array>
@@ -62,7 +63,9 @@ class channel {
   bool forget(const comm::request_operation& op) noexcept;
   /// Calls that somebody waits for.
   [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_ - forgotten_; }
-  void describe(std::string& text) const;
+  /// Of what is pending, if something is: the call that comes first, and whom it waits for.
+  [[nodiscard]] std::string line(steady_clock::time_point now) const;
+  [[nodiscard]] progress::pending_age& age() noexcept { return calls_[first_].age; }
 
  private:
   using counter = std::atomic<std::uint64_t> progress_line::*;
@@ -73,6 +76,7 @@ class channel {
     reducer reduce;
     std::error_code failed;
     bool forgotten = false;
+    progress::pending_age age = {};  // since it comes first
   };
   struct chunk_of {
     std::size_t call = 0;   // counted from the beginning

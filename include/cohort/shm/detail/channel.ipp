@@ -312,10 +312,9 @@ COHORT_INLINE void channel::fail(std::error_code why, std::vector<ended_call>& e
   forgotten_ = 0;
 }
 
-COHORT_INLINE void channel::describe(std::string& text) const {
-  if (pending() == 0) return;
+COHORT_INLINE std::string channel::line(steady_clock::time_point now) const {
   const comm::collective_call& what = calls_[first_].what;
-  text += "shared memory: ";
+  std::string text = "rank " + std::to_string(rank_) + ": shared memory: ";
   text += name_of(what.kind);
   text += " of " + std::to_string(what.count) + " elements, " + std::to_string(pending() - 1) +
           " behind it, waits for ranks";
@@ -324,7 +323,7 @@ COHORT_INLINE void channel::describe(std::string& text) const {
       text += ' ' + std::to_string(rank);
     }
   }
-  text += '\n';
+  return text + ", " + calls_[first_].age.text(now);
 }
 
 }  // namespace cohort::shm::detail
