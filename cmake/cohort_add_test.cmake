@@ -130,7 +130,7 @@ function(cohort_add_gpu_test name)
   target_link_libraries(${target} PRIVATE ${COHORT_COMPILED_NCCL} cohort::nccl cohort_test_gpu_main cohort_test_catch)
   # g++ 12 at -O3 takes what an empty std::optional does not hold for something that is read.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
-    -ffunction-sections)  # see tests/support/double.hpp
+    -ffunction-sections -fno-jump-tables)  # see tests/support/double.hpp
   target_link_options(${target} PRIVATE -Wl,--gc-sections)
   cohort_add_run(${name} PROGRAM ${target} RANKS 1 2 3 4 TIMEOUT 300 LABELS on_gpu ${arg_LABELS})
   cohort_choose_ranks(chosen 1 2 3 4)

@@ -7,7 +7,8 @@
 ///
 /// There the doubles' controls are declared and not defined, so a test case that still calls them
 /// does not link. Functions beside test cases that call them must be `inline`. g++ without
-/// optimisation emits coroutines that nobody calls; the linker has to drop them (--gc-sections).
+/// optimisation emits coroutines that nobody calls; the linker has to drop them (--gc-sections),
+/// which tables of jumps in shared sections would prevent.
 
 #include <cuda_runtime_api.h>
 
