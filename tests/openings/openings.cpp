@@ -346,7 +346,9 @@ void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, 
   }
   communicator of_job;
   if (world.size() > 1 && std::count(opens.begin(), opens.end(), kind::workers) != 0) {
-    of_job = same() % 2 == 0 ? world : communicator(io);
+    // A communicator has one invitation at a time.
+    const bool invited = std::count(opens.begin(), opens.end(), kind::adopted) != 0;
+    of_job = same() % 2 == 0 && !invited ? world : communicator(io);
     for (lane& each : lanes) each.of_job = of_job;
   }
   const auto run = [&] {
