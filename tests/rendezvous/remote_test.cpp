@@ -533,6 +533,8 @@ TEST_CASE("a dropped rendezvous closes as well, inside the loop and after it",
     io.run();
   }
   {
+    // A rank whose opening is done would stop, and wait where the others do not.
+    const auto work = asio::make_work_guard(io);
     cohort::rendezvous unused(world);  // the context closes it
     io.restart();
     io.poll();
