@@ -10,6 +10,7 @@
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/look_task.hpp>
 #include <cohort/progress/stall_watch.hpp>
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
@@ -81,8 +82,7 @@ class negotiation final : public instance,
   void destroy_tasks() override;
 
  private:
-  class opening;
-  class set_opening;
+  struct compared_values;
   class persistent_state;
   class subset;
   struct edge {
@@ -98,6 +98,9 @@ class negotiation final : public instance,
 
   // opening
   void open();
+  [[nodiscard]] progress::look_task<> open_with_others();
+  [[nodiscard]] progress::look_task<bool> compare_options();
+  [[nodiscard]] compared_values values_to_compare() const;
   void name_refusing(const std::vector<std::uint64_t>& gathered);
   void name_differing(const std::vector<std::uint64_t>& gathered,
                       const std::vector<std::string>& fields);
@@ -206,7 +209,8 @@ class negotiation final : public instance,
   bool check_peer(task& one, std::string_view name) const;
   [[nodiscard]] std::string_view given_name(const task& one) const;
   void confirm_sets();
-  void set_made(set_opening& steps, mpi::comm base);
+  [[nodiscard]] progress::look_task<> open_set(task& own);
+  void set_made(task& own, mpi::comm base);
   void set_failed(task& one, std::exception_ptr why);
   void make_set(creation& one, mpi::comm data);
   void group_elected(task& own);
@@ -257,8 +261,8 @@ class negotiation final : public instance,
   task* last_ = nullptr;
   std::vector<task*> closing_;  // wait for the end
   std::vector<std::shared_ptr<persistent_state>> groups_;
-  std::vector<task*> adding_;         // process sets: elected, earlier operations are not complete
-  std::vector<set_opening*> making_;  // agreed upon by all their members
+  std::vector<task*> adding_;  // process sets: elected, earlier operations are not complete
+  std::vector<task*> making_;  // agreed upon by all their members
   task* confirmed_ =
       nullptr;  // the only set [protocol D1] that this rank has confirmed and not opened
   std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member
@@ -337,32 +341,6 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
   bool removed_ = false;
   std::deque<std::pair<task*, std::uint64_t>>
       held_;  // complete, but not yet for sure [protocol H3]
-};
-
-/// Makes the communicator of a process set with the other members. It frees itself when the engine
-/// delivers it.
-template <class Any>
-class negotiation<Any>::set_opening final : public comm::request_operation {
- public:
-  set_opening(negotiation& owner, task& of)
-      : request_operation(&run),
-        own(&of),
-        owner_(&owner),
-        creation_(*owner.slots_.state(), *this, static_cast<creation*>(of.context)->members) {
-    advance_ = &advanced;
-    verb = "add_process_set";
-    rank = owner.rank_;
-  }
-  void begin() noexcept { creation_.begin(); }
-
-  task* own;  ///< null once it has been failed
-
- private:
-  static bool advanced(request_operation* base);
-  static void run(operation* base, action what);
-
-  negotiation* owner_;  // null once it has ended
-  comm::creation creation_;
 };
 
 }  // namespace cohort::coordination

@@ -27,6 +27,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <exception>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -162,11 +163,19 @@ look_root run_look_task(look_task<T> work, look_chain, Done done) {
 }  // namespace detail
 
 /// Runs the task up to the first thing that it waits for. At its end, in a look or in place, calls
-/// `done(exception_ptr, T)`, or `done(exception_ptr)` if it returns nothing; never, if the context
-/// goes away while MPI has something of it.
+/// `done(exception_ptr, T)`, or `done(exception_ptr)` if it returns nothing, also where there is no
+/// memory to begin it; never, if the context goes away while MPI has something of it.
 template <class T, class Done>
 void begin_look_task(look_task<T> work, const look_chain& what, Done done) {
-  detail::run_look_task(std::move(work), what, std::move(done));
+  try {
+    detail::run_look_task(std::move(work), what, done);
+  } catch (const std::bad_alloc&) {
+    if constexpr (std::is_void_v<T>) {
+      done(std::current_exception());
+    } else {
+      done(std::current_exception(), T());
+    }
+  }
 }
 
 }  // namespace cohort::progress

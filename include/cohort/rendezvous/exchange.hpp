@@ -6,9 +6,9 @@
 
 #include <cohort/comm/channel.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/creation.hpp>
 #include <cohort/core/short_lock.hpp>
 #include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/look_task.hpp>
 #include <cohort/progress/stall_watch.hpp>
 #include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/node.hpp>
@@ -84,7 +84,6 @@ class exchange final : public endpoint,
   using clock = progress::engine::clock;
   using node = basic_node<>;
   using lock = std::unique_lock<short_lock>;
-  class opening;
   class transfer_operation;
   class closing;
   class dropped_values;
@@ -129,6 +128,7 @@ class exchange final : public endpoint,
   void settled() override;
 
   // With both locks.
+  [[nodiscard]] progress::look_task<> open_with_others();
   void opened(communicator made, const std::vector<facts>& all);
   [[nodiscard]] std::exception_ptr differing(const std::vector<facts>& all) const;
   void flush(bool all);

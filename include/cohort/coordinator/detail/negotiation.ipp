@@ -311,11 +311,9 @@ void negotiation<Any>::break_down(const std::exception_ptr& why, bool known) {
   fail_all(why);
   joining_ = nullptr;
   adding_.clear();
-  for (set_opening* each : making_) {  // which the other members wait for
-    if (task* const own = std::exchange(each->own, nullptr)) {
-      own->fail(why);
-      complete(*own);
-    }
+  for (task* each : std::exchange(making_, {})) {  // the other members wait for the communicator
+    each->fail(why);
+    complete(*each);
   }
   break_subsets(why);
   close_by_fault();

@@ -4,6 +4,7 @@
 
 /// \file Persistent groups and process sets.
 
+#include <cohort/comm/joint.hpp>
 #include <cohort/coordinator/negotiation.hpp>
 
 #include <cohort/coordinator/bundle.hpp>
@@ -273,11 +274,17 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
     adding_.push_back(&own);
   } else {
     if (at.made != protocol::none) record.number = at.made;
-    auto steps = std::make_unique<set_opening>(*this, own);
-    making_.push_back(steps.get());
+    making_.push_back(&own);
     own.started = true;
     ++openings_;
-    steps.release()->begin();
+    progress::begin_look_task(open_set(own), {.verb = "add_process_set"},
+                              [this, &own](const std::exception_ptr& why) {
+                                const comm::request_source::guard held(source_);
+                                if (why && !broken_) set_failed(own, why);
+                                std::erase(making_, &own);
+                                --openings_;
+                                check_released();
+                              });
   }
 }
 
@@ -299,37 +306,22 @@ void negotiation<Any>::confirm_sets() {
   }
 }
 
+/// Makes the communicator of a process set with the other members. `own` is gone once this instance
+/// is broken.
 template <class Any>
-bool negotiation<Any>::set_opening::advanced(request_operation* base) {
-  auto* self = static_cast<set_opening*>(base);
-  negotiation& owner = *self->owner_;
-  try {
-    if (self->creation_.goes_on([&](mpi::comm made) { owner.set_made(*self, std::move(made)); })) {
-      return true;
-    }
-    if (self->failed()) throw std::system_error(self->error(), "add_process_set");
-  } catch (...) {
-    if (self->own != nullptr) owner.set_failed(*self->own, std::current_exception());
-  }
-  self->owner_ = nullptr;
-  std::erase(owner.making_, self);
-  --owner.openings_;
-  owner.check_released();
-  return false;
+progress::look_task<> negotiation<Any>::open_set(task& own) {
+  auto making = comm::joint::create(
+      slots_,
+      [&](mpi::comm base) {
+        if (broken_) return base.keep();  // others may use it
+        set_made(own, std::move(base));
+      },
+      static_cast<creation*>(own.context)->members);
+  co_await making;
 }
 
 template <class Any>
-void negotiation<Any>::set_opening::run(operation* base, action what) {
-  const std::unique_ptr<set_opening> self(static_cast<set_opening*>(base));
-  if (self->owner_ == nullptr || what == action::destroy) return;
-  const comm::request_source::guard hold(self->owner_->source_);  // it has failed without a look
-  advanced(self.get());
-}
-
-template <class Any>
-void negotiation<Any>::set_made(set_opening& steps, mpi::comm base) {
-  if (steps.own == nullptr) return base.keep();  // broken: others may use it
-  task& one = *steps.own;
+void negotiation<Any>::set_made(task& one, mpi::comm base) {
   auto& record = *static_cast<creation*>(one.context);
   if (record.number != 0) {
     make_subset(one, record, std::move(base));  // which completes it

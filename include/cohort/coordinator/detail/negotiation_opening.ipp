@@ -4,6 +4,7 @@
 
 /// \file How an instance is opened, and its options compared.
 
+#include <cohort/comm/joint.hpp>
 #include <cohort/coordinator/detail/negotiation_comparison.ipp>
 #include <cohort/coordinator/negotiation.hpp>
 #include <cohort/coordinator/options.hpp>
@@ -16,41 +17,12 @@
 
 namespace cohort::coordination {
 
-/// Makes the communicators of an instance and compares the options of its ranks. [protocol D3] It
-/// owns what MPI writes to, and frees itself when the engine delivers it.
+/// What ranks compare: values and their names.
 template <class Any>
-class negotiation<Any>::opening final : public comm::request_operation {
- public:
-  explicit opening(negotiation& owner) : request_operation(&run), owner_(&owner) {
-    advance_ = &advanced;
-    advances_failed_ = true;
-    verb = "coordinator";
-    rank = owner.rank_;
-    collect_values();
-  }
-  void begin(const communicator& over);
-
- private:
-  static bool advanced(request_operation* base);
-  static void run(operation* base, action what);
-  bool step();
-  bool opened();
-  void collect_values();
-
-  negotiation* owner_;  // null once it has ended
-  [[nodiscard]] bool same(std::size_t value) const noexcept {
-    return compared_[2 * value] == ~compared_[2 * value + 1];
-  }
-
-  int stage_ = 0;
-  std::unique_ptr<comm::creation> creation_;  // under way
-  communicator for_slots_;
-  communicator for_device_;
-  std::vector<std::uint64_t> values_;
-  std::vector<std::string> fields_;                           // their names
-  std::vector<std::pair<std::string, std::uint64_t>> facts_;  // of the backend for devices
-  std::vector<std::int64_t> compared_;
-  std::vector<std::uint64_t> gathered_;
+struct negotiation<Any>::compared_values {
+  std::vector<std::uint64_t> values;
+  std::vector<std::string> fields;
+  std::vector<std::pair<std::string, std::uint64_t>> facts;  // of the backend for devices
 };
 
 template <class Any>
@@ -158,128 +130,93 @@ void negotiation<Any>::open() {
   const comm::request_source::guard hold(source_);
   const errc bad = source_.usable();
   if (bad != errc{}) return break_down(std::make_exception_ptr(error(bad, "coordinator")));
-  auto* steps = new opening(*this);
   ++openings_;
-  steps->begin(parent_);
+  progress::begin_look_task(open_with_others(), {.verb = "coordinator"},
+                            [this](const std::exception_ptr& why) {
+                              const comm::request_source::guard held(source_);
+                              if (why) break_down(why);
+                              --openings_;
+                              check_released();
+                            });
   engine_.started();
 }
 
-// All of it is stages of one operation, inside the look: also a context that goes away while a
-// coordinator is being opened can see it through, for the other ranks wait for it.
-
+/// Makes the communicators of an instance and compares the options of its ranks. [protocol D3]
 template <class Any>
-bool negotiation<Any>::opening::advanced(request_operation* base) {
-  auto* self = static_cast<opening*>(base);
-  negotiation& owner = *self->owner_;
-  bool goes_on = false;
-  try {
-    goes_on = self->step();
-  } catch (...) {
-    owner.break_down(std::current_exception());
-  }
-  if (goes_on) return true;
-  self->owner_ = nullptr;
-  --owner.openings_;
-  owner.check_released();
-  return false;
-}
-
-template <class Any>
-void negotiation<Any>::opening::run(operation* base, action) {
-  delete static_cast<opening*>(base);
-}
-
-template <class Any>
-bool negotiation<Any>::opening::step() {
-  negotiation& owner = *owner_;
-  const bool goes_on = creation_ && creation_->goes_on([&](mpi::comm made) {
+progress::look_task<> negotiation<Any>::open_with_others() {
+  communicator slots;
+  auto making = comm::joint::create(parent_, [&](mpi::comm made) {
     mpi::comm exchange = made.dup();
-    if (owner.control_) {
-      for_device_ = communicator::adopt(owner.control_, std::move(made), std::move(exchange));
-      return;
-    }
     mpi::comm slot = made.dup();
     mpi::comm other_slot = made.dup();
-    owner.control_ = communicator::adopt(owner.parent_, std::move(made), std::move(exchange));
-    for_slots_ = communicator::adopt(owner.control_, std::move(slot), std::move(other_slot));
+    control_ = communicator::adopt(parent_, std::move(made), std::move(exchange));
+    slots = communicator::adopt(control_, std::move(slot), std::move(other_slot));
   });
-  if (goes_on) return true;
-  creation_.reset();
-  if (failed()) throw std::system_error(error(), "coordinator");
-  MPI_Request request = MPI_REQUEST_NULL;
-  switch (stage_++) {
-    case 0: {
-      // The largest of each value and of its complement tell of the same value where all agree.
-      for (const std::uint64_t value : values_) {
-        const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
-        compared_.push_back(number);
-        compared_.push_back(~number);
-      }
-      mpi::check(mpi::post::iallreduce(MPI_IN_PLACE, compared_.data(),
-                                       static_cast<MPI_Count>(compared_.size()), MPI_INT64_T,
-                                       MPI_MAX, owner.control_.native(), &request),
-                 "MPI_Iallreduce");
-      owner.source_.add(request, *this);
-      return true;
-    }
-    case 1: {
-      const bool refusals = !owner.refused_.empty() || !same(0);
-      bool all_same = !refusals;
-      for (std::size_t i = 0; i < values_.size(); ++i) all_same = all_same && same(i);
-      if (all_same) {
-        stage_ = 3;
-        if (!owner.device_) return opened();
-        begin(owner.control_);
-        return true;
-      }
-      // The digest of the facts says no more; their values do, where all ranks have the same facts.
-      const bool same_facts = same(values_.size() - 2);
-      values_.pop_back();
-      for (const auto& [name, value] : facts_) {
-        if (!same_facts) break;
-        fields_.push_back(name);
-        values_.push_back(value);
-      }
-      if (refusals) {  // only these are told of, for what else such a rank has are defaults
-        fields_.clear();
-        values_.assign(longest_refusal / sizeof(std::uint64_t), 0);
-        std::memcpy(values_.data(), owner.refused_.data(),
-                    std::min(owner.refused_.size(), longest_refusal));
-      }
-      const auto count = static_cast<MPI_Count>(values_.size());
-      gathered_.resize(values_.size() * static_cast<std::size_t>(owner.size_));
-      mpi::check(mpi::post::iallgather(values_.data(), count, MPI_UINT64_T, gathered_.data(), count,
-                                       MPI_UINT64_T, owner.control_.native(), &request),
-                 "MPI_Iallgather");
-      owner.source_.add(request, *this);
-      return true;
-    }
-    case 2:
-      fields_.empty() ? owner.name_refusing(gathered_) : owner.name_differing(gathered_, fields_);
-      return false;
-    default:
-      return opened();
+  co_await making;
+  auto comparing = compare_options();
+  if (!co_await comparing) co_return;
+  communicator for_device;
+  if (device_) {
+    auto duplicating = comm::joint::duplicate(control_);
+    for_device = co_await duplicating;
   }
+  slots_made(std::move(slots));
+  if (for_device && !broken_) open_device(std::move(for_device));
 }
 
+/// Breaks down and returns false if a rank refuses its options, or if they differ.
 template <class Any>
-bool negotiation<Any>::opening::opened() {
-  owner_->slots_made(std::move(for_slots_));
-  if (for_device_ && !owner_->broken_) owner_->open_device(std::move(for_device_));
-  return false;
-}
-
-template <class Any>
-void negotiation<Any>::opening::begin(const communicator& over) {
-  creation_ = std::make_unique<comm::creation>(*over.state(), *this);
-  creation_->begin();
+progress::look_task<bool> negotiation<Any>::compare_options() {
+  compared_values own = values_to_compare();
+  // The largest of each value and of its complement tell of the same value where all agree.
+  std::vector<std::int64_t> compared;
+  for (const std::uint64_t value : own.values) {
+    const auto number = static_cast<std::int64_t>(value >> 1U ^ value << 63U);
+    compared.push_back(number);
+    compared.push_back(~number);
+  }
+  auto reducing = comm::joint::request(control_, [&](MPI_Request* posted) {
+    return mpi::post::iallreduce(MPI_IN_PLACE, compared.data(),
+                                 static_cast<MPI_Count>(compared.size()), MPI_INT64_T, MPI_MAX,
+                                 control_.native(), posted);
+  });
+  co_await reducing;
+  const auto same = [&](std::size_t value) {
+    return compared[2 * value] == ~compared[2 * value + 1];
+  };
+  const bool refusals = !refused_.empty() || !same(0);
+  bool all_same = !refusals;
+  for (std::size_t i = 0; i < own.values.size(); ++i) all_same = all_same && same(i);
+  if (all_same) co_return true;
+  // The digest of the facts says no more; their values do, where all ranks have the same facts.
+  const bool same_facts = same(own.values.size() - 2);
+  own.values.pop_back();
+  for (const auto& [name, value] : own.facts) {
+    if (!same_facts) break;
+    own.fields.push_back(name);
+    own.values.push_back(value);
+  }
+  if (refusals) {  // only these are told of, for what else such a rank has are defaults
+    own.values.assign(longest_refusal / sizeof(std::uint64_t), 0);
+    std::memcpy(own.values.data(), refused_.data(), std::min(refused_.size(), longest_refusal));
+  }
+  std::vector<std::uint64_t> gathered(own.values.size() * static_cast<std::size_t>(size_));
+  auto gathering = comm::joint::request(control_, [&](MPI_Request* posted) {
+    const auto count = static_cast<MPI_Count>(own.values.size());
+    return mpi::post::iallgather(own.values.data(), count, MPI_UINT64_T, gathered.data(), count,
+                                 MPI_UINT64_T, control_.native(), posted);
+  });
+  co_await gathering;
+  refusals ? name_refusing(gathered) : name_differing(gathered, own.fields);
+  co_return false;
 }
 
 /// A digest of why this rank refuses its options, the rows of the table, a digest of the frozen
 /// plan, the first letters of the backend for the host, and of the backend for devices these, the
 /// names of its facts and their values: as many numbers on every rank.
 template <class Any>
-void negotiation<Any>::opening::collect_values() {
+typename negotiation<Any>::compared_values negotiation<Any>::values_to_compare() const {
+  compared_values own;
   constexpr std::uint64_t nothing = 14695981039346656037U;
   const auto mix = [](std::uint64_t& digest, std::uint64_t value) {
     digest = (digest ^ value) * 1099511628211U;
@@ -289,43 +226,44 @@ void negotiation<Any>::opening::collect_values() {
     mix(digest, 256U);
   };
   std::uint64_t refusal = nothing;
-  mix_text(refusal, owner_->refused_);
-  fields_.emplace_back("options");
-  values_.push_back(refusal);
+  mix_text(refusal, refused_);
+  own.fields.emplace_back("options");
+  own.values.push_back(refusal);
   for (const option_row& row : option_table()) {
-    fields_.emplace_back(row.name);
-    values_.push_back(row.get(owner_->options_));
+    own.fields.emplace_back(row.name);
+    own.values.push_back(row.get(options_));
   }
   std::uint64_t plan = nothing;
-  for (const auto& pack : owner_->options_.frozen_plan) {
+  for (const auto& pack : options_.frozen_plan) {
     for (const std::string& name : pack) mix_text(plan, name);
     mix(plan, 257U);
   }
-  fields_.emplace_back("frozen_plan");
-  values_.push_back(plan);
+  own.fields.emplace_back("frozen_plan");
+  own.values.push_back(plan);
   const auto letters = [](std::string_view name) {
     std::uint64_t first = 0;
     std::memcpy(&first, name.data(), std::min(name.size(), sizeof(first)));
     return first;
   };
-  fields_.emplace_back("backend for the host");
-  values_.push_back(owner_->backend_ ? letters(owner_->backend_->name()) : 0);
+  own.fields.emplace_back("backend for the host");
+  own.values.push_back(backend_ ? letters(backend_->name()) : 0);
   std::uint64_t backend = 0;
   std::uint64_t names = nothing;
   std::uint64_t facts = nothing;
-  if (owner_->device_) {
-    const std::string_view name = owner_->device_->name();
+  if (device_) {
+    const std::string_view name = device_->name();
     backend = letters(name);
     mix_text(names, name);
-    owner_->device_->facts(facts_);
-    for (const auto& [fact, value] : facts_) {
+    device_->facts(own.facts);
+    for (const auto& [fact, value] : own.facts) {
       mix_text(names, fact);
       mix(facts, value);
     }
   }
-  fields_.emplace_back("backend");
-  fields_.emplace_back("facts of the backend");
-  values_.insert(values_.end(), {backend, names, facts});
+  own.fields.emplace_back("backend");
+  own.fields.emplace_back("facts of the backend");
+  own.values.insert(own.values.end(), {backend, names, facts});
+  return own;
 }
 
 template <class Any>

@@ -4,6 +4,7 @@
 
 /// \file Bodies of rendezvous/exchange.hpp.
 
+#include <cohort/comm/joint.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/random.hpp>
 #include <cohort/mpi/lock.hpp>
@@ -116,68 +117,6 @@ class exchange<Any>::transfer_operation final : public comm::request_operation {
 
   exchange& owner_;
   transfer what_;
-};
-
-/// Makes the two communicators, then tells all ranks of the incarnations and compares what must be
-/// equal. Stages of one operation inside the look, as those of a coordinator are: a context that
-/// goes away can see it through.
-template <class Any>
-class exchange<Any>::opening final : public comm::request_operation {
- public:
-  explicit opening(exchange& owner) : request_operation(&run), owner_(owner) {
-    advance_ = &advanced;
-    advances_failed_ = true;
-    verb = "rendezvous";
-    rank = owner.rank();
-  }
-  void begin() {
-    creation_ = std::make_unique<comm::creation>(*owner_.world_.state(), *this);
-    creation_->begin();
-  }
-
- private:
-  static bool advanced(request_operation* base) {
-    auto* self = static_cast<opening*>(base);
-    exchange& owner = self->owner_;
-    const look_lock hold(owner);
-    bool goes_on = false;
-    try {
-      goes_on = self->step();
-    } catch (...) {
-      owner.break_down(std::current_exception());
-    }
-    if (goes_on) return true;
-    --owner.operations_;
-    owner.advance_closing();
-    return false;
-  }
-  static void run(operation* base, action) { delete static_cast<opening*>(base); }
-  bool step() {
-    const bool goes_on = creation_ && creation_->goes_on([this](mpi::comm made) {
-      mpi::comm second = made.dup();
-      made_ = communicator::adopt(owner_.world_, std::move(made), std::move(second));
-    });
-    if (goes_on) return true;
-    if (failed()) throw std::system_error(error(), "rendezvous");
-    if (!std::exchange(creation_, nullptr)) {
-      owner_.opened(std::move(made_), all_);
-      return false;
-    }
-    all_.resize(static_cast<std::size_t>(made_.size()));
-    own_ = {owner_.incarnation_, owner_.refuses_ ? 0 : owner_.options_.chunk_bytes};
-    MPI_Request request = MPI_REQUEST_NULL;
-    mpi::check(mpi::post::iallgather(&own_, 2, MPI_UINT64_T, all_.data(), 2, MPI_UINT64_T,
-                                     made_.native(), &request),
-               "MPI_Iallgather");
-    owner_.source_.load()->add(request, *this);
-    return true;
-  }
-
-  exchange& owner_;
-  std::unique_ptr<comm::creation> creation_;  // until it has been made
-  communicator made_;
-  facts own_{};
-  std::vector<facts> all_;
 };
 
 /// The rounds of closing. 1: all ranks have closed, so no more requests are made. 2: all requests
@@ -298,25 +237,53 @@ void exchange<Any>::initialize(const communicator& world) {
   if (const errc bad = source.usable(); bad != errc{}) throw error(bad, "rendezvous");
   {
     const comm::request_source::guard guarded(source);
-    const look_lock hold(*this);
-    if (node_.closing()) throw error(errc::closed, "rendezvous");
-    if (node_.is_open()) {
-      int relation = MPI_UNEQUAL;
-      mpi::check(MPI_Comm_compare(world.native(), world_.native(), &relation), "MPI_Comm_compare");
-      if (relation == MPI_CONGRUENT || relation == MPI_IDENT) return;
-      throw error(errc::invalid_communicator,
-                  "rendezvous: it is initialised with another communicator");
+    auto opening = open_with_others();
+    {
+      const look_lock hold(*this);
+      if (node_.closing()) throw error(errc::closed, "rendezvous");
+      if (node_.is_open()) {
+        int relation = MPI_UNEQUAL;
+        mpi::check(MPI_Comm_compare(world.native(), world_.native(), &relation),
+                   "MPI_Comm_compare");
+        if (relation == MPI_CONGRUENT || relation == MPI_IDENT) return;
+        throw error(errc::invalid_communicator,
+                    "rendezvous: it is initialised with another communicator");
+      }
+      world_ = world;
+      source_.store(&source);
+      source.watch(*this);
+      rank_.store(world.rank(), std::memory_order_release);
+      node_.open(world.rank(), world.size(), incarnation_);
+      ++operations_;  // what another thread closes now waits for it
     }
-    world_ = world;
-    source_.store(&source);
-    source.watch(*this);
-    rank_.store(world.rank(), std::memory_order_release);
-    auto* steps = new opening(*this);
-    ++operations_;
-    steps->begin();
-    node_.open(world.rank(), world.size(), incarnation_);
+    progress::begin_look_task(std::move(opening), {.verb = "rendezvous"},
+                              [this](const std::exception_ptr& why) {
+                                const comm::request_source::guard held(*source_.load());
+                                const look_lock hold(*this);
+                                if (why) break_down(why);
+                                --operations_;
+                                advance_closing();
+                              });
   }
   engine_.started();
+}
+
+/// Makes the two communicators, then tells all ranks of the incarnations and compares what must be
+/// equal.
+template <class Any>
+progress::look_task<> exchange<Any>::open_with_others() {
+  communicator made;
+  auto making = comm::joint::create(world_, [&](mpi::comm fresh) {
+    mpi::comm second = fresh.dup();
+    made = communicator::adopt(world_, std::move(fresh), std::move(second));
+  });
+  co_await making;
+  const facts own{incarnation_, refuses_ ? 0 : options_.chunk_bytes};
+  std::vector<facts> all(static_cast<std::size_t>(made.size()));
+  auto telling = comm::joint::all_gather(made, own, all);
+  co_await telling;
+  const look_lock hold(*this);
+  opened(std::move(made), all);
 }
 
 /// What ranks do not agree on, null if there is nothing.
