@@ -9,6 +9,7 @@
 
 #include <array>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -38,10 +39,13 @@ asio::awaitable<outcome<T>> run_in_looks(look_task<T> work, const char* verb) {
   outcome<T> end;
   asio::steady_timer ended(co_await asio::this_coro::executor,
                            asio::steady_timer::time_point::max());
-  begin_look_task(std::move(work), {.verb = verb}, [&](std::exception_ptr why, T result) {
-    end = {std::move(why), std::move(result)};
-    ended.expires_at(asio::steady_timer::time_point::min());
-  });
+  auto wakes =
+      std::make_unique<asio::steady_timer*>(&ended);  // what is called then may be move-only
+  begin_look_task(std::move(work), {.verb = verb},
+                  [&end, wakes = std::move(wakes)](std::exception_ptr why, T result) {
+                    end = {std::move(why), std::move(result)};
+                    (*wakes)->expires_at(asio::steady_timer::time_point::min());
+                  });
   std::error_code cancelled;
   co_await ended.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
   co_return end;

@@ -99,7 +99,7 @@ class negotiation final : public instance,
   // opening
   void open();
   [[nodiscard]] progress::look_task<> open_with_others();
-  [[nodiscard]] progress::look_task<bool> compare_options();
+  [[nodiscard]] progress::look_task<bool> compare_options(compared_values& own);
   [[nodiscard]] compared_values values_to_compare() const;
   void name_refusing(const std::vector<std::uint64_t>& gathered);
   void name_differing(const std::vector<std::uint64_t>& gathered,
@@ -211,6 +211,7 @@ class negotiation final : public instance,
   void confirm_sets();
   [[nodiscard]] progress::look_task<> open_set(task& own);
   void set_made(task& own, mpi::comm base);
+  void set_not_made(task& one, const std::exception_ptr& why);
   void set_failed(task& one, std::exception_ptr why);
   void make_set(creation& one, mpi::comm data);
   void group_elected(task& own);

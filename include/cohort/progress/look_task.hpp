@@ -123,7 +123,7 @@ namespace detail {
 struct look_root {
   struct promise_type : look_promise {
     template <class Task, class Done>
-    promise_type(const Task&, const look_chain& given, const Done&) noexcept : own(given) {
+    promise_type(const Task&, const look_chain& given, Done&) noexcept : own(given) {
       own.outermost = std::coroutine_handle<promise_type>::from_promise(*this);
       chain = &own;
     }
@@ -137,7 +137,8 @@ struct look_root {
 };
 
 template <class T, class Done>
-look_root run_look_task(look_task<T> work, look_chain, Done done) {
+look_root run_look_task(look_task<T> work, look_chain, Done& given) {
+  Done done = std::move(given);  // not before this frame is there
   std::exception_ptr why;
   std::conditional_t<std::is_void_v<T>, std::optional<bool>, std::optional<T>> result;
   try {

@@ -274,14 +274,15 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
     adding_.push_back(&own);
   } else {
     if (at.made != protocol::none) record.number = at.made;
+    auto opening = open_set(own);
     making_.push_back(&own);
     own.started = true;
     ++openings_;
-    progress::begin_look_task(open_set(own), {.verb = "add_process_set"},
+    progress::begin_look_task(std::move(opening), {.verb = "add_process_set"},
                               [this, &own](const std::exception_ptr& why) {
                                 const comm::request_source::guard held(source_);
-                                if (why && !broken_) set_failed(own, why);
                                 std::erase(making_, &own);
+                                if (why && !broken_) set_not_made(own, why);
                                 --openings_;
                                 check_released();
                               });
@@ -314,10 +315,27 @@ progress::look_task<> negotiation<Any>::open_set(task& own) {
       slots_,
       [&](mpi::comm base) {
         if (broken_) return base.keep();  // others may use it
-        set_made(own, std::move(base));
+        try {
+          set_made(own, std::move(base));
+        } catch (...) {
+          set_failed(own, std::current_exception());
+        }
       },
       static_cast<creation*>(own.context)->members);
   co_await making;
+}
+
+/// Without memory to begin, the others wait for this rank in the creation, and would take it for
+/// the next one's part: that can only end them all.
+template <class Any>
+void negotiation<Any>::set_not_made(task& one, const std::exception_ptr& why) {
+  set_failed(one, why);
+  try {
+    std::rethrow_exception(why);
+  } catch (const std::bad_alloc&) {
+    break_down(why);
+  } catch (...) {  // MPI's, which the others have as well
+  }
 }
 
 template <class Any>

@@ -130,8 +130,9 @@ void negotiation<Any>::open() {
   const comm::request_source::guard hold(source_);
   const errc bad = source_.usable();
   if (bad != errc{}) return break_down(std::make_exception_ptr(error(bad, "coordinator")));
+  auto opening = open_with_others();
   ++openings_;
-  progress::begin_look_task(open_with_others(), {.verb = "coordinator"},
+  progress::begin_look_task(std::move(opening), {.verb = "coordinator"},
                             [this](const std::exception_ptr& why) {
                               const comm::request_source::guard held(source_);
                               if (why) break_down(why);
@@ -144,6 +145,7 @@ void negotiation<Any>::open() {
 /// Makes the communicators of an instance and compares the options of its ranks. [protocol D3]
 template <class Any>
 progress::look_task<> negotiation<Any>::open_with_others() {
+  compared_values compared = values_to_compare();
   communicator slots;
   auto making = comm::joint::create(parent_, [&](mpi::comm made) {
     mpi::comm exchange = made.dup();
@@ -153,7 +155,7 @@ progress::look_task<> negotiation<Any>::open_with_others() {
     slots = communicator::adopt(control_, std::move(slot), std::move(other_slot));
   });
   co_await making;
-  auto comparing = compare_options();
+  auto comparing = compare_options(compared);
   if (!co_await comparing) co_return;
   communicator for_device;
   if (device_) {
@@ -166,8 +168,7 @@ progress::look_task<> negotiation<Any>::open_with_others() {
 
 /// Breaks down and returns false if a rank refuses its options, or if they differ.
 template <class Any>
-progress::look_task<bool> negotiation<Any>::compare_options() {
-  compared_values own = values_to_compare();
+progress::look_task<bool> negotiation<Any>::compare_options(compared_values& own) {
   // The largest of each value and of its complement tell of the same value where all agree.
   std::vector<std::int64_t> compared;
   for (const std::uint64_t value : own.values) {

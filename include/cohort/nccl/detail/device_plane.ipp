@@ -436,8 +436,9 @@ COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
   while (!held_.empty()) {
     if (held_.front().op == nullptr) {
       if (between_ != nullptr && !failed_) return;
-      held_.front().begin_opening();
-      held_.pop_front();
+      const auto begin = std::move(held_.front().begin_opening);
+      held_.pop_front();  // first, for what fails at once goes on with the next
+      begin();
       continue;
     }
     elected_work& op = *held_.front().op;
