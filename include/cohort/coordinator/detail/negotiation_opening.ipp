@@ -4,17 +4,22 @@
 
 /// \file How an instance is opened, and its options compared.
 
-#include <cohort/coordinator/detail/negotiation_comparison.ipp>
 #include <cohort/coordinator/negotiation.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/option_mismatch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace cohort::coordination {
+
+/// Bytes of a text that tells why a rank refuses its options.
+inline constexpr std::size_t longest_refusal = 256;
 
 /// Makes the communicators of an instance and compares the options of its ranks. [protocol D3] It
 /// owns what MPI writes to, and frees itself when the engine delivers it.
@@ -36,6 +41,7 @@ class negotiation<Any>::opening final : public comm::request_operation {
   bool step();
   bool opened();
   void collect_values();
+  [[nodiscard]] mismatch_error found() const;
 
   negotiation* owner_;  // null once it has ended
   [[nodiscard]] bool same(std::size_t value) const noexcept {
@@ -100,8 +106,7 @@ negotiation<Any>::negotiation(const communicator& parent, const coordinator_opti
       source_(parent.state()->source),
       backend_(std::move(backend)),
       device_(std::move(device)),
-      node_(make_tree(parent, options),
-            std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
+      node_(make_tree(parent, options), std::vector<rank_set>{rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
       plane_(*this, options_, options.slots),
       timeline_(std::make_shared<timeline>(parent.rank(), parent.size())),
@@ -255,11 +260,33 @@ bool negotiation<Any>::opening::step() {
       return true;
     }
     case 2:
-      fields_.empty() ? owner.name_refusing(gathered_) : owner.name_differing(gathered_, fields_);
+      owner.break_down(std::make_exception_ptr(found()), !owner.refused_.empty());
       return false;
     default:
       return opened();
   }
+}
+
+/// What the ranks have told of options that some refuse, or that differ.
+template <class Any>
+mismatch_error negotiation<Any>::opening::found() const {
+  const int self = owner_->rank_;
+  if (!fields_.empty()) {
+    return differing_options(
+        self, "coordinator", fields_, gathered_, [](const auto& field, auto value) {
+          if (!field.starts_with("backend")) return std::to_string(value);  // of such, letters
+          std::array<char, sizeof(value) + 1> letters{};
+          std::memcpy(letters.data(), &value, sizeof(value));
+          return value == 0 ? std::string("none") : std::string(letters.data());
+        });
+  }
+  std::map<std::string, rank_set> causes;
+  const char* at = reinterpret_cast<const char*>(gathered_.data());
+  for (int from = 0; from < owner_->size_; ++from, at += longest_refusal) {
+    const char* const end = std::find(at, at + longest_refusal, '\0');
+    if (at != end) causes[std::string(at, end)].insert(from);
+  }
+  return refused_options(self, "coordinator", causes);
 }
 
 template <class Any>
