@@ -36,6 +36,7 @@ struct counts {
 class job {
  public:
   job(int ranks, int radix) : net_(ranks), ranks_(ranks) {
+    using cohort::rank_set;
     using namespace cohort::protocol;
     node_options options;
     options.decides_when_asked = true;  // as the coordinator has it

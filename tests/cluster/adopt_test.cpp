@@ -26,6 +26,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -63,27 +64,30 @@ asio::awaitable<void> check_way(workers all, transport how) {
   CHECK((found != 0) == (how == transport::mpi && all.size() != 0));
 }
 
-/// On rank 0 adopts, runs the body and shuts down; on the others serves. Twice: over MPI, over TCP.
-void with_adopted(const adopt_options& options, const test_body& body) {
+/// On rank 0 adopts, runs the body and shuts down; on the others serves. Then runs `after` on all.
+/// Twice: over MPI, over TCP.
+void with_adopted(const adopt_options& options, const test_body& body,
+                  const std::function<asio::awaitable<void>(cohort::communicator)>& after = {}) {
   for (const transport how : {transport::mpi, transport::tcp}) {
     INFO("messages over " << name_of(how));
     asio::io_context io;
     const cohort::communicator world(io);
     if (world.rank() != 0) {
       cohort::cluster::serve(world);
-      continue;
+    } else {
+      run(io, [&]() -> asio::awaitable<void> {
+        adopt_options mine = options;
+        mine.transport(how);
+        auto adopting = cohort::cluster::adopt(world, mine);
+        const workers all = co_await std::move(adopting);
+        co_await check_way(all, how);
+        auto working = body(all);
+        co_await std::move(working);
+        co_await all.shutdown();
+        for (const int id : all.ids()) CHECK(all.state(id) == worker_state::gone);
+      }());
     }
-    run(io, [&]() -> asio::awaitable<void> {
-      adopt_options mine = options;
-      mine.transport(how);
-      auto adopting = cohort::cluster::adopt(world, mine);
-      const workers all = co_await std::move(adopting);
-      co_await check_way(all, how);
-      auto working = body(all);
-      co_await std::move(working);
-      co_await all.shutdown();
-      for (const int id : all.ids()) CHECK(all.state(id) == worker_state::gone);
-    }());
+    if (after) run(io, after(world));
   }
 }
 
@@ -229,29 +233,16 @@ TEST_CASE("functions called on all adopted workers use collectives, with the man
 }
 
 TEST_CASE("an operation has the same number on all ranks, though they were invited") {
-  for (const transport how : {transport::mpi, transport::tcp}) {
-    INFO("messages over " << name_of(how));
-    asio::io_context io;
-    const cohort::communicator world(io);
-    if (world.rank() != 0) {
-      cohort::cluster::serve(world);
-    } else {
-      run(io, [&]() -> asio::awaitable<void> {
-        auto adopting = cohort::cluster::adopt(world, adopt_options().transport(how));
-        const workers all = co_await std::move(adopting);
-        co_await all.shutdown();
-      }());
-    }
+  const auto nothing = [](const workers&) -> asio::awaitable<void> { co_return; };
+  with_adopted({}, nothing, [](cohort::communicator world) -> asio::awaitable<void> {
     const auto here = static_cast<long>(world.stats().operations);
     long lowest = here;
     long highest = here;
-    run(io, [](cohort::communicator on, long& low, long& high) -> asio::awaitable<void> {
-      co_await cohort::all_reduce(on, low, cohort::op::min);
-      co_await cohort::all_reduce(on, high, cohort::op::max);
-    }(world, lowest, highest));
+    co_await cohort::all_reduce(world, lowest, cohort::op::min);
+    co_await cohort::all_reduce(world, highest, cohort::op::max);
     CHECK(lowest == here);
     CHECK(highest == here);
-  }
+  });
 }
 
 TEST_CASE("a job is adopted beside whatever else its program makes of its communicator") {

@@ -22,7 +22,7 @@
 # 77. $MPIEXEC is the launcher, of Open MPI or MPICH; $COHORT_HOSTS the folder with the state.
 set -euo pipefail
 self=$(readlink -f "$0")
-state=${COHORT_HOSTS:-/tmp/cohort-hosts-$(id -u)}
+state=${COHORT_HOSTS:-${TMPDIR:-/tmp}/cohort-hosts-$(id -u)}  # the same for each command
 
 skip() { echo "hosts.sh: skipped: $*" >&2; exit 77; }
 die() { echo "hosts.sh: $*" >&2; exit 1; }

@@ -17,6 +17,7 @@
 namespace protocol_codec {
 
 using namespace cohort::protocol;
+using cohort::rank_set;
 using bytes = std::vector<std::byte>;
 
 /// Writes each part that it is given.

@@ -7,10 +7,10 @@
 
 #include "protocol/support.hpp"
 
+#include <cohort/core/rank_set.hpp>
 #include <cohort/protocol.hpp>
 #include <cohort/protocol/epoch_map.hpp>
 #include <cohort/protocol/name_table.hpp>
-#include <cohort/protocol/rank_set.hpp>
 #include <cohort/protocol/replica.hpp>
 #include <cohort/protocol/response_cache.hpp>
 #include <cohort/protocol/signature.hpp>
@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+using cohort::rank_set;
 using namespace cohort::protocol;
 using protocol_test::rng;
 

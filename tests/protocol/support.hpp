@@ -40,6 +40,7 @@ struct inspector {
 namespace protocol_test {
 
 using namespace cohort::protocol;
+using cohort::rank_set;
 
 /// A promise of the protocol was broken; the text begins with its number.
 struct violation : std::runtime_error {

@@ -758,7 +758,8 @@ TEST_CASE("options that one rank refuses, or that differ, are told to all",
       const std::string who = "rank " + std::to_string(last);
       CHECK_THAT(problem->what(),
                  Catch::Matchers::ContainsSubstring(
-                     differs ? "chunk is 1000 on " + who + ", 1073741824 on rank"
+                     differs ? "options differ between ranks: chunk: 1000 on " + who +
+                                   ", 1073741824 on rank"
                              : who + " refused its options: chunk is at least 1, transfers are"));
       const auto closed = co_await cohort_test::code_of(exchange->close());
       CHECK(closed == errc::cross_rank_mismatch);

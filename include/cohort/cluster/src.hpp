@@ -17,6 +17,7 @@
 
 #include <cohort/cluster.hpp>
 #include <cohort/cluster/detail/call_client.ipp>
+#include <cohort/cluster/detail/call_server.ipp>
 #include <cohort/cluster/detail/manager.ipp>
 #include <cohort/cluster/detail/renewal.ipp>
 #include <cohort/cluster/detail/serve.ipp>
@@ -34,6 +35,7 @@ template void serve<void>(const communicator&);
 template void serve<void>(std::string_view, std::string_view);
 
 // For who includes these headers, which the ones above do not.
+template class basic_call_server<void>;
 template class basic_manager<void>;
 template class basic_worker<void>;
 template communicator renew<void>(const communicator&, const communicator&,

@@ -10,6 +10,7 @@
 #endif
 
 #include <cohort/comm.hpp>
+#include <cohort/comm/detail/agreement.ipp>
 #include <cohort/comm/detail/channel.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
 #include <cohort/comm/detail/creation.ipp>

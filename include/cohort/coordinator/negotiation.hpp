@@ -101,9 +101,9 @@ class negotiation final : public instance,
   [[nodiscard]] progress::look_task<> open_with_others();
   [[nodiscard]] progress::look_task<bool> compare_options(compared_values& own);
   [[nodiscard]] compared_values values_to_compare() const;
-  void name_refusing(const std::vector<std::uint64_t>& gathered);
-  void name_differing(const std::vector<std::uint64_t>& gathered,
-                      const std::vector<std::string>& fields);
+  [[nodiscard]] mismatch_error name_refusing(const std::vector<std::uint64_t>& gathered) const;
+  [[nodiscard]] mismatch_error name_differing(const std::vector<std::uint64_t>& gathered,
+                                              const std::vector<std::string>& fields) const;
   void slots_made(communicator made);
   [[nodiscard]] static protocol::tree make_tree(const communicator& parent,
                                                 const coordinator_options& options);
@@ -143,7 +143,7 @@ class negotiation final : public instance,
   void end_timeline() noexcept;
   void take_device_times() noexcept;
   [[nodiscard]] std::vector<pending_operation> pending_in(std::uint32_t set);
-  [[nodiscard]] protocol::rank_set seen_from(std::uint32_t set, const protocol::rank_set& of) const;
+  [[nodiscard]] rank_set seen_from(std::uint32_t set, const rank_set& of) const;
   [[nodiscard]] protocol::verdict seen_from(std::uint32_t set, const protocol::verdict& why) const;
   /// What `error_of` needs where no action tells of it.
   [[nodiscard]] static protocol::action of_set(std::uint32_t set) {

@@ -131,19 +131,9 @@ class issue_source : public asio::execution_context::service {
   /// Ends that. No matter if it was not the holder.
   void let_go(int device, const void* orderer);
   /// Whether communicators of this orderer may be made on the device.
-  [[nodiscard]] bool admits(int device, const void* orderer) {
-    const std::lock_guard lock(mutex_);
-    const void* const holder = queue_of(device).orderer;
-    return holder == nullptr || holder == orderer;
-  }
+  [[nodiscard]] bool admits(int device, const void* orderer);
   /// Whether another coordinator has another device of this process.
-  [[nodiscard]] bool is_held_elsewhere(int device, const void* orderer) {
-    const std::lock_guard lock(mutex_);
-    for (const queue& one : queues_) {
-      if (one.device != device && one.orderer != nullptr && one.orderer != orderer) return true;
-    }
-    return false;
-  }
+  [[nodiscard]] bool is_held_elsewhere(int device, const void* orderer) const;
   /// Nothing of this library runs on the device or is on its way there. Inside `exclusively`, or in
   /// a condition of `when`.
   [[nodiscard]] bool is_drained(int device) {

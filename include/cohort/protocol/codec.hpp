@@ -121,6 +121,10 @@ bool id_or_not(Archive& archive, std::uint32_t& id) {
 
 }  // namespace detail
 
+}  // namespace cohort::protocol
+
+namespace cohort {
+
 // Ranges as gaps and lengths, so that they come out in order whatever the bytes are.
 template <class Archive>
 void wire_fields(Archive& archive, rank_set& set) {
@@ -129,9 +133,9 @@ void wire_fields(Archive& archive, rank_set& set) {
     const std::size_t size = archive.count(2);
     std::uint64_t next = 0;
     for (std::size_t i = 0; i < size && archive.ok(); ++i) {
-      const std::uint64_t first = next + archive.varint_up_to(detail::rank_limit);
-      const std::uint64_t last = first + archive.varint_up_to(detail::rank_limit);
-      if (last >= detail::rank_limit) return archive.fail(wire_errc::bad_value);
+      const std::uint64_t first = next + archive.varint_up_to(protocol::detail::rank_limit);
+      const std::uint64_t last = first + archive.varint_up_to(protocol::detail::rank_limit);
+      if (last >= protocol::detail::rank_limit) return archive.fail(wire_errc::bad_value);
       if (archive.ok()) set.insert(static_cast<int>(first), static_cast<int>(last));
       next = last + 2;
     }
@@ -145,6 +149,10 @@ void wire_fields(Archive& archive, rank_set& set) {
     }
   }
 }
+
+}  // namespace cohort
+
+namespace cohort::protocol {
 
 // The fields that most operations leave alone are left out; the first byte says which.
 template <class Archive>

@@ -6,8 +6,8 @@
 /// down.
 
 #include <cohort/core/error.hpp>
+#include <cohort/core/rank_set.hpp>
 #include <cohort/protocol/epoch_map.hpp>
-#include <cohort/protocol/rank_set.hpp>
 #include <cohort/protocol/signature.hpp>
 
 #include <cstddef>

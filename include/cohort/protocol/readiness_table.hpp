@@ -5,8 +5,8 @@
 /// \file What a node knows about the operations that are not decided: who below it has announced
 /// them, and who has joined.
 
+#include <cohort/core/rank_set.hpp>
 #include <cohort/protocol/name_table.hpp>
-#include <cohort/protocol/rank_set.hpp>
 #include <cohort/protocol/tree.hpp>
 
 #include <cstddef>

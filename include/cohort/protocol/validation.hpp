@@ -63,11 +63,6 @@ void compare(std::vector<difference>& result, const std::vector<side>& sides,
   if (!same) result.push_back(std::move(one));
 }
 
-[[nodiscard]] inline std::string ranks_text(const rank_set& ranks) {
-  if (ranks.empty()) return "no rank";
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str();
-}
-
 }  // namespace detail
 
 inline std::string element_name(const signature& sig) {
@@ -161,7 +156,7 @@ inline std::string describe(std::string_view name, const verdict& why) {
         text += std::string(first ? "" : "; ") + one.field + " differs:";
         for (std::size_t i = 0; i < why.sides.size(); ++i) {
           text += std::string(i == 0 ? " " : ", ") + one.values[i] + " on " +
-                  detail::ranks_text(why.sides[i].ranks);
+                  ranks_text(why.sides[i].ranks);
           if (first) text += " (" + why.sides[i].site.str() + ")";
         }
         first = false;
@@ -172,18 +167,17 @@ inline std::string describe(std::string_view name, const verdict& why) {
       text += "withdrawn by rank " + std::to_string(why.rank) + " (" +
               std::string(name_of(why.reason)) + ")";
       if (why.asked) {
-        text += ", ready: " + detail::ranks_text(why.ready) +
-                ", missing: " + detail::ranks_text(why.missing);
-        if (!why.silent.empty()) text += ", silent: " + detail::ranks_text(why.silent);
-        if (!why.unknown.empty()) text += ", unknown: " + detail::ranks_text(why.unknown);
+        text += ", ready: " + ranks_text(why.ready) + ", missing: " + ranks_text(why.missing);
+        if (!why.silent.empty()) text += ", silent: " + ranks_text(why.silent);
+        if (!why.unknown.empty()) text += ", unknown: " + ranks_text(why.unknown);
       }
       break;
     case failure_kind::joined:
-      text += "needs data of " + detail::ranks_text(why.ranks) + ", joined";
+      text += "needs data of " + ranks_text(why.ranks) + ", joined";
       break;
     case failure_kind::peer_lost:
-      text += "needs a rank that has left: " + detail::ranks_text(why.ranks);
-      if (!why.unknown.empty()) text += " (abandoned: " + detail::ranks_text(why.unknown) + ")";
+      text += "needs a rank that has left: " + ranks_text(why.ranks);
+      if (!why.unknown.empty()) text += " (abandoned: " + ranks_text(why.unknown) + ")";
       break;
     case failure_kind::data:
       text += "a data operation failed on rank " + std::to_string(why.rank) + ": " + why.text;

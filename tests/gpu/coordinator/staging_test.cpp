@@ -290,8 +290,6 @@ DOUBLE_TEST_CASE("what a buffer's stream has queued comes first, and it sees the
 DOUBLE_TEST_CASE("collectives that are started behind a staged one are posted behind it") {
   for (const auto level : {cohort::checks::local, cohort::checks::cross_rank}) {
     const gpus_of_ranks machine;
-    cohort::communicator_options options;
-    options.checks = level;
     on_world(
         [](cohort::communicator world) -> asio::awaitable<void> {
           const int n = world.size();
@@ -325,7 +323,7 @@ DOUBLE_TEST_CASE("collectives that are started behind a staged one are posted be
           co_await cohort::all_reduce(world, second, op::sum);
           CHECK(second == std::vector<int>(10, 10 * n * n));
         },
-        options);
+        {.checks = level});
   }
 }
 
@@ -470,8 +468,6 @@ DOUBLE_TEST_CASE("a staged verb puts nothing into a capture that it refuses") {
 
 TEST_CASE("comparisons between ranks hold for device memory too") {
   const gpus_of_ranks machine;
-  cohort::communicator_options options;
-  options.checks = cohort::checks::cross_rank;
   on_world(
       [](cohort::communicator world) -> asio::awaitable<void> {
         if (world.size() < 2) co_return;
@@ -487,13 +483,11 @@ TEST_CASE("comparisons between ranks hold for device memory too") {
         co_await cohort::all_reduce(world, same, op::sum);
         CHECK(co_await now_in(same) == std::vector<int>(10, world.size()));
       },
-      options);
+      {.checks = cohort::checks::cross_rank});
 }
 
 TEST_CASE("device memory that is passed as the host's is named where ranks compare") {
   const gpus_of_ranks machine;
-  cohort::communicator_options options;
-  options.checks = cohort::checks::cross_rank;
   on_world(
       [](cohort::communicator world) -> asio::awaitable<void> {
         const cohort::log::capture log;
@@ -519,13 +513,11 @@ TEST_CASE("device memory that is passed as the host's is named where ranks compa
         co_await cohort::all_reduce(world, host, op::sum);
         CHECK(host == std::vector<int>(10, world.size()));
       },
-      options);
+      {.checks = cohort::checks::cross_rank});
 }
 
 DOUBLE_TEST_CASE("ranks that compare hear of a staged verb that another one cannot begin") {
   const gpus_of_ranks machine;
-  cohort::communicator_options options;
-  options.checks = cohort::checks::cross_rank;
   on_world(
       [](cohort::communicator world) -> asio::awaitable<void> {
         if (world.size() < 2) co_return;
@@ -569,14 +561,12 @@ DOUBLE_TEST_CASE("ranks that compare hear of a staged verb that another one cann
         co_await cohort::all_reduce(world, host, op::sum);
         CHECK(host == std::vector<int>(3, world.size()));
       },
-      options);
+      {.checks = cohort::checks::cross_rank});
 }
 
 // Managed memory is the only memory of a device here that MPI can touch.
 DOUBLE_TEST_CASE("an MPI that is CUDA-aware gets the pointer, behind the buffer's stream") {
   const gpus_of_ranks machine;
-  cohort::communicator_options options;
-  options.device_memory = cohort::device_memory::cuda_aware;
   on_world(
       [](cohort::communicator world) -> asio::awaitable<void> {
         const cohort::log::capture log;
@@ -642,5 +632,5 @@ DOUBLE_TEST_CASE("an MPI that is CUDA-aware gets the pointer, behind the buffer'
               std::vector<float>(9, static_cast<float>(world.size() - 1) / 2));
         device::check(cudaFree(memory), "cudaFree", 0);
       },
-      options);
+      {.device_memory = cohort::device_memory::cuda_aware});
 }

@@ -255,7 +255,7 @@ bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
 template <class Any>
 bool negotiation<Any>::end_unheard(task& one, protocol::withdrawal_reason reason) {
   using protocol::withdrawal_reason;
-  const protocol::rank_set here{rank_};
+  const rank_set here{rank_};
   protocol::verdict why;
   why.kind = protocol::failure_kind::withdrawn;
   why.rank = rank_;
@@ -266,8 +266,7 @@ bool negotiation<Any>::end_unheard(task& one, protocol::withdrawal_reason reason
   if (reason == withdrawal_reason::deadline) {
     why.asked = true;
     why.ready = here;
-    why.unknown = one.kind == op_kind::message ? protocol::rank_set{one.peer}
-                                               : protocol::rank_set::span(0, size_ - 1);
+    why.unknown = one.kind == op_kind::message ? rank_set{one.peer} : rank_set::span(0, size_ - 1);
     why.unknown.subtract(here);
     reason = withdrawal_reason::no_decision;
   }
@@ -377,7 +376,7 @@ void negotiation<Any>::report(const protocol::stall_report& what) {
   for (const pending_operation& one : waiting) {
     if (!one.asked || one.started || one.age < options_.stall_warning) continue;
     const auto list = [](const std::vector<int>& ranks) {
-      protocol::rank_set set;
+      rank_set set;
       for (const int rank : ranks) set.insert(rank);
       return ranks.empty() ? std::string("none") : set.str();
     };
@@ -411,11 +410,11 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
     pending_operation& one = all.emplace_back();
     one.started = each->started;
     one.age = at - each->submitted;
-    const auto asked = [&](const protocol::rank_set& ready, const protocol::rank_set& missing) {
+    const auto asked = [&](const rank_set& ready, const rank_set& missing) {
       one.asked = true;
       one.ready = seen_from(set, ready).list();
       one.missing = seen_from(set, missing.without(ready)).list();
-      protocol::rank_set unknown = last_report_.silent;
+      rank_set unknown = last_report_.silent;
       unknown.unite(last_report_.unknown);
       one.unknown = seen_from(set, unknown).list();
     };
@@ -423,7 +422,7 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
       one.name = one.verb = join_verb;
       for (const auto& [which, joined] : last_report_.joined) {
         if (which != set || !joined.contains(rank_)) continue;  // older than this rank's own
-        asked(joined, protocol::rank_set::span(0, size_ - 1)
+        asked(joined, rank_set::span(0, size_ - 1)
                           .without(last_report_.silent)
                           .without(last_report_.unknown));
       }
@@ -437,7 +436,7 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
           row.ready.empty()) {
         continue;
       }
-      protocol::rank_set ready;
+      rank_set ready;
       for (const protocol::side& side : row.ready) ready.unite(side.ranks);
       one.shape = row.ready.front().sig.dimensions.str();
       one.site = row.ready.front().site.str();

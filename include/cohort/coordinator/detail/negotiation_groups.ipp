@@ -216,7 +216,7 @@ void negotiation<Any>::add_set(task& one) {
   {
     const comm::request_source::guard hold(source_);
     ++statistics_.submitted;
-    protocol::rank_set listed;
+    rank_set listed;
     for (const int rank : record.members) listed.insert(rank);
     if (broken_) {
       one.fail(broken_);

@@ -5,17 +5,22 @@
 /// \file How an instance is opened, and its options compared.
 
 #include <cohort/comm/joint.hpp>
-#include <cohort/coordinator/detail/negotiation_comparison.ipp>
 #include <cohort/coordinator/negotiation.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/option_mismatch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace cohort::coordination {
+
+/// Bytes of a text that tells why a rank refuses its options.
+inline constexpr std::size_t longest_refusal = 256;
 
 /// What ranks compare: values and their names.
 template <class Any>
@@ -72,8 +77,7 @@ negotiation<Any>::negotiation(const communicator& parent, const coordinator_opti
       source_(parent.state()->source),
       backend_(std::move(backend)),
       device_(std::move(device)),
-      node_(make_tree(parent, options),
-            std::vector<protocol::rank_set>{protocol::rank_set::span(0, parent.size() - 1)},
+      node_(make_tree(parent, options), std::vector<rank_set>{rank_set::span(0, parent.size() - 1)},
             node_options_of(options)),
       plane_(*this, options_, options.slots),
       timeline_(std::make_shared<timeline>(parent.rank(), parent.size())),
@@ -208,8 +212,35 @@ progress::look_task<bool> negotiation<Any>::compare_options(compared_values& own
                                  MPI_UINT64_T, control_.native(), posted);
   });
   co_await gathering;
-  refusals ? name_refusing(gathered) : name_differing(gathered, own.fields);
+  const mismatch_error found =
+      refusals ? name_refusing(gathered) : name_differing(gathered, own.fields);
+  break_down(std::make_exception_ptr(found), !refused_.empty());
   co_return false;
+}
+
+/// The texts of the ranks, one after the other.
+template <class Any>
+mismatch_error negotiation<Any>::name_refusing(const std::vector<std::uint64_t>& gathered) const {
+  std::map<std::string, rank_set> causes;
+  const char* at = reinterpret_cast<const char*>(gathered.data());
+  for (int from = 0; from < size_; ++from, at += longest_refusal) {
+    const char* const end = std::find(at, at + longest_refusal, '\0');
+    if (at != end) causes[std::string(at, end)].insert(from);
+  }
+  return refused_options(rank_, "coordinator", causes);
+}
+
+template <class Any>
+mismatch_error negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered,
+                                                const std::vector<std::string>& fields) const {
+  return differing_options(rank_, "coordinator", fields, gathered,
+                           [](const auto& field, auto value) {
+                             if (!field.starts_with("backend"))
+                               return std::to_string(value);  // of such, letters
+                             std::array<char, sizeof(value) + 1> letters{};
+                             std::memcpy(letters.data(), &value, sizeof(value));
+                             return value == 0 ? std::string("none") : std::string(letters.data());
+                           });
 }
 
 /// A digest of why this rank refuses its options, the rows of the table, a digest of the frozen

@@ -177,10 +177,9 @@ std::uint32_t negotiation<Any>::timeline_set(std::uint32_t set) const {
 }
 
 template <class Any>
-protocol::rank_set negotiation<Any>::seen_from(std::uint32_t set,
-                                               const protocol::rank_set& of) const {
+rank_set negotiation<Any>::seen_from(std::uint32_t set, const rank_set& of) const {
   if (set == 0) return of;
-  protocol::rank_set result;
+  rank_set result;
   const ranks& members = instance_of(set).members();
   for (const int rank : of.list()) {
     if (members.contains(rank)) result.insert(members.position_of(rank));
@@ -196,7 +195,7 @@ protocol::verdict negotiation<Any>::seen_from(std::uint32_t set,
   if (set == 0 || why.kind == protocol::failure_kind::data) return result;
   const ranks& members = instance_of(set).members();
   if (why.rank >= 0) result.rank = members.position_of(why.rank);
-  for (protocol::rank_set* each :
+  for (rank_set* each :
        {&result.ready, &result.missing, &result.silent, &result.unknown, &result.ranks}) {
     *each = seen_from(set, *each);
   }

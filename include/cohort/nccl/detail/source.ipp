@@ -175,6 +175,19 @@ COHORT_INLINE void issue_source::let_go(int device, const void* orderer) {
   if (one.orderer == orderer) one.orderer = nullptr;
 }
 
+COHORT_INLINE bool issue_source::admits(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  const void* const holder = queue_of(device).orderer;
+  return holder == nullptr || holder == orderer;
+}
+
+COHORT_INLINE bool issue_source::is_held_elsewhere(int device, const void* orderer) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(queues_.begin(), queues_.end(), [&](const queue& one) {
+    return one.device != device && one.orderer != nullptr && one.orderer != orderer;
+  });
+}
+
 COHORT_INLINE std::error_code issue_source::why_refused(const queue& one,
                                                         const communicator_state& comm) const {
   if (ending_ || engine_.stopped()) return errc::engine_stopped;

@@ -6,13 +6,13 @@
 
 #include <cohort/comm/joint.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/option_mismatch.hpp>
 #include <cohort/core/random.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/rendezvous/exchange.hpp>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -289,30 +289,20 @@ progress::look_task<> exchange<Any>::open_with_others() {
 /// What ranks do not agree on, null if there is nothing.
 template <class Any>
 std::exception_ptr exchange<Any>::differing(const std::vector<facts>& all) const {
-  std::map<std::uint64_t, std::vector<int>> chunks;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    chunks[all[i].chunk].push_back(static_cast<int>(i));
+  std::vector<std::uint64_t> chunks;
+  rank_set refusing;
+  for (const facts& each : all) {
+    if (each.chunk == 0) refusing.insert(static_cast<int>(chunks.size()));
+    chunks.push_back(each.chunk);
   }
-  if (chunks.size() == 1 && !refuses_) return nullptr;
-  const auto text_of = [](const std::vector<int>& which) {
-    return (which.size() == 1 ? "rank " : "ranks ") + ranks(which).str();
-  };
-  std::string text = "rank " + std::to_string(rank()) + ": rendezvous: ";
-  const auto refusing = chunks.find(0);
-  if (refusing != chunks.end()) {
-    text += text_of(refusing->second);
-    text += refusing->second.size() == 1 ? " refused its options: " : " refused their options: ";
-    text += option_ranges;
-    return std::make_exception_ptr(mismatch_error("options", refusing->second, text));
+  if (!refusing.empty()) {
+    return std::make_exception_ptr(
+        refused_options(rank(), "rendezvous", {{option_ranges, refusing}}));
   }
-  std::vector<mismatch_error::side> sides;
-  for (const auto& [chunk, which] : chunks) {
-    text += (sides.empty() ? "chunk is " : ", ") + std::to_string(chunk) + " on " + text_of(which);
-    sides.push_back({which, {std::to_string(chunk)}, "?"});
-  }
-  std::sort(sides.begin(), sides.end(),
-            [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });
-  return std::make_exception_ptr(mismatch_error({"chunk"}, std::move(sides), text));
+  if (std::count(chunks.begin(), chunks.end(), chunks[0]) == world_.size()) return nullptr;
+  return std::make_exception_ptr(
+      differing_options(rank(), "rendezvous", {"chunk"}, chunks,
+                        [](const auto&, auto chunk) { return std::to_string(chunk); }));
 }
 
 template <class Any>

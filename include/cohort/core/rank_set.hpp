@@ -15,7 +15,7 @@
 #include <system_error>
 #include <vector>
 
-namespace cohort::protocol {
+namespace cohort {
 
 /// Ranks as ranges that neither touch nor overlap, in ascending order. Subtrees of the tree that
 /// cohort builds are one range each, so sets of many ranks are short.
@@ -71,6 +71,12 @@ class rank_set {
  private:
   std::vector<range> ranges_;
 };
+
+/// "ranks 0-3, 7"; "rank 2"; "no rank".
+[[nodiscard]] inline std::string ranks_text(const rank_set& ranks) {
+  if (ranks.empty()) return "no rank";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks.str();
+}
 
 // ---- implementation --------------------------------------------------------------------------
 
@@ -203,4 +209,4 @@ inline std::optional<rank_set> rank_set::parse(std::string_view text) {
   return result;
 }
 
-}  // namespace cohort::protocol
+}  // namespace cohort
