@@ -7,6 +7,8 @@
 #include "support.hpp"
 #include "support/patience.hpp"
 
+#include <cohort/progress/deadline.hpp>
+
 #include <unistd.h>
 
 #include <chrono>
@@ -20,6 +22,7 @@ namespace {
 using namespace cohort_test;
 using cohort::communicator;
 using cohort::coordinator;
+using cohort::errc;
 
 /// Sooner than the rank that does not lap goes on.
 template <class Predicate>
@@ -252,4 +255,135 @@ DOUBLE_TEST_CASE("a loop ends after a fault while leaders reduce between nodes")
       },
       true);
   CHECK(std::chrono::steady_clock::now() - over < cohort_test::patient(5s));
+}
+
+// The decision is on its way when the deadline passes, so a withdrawal is asked for in vain.
+DOUBLE_TEST_CASE("a deadline that passes just before the election ends what the device then has") {
+  const bool by_option = GENERATE(true, false);
+  on_gpus([by_option](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    const int last = world.size() - 1;
+    const bool limits = world.rank() == last;
+    coordinator coord(world, nccl::backend(that_abort()));
+    co_await sums(coord, "before");
+    device::stream on;
+    auto values = co_await filled(on, 5, 1.0F);
+    co_await meet(world);
+    const auto comms = fake_nccl::communicators_of(world.size());
+    REQUIRE(comms.size() == 1);
+    fake_nccl::hang_next(comms.front());
+    if (limits) co_await meet(world);  // it submits last
+    const auto before = coord.stats().messages_sent;
+    constexpr auto limit = 30ms;
+    const auto passes = std::chrono::steady_clock::now() + 2 * limit;
+    cohort::call_options options;
+    if (by_option && limits) options.deadline = limit;
+    auto running = coord.all_reduce("w", values, op::sum, options, cohort::as_future);
+    if (!limits) co_await meet(world);
+    auto waiting = by_option || !limits ? static_cast<asio::awaitable<void>&&>(std::move(running))
+                                        : cohort::with_deadline(std::move(running), limit);
+    ending end;
+    asio::co_spawn(world.get_executor(), std::move(waiting), end.handler());
+    if (limits) {
+      CHECK(co_await soon([&] { return coord.stats().messages_sent != before; }));
+      hold_the_loop();  // until rank 0 has decided
+      std::this_thread::sleep_until(passes);
+    } else if (world.rank() != 0) {
+      co_await loop_is_held(last);
+    } else {
+      {
+        const cohort::mpi::lock calls;  // what it decides comes in that time
+        char sign = 0;
+        MPI_Recv(&sign, 1, MPI_CHAR, last, 78, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      }
+      CHECK(co_await soon([&] { return is_started(coord, "w"); }));
+      let_loop_go(last);
+    }
+    CHECK(co_await soon([&] { return end.over; }));
+    INFO(end.text());
+    CHECK(end.is_data_error());
+    if (limits) CHECK(log.contains(make_error_code(errc::deadline_exceeded).message()));
+    co_await coord.shutdown();
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+  });
+}
+
+DOUBLE_TEST_CASE("the data of who gives up are kept, and what it does to them later is not seen") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    cohort::coordinator_options options;
+    options.query_timeout = 100ms;
+    options.decision_timeout = 400ms;
+    coordinator coord(world, nccl::backend(), options);
+    co_await sums(coord, "before");
+    device::stream on;
+    auto a = co_await filled(on, 3, 1.0F);
+    auto b = co_await filled(on, 2, 1.0F);
+    co_await meet(world);
+    ending of_a;
+    ending of_b;
+    if (world.rank() == 0) {  // a long computation, until the others have given up
+      for (int rank = 1; rank < world.size(); ++rank) wait_for_sign(rank);
+      coord.all_reduce("a", a, op::sum, of_a.handler());
+      CHECK(co_await soon([&] { return of_a.over; }));
+      if (of_a.well()) {
+        CHECK(co_await now_in(a) == std::vector<float>(3, static_cast<float>(world.size())));
+      }
+    } else {
+      const auto allocations = fake_gpu::calls("cudaMallocAsync");
+      coord.all_reduce("a", a, op::sum, {.deadline = 50ms}, of_a.handler());
+      coord.grouped_all_reduce(cohort::bundle("b").add("b", b), op::sum, of_b.handler());
+      CHECK(co_await soon([&] { return of_a.over && of_b.over; }));
+      CHECK(of_a.code() == errc::deadline_exceeded);
+      CHECK(has(of_a.text(), "no decision within 400 ms"));
+      CHECK(of_b.code() == errc::deadline_exceeded);
+      CHECK(fake_gpu::calls("cudaMallocAsync") == allocations + 2);  // a copy of each
+      device::fill(on, a, 100.0F);
+      a = device::vector<float>();
+      let_loop_go(0);
+    }
+    co_await coord.shutdown();
+  });
+}
+
+DOUBLE_TEST_CASE("operations whose device does not end after a fault are forgotten by then") {
+  const gpus_of_ranks machine;
+  asio::io_context io;
+  cohort::use_engine(io, {.drain = 300ms});
+  const auto body = [](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    coordinator coord(world, nccl::backend());  // whose bound for aborts is far longer
+    co_await sums(coord, "before");
+    device::stream on;
+    auto a = co_await filled(on, 5, 1.0F);
+    auto b = co_await filled(on, 5, 1.0F);
+    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+    co_await meet(world);
+    const bool is_it = world.rank() == 0;
+    const auto comms = fake_nccl::communicators_of(world.size());
+    REQUIRE(comms.size() == 1);
+    // Its kernels do not begin, so that an abort, which waits for them, does not end.
+    std::optional<held_stream> held;
+    if (is_it) held.emplace(source.domain_of(0));
+    std::deque<ending> ends;
+    coord.all_reduce("a", a, op::sum, ends.emplace_back().handler());
+    coord.broadcast("b", b, 0, ends.emplace_back().handler());
+    CHECK(co_await soon([&] { return is_started(coord, "a") && is_started(coord, "b"); }));
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comms.front()) != 0; }));
+    co_await meet(world);
+    if (is_it) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+    CHECK(co_await soon([&] { return all_over(ends); }));
+    for (const ending& one : ends) CHECK(one.is_data_error());
+    CHECK(fake_nccl::blocked_calls() == (is_it ? 1 : 0));
+    co_await coord.shutdown();
+    co_await meet(world);
+    held.reset();
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+  };
+  communicator world(io);
+  run(io, body(world));
+  CHECK(fake_nccl::faults().empty());
 }

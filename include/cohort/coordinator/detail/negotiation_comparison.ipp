@@ -47,7 +47,8 @@ void negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered
                                       const std::vector<std::string>& all) {
   const std::size_t fields = all.size();
   const auto text_of = [&all](std::size_t field, std::uint64_t value) {
-    if (!all[field].starts_with("backend")) return std::to_string(value);  // of such, letters
+    const bool is_name = all[field] == "backend" || all[field] == "backend for the host";
+    if (!is_name) return std::to_string(value);  // of names, letters
     std::array<char, sizeof(value) + 1> letters{};
     std::memcpy(letters.data(), &value, sizeof(value));
     return value == 0 ? std::string("none") : std::string(letters.data());
