@@ -173,20 +173,13 @@ if wanted build; then
     tests/gpu/device/{device_test,completion_test,graph_test,staged_copy_test,on_gpu_main}.cpp tests/support/catch_run.cpp || true
   if [ -z "$without" ]; then
     export OMPI_CXX=$compiler MPICH_CXX=$compiler
-    on_devices=()
-    for test in tests/gpu/coordinator/*_test.cpp; do
-      case $test in
-        */device_test.cpp | */device_sets_test.cpp | */device_failures_test.cpp) ;;  # on the host
-        *) on_devices+=("$test") ;;
-      esac
-    done
     # The bodies are compiled once: see cmake/cohort_compiled.cmake.
     does "build of the library" compile "$folder/cohort" "$mpicxx" compiled_includes cmake/src/{,gpu/}*.cpp || finish 1
     main=(tests/gpu/nccl/on_gpu_main.cpp tests/support/catch_run.cpp "$folder"/cohort-*.o)
     does "build of the layer nccl" link nccl_test "$mpicxx" nccl_libraries compiled_includes \
       tests/gpu/nccl/*_test.cpp "${main[@]}" || true
     does "build of the coordinator on devices" link gpu_test "$mpicxx" nccl_libraries compiled_includes \
-      "${on_devices[@]}" tests/faults/interposer.cpp "${main[@]}" || true
+      tests/gpu/coordinator/*_test.cpp tests/faults/interposer.cpp "${main[@]}" || true
   fi
   [ ${#failed[@]} -eq 0 ] || finish 1
 fi
@@ -229,8 +222,7 @@ on_ranks() { MPIEXEC=$mpiexec bounded scripts/mpirun.sh "$@"; }
 if [ -z "$without" ]; then
   [ "$most" -gt 1 ] || skipped+=("NCCL between devices: there is one rank; NCCL launches no kernel then")
 fi
-skipped+=("tests/gpu/device/double_test.cpp and nccl_*_test.cpp: they are tests of the doubles"
-  "tests/coordinator and tests/gpu/coordinator/device_{,sets_,failures_}test.cpp: their devices are memory of the host")
+skipped+=("tests/gpu/device/double_test.cpp and nccl_*_test.cpp: they are tests of the doubles")
 
 if wanted test; then
   does "tests of the layer device" bounded "$folder/device_test" ${words[@]+"${words[@]}"} || true

@@ -4,8 +4,11 @@
 /// \file What ends in time although a rank does not lap: operations that have been elected and are
 /// not on the device.
 
+#include "faults/interposer.hpp"
 #include "support.hpp"
 #include "support/patience.hpp"
+
+#include <cohort/progress/deadline.hpp>
 
 #include <unistd.h>
 
@@ -20,6 +23,7 @@ namespace {
 using namespace cohort_test;
 using cohort::communicator;
 using cohort::coordinator;
+using cohort::errc;
 
 /// Sooner than the rank that does not lap goes on.
 template <class Predicate>
@@ -252,4 +256,140 @@ DOUBLE_TEST_CASE("a loop ends after a fault while leaders reduce between nodes")
       },
       true);
   CHECK(std::chrono::steady_clock::now() - over < cohort_test::patient(5s));
+}
+
+// The last rank sees no message while the decision is on its way and the deadline passes, so it
+// asks for a withdrawal in vain.
+DOUBLE_TEST_CASE("a deadline that passes just before the election ends what the device then has") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    const int last = world.size() - 1;
+    coordinator coord(world, nccl::backend(that_abort()));
+    co_await sums(coord, "before");
+    device::stream on;
+    auto values = co_await filled(on, 5, 1.0F);
+    const auto comms = fake_nccl::communicators_of(world.size());
+    REQUIRE(comms.size() == 1);
+    co_await meet(world);
+    fake_nccl::hang_next(comms.front());
+    ending end;
+    const auto rank_0_told = [] {
+      const cohort::mpi::lock calls;
+      int there = 0;
+      MPI_Iprobe(0, 77, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+      return there != 0;
+    };
+    if (world.rank() != last) coord.all_reduce("w", values, op::sum, end.handler());
+    if (world.rank() == 0) {
+      let_loop_go(last);  // which submits while this rank sees no message
+      wait_for_sign(last);
+      CHECK(co_await soon([&] { return is_started(coord, "w"); }));
+      let_loop_go(last);
+    } else if (world.rank() == last) {
+      CHECK(co_await soon(rank_0_told));
+      wait_for_sign(0);
+      const auto before = coord.stats().messages_sent;
+      auto running = coord.all_reduce("w", values, op::sum, cohort::as_future);
+      CHECK(co_await soon([&] { return coord.stats().messages_sent != before; }));
+      faults::replace_testsome([](int, MPI_Request*, int* done, int*, MPI_Status*) {
+        *done = 0;
+        return MPI_SUCCESS;
+      });
+      let_loop_go(0);
+      CHECK(co_await soon(rank_0_told));
+      asio::co_spawn(world.get_executor(), cohort::with_deadline(std::move(running), 1ms),
+                     end.handler());
+      co_await pause(20ms);
+      CHECK_FALSE(is_started(coord, "w"));
+      faults::reset();
+      wait_for_sign(0);
+    }
+    CHECK(co_await soon([&] { return end.over; }));
+    INFO(end.text());
+    CHECK(end.is_data_error());
+    CHECK(
+        (world.rank() != last || log.contains(make_error_code(errc::deadline_exceeded).message())));
+    co_await coord.shutdown();
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+  });
+}
+
+DOUBLE_TEST_CASE("the data of who gives up are kept, and what it does to them later is not seen") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    cohort::coordinator_options options;
+    options.query_timeout = 100ms;
+    options.decision_timeout = 400ms;
+    coordinator coord(world, nccl::backend(), options);
+    co_await sums(coord, "before");
+    device::stream on;
+    auto a = co_await filled(on, 3, 1.0F);
+    auto b = co_await filled(on, 2, 1.0F);
+    co_await meet(world);
+    ending of_a;
+    ending of_b;
+    if (world.rank() == 0) {  // a long computation, until the others have given up
+      for (int rank = 1; rank < world.size(); ++rank) wait_for_sign(rank);
+      coord.all_reduce("a", a, op::sum, of_a.handler());
+      CHECK(co_await soon([&] { return of_a.over; }));
+      if (of_a.well()) {
+        CHECK(co_await now_in(a) == std::vector<float>(3, static_cast<float>(world.size())));
+      }
+    } else {
+      const auto allocations = fake_gpu::calls("cudaMallocAsync");
+      coord.all_reduce("a", a, op::sum, {.deadline = 50ms}, of_a.handler());
+      coord.grouped_all_reduce(cohort::bundle("b").add("b", b), op::sum, of_b.handler());
+      CHECK(co_await soon([&] { return of_a.over && of_b.over; }));
+      CHECK(of_a.code() == errc::deadline_exceeded);
+      CHECK(has(of_a.text(), "no decision within 400 ms"));
+      CHECK(of_b.code() == errc::deadline_exceeded);
+      CHECK(fake_gpu::calls("cudaMallocAsync") == allocations + 2);  // a copy of each
+      device::fill(on, a, 100.0F);
+      a = device::vector<float>();
+      let_loop_go(0);
+    }
+    co_await coord.shutdown();
+  });
+}
+
+DOUBLE_TEST_CASE("operations whose device does not end after a fault are forgotten by then") {
+  const gpus_of_ranks machine;
+  asio::io_context io;
+  cohort::use_engine(io, {.drain = 300ms});
+  const auto body = [](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    coordinator coord(world, nccl::backend());  // whose bound for aborts is far longer
+    co_await sums(coord, "before");
+    device::stream on;
+    auto a = co_await filled(on, 5, 1.0F);
+    auto b = co_await filled(on, 5, 1.0F);
+    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
+    co_await meet(world);
+    const bool is_it = world.rank() == 0;
+    const auto comms = fake_nccl::communicators_of(world.size());
+    REQUIRE(comms.size() == 1);
+    // Its kernels do not begin, so that an abort, which waits for them, does not end.
+    std::optional<held_stream> held;
+    if (is_it) held.emplace(source.domain_of(0));
+    std::deque<ending> ends;
+    coord.all_reduce("a", a, op::sum, ends.emplace_back().handler());
+    coord.broadcast("b", b, 0, ends.emplace_back().handler());
+    CHECK(co_await soon([&] { return is_started(coord, "a") && is_started(coord, "b"); }));
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comms.front()) != 0; }));
+    co_await meet(world);
+    if (is_it) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+    CHECK(co_await soon([&] { return all_over(ends); }));
+    for (const ending& one : ends) CHECK(one.is_data_error());
+    CHECK(fake_nccl::blocked_calls() == (is_it ? 1 : 0));
+    co_await coord.shutdown();
+    co_await meet(world);
+    held.reset();
+    CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
+  };
+  communicator world(io);
+  run(io, body(world));
+  CHECK(fake_nccl::faults().empty());
 }

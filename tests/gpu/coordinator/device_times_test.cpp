@@ -60,6 +60,7 @@ struct slice {
   int tensors = 0;
   double bytes = 0;
   int set = 0;
+  std::string backend;
 };
 
 std::vector<slice> slices_of(const json& whole, std::string_view step) {
@@ -80,6 +81,7 @@ std::vector<slice> slices_of(const json& whole, std::string_view step) {
       one.tensors = static_cast<int>(count->number());
     }
     if (const json* bytes = each["args"].find("bytes")) one.bytes = bytes->number();
+    if (const json* backend = each["args"].find("backend")) one.backend = backend->text;
     found.push_back(std::move(one));
   }
   std::sort(found.begin(), found.end(),
@@ -151,6 +153,8 @@ TEST_CASE("a timeline has what the device did, in rows of its own, on the host's
     record(coord, file);
     co_await coord.grouped_all_reduce(small.bundle("gradients"), op::sum);
     co_await coord.all_reduce("large", large, op::max);
+    int on_host = 1;
+    co_await coord.all_reduce("on the host", on_host, op::max);
     coord.stop_timeline();
     const json whole = file.read(coord);
     const std::string uuid = device::uuid(0).text();
@@ -163,7 +167,9 @@ TEST_CASE("a timeline has what the device did, in rows of its own, on the host's
     REQUIRE(packs.size() == 1);
     REQUIRE(reductions.size() == 2);
     REQUIRE(unpacks.size() == 1);
-    REQUIRE(host.size() == 2);
+    REQUIRE(host.size() == 3);
+    CHECK(host[0].backend == "nccl");
+    CHECK(host[2].backend == "mpi");
     CHECK(packs[0].row == "device pack, device 0 " + uuid);
     CHECK(reductions[0].row == "device reduce, device 0 " + uuid);
     CHECK(unpacks[0].row == "device unpack, device 0 " + uuid);

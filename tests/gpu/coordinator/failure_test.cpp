@@ -110,6 +110,9 @@ asio::awaitable<void> begins_anew(communicator world, coordinator coord) {
   coord.all_reduce("late", late, op::sum, one.handler());
   CHECK(co_await soon([&] { return one.over; }));
   CHECK(one.is_data_error());
+  int host = 1;
+  CHECK(co_await code_of(coord.all_reduce("late, on the host", host, op::sum)) ==
+        errc::data_operation_failed);
   CHECK(coord.pending().empty());
   co_await coord.shutdown();
   CHECK(co_await soon_on_double([] { return fake_nccl::live_communicators() == 0; }));

@@ -331,6 +331,8 @@ TEST_CASE("without that option what NCCL lacks is refused on every rank by name"
     CHECK(has(ends[0].text(), "all_reduce 'shorts' of int16 in device memory: NCCL reduces no"));
     CHECK(has(ends[1].text(), "all_reduce 'bits' of int32 in device memory: devices have no bit"));
     CHECK(has(ends[2].text(), "sum and average for complex numbers only"));
+    CHECK(co_await code_of(coord.make_persistent(cohort::bundle("group").add("b", bits),
+                                                 op::bit_or)) == cohort::errc::not_supported);
     co_await sums(coord, "after");
     co_await coord.shutdown();
   });

@@ -275,6 +275,12 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       CHECK(co_await values_of(sum) ==
             std::vector<std::uint32_t>(7, static_cast<std::uint32_t>(3 * active)));
       CHECK(co_await values_of(product) == std::vector<float>(7, static_cast<float>(1 << active)));
+      // Each still has its part of what is scattered, and nothing comes from who has joined.
+      auto all_of_them = co_await coord.all_gather("all", counted);
+      CHECK(all_of_them.size() == 7 * static_cast<std::size_t>(active));
+      auto part = co_await coord.reduce_scatter("part", counted, op::sum);
+      CHECK(part.size() == cohort::coordination::part_of(7, world.rank(), n));
+      CHECK(co_await values_of(part) == std::vector<std::int32_t>(part.size(), -active * active));
     }
     co_await coord.join();
     auto last = co_await filled(on, 3, 1.0F);
@@ -397,99 +403,68 @@ TEST_CASE("launches keep one order although each rank submits and has its data i
   });
 }
 
-namespace {
-
-/// Sets of all ranks, and of all but the first, and but the last.
-std::vector<cohort::future<cohort::process_set>> ask_for_sets(const cohort::coordinator& coord,
-                                                              int n) {
-  std::vector<cohort::future<cohort::process_set>> asked;
-  for (const int left_out : {-1, 0, n - 1}) {
-    std::vector<int> list;
-    for (int rank = 0; rank < n; ++rank) {
-      if (rank != left_out || n == 1) list.push_back(rank);
-    }
-    asked.push_back(coord.add_process_set(cohort::ranks(list), cohort::as_future));
-  }
-  return asked;
-}
-
-asio::awaitable<void> use_set(const cohort::process_set& set, const device::stream& on) {
-  auto x = co_await filled(on, 4, 1.0F);
-  co_await set.all_reduce("x", x, op::sum);
-  CHECK(co_await values_of(x) == std::vector<float>(4, static_cast<float>(set.size())));
-}
-
-}  // namespace
-
-TEST_CASE("process sets may be asked for at once while the coordinator is being opened") {
+DOUBLE_TEST_CASE(
+    "tensors of a plan share a call of NCCL, which ends when none of them is enqueued") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
-    for (int round = 0; round < 3; ++round) {
-      cohort::coordinator coord(world, nccl::backend());
-      const device::stream on;
-      auto asked = ask_for_sets(coord, world.size());
-      std::vector<cohort::process_set> sets;
-      for (auto& each : asked) sets.push_back(co_await std::move(each));
-      for (const auto& set : sets) {
-        if (set) co_await use_set(set, on);
-      }
-      co_await coord.shutdown();
-    }
-  });
-}
-
-// That they end well, also with a call in progress on the device, is told by the double's faults.
-TEST_CASE("process sets may be used and dropped while others are opened and used") {
-  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world, nccl::backend());
+    cohort::coordinator_options options;
+    options.frozen_plan = {{"a", "host", "b", "c"}};
+    cohort::coordinator coord(world, nccl::backend(), options);
     const device::stream on;
-    for (int round = 0; round < 4; ++round) {
-      auto asked = ask_for_sets(coord, world.size());
-      for (auto& each : asked) {
-        const auto set = co_await std::move(each);
-        if (set) co_await use_set(set, on);
-      }
+    const auto n = static_cast<float>(world.size());
+    std::vector<device::vector<float>> values;
+    for (std::size_t i = 0; i < 3; ++i) values.push_back(co_await filled(on, 3 + i, 1.0F));
+    std::vector<float> host(3, 1);
+    co_await sums(coord, "before");
+    const auto before = coord.stats();
+    const auto calls = fake_nccl::calls("ncclAllReduce");
+    co_await meet(world);
+    held_stream held(domain_of(world, values[0]));
+    tally of_devices;
+    tally of_host;
+    cohort::call_options queued;
+    queued.ends = cohort::until::enqueued;
+    coord.all_reduce("a", values[0], op::sum, of_devices.handler());
+    coord.all_reduce("b", values[1], op::sum, queued, of_devices.handler());
+    coord.all_reduce("c", values[2], op::sum, of_devices.handler());
+    coord.all_reduce("host", host, op::sum, of_host.handler());
+    CHECK(co_await soon([&] { return of_host.over == 1; }));
+    CHECK(co_await soon([&] { return fake_nccl::calls("ncclAllReduce") == calls + 2; }));
+    co_await pause(20ms);
+    CHECK(of_devices.over == 0);  // b is enqueued, and c of its pack is not
+    held.let_go();
+    CHECK(co_await soon([&] { return of_devices.over == 3; }));
+    CHECK(of_devices.failed + of_host.failed == 0);
+    for (const auto& each : values) {
+      CHECK(co_await values_of(each) == std::vector<float>(each.size(), n));
     }
-    co_await coord.shutdown();
+    CHECK(host == std::vector<float>(3, n));
+    const auto after = coord.stats();
+    CHECK(after.by_device.operations == before.by_device.operations + 2);
+    CHECK(after.by_device.bytes == before.by_device.bytes + (3 + 4 + 5) * sizeof(float));
+    CHECK(after.by_mpi.bytes == before.by_mpi.bytes + 3 * sizeof(float));
   });
 }
 
-// The negative control, a stream for each communicator, is in tests/gpu/nccl/order_test.cpp.
-TEST_CASE("process sets that overlap are launched in one order, whatever is ready first") {
+DOUBLE_TEST_CASE(
+    "what is submitted before the device is open waits for it, and the host does not") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
+    const device::stream on;
+    const device::stream busy;
+    auto values = co_await filled(on, 4, 1.0F);
+    auto filler = co_await filled(busy, 4, 1.0F);
+    held_stream held(busy);  // the opening takes pinned memory, which waits for the device
+    device::fill(busy, filler, 2.0F);
     cohort::coordinator coord(world, nccl::backend());
-    const int rank = world.rank();
-    auto pair = co_await coord.add_process_set(cohort::ranks::stride(0, 2, 1));
-    const device::stream for_all;
-    const device::stream for_pair;
-    const device::stream late;
-    auto x = co_await filled(for_all, 10, 1.0F);
-    auto y = co_await filled(for_pair, 10, 1.0F);
-    const bool in_pair = rank < 2;
-    float of_all = 1;
-    float of_pair = 1;
-    for (int round = 0; round < 5; ++round) {
-      held_stream held(late);
-      if (rank == 0) for_all.wait(late.record());
-      if (rank == 1) for_pair.wait(late.record());
-      tally all;
-      const auto reduce_x = [&] { coord.all_reduce("x", x, op::sum, all.handler()); };
-      const auto reduce_y = [&] {
-        if (in_pair) pair.all_reduce("y", y, op::sum, all.handler());
-      };
-      if (rank == 0) reduce_x();  // and the others first y, if they have it
-      reduce_y();
-      if (rank != 0) reduce_x();
-      co_await pause(10ms);
-      held.let_go();
-      CHECK(co_await soon([&] { return all.over == (in_pair ? 2U : 1U); }));
-      CHECK(all.failed == 0);
-      of_all *= static_cast<float>(world.size());
-      of_pair *= 2;
-      CHECK(co_await values_of(x) == std::vector<float>(10, of_all));
-      if (in_pair) CHECK(co_await values_of(y) == std::vector<float>(10, of_pair));
-    }
-    CHECK_DOUBLE(fake_nccl::cycles().empty());
-    co_await meet(world);
+    co_await coord.barrier();
+    tally one;
+    coord.all_reduce("w", values, op::sum, one.handler());
+    co_await coord.barrier();  // elected later, so the other has been started
+    CHECK(is_started(coord, "w"));
+    CHECK(one.over == 0);
+    held.let_go();
+    CHECK(co_await soon([&] { return one.over == 1; }));
+    CHECK(one.failed == 0);
+    CHECK(co_await values_of(values) == std::vector<float>(4, static_cast<float>(world.size())));
+    co_await coord.shutdown();
   });
 }

@@ -77,13 +77,18 @@ TEST_CASE("every named verb on device memory") {
       CHECK(co_await now_in(all) == wanted);
     }
 
-    auto parts = co_await filled(on, 2 * n, std::int64_t{rank});
-    const std::vector<int> splits(n, 2);
+    std::vector<std::size_t> splits;  // rank r sends s + 1 elements to rank s
+    std::vector<std::int64_t> outgoing;
+    std::vector<std::int64_t> incoming;
+    for (int other = 0; other < ranks; ++other) {
+      splits.push_back(static_cast<std::size_t>(other) + 1);
+      outgoing.insert(outgoing.end(), splits.back(), 10 * rank + other);
+      incoming.insert(incoming.end(), static_cast<std::size_t>(rank) + 1, 10 * other + rank);
+    }
+    auto parts = co_await on_device(on, outgoing);
     auto [arrived, counts] = co_await coord.all_to_all("exchange", parts, splits);
-    CHECK(counts == std::vector<std::size_t>(n, 2));
-    std::vector<std::int64_t> pairs;
-    for (int r = 0; r < ranks; ++r) pairs.insert(pairs.end(), 2, r);
-    CHECK(co_await now_in(arrived) == pairs);
+    CHECK(counts == std::vector<std::size_t>(n, static_cast<std::size_t>(rank) + 1));
+    CHECK(co_await now_in(arrived) == incoming);
 
     auto whole = co_await filled(on, 3 * n + 1, std::uint32_t{2});
     auto part = co_await coord.reduce_scatter("scatter", whole, op::sum);
@@ -123,14 +128,17 @@ TEST_CASE("what is queued on the stream after an enqueued operation sees its res
 }
 
 TEST_CASE("a persistent group on device memory is elected at each start") {
-  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+  const bool enqueued = GENERATE(false, true);
+  on_gpus([enqueued](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());
     const auto ranks = static_cast<float>(world.size());
     device::stream on;
     auto a = co_await filled(on, 10, 1.0F);
     auto b = co_await filled(on, 1000, 2.0F);
-    auto group =
-        co_await coord.make_persistent(cohort::bundle("step").add("a", a).add("b", b), op::sum);
+    cohort::call_options options;
+    if (enqueued) options = {.on = on, .ends = cohort::until::enqueued};
+    auto group = co_await coord.make_persistent(cohort::bundle("step").add("a", a).add("b", b),
+                                                op::sum, options);
     auto other = co_await filled(on, 5, 1.0F);
     for (int start = 0; start < 3; ++start) {
       // In another order beside another operation on each rank.

@@ -233,14 +233,14 @@ mismatch_error negotiation<Any>::name_refusing(const std::vector<std::uint64_t>&
 template <class Any>
 mismatch_error negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered,
                                                 const std::vector<std::string>& fields) const {
-  return differing_options(rank_, "coordinator", fields, gathered,
-                           [](const auto& field, auto value) {
-                             if (!field.starts_with("backend"))
-                               return std::to_string(value);  // of such, letters
-                             std::array<char, sizeof(value) + 1> letters{};
-                             std::memcpy(letters.data(), &value, sizeof(value));
-                             return value == 0 ? std::string("none") : std::string(letters.data());
-                           });
+  return differing_options(
+      rank_, "coordinator", fields, gathered, [](const auto& field, auto value) {
+        const bool is_name = field == "backend" || field == "backend for the host";
+        if (!is_name) return std::to_string(value);  // of names, letters
+        std::array<char, sizeof(value) + 1> letters{};
+        std::memcpy(letters.data(), &value, sizeof(value));
+        return value == 0 ? std::string("none") : std::string(letters.data());
+      });
 }
 
 /// A digest of why this rank refuses its options, the rows of the table, a digest of the frozen
