@@ -335,6 +335,16 @@ class basic_data_plane {
     }
     return true;
   }
+  /// Starts nothing behind this position of the log until `go_on`.
+  void hold_behind(std::uint64_t log_count) noexcept { holds_behind_ = log_count; }
+  /// Whether everything before it has been started.
+  [[nodiscard]] bool started_what_it_may() const noexcept {
+    return waiting_.empty() || waiting_.front()->log_count > holds_behind_;
+  }
+  void go_on() noexcept {
+    holds_behind_ = UINT64_MAX;
+    run();
+  }
   /// Whether nothing at a place waits or is under way.
   [[nodiscard]] bool idle_at(const set_place& place) const noexcept {
     for (const auto& one : all_) {
@@ -372,6 +382,7 @@ class basic_data_plane {
   std::vector<lane*> given_up_;
   std::size_t under_way_ = 0;
   std::size_t bytes_under_way_ = 0;
+  std::uint64_t holds_behind_ = UINT64_MAX;
   bool running_ = false;
 };
 

@@ -952,6 +952,7 @@ void basic_data_plane<Any>::run() noexcept {
   running_ = true;
   while (!waiting_.empty() && queue_.ready()) {
     execution& next = *waiting_.front();
+    if (next.log_count > holds_behind_) break;
     // Whoever is oldest on all ranks starts, so a rank that holds others back stops nobody.
     next.load_ = next.load();
     if (bytes_under_way_ != 0 && next.load_ != 0 &&

@@ -36,6 +36,18 @@ void negotiation<Any>::make_subset(task& own, creation& record, mpi::comm shared
            .first->second;
   made.opening = true;
   made.maker = &own;
+  made_ = &made;
+  open_subset();
+}
+
+/// At the place of its election among the operations, which is the same on all ranks, however long
+/// MPI has taken here to make its communicator: NCCL's first call on a communicator waits for the
+/// other ranks, so two of them in another order on another rank would wait for ever.
+template <class Any>
+void negotiation<Any>::open_subset() {
+  if (!plane_.started_what_it_may()) return touch();
+  subset& made = *std::exchange(made_, nullptr);
+  const std::uint32_t number = made.place.set;
   try {
     device_->open(number, made.over(),
                   [weak = this->weak_from_this(), number](std::exception_ptr why) {
@@ -43,9 +55,11 @@ void negotiation<Any>::make_subset(task& own, creation& record, mpi::comm shared
                   });
   } catch (...) {
     made.opening = false;
-    made.maker = nullptr;
-    throw;
+    if (task* const own = std::exchange(made.maker, nullptr)) {
+      set_failed(*own, std::current_exception());
+    }
   }
+  plane_.go_on();
 }
 
 template <class Any>
