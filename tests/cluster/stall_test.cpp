@@ -451,7 +451,7 @@ TEST_CASE("a call on all that fails and leaves nothing over keeps its communicat
 TEST_CASE("a deadline that leaves a rank in a collective does not stop later calls",
           "[cluster][stall]") {
   with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
-    const auto each = co_await all.with(soon().deadline(200ms)).call_all<&some_wait>();
+    const auto each = co_await all.with(after_answers().deadline(200ms)).call_all<&some_wait>();
     for (const auto& one : each) CHECK_THROWS_AS(one.value(), cohort::deadline_error);
     auto working = check_all_work(all, 2);
     co_await std::move(working);
@@ -476,7 +476,7 @@ TEST_CASE(
     "a call on all that is cancelled while a rank is in a collective does not stop later ones",
     "[cluster][stall]") {
   with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
-    auto calling = all.with(soon()).call_all<&some_wait>();
+    auto calling = all.with(after_answers()).call_all<&some_wait>();
     auto bounded = cohort::with_deadline(std::move(calling), 200ms);
     const auto each = co_await std::move(bounded);
     for (const auto& one : each) CHECK_THROWS_AS(one.value(), std::system_error);
