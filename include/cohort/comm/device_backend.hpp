@@ -228,6 +228,9 @@ class device_backend {
   /// other ranks wait for it. An exception is the same on all ranks where that can be.
   virtual void open(std::uint32_t set, const communicator& over,
                     std::function<void(std::exception_ptr)> done) = 0;
+  /// Takes the place of the opening of a set among the operations: those that are started from here
+  /// on wait for it. `open` or `close` of that set follows.
+  virtual void reserve(std::uint32_t set) { static_cast<void>(set); }
   /// Whether it reduces also what devices cannot. The same on all ranks.
   [[nodiscard]] virtual bool reduces_on_host() const noexcept { return false; }
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.

@@ -335,15 +335,12 @@ class basic_data_plane {
     }
     return true;
   }
-  /// Starts nothing behind this position of the log until `go_on`.
+  /// Starts nothing behind this position of the log.
   void hold_behind(std::uint64_t log_count) noexcept { holds_behind_ = log_count; }
+  void hold_nothing() noexcept { holds_behind_ = UINT64_MAX; }
   /// Whether everything before it has been started.
   [[nodiscard]] bool started_what_it_may() const noexcept {
     return waiting_.empty() || waiting_.front()->log_count > holds_behind_;
-  }
-  void go_on() noexcept {
-    holds_behind_ = UINT64_MAX;
-    run();
   }
   /// Whether nothing at a place waits or is under way.
   [[nodiscard]] bool idle_at(const set_place& place) const noexcept {

@@ -128,6 +128,8 @@ class negotiation final : public instance,
   // sets in the log of this instance [protocol D1]
   void make_subset(task& own, creation& record, mpi::comm shared);
   void open_subset();
+  void place_subset();
+  void unplace_subset(std::uint32_t set);
   void subset_opened(std::uint32_t set, std::exception_ptr why);
   void leave_set(std::uint32_t set, protocol::departure how);
   void release_subsets();
@@ -263,9 +265,10 @@ class negotiation final : public instance,
   task* last_ = nullptr;
   std::vector<task*> closing_;  // wait for the end
   std::vector<std::shared_ptr<persistent_state>> groups_;
-  std::vector<task*> adding_;  // process sets: elected, earlier operations are not complete
-  std::vector<task*> making_;  // agreed upon by all their members
-  subset* made_ = nullptr;     // not opened yet, as operations before it have not been started
+  std::vector<task*> adding_;   // process sets: elected, earlier operations are not complete
+  std::vector<task*> making_;   // agreed upon by all their members
+  subset* made_ = nullptr;      // to be opened when it has its place
+  std::uint32_t unplaced_ = 0;  // the set that has none yet
   task* confirmed_ =
       nullptr;  // the only set [protocol D1] that this rank has confirmed and not opened
   std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member

@@ -167,6 +167,7 @@ class device_plane final : public comm::device_backend,
   void attach(const cohort::communicator& parent) override;
   void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override;
+  void reserve(std::uint32_t set) override;
   [[nodiscard]] bool reduces_on_host() const noexcept override { return options_.host_path; }
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
   [[nodiscard]] bool casts() const noexcept override { return true; }
@@ -209,7 +210,8 @@ class device_plane final : public comm::device_backend,
   /// An operation that was started, or a set that was opened or an arena that was made after it.
   struct held {
     elected_work* op = nullptr;
-    std::function<void()> begin_opening{};
+    std::function<void()> begin_opening{};  // without an operation; none: it is to come
+    std::uint32_t set = 0;                  // that is opened
   };
   /// Memory for packs. A pack may be laid there when the one before has been launched: then it is
   /// known which event ends that one's use.
@@ -231,6 +233,7 @@ class device_plane final : public comm::device_backend,
 
   void made(std::uint32_t set, set_state its, std::exception_ptr why);
   void submit_what_can_be(std::vector<work*>& ended);
+  [[nodiscard]] std::deque<held>::iterator reserved(std::uint32_t set);
   void pack_ahead() noexcept;
   void finish_outside(std::vector<work*>& ended);
   [[nodiscard]] progress::look_task<set_state> make_set(cohort::communicator over, turn place,

@@ -73,6 +73,14 @@ class elector {
       failed = std::move(why);
     });
   }
+  void reserve(std::uint32_t set) {
+    const comm::request_source::guard hold(world.state()->source);
+    backend->reserve(set);
+  }
+  void close(std::uint32_t set) {
+    const comm::request_source::guard hold(world.state()->source);
+    backend->close(set);
+  }
   struct pending {
     comm::device_call call;
     waiter done;
@@ -318,6 +326,45 @@ TEST_CASE("a set is opened after what was started before it, on all ranks") {
     CHECK(!after.done.failed());
     CHECK(all.opened);
     CHECK(co_await now_in(values) == std::vector<float>(10, static_cast<float>(ranks)));
+    co_await meet(world);
+  });
+}
+
+TEST_CASE("what is started behind the place of a set waits for it, however late that is opened") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    auto members = co_await world.dup();
+    elector all(world);
+    all.open();
+    CHECK(co_await soon([&] { return all.opened; }));
+    const device::stream on;
+    auto values = co_await filled(on, 10, 1.0F);
+    const auto sum = [&]() -> elector::pending& {
+      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      call.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
+      call.marks.push_back(all.mark(values));
+      return all.start(std::move(call));
+    };
+    // The others are in NCCL's init of the set, and would not come into a sum before it.
+    const bool late = world.rank() == 0;
+    all.reserve(1);
+    if (!late) all.open(1, members);
+    auto& behind = sum();
+    co_await pause(30ms);
+    CHECK(!behind.done.over);
+    if (late) all.open(1, members);
+    CHECK(co_await soon([&] { return behind.done.over && all.opened; }));
+    CHECK(!behind.done.failed());
+    CHECK(all.failed == nullptr);
+
+    all.reserve(2);  // of a set that could not be made
+    auto& further = sum();
+    co_await pause(10ms);
+    CHECK(!further.done.over);
+    all.close(2);
+    CHECK(co_await soon([&] { return further.done.over; }));
+    CHECK(!further.done.failed());
+    const auto ranks = static_cast<float>(world.size());
+    CHECK(co_await now_in(values) == std::vector<float>(10, ranks * ranks));
     co_await meet(world);
   });
 }

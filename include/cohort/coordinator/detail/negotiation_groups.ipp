@@ -276,7 +276,10 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
     if (at.made != protocol::none) record.number = at.made;
     auto opening = open_set(own);
     making_.push_back(&own);
-    if (device_) plane_.hold_behind(at.log_count);
+    if (device_) {
+      unplaced_ = record.number;
+      plane_.hold_behind(at.log_count);
+    }
     own.started = true;
     ++openings_;
     progress::begin_look_task(std::move(opening), {.verb = "add_process_set"},
@@ -352,11 +355,12 @@ void negotiation<Any>::set_made(task& one, mpi::comm base) {
 
 template <class Any>
 void negotiation<Any>::set_failed(task& one, std::exception_ptr why) {
-  made_ = nullptr;
-  plane_.go_on();
   one.fail(std::move(why));
   const std::uint32_t number = static_cast<creation*>(one.context)->number;
-  if (number != 0) leave_set(number, protocol::departure::abandoned);
+  if (number != 0) {
+    unplace_subset(number);
+    leave_set(number, protocol::departure::abandoned);
+  }
   complete(one);
   touch();  // for the next set
 }

@@ -60,7 +60,7 @@ void negotiation<Any>::perform() {
   for (const auto& group : groups_) {
     if (group->plane_.waiting() != 0) group->plane_.run();
   }
-  if (made_ != nullptr) open_subset();
+  if (unplaced_ != 0) place_subset();
 }
 
 /// To an all_gather of a bundle in device memory.

@@ -40,12 +40,9 @@ void negotiation<Any>::make_subset(task& own, creation& record, mpi::comm shared
   open_subset();
 }
 
-/// At the place of its election among the operations, which is the same on all ranks, however long
-/// MPI has taken here to make its communicator: NCCL's first call on a communicator waits for the
-/// other ranks, so two of them in another order on another rank would wait for ever.
 template <class Any>
 void negotiation<Any>::open_subset() {
-  if (!plane_.started_what_it_may()) return touch();
+  if (unplaced_ != 0) return;  // `place_subset` comes back
   subset& made = *std::exchange(made_, nullptr);
   const std::uint32_t number = made.place.set;
   try {
@@ -59,7 +56,30 @@ void negotiation<Any>::open_subset() {
       set_failed(*own, std::current_exception());
     }
   }
-  plane_.go_on();
+}
+
+/// Takes the place of a set's opening among the operations: that of its election, which is the same
+/// on all ranks, however long MPI takes here to make its communicator. NCCL's first call on a
+/// communicator waits for the other ranks, so two of them in another order on another rank would
+/// wait for ever.
+template <class Any>
+void negotiation<Any>::place_subset() {
+  if (!plane_.started_what_it_may()) return source_.at_next_look(*this);
+  device_->reserve(std::exchange(unplaced_, 0));
+  plane_.hold_nothing();
+  plane_.run();
+  if (made_ != nullptr) open_subset();
+}
+
+/// That place is not needed: the set has not been made.
+template <class Any>
+void negotiation<Any>::unplace_subset(std::uint32_t set) {
+  if (unplaced_ == set) {
+    unplaced_ = 0;
+    plane_.hold_nothing();
+  } else if (!subsets_.contains(set)) {
+    device_->close(set);
+  }
 }
 
 template <class Any>

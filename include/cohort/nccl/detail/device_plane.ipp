@@ -192,10 +192,25 @@ COHORT_INLINE void device_plane::open(std::uint32_t set, const cohort::communica
   std::vector<work*> ended;
   source_->exclusively([&] {
     sets_[set];
-    held_.push_back({nullptr, std::move(begin)});
+    if (const auto place = reserved(set); place != held_.end()) {
+      place->begin_opening = std::move(begin);
+    } else {
+      held_.push_back({nullptr, std::move(begin)});
+    }
     submit_what_can_be(ended);
   });
   finish_outside(ended);
+}
+
+COHORT_INLINE void device_plane::reserve(std::uint32_t set) {
+  source_->exclusively([&] { held_.push_back({nullptr, {}, set}); });
+}
+
+/// The place of a set whose opening has not been asked for.
+COHORT_INLINE std::deque<device_plane::held>::iterator device_plane::reserved(std::uint32_t set) {
+  return std::find_if(held_.begin(), held_.end(), [set](const held& each) {
+    return each.op == nullptr && !each.begin_opening && each.set == set;
+  });
 }
 
 COHORT_INLINE void device_plane::made(std::uint32_t set, set_state its, std::exception_ptr why) {
@@ -244,10 +259,12 @@ COHORT_INLINE void device_plane::close(std::uint32_t set) {
       gone.push_back(std::exchange(its, set_state()));
       its.failed = errc::closed;
     }
+    if (const auto place = reserved(set); place != held_.end()) held_.erase(place);
     submit_what_can_be(ended);
   });
   finish_outside(ended);
   gone.clear();
+  source_->engine().started();  // for what has waited for a place
   if (set == 0 && is_device()) source_->let_go(device_, this);
 }
 
@@ -435,10 +452,10 @@ COHORT_INLINE void device_plane::sizes_known(comm::device_call& what) {
 COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
   while (!held_.empty()) {
     if (held_.front().op == nullptr) {
-      if (between_ != nullptr && !failed_) return;
+      if ((between_ != nullptr || !held_.front().begin_opening) && !failed_) return;
       const auto begin = std::move(held_.front().begin_opening);
       held_.pop_front();  // first, for what fails at once goes on with the next
-      begin();
+      if (begin) begin();
       continue;
     }
     elected_work& op = *held_.front().op;
