@@ -210,8 +210,8 @@ class device_plane final : public comm::device_backend,
   /// An operation that was started, or a set that was opened or an arena that was made after it.
   struct held {
     elected_work* op = nullptr;
-    std::function<void()> begin_opening{};  // without an operation; none: it is to come
-    std::uint32_t set = 0;                  // that is opened
+    std::function<void()> begin_opening{};  // of what is no operation; empty: only reserved
+    std::uint32_t set = 0;                  // of a place that is reserved
   };
   /// Memory for packs. A pack may be laid there when the one before has been launched: then it is
   /// known which event ends that one's use.
