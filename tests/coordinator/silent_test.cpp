@@ -3,6 +3,7 @@
 //
 // Ranks that do not answer: what the others learn, and that nobody hangs. Part of the executable
 // coordinator.verbs.
+#include <cohort/collectives.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/p2p.hpp>
 #include <cohort/progress/deadline.hpp>
@@ -228,6 +229,153 @@ TEST_CASE("a root that computes: the others end at their decision timeout",
           co_await cohort_test::code_of(coord.all_reduce("y", data, cohort::op::sum));
       CHECK(after == cohort::errc::not_accepting);
     }
+    co_await coord.shutdown();
+  });
+}
+
+namespace {
+
+/// Until this is true.
+template <class Condition>
+asio::awaitable<void> until(Condition condition) {
+  const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(20s);
+  while (!condition()) {
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+    co_await cohort_test::pause(1ms);
+  }
+}
+
+/// Blocks the thread until that rank says so: a long computation in one handler.
+void compute_until_told(int by) {
+  MPI_Recv(nullptr, 0, MPI_BYTE, by, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+void tell(int rank) { MPI_Send(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD); }
+
+/// Rank 1 gives up while it waits for a set.
+asio::awaitable<void> gives_up(cohort::coordinator coord,
+                               cohort::future<cohort::process_set> waiting) {
+  std::vector<double> data(3, 1);
+  const auto other = co_await caught<cohort::deadline_error>(
+      cohort::with_deadline(coord.all_reduce("nobody else", data, cohort::op::sum), 1ms));
+  REQUIRE(other);
+  const auto problem = co_await caught<cohort::deadline_error>(std::move(waiting));
+  REQUIRE(problem);
+  CHECK(cohort_test::has(problem->what(), "no decision within 400 ms"));
+  CHECK(problem->stall().silent == std::vector<int>{0});
+}
+
+}  // namespace
+
+// A rank asks for a process set in two steps, and may give up before each is decided, or between.
+TEST_CASE("a rank that gives up a process set before it is agreed on", "[coordinator][silent]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    cohort::coordinator coord(world, impatient());
+    co_await cohort_test::works(coord, "before");
+    if (world.rank() == 0) {
+      compute_until_told(1);
+      // It may be agreed on with what rank 1 has sent first; but not confirmed by a rank that left.
+      auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+      bool ended = false;
+      try {
+        co_await std::move(set);
+      } catch (const cohort::withdrawn_error& told) {
+        ended = told.ranks() == std::vector<int>{1};
+      } catch (const cohort::peer_lost_error& told) {
+        ended = told.ranks() == std::vector<int>{1};
+      }
+      CHECK(ended);
+    } else if (world.rank() == 1) {
+      co_await gives_up(coord, coord.add_process_set(cohort::ranks(0, 1), cohort::as_future));
+      tell(0);
+    }
+    co_await cohort::barrier(world);  // nobody leaves before
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a rank that gives up a process set between its steps", "[coordinator][silent]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    const int rank = world.rank();
+    if (world.size() < 3) co_return;
+    cohort::coordinator coord(world, impatient());
+    co_await cohort_test::works(coord, "before");
+    // Rank 2 takes no part in it before it is told, so no set is confirmed anywhere.
+    std::vector<double> data(3, 1);
+    const std::uint64_t sent = coord.stats().messages_sent;
+    if (rank == 0) compute_until_told(2);
+    auto earlier = coord.all_reduce("earlier", data, cohort::op::sum, cohort::as_future);
+    if (rank == 2) {
+      co_await cohort_test::until_sent(coord, sent);
+      tell(0);
+      compute_until_told(1);
+    } else if (rank == 0) {
+      auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+      int agreed = 0;
+      while (agreed == 0) {
+        co_await cohort_test::pause(1ms);
+        MPI_Iprobe(1, tag, MPI_COMM_WORLD, &agreed, MPI_STATUS_IGNORE);
+      }
+      compute_until_told(1);
+      tell(1);
+      compute_until_told(1);
+      const auto lost = co_await caught<cohort::peer_lost_error>(std::move(set));
+      REQUIRE(lost);
+      CHECK(lost->ranks() == std::vector<int>{1});
+    } else if (rank == 1) {
+      co_await until([&] {
+        const auto pending = coord.pending();
+        return pending.size() == 1 && pending[0].started;
+      });
+      const std::uint64_t received = coord.stats().messages_received;
+      auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+      co_await until([&] { return coord.stats().messages_received > received; });
+      tell(0);
+      compute_until_told(0);  // which computes as well then
+      co_await gives_up(coord, std::move(set));
+      tell(0);
+      tell(2);
+    }
+    co_await std::move(earlier);
+    CHECK(data == std::vector<double>(3, world.size()));
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a rank that gives up a process set which is made all the same",
+          "[coordinator][silent]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    const int rank = world.rank();
+    if (world.size() < 2) co_return;
+    cohort::coordinator coord(world, impatient());
+    co_await cohort_test::works(coord, "before");
+    const cohort::coordinator_statistics before = coord.stats();
+    const auto confirmed = [&] { return coord.stats().submitted == before.submitted + 2; };
+    if (rank == 0) {
+      compute_until_told(1);
+      auto waiting = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+      const auto others = static_cast<std::uint64_t>(world.size() - 1);
+      co_await until([&] {
+        return confirmed() && coord.stats().messages_sent >= before.messages_sent + others;
+      });
+      tell(1);
+      compute_until_told(1);
+      const cohort::process_set set = co_await std::move(waiting);
+      std::vector<double> data(3, 1);
+      const auto lost =
+          co_await caught<cohort::peer_lost_error>(set.all_reduce("x", data, cohort::op::sum));
+      REQUIRE(lost);
+      CHECK(lost->ranks() == std::vector<int>{1});
+    } else if (rank == 1) {
+      auto waiting = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+      co_await cohort_test::until_sent(coord, before.messages_sent);
+      tell(0);
+      compute_until_told(0);  // it is to confirm when rank 0 computes
+      co_await until(confirmed);
+      co_await gives_up(coord, std::move(waiting));
+      tell(0);
+    }
+    co_await cohort::barrier(world);  // nobody leaves before
     co_await coord.shutdown();
   });
 }

@@ -54,11 +54,14 @@ void negotiation<Any>::give_up() {
   for (task* each = first_; each != nullptr;) {
     task* const next = each->after;
     if (!each->started && each->name != protocol::none) {
-      try {
-        node_.replace_token(each->operation_ref,
-                            reinterpret_cast<std::uint64_t>(stand_in_for(*each)));
-      } catch (...) {
-        return break_down(std::current_exception());
+      // A set that waits to be confirmed here is not: it ends everywhere when this rank has left.
+      if (std::erase(adding_, each) == 0) {
+        try {
+          node_.replace_token(each->operation_ref,
+                              reinterpret_cast<std::uint64_t>(stand_in_for(*each)));
+        } catch (...) {
+          return break_down(std::current_exception());
+        }
       }
       each->fail(std::make_exception_ptr(
           deadline_error(facts, "rank " + std::to_string(rank_) + ": " + std::string(each->verb()) +
@@ -75,8 +78,26 @@ void negotiation<Any>::give_up() {
   touch();
 }
 
+/// Takes part in making a process set that nobody here waits for, and lets go of it.
+class set_stand_in final : public task {
+ public:
+  explicit set_stand_in(const task& one)
+      : task(&run), record_(*static_cast<creation*>(one.context)) {
+    context = &record_;
+    kind = one.kind;
+    name = one.name;
+    epoch = one.epoch;
+    operation_ref = one.operation_ref;
+  }
+
+ private:
+  static void run(operation* base, action) { delete static_cast<set_stand_in*>(base); }
+  creation record_;
+};
+
 template <class Any>
 task* negotiation<Any>::stand_in_for(const task& one) const {
+  if (one.kind == op_kind::barrier && node_.name(one.name).listed) return new set_stand_in(one);
   auto copy = std::make_unique<neutral_task>(protocol::signature());
   copy->kind = one.kind;
   copy->space = one.space;
