@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -520,7 +521,11 @@ void sweep() {
     const std::string name = std::string("/") + entry->d_name;
     const int file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
     if (file < 0) continue;
-    if (flock(file, LOCK_EX | LOCK_NB) == 0) shm_unlink(name.c_str());
+    struct stat status = {};
+    // Another sweep may have removed it, and somebody made it anew, between opening and locking.
+    if (flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &status) == 0 && status.st_nlink > 0) {
+      shm_unlink(name.c_str());
+    }
     close(file);
   }
   closedir(folder);
