@@ -186,12 +186,12 @@ void function_table::fill() {
 
   sha256 hash;
   const auto number = [&hash](std::uint64_t value) {
-    std::array<std::byte, 8> bytes;
-    for (std::byte& one : bytes) {
+    std::array<std::byte, 8> little_endian;
+    for (std::byte& one : little_endian) {
       one = static_cast<std::byte>(value);
       value >>= 8U;
     }
-    hash.update(bytes);
+    hash.update(little_endian);
   };
   const auto text = [&](std::string_view value) {
     number(value.size());
