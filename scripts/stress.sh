@@ -100,7 +100,7 @@ for ((round = 1; round <= least || SECONDS < deadline; ++round, ++seed)); do
     [ "$how" != failed ] || failures[$name]+=" $seed"
   done < <(sed -nE \
     -e 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .* Passed .*|\1 passed|p' \
-    -e 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .*[*]{3}[FTE].*|\1 failed|p' \
+    -e 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .*[*]{3}[FTEN].*|\1 failed|p' \
     "$work/round.txt")
   bad=$(sed -n 's/.* \([0-9]*\) tests failed out of.*/\1/p' "$work/round.txt")
   [ "$bad" -eq 0 ] || cp "$work/round.txt" "$work/failures.$seed.txt"

@@ -15,7 +15,12 @@
 
 #include <chrono>
 #include <cstdio>
+#include <stdexcept>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "support/patience.hpp"
 
 namespace {
 
@@ -24,18 +29,30 @@ using cohort::cluster::adopt_options;
 int dies() { return ::raise(SIGKILL); }
 int square(int of) { return of * of; }
 
+void require(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error(std::string("it does not hold that ") + what);
+}
+
 asio::awaitable<void> manage(cohort::communicator world, cohort::cluster::transport how) {
   auto options = adopt_options().transport(how).heartbeat(std::chrono::milliseconds(300));
   options.on_loss(cohort::cluster::loss_policy::proceed);
   auto adopting = cohort::cluster::adopt(world, options);
   const cohort::cluster::workers all = co_await std::move(adopting);
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<int> named;
   try {
     co_await all.call<&dies>(2);
   } catch (const cohort::peer_lost_error& lost) {
-    std::printf("rank %d is lost\n", lost.ranks().front());
+    named = lost.ranks();
   }
-  std::printf("rank 1 answers %d\n", co_await all.call<&square>(1, 3));
+  const auto told = std::chrono::steady_clock::now();
+  const int nine = co_await all.call<&square>(1, 3);
   co_await all.shutdown();
+  const auto over = std::chrono::steady_clock::now();
+  require(named == std::vector<int>{2}, "rank 2 is named, and no other");
+  require(told - begun < cohort_test::patient(std::chrono::seconds(3)), "it is named soon");
+  require(nine == 9, "rank 1 answers");
+  require(over - told < cohort_test::patient(std::chrono::seconds(5)), "the shutdown ends soon");
   std::printf("the shutdown is over\n");
   std::fflush(stdout);
 }

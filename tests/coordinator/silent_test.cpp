@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <fstream>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -342,11 +343,116 @@ TEST_CASE("a rank that gives up a process set between its steps", "[coordinator]
   });
 }
 
-TEST_CASE("a rank that gives up a process set which is made all the same",
-          "[coordinator][silent]") {
+TEST_CASE("a process set that is withdrawn between its steps", "[coordinator][silent]") {
   cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
     const int rank = world.rank();
+    if (world.size() < 3) co_return;
+    cohort::coordinator coord(world, impatient());
+    co_await cohort_test::works(coord, "before");
+    std::vector<double> data(3, 1);
+    const std::uint64_t sent = coord.stats().messages_sent;
+    if (rank == 0) compute_until_told(2);
+    auto earlier = coord.all_reduce("earlier", data, cohort::op::sum, cohort::as_future);
+    if (rank == 2) {
+      co_await cohort_test::until_sent(coord, sent);
+      tell(0);
+      compute_until_told(1);
+    } else if (rank == 0) {
+      auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+      const auto told = co_await caught<cohort::withdrawn_error>(std::move(set));
+      REQUIRE(told);
+      CHECK(told->ranks() == std::vector<int>{1});
+    } else if (rank == 1) {
+      co_await until([&] {
+        const auto pending = coord.pending();
+        return pending.size() == 1 && pending[0].started;
+      });
+      const std::uint64_t received = coord.stats().messages_received;
+      auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+      co_await until([&] { return coord.stats().messages_received > received; });
+      set.cancel();
+      // Twice the time in which a decision would have to come: it waits for none.
+      co_await cohort_test::pause(800ms);
+      tell(2);
+      const auto ended = co_await caught<std::system_error>(std::move(set));
+      REQUIRE(ended);
+      CHECK(ended->code() == asio::error::operation_aborted);
+    }
+    co_await std::move(earlier);
+    co_await cohort_test::works(coord, "after");  // so no rank has left
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a rank that gives up a persistent group which is made all the same",
+          "[coordinator][silent]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
+    cohort::coordinator coord(world, impatient());
+    co_await cohort_test::works(coord, "before");
+    std::vector<float> data(10, 1);
+    auto making = coord.make_persistent(cohort::bundle("group").add("data", data), cohort::op::sum,
+                                        {}, cohort::as_future);
+    if (world.rank() == 0) {
+      compute_until_told(1);
+      // Its start may come before rank 0 hears that rank 1 has left: then it is made up for there.
+      std::error_code refused;
+      try {
+        const auto group = co_await std::move(making);
+        refused = co_await cohort_test::code_of(group.start());
+      } catch (const cohort::withdrawn_error& told) {
+        refused = told.code();
+      }
+      CHECK(refused);
+    } else if (world.rank() == 1) {
+      std::vector<double> other(3, 1);
+      const auto late = co_await caught<cohort::deadline_error>(
+          cohort::with_deadline(coord.all_reduce("nobody else", other, cohort::op::sum), 1ms));
+      REQUIRE(late);
+      const auto problem = co_await caught<cohort::deadline_error>(std::move(making));
+      REQUIRE(problem);
+      tell(0);
+    } else {
+      static_cast<void>(co_await cohort_test::code_of(std::move(making)));
+    }
+    co_await cohort::barrier(world);
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("a rank that gives up ends its join as well", "[coordinator][silent]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    cohort::coordinator coord(world, impatient());
+    co_await cohort_test::works(coord, "before");
+    if (world.rank() == 0) {
+      compute_until_told(1);
+    } else if (world.rank() == 1) {
+      std::vector<double> data(3, 1);
+      auto other = coord.all_reduce("nobody else", data, cohort::op::sum, cohort::as_future);
+      auto join = coord.join(cohort::as_future);
+      const auto late =
+          co_await caught<cohort::deadline_error>(cohort::with_deadline(std::move(other), 1ms));
+      REQUIRE(late);
+      const auto problem = co_await caught<cohort::deadline_error>(std::move(join));
+      REQUIRE(problem);
+      CHECK(cohort_test::has(problem->what(), "rank 1: join: no decision within 400 ms"));
+      tell(0);
+    }
+    co_await cohort::barrier(world);  // nobody leaves before
+    co_await coord.shutdown();
+  });
+}
+
+// Its context ends while that is made, or goes on.
+TEST_CASE("a rank that gives up a process set which is made all the same",
+          "[coordinator][silent]") {
+  const bool ends = GENERATE(false, true);
+  const auto body = [ends](cohort::communicator world) -> asio::awaitable<void> {
+    const int rank = world.rank();
+    if (world.size() < 2) co_return;
+    cohort::coordinator other(world);
+    co_await cohort_test::works(other, "before");
     cohort::coordinator coord(world, impatient());
     co_await cohort_test::works(coord, "before");
     const cohort::coordinator_statistics before = coord.stats();
@@ -366,6 +472,7 @@ TEST_CASE("a rank that gives up a process set which is made all the same",
           co_await caught<cohort::peer_lost_error>(set.all_reduce("x", data, cohort::op::sum));
       REQUIRE(lost);
       CHECK(lost->ranks() == std::vector<int>{1});
+      for (int later = 2; later < world.size(); ++later) tell(later);
     } else if (rank == 1) {
       auto waiting = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
       co_await cohort_test::until_sent(coord, before.messages_sent);
@@ -374,10 +481,22 @@ TEST_CASE("a rank that gives up a process set which is made all the same",
       co_await until(confirmed);
       co_await gives_up(coord, std::move(waiting));
       tell(0);
+      if (ends) {
+        const auto here = co_await asio::this_coro::executor;
+        static_cast<asio::io_context&>(asio::query(here, asio::execution::context)).stop();
+        co_await cohort_test::pause(1h);
+      }
+    } else {
+      compute_until_told(0);  // nobody leaves before
     }
-    co_await cohort::barrier(world);  // nobody leaves before
     co_await coord.shutdown();
-  });
+    co_await other.shutdown();
+  };
+  try {
+    cohort_test::on_world(body);
+  } catch (const std::logic_error&) {  // rank 1 has stopped its loop
+    CHECK(ends);
+  }
 }
 
 TEST_CASE("a leaf that computes is named as silent or missing", "[coordinator][silent]") {

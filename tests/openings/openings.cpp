@@ -337,7 +337,8 @@ void run_program(std::uint64_t seed, const std::vector<std::vector<kind>>& all, 
   const bool second_thread = threads && (seed + seed / all.size()) % 4 == 3;
   const communicator other(second_thread ? other_io : io);
   random own(seed * 131 + static_cast<std::uint64_t>(world.rank()) + 1);
-  std::vector<kind> opens = all[seed % all.size()];
+  // In steps, so that the first few hundred seeds have something of every kind.
+  std::vector<kind> opens = all[seed * 211 % all.size()];
   std::shuffle(opens.begin(), opens.end(), same);
   std::array<lane, 3> lanes;
   if (world.size() > 1 && std::count(opens.begin(), opens.end(), kind::intercommunicator) != 0) {

@@ -15,6 +15,7 @@
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/validation.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -235,6 +236,10 @@ class negotiation final : public instance,
   void watch_plan(clock::time_point at);
   void watch_fault(clock::time_point at);
   void give_up();
+  /// A process set that all members have asked for, and that waits for earlier operations here.
+  [[nodiscard]] bool is_between(const task& one) const noexcept {
+    return std::find(adding_.begin(), adding_.end(), &one) != adding_.end();
+  }
   [[nodiscard]] task* stand_in_for(const task& one) const;
   void check_released();
   void finish_closing();
@@ -265,7 +270,7 @@ class negotiation final : public instance,
   task* last_ = nullptr;
   std::vector<task*> closing_;  // wait for the end
   std::vector<std::shared_ptr<persistent_state>> groups_;
-  std::vector<task*> adding_;   // process sets: elected, earlier operations are not complete
+  std::vector<task*> adding_;   // process sets: between their two steps
   std::vector<task*> making_;   // agreed upon by all their members
   subset* made_ = nullptr;      // to be opened when it has its place
   std::uint32_t unplaced_ = 0;  // the set that has none yet

@@ -125,6 +125,7 @@ class task : public progress::operation {
   bool linked = false;
   bool started = false;    ///< elected
   bool withdrawn = false;  ///< asked for; once it is elected: its backend knows of the deadline
+  protocol::withdrawal_reason reason = protocol::withdrawal_reason::cancelled;  ///< of that
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
   tools::range watched;  ///< its negotiation, and then what follows

@@ -53,19 +53,27 @@ class kept_until_closed final : public asio::execution_context::service {
 
   void add(std::shared_ptr<Instance> one) {
     const std::lock_guard hold(mutex_);
-    std::erase_if(all_, [](const auto& each) { return each->closed(); });
+    if (!ends_) std::erase_if(all_, [](const auto& each) { return each->closed(); });
     all_.push_back(std::move(one));
   }
 
  private:
   void shutdown() override {
-    for (const auto& one : all_) one->abandon();
-    for (const auto& one : all_) one->drive();
+    ends_ = true;
+    each([](Instance& one) { one.abandon(); });
+    each([](Instance& one) { one.drive(); });
     if constexpr (requires(Instance & one) { one.settle_tasks(); }) {
-      for (const auto& one : all_) one->settle_tasks();
-      for (const auto& one : all_) one->destroy_tasks();
+      each([](Instance& one) { one.settle_tasks(); });
+      each([](Instance& one) { one.destroy_tasks(); });
     }
   }
+  // What they do may add others.
+  template <class Call>
+  void each(Call call) {
+    for (std::size_t i = 0; i < all_.size(); ++i) call(*all_[i]);
+  }
+
+  bool ends_ = false;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Instance>> all_;
 };

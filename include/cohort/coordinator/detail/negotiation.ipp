@@ -236,8 +236,11 @@ bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
     }
     if (!one.linked || one.started || broken_) return false;
     if (!ready_) return end_unheard(one, reason);
-    if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
+    if (!is_between(one) && !node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) {
+      return false;
+    }
     one.withdrawn = true;
+    one.reason = reason;
     if (reason == protocol::withdrawal_reason::deadline && one.space != memory_space::host) {
       if (one.deadline == clock::time_point::max()) ++deadlines_;
       one.deadline = std::min(one.deadline, clock::now());  // if it is elected all the same

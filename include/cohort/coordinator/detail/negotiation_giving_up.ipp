@@ -24,7 +24,7 @@ void negotiation<Any>::watch_undecided(clock::time_point at) {
   if (node_.shape().is_root()) return;
   std::chrono::nanoseconds longest{0};
   for (task* each = first_; each != nullptr; each = each->after) {
-    if (!each->withdrawn || each->started) continue;
+    if (!each->withdrawn || each->started || is_between(*each)) continue;
     each->undecided += step;
     longest = std::max(longest, each->undecided);
   }
@@ -53,19 +53,20 @@ void negotiation<Any>::give_up() {
   // What is elected all the same needs this rank's data, and the buffers are the caller's.
   for (task* each = first_; each != nullptr;) {
     task* const next = each->after;
-    if (!each->started && each->name != protocol::none) {
-      // A set that waits to be confirmed here is not: it ends everywhere when this rank has left.
-      if (std::erase(adding_, each) == 0) {
-        try {
+    if (!each->started) {
+      std::string what = "join";
+      if (each->name == protocol::none) {
+        joining_in(each->set) = nullptr;
+      } else {
+        what = std::string(each->verb()) + " '" + std::string(given_name(*each)) + "'";
+        // A set between its steps is not confirmed: it ends everywhere when this rank has left.
+        if (std::erase(adding_, each) == 0) {
           node_.replace_token(each->operation_ref,
                               reinterpret_cast<std::uint64_t>(stand_in_for(*each)));
-        } catch (...) {
-          return break_down(std::current_exception());
         }
       }
       each->fail(std::make_exception_ptr(
-          deadline_error(facts, "rank " + std::to_string(rank_) + ": " + std::string(each->verb()) +
-                                    " '" + std::string(given_name(*each)) + "'" + text)));
+          deadline_error(facts, "rank " + std::to_string(rank_) + ": " + what + text)));
       complete(*each);
     }
     each = next;
@@ -114,6 +115,7 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   copy->row_bytes = one.row_bytes;
   copy->told = one.told;
   copy->made = one.made;
+  if (protocol::is_persistent(one.kind)) copy->context = one.context;  // the group stays
   copy->name = one.name;
   copy->epoch = one.epoch;
   copy->set = one.set;

@@ -253,6 +253,8 @@ void negotiation<Any>::add_set(task& one) {
     if (!confirms) {
       one.submitted = now();
       link(one);
+    } else if (one.withdrawn) {
+      node_.withdraw(one.operation_ref, one.reason, nanoseconds(clock::now()));
     }
     if (!ready_) return;
     source_.at_next_look(*this);
@@ -270,7 +272,9 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
     touch();
   }
   if (record.id == 0) {
+    if (!own.linked) return own.destroy();  // this rank has left, and confirms nothing
     record.id = at.log_count;
+    own.undecided = {};  // if it has been withdrawn, that came too late, and is asked for again
     adding_.push_back(&own);
   } else {
     if (at.made != protocol::none) record.number = at.made;
@@ -349,6 +353,8 @@ void negotiation<Any>::set_made(task& one, mpi::comm base) {
     make_subset(one, record, std::move(base));  // which completes it
   } else {
     make_set(record, std::move(base));
+    // Nobody here will have it: the others hear of that now.
+    if (!one.linked || abandoned_) (**record.made).leave(protocol::departure::abandoned);
     complete(one);
   }
 }

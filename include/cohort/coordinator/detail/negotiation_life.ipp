@@ -75,12 +75,12 @@ void negotiation<Any>::at_tick(clock::time_point at) {
       }
       each = next;
     }
+    if (ready_) {
+      watch_undecided(at);
+      watch_plan(at);
+    }
   } catch (...) {
     return break_down(std::current_exception());
-  }
-  if (ready_) {
-    watch_undecided(at);
-    watch_plan(at);
   }
   const task* oldest = first_;  // that is not elected
   while (oldest != nullptr && oldest->started) oldest = oldest->after;

@@ -390,12 +390,15 @@ void negotiation<Any>::data_done(execution& what) noexcept {
                     what.on_device() ? device_->name() : std::string_view("mpi"));
   }
   for (task* each : what.tasks) {
-    if (what.is_join) each->number = what.newest_rank();
+    if (what.is_join) {
+      each->number = what.newest_rank();
+    } else if (protocol::is_persistent(each->kind) && each->context != nullptr) {
+      group_elected(*each);  // of one that was given up as well: its starts may have to be made up
+    }
     if (!each->linked) {
       each->destroy();
       continue;
     }
-    if (protocol::is_persistent(each->kind) && !what.is_join) group_elected(*each);
     if (traced) {
       const std::string_view name = what.is_join ? "join" : given_name(*each);
       const auto epoch = static_cast<std::uint64_t>(each->epoch);
