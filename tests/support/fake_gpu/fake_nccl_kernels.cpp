@@ -92,7 +92,11 @@ shared_segment::~shared_segment() {
 void shared_segment::unlink() { shm_unlink(name_.c_str()); }
 
 void shared_segment::unlink_if_last() {
-  if (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0) unlink();
+  struct stat status = {};
+  if (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0 && fstat(file_, &status) == 0 &&
+      status.st_nlink > 0) {
+    unlink();
+  }
 }
 
 void ring(segment& shared) {
