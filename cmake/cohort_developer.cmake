@@ -50,6 +50,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   endif()
 endif()
 
+# Linkers that take a fifth or two fifths of the time of the usual one.
+find_program(COHORT_FAST_LINKER NAMES ld.lld ld.gold)
+if(COHORT_FAST_LINKER MATCHES "ld[.](lld|gold)$")
+  target_link_options(cohort_own_flags INTERFACE -fuse-ld=${CMAKE_MATCH_1})
+endif()
+
 # What tests, examples and benchmarks link beside the layers that they use.
 set(COHORT_COMPILED cohort::compiled)
 set(COHORT_COMPILED_NCCL "")

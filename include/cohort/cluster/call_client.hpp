@@ -7,7 +7,6 @@
 
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/link.hpp>
 #include <cohort/cluster/message.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/engine.hpp>
@@ -26,6 +25,10 @@
 #include <vector>
 
 namespace cohort::cluster {
+
+template <class Any>
+class basic_link;
+using link = basic_link<void>;
 
 /// Somebody who waits for the answer to a call. Completed exactly once.
 class waiting_call {

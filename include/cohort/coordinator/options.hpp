@@ -7,7 +7,6 @@
 #include <cohort/core/duration.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/until.hpp>
-#include <cohort/protocol/fusion_planner.hpp>
 
 #include <charconv>
 #include <chrono>

@@ -5,7 +5,6 @@
 /// \file What a node tells its rank to do, and how it answers the rank's own calls.
 
 #include <cohort/protocol/message.hpp>
-#include <cohort/protocol/name_table.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -5,19 +5,14 @@
 /// \file A small map from the epochs of one name to indexes, made for epochs that follow each
 /// other.
 
+#include <cohort/protocol/numbers.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
 
 namespace cohort::protocol {
-
-/// The number of a submission of a name: the n-th on one rank is matched with the n-th on every
-/// other. Negative where a new generation has renumbered what lies behind.
-using epoch = std::int64_t;
-
-/// Index that stands for "none".
-inline constexpr std::uint32_t none = UINT32_MAX;
 
 /// Epochs to indexes. Mostly there is one, which lies here. Several lie close together, oldest
 /// first, so they are slots of a vector whose memory is kept; one that is far from the rest, which

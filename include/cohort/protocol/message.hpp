@@ -7,7 +7,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/rank_set.hpp>
-#include <cohort/protocol/epoch_map.hpp>
+#include <cohort/protocol/numbers.hpp>
 #include <cohort/protocol/signature.hpp>
 
 #include <cstddef>

@@ -21,11 +21,6 @@
 
 namespace cohort::protocol {
 
-/// Numbers of this rank alone: of a name in a set, of a name with a signature, of a record.
-using name_index = std::uint32_t;
-using entry_index = std::uint32_t;
-using record_index = std::uint32_t;
-
 /// A name of a process set, with what is counted per name.
 struct name_record {
   epoch next = 0;                  ///< client: of the next submission

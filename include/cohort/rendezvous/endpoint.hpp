@@ -5,7 +5,7 @@
 /// \file What the verbs need of one rank of a rendezvous: the interface that they submit to.
 
 #include <cohort/comm/communicator.hpp>
-#include <cohort/rendezvous/table.hpp>
+#include <cohort/rendezvous/receiver.hpp>
 #include <cohort/rendezvous/vocabulary.hpp>
 
 #include <atomic>

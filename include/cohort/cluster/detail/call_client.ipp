@@ -5,6 +5,7 @@
 /// \file Bodies of cluster/call_client.hpp.
 
 #include <cohort/cluster/call_client.hpp>
+#include <cohort/cluster/link.hpp>
 
 #include <algorithm>
 
