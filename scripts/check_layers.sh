@@ -4,34 +4,23 @@
 #
 # check_layers.sh [INCLUDE_DIR]: reads every header and says which rule of the house it breaks.
 #
-#   1. A layer includes only the layers of the table below, and what those may include.
+#   1. A layer includes only what the table of docs/design/layers.md lets it, and what those may include.
 #   2. <layer>/detail/ is included from its own layer only; nobody includes cohort/cohort.hpp.
 #   3. Asio stays out of core (but core/asio.hpp) and mpi; <asio.hpp> as a whole stays out of all.
 #   4. One place each: macros, the version of Asio, <mpi.h>, CUDA's headers, MPI_Testsome. The
 #      executor of a handler is not asked for without a fallback.
 #   5. A header starts with the licence, then #pragma once and one \file sentence.
+#   6. Rooms, the folders of a layer, are as docs/design/layers.md has them in its tables: which there
+#      are, their lines to a fifth, and what of its layer each includes. detail/ holds at most a fifth of
+#      such a layer.
 #
 # Exits with 1 if anything is wrong. It needs a POSIX shell and awk, and runs as ctest tools.layers.
 root=${1:-$(dirname "$0")/../include}
+page=$(dirname "$0")/../docs/design/layers.md
 
-find "$root/cohort" \( -name '*.hpp' -o -name '*.ipp' \) | LC_ALL=C sort | awk -v root="$root/" '
+find "$root/cohort" \( -name '*.hpp' -o -name '*.ipp' \) | LC_ALL=C sort | awk -v root="$root/" -v page="$page" '
 BEGIN {
-  # layer: the layers it may include (and what those include)
-  below["core"]        = ""
-  below["mpi"]         = "core"
-  below["progress"]    = "core"
-  below["device"]      = "core"
-  below["nccl"]        = "comm collectives p2p device"
-  below["protocol"]    = "core"
-  below["comm"]        = "mpi progress"
-  below["collectives"] = "comm"
-  below["p2p"]         = "comm"
-  below["staging"]     = "collectives p2p device"
-  below["shm"]         = "collectives"
-  below["coordinator"] = "collectives p2p protocol"
-  below["rendezvous"]  = "p2p"
-  below["cluster"]     = "p2p"
-  below["testing"]     = "progress"
+  read_page()
   for (layer in below) close_over(layer, layer)
   # One header of a layer that may include more than the others.
   more["cohort/device/completion.hpp", "progress"] = 1
@@ -43,6 +32,64 @@ function close_over(top, layer,    names, count, i) {
   may[top, layer] = 1
   count = split(below[layer], names, " ")
   for (i = 1; i <= count; ++i) close_over(top, names[i])
+}
+
+# Layers: lines "layer  ← layer, layer  text" of the first block of the page. Rooms: rows
+# "| `layer/room` | lines | text | `layer/room`, ... |" of the section on rooms.
+function read_page(    line, cells, name, names, count, i, block, inside) {
+  while ((getline line < page) > 0) {
+    if (line ~ /^```/) ++block
+    else if (block == 1) {
+      count = split(line, names, / +/)
+      below[names[1]] = ""
+      for (i = 3; names[2] == "←" && i <= count; ++i) {
+        name = names[i]
+        below[names[1]] = below[names[1]] " " substr(name, 1, length(name) - (name ~ /,$/))
+        if (name !~ /,$/) break
+      }
+    }
+    if (line ~ /^## /) inside = line == "## Rooms"
+    if (!inside || line !~ /^[|] `/) continue
+    gsub(/[` ]/, "", line)
+    split(line, cells, "|")
+    wanted_lines[cells[2]] = cells[3]
+    name = cells[2]; sub(/\/.*/, "", name); has_rooms[name] = 1
+    count = split(cells[5], names, ",")
+    for (i = 1; i <= count; ++i) wanted_arrow[cells[2], names[i]] = 1
+  }
+  close(page)
+}
+
+# "cohort/comm/poll.hpp" is in the room comm, "cohort/nccl/life/making.hpp" in nccl/life. Gates and
+# src.hpp are in none.
+function room_of(path,    parts, count) {
+  count = split(path, parts, "/")
+  if (count < 3 || parts[3] == "src.hpp") return ""
+  return count == 3 ? parts[2] : parts[2] "/" parts[3]
+}
+
+function check_rooms(    name, layer, both) {
+  for (name in room_lines) {
+    layer = name; sub(/\/.*/, "", layer)
+    header = page; number = 0
+    if (!(layer in has_rooms)) continue
+    if (name ~ /\/detail$/) {
+      if (room_lines[name] * 5 > layer_lines[layer])
+        complain(name " has " room_lines[name] " of the " layer_lines[layer] " lines of its layer, over a fifth")
+    }
+    if (!(name in wanted_lines)) complain("the room " name " has no row")
+    else if (room_lines[name] > wanted_lines[name] * 1.2 || room_lines[name] < wanted_lines[name] * 0.8)
+      complain(name " has " room_lines[name] " lines, not " wanted_lines[name])
+  }
+  for (name in wanted_lines) if (!(name in room_lines)) complain("there is no room " name)
+  for (both in arrow) {
+    split(both, ends, SUBSEP)
+    if (!(both in wanted_arrow)) complain(ends[1] " includes " ends[2] " (" arrow[both] "), which its row does not say")
+  }
+  for (both in wanted_arrow) {
+    split(both, ends, SUBSEP)
+    if (!(both in arrow)) complain(ends[1] " includes nothing of " ends[2])
+  }
 }
 
 function complain(text) { print header ":" number ": " text; wrong = 1 }
@@ -102,12 +149,14 @@ function check_include(path, quoted,    to) {
   }
   if (!((layer, to) in may) && !((header, to) in more)) complain(layer " does not include " to " (" path ")")
   if (path ~ /\/detail\// && to != layer) complain(path " is a detail of " to)
+  if (to == layer && (layer in has_rooms) && room != "" && room_of(path) != room) arrow[room, room_of(path)] = header
 }
 
 {
   file = $0
   header = substr(file, length(root) + 1)
   layer = layer_of(header)
+  room = room_of(header)
   number = 0; in_comment = 0; once = 0; described = 0; first = ""; second = ""
   if (layer != "cohort" && layer != "gpu" && layer != "src" && !(layer in below)) complain("the layer " layer " is not in the table")
   while ((getline line < file) > 0) {
@@ -137,6 +186,7 @@ function check_include(path, quoted,    to) {
       complain("MPI_Testsome is called by comm/request_source alone")
   }
   close(file)
+  if (room != "") { room_lines[room] += number; layer_lines[layer] += number }
   number = 1
   if (first !~ /^\/\/ Copyright \(c\) / || second !~ /^\/\/ SPDX-License-Identifier: BSL-1.0/)
     complain("the two licence lines are missing")
@@ -147,6 +197,7 @@ function check_include(path, quoted,    to) {
 
 END {
   if (!headers) { print "no headers below " root; exit 1 }
+  check_rooms()
   if (!wrong) print headers " headers keep the rules"
   exit wrong
 }'
