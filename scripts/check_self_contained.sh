@@ -5,6 +5,10 @@
 # check_self_contained.sh [MPICXX]: compiles every header alone, as a user would who includes only
 # that one, and then a whole program with nothing but MPI's compiler wrapper and -Iinclude.
 #
+# Bodies (*.ipp) cost as much to read as all else. They are read where the header that is checked
+# includes them itself, and in the gates; a header that has none is compiled with the bodies of
+# others left out.
+#
 # The layers device and nccl declare nothing without CUDA and NCCL, so their headers are compiled
 # again with the declarations of the test doubles. Other versions, and the real headers, are those of
 # check_gpu_versions.sh.
@@ -24,14 +28,25 @@ check() {
 export -f check
 
 double=tests/support/fake_gpu/include
+apart=" -DCOHORT_SEPARATE_COMPILATION -Wno-subobject-linkage"
 
 # Prints one line for each check: a header and its options.
 checks() {
-  find include/cohort/{device,nccl} include/cohort/{device,nccl,gpu}.hpp -name '*.hpp' ! -name src.hpp |
-    sed "s|\$| -isystem $double|"
-  find include -name '*.hpp' ! -name src.hpp
-  find include -name src.hpp |
-    sed "s|\$| -DCOHORT_SEPARATE_COMPILATION -Wno-subobject-linkage|; /nccl/ s|\$| -isystem $double|"
+  find include -name '*.hpp' | while read -r header; do
+    local options=
+    case $header in
+      */src.hpp) options=$apart ;;
+      include/cohort/*/*) grep -q '^#include <cohort/.*[.]ipp>' "$header" || options=$apart ;;
+    esac
+    case $header in
+      */nccl/src.hpp) echo "$header$options -isystem $double" ;;
+      */device/* | */nccl/* | */device.hpp | */nccl.hpp | */gpu.hpp)
+        echo "$header$options"
+        echo "$header$options -isystem $double"
+        ;;
+      *) echo "$header$options" ;;
+    esac
+  done
 }
 count=$(find include -name '*.hpp' | wc -l)
 [ "$count" -gt 0 ]
