@@ -40,6 +40,8 @@
 # output must match. STATUS: that status. LINES: the ranks write at most so many lines to stderr; the
 # program must know of $COHORT_TEST_STDERR, see tests/support/expect_failure.sh.
 
+include(CheckCXXSourceCompiles)
+
 set(COHORT_TEST_COUNT_LIMIT 55)  # executables; more of them cost more in linking than they tell
 
 function(cohort_add_test name)
@@ -190,6 +192,35 @@ function(cohort_add_run name)
         $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGS})
     cohort_test_properties(${name}.np${ranks} ${arg_TIMEOUT} ${ranks} ${arg_LABELS})
   endforeach()
+endfunction()
+
+# cohort_add_fuzz(<layer>.<name> SOURCE <file> CORPUS <folder> LAYERS <layer>...)
+#
+# The program <layer>_fuzz_<name> and an entry that only shows that it runs. Hunt with
+# <layer>_fuzz_<name> -max_total_time=600 <folder>. It needs libFuzzer, which comes with clang.
+function(cohort_add_fuzz name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCE;CORPUS" "LAYERS")
+  set(CMAKE_REQUIRED_FLAGS -fsanitize=fuzzer)
+  check_cxx_source_compiles([[
+#include <cstddef>
+#include <cstdint>
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t*, std::size_t) { return 0; }
+]] COHORT_HAS_LIBFUZZER)
+  if(NOT COHORT_HAS_LIBFUZZER)
+    return()
+  endif()
+  string(REPLACE "." "_fuzz_" program "${name}")
+  string(REPLACE "." ".fuzz_" entry "${name}")
+  list(TRANSFORM arg_LAYERS PREPEND cohort::)
+  add_executable(${program} "${arg_SOURCE}")
+  target_link_libraries(${program} PRIVATE ${arg_LAYERS} cohort_own_flags)
+  target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_options(${program} PRIVATE -O1 -fsanitize=fuzzer,address,undefined)
+  target_link_options(${program} PRIVATE -fsanitize=fuzzer,address,undefined)
+  set(found "${CMAKE_CURRENT_BINARY_DIR}/found_${program}")  # what is new goes to the first folder
+  file(MAKE_DIRECTORY "${found}")
+  cohort_add_run(${entry} PROGRAM ${program}
+    ARGS -runs=3000 -seed=1 "${found}" "${CMAKE_CURRENT_SOURCE_DIR}/${arg_CORPUS}")
 endfunction()
 
 # cohort_choose_ranks(<variable> <n>...): those of the numbers on which a test runs in this build.

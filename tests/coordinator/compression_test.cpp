@@ -13,6 +13,7 @@
 #include <cohort/progress/when_all.hpp>
 
 #include "coordinator/support.hpp"
+#include "support/exact.hpp"
 
 namespace {
 
@@ -20,13 +21,10 @@ using cohort::as_future;
 using cohort::compression;
 using cohort_test::caught;
 using cohort_test::coordinated;
+using cohort_test::exact;
+using cohort_test::exact_sum;
+using cohort_test::in;
 namespace op = cohort::op;
-
-cohort::call_options in(compression how) {
-  cohort::call_options options;
-  options.compression = how;
-  return options;
-}
 
 /// Options with which little data already goes in several pieces.
 cohort::coordinator_options small_pieces() {
@@ -36,25 +34,6 @@ cohort::coordinator_options small_pieces() {
   options.piece = 16384;
   options.pieces_in_flight = 3;
   return options;
-}
-
-/// Whole numbers of which sums over four ranks have at most eight significant bits.
-template <class T>
-std::vector<T> exact(std::size_t count, int rank) {
-  std::vector<T> data(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    data[i] = static_cast<T>(static_cast<int>(i % 21) - 10 + rank * static_cast<int>(i % 5));
-  }
-  return data;
-}
-template <class T>
-std::vector<T> exact_sum(std::size_t count, int ranks) {
-  std::vector<T> sum(count);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<T> mine = exact<T>(count, rank);
-    for (std::size_t i = 0; i < count; ++i) sum[i] += mine[i];
-  }
-  return sum;
 }
 
 /// What MPI has been given.

@@ -38,6 +38,19 @@ asio::awaitable<void> works_again(cohort::communicator world) {
   co_await next.shutdown();
 }
 
+/// `body(world, coord)` on at least `least` ranks, with a coordinator that has worked.
+template <class Body>
+void on_ranks(int least, Body body) {
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < least) co_return;
+    cohort::coordinator coord(world);
+    co_await works(coord, "before");
+    co_await cohort_test::meet(world);
+    faults::reset();
+    co_await body(world, coord);
+  });
+}
+
 }  // namespace
 
 TEST_CASE("a data operation that fails on one rank ends the coordinator on all",
@@ -240,13 +253,8 @@ asio::awaitable<std::optional<cohort::data_error>> watched(asio::awaitable<void>
 TEST_CASE("buffers are the callers' again only when every rank has closed",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 3) co_return;
+  on_ranks(3, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     const int last = world.size() - 1;
-    cohort::coordinator coord(world);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
     const std::uint64_t before = coord.stats().messages_sent;
     if (world.rank() == last) {
       wait_for_stop(1);
@@ -344,12 +352,7 @@ TEST_CASE("an operation that is posted in part tells of it at once", "[coordinat
 TEST_CASE("receives that are posted keep their memory when the sends fail",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 3) co_return;
-    cohort::coordinator coord(world);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
+  on_ranks(3, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     // What ranks with so much data say of it.
     faults::alter_sent([rank = world.rank()](void* sizes) {
       *static_cast<std::int64_t*>(sizes) = ~*static_cast<std::int64_t*>(sizes);
@@ -547,12 +550,7 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
 TEST_CASE("who has not heard of the end is told when it cannot be sent",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
-    cohort::coordinator coord(world);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
+  on_ranks(2, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     const auto heard = [&] { return coord.stats().messages_received; };
     const auto before = heard();
     co_await cohort_test::meet(world);
@@ -578,12 +576,7 @@ TEST_CASE("who has not heard of the end is told when it cannot be sent",
 TEST_CASE("a message that has come before a break is not taken after it",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 3) co_return;
-    cohort::coordinator coord(world);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
+  on_ranks(3, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     int x = 1;
     std::vector<int> y(world.rank() == 0 ? 4 : 8, 1);  // which they do not agree on
     const auto before = coord.stats();

@@ -67,6 +67,13 @@ class folder {
   std::filesystem::path path_;
 };
 
+/// A timeline of one rank, and the file for it.
+struct recording {
+  folder at;
+  std::string path = at / "trace.json";
+  timeline line{0, 1};
+};
+
 std::string content(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   REQUIRE(file.is_open());
@@ -158,10 +165,7 @@ TEST_CASE("a timeline that was not started keeps nothing") {
   CHECK(line.dropped() == 0);
 }
 
-TEST_CASE("the file is valid after every event and holds what was recorded") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "the file is valid after every event and holds what was recorded") {
   REQUIRE_FALSE(line.start(path));
   CHECK(line.active());
   CHECK(events(path).empty());
@@ -226,10 +230,7 @@ TEST_CASE("an event has its name, phase, times, and what tells its operation apa
   CHECK(names.at(seen[3]["tid"].text) == "events");
 }
 
-TEST_CASE("what a device did is in rows of its own, which name the device") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "what a device did is in rows of its own, which name the device") {
   timeline_options with;
   with.device = "device 0 \"x\"";
   REQUIRE_FALSE(line.start(path, with));
@@ -258,10 +259,7 @@ TEST_CASE("what a device did is in rows of its own, which name the device") {
   CHECK(names.at(seen[3]["tid"].text) == "data");
 }
 
-TEST_CASE("the anchor is when recording started, on both clocks") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "the anchor is when recording started, on both clocks") {
   const auto count = [](auto when) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
   };
@@ -280,10 +278,7 @@ TEST_CASE("the anchor is when recording started, on both clocks") {
   CHECK(std::llabs(std::stoll(whole["otherData"]["system_ns"].text) - system) < 3600000000000);
 }
 
-TEST_CASE("times are exact for a viewer that multiplies and cuts") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "times are exact for a viewer that multiplies and cuts") {
   REQUIRE_FALSE(line.start(path));
   const auto start = timeline::time::clock::now();
   std::mt19937_64 random(1);
@@ -309,10 +304,7 @@ TEST_CASE("times are exact for a viewer that multiplies and cuts") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what began before the recording is shown from its beginning") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "what began before the recording is shown from its beginning") {
   const auto before = timeline::time::clock::now() - 1h;
   REQUIRE_FALSE(line.start(path));
   const auto end = timeline::time::clock::now() + 1s;
@@ -388,10 +380,7 @@ TEST_CASE("names of any bytes and any length leave the file valid") {
   CHECK(events(path).size() == count);
 }
 
-TEST_CASE("long names are cut between characters") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "long names are cut between characters") {
   REQUIRE_FALSE(line.start(path));
   const auto now = timeline::time::clock::now();
   const std::string ellipsis = "\xE2\x80\xA6";
@@ -410,10 +399,7 @@ TEST_CASE("long names are cut between characters") {
   CHECK(seen[4]["name"].text == std::string(509, 'a') + ellipsis);
 }
 
-TEST_CASE("a file grows in blanks, which are gone when it is closed") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "a file grows in blanks, which are gone when it is closed") {
   REQUIRE_FALSE(line.start(path, {.growth = 10'000}));
   CHECK(content(path).size() == 12'288);
   std::size_t size = 0;
@@ -505,10 +491,7 @@ TEST_CASE("a full ring is written, and nothing is lost or out of order") {
   }
 }
 
-TEST_CASE("many events at once are written in pieces, all of them") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "many events at once are written in pieces, all of them") {
   REQUIRE_FALSE(line.start(path));
   for (int i = 0; i < 20000; ++i) record_one(line, i);
   line.flush();
@@ -516,10 +499,7 @@ TEST_CASE("many events at once are written in pieces, all of them") {
 }
 
 #ifdef __GLIBC__
-TEST_CASE("memory does not grow with what is recorded") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "memory does not grow with what is recorded") {
   REQUIRE_FALSE(line.start(path, {.ring = 1024}));
   const auto now = timeline::time::clock::now();
   std::size_t before = 0;
@@ -748,10 +728,8 @@ TEST_CASE("slices of one row nest or are apart, as viewers want it") {
   }
 }
 
-TEST_CASE("operations that are elected together share a row, others that overlap do not") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording,
+                 "operations that are elected together share a row, others that overlap do not") {
   REQUIRE_FALSE(line.start(path));
   const auto start = timeline::time::clock::now();
   for (const int i : {3, 1, 2, 5, 4}) {
@@ -770,10 +748,7 @@ TEST_CASE("operations that are elected together share a row, others that overlap
   CHECK(row_of.at("another") == "queue");
 }
 
-TEST_CASE("more rows than a phase has leave every event in the file") {
-  folder at;
-  const std::string path = at / "trace.json";
-  timeline line(0, 1);
+TEST_CASE_METHOD(recording, "more rows than a phase has leave every event in the file") {
   REQUIRE_FALSE(line.start(path));
   const auto start = timeline::time::clock::now();
   for (int i = 0; i < 300; ++i) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/wrapped.hpp"
 
 namespace test {
 
@@ -26,21 +27,6 @@ struct particle {
 };
 enum class color : short { red, green };
 struct tag {};
-class metres {
- public:
-  explicit metres(double value) : value_(value) {}
-  [[nodiscard]] double value() const { return value_; }
-
- private:
-  double value_;
-};
-class stamp {
- public:
-  explicit stamp(int value) : value_(value) {}
-
- private:
-  int value_;
-};
 class unknown {
  public:
   explicit unknown(int value) : value_(value) {}
@@ -50,15 +36,6 @@ class unknown {
 };
 
 }  // namespace test
-
-template <>
-struct cohort::element_traits<test::metres> {
-  using as = double;
-};
-template <>
-struct cohort::element_traits<test::stamp> {
-  using as = cohort::opaque;
-};
 
 namespace {
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/wrapped.hpp"
 
 namespace test {
 
@@ -28,34 +29,8 @@ struct particle {
   }
 };
 enum class color : short { red, green };
-class metres {
- public:
-  explicit metres(double value) : value_(value) {}
-  friend bool operator==(const metres&, const metres&) = default;
-
- private:
-  double value_;
-};
-class stamp {
- public:
-  explicit stamp(int a, int b) : a_(a), b_(b) {}
-  friend bool operator==(const stamp&, const stamp&) = default;
-
- private:
-  int a_;
-  int b_;
-};
 
 }  // namespace test
-
-template <>
-struct cohort::element_traits<test::metres> {
-  using as = double;
-};
-template <>
-struct cohort::element_traits<test::stamp> {
-  using as = cohort::opaque;
-};
 
 namespace {
 

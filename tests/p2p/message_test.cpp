@@ -16,20 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "support/catch.hpp"
-#include "support/world.hpp"
+#include "p2p/support.hpp"
 
 namespace {
 
-using namespace std::chrono_literals;
-using cohort::communicator;
+using namespace p2p_test;
 using cohort::send_mode;
-using cohort_test::code_of;
-using cohort_test::left_of;
-using cohort_test::meet;
-using cohort_test::on_world;
-using cohort_test::right_of;
-using task = asio::awaitable<void>;
 
 struct particle {
   double position[3];

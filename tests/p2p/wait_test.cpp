@@ -17,19 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "support/catch.hpp"
-#include "support/world.hpp"
+#include "p2p/support.hpp"
 
 namespace {
 
-using namespace std::chrono_literals;
-using cohort::communicator;
-using cohort_test::code_of;
-using cohort_test::left_of;
-using cohort_test::meet;
-using cohort_test::on_world;
-using cohort_test::right_of;
-using task = asio::awaitable<void>;
+using namespace p2p_test;
 
 MPI_Request posted_receive(const communicator& world, int& into, int source, int tag) {
   const cohort::mpi::lock calls;

@@ -11,24 +11,18 @@
 #include <string_view>
 #include <system_error>
 
+#include "rendezvous/keys.hpp"
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
 namespace rendezvous_test {
 
+using namespace std::chrono_literals;
+using cohort::as_future;
 using cohort::errc;
-using cohort::rendezvous_key;
+using cohort_test::left_of;
+using cohort_test::meet;
 using task = asio::awaitable<void>;
-
-inline rendezvous_key key_of(int source, int destination, std::string_view name,
-                             std::uint64_t iteration = 0) {
-  rendezvous_key key;
-  key.source = source;
-  key.destination = destination;
-  key.name = name;
-  key.iteration = iteration;
-  return key;
-}
 
 /// From this rank to itself.
 inline rendezvous_key own(const cohort::communicator& world, std::string_view name) {

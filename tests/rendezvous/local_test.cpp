@@ -25,9 +25,7 @@
 namespace {
 
 using namespace asio::experimental::awaitable_operators;
-using namespace std::chrono_literals;
 using namespace rendezvous_test;
-using cohort::as_future;
 
 struct particle {
   double position = 0;

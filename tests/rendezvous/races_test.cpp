@@ -20,7 +20,6 @@
 namespace {
 
 using namespace rendezvous_test;
-using cohort::as_future;
 
 /// Threads that each do their part of a round once the round has begun.
 class racers {

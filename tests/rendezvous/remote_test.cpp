@@ -22,11 +22,7 @@
 
 namespace {
 
-using namespace std::chrono_literals;
 using namespace rendezvous_test;
-using cohort::as_future;
-using cohort_test::left_of;
-using cohort_test::meet;
 using cohort_test::right_of;
 using options = cohort::rendezvous_options;
 

@@ -18,11 +18,7 @@
 
 namespace {
 
-using namespace std::chrono_literals;
 using namespace rendezvous_test;
-using cohort::as_future;
-using cohort_test::left_of;
-using cohort_test::meet;
 
 /// The line of a report about a receive on this rank, up to its age.
 std::string line_about(const cohort::communicator& world, const rendezvous_key& key,

@@ -17,10 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/keys.hpp"
+
 namespace rendezvous_test {
 
 using cohort::errc;
-using cohort::rendezvous_key;
 namespace meeting = cohort::meeting;
 
 /// Waits for a value and remembers how it ended.
@@ -75,16 +76,6 @@ class probe final : public meeting::receiver {
   }
   std::optional<T> here_;
 };
-
-inline rendezvous_key key_of(int source, int destination, std::string_view name,
-                             std::uint64_t iteration = 0) {
-  rendezvous_key key;
-  key.source = source;
-  key.destination = destination;
-  key.name = name;
-  key.iteration = iteration;
-  return key;
-}
 
 template <class T>
 meeting::packet_ptr packet_of(T value, bool dead = false) {

@@ -360,26 +360,37 @@ TEST_CASE("two backends on one context go on independently", "[shm]") {
   });
 }
 
+namespace {
+
+/// An all_reduce for which rank 0 waits during `look`; the others begin it after that.
+template <class Look>
+task waits_for_others(communicator world, communicator shared, Look look) {
+  int value = 1;
+  if (world.rank() == 0) {
+    auto waiting = cohort::all_reduce(shared, value, op::sum, as_future);
+    if (world.size() > 1) co_await look();
+    co_await cohort_test::meet(world);
+    co_await std::move(waiting);
+  } else {
+    co_await cohort_test::meet(world);
+    co_await cohort::all_reduce(shared, value, op::sum);
+  }
+  CHECK(value == world.size());
+}
+
+}  // namespace
+
 TEST_CASE("a report names the ranks that shared memory waits for", "[shm]") {
   on_world([](communicator world) -> task {
     const communicator shared = co_await sharing(world);
-    int value = 1;
-    if (world.rank() == 0) {
-      auto waiting = cohort::all_reduce(shared, value, op::sum, as_future);
+    const auto look = [&]() -> task {
       co_await cohort_test::pause(std::chrono::milliseconds(5));
       std::string text;
       shared.state()->engine.describe(text);
-      if (world.size() > 1) {
-        CHECK(text.find("all_reduce of 1 elements") != std::string::npos);
-        CHECK(text.find("waits for ranks 1") != std::string::npos);
-      }
-      co_await cohort_test::meet(world);
-      co_await std::move(waiting);
-    } else {
-      co_await cohort_test::meet(world);
-      co_await cohort::all_reduce(shared, value, op::sum);
-    }
-    CHECK(value == world.size());
+      CHECK(text.find("all_reduce of 1 elements") != std::string::npos);
+      CHECK(text.find("waits for ranks 1") != std::string::npos);
+    };
+    co_await waits_for_others(world, shared, look);
   });
 }
 
@@ -389,9 +400,7 @@ TEST_CASE("a stall warning names the ranks that shared memory waits for, once", 
   on_world([&](communicator world) -> task {
     const communicator shared = co_await sharing(world);
     ::unsetenv("COHORT_STALL_WARNING");
-    int value = 1;
-    if (world.rank() == 0 && world.size() > 1) {
-      auto waiting = cohort::all_reduce(shared, value, op::sum, as_future);
+    const auto look = [&]() -> task {
       const std::string about = "rank 0: shared memory: all_reduce of 1 elements, 0 behind it";
       while (!lines.contains(about)) co_await cohort_test::pause(std::chrono::milliseconds(1));
       co_await cohort_test::pause(std::chrono::milliseconds(200));
@@ -400,13 +409,8 @@ TEST_CASE("a stall warning names the ranks that shared memory waits for, once", 
       const std::size_t at = text.find(about);
       CHECK(text.find("waits for ranks 1", at) < text.find(", pending for ", at));
       CHECK(text.find(about, at + 1) == std::string::npos);
-      co_await cohort_test::meet(world);
-      co_await std::move(waiting);
-    } else {
-      co_await cohort_test::meet(world);
-      co_await cohort::all_reduce(shared, value, op::sum);
-    }
-    CHECK(value == world.size());
+    };
+    co_await waits_for_others(world, shared, look);
   });
 }
 

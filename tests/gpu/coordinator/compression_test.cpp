@@ -4,6 +4,7 @@
 /// \file Reductions of device memory that travel in 16 bits, with kernels and without.
 
 #include "support.hpp"
+#include "support/exact.hpp"
 
 #include <cmath>
 #include <random>
@@ -23,22 +24,6 @@ nccl::backend_options with(nccl::kernel_use kernels) {
   return made;
 }
 
-cohort::call_options in(compression how) {
-  cohort::call_options options;
-  options.compression = how;
-  return options;
-}
-
-/// Whole numbers of which sums over four ranks have at most eight significant bits.
-template <class T>
-std::vector<T> whole_numbers(std::size_t count, int rank) {
-  std::vector<T> data(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    data[i] = static_cast<T>(static_cast<int>(i % 21) - 10 + rank * static_cast<int>(i % 5));
-  }
-  return data;
-}
-
 /// The same operations with what the host and what the device has: equal to the bit, for what is
 /// reduced has few significant bits.
 template <class T>
@@ -47,7 +32,7 @@ asio::awaitable<void> reduces_as_the_host(coordinator coord, cohort::call_option
   const int root = coord.size() - 1;
   for (const std::size_t count : {0, 1, 7, 900, 100003}) {
     INFO("elements: " << count);
-    const std::vector<T> mine = whole_numbers<T>(count, coord.rank());
+    const std::vector<T> mine = exact<T>(count, coord.rank());
     std::vector<T> host = mine;
     co_await coord.all_reduce("host", host, op::sum, options);
     auto there = co_await on_device(on, mine);
