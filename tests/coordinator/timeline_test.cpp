@@ -77,7 +77,10 @@ struct recording {
 std::string content(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   REQUIRE(file.is_open());
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text(std::filesystem::file_size(path), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
 }
 
 /// The events of a file, which must be valid, without those that give names to rows.
