@@ -11,6 +11,7 @@
 
 #include "rendezvous/support.hpp"
 #include "support/catch.hpp"
+#include "support/patience.hpp"
 
 namespace {
 
@@ -505,7 +506,7 @@ TEST_CASE("requests that arrive twice are answered once", "[rendezvous][node]") 
 
 // A model beside the job: every key is a queue, and every receive gets the values in order.
 TEST_CASE("random programs on random schedules lose nothing", "[rendezvous][node]") {
-  for (unsigned seed = 1; seed <= 1500; ++seed) {
+  for (unsigned seed = 1; seed <= cohort_test::some_of(1500); ++seed) {
     std::mt19937 random(seed);
     meeting::node_options options;
     options.push_limit = std::vector<std::size_t>{0, 8, 4096}[random() % 3];
@@ -589,7 +590,7 @@ TEST_CASE("random programs on random schedules lose nothing", "[rendezvous][node
 }
 
 TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
-  for (unsigned seed = 1; seed <= 1500; ++seed) {
+  for (unsigned seed = 1; seed <= cohort_test::some_of(1500); ++seed) {
     std::mt19937 random(seed);
     meeting::node_options options;
     options.push_limit = random() % 2 == 0 ? 0 : 4096;
@@ -661,7 +662,7 @@ TEST_CASE("random ends leave nobody waiting", "[rendezvous][node]") {
 }
 
 TEST_CASE("a rank that dies at any moment leaves nobody waiting", "[rendezvous][node]") {
-  for (unsigned seed = 1; seed <= 1500; ++seed) {
+  for (unsigned seed = 1; seed <= cohort_test::some_of(1500); ++seed) {
     std::mt19937 random(seed);
     meeting::node_options options;
     options.push_limit = random() % 2 == 0 ? 0 : 4096;

@@ -9,18 +9,28 @@
 
 namespace cohort_test {
 
-/// A bound that no run comes near to unless something is wrong, times the environment variable
-/// COHORT_TEST_PATIENCE, which ctest sets to CMake's variable of that name (4 with sanitizers). Not
-/// for what the library is told or promises, unless somebody must have answered within it: only for
-/// how long a test waits for that.
-template <class Rep, class Period>
-[[nodiscard]] std::chrono::duration<Rep, Period> patient(std::chrono::duration<Rep, Period> bound) {
+/// The environment variable COHORT_TEST_PATIENCE, which ctest sets to CMake's variable of that
+/// name: 4 with sanitizers.
+[[nodiscard]] inline int patience() {
   static const int factor = [] {
     const char* const text = std::getenv("COHORT_TEST_PATIENCE");
     const int number = text == nullptr ? 1 : std::atoi(text);
     return number < 1 ? 1 : number;
   }();
-  return bound * factor;
+  return factor;
+}
+
+/// A bound that no run comes near to unless something is wrong, times the patience. Not for what
+/// the library is told or promises, unless somebody must have answered within it: only for how long
+/// a test waits for that.
+template <class Rep, class Period>
+[[nodiscard]] std::chrono::duration<Rep, Period> patient(std::chrono::duration<Rep, Period> bound) {
+  return bound * patience();
+}
+
+/// How many of `all` random programs a slow build has the time for.
+[[nodiscard]] inline unsigned some_of(unsigned all) {
+  return all / static_cast<unsigned>(patience());
 }
 
 }  // namespace cohort_test
