@@ -45,7 +45,7 @@ inline asio::awaitable<void> until_told(cohort::communicator world) {
 inline asio::awaitable<void> idle() {
   co_await pause(2);
   begin('i');
-  co_await pause(5);
+  co_await pause(120);  // the slow beat of the engine too
   end();
 }
 

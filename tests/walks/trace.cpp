@@ -22,7 +22,7 @@ struct entry {
   char kind;  // '<' the function begins, '>' it ends, '^' it had begun; 'w', 'i', 'e' a mark
 };
 
-constexpr std::size_t most = std::size_t{1} << 22U;
+constexpr std::size_t most = std::size_t{1} << 24U;
 entry entries[most];  // memory that is not written to costs nothing
 std::atomic<std::size_t> used{0};
 std::atomic<bool> recording{false};
