@@ -14,7 +14,7 @@ struct all_gather_v_verb;
 
 // A std::vector<bool> has no elements that MPI could write.
 template <class In>
-concept gatherable = input_buffer<In> && !std::same_as<element_of_t<In>, bool>;
+concept gatherable = verb_input<In> && !std::same_as<element_of_t<In>, bool>;
 template <class In>
 using all_gather_into_vector =
     detail::movement_body<all_gather_v_verb, comm::argument<In>,

@@ -30,7 +30,7 @@ struct broadcast_body;
 /// *Cost*: MPI's; log2(n) messages of the buffer's size for small ones. *Source*: `MPI_Ibcast`.
 /// *Example*: `co_await cohort::broadcast(world, weights, 0);`
 template <class Buffer, std::integral Root, class Token = default_token>
-requires output_buffer<Buffer> &&
+requires verb_output<Buffer> &&
     completion_token_for<Token, typename collectives::broadcast_body<Buffer>::signature>
 auto broadcast(const communicator& comm, Buffer&& buffer, Root root, Token&& token = Token()) {
   const auto place = collectives::detail::place_in(comm, collectives::detail::to_rank(root));
@@ -50,7 +50,8 @@ template <class Buffer>
 struct broadcast_body {
   using data_type = comm::argument<Buffer>;
   using value_type = typename data_type::value_type;
-  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  using arguments = std::tuple<data_type>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr const char* name = "broadcast";
   static constexpr comm::cancels cancellation =
       data_type::owned ? comm::cancels::detach : comm::cancels::never;
@@ -95,6 +96,10 @@ struct broadcast_body {
     comm::complete_with(std::forward<Handler>(handler), error, data.take());
   }
 
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("buffer", self.data, self.where.is_root(), !self.where.is_root());
+  }
   [[nodiscard]] value_type* place_of_elements() {
     return where.is_root() ? copy.in(data.view()) : copy.out(data.view());
   }

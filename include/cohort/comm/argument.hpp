@@ -4,7 +4,7 @@
 /// \file
 /// A buffer argument inside an operation: borrowed, or owned and handed back.
 
-#include <cohort/core/buffer.hpp>
+#include <cohort/core/carrier.hpp>
 
 #include <system_error>
 #include <tuple>
@@ -15,10 +15,12 @@ namespace cohort::comm {
 
 /// Keeps what a verb was given for a parameter `B&&`: the view of a borrowed buffer, or the
 /// container itself if it was passed as an rvalue. An owned container lies in the operation, which
-/// does not move while MPI works, so take `view()` at the post, not before.
+/// does not move while MPI works, so take `view()` at the post, not before. For a buffer in device
+/// memory there is one of its own (comm/staged/argument.hpp).
 template <class B>
 class argument {
  public:
+  static constexpr bool is_staged = false;
   static constexpr bool owned = owned_buffer<B>;
   using value_type = element_of_t<B>;
   using view_type = decltype(view_of(std::declval<std::remove_reference_t<B>&>()));
@@ -70,6 +72,34 @@ struct signature_from<std::tuple<Kept...>, Extra...> {
   using type = void(std::error_code, Extra..., Kept...);
 };
 }  // namespace detail
+
+/// Whether one of the arguments of a body is in device memory.
+template <class Arguments>
+inline constexpr bool any_staged = false;
+template <class... Arguments>
+inline constexpr bool any_staged<std::tuple<Arguments...>> = (Arguments::is_staged || ...);
+template <class Body>
+inline constexpr bool is_staged = false;
+template <class Body>
+requires requires { typename Body::arguments; }
+inline constexpr bool is_staged<Body> = any_staged<typename Body::arguments>;
+
+/// The name of the first buffer that a body takes for the host's and that is in device memory, or
+/// null. Asks once for each.
+template <class Body>
+[[nodiscard]] const char* in_device_memory(Body& body) {
+  const memory_question question = device_memory_question().load(std::memory_order_acquire);
+  if (question == nullptr) return nullptr;
+  const char* found = nullptr;
+  if constexpr (requires { typename Body::arguments; }) {
+    Body::each_buffer(body, [&](const char* field, auto& argument, bool, bool) {
+      if (found != nullptr) return;
+      const auto view = argument.view();
+      if (view.count != 0 && question(view.data)) found = field;
+    });
+  }
+  return found;
+}
 
 /// `void(std::error_code, Extra..., owned containers in argument order)`.
 template <class Arguments, class... Extra>

@@ -110,7 +110,7 @@ struct control_send_body {
 template <class Token>
 auto control_recv(const communicator& comm, std::span<std::byte> buffer, int source, int tag,
                   Token&& token) {
-  if (comm && !comm.state()->bells) comm.state()->source.forbid_parking();
+  if (comm && !comm.state()->bells) comm.state()->source.bell().forbid_parking();
   return initiate(comm, control_recv_body{buffer, source, tag}, token);
 }
 

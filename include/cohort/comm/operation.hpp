@@ -4,6 +4,7 @@
 /// \file
 /// How a verb is made: a small body that checks, posts and finishes, and one `initiate`.
 
+#include <cohort/comm/argument.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
 
@@ -84,6 +85,10 @@ struct outcome_of_requests {
 ///   a collective is posted when the check is opened, and then in the order in which collectives
 ///   were started. Without `agreed` there is no check, and `post` itself may hold,
 /// - `void let_go()`: its handler has left,
+/// - `arguments`, a tuple of the types of its buffers, and `static void each_buffer(body, visit)`,
+///   which calls `visit(name, argument, is_read, is_written)` for each: what it does with them on
+///   this rank. Where what it writes has gaps, it reads it too, so that they stay as they are,
+/// - `bool works_on_host`, a constant: it does arithmetic in them itself,
 /// - `bool advance(poster&)`: all requests so far are complete, or a probe has found its message;
 ///   post more and return true, or be done.
 template <class Body>
@@ -119,27 +124,21 @@ struct completion<asio::use_awaitable_t<Executor>, void(std::error_code, Values.
 };
 }  // namespace detail
 
-/// Starts `body` under `token`, as `initiate` does.
-template <operation_body Body, class Token>
-auto start(const communicator& comm, Body&& body, Token& token);
+template <class Body>
+class staged_body;  // comm/staged/body.hpp
 
 /// Starts `body` under `token`: the one way from a verb to MPI.
 template <operation_body Body, class Token>
 auto initiate(const communicator& comm, Body&& body, Token& token) {
-  // A layer above may make another operation of it.
-  if constexpr (requires { token.take_body(comm, std::move(body)); }) {
-    return token.take_body(comm, std::move(body));
-  } else {
-    return start(comm, std::move(body), token);
-  }
-}
-
-template <operation_body Body, class Token>
-auto start(const communicator& comm, Body&& body, Token& token) {
   using signature =
       typename detail::completion<std::remove_cvref_t<Token>, typename Body::signature>::type;
-  return asio::async_initiate<Token, signature>(detail::start_operation<signature>{}, token,
-                                                comm.ref(), std::move(body));
+  if constexpr (is_staged<Body>) {
+    return asio::async_initiate<Token, signature>(detail::start_operation<signature>{}, token,
+                                                  comm.ref(), staged_body<Body>(std::move(body)));
+  } else {
+    return asio::async_initiate<Token, signature>(detail::start_operation<signature>{}, token,
+                                                  comm.ref(), std::move(body));
+  }
 }
 
 }  // namespace cohort::comm

@@ -17,6 +17,7 @@
 #include <cohort/comm/detail/creation_order.ipp>
 #include <cohort/comm/detail/doorbells.ipp>
 #include <cohort/comm/detail/mailbox.ipp>
+#include <cohort/comm/detail/request_list.ipp>
 #include <cohort/comm/detail/request_source.ipp>
 
 namespace cohort {

@@ -138,15 +138,10 @@ concept input_buffer = readable_buffer<B> || owned_buffer<B>;
 template <class B>
 concept output_buffer = writable_buffer<B> || owned_buffer<B>;
 
-/// The element type of a buffer, without const.
-template <class B>
-requires input_buffer<B>
-using element_of_t = std::remove_const_t<
-    std::remove_pointer_t<decltype(detail::viewed_t<std::remove_reference_t<B>&>::data)>>;
-
 /// A buffer of a class whose `memory_traits` say that it is on a device: `data()` and `size()` of
-/// elements, its place, its lease, and an owner like it. Verbs that run on the host take none;
-/// named operations do, where the coordinator has a backend for devices.
+/// elements, its place, its lease, and an owner like it. Verbs of MPI take them where who knows
+/// that memory carries it to the host (core/carrier.hpp); named operations do, where the
+/// coordinator has a backend for devices.
 template <class B>
 concept located_buffer = detail::is_off_host<B> && requires(std::remove_reference_t<B>& buffer) {
   requires element<std::remove_const_t<std::remove_pointer_t<decltype(buffer.data())>>>;
@@ -161,11 +156,30 @@ concept located_buffer = detail::is_off_host<B> && requires(std::remove_referenc
 template <class B>
 concept writable_located_buffer =
     located_buffer<B> && !detail::data_is_const<std::remove_reference_t<B>>;
-/// An owner passed as an rvalue, recognised as `owned_buffer` is: the operation has it meanwhile.
+/// One whose lease keeps the memory: an owner, recognised as `owned_buffer` is, or a lvalue of it.
+template <class B>
+concept leased_buffer = located_buffer<B> && !detail::data_is_const<std::remove_cvref_t<B>> &&
+                        detail::data_is_const<const std::remove_cvref_t<B>>;
+/// An owner passed as an rvalue: the operation has it meanwhile.
 template <class B>
 concept owned_located_buffer =
-    located_buffer<B> && std::is_object_v<B> && !std::is_const_v<B> && std::movable<B> &&
-    !detail::data_is_const<B> && detail::data_is_const<const B>;
+    leased_buffer<B> && std::is_object_v<B> && !std::is_const_v<B> && std::movable<B>;
+
+namespace detail {
+template <class B>
+struct element_of {
+  using type = std::remove_pointer_t<decltype(viewed_t<std::remove_reference_t<B>&>::data)>;
+};
+template <located_buffer B>
+struct element_of<B> {
+  using type = std::remove_pointer_t<data_of_t<std::remove_reference_t<B>>>;
+};
+}  // namespace detail
+
+/// The element type of a buffer, without const.
+template <class B>
+requires(input_buffer<B> || located_buffer<B>) using element_of_t =
+    std::remove_const_t<typename detail::element_of<B>::type>;
 
 template <class B>
 constexpr auto detail::view_maker::make(B&& buffer) {

@@ -45,7 +45,7 @@ concept receivable = owned_buffer<Container> && std::default_initializable<Conta
 /// *Cost*: one message. *Source*: `MPI_Irecv`, or `MPI_Improbe` and `MPI_Imrecv`.
 /// *Example*: `auto st = co_await cohort::recv(world, halo, left, 7);`
 template <class Buffer, class Token = default_token>
-requires output_buffer<Buffer> &&
+requires verb_output<Buffer> &&
     completion_token_for<Token, typename p2p::recv_body<Buffer>::signature>
 auto recv(const communicator& comm, Buffer&& buffer, int source, int tag, Token&& token = Token()) {
   return comm::initiate(comm, p2p::recv_body<Buffer>(buffer, source, tag), token);
@@ -72,7 +72,7 @@ auto recv(const communicator& comm, int source, int tag, Token&& token = Token()
 /// *Source*: `MPI_Imrecv`.
 /// *Example*: `auto st = co_await cohort::recv(world, std::move(message), buffer);`
 template <class Buffer, class Token = default_token>
-requires output_buffer<Buffer> &&
+requires verb_output<Buffer> &&
     completion_token_for<Token, typename p2p::recv_message_body<Buffer>::signature>
 auto recv(const communicator& comm, p2p::message&& from, Buffer&& buffer, Token&& token = Token()) {
   return comm::initiate(comm, p2p::recv_message_body<Buffer>(std::move(from), buffer), token);
@@ -99,7 +99,8 @@ namespace p2p {
 template <class Buffer>
 struct recv_body {
   using data_type = comm::argument<Buffer>;
-  using signature = typename comm::completion_signature<std::tuple<data_type>, status>::type;
+  using arguments = std::tuple<data_type>;
+  using signature = typename comm::completion_signature<arguments, status>::type;
   static constexpr const char* name = "recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
@@ -118,6 +119,10 @@ struct recv_body {
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
     comm::complete_with(std::forward<Handler>(handler), error, in.data.take(),
                         in.status_of(outcome));
+  }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("buffer", self.in.data, false, true);
   }
 
   detail::incoming<Buffer> in;
@@ -170,7 +175,8 @@ struct matched {
 template <class Buffer>
 struct recv_message_body : matched {
   using data_type = comm::argument<Buffer>;
-  using signature = typename comm::completion_signature<std::tuple<data_type>, status>::type;
+  using arguments = std::tuple<data_type>;
+  using signature = typename comm::completion_signature<arguments, status>::type;
   static constexpr const char* name = "recv";
   static constexpr comm::cancels cancellation =
       data_type::owned ? comm::cancels::detach : comm::cancels::never;
@@ -187,6 +193,10 @@ struct recv_message_body : matched {
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
     comm::complete_with(std::forward<Handler>(handler), error, in.data.take(), status(from));
+  }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("buffer", self.in.data, false, true);
   }
 
   detail::incoming<Buffer> in;

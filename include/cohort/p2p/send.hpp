@@ -29,7 +29,7 @@ struct send_body;
 /// *Cost*: one message. *Source*: `MPI_Isend`, `MPI_Issend`, `MPI_Irsend`.
 /// *Example*: `co_await cohort::send(world, halo, right, 7);`
 template <send_mode Mode = send_mode::standard, class Buffer, class Token = default_token>
-requires input_buffer<Buffer> &&
+requires verb_input<Buffer> &&
     completion_token_for<Token, typename p2p::send_body<Buffer, Mode>::signature>
 auto send(const communicator& comm, Buffer&& buffer, int destination, int tag,
           Token&& token = Token()) {
@@ -48,7 +48,8 @@ namespace p2p {
 template <class Buffer, send_mode Mode>
 struct send_body {
   using data_type = comm::argument<Buffer>;
-  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  using arguments = std::tuple<data_type>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr const char* name = Mode == send_mode::standard      ? "send"
                                       : Mode == send_mode::synchronous ? "send<synchronous>"
                                                                        : "send<ready>";
@@ -79,6 +80,10 @@ struct send_body {
   template <class Handler>
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
     comm::complete_with(std::forward<Handler>(handler), error, data.take());
+  }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("buffer", self.data, true, false);
   }
 
   data_type data;

@@ -28,7 +28,7 @@ struct send_recv_body;
 /// cannot be, so the operation ends when it is done. *Cost*: two messages. *Source*: `MPI_Isend`,
 /// `MPI_Irecv`. *Example*: `co_await cohort::send_recv(world, edge, right, halo, left, 7);`
 template <class Out, class In, class Token = default_token>
-requires input_buffer<Out> && output_buffer<In> &&
+requires verb_input<Out> && verb_output<In> &&
     completion_token_for<Token, typename p2p::send_recv_body<Out, In>::signature>
 auto send_recv(const communicator& comm, Out&& out, int destination, In&& in, int source, int tag,
                Token&& token = Token()) {
@@ -49,8 +49,8 @@ template <class Out, class In>
 struct send_recv_body {
   using out_type = comm::argument<Out>;
   using in_type = comm::argument<In>;
-  using signature =
-      typename comm::completion_signature<std::tuple<out_type, in_type>, status>::type;
+  using arguments = std::tuple<out_type, in_type>;
+  using signature = typename comm::completion_signature<arguments, status>::type;
   static constexpr const char* name = "send_recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
@@ -83,6 +83,11 @@ struct send_recv_body {
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
     comm::complete_with(std::forward<Handler>(handler), error,
                         std::tuple_cat(out.take(), in.data.take()), in.status_of(outcome));
+  }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("out", self.out, true, false);
+    visit("in", self.in.data, false, true);
   }
 
   out_type out;

@@ -122,6 +122,8 @@ struct movement_base {
   static constexpr const char* name = Verb::name;
   static constexpr bool in_listed = requires(Lists & lists) { lists.in; };
   static constexpr bool out_listed = requires(Lists & lists) { lists.out; };
+  // Between blocks of a list, or where there is no neighbour.
+  static constexpr bool has_gaps = out_listed || !Verb::own_block_stays;
 
   movement_base(place where_, Lists lists_) : where(where_), lists(std::move(lists_)) {}
 
@@ -218,8 +220,8 @@ struct movement_body : movement_base<Verb, Lists> {
   using value_type = typename Out::value_type;
   // A result that the operation made comes first, containers that it was given follow.
   static constexpr bool makes_result = requires { typename Out::made_here; };
-  using kept = std::conditional_t<makes_result, std::tuple<Out, In>, std::tuple<In, Out>>;
-  using signature = typename comm::completion_signature<kept>::type;
+  using arguments = std::conditional_t<makes_result, std::tuple<Out, In>, std::tuple<In, Out>>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr comm::cancels cancellation =
       In::owned && Out::owned ? comm::cancels::detach : comm::cancels::never;
 
@@ -282,6 +284,13 @@ struct movement_body : movement_base<Verb, Lists> {
     }
   }
 
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    const bool writes = Verb::writes(self.where);
+    visit("in", self.in, Verb::reads(self.where), false);
+    visit("out", self.out, writes && base::has_gaps, writes);
+  }
+
   In in;
   Out out;
   side<const value_type> from;
@@ -297,7 +306,8 @@ struct in_place_movement_body : movement_base<Verb, Lists> {
   using base::where;
   using data_type = Buffer;
   using value_type = typename data_type::value_type;
-  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  using arguments = std::tuple<data_type>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr comm::cancels cancellation =
       data_type::owned ? comm::cancels::detach : comm::cancels::never;
 
@@ -347,6 +357,12 @@ struct in_place_movement_body : movement_base<Verb, Lists> {
   void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
     if (!error && !is_in()) whole.finish(data.view());
     comm::complete_with(std::forward<Handler>(handler), error, data.take());
+  }
+
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    const bool is_in = self.is_in();
+    visit("buffer", self.data, is_in || self.is_both() || base::has_gaps, !is_in);
   }
 
   [[nodiscard]] bool is_both() const noexcept { return Verb::reads(where) && Verb::writes(where); }

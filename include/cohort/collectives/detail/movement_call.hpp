@@ -11,7 +11,7 @@ namespace cohort::collectives::detail {
 /// What is needed to move from one buffer to another.
 template <class In, class Out>
 concept movable_to =
-    input_buffer<In> && output_buffer<Out> && std::same_as<element_of_t<In>, element_of_t<Out>>;
+    verb_input<In> && verb_output<Out> && std::same_as<element_of_t<In>, element_of_t<Out>>;
 
 template <class Verb, class In, class Out, class Lists = no_lists>
 using moves = movement_body<Verb, comm::argument<In>, comm::argument<Out>, Lists>;
@@ -26,7 +26,7 @@ template <class Token, class Verb, class In, class Out, class Lists = no_lists>
 concept movement_call =
     movable_to<In, Out> && completion_token_for<Token, signature_of<moves<Verb, In, Out, Lists>>>;
 template <class Token, class Verb, class Buffer, class Lists = no_lists>
-concept movement_call_in_place = output_buffer<Buffer> &&
+concept movement_call_in_place = verb_output<Buffer> &&
     completion_token_for<Token, signature_of<moves_in_place<Verb, Buffer, Lists>>>;
 
 template <class Verb, class In, class Out, class Token, class Lists = no_lists>
@@ -53,6 +53,7 @@ template <class T>
 class result_vector {
  public:
   using made_here = void;
+  static constexpr bool is_staged = false;
   using value_type = T;
   static constexpr bool owned = true;
 

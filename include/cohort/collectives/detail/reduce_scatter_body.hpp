@@ -109,10 +109,13 @@ struct reduce_scatter_body {
   using in_type = comm::argument<In>;
   using out_type = comm::argument<Out>;
   using value_type = typename out_type::value_type;
-  using signature = typename comm::completion_signature<std::tuple<in_type, out_type>>::type;
+  using arguments = std::tuple<in_type, out_type>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr const char* name = detail::scattered_blocks<Sizes>::name;
   static constexpr comm::cancels cancellation =
       in_type::owned && out_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  static constexpr bool works_on_host = detail::works_on_host<Op>;
 
   reduce_scatter_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_,
                       detail::place where)
@@ -153,6 +156,11 @@ struct reduce_scatter_body {
     comm::complete_with(std::forward<Handler>(handler), error,
                         std::tuple_cat(in.take(), out.take()));
   }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("in", self.in, true, false);
+    visit("out", self.out, false, true);
+  }
 
   in_type in;
   out_type out;
@@ -166,10 +174,13 @@ template <class Buffer, class Op, detail::block_sizes Sizes>
 struct reduce_scatter_in_place_body {
   using data_type = comm::argument<Buffer>;
   using value_type = typename data_type::value_type;
-  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  using arguments = std::tuple<data_type>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr const char* name = detail::scattered_blocks<Sizes>::name;
   static constexpr comm::cancels cancellation =
       data_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  static constexpr bool works_on_host = true;  // it moves the block
 
   reduce_scatter_in_place_body(std::remove_reference_t<Buffer>& buffer, detail::place where)
       : data(buffer), blocks(where, data.count() / where.blocks()) {}
@@ -209,6 +220,10 @@ struct reduce_scatter_in_place_body {
       elements.finish(data.view());
     }
     comm::complete_with(std::forward<Handler>(handler), error, data.take());
+  }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("buffer", self.data, true, true);
   }
 
   data_type data;

@@ -27,6 +27,12 @@ inline constexpr bool has_large_reductions = mpi::has_large_counts && !requires 
   typename Op::function_type;
 };
 
+/// Whether the host computes too: it divides for an average, and calls functions of the user.
+template <class Op>
+inline constexpr bool works_on_host = is_average<Op> || requires {
+  typename Op::function_type;
+};
+
 /// Calls `post_part(first, count)` for parts that one call can take; stops at the first error.
 template <class Op, class PostPart>
 int in_parts(std::size_t count, PostPart post_part) {
@@ -58,8 +64,7 @@ consteval void explain_reduction() {
                 "cohort::user_op{function, cohort::commutative}");
   if constexpr (has_reduction) {
     using first = std::tuple_element_t<0, std::tuple<Arguments&&...>>;
-    constexpr bool is_buffer =
-        readable_buffer<first> || owned_buffer<std::remove_reference_t<first>>;
+    constexpr bool is_buffer = any_buffer<first>;
     static_assert(is_buffer,
                   "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
                   "span, a strided view, or a container rvalue (a temporary would dangle)");

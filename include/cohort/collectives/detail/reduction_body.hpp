@@ -26,11 +26,11 @@ concept reducing = requires(place where, const void* in, void* out, MPI_Count co
 
 template <class Op, class In, class Out>
 concept reduces_to =
-    input_buffer<In> && output_buffer<Out> && std::same_as<element_of_t<In>, element_of_t<Out>> &&
+    verb_input<In> && verb_output<Out> && std::same_as<element_of_t<In>, element_of_t<Out>> &&
     reduction_for<std::remove_cvref_t<Op>, element_of_t<Out>>;
 template <class Op, class Buffer>
 concept reduces_in =
-    output_buffer<Buffer> && reduction_for<std::remove_cvref_t<Op>, element_of_t<Buffer>>;
+    verb_output<Buffer> && reduction_for<std::remove_cvref_t<Op>, element_of_t<Buffer>>;
 
 /// Posts as many parts as needed. `in` may be MPI_IN_PLACE, `out` null where it does not count.
 template <class Verb, class Op, class T>
@@ -58,10 +58,13 @@ template <reducing Verb, class Buffer, class Op>
 struct in_place_reduction_body {
   using data_type = comm::argument<Buffer>;
   using value_type = typename data_type::value_type;
-  using signature = typename comm::completion_signature<std::tuple<data_type>>::type;
+  using arguments = std::tuple<data_type>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr const char* name = Verb::name;
   static constexpr comm::cancels cancellation =
       data_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  static constexpr bool works_on_host = detail::works_on_host<Op>;
 
   in_place_reduction_body(std::remove_reference_t<Buffer>& buffer, place where_)
       : data(buffer), where(where_) {}
@@ -96,6 +99,10 @@ struct in_place_reduction_body {
     }
     comm::complete_with(std::forward<Handler>(handler), error, data.take());
   }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("buffer", self.data, true, Verb::delivers(self.where));
+  }
   /// MPI knows no place at the ranks that are not the root.
   [[nodiscard]] bool gives_only() const noexcept { return Verb::rooted && !where.is_root(); }
 
@@ -110,10 +117,13 @@ struct reduction_body {
   using in_type = comm::argument<In>;
   using out_type = comm::argument<Out>;
   using value_type = typename out_type::value_type;
-  using signature = typename comm::completion_signature<std::tuple<in_type, out_type>>::type;
+  using arguments = std::tuple<in_type, out_type>;
+  using signature = typename comm::completion_signature<arguments>::type;
   static constexpr const char* name = Verb::name;
   static constexpr comm::cancels cancellation =
       in_type::owned && out_type::owned ? comm::cancels::detach : comm::cancels::never;
+
+  static constexpr bool works_on_host = detail::works_on_host<Op>;
 
   reduction_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_, place where_)
       : in(in_), out(out_), where(where_) {}
@@ -146,6 +156,11 @@ struct reduction_body {
     }
     comm::complete_with(std::forward<Handler>(handler), error,
                         std::tuple_cat(in.take(), out.take()));
+  }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("in", self.in, true, false);
+    visit("out", self.out, false, Verb::delivers(self.where));
   }
   [[nodiscard]] bool gives_only() const noexcept { return Verb::rooted && !where.is_root(); }
   [[nodiscard]] value_type* target() { return gives_only() ? nullptr : result.out(out.view()); }

@@ -4,7 +4,7 @@
 /// \file
 /// The words of a compile error for collectives that move data.
 
-#include <cohort/core/buffer.hpp>
+#include <cohort/core/carrier.hpp>
 
 #include <concepts>
 #include <tuple>
@@ -22,7 +22,7 @@ template <std::size_t Index, class... Arguments>
 using argument_at = std::tuple_element_t<Index, std::tuple<Arguments&&..., missing&&, missing&&>>;
 
 template <class Argument>
-concept any_buffer = readable_buffer<Argument> || owned_buffer<std::remove_reference_t<Argument>>;
+concept any_buffer = verb_input<Argument> || owned_buffer<std::remove_reference_t<Argument>>;
 
 template <class Argument>
 struct element_of_any {

@@ -117,7 +117,7 @@ COHORT_INLINE void channel::open(const communicator& over, std::span<const int> 
   rank_ = over.rank();
   peers_.resize(static_cast<std::size_t>(over.size()));
   request_source& source = over_->source;
-  if (!over_->bells) source.forbid_parking();
+  if (!over_->bells) source.bell().forbid_parking();
   const int any = MPI_ANY_SOURCE;
   const auto from = peers.empty() ? std::span<const int>(&any, 1) : peers;
   receives_.reserve(from.size());

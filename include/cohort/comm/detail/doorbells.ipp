@@ -30,7 +30,7 @@ COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& 
       entries_(static_cast<std::size_t>(over.size())),
       slot_(entries_.size(), -1) {
   try {
-    mine_.bell = source.bell().address();
+    mine_.bell = source.doorbell().address();
     mine_.bell.ipv4 = own_address();
   } catch (const std::system_error& no_socket) {
     log::write(
@@ -50,18 +50,18 @@ COHORT_INLINE void doorbells::meet(const mpi::comm_ref& over) {
   for (std::size_t rank = 0; rank < entries_.size(); ++rank) {
     if (entries_[rank].host == mine_.host) slot_[rank] = node_size_++;
   }
-  if (node_size_ < over.size() && mine_.bell.port != 0) source_.bell().rung_from_afar();
+  if (node_size_ < over.size() && mine_.bell.port != 0) source_.doorbell().rung_from_afar();
   map_flags(over);
   if (flag* own = flag_of(rank_)) {
     const request_source::guard hold(source_);
-    source_.announce_through(own);
+    source_.bell().announce_through(own);
   }
 }
 
 COHORT_INLINE doorbells::~doorbells() {
   if (flag* own = flag_of(rank_)) {
     const request_source::guard hold(source_);
-    source_.no_longer_through(own);
+    source_.bell().no_longer_through(own);
   }
   if (page_ != nullptr) ::munmap(page_, page_bytes_);
 }
@@ -72,7 +72,7 @@ COHORT_INLINE void doorbells::announce(int rank) const noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (parked->load(std::memory_order_seq_cst) == 0) return;
   }
-  source_.ring(entries_[index].bell, slot_[index] >= 0);
+  source_.bell().ring(entries_[index].bell, slot_[index] >= 0);
 }
 
 COHORT_INLINE doorbells::flag* doorbells::flag_of(int rank) const noexcept {

@@ -4,7 +4,6 @@
 /// \file
 /// The operation behind every verb: handler, executor, cancellation and the verb's body.
 
-#include <cohort/comm/memory_check.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline_record.hpp>

@@ -5,7 +5,7 @@
 /// What a rank can see to be wrong with a message, and the words for a call that does not fit.
 
 #include <cohort/comm/communicator.hpp>
-#include <cohort/core/buffer.hpp>
+#include <cohort/core/carrier.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/mpi/status.hpp>
 
@@ -43,7 +43,7 @@ template <class... Arguments>
 consteval void explain_message() {
   using first = std::tuple_element_t<0, std::tuple<Arguments&&..., int>>;
   constexpr bool is_message = std::is_same_v<std::remove_cvref_t<first>, message>;
-  constexpr bool is_buffer = readable_buffer<first> || owned_buffer<std::remove_reference_t<first>>;
+  constexpr bool is_buffer = verb_input<first> || owned_buffer<std::remove_reference_t<first>>;
   static_assert(
       !is_message,
       "a matched message is received once: pass it with std::move, then a buffer that can "
