@@ -182,8 +182,8 @@ function check_include(path, quoted,    to) {
       complain("only core/asio.hpp knows the version of Asio")
     if (code ~ /get_associated_executor *[(][^,]*[)]/)
       complain("since Asio 1.37 a handler without an executor is called in place: name the fallback, as executor_of of core/asio.hpp does")
-    if (code ~ /MPI_Testsome/ && header !~ /^cohort\/comm\/(detail\/)?request_list[.][hi]pp$/)
-      complain("MPI_Testsome is called by comm/request_list alone")
+    if (code ~ /MPI_Testsome/ && header !~ /^cohort\/comm\/requests\/list[.][hi]pp$/)
+      complain("MPI_Testsome is called by comm/requests/list alone")
   }
   close(file)
   if (room != "") { room_lines[room] += number; layer_lines[layer] += number }

@@ -10,5 +10,5 @@
 #include <cohort/comm/control.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/poll.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/comm/run.hpp>

@@ -7,7 +7,7 @@
 #include <cohort/comm.hpp>
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/topology.hpp>
 #include <cohort/p2p.hpp>

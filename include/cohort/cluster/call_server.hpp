@@ -10,7 +10,7 @@
 #include <cohort/cluster/link.hpp>
 #include <cohort/cluster/message.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/operation.hpp>

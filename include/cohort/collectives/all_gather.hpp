@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::all_gather` and `cohort::all_gather_v`: every rank gets the elements of all.
 
-#include <cohort/collectives/detail/movement_call.hpp>
+#include <cohort/collectives/bodies/movement.hpp>
 
 namespace cohort {
 namespace collectives {

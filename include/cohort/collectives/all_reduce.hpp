@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::all_reduce`: every rank gets the combination of all ranks' elements.
 
-#include <cohort/collectives/detail/reduction_body.hpp>
+#include <cohort/collectives/bodies/reduction.hpp>
 
 namespace cohort {
 namespace collectives {

@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::all_to_all` and `cohort::all_to_all_v`: every rank gives a block to every rank.
 
-#include <cohort/collectives/detail/movement_call.hpp>
+#include <cohort/collectives/bodies/movement.hpp>
 
 namespace cohort {
 namespace collectives {

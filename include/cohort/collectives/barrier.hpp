@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::barrier`: completes when every rank has started it.
 
-#include <cohort/collectives/detail/wrong_call.hpp>
+#include <cohort/collectives/bodies/call.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/native.hpp>
 

@@ -4,9 +4,7 @@
 /// \file
 /// `cohort::broadcast`: every rank gets the root's elements.
 
-#include <cohort/collectives/detail/packed.hpp>
-#include <cohort/collectives/detail/place.hpp>
-#include <cohort/collectives/detail/wrong_call.hpp>
+#include <cohort/collectives/bodies/call.hpp>
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>

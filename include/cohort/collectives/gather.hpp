@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::gather` and `cohort::gather_v`: the root gets the elements of all ranks.
 
-#include <cohort/collectives/detail/movement_call.hpp>
+#include <cohort/collectives/bodies/movement.hpp>
 
 namespace cohort {
 namespace collectives {

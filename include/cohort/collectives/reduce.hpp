@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::reduce`: the root gets the combination of all ranks' elements.
 
-#include <cohort/collectives/detail/reduction_body.hpp>
+#include <cohort/collectives/bodies/reduction.hpp>
 
 namespace cohort {
 namespace collectives {

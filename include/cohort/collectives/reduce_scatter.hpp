@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::reduce_scatter` and `cohort::reduce_scatter_v`: every rank gets a block of the result.
 
-#include <cohort/collectives/detail/reduce_scatter_body.hpp>
+#include <cohort/collectives/bodies/reduce_scatter.hpp>
 
 namespace cohort {
 namespace collectives {

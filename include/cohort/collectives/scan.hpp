@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::scan` and `cohort::exclusive_scan`: combinations over the ranks up to this one.
 
-#include <cohort/collectives/detail/reduction_body.hpp>
+#include <cohort/collectives/bodies/reduction.hpp>
 
 namespace cohort {
 namespace collectives {

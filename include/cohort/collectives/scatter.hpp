@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::scatter` and `cohort::scatter_v`: every rank gets its block of the root's elements.
 
-#include <cohort/collectives/detail/movement_call.hpp>
+#include <cohort/collectives/bodies/movement.hpp>
 
 namespace cohort {
 namespace collectives {

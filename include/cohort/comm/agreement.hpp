@@ -36,5 +36,5 @@ void on_all_or_none(const mpi::comm_ref& over, Step step) {
 }  // namespace cohort::comm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/comm/detail/agreement.ipp>
+#include <cohort/comm/agreement.ipp>
 #endif

@@ -184,5 +184,5 @@ class channel final : private look_hook {
 }  // namespace cohort::comm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/comm/detail/channel.ipp>
+#include <cohort/comm/channel.ipp>
 #endif

@@ -5,7 +5,7 @@
 /// `cohort::communicator`: an MPI communicator, the engine that polls for it, and its executor.
 
 #include <cohort/comm/backend.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/mpi/comm.hpp>

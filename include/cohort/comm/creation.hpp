@@ -5,7 +5,7 @@
 /// The one way in which communicators are made inside a loop: nobody is in two creations at once.
 
 #include <cohort/comm/creation_order.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/core/ranks.hpp>
 #include <cohort/mpi/comm.hpp>
 
@@ -103,5 +103,5 @@ class creation final : private look_hook {
 }  // namespace cohort::comm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/comm/detail/creation.ipp>
+#include <cohort/comm/creation.ipp>
 #endif

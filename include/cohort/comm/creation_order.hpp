@@ -125,5 +125,5 @@ class creation_steps {
 }  // namespace cohort::comm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/comm/detail/creation_order.ipp>
+#include <cohort/comm/creation_order.ipp>
 #endif

@@ -11,7 +11,7 @@
 #include <cohort/comm/agreement.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/progress/look_task.hpp>

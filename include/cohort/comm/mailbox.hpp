@@ -129,5 +129,5 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
 }  // namespace cohort::comm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/comm/detail/mailbox.ipp>
+#include <cohort/comm/mailbox.ipp>
 #endif

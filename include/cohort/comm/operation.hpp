@@ -145,9 +145,9 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
 
 #include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/comm/detail/make_communicator.hpp>
-#include <cohort/comm/detail/typed_operation.hpp>
+#include <cohort/comm/requests/typed_operation.hpp>
 
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/comm/detail/communicator_state.ipp>
-#include <cohort/comm/detail/request_source.ipp>
+#include <cohort/comm/requests/source.ipp>
 #endif

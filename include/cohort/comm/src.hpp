@@ -10,15 +10,15 @@
 #endif
 
 #include <cohort/comm.hpp>
-#include <cohort/comm/detail/agreement.ipp>
-#include <cohort/comm/detail/channel.ipp>
+#include <cohort/comm/agreement.ipp>
+#include <cohort/comm/channel.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
-#include <cohort/comm/detail/creation.ipp>
-#include <cohort/comm/detail/creation_order.ipp>
+#include <cohort/comm/creation.ipp>
+#include <cohort/comm/creation_order.ipp>
 #include <cohort/comm/detail/doorbells.ipp>
-#include <cohort/comm/detail/mailbox.ipp>
-#include <cohort/comm/detail/request_list.ipp>
-#include <cohort/comm/detail/request_source.ipp>
+#include <cohort/comm/mailbox.ipp>
+#include <cohort/comm/requests/list.ipp>
+#include <cohort/comm/requests/source.ipp>
 
 namespace cohort {
 

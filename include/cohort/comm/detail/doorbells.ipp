@@ -5,7 +5,7 @@
 /// Bodies of `comm/detail/doorbells.hpp`.
 
 #include <cohort/comm/detail/doorbells.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
 

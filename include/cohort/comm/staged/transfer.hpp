@@ -6,7 +6,7 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/carrier.hpp>
 #include <cohort/progress/engine.hpp>

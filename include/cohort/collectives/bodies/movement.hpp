@@ -4,52 +4,16 @@
 /// \file
 /// The body of every collective that moves blocks: one side is read, the other is written.
 
-#include <cohort/collectives/block_list.hpp>
-#include <cohort/collectives/detail/packed.hpp>
-#include <cohort/collectives/detail/place.hpp>
-#include <cohort/collectives/detail/wrong_call.hpp>
+#include <cohort/collectives/bodies/sides.hpp>
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/mpi/blocks.hpp>
-#include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 namespace cohort::collectives::detail {
-
-/// One side of a movement as MPI wants it. `parts` instead of `count` where blocks have a list.
-struct end {
-  void* data = nullptr;
-  MPI_Count count = 0;
-  MPI_Datatype type = MPI_DATATYPE_NULL;
-  mpi::blocks* parts = nullptr;
-};
-
-/// Which sides of a verb have a list of blocks.
-struct no_lists {};
-struct in_list {
-  block_list in;
-};
-struct out_list {
-  block_list out;
-};
-struct both_lists {
-  block_list in;
-  block_list out;
-};
-
-template <block_counts List>
-[[nodiscard]] block_list to_list(const List& list) {
-  return block_list(list);
-}
-
-/// How many blocks the two sides have. Learnt from the communicator when the operation starts.
-struct block_numbers {
-  std::size_t in = 0;
-  std::size_t out = 0;
-};
 
 /// What a verb says of itself; the comment at each line tells the question.
 template <class Verb>
@@ -68,52 +32,6 @@ concept movement = requires(place where, const comm::communicator_state& state, 
 template <class Verb, class Lists>
 concept has_backend_kind = std::same_as<Lists, no_lists> && requires {
   Verb::kind;
-};
-
-/// Elements of one block, or nothing if the buffer does not divide.
-[[nodiscard]] inline std::optional<std::size_t> block_of(std::size_t count, std::size_t blocks) {
-  if (blocks == 0) return 0;
-  if (count % blocks != 0) return std::nullopt;
-  return count / blocks;
-}
-
-/// One side while it is posted and until it is complete: packed elements, the derived type, and the
-/// arrays that MPI reads until then.
-template <class T>
-class side {
- public:
-  /// Elements in one piece, for a backend.
-  [[nodiscard]] void* whole(buffer_view<T> view) {
-    return const_cast<std::remove_const_t<T>*>(copy_.in(view));
-  }
-  /// `blocks` equal blocks. A single one may be strided, more are packed: where a block ends need
-  /// not be where a stride ends. What is written is packed too: MPI may leave gaps as they were.
-  [[nodiscard]] end equal(buffer_view<T> view, std::size_t blocks) {
-    if (blocks == 1 && !copy_.made()) {
-      layout_.emplace(view);
-    } else {
-      T* const elements = copy_.in(view);
-      layout_.emplace(contiguous_view(elements, blocks == 0 ? 0 : view.count / blocks));
-    }
-    return {layout_->data(), layout_->count(), layout_->type(), nullptr};
-  }
-  [[nodiscard]] end listed(buffer_view<T> view, const block_list& list) {
-    const MPI_Datatype type = mpi::datatype_of<std::remove_const_t<T>>();
-    parts_.emplace(list.counts(), list.displacements(), type);
-    return {whole(view), 0, type, &*parts_};
-  }
-  /// A side that this rank neither reads nor writes.
-  [[nodiscard]] end unused(void* stands_for_it = nullptr) {
-    const MPI_Datatype type = mpi::datatype_of<std::remove_const_t<T>>();
-    parts_.emplace(std::span<const std::size_t>(), type);
-    return {stands_for_it, 0, type, &*parts_};
-  }
-  void finish(buffer_view<T> view) { copy_.finish(view); }
-
- private:
-  packed<T> copy_;
-  std::optional<mpi::layout> layout_;
-  std::optional<mpi::blocks> parts_;
 };
 
 /// What both bodies below share: where the rank stands, the lists, and the verb's questions.
@@ -373,6 +291,57 @@ struct in_place_movement_body : movement_base<Verb, Lists> {
   data_type data;
   side<value_type> whole;
   side<value_type> other;
+};
+
+// ---- calls ------------------------------------------------------------------------------------
+
+/// What is needed to move from one buffer to another.
+template <class In, class Out>
+concept movable_to =
+    verb_input<In> && verb_output<Out> && std::same_as<element_of_t<In>, element_of_t<Out>>;
+
+template <class Verb, class In, class Out, class Lists = no_lists>
+using moves = movement_body<Verb, comm::argument<In>, comm::argument<Out>, Lists>;
+template <class Verb, class Buffer, class Lists = no_lists>
+using moves_in_place = in_place_movement_body<Verb, comm::argument<Buffer>, Lists>;
+
+template <class Body>
+using signature_of = typename Body::signature;
+
+/// Whether a call of a moving verb fits.
+template <class Token, class Verb, class In, class Out, class Lists = no_lists>
+concept movement_call =
+    movable_to<In, Out> && completion_token_for<Token, signature_of<moves<Verb, In, Out, Lists>>>;
+template <class Token, class Verb, class Buffer, class Lists = no_lists>
+concept movement_call_in_place = verb_output<Buffer> &&
+    completion_token_for<Token, signature_of<moves_in_place<Verb, Buffer, Lists>>>;
+
+template <class Verb, class In, class Out, class Token, class Lists = no_lists>
+auto start_movement(const communicator& comm, In&& in, Out&& out, int root, Token& token,
+                    Lists lists = {}) {
+  return comm::initiate(
+      comm,
+      moves<Verb, In, Out, Lists>(comm::argument<In>(in), comm::argument<Out>(out),
+                                  place_in(comm, root), std::move(lists)),
+      token);
+}
+
+template <class Verb, class Buffer, class Token, class Lists = no_lists>
+auto start_movement_in_place(const communicator& comm, Buffer&& buffer, int root, Token& token,
+                             Lists lists = {}) {
+  return comm::initiate(comm,
+                        moves_in_place<Verb, Buffer, Lists>(comm::argument<Buffer>(buffer),
+                                                            place_in(comm, root), std::move(lists)),
+                        token);
+}
+
+/// What most verbs answer.
+struct unrooted {
+  static constexpr bool rooted = false;
+  static constexpr bool own_block_stays = true;
+  static constexpr bool in_is_larger = false;
+  static constexpr bool reads(place) noexcept { return true; }
+  static constexpr bool writes(place) noexcept { return true; }
 };
 
 }  // namespace cohort::collectives::detail

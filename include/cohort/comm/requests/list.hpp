@@ -4,7 +4,8 @@
 /// \file
 /// The one place that asks MPI whether requests are complete: one `MPI_Testsome` over all of them.
 
-#include <cohort/comm/request_operation.hpp>
+#include <cohort/comm/requests/operation.hpp>
+#include <cohort/core/config.hpp>
 #include <cohort/mpi/native.hpp>
 
 #include <atomic>
@@ -109,7 +110,7 @@ class request_list : public request_counts {
   }
 
  protected:
-  request_list() { make_room(); }
+  COHORT_INLINE request_list();
   ~request_list() = default;
 
   /// Asks MPI, once for each list, and calls `finish(op)` for an operation all of whose requests
@@ -189,5 +190,5 @@ class request_list : public request_counts {
 }  // namespace cohort::comm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/comm/detail/request_list.ipp>
+#include <cohort/comm/requests/list.ipp>
 #endif

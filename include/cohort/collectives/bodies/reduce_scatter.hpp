@@ -5,7 +5,7 @@
 /// The bodies of reduce_scatter and reduce_scatter_v.
 
 #include <cohort/collectives/block_list.hpp>
-#include <cohort/collectives/detail/reduction_body.hpp>
+#include <cohort/collectives/bodies/reduction.hpp>
 #include <cohort/mpi/blocks.hpp>
 
 #include <algorithm>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// An operation that MPI works on, and what comes before it is posted.
+/// An operation that MPI works on, and what comes before it is posted. This room has what MPI works
+/// on: the body of a verb with its handler enters, a completed operation leaves for its engine.
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>

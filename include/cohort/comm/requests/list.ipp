@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `comm/request_list.hpp`.
+/// Bodies of `comm/requests/list.hpp`.
 
-#include <cohort/comm/request_list.hpp>
+#include <cohort/comm/requests/list.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/status.hpp>
@@ -16,6 +16,8 @@ namespace cohort::comm {
 inline constexpr status empty_status;
 
 // ---- adding ------------------------------------------------------------------------------------
+
+COHORT_INLINE request_list::request_list() { make_room(); }
 
 COHORT_INLINE void request_list::add(MPI_Request request, request_operation& op) {
   if (count_ == room_) [[unlikely]]

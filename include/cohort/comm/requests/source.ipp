@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `comm/request_source.hpp`.
+/// Bodies of `comm/requests/source.hpp`.
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
-#include <cohort/comm/detail/cross_rank_check.ipp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/cross_rank_check.ipp>
+#include <cohort/comm/requests/source.hpp>
 
 namespace cohort::comm {
 
