@@ -17,7 +17,6 @@
 #include <cohort/device/memory.hpp>
 #include <cohort/device/native.hpp>
 #include <cohort/device/nvtx.hpp>
-#include <cohort/device/pinned_block.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/staged_copy.hpp>

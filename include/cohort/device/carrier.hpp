@@ -3,6 +3,7 @@
 #pragma once
 /// \file
 /// Brings the elements of device buffers to pinned memory and back, for what works on the host.
+/// Included by `cohort/staging.hpp`, with what uses it.
 
 #include <cohort/device/native.hpp>
 
@@ -11,7 +12,6 @@
 #include <cohort/core/carrier.hpp>
 #include <cohort/device/copy.hpp>
 #include <cohort/device/memory.hpp>
-#include <cohort/device/pinned_block.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/state.hpp>

@@ -9,12 +9,154 @@
 #if COHORT_HAS_CUDA
 
 #include <cohort/core/asio.hpp>
-#include <cohort/device/detail/pinned_request.hpp>
+#include <cohort/device/completion.hpp>
 #include <cohort/device/pinned_vector.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
+
+namespace cohort::device::detail {
+
+/// What of a request a context knows that ends.
+class abandonable {
+ public:
+  virtual ~abandonable() = default;
+  /// Drops the handler: there is nobody any more who could call it.
+  virtual void abandon() = 0;
+};
+
+/// The requests of a context that still have a thread.
+class pinned_requests : public asio::execution_context::service {
+ public:
+  using key_type = pinned_requests;
+  static inline asio::execution_context::id id;
+
+  explicit pinned_requests(asio::execution_context& context)
+      : asio::execution_context::service(context) {}
+
+  void add(std::weak_ptr<abandonable> request) {
+    const std::lock_guard hold(mutex_);
+    std::erase_if(all_, [](const auto& one) { return one.expired(); });
+    all_.push_back(std::move(request));
+  }
+
+ private:
+  void shutdown() override {
+    std::vector<std::weak_ptr<abandonable>> all;
+    {
+      const std::lock_guard hold(mutex_);
+      all.swap(all_);
+    }
+    for (const auto& one : all) {
+      if (const auto request = one.lock()) request->abandon();
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<abandonable>> all_;
+};
+
+/// A thread asks CUDA for the block. It is not waited for: who does not want the block any more
+/// ends at once, and the block goes into the pool when it comes.
+template <class Handler>
+class pinned_request final : public abandonable,
+                             public std::enable_shared_from_this<pinned_request<Handler>> {
+  using executor = executor_of_t<Handler>;
+  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
+                                                     asio::execution::outstanding_work.tracked))>;
+
+ public:
+  explicit pinned_request(Handler&& handler)
+      : loop_(asio::prefer(executor_of(handler), asio::execution::outstanding_work.tracked)),
+        handler_(std::make_unique<Handler>(std::move(handler))) {}
+
+  void start(asio::io_context& io, std::size_t bytes, int device) {
+    asio::use_service<pinned_requests>(io).add(this->weak_from_this());
+    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    if (slot.is_connected()) {
+      slot.assign([weak = this->weak_from_this()](asio::cancellation_type) {
+        if (const auto self = weak.lock()) self->finish(aborted(), pooled_block());
+      });
+    }
+    try {
+      std::thread([self = this->shared_from_this(), bytes, device] {
+        std::exception_ptr why;
+        pooled_block block;
+        try {
+          block = pooled_block(pinned_pool::of_process().take(bytes, device));
+        } catch (...) {
+          why = std::current_exception();
+        }
+        self->finish(std::move(why), std::move(block));  // this thread keeps nothing of it
+      }).detach();
+    } catch (const std::system_error&) {  // no more threads
+      finish(std::current_exception(), pooled_block());
+    }
+  }
+
+  void abandon() override {
+    std::unique_lock hold(mutex_);
+    const auto handler = std::move(handler_);
+    const auto loop = std::exchange(loop_, std::nullopt);
+    hold.unlock();
+  }
+
+ private:
+  static std::exception_ptr aborted() {
+    return std::make_exception_ptr(
+        std::system_error(std::error_code(asio::error::operation_aborted)));
+  }
+
+  /// The first one counts. Posts while it holds the lock, so that the context cannot end meanwhile.
+  void finish(std::exception_ptr why, pooled_block block) {
+    const std::lock_guard hold(mutex_);
+    if (!handler_) return;
+    asio::post(*loop_, [handler = std::move(*handler_), why = std::move(why),
+                        block = std::move(block)]() mutable {
+      auto slot = asio::get_associated_cancellation_slot(handler);
+      if (slot.is_connected()) slot.clear();
+      std::move(handler)(std::move(why), std::move(block));
+    });
+    handler_.reset();
+    loop_.reset();
+  }
+
+  std::mutex mutex_;
+  std::optional<tracked> loop_;  // keeps it running
+  std::unique_ptr<Handler> handler_;
+};
+
+struct start_pinned_request {
+  template <class Handler>
+  void operator()(Handler&& handler, asio::io_context* io, std::size_t bytes, int device) const {
+    using request = pinned_request<std::decay_t<Handler>>;
+    std::make_shared<request>(std::forward<Handler>(handler))->start(*io, bytes, device);
+  }
+};
+
+/// A block of the pool at once, or one from CUDA later. *Cancellation*: ends with
+/// `operation_aborted`.
+inline asio::awaitable<pooled_block> request_pinned(std::size_t bytes, int device) {
+  if (auto found = pinned_pool::of_process().find(bytes, device)) {
+    co_return pooled_block(*found);
+  }
+  const auto executor = co_await asio::this_coro::executor;
+  asio::io_context* const io = loop_of(executor);
+  if (io == nullptr) throw error(errc::invalid_argument, "an executor of no asio::io_context");
+  co_return co_await asio::async_initiate<const asio::use_awaitable_t<>,
+                                          void(std::exception_ptr, pooled_block)>(
+      start_pinned_request(), asio::use_awaitable, io, bytes, device);
+}
+
+}  // namespace cohort::device::detail
 
 namespace cohort::device {
 

@@ -11,7 +11,7 @@
 
 #include <cohort/device/completion.hpp>
 #include <cohort/device/copy.hpp>
-#include <cohort/device/detail/pinned_request.hpp>
+#include <cohort/device/make_pinned.hpp>
 #include <cohort/device/nvtx.hpp>
 
 #include <algorithm>

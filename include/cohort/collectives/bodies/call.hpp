@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// What every collective needs of a call. This room has the bodies of the collectives: the arguments
-/// of a verb enter, and what leaves is an operation for `comm::initiate`.
+/// What every collective needs of a call. This room has the bodies of the collectives: the
+/// arguments of a verb enter, and what leaves is an operation for `comm::initiate`.
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/carrier.hpp>

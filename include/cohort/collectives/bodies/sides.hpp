@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// What moves in a collective: the two sides as MPI wants them, lists of blocks, and the result that
-/// an operation makes.
+/// What moves in a collective: the two sides as MPI wants them, lists of blocks, and the result
+/// that an operation makes.
 
 #include <cohort/collectives/block_list.hpp>
 #include <cohort/collectives/bodies/call.hpp>

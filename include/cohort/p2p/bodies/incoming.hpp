@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// The receiving half of recv and send_recv: a posted receive, or a look at the size first. A buffer
-/// or a type of container enters this room, requests of a `comm::poster` leave it.
+/// The receiving half of recv and send_recv: a posted receive, or a look at the size first. A
+/// buffer or a type of container enters this room, requests of a `comm::poster` leave it.
 
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
