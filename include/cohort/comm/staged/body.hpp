@@ -73,10 +73,12 @@ class staged_body {
   [[nodiscard]] errc check(const communicator_state& state) const noexcept {
     if (state.options.device_memory == device_memory::refused) return errc::not_supported;
     bool claimed = false;
-    detail::for_each_stage(body_, [&](const char*, const stage& one, bool, bool) {
-      claimed = claimed || is_claimed(one);
-    });
-    return claimed && goes_direct(state) ? errc::device_ordered : body_.check(state);
+    if (goes_direct(state)) {
+      detail::for_each_stage(body_, [&](const char*, const stage& one, bool, bool) {
+        claimed = claimed || is_claimed(one);
+      });
+    }
+    return claimed ? errc::device_ordered : body_.check(state);
   }
   void explain(failure_text& text) const {
     detail::for_each_stage(body_, [&](const char* field, const stage& one, bool, bool) {
