@@ -65,7 +65,7 @@ struct scene {
       }
     }
     bytes out;
-    for (const int to : {0, 2}) job[1].take_message(to, out);
+    for (const int to : {0, 2}) job[1].outbox().take_message(to, out);
     static_cast<void>(job[1].finish());
     job[1].break_down(std::make_exception_ptr(cohort::error(errc::closed, "the end")));
     for (const auto& one : receives) require(one->ends == 1, "a receive has not ended once");
@@ -91,7 +91,7 @@ void write_corpus(const std::string& folder) {
     for (int from = 0; from < 3; ++from) {
       for (int to = 0; to < 3; ++to) {
         bytes message;
-        if (!one.job[from].take_message(to, message)) continue;
+        if (!one.job[from].outbox().take_message(to, message)) continue;
         write(message);
         one.job.net.send(from, to, std::move(message));
       }
@@ -100,7 +100,7 @@ void write_corpus(const std::string& folder) {
   }
   one.job[0].abort(one.job.step(0, 1), std::make_exception_ptr(cohort::error(errc::stalled, "x")));
   bytes message;
-  if (one.job[0].take_message(1, message)) write(message);
+  if (one.job[0].outbox().take_message(1, message)) write(message);
   for (int kind = 1; kind <= static_cast<int>(meeting::last_record_kind); ++kind) {
     meeting::record record;
     record.kind = static_cast<meeting::record_kind>(kind);
@@ -149,7 +149,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const int from : {0, 2}) {
     scene one;
     for (int twice = 0; twice < 2; ++twice) one.job[1].receive(from, message);
-    require(whole || one.job[1].is_lost(from), "its sender is not lost");
+    require(whole || one.job[1].outbox().is_lost(from), "its sender is not lost");
     one.finish();
   }
   return 0;

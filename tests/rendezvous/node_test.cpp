@@ -452,7 +452,7 @@ TEST_CASE("what is called before the initialisation is done at it", "[rendezvous
   CHECK(strange.code() == errc::not_local);
   CHECK(remote.waits());
   std::vector<std::byte> message;
-  CHECK(one.take_message(1, message));
+  CHECK(one.outbox().take_message(1, message));
   CHECK(step->unreceived == 1);
 
   meeting::node never(options);
@@ -859,14 +859,14 @@ TEST_CASE("who sends bytes that are no message is told, and both sides end", "[r
   // A push whose name is longer than the message.
   job[1].receive(0, std::vector<std::byte>{std::byte{1}, std::byte{2}, std::byte{99}});
   const std::string why = "field 'name' of a record 'push'";
-  CHECK(job[1].is_lost(0));
+  CHECK(job[1].outbox().is_lost(0));
   CHECK(from_it.code() == errc::peer_lost);
   CHECK_THAT(from_it.what(), Catch::Matchers::ContainsSubstring("rank 0 is lost") &&
                                  Catch::Matchers::ContainsSubstring(why));
   CHECK(from_other.waits());
-  CHECK_FALSE(job[0].is_lost(1));
+  CHECK_FALSE(job[0].outbox().is_lost(1));
   job.settle();
-  CHECK(job[0].is_lost(1));
+  CHECK(job[0].outbox().is_lost(1));
   CHECK(at_it.code() == errc::peer_lost);
   CHECK_THAT(at_it.what(), Catch::Matchers::ContainsSubstring("rank 1 is lost") &&
                                Catch::Matchers::ContainsSubstring("from rank 0") &&
@@ -896,7 +896,7 @@ TEST_CASE("a transfer that nobody will send is named, one that is on its way is 
     job.flush();
     job[1].receive(0, job.net.deliver(0, 1)->message);  // the offer
     std::vector<std::byte> grant;
-    REQUIRE(job[1].take_message(0, grant));
+    REQUIRE(job[1].outbox().take_message(0, grant));
     const auto in = job[1].take_transfers();
     REQUIRE(in.size() == 1);
     if (granted) job[0].receive(1, grant);
@@ -906,7 +906,7 @@ TEST_CASE("a transfer that nobody will send is named, one that is on its way is 
       job[0].refuse_message(1, "by the test");
     }
     std::vector<std::byte> said;
-    REQUIRE(job[0].take_message(1, said));
+    REQUIRE(job[0].outbox().take_message(1, said));
     job[1].receive(0, said);
     CHECK(one.waits());  // MPI has its memory
     CHECK(job[1].take_given_up().size() == (granted ? 0 : 1));
@@ -965,7 +965,7 @@ TEST_CASE("bytes that are no message are refused and break nothing", "[rendezvou
     job.receive(1, key_of(0, 1, "x"), waits);
     job.send(1, key_of(1, 0, "y"), numbers(10000, 1));
     std::vector<std::byte> message;
-    job[1].take_message(0, message);
+    job[1].outbox().take_message(0, message);
     for (unsigned n = 1 + random() % 4; n != 0; --n) {
       switch (random() % 3) {
         case 0:
@@ -980,9 +980,9 @@ TEST_CASE("bytes that are no message are refused and break nothing", "[rendezvou
     }
     for (const int to : {0, 1}) {
       job[to].receive(1 - to, message);
-      refused += job[to].is_lost(1 - to) ? 1 : 0;
+      refused += job[to].outbox().is_lost(1 - to) ? 1 : 0;
     }
-    CHECK(waits.waits() != job[1].is_lost(0));
+    CHECK(waits.waits() != job[1].outbox().is_lost(0));
     job[1].break_down(failure(errc::peer_lost));
     CHECK(waits.ends == 1);
   }

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The pure parts: keys and their text form, intervals, the table of one step, records.
-#include <cohort/rendezvous/interval_set.hpp>
 #include <cohort/rendezvous/key.hpp>
-#include <cohort/rendezvous/message.hpp>
+#include <cohort/rendezvous/node/record.hpp>
+#include <cohort/rendezvous/node/step_state.hpp>
 #include <cohort/rendezvous/table.hpp>
 
 #include <atomic>

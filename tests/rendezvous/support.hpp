@@ -4,7 +4,7 @@
 
 /// \file Receivers without handlers, and nodes on an in-process network.
 
-#include <cohort/rendezvous/node.hpp>
+#include <cohort/rendezvous/node/node.hpp>
 #include <cohort/testing/network.hpp>
 
 #include <cstring>
@@ -125,7 +125,8 @@ class fake_job {
     for (int from = 0; from < ranks(); ++from) {
       for (int to = 0; to < ranks(); ++to) {
         bytes message;
-        if ((*this)[from].take_message(to, message)) net.send(from, to, std::move(message));
+        if ((*this)[from].outbox().take_message(to, message))
+          net.send(from, to, std::move(message));
       }
       for (const meeting::transfer& one : (*this)[from].take_transfers()) {
         transfers.push_back({from, one});

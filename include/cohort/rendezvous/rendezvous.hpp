@@ -89,5 +89,5 @@ class rendezvous {
 }  // namespace cohort
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/rendezvous/detail/exchange.ipp>
+#include <cohort/rendezvous/exchange/exchange.hpp>
 #endif

@@ -10,8 +10,7 @@
 #endif
 
 #include <cohort/rendezvous.hpp>
-#include <cohort/rendezvous/detail/exchange.ipp>
-#include <cohort/rendezvous/detail/node.ipp>
+#include <cohort/rendezvous/exchange/exchange.hpp>
 
 namespace cohort::meeting {
 

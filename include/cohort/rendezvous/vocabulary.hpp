@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The words that a rendezvous and its pure parts share: steps, their errors, what is left.
+/// \file The words of a rendezvous: steps, their errors, what is left, how it goes, options.
 
 #include <cohort/core/error.hpp>
 #include <cohort/rendezvous/key.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -70,4 +71,71 @@ struct node_options {
 };
 
 }  // namespace meeting
+
+/// How a rendezvous behaves on one rank. The ranks may differ, but for `chunk`.
+class rendezvous_options {
+ public:
+  rendezvous_options() noexcept {}  // user-provided: g++ 12, see tests/compilers/gcc12.cpp
+
+  /// Values of at most so many bytes are pushed to their destination before it asks; 0: only
+  /// empty ones.
+  rendezvous_options& push_limit(std::size_t bytes) noexcept {
+    node.push_limit = bytes;
+    return *this;
+  }
+  /// Bytes pushed to one rank that it has not received yet; what exceeds them waits to be pulled.
+  rendezvous_options& credit(std::uint64_t bytes) noexcept {
+    node.credit = bytes;
+    return *this;
+  }
+  /// Larger values travel by request and grant, straight from and to their memory.
+  rendezvous_options& inline_limit(std::size_t bytes) noexcept {
+    node.inline_limit = bytes;
+    return *this;
+  }
+  /// No memory is made for a value larger than this; its receive ends with errc::count_too_large.
+  rendezvous_options& largest_value(std::uint64_t bytes) noexcept {
+    node.largest = bytes;
+    return *this;
+  }
+  /// The most bytes in one MPI message. Equal on all ranks, otherwise everything ends with
+  /// mismatch_error.
+  rendezvous_options& chunk(std::uint64_t bytes) noexcept {
+    chunk_bytes = bytes;
+    return *this;
+  }
+  /// Large transfers to this rank at a time.
+  rendezvous_options& transfers(int most) noexcept {
+    node.tags = most;
+    return *this;
+  }
+  /// A second send or receive of a key within a step is errc::duplicate_key.
+  rendezvous_options& single_use(bool yes = true) noexcept {
+    node.single_use = yes;
+    return *this;
+  }
+  /// Steps that nobody holds or waits in and that were last used so long ago are cleaned up; zero:
+  /// never.
+  rendezvous_options& step_ttl(std::chrono::nanoseconds time) noexcept {
+    ttl = time;
+    return *this;
+  }
+  /// How long `close` and a destructor wait for the other ranks.
+  rendezvous_options& leave_deadline(std::chrono::nanoseconds time) noexcept {
+    leave_time = time;
+    return *this;
+  }
+  /// Everything waits until `initialize`.
+  rendezvous_options& deferred(bool yes = true) noexcept {
+    is_deferred = yes;
+    return *this;
+  }
+
+  meeting::node_options node;
+  std::uint64_t chunk_bytes = 1U << 30U;
+  std::chrono::nanoseconds ttl{0};
+  std::chrono::nanoseconds leave_time = std::chrono::seconds(30);
+  bool is_deferred = false;
+};
+
 }  // namespace cohort

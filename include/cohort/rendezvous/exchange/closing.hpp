@@ -1,0 +1,242 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file How the ranks of a rendezvous close together, and who waits for that.
+
+#include <cohort/rendezvous/exchange/messenger.hpp>
+#include <cohort/rendezvous/exchange/reports.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::meeting {
+
+/// How far a rank has closed. The steps between them are rounds of all ranks.
+enum class closing_stage : std::uint8_t {
+  open,
+  left,          ///< this rank sends and receives no more
+  all_left,      ///< so do all: no more requests are made
+  all_answered,  ///< all requests have been answered, and all transfers done, everywhere
+  counted,      ///< how many messages have been sent to here is known: when they have come, nothing
+                ///< is on its way
+  left_to_mpi,  ///< no round begins any more
+  closed,
+};
+
+template <class Any>
+class closing {
+ public:
+  using clock = progress::engine::clock;
+
+  closing(exchange_core<Any>& all, messenger<Any>& by) : here_(all), messenger_(by) {}
+
+  [[nodiscard]] bool has_begun() const noexcept { return stage_ != closing_stage::open; }
+  [[nodiscard]] bool has_expired() const noexcept { return expired_; }
+  [[nodiscard]] const std::vector<leaked_value>& leaks() const noexcept { return leaks_; }
+  [[nodiscard]] const receiver_list& waiting() const noexcept { return closers_; }
+
+  // With the node's lock.
+  void begin();
+  /// Begins, and ends `one` when all have closed.
+  void wait(receiver& one);
+  void stop_waiting(receiver& one, const std::exception_ptr& why) {
+    if (!closers_.contains(one)) return;
+    closers_.remove(one);
+    one.fail(why);
+    one.end();
+  }
+
+  // With both locks.
+  /// Goes on with the rounds, as far as this rank has got.
+  void advance();
+  void check_deadline(clock::time_point now) {
+    if (has_begun() && now > until_) expire();
+  }
+  /// The others may still come; this rank goes on serving them while its loop runs.
+  void expire();
+  /// The others have not come, and MPI keeps what it works on.
+  void leave_to_mpi();
+
+ private:
+  class round;
+
+  void begin_round();
+  void release() {
+    if (messenger_.close() && here_.operations == 0) finish();
+  }
+  void finish();
+  [[nodiscard]] std::exception_ptr late_error() const {
+    return std::make_exception_ptr(error(errc::stalled, late_text()));
+  }
+  [[nodiscard]] std::string late_text() const {
+    return "rank " + std::to_string(here_.node.rank()) +
+           ": rendezvous: the other ranks have not closed in time; its communicators are kept";
+  }
+
+  exchange_core<Any>& here_;
+  messenger<Any>& messenger_;
+  closing_stage stage_ = closing_stage::open;
+  round* round_ = nullptr;  // inside MPI
+  std::uint64_t messages_expected_ = 0;
+  receiver_list closers_;
+  std::vector<leaked_value> leaks_;
+  bool expired_ = false;
+  clock::time_point until_ = clock::time_point::max();
+};
+
+/// To all_left and all_answered by barriers, to counted by the sums of the messages to each rank.
+template <class Any>
+class closing<Any>::round final : public comm::request_operation {
+ public:
+  explicit round(closing& owner) : request_operation(&run), owner_(owner) {
+    advance_ = &advanced;
+    advances_failed_ = true;
+    verb = "rendezvous_close";
+    stalls = false;  // who awaits it is named
+    rank = owner.here_.node.rank();
+  }
+  void begin() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const messenger<Any>& by = owner_.messenger_;
+    const MPI_Comm comm = by.control().state()->exchange.native();
+    if (owner_.stage_ != closing_stage::all_answered) {
+      mpi::check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+    } else {
+      for (int to = 0; to < by.control().size(); ++to) sent_.push_back(by.messages_to(to));
+      mpi::check(mpi::post::ireduce_scatter_block(sent_.data(), &owner_.messages_expected_, 1,
+                                                  MPI_UINT64_T, MPI_SUM, comm, &request),
+                 "MPI_Ireduce_scatter_block");
+    }
+    owner_.here_.source.load()->add(request, *this);
+  }
+  static void leave_to_mpi(closing& owner) {
+    owner.here_.source.load()->leave_to_mpi(&advanced, [&](request_operation& op) {
+      return &static_cast<round&>(op).owner_ == &owner;
+    });
+  }
+
+ private:
+  static bool advanced(request_operation* base) {
+    auto* self = static_cast<round*>(base);
+    closing& owner = self->owner_;
+    const typename exchange_core<Any>::look_lock hold(owner.here_);
+    --owner.here_.operations;
+    owner.round_ = nullptr;
+    owner.stage_ = static_cast<closing_stage>(static_cast<std::uint8_t>(owner.stage_) + 1);
+    if (self->failed()) {
+      owner.messenger_.break_down(
+          std::make_exception_ptr(std::system_error(self->error(), "rendezvous: closing")));
+    }
+    owner.here_.advance();
+    return false;
+  }
+  static void run(operation* base, action) { delete static_cast<round*>(base); }
+
+  closing& owner_;
+  std::vector<std::uint64_t> sent_;  // messages to each rank
+};
+
+template <class Any>
+void closing<Any>::begin() {
+  if (has_begun()) return;
+  stage_ = closing_stage::left;
+  until_ = clock::now() + here_.options.leave_time;
+  if (!here_.node.is_open()) {
+    warn_of_waiting(here_.node);
+    leaks_ = here_.node.finish();
+  }
+  here_.node.close();
+  if (!here_.node.is_open()) finish();
+}
+
+template <class Any>
+void closing<Any>::wait(receiver& one) {
+  begin();
+  if (!here_.closed.load() && !expired_) return closers_.push(one);
+  if (const std::exception_ptr why = here_.closed.load() ? here_.broken : late_error()) {
+    one.fail(why);
+  }
+  one.end();
+}
+
+template <class Any>
+void closing<Any>::advance() {
+  if (!has_begun() || here_.closed.load()) return;
+  if (here_.broken) return release();
+  if (!messenger_.is_open() || round_ != nullptr) return;
+  switch (stage_) {
+    case closing_stage::left:
+      return begin_round();
+    case closing_stage::all_answered:
+      here_.node.outbox().fall_silent();
+      [[fallthrough]];
+    case closing_stage::all_left:
+      if (messenger_.is_quiet()) begin_round();
+      return;
+    case closing_stage::counted:
+      if (messenger_.messages_received() == messages_expected_ && messenger_.is_quiet()) release();
+      return;
+    case closing_stage::open:
+    case closing_stage::left_to_mpi:
+    case closing_stage::closed:
+      return;
+  }
+}
+
+template <class Any>
+void closing<Any>::begin_round() {
+  round_ = new round(*this);
+  ++here_.operations;
+  try {
+    round_->begin();
+  } catch (...) {
+    --here_.operations;
+    delete std::exchange(round_, nullptr);
+    messenger_.break_down(std::current_exception());
+  }
+}
+
+template <class Any>
+void closing<Any>::finish() {
+  if (here_.closed.load()) return;
+  const bool broken = here_.broken != nullptr;
+  if (here_.node.is_open() && !broken) {
+    leaks_ = here_.node.finish();
+    warn_of_leaks(here_.node.rank(), leaks_, "closes with values that nobody has received");
+  }
+  stage_ = closing_stage::closed;
+  here_.closed.store(true);
+  if (!broken) process::missing.fetch_sub(here_.missed);  // they have come after all
+  if (comm::request_source* const source = here_.source.load()) source->forget(here_);
+  if (broken) messenger_.keep();  // one that breaks down alone cannot free them
+  messenger_.release();
+  here_.parent = communicator();
+  closers_.end_all(here_.broken);
+}
+
+template <class Any>
+void closing<Any>::expire() {
+  if (std::exchange(expired_, true)) return;
+  here_.miss();
+  log::write(log::level::error, late_text());
+  closers_.end_all(late_error());
+  if (round_ != nullptr) here_.source.load()->set_idle(*round_, true);
+}
+
+template <class Any>
+void closing<Any>::leave_to_mpi() {
+  stage_ = closing_stage::left_to_mpi;
+  round::leave_to_mpi(*this);
+  messenger_.close();
+  messenger_.keep();
+}
+
+}  // namespace cohort::meeting
