@@ -42,16 +42,14 @@ class endpoint {
   virtual void send(step_state& step, const rendezvous_key& key, packet_ptr value) = 0;
   /// The step need not outlive the end of the receiver, which may come at once.
   virtual void receive(step_state& step, const rendezvous_key& key, receiver& one) = 0;
-  virtual void cancel(step_state& step, receiver& one, const std::exception_ptr& why) = 0;
+  /// Asks for the end of a receiver that waits in this step or, if that is null, for the close.
+  virtual void cancel(step_state* step, receiver& one, const std::exception_ptr& why) = 0;
   virtual void drain(step_state& step, receiver& one) = 0;
-  virtual void stop_draining(step_state& step, receiver& one, const std::exception_ptr& why) = 0;
   virtual void abort(step_state& step, const std::exception_ptr& why) = 0;
   virtual void cleanup(step_id id) = 0;
-  virtual void cleanup_all() = 0;
   virtual void sweep() = 0;
   [[nodiscard]] virtual std::vector<step_id> steps() = 0;
   virtual void wait_closed(receiver& one) = 0;
-  virtual void stop_waiting(receiver& one, const std::exception_ptr& why) = 0;
   [[nodiscard]] virtual std::vector<leaked_value> leaks() = 0;
   [[nodiscard]] virtual rendezvous_statistics statistics() = 0;
   /// Leaves and waits in place, for destructors.

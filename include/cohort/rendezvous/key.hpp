@@ -78,6 +78,12 @@ struct parsed_key {
 /// The longest name of a key, in bytes.
 inline constexpr std::size_t longest_key_name = 65535;
 
+/// Throws errc::invalid_argument if its name is empty or too long.
+inline void check_name(const rendezvous_key& key) {
+  if (!key.name.empty() && key.name.size() <= longest_key_name) return;
+  throw error(errc::invalid_argument, "the name of a key has 1 to 65535 bytes");
+}
+
 /// Spreads keys over a table. Two keys with one hash are still two keys.
 struct key_hash {
   [[nodiscard]] std::size_t operator()(const rendezvous_key& key) const noexcept {

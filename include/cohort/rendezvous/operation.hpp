@@ -17,17 +17,9 @@
 
 namespace cohort::meeting {
 
-/// How a receiver has ended.
-struct arrival {
-  packet_ptr value;
-  std::exception_ptr error;
-  bool direct;  ///< the bytes lie where `prepare` said
-  bool dead;    ///< with `direct`
-};
-
 /// One operation of a rendezvous that waits. The body says for what: `start(receiver, endpoint)`
-/// hands it in once the body lies where it stays, `cancel(receiver, endpoint, why)` asks for its
-/// end, and `finish` calls the handler.
+/// hands it in once the body lies where it stays, `step` says where it waits, and `finish` calls
+/// the handler.
 template <class Handler, class Body>
 class waiting_operation final
     : public progress::handler_operation<waiting_operation<Handler, Body>, Handler>,
@@ -55,17 +47,20 @@ class waiting_operation final
   [[nodiscard]] progress::engine& owner() const { return (**where_).engine(); }
   void cancel(asio::cancellation_type) {
     const handle_ptr keep = where_;
-    body_.cancel(
-        *this, **keep,
+    const step_ptr step = body_.step;
+    (**keep).cancel(
+        step.get(), *this,
         std::make_exception_ptr(std::system_error(asio::error::operation_aborted, "rendezvous")));
   }
   [[nodiscard]] auto outcome(bool dropped) {
     if (dropped) {
       fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+      direct = false;
     }
     return [until_the_end = work{std::move(where_)}, body = std::move(body_),
-            what = arrival{std::move(value), std::move(error), direct && !dropped, dead}](
-               Handler&& handler) mutable { body.finish(std::move(handler), what); };
+            what = std::move(static_cast<arrival&>(*this))](Handler&& handler) mutable {
+      body.finish(std::move(handler), what);
+    };
   }
 
  private:
@@ -103,10 +98,9 @@ struct start_waiting {
     if (!where) {
       progress::post_without_engine(
           std::forward<Handler>(handler), [body = std::move(body)](handler_type&& own) mutable {
-            arrival nothing{
-                nullptr,
-                std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous")),
-                false, false};
+            arrival nothing;
+            nothing.error =
+                std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous"));
             body.finish(std::move(own), nothing);
           });
       return;
@@ -134,14 +128,7 @@ struct receive_body {
     const owned_key kept_key = std::move(key);
     const rendezvous_key whole = kept_key;
     if (!step) throw cohort::error(errc::invalid_argument, "no step");
-    if (whole.name.empty() || whole.name.size() > longest_key_name) {
-      throw cohort::error(errc::invalid_argument, "the name of a key has 1 to 65535 bytes");
-    }
     where.receive(*step, whole, one);
-  }
-  void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) const {
-    const step_ptr keep = step;
-    if (keep) where.cancel(*keep, one, why);
   }
 
   step_ptr step;
@@ -166,9 +153,8 @@ struct recv_body : receive_body {
       here.resize(bytes / sizeof(element));
       return reinterpret_cast<std::byte*>(here.data());
     } else {
-      far = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      far_bytes = bytes;
-      return far.get();
+      far = std::make_unique<bytes_packet>(bytes);
+      return far->data();
     }
   }
   /// The value that came; the error is what taking it throws.
@@ -181,8 +167,7 @@ struct recv_body : receive_body {
         if constexpr (sequence<T>) {
           result.value.emplace(std::move(here));
         } else {
-          bytes_view packet({far.get(), far_bytes});
-          result.value.emplace(take_value<T>(packet));
+          result.value.emplace(take_value<T>(*far));
         }
       } else {
         result.dead = what.value->dead;
@@ -201,18 +186,8 @@ struct recv_body : receive_body {
     std::forward<Handler>(handler)(std::move(what.error), std::move(result));
   }
 
-  /// Bytes elsewhere, as a packet.
-  class bytes_view final : public packet {
-   public:
-    explicit bytes_view(std::span<const std::byte> from) : from_(from) {}
-    [[nodiscard]] std::span<const std::byte> bytes() const noexcept override { return from_; }
-
-   private:
-    std::span<const std::byte> from_;
-  };
   std::conditional_t<sequence<T>, T, char> here{};
-  std::unique_ptr<std::byte[]> far;
-  std::size_t far_bytes = 0;
+  std::unique_ptr<bytes_packet> far;
 };
 
 template <class T>
@@ -291,10 +266,6 @@ struct drain_body {
     const step_ptr keep = step;
     where.drain(*keep, one);
   }
-  void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) const {
-    const step_ptr keep = step;
-    where.stop_draining(*keep, one, why);
-  }
   [[nodiscard]] static std::byte* prepare(std::size_t) { return nullptr; }
   template <class Handler>
   void finish(Handler&& handler, arrival& what) {
@@ -309,9 +280,6 @@ struct close_body {
     from = &where;
     where.wait_closed(one);
   }
-  static void cancel(receiver& one, endpoint& where, const std::exception_ptr& why) {
-    where.stop_waiting(one, why);
-  }
   [[nodiscard]] static std::byte* prepare(std::size_t) { return nullptr; }
   template <class Handler>
   void finish(Handler&& handler, arrival& what) {
@@ -319,6 +287,7 @@ struct close_body {
     if (from != nullptr && !what.error) leaks = from->leaks();
     std::forward<Handler>(handler)(std::move(what.error), std::move(leaks));
   }
+  static constexpr std::nullptr_t step = nullptr;
   endpoint* from = nullptr;
 };
 

@@ -58,7 +58,9 @@ class rendezvous {
   /// Forgets a step and all its values on this rank; its number cannot be used again. Receives end
   /// with errc::step_cleaned, also those of other ranks that ask for its values.
   void cleanup(step_id id) const { here().cleanup(id); }
-  void cleanup_all() const { here().cleanup_all(); }
+  void cleanup_all() const {
+    for (const step_id id : steps()) cleanup(id);
+  }
   /// Cleans up the steps that have passed `step_ttl`, as this rank also does now and then.
   void sweep() const { here().sweep(); }
 

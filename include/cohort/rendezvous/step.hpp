@@ -54,7 +54,9 @@ class rendezvous_step {
   template <class T>
   requires meeting::sendable<T>
   void send(const rendezvous_key& key, T&& value, bool dead = false) const {
-    put(key, meeting::make_packet(std::forward<T>(value), dead, is_remote(key)));
+    const int me = where().rank();
+    const bool remote = me >= 0 && key.destination != me;
+    where().send(state(), key, meeting::make_packet(std::forward<T>(value), dead, remote));
   }
   /// Chosen, as are its sisters below, when a call fits no other form: says what is wrong with it.
   template <class... Arguments>
@@ -62,7 +64,9 @@ class rendezvous_step {
     meeting::explain_send<Arguments...>();
   }
   /// Tells the receiver that there will be no value: the sender is on a branch that is not taken.
-  void send_dead(const rendezvous_key& key) const { put(key, meeting::dead_packet()); }
+  void send_dead(const rendezvous_key& key) const {
+    where().send(state(), key, meeting::dead_packet());
+  }
 
   /// The next value of the key. *Completion*: `void(std::exception_ptr, received<T>)`.
   /// *Requires* that this rank is the key's destination. A value of another type is errc::
@@ -160,25 +164,12 @@ class rendezvous_step {
     static const meeting::step_ptr none;
     return lease_ ? lease_->state : none;
   }
-  [[nodiscard]] meeting::step_state& state() const {
+  [[nodiscard]] const lease& held() const {
     if (!lease_) throw error(errc::invalid_argument, "no step");
-    return *lease_->state;
+    return *lease_;
   }
-  [[nodiscard]] meeting::endpoint& where() const {
-    if (!lease_) throw error(errc::invalid_argument, "no step");
-    return **lease_->where;
-  }
-  [[nodiscard]] bool is_remote(const rendezvous_key& key) const {
-    const int me = where().rank();
-    return me >= 0 && key.destination != me;
-  }
-  void put(const rendezvous_key& key, meeting::packet_ptr value) const {
-    meeting::endpoint& here = where();
-    if (key.name.empty() || key.name.size() > longest_key_name) {
-      throw error(errc::invalid_argument, "the name of a key has 1 to 65535 bytes");
-    }
-    here.send(state(), key, std::move(value));
-  }
+  [[nodiscard]] meeting::step_state& state() const { return *held().state; }
+  [[nodiscard]] meeting::endpoint& where() const { return **held().where; }
 
   std::shared_ptr<lease> lease_;
   step_id id_ = 0;

@@ -25,8 +25,16 @@
 
 namespace cohort::meeting {
 
+/// How a receiver has ended.
+struct arrival {
+  packet_ptr value;          ///< what it got, or
+  std::exception_ptr error;  ///< why it got nothing
+  bool direct = false;       ///< the value was written to where `prepare` said
+  bool dead = false;         ///< with `direct`
+};
+
 /// Somebody who waits for a value. Ends exactly once, by `end`, which must not call back.
-class receiver {
+class receiver : public arrival {
  public:
   using end_function = void (*)(receiver&);
   using prepare_function = std::byte* (*)(receiver&, std::size_t);
@@ -37,13 +45,7 @@ class receiver {
   std::uint64_t type = 0;                                      ///< that it asks for; 0: any
   std::uint64_t incarnation = 0;                               ///< of the source, in its key
   std::size_t room = std::numeric_limits<std::size_t>::max();  ///< bytes that it can take
-
-  packet_ptr value;          ///< what it got, or
-  std::exception_ptr error;  ///< why it got nothing
-  bool direct = false;       ///< the value was written to where `prepare` said
-  bool dead = false;         ///< with `direct`
-
-  progress::pending_age age;  ///< for reports
+  progress::pending_age age;                                   ///< for reports
 
   /// Memory for so many bytes, which MPI then writes to; may throw. Null: it takes packets only.
   [[nodiscard]] std::byte* prepare(std::size_t bytes) { return prepare_(*this, bytes); }
@@ -106,7 +108,7 @@ class receiver_list {
     while (!empty()) {
       receiver& one = pop();
       if (why) one.fail(why);
-      one.end();
+      one.end_(one);
     }
   }
 

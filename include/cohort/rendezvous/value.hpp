@@ -197,19 +197,22 @@ class packet_list {
 /// Bytes that came in a message, or that a value was encoded to.
 class bytes_packet final : public packet {
  public:
+  /// To be filled.
+  explicit bytes_packet(std::size_t size) : size_(size) {
+    if (size_ > near_.size()) far_ = std::make_unique_for_overwrite<std::byte[]>(size_);
+  }
   bytes_packet(std::uint64_t type_, bool dead_, std::span<const std::byte> from)
-      : size_(from.size()) {
+      : bytes_packet(from.size()) {
     type = type_;
     dead = dead_;
-    if (size_ > near_.size()) far_ = std::make_unique_for_overwrite<std::byte[]>(size_);
     if (size_ != 0) std::memcpy(data(), from.data(), size_);
   }
+  [[nodiscard]] std::byte* data() noexcept { return far_ ? far_.get() : near_.data(); }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept override {
     return {far_ ? far_.get() : near_.data(), size_};
   }
 
  private:
-  [[nodiscard]] std::byte* data() noexcept { return far_ ? far_.get() : near_.data(); }
   std::size_t size_;
   std::unique_ptr<std::byte[]> far_;
   std::array<std::byte, 64> near_;

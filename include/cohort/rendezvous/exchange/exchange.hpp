@@ -59,14 +59,14 @@ class exchange final : public endpoint,
   [[nodiscard]] step_ptr step(step_id id) override;
   void send(step_state& step, const rendezvous_key& key, packet_ptr value) override;
   void receive(step_state& step, const rendezvous_key& key, receiver& one) override;
-  void cancel(step_state& step, receiver& one, const std::exception_ptr& why) override {
-    call([&] { node.cancel(step, one, why); });
+  void cancel(step_state* step, receiver& one, const std::exception_ptr& why) override {
+    call([&] {
+      if (step == nullptr) return closing_.stop_waiting(one, why);
+      if (!node.cancel(*step, one, why)) node.stop_draining(*step, one, why);
+    });
   }
   void drain(step_state& step, receiver& one) override {
     call([&] { node.drain(step, one); });
-  }
-  void stop_draining(step_state& step, receiver& one, const std::exception_ptr& why) override {
-    call([&] { node.stop_draining(step, one, why); });
   }
   void release(step_state& step) noexcept override {
     used(step);
@@ -81,11 +81,6 @@ class exchange final : public endpoint,
   void cleanup(step_id id) override {
     call([&] { node.cleanup(id); });
   }
-  void cleanup_all() override {
-    call([&] {
-      for (const step_id id : node.steps()) node.cleanup(id);
-    });
-  }
   void sweep() override {
     call([&] { sweep_.sweep(node, clock::now(), true); });
   }
@@ -95,10 +90,6 @@ class exchange final : public endpoint,
   }
   void wait_closed(receiver& one) override {
     call([&] { closing_.wait(one); });
-  }
-  void stop_waiting(receiver& one, const std::exception_ptr& why) override {
-    const lock hold(mutex);
-    closing_.stop_waiting(one, why);
   }
   [[nodiscard]] std::vector<leaked_value> leaks() override {
     const lock hold(mutex);
@@ -261,6 +252,7 @@ step_ptr exchange<Any>::step(step_id id) {
 
 template <class Any>
 void exchange<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr value) {
+  check_name(key);
   used(step);
   if (is_own(key)) {
     step.local.send(key, std::move(value));
@@ -285,6 +277,7 @@ void exchange<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr
 
 template <class Any>
 void exchange<Any>::receive(step_state& step, const rendezvous_key& key, receiver& one) {
+  check_name(key);
   used(step);
   if (is_own(key)) {
     const step_ptr keep = step.shared_from_this();

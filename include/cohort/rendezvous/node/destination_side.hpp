@@ -44,7 +44,7 @@ class destination_side {
 
   /// Receives of the key wait that nothing has been asked for.
   void begin_asking(step_state& step, const rendezvous_key& key) {
-    balance(channel_of(step, hashed(key)));
+    balance(step.channel_from(hashed(key)));
   }
   /// What the ranks' processes are known by has come.
   void check_incarnations();
@@ -68,20 +68,15 @@ class destination_side {
   using incoming = step_state::incoming;
   using slot_kind = step_state::slot_kind;
   static hashed_key hashed(const rendezvous_key& key) { return {key, key_hash()(key)}; }
-  incoming& channel_of(step_state& step, const hashed_key& key) {
-    const auto at = find_or_make(step.in, key);
-    if (at->second.step == nullptr) {
-      at->second.step = &step;
-      at->second.key = &at->first;
-      at->second.from = &step.links[key.key.source];
-    }
-    return at->second;
-  }
   static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
   /// `waits`: receives that wait for the key, if that is known.
   void deliver(incoming& channel, std::size_t waits = unknown);
-  void has_come(incoming& channel, std::uint64_t number, int from, std::uint64_t credit,
-                const record& one);
+  void put(step_state::slot& place, int from, std::uint64_t credit, const record& one) {
+    place.kind = slot_kind::here;
+    place.value = packet_ptr(new bytes_packet(one.type, one.dead, one.bytes));
+    place.value->origin = from;
+    place.value->credit = credit;
+  }
   void refuse(incoming& channel, std::uint64_t number, std::exception_ptr why);
   bool grant(incoming& channel, step_state::slot& offer);
   void balance(incoming& channel, std::size_t waits = unknown);
@@ -122,7 +117,7 @@ void destination_side<Any>::receive(step_state& step, const rendezvous_key& key,
   if (result.got.origin >= 0) here_.took(step, result.got.origin, result.got.credit);
   if (result.waits == 0) return;
   if (here_.out.is_lost(key.source)) return fail_from(step, key.source);
-  deliver(channel_of(step, whole), result.waits);
+  deliver(step.channel_from(whole), result.waits);
 }
 
 template <class Any>
@@ -181,7 +176,7 @@ void destination_side<Any>::deliver(incoming& channel, std::size_t waits) {
       ++channel.next;
       const receipt got = step.local.send(key, std::move(value));
       waits = got.waits;
-      if (got.origin >= 0) here_.took(step.id, *channel.from, got.origin, got.credit);
+      if (got.origin >= 0) here_.took(step.id, *channel.other, got.origin, got.credit);
     } else if (one.kind == slot_kind::offered) {
       waits = unknown;
       if (!grant(channel, one)) break;
@@ -250,17 +245,6 @@ void destination_side<Any>::has_come(const transfer& what, std::error_code faile
 }
 
 template <class Any>
-void destination_side<Any>::has_come(incoming& channel, std::uint64_t number, int from,
-                                     std::uint64_t credit, const record& one) {
-  step_state::slot& place = channel.slots[number];
-  place.kind = slot_kind::here;
-  place.value = packet_ptr(new bytes_packet(one.type, one.dead, one.bytes));
-  place.value->origin = from;
-  place.value->credit = credit;
-  deliver(channel);
-}
-
-template <class Any>
 void destination_side<Any>::refuse(incoming& channel, std::uint64_t number,
                                    std::exception_ptr why) {
   step_state::slot& place = channel.slots[number];
@@ -278,16 +262,17 @@ void destination_side<Any>::on_push(int from, const record& one) {
     return here_.out.owe(from, one.step, 1, credit);
   }
   if (step == nullptr) step = here_.step(one.step).get();
-  incoming& channel = channel_of(*step, hashed(key_of(one, from, here_.rank)));
+  incoming& channel = step->channel_from(hashed(key_of(one, from, here_.rank)));
   if (one.number < channel.next) return;  // it came twice
-  const step_state::slot& place = channel.slots[one.number];
+  step_state::slot& place = channel.slots[one.number];
   if (place.kind == slot_kind::here) {
     if (place.value) return;  // it came twice
   } else if (place.id != 0 && place.kind != slot_kind::coming) {
     // Its request is answered with "pushed" later, which nobody needs then.
     if (asked* const request = requests_.find(place.id)) request->forget_channel();
   }
-  has_come(channel, one.number, from, credit, one);
+  put(place, from, credit, one);
+  deliver(channel);
 }
 
 /// value, offer, pushed, refusal.
@@ -326,7 +311,10 @@ void destination_side<Any>::on_answer(int from, const record& one) {
     }
     return;
   }
-  if (one.kind == record_kind::value) return has_come(*channel, request.number, from, 0, one);
+  if (one.kind == record_kind::value) {
+    put(channel->slots[request.number], from, 0, one);
+    return deliver(*channel);
+  }
   const bool needed = request.number < channel->needed_until;
   if (one.why != reason::withdrawn && needed) {
     return refuse(*channel, request.number, refusal_error(from, text_of(*channel), one));

@@ -87,15 +87,6 @@ class source_side {
   };
 
   [[nodiscard]] destination& there(int rank) { return there_[static_cast<std::size_t>(rank)]; }
-  outgoing& channel_of(step_state& step, const rendezvous_key& key) {
-    const auto at = find_or_make(step.out, {key, key_hash()(key)});
-    if (at->second.step == nullptr) {
-      at->second.step = &step;
-      at->second.key = &at->first;
-      at->second.to = &step.links[key.destination];
-    }
-    return at->second;
-  }
   [[nodiscard]] static auto find_held(outgoing& channel, std::uint64_t number) {
     return std::lower_bound(
         channel.values.begin(), channel.values.end(), number,
@@ -133,7 +124,7 @@ void source_side<Any>::send(step_state& step, const rendezvous_key& key, packet_
   if (key.source != here_.rank || to < 0 || to >= here_.size) {
     throw error(errc::not_local, here_.text_of(step, key) + ": send");
   }
-  outgoing& channel = channel_of(step, key);
+  outgoing& channel = step.channel_to(key);
   if (here_.options.single_use && channel.next != 0) {
     throw error(errc::duplicate_key, "'" + to_string(key) + "' has been sent before");
   }
@@ -143,10 +134,10 @@ void source_side<Any>::send(step_state& step, const rendezvous_key& key, packet_
     value = std::move(encoded);
   }
   const std::uint64_t number = channel.next++;
-  if (channel.to->drops) return;
-  ++channel.to->sent;
-  if (!channel.to->over) ++step.unreceived;
-  if (!step.drains.empty()) watch(step, to, *channel.to);
+  if (channel.other->drops) return;
+  ++channel.other->sent;
+  if (!channel.other->over) ++step.unreceived;
+  if (!step.drains.empty()) watch(step, to, *channel.other);
   for (auto at = channel.requests.begin(); at != channel.requests.end(); ++at) {
     if (at->number != number) continue;
     const std::uint64_t id = at->id;
@@ -199,7 +190,7 @@ void source_side<Any>::on_request(int from, const record& one) {
   if (here_.closing && step == nullptr) return refuse(reason::closed);
   if (step == nullptr) step = here_.step(one.step).get();
   if (step->ended) return refuse(step->refusal, step);
-  outgoing& channel = channel_of(*step, key_of(one, here_.rank, from));
+  outgoing& channel = step->channel_to(key_of(one, here_.rank, from));
   if (one.number >= channel.next) {
     if (here_.closing) return refuse(reason::closed);
     channel.requests.push_back({from, one.id, one.number});
@@ -242,7 +233,8 @@ void source_side<Any>::on_reply(int from, const record& one) {
     sending_[{from, one.id}] = std::move(what.value);
     return;
   }
-  if (what.channel == nullptr || what.channel->to->drops) return here_.drop(std::move(what.value));
+  if (what.channel == nullptr || what.channel->other->drops)
+    return here_.drop(std::move(what.value));
   what.channel->values.insert(find_held(*what.channel, what.number),
                               step_state::held{what.number, std::move(what.value)});
 }

@@ -104,11 +104,14 @@ struct step_state : std::enable_shared_from_this<step_state> {
     bool over = false;           // it takes no more
     bool drops = false;          // and will not ask
   };
-  struct outgoing {
+  /// The values of one key between this rank and another one.
+  struct channel {
     step_state* step = nullptr;
     const stored_key* key = nullptr;
-    link* to = nullptr;
-    std::uint64_t next = 0;  // number of the value sent next
+    link* other = nullptr;
+    std::uint64_t next = 0;  // number of the value sent, or delivered, next
+  };
+  struct outgoing : channel {
     std::deque<held, progress::pool_allocator<held>> values;
     std::vector<parked> requests;
   };
@@ -122,14 +125,26 @@ struct step_state : std::enable_shared_from_this<step_state> {
     bool dead = false;
     std::exception_ptr why;  // refused
   };
-  struct incoming {
-    step_state* step = nullptr;
-    const stored_key* key = nullptr;
-    link* from = nullptr;
-    std::uint64_t next = 0;          // number of the value delivered next
+  struct incoming : channel {
     std::uint64_t needed_until = 0;  // receives wait for the numbers from `next` to here
     short_map<std::uint64_t, slot> slots;
   };
+
+  template <class Channel>
+  Channel& channel_of(channel_map<Channel>& map, const hashed_key& key, int other) {
+    const auto at = find_or_make(map, key);
+    Channel& one = at->second;
+    if (one.step == nullptr) {
+      one.step = this;
+      one.key = &at->first;
+      one.other = &links[other];
+    }
+    return one;
+  }
+  outgoing& channel_to(const rendezvous_key& key) {
+    return channel_of(out, {key, key_hash()(key)}, key.destination);
+  }
+  incoming& channel_from(const hashed_key& key) { return channel_of(in, key, key.key.source); }
 
   const step_id id;
   table local;  ///< of keys whose destination is this rank
