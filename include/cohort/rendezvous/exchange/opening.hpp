@@ -35,7 +35,8 @@ struct opening_facts {
 };
 
 /// What ranks do not agree on, null if there is nothing.
-[[nodiscard]] inline std::exception_ptr differing(int rank, const std::vector<opening_facts>& all) {
+template <class Any = void>
+[[nodiscard]] std::exception_ptr differing(int rank, const std::vector<opening_facts>& all) {
   std::vector<std::uint64_t> chunks;
   rank_set refusing;
   for (const opening_facts& each : all) {

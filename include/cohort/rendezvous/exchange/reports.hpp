@@ -43,7 +43,8 @@ template <class Node, class Predicate>
 }
 
 /// `what` has happened with these values.
-inline void warn_of_leaks(int rank, const std::vector<leaked_value>& leaks, const char* what) {
+template <class Any = void>
+void warn_of_leaks(int rank, const std::vector<leaked_value>& leaks, const char* what) {
   if (leaks.empty()) return;
   constexpr std::size_t most = 20;
   std::string text = "rank " + std::to_string(rank) + ": rendezvous " + what + ":";

@@ -249,17 +249,18 @@ inline void put(wire::writer& out, const record& one) {
   for_each_field(fields, one);
 }
 
+struct ignore_fields {
+  void operator()(const char*) const noexcept {}
+};
+
 /// Reads the next record. What is not one leaves the reader with an error. `field(name)` is called
 /// before each field is read.
-template <class Field>
-[[nodiscard]] record get_record(wire::reader& in, Field field) {
+template <class Field = ignore_fields>
+[[nodiscard]] record get_record(wire::reader& in, Field field = {}) {
   record one;
   record_reader<Field> fields{in, std::move(field)};
   for_each_field(fields, one);
   return one;
-}
-[[nodiscard]] inline record get_record(wire::reader& in) {
-  return get_record(in, [](const char*) {});
 }
 
 /// What is wrong with bytes that `get_record` refuses: the record and the field, for errors.

@@ -128,8 +128,9 @@ class basic_requests {
 };
 
 /// The error of a receive whose request the rank has refused; `text` is of the receive.
-[[nodiscard]] inline std::exception_ptr refusal_error(int from, const std::string& text,
-                                                      const record& refusal) {
+template <class Any = void>
+[[nodiscard]] std::exception_ptr refusal_error(int from, const std::string& text,
+                                               const record& refusal) {
   switch (refusal.why) {
     case reason::aborted: {
       std::error_code cause;
