@@ -10,8 +10,7 @@
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/launch_options.hpp>
-#include <cohort/cluster/peers.hpp>
-#include <cohort/cluster/presets.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/run.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/sinks.hpp>

@@ -4,10 +4,9 @@
 
 /// \file A launch whose workers the test plays itself.
 
-#include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch_options.hpp>
-#include <cohort/cluster/tcp_link.hpp>
+#include <cohort/cluster/link/tcp_link.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <cstddef>

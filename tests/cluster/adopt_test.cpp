@@ -6,12 +6,11 @@
 
 #include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/invitation.hpp>
-#include <cohort/cluster/mpi_transport.hpp>
-#include <cohort/cluster/peers.hpp>
-#include <cohort/cluster/presets.hpp>
-#include <cohort/cluster/renewal.hpp>
+#include <cohort/cluster/launch/invitation.hpp>
+#include <cohort/cluster/link/mpi_transport.hpp>
+#include <cohort/cluster/membership/renewal.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>

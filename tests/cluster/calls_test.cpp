@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/call_options.hpp>
-#include <cohort/cluster/calls.hpp>
+#include <cohort/cluster/calls/many_calls.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/core/asio.hpp>

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "cluster/scripts.hpp"
-#include "cohort/cluster/child_options.hpp"
-#include "cohort/cluster/child_process.hpp"
+#include "cohort/cluster/launch/child_process.hpp"
+#include "cohort/cluster/launch/child_session.hpp"
+#include "cohort/cluster/launch/launcher.hpp"
 #include "cohort/cluster/launch_options.hpp"
-#include "cohort/cluster/launcher.hpp"
 #include "support/catch.hpp"
 #include "support/patience.hpp"
 #include "support/run.hpp"

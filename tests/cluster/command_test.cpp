@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster/launch_command.hpp"
+#include "cohort/cluster/launch/launch_command.hpp"
 #include "cohort/cluster/launch_options.hpp"
 #include "support/catch.hpp"
 

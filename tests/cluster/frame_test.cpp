@@ -1,6 +1,6 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
-#include <cohort/cluster/frame.hpp>
+#include <cohort/cluster/link/message.hpp>
 
 #include <algorithm>
 #include <cstddef>

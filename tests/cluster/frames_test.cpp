@@ -3,7 +3,7 @@
 
 // Frames: what is sent arrives, however it is cut; what is no frame is found out.
 
-#include <cohort/cluster/message.hpp>
+#include <cohort/cluster/link/message.hpp>
 
 #include <algorithm>
 #include <cstddef>

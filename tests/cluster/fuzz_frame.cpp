@@ -9,8 +9,8 @@
 //
 // With --corpus FOLDER it writes good inputs there, to begin with.
 
-#include <cohort/cluster/handshake.hpp>
-#include <cohort/cluster/message.hpp>
+#include <cohort/cluster/link/handshake.hpp>
+#include <cohort/cluster/link/message.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/wire.hpp>
 

@@ -12,7 +12,7 @@
 
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>
-#include <cohort/cluster/message.hpp>
+#include <cohort/cluster/link/message.hpp>
 
 #include <array>
 #include <chrono>

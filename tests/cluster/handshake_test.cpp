@@ -3,7 +3,7 @@
 
 // The handshake, said by hand: who knows the token is believed, and nobody else.
 
-#include <cohort/cluster/handshake.hpp>
+#include <cohort/cluster/link/handshake.hpp>
 
 #include <cstddef>
 #include <cstdint>

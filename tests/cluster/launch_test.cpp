@@ -1,6 +1,6 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
-#include <cohort/cluster/connect.hpp>
+#include <cohort/cluster/link/tcp_link.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/progress/rethrow.hpp>

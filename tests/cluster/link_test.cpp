@@ -3,12 +3,11 @@
 
 // Links, and the two sides of calls on them, within one process.
 
-#include <cohort/cluster/call_client.hpp>
-#include <cohort/cluster/call_server.hpp>
-#include <cohort/cluster/call_verbs.hpp>
-#include <cohort/cluster/link.hpp>
-#include <cohort/cluster/local_link.hpp>
-#include <cohort/cluster/watch.hpp>
+#include <cohort/cluster/calls/call_client.hpp>
+#include <cohort/cluster/calls/call_server.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
+#include <cohort/cluster/link/link.hpp>
+#include <cohort/cluster/worker/process.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/future.hpp>
 

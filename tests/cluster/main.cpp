@@ -4,9 +4,9 @@
 // The tests are the manager; the workers they launch are this program again.
 
 #include <cohort/cluster/serve.hpp>
-#include <cohort/cluster/watch.hpp>
-#include <cohort/cluster/worker.hpp>
-#include <cohort/cluster/worker_start.hpp>
+#include <cohort/cluster/worker/process.hpp>
+#include <cohort/cluster/worker/start.hpp>
+#include <cohort/cluster/worker/worker.hpp>
 
 #include <unistd.h>
 

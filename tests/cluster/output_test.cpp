@@ -21,10 +21,9 @@
 #include <vector>
 
 #include "cluster/scripts.hpp"
-#include "cohort/cluster/line_assembler.hpp"
-#include "cohort/cluster/output.hpp"
-#include "cohort/cluster/output_line.hpp"
-#include "cohort/cluster/output_queue.hpp"
+#include "cohort/cluster/output/capture.hpp"
+#include "cohort/cluster/output/line.hpp"
+#include "cohort/cluster/output/output_queue.hpp"
 #include "cohort/cluster/sinks.hpp"
 #include "support/catch.hpp"
 #include "support/patience.hpp"

@@ -5,8 +5,7 @@
 /// \file Functions that workers call on each other, and what must be true of them.
 
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/call_verbs.hpp>
-#include <cohort/cluster/peers.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/workers.hpp>
 
 #include <atomic>

@@ -5,9 +5,9 @@
 // adopted ones that end otherwise than ctest lets a test end.
 
 #include <cohort/cluster/adopt_options.hpp>
-#include <cohort/cluster/child_process.hpp>
-#include <cohort/cluster/launch_command.hpp>
-#include <cohort/cluster/launcher.hpp>
+#include <cohort/cluster/launch/child_process.hpp>
+#include <cohort/cluster/launch/launch_command.hpp>
+#include <cohort/cluster/launch/launcher.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/mpi/environment.hpp>

@@ -4,7 +4,7 @@
 
 /// \file What ranks print, and sinks that look at it.
 
-#include <cohort/cluster/output_line.hpp>
+#include <cohort/cluster/output/line.hpp>
 
 #include <signal.h>
 

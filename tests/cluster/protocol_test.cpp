@@ -6,7 +6,7 @@
 
 #include <cohort/cluster/call_options.hpp>
 #include <cohort/cluster/manager.hpp>
-#include <cohort/cluster/output_line.hpp>
+#include <cohort/cluster/output/line.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>

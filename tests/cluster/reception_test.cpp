@@ -3,11 +3,9 @@
 
 // Who comes in at the door of a launch, and where stdout and stderr go.
 
-#include <cohort/cluster/connect.hpp>
-#include <cohort/cluster/reception.hpp>
-#include <cohort/cluster/redirection.hpp>
-#include <cohort/cluster/tcp_link.hpp>
-#include <cohort/cluster/watch.hpp>
+#include <cohort/cluster/link/reception.hpp>
+#include <cohort/cluster/link/tcp_link.hpp>
+#include <cohort/cluster/worker/process.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 

@@ -4,14 +4,13 @@
 // A real worker whose manager the test plays itself: what it gets is what no manager sends.
 
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/child_process.hpp>
-#include <cohort/cluster/connect.hpp>
 #include <cohort/cluster/error.hpp>
-#include <cohort/cluster/frame.hpp>
 #include <cohort/cluster/function.hpp>
-#include <cohort/cluster/handshake.hpp>
-#include <cohort/cluster/launcher.hpp>
-#include <cohort/cluster/message.hpp>
+#include <cohort/cluster/launch/child_process.hpp>
+#include <cohort/cluster/launch/launcher.hpp>
+#include <cohort/cluster/link/handshake.hpp>
+#include <cohort/cluster/link/message.hpp>
+#include <cohort/cluster/link/tcp_link.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/wire.hpp>

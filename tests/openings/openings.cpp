@@ -10,7 +10,7 @@
 
 #include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/invitation.hpp>
+#include <cohort/cluster/launch/invitation.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>

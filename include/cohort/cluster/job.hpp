@@ -4,7 +4,7 @@
 
 /// \file One job of workers, as the handles of it and the calls on it see it.
 
-#include <cohort/cluster/call_client.hpp>
+#include <cohort/cluster/calls/call_client.hpp>
 #include <cohort/core/asio.hpp>
 
 #include <chrono>
@@ -28,7 +28,10 @@ enum class worker_state : std::uint8_t {
 };
 
 /// "ready", …
-[[nodiscard]] std::string_view to_text(worker_state state) noexcept;
+[[nodiscard]] inline std::string_view to_text(worker_state state) noexcept {
+  constexpr std::string_view names[] = {"starting", "ready", "draining", "stuck", "lost", "gone"};
+  return names[static_cast<std::size_t>(state)];
+}
 
 /// Something that happened to a worker.
 struct worker_event {

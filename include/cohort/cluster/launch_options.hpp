@@ -7,8 +7,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <cohort/cluster/line_assembler.hpp>
-#include <cohort/cluster/output_line.hpp>
+#include <cohort/cluster/output/line.hpp>
 #include <cohort/core/error.hpp>
 
 #include <chrono>

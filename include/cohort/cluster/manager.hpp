@@ -2,32 +2,23 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The manager of one job: starts or adopts the workers, knows how they are, ends them.
+/// \file The manager of one job: starts or adopts the workers, and is what handles and calls see of
+/// them; `launch` and `adopt`, which make one.
 
-#include <cohort/cluster/call_client.hpp>
-#include <cohort/cluster/call_options.hpp>
-#include <cohort/cluster/call_server.hpp>
-#include <cohort/cluster/error.hpp>
-#include <cohort/cluster/event.hpp>
+#include <cohort/cluster/adopt_options.hpp>
+#include <cohort/cluster/crew.hpp>
 #include <cohort/cluster/job.hpp>
-#include <cohort/cluster/launcher.hpp>
-#include <cohort/cluster/message.hpp>
-#include <cohort/cluster/mpi_transport.hpp>
-#include <cohort/cluster/output.hpp>
-#include <cohort/cluster/reception.hpp>
-#include <cohort/cluster/renewal.hpp>
+#include <cohort/cluster/launch/invitation.hpp>
+#include <cohort/cluster/membership/farewell.hpp>
+#include <cohort/cluster/sinks.hpp>
+#include <cohort/cluster/workers.hpp>
+#include <cohort/core/log.hpp>
 
-#include <asio/signal_set.hpp>
-
-#include <sys/socket.h>
-
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,250 +36,331 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   using manager = basic_manager;
   using clock = std::chrono::steady_clock;
 
-  basic_manager(asio::io_context& io, launch_options options);
+  /// `adopts`: the workers are the other ranks of a running job.
+  basic_manager(asio::io_context& io, launch_options options, bool adopts)
+      : options_(std::move(options)), crew_(io, options_, adopts) {}
   basic_manager(const manager&) = delete;
   basic_manager& operator=(const manager&) = delete;
-  ~basic_manager() override { calls_->retire(); }
 
   /// Starts the workers and waits for them. Once.
-  asio::awaitable<void> launch();
+  asio::awaitable<void> launch() {
+    if (options_.transport() != transport::tcp) {
+      validate(options_);
+      throw error(errc::not_supported,
+                  "launch: the control messages of workers that are launched "
+                  "travel over TCP; MPI is for jobs that mpirun has started");
+    }
+    begin("launch");
+    const auto limit = from_now(options_.timeout());
+    if (options_.ranks() == 0) {
+      workers().stage = job_stage::running;
+      co_return;
+    }
+    if (options_.serve_calls()) {
+      call_place place;
+      place.id = manager_id;
+      crew_.run_calls_here(std::move(place));
+    }
+    crew_.capture_output(options_.sinks().empty() ? std::vector<output_sink>{console()}
+                                                  : options_.sinks());
+    crew_.door.begin(crew_.output);
+    crew_.door.listen();
+    if (options_.by_hand()) {
+      options_.by_hand()(crew_.door.addresses(), to_text(crew_.door.token()));
+      crew_.door.open();
+      workers().run(workers().keep_until_end());
+    } else {
+      auto starting = crew_.launching.start(crew_.output);
+      co_await std::move(starting);
+    }
+    std::exception_ptr interrupted;
+    try {
+      auto waiting = crew_.door.wait(limit);
+      co_await std::move(waiting);
+    } catch (...) {
+      interrupted = std::current_exception();
+    }
+    if (workers().has_begun()) co_return;
+    crew_.door.close();
+    if (interrupted) {
+      crew_.door.set_problem("cancelled");
+      terminate("the launch was cancelled");
+      workers().end();
+      std::rethrow_exception(interrupted);
+    }
+    auto cleaning = crew_.launching.clean_up();
+    co_await std::move(cleaning);
+    workers().end();
+    const std::string text =
+        "launch of " + std::to_string(size()) + " ranks: " + crew_.door.problem();
+    throw error(crew_.door.problem_code(), text + crew_.launching.words());
+  }
+
   /// Makes the other ranks of a running job its workers. Once, instead of `launch`.
-  asio::awaitable<void> adopt(communicator world);
-  /// See workers::shutdown.
-  asio::awaitable<void> shutdown(std::chrono::nanoseconds limit, job_handle kept) override;
-  /// Throws errc::not_supported if this process is no rank of the job.
-  void check_can_run_here() const override;
-  /// Ends all workers: SIGTERM, then SIGKILL to the launcher's process group; in an adopted job the
-  /// job. Does not wait.
-  void terminate(const std::string& why) override;
-  /// See workers::terminate.
-  void terminate(int rank) override;
-  /// Nobody has a handle any more.
-  void abandon() override;
-  /// See workers::ready.
-  asio::awaitable<void> ready(job_handle kept) override;
-  /// The job has lost a rank and is being started again.
-  [[nodiscard]] bool starts_again() const noexcept override { return starts_again_; }
-  /// Called once, when it runs again or never will.
+  asio::awaitable<void> adopt(communicator world) {
+    if (world.rank() != 0) {
+      throw error(errc::invalid_argument, "adopt: rank " + std::to_string(world.rank()) +
+                                              " is a worker, it calls serve; rank 0 adopts");
+    }
+    begin("adopt");
+    const auto limit = from_now(options_.timeout());
+    if (options_.ranks() == 0) {
+      auto making = make_communicators(world);
+      const adopted_communicators made = co_await std::move(making);
+      crew_.run_calls_here({0, {}, made.everyone, {}});
+      workers().stage = job_stage::running;
+      co_return;
+    }
+    invitation what;
+    what.over_mpi = options_.transport() == transport::mpi;
+    what.capture = !options_.sinks().empty();
+    if (what.capture) crew_.capture_output(options_.sinks());
+    crew_.door.begin(crew_.output);
+    what.token = crew_.door.token();
+    what.addresses = listen_to_all(what);
+    std::exception_ptr failed;
+    try {
+      auto gathering = gather_workers(world, what, limit);
+      co_await std::move(gathering);
+      auto making = make_communicators(world);
+      const adopted_communicators made = co_await std::move(making);
+      co_await asio::this_coro::throw_if_cancelled(true);  // see gather_workers
+      crew_.run_calls_here({0, {}, made.everyone, {}});
+      crew_.stalls.begin(crew_.here, made.control);
+      if (what.over_mpi) {
+        crew_.transport = std::make_shared<mpi_transport>(made.control, options_.max_message());
+        for (int rank = first(); rank < first() + size(); ++rank) {
+          workers().join(crew_.transport->to(rank))->over_tcp = false;
+        }
+        crew_.transport->start(nullptr);
+      }
+      auto waiting = crew_.door.wait(limit);
+      co_await std::move(waiting);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    if (workers().has_begun() && !failed) {
+      workers().run(workers().keep_until_end());
+      co_return;
+    }
+    crew_.door.close();
+    if (!failed) {
+      failed = std::make_exception_ptr(
+          error(crew_.door.problem_code(),
+                "adoption of " + std::to_string(size()) + " ranks: " + crew_.door.problem()));
+    }
+    if (crew_.door.problem().empty()) crew_.door.set_problem("cancelled");
+    crew_.let_go("the adoption has failed: " + crew_.door.problem());
+    workers().end();
+    std::rethrow_exception(failed);
+  }
+
+  asio::awaitable<void> shutdown(std::chrono::nanoseconds bound,
+                                 [[maybe_unused]] job_handle kept) override {
+    const auto self = this->shared_from_this();
+    const auto limit = from_now(bound);
+    workers().closing = true;
+    crew_.launching.output_bound(bound);
+    crew_.door.fail(errc::closed, "shut down");  // where it is being started again
+    workers().changed.notify();                  // or waits for the next attempt
+    for (bool in_time = true; in_time && starts_again();) {
+      in_time = co_await workers().changed.wait_until(limit);
+    }
+    if (starts_again()) {
+      const std::string text =
+          "shutdown: the job was being started again, and has not ended in time";
+      terminate(text);
+      throw error(errc::stalled, text);
+    }
+    if (!workers().runs()) co_return;
+    for (bool in_time = true; in_time && calls().pending() > 0;) {
+      in_time = co_await workers().changed.wait_until(limit);
+    }
+    calls().give_up_all([](std::string_view name, int rank) {
+      return std::make_exception_ptr(
+          error(errc::closed, "call of " + std::string(name) + ": rank " + std::to_string(rank) +
+                                  " has not answered before the shutdown's deadline"));
+    });
+    for (bool in_time = true; in_time && crew_.stalls.watched() > 0;) {
+      in_time = co_await workers().changed.wait_until(limit);
+    }
+    farewell leaving(workers());
+    auto settling = leaving.settle(limit);
+    const bool settled = co_await std::move(settling);
+    auto dismissing = leaving.dismiss(!settled || crew_.stalls.leaves_mpi_as_it_is(), bound, limit);
+    const departure end = co_await std::move(dismissing);
+    workers().stage = job_stage::ended;
+    if (!end.late.empty()) {
+      std::string text = "shutdown: not done in time";
+      text += workers().adopted ? ": " : " and ended by force: ";
+      text += detail::rank_list(end.late);
+      if (workers().adopted) {
+        crew_.let_go(text);
+      } else {
+        terminate(text);
+      }
+      throw rank_error(errc::stalled, end.late, text);
+    }
+    for (bool in_time = true; in_time && crew_.here && !crew_.here->server().idle();) {
+      in_time = co_await workers().changed.wait_until(end.limit);
+    }
+    if (crew_.transport) {
+      // A worker ends its side after its last word. What nobody receives would reach a later job,
+      // so there is a little time for it in any case. For what is sent to a lost one it is used up.
+      using std::chrono::milliseconds;
+      const auto left = std::chrono::duration_cast<milliseconds>(end.limit - clock::now());
+      const auto half = std::clamp(left / 2, milliseconds(100), milliseconds(5000));
+      auto stopping = crew_.transport->stop(half, half);
+      co_await std::move(stopping);
+    }
+    workers().changed.notify();
+    crew_.ignore_signals();
+    if (crew_.launching.started()) {
+      workers().run(reap(bound));
+    } else if (crew_.output) {
+      auto reading = crew_.output->read_to_the_end(end.limit);
+      co_await std::move(reading);
+    }
+    if (end.aside.empty()) co_return;
+    throw rank_error(errc::stalled, end.aside,
+                     "shutdown: " + detail::rank_list(end.aside) +
+                         ": has left MPI as it is, since " + end.what_is_aside +
+                         " was still stuck there, long after it had been given up");
+  }
+
+  void terminate(const std::string& why) override { crew_.terminate(why); }
+  void terminate(int rank) override {
+    if (workers().adopted || !crew_.launching.started() ||
+        options_.on_loss() != loss_policy::proceed) {
+      throw error(errc::not_supported,
+                  "terminate: rank " + std::to_string(rank) +
+                      ": only of a job that was launched with loss_policy::proceed; the launcher "
+                      "of any other ends all ranks with it");
+    }
+    if (!workers().runs()) throw error(errc::manager_reused, "terminate: no launched workers");
+    workers().lose(workers().at(rank), "it was ended by terminate");
+  }
+  void abandon() override {
+    const bool lives = workers().runs() || starts_again();
+    if (!lives || workers().terminating || options_.ranks() == 0) return;
+    workers().closing = true;
+    if (workers().runs()) workers().stage = job_stage::ended;
+    if (std::uncaught_exceptions() == 0) {  // else the exception is what went wrong
+      log::write(log::level::warning, "the last handle of workers was dropped without shutdown");
+    }
+    workers().changed.notify();  // nobody is interested in how calls end
+    if (workers().adopted) return crew_.let_go("the last handle was dropped without shutdown");
+    terminate("the last handle was dropped");
+  }
+
+  asio::awaitable<void> ready([[maybe_unused]] job_handle kept) override {
+    const auto self = this->shared_from_this();
+    while (starts_again()) co_await workers().changed.wait();
+    for (const member_ptr& each : workers().ranks) {
+      if (!each->is(worker_state::lost)) continue;
+      throw peer_lost_error({each->rank}, "workers: " + each->label() + " is lost: " + each->cause);
+    }
+    if (workers().closing || workers().terminating || workers().ended()) {
+      throw error(errc::closed, "workers: they have been ended");
+    }
+  }
+  asio::awaitable<worker_event> next_event([[maybe_unused]] job_handle kept) override {
+    const auto self = this->shared_from_this();
+    auto waiting = workers().next_event();
+    co_return co_await std::move(waiting);
+  }
+  [[nodiscard]] bool starts_again() const noexcept override { return workers().starts_again(); }
   void when_started_again(std::function<void()> function) override {
-    waiting_for_start_.push_back(std::move(function));
+    crew_.launching.when_started_again(std::move(function));
   }
 
-  void made(const std::shared_ptr<const call_of_all>& call) override;
-  void watch(std::shared_ptr<const call_of_all> call) override;
-
-  /// Whether calls of all go on without that rank: collectives inside work without it.
-  [[nodiscard]] bool is_left_out(int rank, bool with_manager) const override;
-
-  /// For calls of its workers.
-  [[nodiscard]] call_client& calls() const noexcept override { return *calls_; }
-
-  /// Throws errc::closed when all workers have left and have been told of.
-  asio::awaitable<worker_event> next_event(job_handle kept) override;
-
-  [[nodiscard]] asio::io_context& context() const noexcept override { return io_; }
-  [[nodiscard]] int size() const noexcept override { return options_.ranks(); }
-  /// The id of the first worker; the others follow. 1 in an adopted job, whose rank 0 is this.
-  [[nodiscard]] int first() const noexcept override { return first_; }
-  [[nodiscard]] worker_state state(int rank) const override;
-  [[nodiscard]] std::string cause(int rank) const override;
-  [[nodiscard]] std::string host(int rank) const override;
-  [[nodiscard]] std::int64_t pid(int rank) const override;
-  [[nodiscard]] std::size_t refused() const noexcept override {
-    return reception_ ? reception_->refused() : 0;
+  void made(const std::shared_ptr<const call_of_all>& call) override { crew_.stalls.made(call); }
+  void watch(std::shared_ptr<const call_of_all> call) override {
+    crew_.stalls.watch(std::move(call));
   }
+  [[nodiscard]] bool is_left_out(int rank, bool with_manager) const override {
+    return crew_.stalls.is_left_out(rank, with_manager);
+  }
+  void check_can_run_here() const override {
+    if (workers().adopted) return;
+    throw error(errc::not_supported,
+                "call_options: include_manager: the manager is a rank of adopted jobs only");
+  }
+
+  [[nodiscard]] call_client& calls() const noexcept override { return *crew_.calls; }
+  [[nodiscard]] asio::io_context& context() const noexcept override { return workers().io; }
+  [[nodiscard]] int size() const noexcept override { return workers().size(); }
+  [[nodiscard]] int first() const noexcept override { return workers().first(); }
+  [[nodiscard]] worker_state state(int rank) const override { return workers().at(rank)->state; }
+  [[nodiscard]] std::string cause(int rank) const override { return workers().at(rank)->cause; }
+  [[nodiscard]] std::string host(int rank) const override { return workers().at(rank)->who.host; }
+  [[nodiscard]] std::int64_t pid(int rank) const override { return workers().at(rank)->who.pid; }
+  [[nodiscard]] std::size_t refused() const noexcept override { return crew_.door.refused(); }
 
  private:
-  struct member {
-    std::array<std::byte, session_size> session{};
-    std::shared_ptr<link> control;
-    std::shared_ptr<link> far;  // the other end, if it is this process
-    identity who;
-    int rank = -1;
-    worker_state state = worker_state::starting;
-    std::string cause;
-    std::uint64_t ordered = 0;               // ordered calls so far
-    bool known = false;                      // it has told its identity
-    bool asked = false;                      // for its table
-    bool welcome = false;                    // it is the same program
-    std::optional<std::uint64_t> announced;  // at the end: how many messages it has sent
-    bool finished = false;                   // and all of them are there
-    bool over_tcp = true;
-    bool beats = false;                   // it has been asked for signs of life
-    std::optional<tcp_socket> life;       // they come from there
-    bool shows_life = false;              // until it says that it leaves
-    bool heard = false;                   // since the last look
-    int silent = 0;                       // looks in succession without a sign
-    bool peers = false;                   // it exchanges messages with other workers
-    std::optional<peer_traffic> traffic;  // the answer to the last question
-    std::string aside;                    // what runs there and was given up; empty: nothing
-    std::map<std::uint64_t, std::string> asked_about;  // calls to set aside, until it answers
-    bool runs_aside = false;                           // one of them ran then
-    std::uint64_t begun = 0;                         // the last ordered call there, as it said then
-    std::map<std::uint64_t, communicator_use> used;  // by ordered calls that have ended
-    bool can_be_taken_in = false;                    // it was stuck and has answered
-    bool told = false;                               // all that was sent to it has left
-    std::array<bool, 2> left_out{};  // of the communicator of calls of all, without and with us
-    std::vector<std::pair<tcp_socket, output_stream>> unread;       // until its rank is known
-    std::vector<std::weak_ptr<asio::cancellation_signal>> outputs;  // end the reading of them
+  [[nodiscard]] membership& workers() noexcept { return crew_.workers; }
+  [[nodiscard]] const membership& workers() const noexcept { return crew_.workers; }
 
-    /// Says that it was on purpose: a manager that is gone says nothing.
-    void close_life() {
-      if (!life || !life->is_open()) return;
-      constexpr auto last = life_sign::leaves;
-      static_cast<void>(
-          ::send(life->native_handle(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT));
-      std::error_code ignored;
-      life->close(ignored);
+  void begin(const std::string& verb) {
+    if (workers().stage != job_stage::unused) {
+      throw error(errc::manager_reused, verb + ": this manager has been used before");
     }
-    void hang_up() {
-      control->close();
-      close_life();
+    workers().owner = this->weak_from_this();
+    workers().stage = job_stage::starting;
+    validate(options_);
+    if (options_.on_loss() != loss_policy::respawn) return;
+    if (workers().adopted || options_.by_hand()) {
+      throw error(
+          errc::not_supported,
+          "on_loss: respawn: this manager has not started the job, so it cannot do so again");
     }
-  };
-  using member_ptr = std::shared_ptr<member>;
+  }
 
-  /// Lets go of who waits for calls when the loop is destroyed: they may own the manager.
-  class loop_guard {
-   public:
-    explicit loop_guard(std::shared_ptr<manager> of) : of_(std::move(of)) {}
-    loop_guard(const loop_guard&) = delete;
-    loop_guard& operator=(const loop_guard&) = delete;
-    ~loop_guard() {
-      if (!of_) return;
-      of_->calls_->drop();
-      of_->waiting_for_start_.clear();
+  /// Where somebody wants it; returns the addresses.
+  [[nodiscard]] std::string listen_to_all(const invitation& what) {
+    const bool needed = what.capture || !what.over_mpi;
+    if (!needed && !crew_.beats.wanted()) return {};
+    try {
+      crew_.door.listen();
+    } catch (const error& failed) {
+      if (needed || options_.heartbeat() || failed.code() != errc::launch_failed) throw;
+      crew_.beats.do_without();
+      log::write(log::level::warning, std::string("no heartbeats: ") + failed.what());
+      return {};
     }
-    void release() noexcept { of_ = nullptr; }
+    crew_.door.open();
+    return crew_.door.addresses();
+  }
 
-   private:
-    std::shared_ptr<manager> of_;
-  };
+  /// Nobody needs to wait for that.
+  asio::awaitable<void> reap(std::chrono::nanoseconds bound) {
+    auto ending = crew_.launching.ends(bound);
+    const bool in_time = co_await std::move(ending);
+    if (!in_time) terminate("the launcher has not ended after its ranks");
+  }
 
-  // Launch.
-  void begin();
-  asio::awaitable<void> wait_until_ready(clock::time_point limit);
-  asio::awaitable<void> keep_until_end();
-  asio::awaitable<void> start_launcher();
-  void all_are_ready();
-  void check_policy() const;
-  void run_calls_here();
-  void called(const std::shared_ptr<link>& from, message&& each);
-  void let_go(const std::string& why);
-  void part_from(const member_ptr& whom, const std::string& why);
-  static asio::awaitable<void> leave(std::shared_ptr<link> control, bool over_tcp);
-  void listen();
-  void stop_listening();
-  [[nodiscard]] member_ptr member_of(const greeting& hello) const;
-  [[nodiscard]] bool expects(const greeting& hello) const;
-  void arrived(const greeting& hello, tcp_socket&& socket);
-  member_ptr join(std::shared_ptr<link> control);
-  static asio::awaitable<void> listen_to(std::weak_ptr<manager> over, member_ptr whom);
-  asio::awaitable<void> look_for_silent_ones();
-  asio::awaitable<void> start_again();
-  asio::awaitable<void> end_old_job();
-  asio::awaitable<void> try_to_start_again(clock::time_point limit);
-  void give_up_starting(bool wanted);
-  void tell_who_waits_for_start();
-  void adopt_output(tcp_socket socket, const member_ptr& owner, output_stream stream);
-  void read(tcp_socket socket, const member_ptr& owner, int rank, output_stream stream);
-  void read_unread(const member_ptr& from);
-  asio::awaitable<void> watch_child();
-  asio::awaitable<void> read_to_the_end(clock::time_point limit);
-  void fail_launch(errc code, const std::string& text);
-  [[nodiscard]] std::string words_of_launcher() const;
-  [[nodiscard]] std::string missing() const;
-  asio::awaitable<void> clean_up_launch();
-
-  // Messages.
-  void received(const member_ptr& from, message&& each);
-  void on_identity(const member_ptr& from, const message& each);
-  void on_table(const member_ptr& from, const message& each);
-  void on_started(const member_ptr& from, const message& each);
-  void on_answer(const member_ptr& from, message&& each);
-  void ended(const member_ptr& from, std::error_code why);
-  enum class parting { hang_up, by_launcher };
-  void lose(const member_ptr& whom, const std::string& cause, parting how = parting::hang_up);
-  void refuse_member(const member_ptr& whom, errc code, const std::string& text);
-  [[nodiscard]] bool handle(const member_ptr& from, message&& each);
-  [[nodiscard]] member& at(int rank) const;
-  [[nodiscard]] callee_process route(int rank, const std::string& text) const;
-  [[nodiscard]] std::string label(const member& whom) const;
-
-  // Calls of all that stall.
-  using call_ptr = std::shared_ptr<const call_of_all>;
-  asio::awaitable<void> settle_call(call_ptr call);
-  void call_is_settled(const std::exception_ptr& failed);
-  asio::awaitable<void> set_aside(call_ptr call, bool anew);
-  asio::awaitable<bool> ask_to_set_aside(std::vector<call_ptr> calls);
-  [[nodiscard]] std::vector<call_ptr> begun_after(const call_of_all& call) const;
-  [[nodiscard]] bool has_left_over(const call_of_all& call) const;
-  [[nodiscard]] bool earlier_one_runs(const call_of_all& call) const;
-  [[nodiscard]] bool is_uneven(const call_of_all& call) const;
-  void stands_aside(const member_ptr& from, std::uint64_t id, const standing_aside& said);
-  void make_stuck(const member_ptr& whom, const call_of_all& call);
-  void take_in_again();
-  void go_on_as_before(const call_of_all& call);
-  void tell_to_go_on(const call_of_all& call, const new_members& whom);
-  asio::awaitable<void> until_told(std::vector<member_ptr> them);
-  [[nodiscard]] bool leaves_mpi_as_it_is() const;
-
-  void event_happened(worker_event each);
-  void wait_for_interrupt();
-  asio::awaitable<bool> settle(clock::time_point limit);
-  asio::awaitable<void> reap(std::chrono::nanoseconds limit);
-
-  asio::io_context& io_;
   launch_options options_;
-  std::shared_ptr<call_client> calls_;
-  std::shared_ptr<call_server> server_;  // where something may be called here
-  member_ptr here_;                      // this process, as one that functions are called in
-  std::shared_ptr<mpi_transport> transport_;
-  communicator control_;  // of an adopted job; no collectives
-  launch_token token_{};
-  event changed_;
-  event events_changed_;
-  std::shared_ptr<reception> reception_;  // where TCP is used
-  std::vector<member_ptr> joined_;
-  std::vector<member_ptr> ranks_;  // once all have started
-  std::vector<member_ptr> begun_;  // while they start: null until that rank has
-  std::shared_ptr<child_process> child_;
-  std::shared_ptr<output_queue> output_;
-  std::vector<std::shared_ptr<asio::cancellation_signal>> outputs_;
-  std::size_t open_outputs_ = 0;
-  std::chrono::nanoseconds output_bound_ = std::chrono::seconds(30);  // after the launcher's end
-  std::optional<exit_status> exited_;
-  std::string problem_;
-  errc problem_code_ = errc::launch_failed;
-  std::deque<worker_event> events_;
-  std::optional<asio::signal_set> signals_;
-  int interrupts_ = 0;
-  int first_ = 0;
-  bool adopted_ = false;
-  bool launched_ = false;
-  bool ready_ = false;
-  bool closing_ = false;  // no new calls
-  bool ended_ = true;     // shut down, or not launched with success
-  bool terminating_ = false;
-  std::chrono::nanoseconds heartbeat_{0};
-  std::uint64_t machine_ = 0;
-  bool watches_child_ = false;  // until the launcher has ended and all its output is read
-  bool starts_again_ = false;   // a loss has made that necessary, and not all are ready
-  bool restart_runs_ = false;   // the coroutine that does it
-  std::string again_because_;
-  int times_started_again_ = 0;
-  std::vector<std::function<void()>> waiting_for_start_;
-  std::deque<std::weak_ptr<const call_of_all>> calls_of_all_;  // in the order of their ids
-  std::array<std::uint64_t, 2> settled_{};  // up to that id, without and with us: by a renewal
-  int watched_calls_ = 0;                   // of all, of which a part has failed
-  bool sets_aside_ = false;                 // one after the other
-  std::int32_t rounds_ = 0;                 // of new communicators
+  crew crew_;
 };
 using manager = basic_manager<void>;
 
-}  // namespace cohort::cluster
+template <class Any>
+asio::awaitable<workers> launch(asio::io_context& io, launch_options options) {
+  const auto over = std::make_shared<manager>(io, std::move(options), false);
+  workers made(over);
+  auto starting = over->launch();
+  co_await std::move(starting);
+  co_return made;
+}
 
-#ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/cluster/detail/manager.ipp>
-#include <cohort/cluster/detail/stalled_calls.ipp>
-#endif
+template <class Any>
+asio::awaitable<workers> adopt(communicator world, adopt_options options) {
+  const auto over = std::make_shared<manager>(world.get_executor().context(),
+                                              options.for_ranks(world.size() - 1), true);
+  workers made(over);
+  auto adopting = over->adopt(std::move(world));
+  co_await std::move(adopting);
+  co_return made;
+}
+
+}  // namespace cohort::cluster

@@ -4,7 +4,7 @@
 
 /// \file Where the output of the ranks can go: the console, files, nowhere, a function.
 
-#include <cohort/cluster/output_line.hpp>
+#include <cohort/cluster/output/line.hpp>
 #include <cohort/core/error.hpp>
 
 #include <cerrno>

@@ -16,14 +16,12 @@
 #endif
 
 #include <cohort/cluster.hpp>
-#include <cohort/cluster/detail/call_client.ipp>
-#include <cohort/cluster/detail/call_server.ipp>
-#include <cohort/cluster/detail/manager.ipp>
-#include <cohort/cluster/detail/renewal.ipp>
+#include <cohort/cluster/calls/call_client.ipp>
+#include <cohort/cluster/calls/call_server.hpp>
 #include <cohort/cluster/detail/serve.ipp>
-#include <cohort/cluster/detail/stalled_calls.ipp>
-#include <cohort/cluster/detail/worker.ipp>
-#include <cohort/cluster/detail/workers.ipp>
+#include <cohort/cluster/manager.hpp>
+#include <cohort/cluster/membership/renewal.hpp>
+#include <cohort/cluster/worker/worker.hpp>
 
 namespace cohort::cluster {
 

@@ -5,8 +5,8 @@
 /// \file `cohort::cluster::launch` and `workers`: start workers, call functions on them, end them.
 
 #include <cohort/cluster/adopt_options.hpp>
-#include <cohort/cluster/call_verbs.hpp>
-#include <cohort/cluster/calls.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
+#include <cohort/cluster/calls/many_calls.hpp>
 #include <cohort/cluster/job.hpp>
 #include <cohort/core/config.hpp>
 
@@ -209,5 +209,5 @@ asio::awaitable<workers> adopt(communicator world, adopt_options options = adopt
 }  // namespace cohort::cluster
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/cluster/detail/workers.ipp>
+#include <cohort/cluster/manager.hpp>
 #endif

@@ -5,10 +5,10 @@
 /// \file Bodies of cluster/serve.hpp.
 
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/invitation.hpp>
+#include <cohort/cluster/launch/invitation.hpp>
 #include <cohort/cluster/serve.hpp>
-#include <cohort/cluster/worker.hpp>
-#include <cohort/cluster/worker_start.hpp>
+#include <cohort/cluster/worker/start.hpp>
+#include <cohort/cluster/worker/worker.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>

@@ -1,0 +1,204 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file How rank 0 of a running job gathers the other ranks before they become its workers.
+///
+/// Rank 0 invites every rank; a rank that serves accepts; when all have, rank 0 says begin, else it
+/// withdraws. Each of these carries the number of the attempt, so a rank that comes too late learns
+/// that from the two messages that wait for it, and can be invited again. The messages use the
+/// job's communicator, with the highest tag there is; nobody but these two takes part.
+
+#include <cohort/cluster/event.hpp>
+#include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/link/handshake.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/control.hpp>
+#include <cohort/comm/creation.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/wire.hpp>
+#include <cohort/core/wire_std.hpp>
+#include <cohort/progress/deadline.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+struct invitation {
+  enum class kind : std::uint8_t { invite = 1, accept, begin, withdraw };
+  kind what{};
+  std::uint64_t attempt = 0;
+  bool over_mpi = false;  ///< how control messages travel
+  bool capture = false;   ///< stdout and stderr go to the manager
+  launch_token token{};
+  std::string addresses;  ///< of the manager, where TCP is used
+  std::string reason;     ///< of a withdrawal
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, invitation& all) {
+    archive(all.what, all.attempt, all.over_mpi, all.capture, all.token, all.addresses, all.reason);
+  }
+};
+
+namespace detail {
+
+inline constexpr std::size_t invitation_limit = 16384;  // bytes
+
+inline int invitation_tag(const communicator& world) { return world.state()->max_tag; }
+
+/// Sends without waiting; the message is small enough to leave at once.
+template <class Any = void>
+void post_invitation(const communicator& world, int rank, invitation what) {
+  if (what.reason.size() > 1024) what.reason.resize(1024);
+  const auto bytes = std::make_shared<const std::vector<std::byte>>(wire::encode(what));
+  comm::control_send(world, *bytes, rank, invitation_tag(world), [bytes](std::error_code) {});
+}
+
+/// The next message, and who has sent it.
+template <class Any = void>
+asio::awaitable<std::pair<int, invitation>> receive_invitation(communicator world, int source) {
+  std::vector<std::byte> buffer(invitation_limit);
+  const status got =
+      co_await comm::control_recv(world, buffer, source, invitation_tag(world), awaiting<Any>);
+  wire::reader in(std::span<const std::byte>(buffer).first(got.bytes()));
+  std::pair<int, invitation> said;
+  said.first = got.source();
+  in.get(said.second);
+  if (!in.ok()) {
+    throw error(errc::invalid_argument,
+                "adopt, serve: rank " + std::to_string(said.first) + " has sent no invitation");
+  }
+  co_return said;
+}
+
+}  // namespace detail
+
+/// Rank 0: invites all others and waits until they have accepted. Throws
+/// error(errc::deadline_exceeded), which names those that have not. When it has completed, the
+/// coroutine is not cancelled until it says `throw_if_cancelled(true)`.
+template <class Any = void>
+asio::awaitable<void> gather_workers(communicator world, invitation what,
+                                     std::chrono::steady_clock::time_point limit);
+
+/// The others: waits for an invitation that comes true. Throws error(errc::refused) if it is
+/// withdrawn, with the reason.
+template <class Any = void>
+asio::awaitable<invitation> accept_invitation(communicator world);
+
+namespace detail {
+
+/// Ranks come to it when rank 0 says so: it has no place among the creations and the operations
+/// that the program begins on the same communicator.
+struct invited_dup : comm::make_communicator_body<comm::make_dup> {
+  static constexpr const char* name = "adopt";
+  static constexpr bool unnumbered = true;
+};
+
+}  // namespace detail
+
+/// The communicators of an adopted job.
+struct adopted_communicators {
+  communicator control;
+  communicator everyone;
+  communicator workers;  ///< empty in rank 0
+};
+
+/// Makes them, on all ranks, when all have come: the first of the job's, the others of that, which
+/// nobody else has.
+template <class Any = void>
+asio::awaitable<adopted_communicators> make_communicators(communicator world) {
+  detail::invited_dup first{{world, comm::make_dup{}, comm::invited_creation_tag}};
+  adopted_communicators made;
+  made.control = co_await comm::initiate(world, std::move(first), awaiting<Any>);
+  made.everyone = co_await made.control.dup(awaiting<Any>);
+  made.workers = co_await made.control.split(world.rank() == 0 ? -1 : 0, 0, awaiting<Any>);
+  co_return made;
+}
+
+// ---- implementation --------------------------------------------------------------------------
+
+template <class Any>
+asio::awaitable<void> gather_workers(communicator world, invitation what,
+                                     std::chrono::steady_clock::time_point limit) {
+  static std::atomic<std::uint64_t> attempts{0};
+  what.attempt = ++attempts;
+  const auto tell_all = [&](invitation::kind kind, const std::string& reason) {
+    what.what = kind;
+    what.reason = reason;
+    for (int rank = 1; rank < world.size(); ++rank) detail::post_invitation(world, rank, what);
+  };
+  tell_all(invitation::kind::invite, {});
+  std::vector<bool> here(static_cast<std::size_t>(world.size()));
+  here[0] = true;
+  const auto missing = [&] { return std::find(here.begin(), here.end(), false) != here.end(); };
+  std::exception_ptr failed;
+  std::string reason;
+  try {
+    while (missing()) {
+      auto receiving = detail::receive_invitation(world, any_source);
+      const auto left = limit - std::chrono::steady_clock::now();
+      auto bounded = with_deadline(std::move(receiving), left);
+      const std::pair<int, invitation> said = co_await std::move(bounded);
+      if (said.second.what == invitation::kind::accept && said.second.attempt == what.attempt) {
+        here[static_cast<std::size_t>(said.first)] = true;
+      }
+    }
+  } catch (const deadline_error&) {
+    reason = "adopt: the time is over; have not called serve:";
+    for (std::size_t rank = 0; rank < here.size(); ++rank) {
+      if (!here[rank]) reason += " " + std::to_string(rank);
+    }
+    failed = std::make_exception_ptr(error(errc::deadline_exceeded, reason));
+  } catch (...) {
+    failed = std::current_exception();
+    reason = "adopt was cancelled or has failed";
+  }
+  // From here on all make communicators together: whoever is cancelled in between goes through with
+  // it.
+  const auto state = co_await asio::this_coro::cancellation_state;
+  if (!failed && state.cancelled() != asio::cancellation_type::none) {
+    reason = "adopt was cancelled";
+    failed = std::make_exception_ptr(std::system_error(asio::error::operation_aborted));
+  }
+  if (failed) {
+    tell_all(invitation::kind::withdraw, reason);
+    std::rethrow_exception(failed);
+  }
+  co_await asio::this_coro::throw_if_cancelled(false);  // the caller ends that
+  tell_all(invitation::kind::begin, {});
+}
+
+template <class Any>
+asio::awaitable<invitation> accept_invitation(communicator world) {
+  invitation current;
+  for (;;) {
+    auto receiving = detail::receive_invitation(world, 0);
+    std::pair<int, invitation> said = co_await std::move(receiving);
+    invitation& next = said.second;
+    if (next.what == invitation::kind::invite) {
+      current = std::move(next);
+      invitation answer;
+      answer.what = invitation::kind::accept;
+      answer.attempt = current.attempt;
+      detail::post_invitation(world, 0, std::move(answer));
+    } else if (next.attempt == current.attempt && next.what == invitation::kind::begin) {
+      co_return current;
+    } else if (next.attempt == current.attempt && next.what == invitation::kind::withdraw) {
+      throw error(errc::refused, "serve: rank 0 has withdrawn: " + next.reason);
+    }
+  }
+}
+
+}  // namespace cohort::cluster

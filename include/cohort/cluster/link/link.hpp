@@ -1,0 +1,282 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file A connection that carries messages both ways, over whatever carries bytes.
+/// \file Messages of a process to itself.
+
+#include <cohort/cluster/link/message.hpp>
+#include <cohort/core/asio.hpp>
+
+#include <asio/buffer.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// Sends and receives messages over a stream of bytes that the derived class has: a socket that has
+/// proved itself, or messages of MPI. Used by the thread that runs the context only. It keeps
+/// itself alive until it has ended.
+/// (A template, so that only who uses it compiles its bodies.)
+template <class Any>
+class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
+ public:
+  using message_handler = std::function<void(message&&)>;
+  /// What it ended with: asio::error::eof when the other side has closed; errc::invalid_argument
+  /// for bytes that are no messages. Called once, and nothing after it; not after `close`.
+  using end_handler = std::function<void(std::error_code)>;
+
+  basic_link(const basic_link&) = delete;
+  basic_link& operator=(const basic_link&) = delete;
+  virtual ~basic_link() = default;
+
+  /// Begins to receive.
+  void start(message_handler on_message, end_handler on_end) {
+    on_message_ = std::move(on_message);
+    on_end_ = std::move(on_end);
+    read();
+  }
+
+  /// Never waits: the message is queued. Small ones pass large ones, but none of its own id: what
+  /// cancels a call comes after it. Nothing after the end.
+  void send(message_kind kind, std::uint64_t id, std::vector<std::byte> bytes = {}) {
+    if (ended_) return;
+    ++sent_;
+    outgoing each;
+    each.head.kind = kind;
+    each.head.id = id;
+    each.bytes = std::move(bytes);
+    if (kind == message_kind::cancel) {
+      const auto before = std::find_if(large_.begin(), large_.end(), [&](const outgoing& one) {
+        return one.head.id == id && one.head.kind == message_kind::call;
+      });
+      if (before != large_.end()) {
+        if (std::exchange(before->cancelled, true)) --sent_;  // one is sent for both
+        return;
+      }
+    }
+    (each.bytes.size() <= frame_limit ? small_ : large_).push_back(std::move(each));
+    if (!writing_) write_next();
+  }
+
+  /// Sends this instead of all that waits to be sent, because nobody will read that.
+  void send_last(message_kind kind, std::vector<std::byte> bytes) {
+    drop_queue();
+    send(kind, 0, std::move(bytes));
+  }
+
+  /// Closes at once; what is queued is lost.
+  void close() noexcept {
+    ended_ = true;
+    close_stream();
+    on_flushed_ = nullptr;
+    drop_queue();
+  }
+  [[nodiscard]] bool ended() const noexcept { return ended_; }
+
+  /// Calls the function when everything that was sent is with the operating system, or lost.
+  void when_flushed(std::function<void()> function) {
+    if (!writing_) return function();
+    on_flushed_ = std::move(function);
+  }
+
+  /// Messages so far. The side that receives counts them after its handler.
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
+  [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
+
+ protected:
+  explicit basic_link(std::size_t max_message) : reader_(max_message) {}
+
+  /// Of what is read at once, in bytes.
+  static constexpr std::size_t buffer_size = std::size_t{64} * 1024;
+
+  /// Begins to wait for bytes, and calls `arrived` for them.
+  virtual void read() = 0;
+  /// Begins to write all of it, which stays where it is, and calls `written`.
+  virtual void write(const std::vector<asio::const_buffer>& what) = 0;
+  virtual void close_stream() noexcept = 0;
+
+  /// Bytes have come, or the stream has ended. True if more are wanted.
+  bool arrived(std::error_code failed, std::span<const std::byte> bytes) {
+    if (ended_) {
+      forget();
+      return false;
+    }
+    if (failed) {
+      end(failed);
+      return false;
+    }
+    bool fine = false;
+    try {
+      fine = reader_.feed(bytes, [this](message&& each) {
+        on_message_(std::move(each));
+        ++received_;
+        return !ended_;
+      });
+    } catch (...) {  // no memory: what has been read is lost, and nobody may wait for it
+      if (!ended_) end(std::make_error_code(std::errc::not_enough_memory));
+      throw;
+    }
+    if (ended_) {
+      forget();
+    } else if (!fine) {
+      end(errc::invalid_argument);
+    }
+    return !ended_;
+  }
+
+  void written(std::error_code failed) {
+    writing_ = false;
+    if (ended_) return;
+    // A peer that is gone: the read side says so as well, after what it has sent has been read.
+    if (failed) {
+      drop_queue();
+      if (on_flushed_) std::exchange(on_flushed_, nullptr)();
+      return;
+    }
+    if (large_in_batch_ && !large_.empty()) {
+      outgoing& each = batch_.back();
+      each.begin += each.head.size;
+      each.cancelled = large_[turn_].cancelled;  // said in the meantime
+      if (each.head.last) {
+        large_.erase(large_.begin() + static_cast<std::ptrdiff_t>(turn_));
+        if (each.cancelled) {
+          outgoing& after = small_.emplace_back();
+          after.head.kind = message_kind::cancel;
+          after.head.id = each.head.id;
+        }
+      } else {
+        large_[turn_] = std::move(each);
+        ++turn_;
+      }
+    }
+    write_next();
+  }
+
+ private:
+  static constexpr std::size_t batch_limit = 32;  // messages written at once
+
+  struct outgoing {
+    frame_head head;
+    frame_head_bytes head_bytes{};
+    std::vector<std::byte> bytes;
+    std::size_t begin = 0;   // of what has not been written
+    bool cancelled = false;  // that message is sent when this one is out
+
+    void next_frame() {
+      head.size = static_cast<std::uint32_t>(std::min(frame_limit, bytes.size() - begin));
+      head.last = begin + head.size == bytes.size();
+      head_bytes = encode_frame_head(head);
+    }
+  };
+
+  void write_next() {
+    batch_.clear();
+    gather_.clear();
+    for (; !small_.empty() && batch_.size() < batch_limit; small_.pop_front()) {
+      batch_.push_back(std::move(small_.front()));
+    }
+    // The first few large ones take turns.
+    large_in_batch_ = !large_.empty();
+    if (large_in_batch_) {
+      if (turn_ >= std::min(large_.size(), interleaved_limit)) turn_ = 0;
+      batch_.push_back(std::move(large_[turn_]));
+    }
+    if (batch_.empty()) {
+      if (on_flushed_) std::exchange(on_flushed_, nullptr)();
+      return;
+    }
+    for (outgoing& each : batch_) {
+      each.next_frame();
+      gather_.push_back(asio::buffer(each.head_bytes));
+      if (each.head.size != 0) {
+        gather_.push_back(asio::buffer(each.bytes.data() + each.begin, each.head.size));
+      }
+    }
+    writing_ = true;
+    write(gather_);
+  }
+
+  void end(std::error_code why) {
+    ended_ = true;
+    close_stream();
+    drop_queue();
+    if (on_flushed_) std::exchange(on_flushed_, nullptr)();
+    const auto on_end = std::move(on_end_);
+    forget();
+    if (on_end) on_end(why);
+  }
+  void drop_queue() noexcept {
+    small_.clear();
+    large_.clear();
+  }
+  /// The handlers may own who owns this.
+  void forget() {
+    on_message_ = nullptr;
+    on_end_ = nullptr;
+  }
+
+  frame_reader reader_;
+  message_handler on_message_;
+  end_handler on_end_;
+  std::function<void()> on_flushed_;
+  std::deque<outgoing> small_;
+  std::deque<outgoing> large_;
+  std::vector<outgoing> batch_;
+  std::vector<asio::const_buffer> gather_;
+  std::size_t turn_ = 0;
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+  bool writing_ = false;
+  bool large_in_batch_ = false;  // it is the batch's last, and its place in the queue is kept
+  bool ended_ = false;
+};
+using link = basic_link<void>;
+
+/// One end of a pair: what is sent here arrives at the other end, by the loop.
+/// (A template, so that only who uses it compiles its bodies.)
+template <class Any>
+class basic_local_link final : public link {
+ public:
+  using local_link = basic_local_link;
+  basic_local_link(asio::io_context& io, std::size_t max_message) : link(max_message), io_(io) {}
+
+  static std::pair<std::shared_ptr<local_link>, std::shared_ptr<local_link>> pair(
+      asio::io_context& io, std::size_t max_message) {
+    auto one = std::make_shared<local_link>(io, max_message);
+    auto two = std::make_shared<local_link>(io, max_message);
+    one->other_ = two;
+    two->other_ = one;
+    return {std::move(one), std::move(two)};
+  }
+
+ private:
+  void read() override {}
+  void write(const std::vector<asio::const_buffer>& what) override {
+    asio::post(io_, [self = shared_from_this(), this, &what] {
+      if (const auto other = other_.lock(); other && !ended()) {
+        for (const asio::const_buffer& each : what) {
+          const auto* const begin = static_cast<const std::byte*>(each.data());
+          if (!other->arrived({}, std::span(begin, each.size()))) break;
+        }
+      }
+      written({});
+    });
+  }
+  void close_stream() noexcept override {}
+
+  asio::io_context& io_;
+  std::weak_ptr<local_link> other_;
+};
+using local_link = basic_local_link<void>;
+
+}  // namespace cohort::cluster

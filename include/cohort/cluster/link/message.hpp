@@ -1,0 +1,343 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Messages between a manager and its workers, and the frames that carry them.
+///
+/// Pure: bytes in, messages out. A message travels as frames of at most `frame_limit` bytes, so
+/// that a large one does not hold up a cancellation behind it.
+/// \file What the messages between manager and workers say.
+
+#include <cohort/cluster/link/handshake.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/hmac.hpp>
+#include <cohort/core/wire.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::cluster {
+
+/// What a message is about. `id` of the message is the call's where there is one.
+enum class message_kind : std::uint8_t {
+  identity = 1,  ///< worker: which program it is, before MPI begins
+  ask_table,     ///< manager: list your functions
+  table,         ///< worker: the list
+  welcome,       ///< manager: it is the same program, begin MPI
+  started,       ///< worker: its rank, and the number of ranks
+  refused,       ///< manager: why this worker is not taken
+  ready,         ///< manager: all ranks are there
+  call,          ///< either: a function's index, its arguments
+  cancel,        ///< either: give that call up
+  result,        ///< either: what it returned
+  failure,       ///< either: what it threw
+  finish,        ///< manager: no more calls come; how many messages there were
+  finished,      ///< worker: all of them have been seen; how many it has sent
+  lost,          ///< manager: a rank that is lost, and why
+  ask_quiet,  ///< manager: tell your peer traffic when nothing runs; how many messages there were
+  quiet,      ///< worker: peer_traffic
+  hold,       ///< manager: that call of all has failed; begin none until `go_on`
+  set_aside,  ///< manager: nobody waits for that call of all; begin none until `go_on`
+  stands_aside,  ///< worker: has done so; standing_aside
+  used,  ///< worker: what a call of all that ends has done on its communicator; communicator_use
+  go_on  ///< manager: begin calls of all again; what they may use from now on, if that is new
+};
+inline constexpr auto last_message_kind = message_kind::go_on;
+
+struct message {
+  message_kind kind{};
+  std::uint64_t id = 0;
+  std::vector<std::byte> bytes;
+  bool oversize = false;  ///< was longer than allowed; the bytes are dropped
+};
+
+inline constexpr std::size_t frame_limit = std::size_t{1} << 20U;  ///< bytes of a frame's body
+inline constexpr std::size_t frame_head_size = 16;
+/// Messages of several frames that may be under way at once in one direction.
+inline constexpr std::size_t interleaved_limit = 16;
+
+/// What stands before each frame's body.
+struct frame_head {
+  std::uint32_t size = 0;  ///< of the body, in bytes
+  message_kind kind{};
+  bool last = true;
+  std::uint64_t id = 0;
+};
+
+using frame_head_bytes = std::array<std::byte, frame_head_size>;
+
+[[nodiscard]] inline frame_head_bytes encode_frame_head(const frame_head& head) noexcept {
+  frame_head_bytes out{};
+  for (std::size_t i = 0; i < 4; ++i) out[i] = static_cast<std::byte>(head.size >> (8 * i));
+  out[4] = static_cast<std::byte>(head.kind);
+  out[5] = static_cast<std::byte>(head.last ? 1 : 0);
+  for (std::size_t i = 0; i < 8; ++i) out[8 + i] = static_cast<std::byte>(head.id >> (8 * i));
+  return out;
+}
+
+/// False if no such frame exists.
+[[nodiscard]] inline bool decode_frame_head(const frame_head_bytes& in, frame_head& head) noexcept {
+  const auto at = [&](std::size_t i) { return std::to_integer<std::uint64_t>(in[i]); };
+  head.size = 0;
+  head.id = 0;
+  for (std::size_t i = 0; i < 4; ++i) head.size |= static_cast<std::uint32_t>(at(i) << (8 * i));
+  for (std::size_t i = 0; i < 8; ++i) head.id |= at(8 + i) << (8 * i);
+  head.kind = static_cast<message_kind>(at(4));
+  head.last = at(5) == 1;
+  return head.size <= frame_limit && at(4) >= 1 &&
+         at(4) <= static_cast<std::uint64_t>(last_message_kind) && at(5) <= 1 && at(6) == 0 &&
+         at(7) == 0;
+}
+
+/// Makes messages of a stream of frames. Writes to no more memory than bytes have arrived, twice
+/// that while it grows, and holds at most `interleaved_limit` unfinished messages of `max_message`
+/// bytes each.
+class frame_reader {
+ public:
+  explicit frame_reader(std::size_t max_message) noexcept : max_message_(max_message) {}
+
+  /// Takes what has arrived and gives each finished message to `sink(message&&)`, which returns
+  /// whether to go on. False: what has arrived is no stream of frames, or the sink has had enough.
+  template <class Sink>
+  [[nodiscard]] bool feed(std::span<const std::byte> bytes, Sink&& sink);
+
+  /// Between two messages.
+  [[nodiscard]] bool idle() const noexcept { return head_have_ == 0 && unfinished_.empty(); }
+
+ private:
+  template <class Any = void>
+  bool begin_body();
+  template <class Any = void>
+  void append(std::span<const std::byte> bytes);
+
+  std::size_t max_message_;
+  frame_head_bytes head_bytes_{};
+  std::size_t head_have_ = 0;
+  frame_head head_;
+  std::size_t body_left_ = 0;
+  message* current_ = nullptr;
+  std::vector<message> unfinished_;
+};
+
+template <class Sink>
+bool frame_reader::feed(std::span<const std::byte> bytes, Sink&& sink) {
+  for (;;) {
+    if (current_ == nullptr) {
+      if (bytes.empty()) return true;
+      const std::size_t part = std::min(frame_head_size - head_have_, bytes.size());
+      std::memcpy(head_bytes_.data() + head_have_, bytes.data(), part);
+      head_have_ += part;
+      bytes = bytes.subspan(part);
+      if (head_have_ < frame_head_size) return true;
+      if (!decode_frame_head(head_bytes_, head_) || !begin_body()) return false;
+    }
+    const std::size_t part = std::min(body_left_, bytes.size());
+    append(bytes.first(part));
+    bytes = bytes.subspan(part);
+    body_left_ -= part;
+    if (body_left_ != 0) return true;
+    head_have_ = 0;
+    message* const done = std::exchange(current_, nullptr);
+    if (!head_.last) continue;
+    message whole = std::move(*done);
+    *done = std::move(unfinished_.back());
+    unfinished_.pop_back();
+    if (!sink(std::move(whole))) return false;
+  }
+}
+
+template <class Any>
+bool frame_reader::begin_body() {
+  body_left_ = head_.size;
+  for (message& each : unfinished_) {
+    if (each.id == head_.id && each.kind == head_.kind) {
+      if (body_left_ == 0 && !head_.last) return false;  // frames without end
+      current_ = &each;
+      return true;
+    }
+  }
+  // One of a single frame ends before another begins, so it always has room.
+  if (!head_.last && (unfinished_.size() == interleaved_limit || body_left_ == 0)) return false;
+  message& made = unfinished_.emplace_back();
+  made.kind = head_.kind;
+  made.id = head_.id;
+  current_ = &made;
+  return true;
+}
+
+template <class Any>
+void frame_reader::append(std::span<const std::byte> bytes) {
+  if (current_->oversize) return;
+  if (bytes.size() > max_message_ - current_->bytes.size()) {
+    current_->oversize = true;
+    std::vector<std::byte>().swap(current_->bytes);
+    return;
+  }
+  std::vector<std::byte>& to = current_->bytes;
+  if (bytes.size() > to.capacity() - to.size()) {
+    // Memory that nothing is written to costs nothing; copies do, and new pages for them.
+    const std::size_t expected =
+        head_.last ? to.size() + body_left_ : std::max(2 * frame_limit, 8 * to.size());
+    to.reserve(std::min(max_message_, expected));
+  }
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+/// Which program a worker is. Must be the manager's own.
+struct identity {
+  std::string program;                            ///< program_id() there
+  std::array<std::byte, session_size> session{};  ///< of its connections
+  sha256_digest table{};                          ///< digest of its function table
+  std::string host;
+  std::uint64_t machine = 0;  ///< process::host_id() there
+  std::int64_t pid = 0;
+  std::int32_t rank = -1;  ///< as the launcher's environment has it; -1: it does not say
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, identity& all) {
+    archive(all.program, all.session, all.table, all.host, all.machine, all.pid, all.rank);
+  }
+};
+
+/// The manager's answer to an identity that it likes.
+struct welcome {
+  std::int64_t heartbeat = 0;  ///< nanoseconds between signs of life; 0: none are wanted
+  /// Nanoseconds after which a worker that cannot connect for them goes without; 0: it fails.
+  std::int64_t heartbeat_patience = 0;
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, welcome& all) {
+    archive(all.heartbeat, all.heartbeat_patience);
+  }
+};
+
+/// What a worker sends on the connection for heartbeats, a byte each. `leaves` is also what a
+/// manager says there that lets it go.
+enum class life_sign : char { beat, leaves };
+
+/// A worker whose MPI has begun.
+struct started {
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  bool peers = false;  ///< it takes part in calls between workers
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, started& all) {
+    archive(all.rank, all.size, all.peers);
+  }
+};
+
+/// What a worker without work says when it is asked: how many messages it has exchanged with its
+/// peers.
+struct peer_traffic {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, peer_traffic& all) {
+    archive(all.sent, all.received);
+  }
+  friend bool operator==(const peer_traffic&, const peer_traffic&) = default;
+};
+
+/// What a call of all has done on its communicator by its end.
+struct communicator_use {
+  std::uint64_t operations = 0;  ///< that it has begun
+  bool goes_on = false;          ///< one of them, or the creation of a communicator
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, communicator_use& all) {
+    archive(all.operations, all.goes_on);
+  }
+};
+
+/// What a worker says of a call of all that it has been asked to set aside.
+struct standing_aside {
+  bool runs = false;        ///< the call, or something that it has left over
+  std::uint64_t begun = 0;  ///< the last call of all that has begun there
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, standing_aside& all) {
+    archive(all.runs, all.begun);
+  }
+};
+
+/// The processes that calls of all may use collectives with from now on, and with which
+/// communicator. Without members all is as before.
+struct new_members {
+  std::int32_t round = 0;           ///< of such messages
+  bool with_manager = false;        ///< that of calls which the manager runs as well
+  std::vector<std::int32_t> ids{};  ///< in the order of ranks
+
+  template <class Archive>
+  friend void wire_fields(Archive& archive, new_members& all) {
+    archive(all.round, all.with_manager, all.ids);
+  }
+};
+
+/// Of the manager, for calls to it. Where it is a rank of an adopted job, that is 0 as well.
+inline constexpr int manager_id = -1;
+
+/// What stands behind the arguments of a call. Of a fixed size, so that the arguments are a prefix
+/// of the message.
+struct call_tail {
+  static constexpr std::size_t size = 24;
+  static constexpr std::uint32_t one_way = 1;        ///< no answer, unless it fails
+  static constexpr std::uint32_t ordered = 2;        ///< one of call_all: after the one before
+  static constexpr std::uint32_t on_thread = 4;      ///< not on the loop
+  static constexpr std::uint32_t limited = 8;        ///< it has a deadline
+  static constexpr std::uint32_t with_manager = 16;  ///< of call_all: the manager runs it as well
+
+  std::uint32_t function = 0;  ///< index in the table
+  std::uint32_t flags = 0;
+  std::uint64_t remaining = 0;  ///< nanoseconds until the deadline
+  std::uint64_t order = 0;      ///< of ordered calls: 0, 1, …
+
+  void append_to(std::vector<std::byte>& arguments) const {
+    number(arguments, function, 4);
+    number(arguments, flags, 4);
+    number(arguments, remaining, 8);
+    number(arguments, order, 8);
+  }
+  /// Nothing if the message is too short.
+  [[nodiscard]] static std::optional<call_tail> take_from(std::vector<std::byte>& message) {
+    if (message.size() < size) return std::nullopt;
+    const std::byte* at = message.data() + message.size() - size;
+    call_tail tail;
+    tail.function = static_cast<std::uint32_t>(number(at, 4));
+    tail.flags = static_cast<std::uint32_t>(number(at + 4, 4));
+    tail.remaining = number(at + 8, 8);
+    tail.order = number(at + 16, 8);
+    message.resize(message.size() - size);
+    return tail;
+  }
+
+ private:
+  static void number(std::vector<std::byte>& out, std::uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
+  }
+  static std::uint64_t number(const std::byte* in, int bytes) {
+    std::uint64_t value = 0;
+    for (int i = 0; i < bytes; ++i) value |= std::to_integer<std::uint64_t>(in[i]) << (8 * i);
+    return value;
+  }
+};
+
+/// Calls whose id has this bit set have nobody who waits for them.
+inline constexpr std::uint64_t one_way_bit = std::uint64_t{1} << 63U;
+
+/// Where a worker finds its manager, and how it proves that it belongs to the launch.
+inline constexpr const char* token_variable = "COHORT_CLUSTER_TOKEN";
+/// Addresses "host:port", separated by commas, in the order in which they are tried.
+inline constexpr const char* manager_variable = "COHORT_CLUSTER_MANAGER";
+
+}  // namespace cohort::cluster
