@@ -1,0 +1,193 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What connects a worker with its manager: messages, signs of life, and its outputs.
+
+#include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/link/message.hpp>
+#include <cohort/cluster/link/tcp_link.hpp>
+#include <cohort/cluster/worker/process.hpp>
+#include <cohort/cluster/worker/start.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/core/random.hpp>
+#include <cohort/progress/deadline.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace cohort::cluster {
+
+/// Used by the thread that runs the context.
+/// (A template, so that only who uses it compiles its bodies.)
+template <class Any>
+class basic_way_to_manager {
+ public:
+  using way_to_manager = basic_way_to_manager;
+  using nanoseconds = std::chrono::nanoseconds;
+
+  basic_way_to_manager(asio::io_context& io, worker_start start)
+      : io_(io), start_(std::move(start)), control_(start_.control) {}
+  basic_way_to_manager(const way_to_manager&) = delete;
+  basic_way_to_manager& operator=(const way_to_manager&) = delete;
+  ~basic_way_to_manager() {
+    watch_.reset();  // it would take our closing for the manager's
+    if (control_) control_->close();
+  }
+
+  [[nodiscard]] bool adopted() const noexcept { return start_.adopted; }
+  [[nodiscard]] bool over_mpi() const noexcept { return start_.control != nullptr; }
+  /// For messages, once there is one.
+  [[nodiscard]] const std::shared_ptr<link>& control() const noexcept { return control_; }
+  [[nodiscard]] const auto& session() const noexcept { return hello_.session; }
+
+  /// Connects for messages, where they do not travel over MPI.
+  asio::awaitable<void> open() {
+    hello_.session = random_bytes<session_size>();
+    if (control_) co_return;
+    auto connecting = connect_for(purpose::control);
+    tcp_socket socket = co_await std::move(connecting);
+    // The manager has looked at the size of what it sends.
+    tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
+    if (!adopted()) {
+      watch_ =
+          std::make_unique<manager_watch>(tcp_->native_handle(), nanoseconds(0), leave_if_lost());
+    }
+    control_ = tcp_;
+  }
+
+  /// Begins to send signs of life. `ended` is called by the loop when the manager's side has closed
+  /// their connection; only in a worker that was adopted, any other leaves its process then.
+  asio::awaitable<void> show_life(const welcome& wanted, std::function<void()> ended) {
+    const nanoseconds patience(wanted.heartbeat_patience);
+    try {
+      auto connecting = connect_life();
+      if (patience > patience.zero()) {
+        connecting = with_deadline(std::move(connecting), patience);
+      }
+      co_await std::move(connecting);
+      const nanoseconds period(wanted.heartbeat);
+      bound_silence(*life_, silent_heartbeats * period);
+      manager_watch::lost_function lost = leave_if_lost();
+      if (adopted()) {
+        // The watch is gone before this is, but not what it has posted.
+        lost = [&io = io_, ended, here = std::weak_ptr(here_)](bool) {
+          asio::post(io, [ended, here] {
+            if (!here.expired()) ended();
+          });
+        };
+      }
+      watch_ = std::make_unique<manager_watch>(life_->native_handle(), period, std::move(lost));
+    } catch (const std::system_error& failed) {
+      if (patience == patience.zero()) throw;
+      life_.reset();
+      const std::string text = tcp_ ? "the end of its connection tells" : "MPI notices";
+      log::write(log::level::warning,
+                 "no heartbeat, so only " + text + " when this worker is lost: " + failed.what());
+    }
+  }
+
+  /// Leads stdout and stderr there, where the manager wants them.
+  asio::awaitable<void> redirect_outputs() {
+    if (!start_.capture) co_return;
+    co_await redirect(STDOUT_FILENO, purpose::standard_output);
+    co_await redirect(STDERR_FILENO, purpose::standard_error);
+  }
+  /// Who was adopted goes on with what it had.
+  void restore_outputs() { output_.restore(); }
+
+  /// The last word has been said: what is lost now is no loss. The watch asks.
+  void done() noexcept { done_ = true; }
+  [[nodiscard]] bool is_done() const noexcept { return done_; }
+  /// Shows no life any more.
+  void stop_watching() { watch_.reset(); }
+  /// The TCP connection that tells the manager, by its end, that this process is done.
+  [[nodiscard]] int last_sign() {
+    return tcp_ ? ::fcntl(tcp_->native_handle(), F_DUPFD_CLOEXEC, 0) : -1;
+  }
+  /// Expires when this ends.
+  [[nodiscard]] std::weak_ptr<void> alive() const noexcept { return here_; }
+
+  /// By whichever thread comes first: the loop, unless it computes, or the watch's.
+  [[noreturn]] static void leave_process(const std::string& why) {
+    static std::atomic_flag leaves;
+    while (leaves.test_and_set()) ::pause();
+    const int rank = process::rank.load(std::memory_order_relaxed);
+    const std::string text = "cohort: worker " +
+                             (rank < 0 ? std::string("?") : std::to_string(rank)) + ": " + why +
+                             ", so this process leaves\n";
+    // Standard error may be a connection to that manager: a closed one must not kill us first. What
+    // has no room, since nobody reads it, must not keep us, or who comes second.
+    pollfd room{STDERR_FILENO, POLLOUT, 0};
+    if (::send(STDERR_FILENO, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+        errno == ENOTSOCK && ::poll(&room, 1, 0) == 1) {
+      static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+    }
+    ::_exit(1);
+  }
+
+ private:
+  asio::awaitable<tcp_socket> connect_for(purpose what) {
+    greeting hello = hello_;
+    hello.purpose = what;
+    auto connecting = connect(io_, start_.managers, start_.token, hello);
+    tcp_socket socket = co_await std::move(connecting);
+    // The next connection tries that address first: one that swallows what it is sent costs time.
+    std::error_code unknown;
+    const auto there = socket.remote_endpoint(unknown);
+    auto& all = start_.managers;
+    const auto at = std::find(all.begin(), all.end(), there);
+    if (at != all.end()) std::rotate(all.begin(), at, at + 1);
+    co_return socket;
+  }
+  asio::awaitable<void> redirect(int descriptor, purpose what) {
+    auto connecting = connect_for(what);
+    tcp_socket socket = co_await std::move(connecting);
+    output_.redirect(descriptor, socket.native_handle(), adopted());
+  }
+  asio::awaitable<void> connect_life() {
+    auto connecting = connect_for(purpose::heartbeat);
+    life_ = co_await std::move(connecting);
+  }
+
+  /// On the watch's thread. Where MPI stays as it is the manager hangs up when all have said their
+  /// last word, which may be before this one has left. Only on the connection for heartbeats can it
+  /// be seen whether the manager lives.
+  [[nodiscard]] manager_watch::lost_function leave_if_lost() {
+    return [this, by_heartbeats = life_.has_value()](bool announced) {
+      if (done_) return;
+      leave_process(announced       ? "the manager has let this worker go"
+                    : by_heartbeats ? "the manager is gone"
+                                    : "the manager is gone, or has let this worker go");
+    };
+  }
+
+  asio::io_context& io_;
+  worker_start start_;
+  greeting hello_;
+  std::shared_ptr<link> control_;
+  std::shared_ptr<tcp_link> tcp_;
+  std::optional<tcp_socket> life_;  // signs of life go there
+  std::unique_ptr<manager_watch> watch_;
+  redirection output_;
+  std::atomic<bool> done_{false};
+  std::shared_ptr<void> here_ = std::make_shared<char>();
+};
+using way_to_manager = basic_way_to_manager<void>;
+
+}  // namespace cohort::cluster
