@@ -37,11 +37,10 @@ using runner = asio::awaitable<std::vector<std::byte>>(call_context&, std::vecto
 /// The same of a callee that is no coroutine.
 using plain_runner = std::vector<std::byte>(call_context&, std::vector<std::byte>);
 
-}  // namespace cohort::cluster
-
-#include <cohort/cluster/detail/function_traits.ipp>
-
-namespace cohort::cluster {
+namespace detail {
+template <auto F>
+struct checked;
+}  // namespace detail
 
 /// What is known about the function or captureless lambda `F`. It must be a function that can be
 /// named by one pointer: neither overloaded nor a template.

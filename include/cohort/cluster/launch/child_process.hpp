@@ -41,7 +41,13 @@ class basic_child_process {
   /// Starts it; when this returns the program runs. Throws errc::launch_failed with the path and
   /// the reason if it does not.
   basic_child_process(const asio::any_io_executor& executor, const launch_command& command,
-                      child_options options = {});
+                      child_options options = {})
+      : record_(std::make_shared<record>()) {
+    const auto here = std::make_shared<session>(executor, std::move(options));
+    if (!command.argv.empty()) record_->name = command.argv.front();
+    here->start(command, record_);
+    session_ = here;
+  }
   ~basic_child_process() { leave(); }
   basic_child_process(child_process&&) noexcept = default;
   basic_child_process& operator=(child_process&& other) noexcept {
@@ -56,102 +62,68 @@ class basic_child_process {
   /// Nothing while it runs, or while its output is still read.
   [[nodiscard]] std::optional<exit_status> status() const noexcept { return record_->status; }
   /// The last of what it printed, both outputs as they came.
-  [[nodiscard]] std::string output() const;
+  [[nodiscard]] std::string output() const {
+    const std::string& kept = record_->output;
+    return kept.substr(kept.size() - std::min(kept.size(), record_->kept_output));
+  }
 
   /// "mpiexec exited with status 1; the last that it printed:" and that, for the texts of errors.
-  [[nodiscard]] std::string report() const;
+  [[nodiscard]] std::string report() const {
+    std::string text(record_->name);
+    text += ' ';
+    text += record_->status ? record_->status->text() : "is running";
+    const std::string printed = output();
+    text += printed.empty() ? " and printed nothing" : "; the last that it printed:\n";
+    return text += printed;
+  }
 
   /// Until it has ended and its output is read.
   [[nodiscard]] asio::awaitable<exit_status> wait() { return ended(session_.lock(), record_); }
   /// Sends SIGTERM to the group, when it is called, and after `grace` SIGKILL to all that is left;
   /// until it has ended. For a process that has ended before it only says how. A grace beyond what
   /// a clock can tell is one without end.
-  [[nodiscard]] asio::awaitable<exit_status> terminate(duration grace);
+  [[nodiscard]] asio::awaitable<exit_status> terminate(duration grace) {
+    const auto here = session_.lock();
+    if (here) here->terminate(grace);
+    return ended(here, record_);
+  }
   /// SIGKILL for the group, unless the process has ended by then.
-  void kill_after(duration bound);
+  void kill_after(duration bound) {
+    if (const auto here = session_.lock()) here->kill_after(bound);
+  }
   /// Says whether there was a process to send it to.
-  bool signal_group(int signal) noexcept;
+  bool signal_group(int signal) noexcept {
+    const auto here = session_.lock();
+    return here && here->signal_group(signal);
+  }
 
  private:
   using session = detail::child_session;
   using record = detail::child_record;
 
   static asio::awaitable<exit_status> ended(std::shared_ptr<session> here,
-                                            std::shared_ptr<record> facts);
-  void leave() noexcept;
+                                            std::shared_ptr<record> facts) {
+    while (!facts->status) {
+      if (!here) throw error(errc::engine_stopped, "child_process");
+      std::error_code woken;
+      co_await here->changed().async_wait(asio::redirect_error(awaiting<Any>, woken));
+    }
+    co_return *facts->status;
+  }
+  void leave() noexcept {
+    const auto here = session_.lock();
+    if (!here) return;
+    try {
+      here->leave();
+    } catch (...) {
+      here->signal_group(SIGKILL);  // no memory for a timer: no grace
+    }
+  }
 
   // Owned by the coroutines of the session, so that nothing of the loop is left when that is gone.
   std::weak_ptr<session> session_;
   std::shared_ptr<record> record_;
 };
 using child_process = basic_child_process<void>;
-
-// ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-basic_child_process<Any>::basic_child_process(const asio::any_io_executor& executor,
-                                              const launch_command& command, child_options options)
-    : record_(std::make_shared<record>()) {
-  const auto here = std::make_shared<session>(executor, std::move(options));
-  if (!command.argv.empty()) record_->name = command.argv.front();
-  here->start(command, record_);
-  session_ = here;
-}
-
-template <class Any>
-std::string basic_child_process<Any>::output() const {
-  const std::string& kept = record_->output;
-  return kept.substr(kept.size() - std::min(kept.size(), record_->kept_output));
-}
-
-template <class Any>
-std::string basic_child_process<Any>::report() const {
-  std::string text(record_->name);
-  text += ' ';
-  text += record_->status ? record_->status->text() : "is running";
-  const std::string printed = output();
-  text += printed.empty() ? " and printed nothing" : "; the last that it printed:\n";
-  return text += printed;
-}
-
-template <class Any>
-void basic_child_process<Any>::kill_after(duration bound) {
-  if (const auto here = session_.lock()) here->kill_after(bound);
-}
-
-template <class Any>
-asio::awaitable<exit_status> basic_child_process<Any>::terminate(duration grace) {
-  const auto here = session_.lock();
-  if (here) here->terminate(grace);
-  return ended(here, record_);
-}
-
-template <class Any>
-bool basic_child_process<Any>::signal_group(int signal) noexcept {
-  const auto here = session_.lock();
-  return here && here->signal_group(signal);
-}
-
-template <class Any>
-asio::awaitable<exit_status> basic_child_process<Any>::ended(std::shared_ptr<session> here,
-                                                             std::shared_ptr<record> facts) {
-  while (!facts->status) {
-    if (!here) throw error(errc::engine_stopped, "child_process");
-    std::error_code woken;
-    co_await here->changed().async_wait(asio::redirect_error(awaiting<Any>, woken));
-  }
-  co_return *facts->status;
-}
-
-template <class Any>
-void basic_child_process<Any>::leave() noexcept {
-  const auto here = session_.lock();
-  if (!here) return;
-  try {
-    here->leave();
-  } catch (...) {
-    here->signal_group(SIGKILL);  // no memory for a timer: no grace
-  }
-}
 
 }  // namespace cohort::cluster

@@ -45,11 +45,6 @@ struct invitation {
   launch_token token{};
   std::string addresses;  ///< of the manager, where TCP is used
   std::string reason;     ///< of a withdrawal
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, invitation& all) {
-    archive(all.what, all.attempt, all.over_mpi, all.capture, all.token, all.addresses, all.reason);
-  }
 };
 
 namespace detail {
@@ -85,18 +80,6 @@ asio::awaitable<std::pair<int, invitation>> receive_invitation(communicator worl
 
 }  // namespace detail
 
-/// Rank 0: invites all others and waits until they have accepted. Throws
-/// error(errc::deadline_exceeded), which names those that have not. When it has completed, the
-/// coroutine is not cancelled until it says `throw_if_cancelled(true)`.
-template <class Any = void>
-asio::awaitable<void> gather_workers(communicator world, invitation what,
-                                     std::chrono::steady_clock::time_point limit);
-
-/// The others: waits for an invitation that comes true. Throws error(errc::refused) if it is
-/// withdrawn, with the reason.
-template <class Any = void>
-asio::awaitable<invitation> accept_invitation(communicator world);
-
 namespace detail {
 
 /// Ranks come to it when rank 0 says so: it has no place among the creations and the operations
@@ -127,9 +110,10 @@ asio::awaitable<adopted_communicators> make_communicators(communicator world) {
   co_return made;
 }
 
-// ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
+/// Rank 0: invites all others and waits until they have accepted. Throws
+/// error(errc::deadline_exceeded), which names those that have not. When it has completed, the
+/// coroutine is not cancelled until it says `throw_if_cancelled(true)`.
+template <class Any = void>
 asio::awaitable<void> gather_workers(communicator world, invitation what,
                                      std::chrono::steady_clock::time_point limit) {
   static std::atomic<std::uint64_t> attempts{0};
@@ -180,7 +164,9 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
   tell_all(invitation::kind::begin, {});
 }
 
-template <class Any>
+/// The others: waits for an invitation that comes true. Throws error(errc::refused) if it is
+/// withdrawn, with the reason.
+template <class Any = void>
 asio::awaitable<invitation> accept_invitation(communicator world) {
   invitation current;
   for (;;) {

@@ -75,27 +75,42 @@ struct frame_head {
 
 using frame_head_bytes = std::array<std::byte, frame_head_size>;
 
+namespace detail {
+
+/// Numbers at fixed places, little-endian.
+inline void store(std::byte* to, std::uint64_t value, std::size_t bytes) noexcept {
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
+}
+[[nodiscard]] inline std::uint64_t load(const std::byte* from, std::size_t bytes) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+  }
+  return value;
+}
+
+}  // namespace detail
+
 [[nodiscard]] inline frame_head_bytes encode_frame_head(const frame_head& head) noexcept {
   frame_head_bytes out{};
-  for (std::size_t i = 0; i < 4; ++i) out[i] = static_cast<std::byte>(head.size >> (8 * i));
+  detail::store(out.data(), head.size, 4);
   out[4] = static_cast<std::byte>(head.kind);
   out[5] = static_cast<std::byte>(head.last ? 1 : 0);
-  for (std::size_t i = 0; i < 8; ++i) out[8 + i] = static_cast<std::byte>(head.id >> (8 * i));
+  detail::store(out.data() + 8, head.id, 8);
   return out;
 }
 
 /// False if no such frame exists.
 [[nodiscard]] inline bool decode_frame_head(const frame_head_bytes& in, frame_head& head) noexcept {
-  const auto at = [&](std::size_t i) { return std::to_integer<std::uint64_t>(in[i]); };
-  head.size = 0;
-  head.id = 0;
-  for (std::size_t i = 0; i < 4; ++i) head.size |= static_cast<std::uint32_t>(at(i) << (8 * i));
-  for (std::size_t i = 0; i < 8; ++i) head.id |= at(8 + i) << (8 * i);
-  head.kind = static_cast<message_kind>(at(4));
-  head.last = at(5) == 1;
-  return head.size <= frame_limit && at(4) >= 1 &&
-         at(4) <= static_cast<std::uint64_t>(last_message_kind) && at(5) <= 1 && at(6) == 0 &&
-         at(7) == 0;
+  const auto kind = std::to_integer<unsigned>(in[4]);
+  const auto last = std::to_integer<unsigned>(in[5]);
+  head.size = static_cast<std::uint32_t>(detail::load(in.data(), 4));
+  head.kind = static_cast<message_kind>(kind);
+  head.last = last == 1;
+  head.id = detail::load(in.data() + 8, 8);
+  return head.size <= frame_limit && kind >= 1 &&
+         kind <= static_cast<unsigned>(last_message_kind) && last <= 1 &&
+         detail::load(in.data() + 6, 2) == 0;
 }
 
 /// Makes messages of a stream of frames. Writes to no more memory than bytes have arrived, twice
@@ -201,11 +216,6 @@ struct identity {
   std::uint64_t machine = 0;  ///< process::host_id() there
   std::int64_t pid = 0;
   std::int32_t rank = -1;  ///< as the launcher's environment has it; -1: it does not say
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, identity& all) {
-    archive(all.program, all.session, all.table, all.host, all.machine, all.pid, all.rank);
-  }
 };
 
 /// The manager's answer to an identity that it likes.
@@ -213,11 +223,6 @@ struct welcome {
   std::int64_t heartbeat = 0;  ///< nanoseconds between signs of life; 0: none are wanted
   /// Nanoseconds after which a worker that cannot connect for them goes without; 0: it fails.
   std::int64_t heartbeat_patience = 0;
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, welcome& all) {
-    archive(all.heartbeat, all.heartbeat_patience);
-  }
 };
 
 /// What a worker sends on the connection for heartbeats, a byte each. `leaves` is also what a
@@ -229,11 +234,6 @@ struct started {
   std::int32_t rank = 0;
   std::int32_t size = 0;
   bool peers = false;  ///< it takes part in calls between workers
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, started& all) {
-    archive(all.rank, all.size, all.peers);
-  }
 };
 
 /// What a worker without work says when it is asked: how many messages it has exchanged with its
@@ -241,11 +241,6 @@ struct started {
 struct peer_traffic {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, peer_traffic& all) {
-    archive(all.sent, all.received);
-  }
   friend bool operator==(const peer_traffic&, const peer_traffic&) = default;
 };
 
@@ -253,22 +248,12 @@ struct peer_traffic {
 struct communicator_use {
   std::uint64_t operations = 0;  ///< that it has begun
   bool goes_on = false;          ///< one of them, or the creation of a communicator
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, communicator_use& all) {
-    archive(all.operations, all.goes_on);
-  }
 };
 
 /// What a worker says of a call of all that it has been asked to set aside.
 struct standing_aside {
   bool runs = false;        ///< the call, or something that it has left over
   std::uint64_t begun = 0;  ///< the last call of all that has begun there
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, standing_aside& all) {
-    archive(all.runs, all.begun);
-  }
 };
 
 /// The processes that calls of all may use collectives with from now on, and with which
@@ -277,11 +262,6 @@ struct new_members {
   std::int32_t round = 0;           ///< of such messages
   bool with_manager = false;        ///< that of calls which the manager runs as well
   std::vector<std::int32_t> ids{};  ///< in the order of ranks
-
-  template <class Archive>
-  friend void wire_fields(Archive& archive, new_members& all) {
-    archive(all.round, all.with_manager, all.ids);
-  }
 };
 
 /// Of the manager, for calls to it. Where it is a rank of an adopted job, that is 0 as well.
@@ -303,32 +283,24 @@ struct call_tail {
   std::uint64_t order = 0;      ///< of ordered calls: 0, 1, …
 
   void append_to(std::vector<std::byte>& arguments) const {
-    number(arguments, function, 4);
-    number(arguments, flags, 4);
-    number(arguments, remaining, 8);
-    number(arguments, order, 8);
+    arguments.resize(arguments.size() + size);
+    std::byte* const at = arguments.data() + arguments.size() - size;
+    detail::store(at, function, 4);
+    detail::store(at + 4, flags, 4);
+    detail::store(at + 8, remaining, 8);
+    detail::store(at + 16, order, 8);
   }
   /// Nothing if the message is too short.
   [[nodiscard]] static std::optional<call_tail> take_from(std::vector<std::byte>& message) {
     if (message.size() < size) return std::nullopt;
-    const std::byte* at = message.data() + message.size() - size;
+    const std::byte* const at = message.data() + message.size() - size;
     call_tail tail;
-    tail.function = static_cast<std::uint32_t>(number(at, 4));
-    tail.flags = static_cast<std::uint32_t>(number(at + 4, 4));
-    tail.remaining = number(at + 8, 8);
-    tail.order = number(at + 16, 8);
+    tail.function = static_cast<std::uint32_t>(detail::load(at, 4));
+    tail.flags = static_cast<std::uint32_t>(detail::load(at + 4, 4));
+    tail.remaining = detail::load(at + 8, 8);
+    tail.order = detail::load(at + 16, 8);
     message.resize(message.size() - size);
     return tail;
-  }
-
- private:
-  static void number(std::vector<std::byte>& out, std::uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
-  }
-  static std::uint64_t number(const std::byte* in, int bytes) {
-    std::uint64_t value = 0;
-    for (int i = 0; i < bytes; ++i) value |= std::to_integer<std::uint64_t>(in[i]) << (8 * i);
-    return value;
   }
 };
 

@@ -32,71 +32,6 @@
 
 namespace cohort::cluster {
 
-/// Who has not proved that it knows the token is a visitor: it is given five seconds and 96 bytes,
-/// and if there are too many of them the oldest has to go. A genuine worker proves itself within a
-/// round trip, so it is hardly ever the oldest; if it is, it tries again. Used by the thread that
-/// runs the context. Must be owned by a shared_ptr.
-/// (A template, so that only who uses it compiles its bodies.)
-template <class Any>
-class basic_reception : public std::enable_shared_from_this<basic_reception<Any>> {
- public:
-  using reception = basic_reception;
-  /// Whether such a connection is wanted now, asked of those that know the token.
-  using expected_function = std::function<bool(const greeting&)>;
-  /// Called at once if it is. The visitor has been told that it is accepted.
-  using arrived_function = std::function<void(const greeting&, tcp_socket&&)>;
-
-  /// `most` visitors at a time.
-  basic_reception(asio::io_context& io, const launch_token& token, std::size_t most,
-                  expected_function expected, arrived_function arrived)
-      : io_(io),
-        token_(token),
-        most_(most),
-        expected_(std::move(expected)),
-        arrived_(std::move(arrived)),
-        acceptor_(io) {}
-  basic_reception(const reception&) = delete;
-  basic_reception& operator=(const reception&) = delete;
-
-  /// On that address; if it is empty on all, of IPv6 too where there is any. Throws
-  /// errc::invalid_argument for what is no address, errc::launch_failed if it cannot be listened
-  /// on.
-  void listen(const std::string& interface);
-  /// Where workers try to connect, in this order.
-  [[nodiscard]] std::string addresses() const;
-  /// Lets visitors in.
-  void open() {
-    run_beside(io_, accept_all(this->shared_from_this()), [](std::exception_ptr) {});
-  }
-  /// Nobody else comes in; who has not proved itself is sent away.
-  void close();
-
-  /// How many were refused.
-  [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
-
- private:
-  using socket_ptr = std::shared_ptr<tcp_socket>;
-
-  [[nodiscard]] bool listen_on_both();
-  void bind_to(const asio::ip::tcp::endpoint& where, std::error_code& failed);
-  static asio::awaitable<void> accept_all(std::shared_ptr<reception> self);
-  static asio::awaitable<void> receive(std::shared_ptr<reception> self, socket_ptr visitor);
-  asio::awaitable<std::string> shake_hands(socket_ptr visitor);
-  void refuse(const std::string& whom, const std::string& why);
-
-  asio::io_context& io_;
-  launch_token token_;
-  std::size_t most_;
-  expected_function expected_;
-  arrived_function arrived_;
-  asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor_;
-  std::deque<socket_ptr> visitors_;  // oldest first
-  std::size_t refused_ = 0;
-};
-using reception = basic_reception<void>;
-
-// ---- implementation --------------------------------------------------------------------------
-
 namespace detail {
 
 /// The addresses by which other machines may reach this one: IPv4 first, then IPv6 where asked for,
@@ -129,155 +64,190 @@ namespace detail {
 
 }  // namespace detail
 
+/// Who has not proved that it knows the token is a visitor: it is given five seconds and 96 bytes,
+/// and if there are too many of them the oldest has to go. A genuine worker proves itself within a
+/// round trip, so it is hardly ever the oldest; if it is, it tries again. Used by the thread that
+/// runs the context. Must be owned by a shared_ptr.
+/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
-void basic_reception<Any>::listen(const std::string& interface) {
-  if (interface.empty() && listen_on_both()) return;
-  asio::ip::tcp::endpoint endpoint(asio::ip::address_v4::any(), 0);
-  if (!interface.empty()) {
-    std::error_code wrong;
-    endpoint.address(asio::ip::make_address(interface, wrong));
-    if (wrong) {
-      throw error(errc::invalid_argument, "launch_options: interface: no address: " + interface);
+class basic_reception : public std::enable_shared_from_this<basic_reception<Any>> {
+ public:
+  using reception = basic_reception;
+  /// Whether such a connection is wanted now, asked of those that know the token.
+  using expected_function = std::function<bool(const greeting&)>;
+  /// Called at once if it is. The visitor has been told that it is accepted.
+  using arrived_function = std::function<void(const greeting&, tcp_socket&&)>;
+
+  /// `most` visitors at a time.
+  basic_reception(asio::io_context& io, const launch_token& token, std::size_t most,
+                  expected_function expected, arrived_function arrived)
+      : io_(io),
+        token_(token),
+        most_(most),
+        expected_(std::move(expected)),
+        arrived_(std::move(arrived)),
+        acceptor_(io) {}
+  basic_reception(const reception&) = delete;
+  basic_reception& operator=(const reception&) = delete;
+
+  /// On that address; if it is empty on all, of IPv6 too where there is any. Throws
+  /// errc::invalid_argument for what is no address, errc::launch_failed if it cannot be listened
+  /// on.
+  void listen(const std::string& interface) {
+    if (interface.empty() && listen_on_both()) return;
+    asio::ip::tcp::endpoint endpoint(asio::ip::address_v4::any(), 0);
+    if (!interface.empty()) {
+      std::error_code wrong;
+      endpoint.address(asio::ip::make_address(interface, wrong));
+      if (wrong) {
+        throw error(errc::invalid_argument, "launch_options: interface: no address: " + interface);
+      }
     }
-  }
-  std::error_code failed;
-  bind_to(endpoint, failed);
-  if (failed) {
-    throw error(errc::launch_failed,
-                "launch: cannot listen on " + to_text(endpoint) + ": " + failed.message());
-  }
-}
-
-/// On all addresses of IPv4 and IPv6. False if this machine has no IPv6.
-template <class Any>
-bool basic_reception<Any>::listen_on_both() {
-  std::error_code failed;
-  bind_to({asio::ip::address_v6::any(), 0}, failed);
-  return !failed;
-}
-
-template <class Any>
-void basic_reception<Any>::bind_to(const asio::ip::tcp::endpoint& where, std::error_code& failed) {
-  std::error_code ignored;
-  acceptor_.close(ignored);
-  acceptor_.open(where.protocol(), failed);
-  if (failed) return;
-  close_on_exec(acceptor_.native_handle());
-  if (where.address().is_v6() && where.address().is_unspecified()) {
-    acceptor_.set_option(asio::ip::v6_only(false), failed);
-  }
-  if (!failed) acceptor_.bind(where, failed);
-  if (!failed) acceptor_.listen(asio::socket_base::max_listen_connections, failed);
-}
-
-template <class Any>
-std::string basic_reception<Any>::addresses() const {
-  const auto local = acceptor_.local_endpoint();
-  std::vector<asio::ip::address> all;
-  if (local.address().is_unspecified()) {
-    const bool both = local.address().is_v6();
-    all = detail::routable_addresses(both);
-    all.push_back(asio::ip::address_v4::loopback());
-    if (both) all.push_back(asio::ip::address_v6::loopback());
-  } else {
-    all.push_back(local.address());
-  }
-  std::string text;
-  for (const auto& each : all) {
-    text += (text.empty() ? "" : ",") + to_text(asio::ip::tcp::endpoint(each, local.port()));
-  }
-  return text;
-}
-
-template <class Any>
-void basic_reception<Any>::close() {
-  std::error_code ignored;
-  acceptor_.close(ignored);
-  for (const socket_ptr& each : visitors_) each->close(ignored);
-  visitors_.clear();
-}
-
-template <class Any>
-asio::awaitable<void> basic_reception<Any>::accept_all(std::shared_ptr<reception> self) {
-  while (self->acceptor_.is_open()) {
-    const auto visitor = std::make_shared<tcp_socket>(self->io_);
     std::error_code failed;
-    co_await self->acceptor_.async_accept(*visitor, asio::redirect_error(awaiting<Any>, failed));
-    if (!self->acceptor_.is_open()) break;
-    if (failed) {  // no descriptors, no memory: it would fail again at once
-      asio::steady_timer pause(self->io_, std::chrono::milliseconds(100));
-      co_await pause.async_wait(awaiting<Any>);
-      continue;
+    bind_to(endpoint, failed);
+    if (failed) {
+      throw error(errc::launch_failed,
+                  "launch: cannot listen on " + to_text(endpoint) + ": " + failed.message());
     }
-    close_on_exec(visitor->native_handle());
-    if (self->visitors_.size() >= self->most_) {
-      std::error_code ignored;
-      self->visitors_.front()->close(ignored);
-      self->visitors_.pop_front();
-    }
-    self->visitors_.push_back(visitor);
-    run_beside(self->io_, receive(self, visitor), [](std::exception_ptr) {});
   }
-}
-
-template <class Any>
-asio::awaitable<void> basic_reception<Any>::receive(std::shared_ptr<reception> self,
-                                                    socket_ptr visitor) {
-  std::error_code unknown;
-  const auto remote = visitor->remote_endpoint(unknown);
-  const std::string whom = unknown ? std::string("?") : to_text(remote);
-  auto shaking = self->shake_hands(visitor);
-  const std::string problem = co_await std::move(shaking);
-  std::erase(self->visitors_, visitor);
-  if (!problem.empty()) self->refuse(whom, problem);
-}
-
-/// Returns why the visitor is refused; empty if it is taken.
-template <class Any>
-asio::awaitable<std::string> basic_reception<Any>::shake_hands(socket_ptr visitor) {
-  const socket_limit limit(visitor, handshake_timeout);
-  accepting_side side;
-  try {
-    greeting_bytes hello{};
-    co_await asio::async_read(*visitor, asio::buffer(hello), awaiting<Any>);
-    if (!side.understands(hello)) co_return "it does not speak this protocol";
-    const reply_bytes reply = side.reply(token_);
-    co_await asio::async_write(*visitor, asio::buffer(reply), awaiting<Any>);
-    proof_bytes proof{};
-    co_await asio::async_read(*visitor, asio::buffer(proof), awaiting<Any>);
-    if (!visitor->is_open()) co_return "it did not prove itself in time";
-    verdict said = verdict::accepted;
-    if (!side.trusts(token_, proof)) {
-      said = verdict::wrong_token;
-    } else if (!acceptor_.is_open() || !expected_(side.hello())) {
-      said = verdict::not_expected;
+  /// Where workers try to connect, in this order.
+  [[nodiscard]] std::string addresses() const {
+    const auto local = acceptor_.local_endpoint();
+    std::vector<asio::ip::address> all;
+    if (local.address().is_unspecified()) {
+      const bool both = local.address().is_v6();
+      all = detail::routable_addresses(both);
+      all.push_back(asio::ip::address_v4::loopback());
+      if (both) all.push_back(asio::ip::address_v6::loopback());
+    } else {
+      all.push_back(local.address());
     }
-    const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
-    if (said != verdict::accepted) {
-      co_await asio::async_write(*visitor, asio::buffer(answer), awaiting<Any>);
-      if (said == verdict::wrong_token) co_return "it does not know the launch's token";
-      co_return "it is not expected";
+    std::string text;
+    for (const auto& each : all) {
+      text += (text.empty() ? "" : ",") + to_text(asio::ip::tcp::endpoint(each, local.port()));
     }
-    // Nothing may come between the decision and what follows from it, such as another one of the
-    // same session, or its being closed to make room. One byte always fits; if the connection is
-    // broken its reader will say so.
-    std::error_code broken;
-    asio::write(*visitor, asio::buffer(answer), broken);
-    arrived_(side.hello(), std::move(*visitor));
-    co_return std::string();
-  } catch (const std::system_error&) {
-    if (!visitor->is_open()) co_return "it did not prove itself in time";
-    co_return "it left before it proved itself";
+    return text;
   }
-}
+  /// Lets visitors in.
+  void open() {
+    run_beside(io_, accept_all(this->shared_from_this()), [](std::exception_ptr) {});
+  }
+  /// Nobody else comes in; who has not proved itself is sent away.
+  void close() {
+    std::error_code ignored;
+    acceptor_.close(ignored);
+    for (const socket_ptr& each : visitors_) each->close(ignored);
+    visitors_.clear();
+  }
 
-template <class Any>
-void basic_reception<Any>::refuse(const std::string& whom, const std::string& why) {
-  constexpr std::size_t told = 5;
-  if (++refused_ > told) return;
-  log::write(log::level::warning,
-             "launch: refused a connection from " + whom + ": " + why +
-                 (refused_ == told ? " (more of them are counted, not told)" : ""));
-}
+  /// How many were refused.
+  [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
+
+ private:
+  using socket_ptr = std::shared_ptr<tcp_socket>;
+
+  /// On all addresses of IPv4 and IPv6. False if this machine has no IPv6.
+  [[nodiscard]] bool listen_on_both() {
+    std::error_code failed;
+    bind_to({asio::ip::address_v6::any(), 0}, failed);
+    return !failed;
+  }
+  void bind_to(const asio::ip::tcp::endpoint& where, std::error_code& failed) {
+    std::error_code ignored;
+    acceptor_.close(ignored);
+    acceptor_.open(where.protocol(), failed);
+    if (failed) return;
+    close_on_exec(acceptor_.native_handle());
+    if (where.address().is_v6() && where.address().is_unspecified()) {
+      acceptor_.set_option(asio::ip::v6_only(false), failed);
+    }
+    if (!failed) acceptor_.bind(where, failed);
+    if (!failed) acceptor_.listen(asio::socket_base::max_listen_connections, failed);
+  }
+  static asio::awaitable<void> accept_all(std::shared_ptr<reception> self) {
+    while (self->acceptor_.is_open()) {
+      const auto visitor = std::make_shared<tcp_socket>(self->io_);
+      std::error_code failed;
+      co_await self->acceptor_.async_accept(*visitor, asio::redirect_error(awaiting<Any>, failed));
+      if (!self->acceptor_.is_open()) break;
+      if (failed) {  // no descriptors, no memory: it would fail again at once
+        asio::steady_timer pause(self->io_, std::chrono::milliseconds(100));
+        co_await pause.async_wait(awaiting<Any>);
+        continue;
+      }
+      close_on_exec(visitor->native_handle());
+      if (self->visitors_.size() >= self->most_) {
+        std::error_code ignored;
+        self->visitors_.front()->close(ignored);
+        self->visitors_.pop_front();
+      }
+      self->visitors_.push_back(visitor);
+      run_beside(self->io_, receive(self, visitor), [](std::exception_ptr) {});
+    }
+  }
+  static asio::awaitable<void> receive(std::shared_ptr<reception> self, socket_ptr visitor) {
+    std::error_code unknown;
+    const auto remote = visitor->remote_endpoint(unknown);
+    const std::string whom = unknown ? std::string("?") : to_text(remote);
+    auto shaking = self->shake_hands(visitor);
+    const std::string problem = co_await std::move(shaking);
+    std::erase(self->visitors_, visitor);
+    if (!problem.empty()) self->refuse(whom, problem);
+  }
+  /// Returns why the visitor is refused; empty if it is taken.
+  asio::awaitable<std::string> shake_hands(socket_ptr visitor) {
+    const socket_limit limit(visitor, handshake_timeout);
+    accepting_side side;
+    try {
+      greeting_bytes hello{};
+      co_await asio::async_read(*visitor, asio::buffer(hello), awaiting<Any>);
+      if (!side.understands(hello)) co_return "it does not speak this protocol";
+      const reply_bytes reply = side.reply(token_);
+      co_await asio::async_write(*visitor, asio::buffer(reply), awaiting<Any>);
+      proof_bytes proof{};
+      co_await asio::async_read(*visitor, asio::buffer(proof), awaiting<Any>);
+      if (!visitor->is_open()) co_return "it did not prove itself in time";
+      verdict said = verdict::accepted;
+      if (!side.trusts(token_, proof)) {
+        said = verdict::wrong_token;
+      } else if (!acceptor_.is_open() || !expected_(side.hello())) {
+        said = verdict::not_expected;
+      }
+      const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
+      if (said != verdict::accepted) {
+        co_await asio::async_write(*visitor, asio::buffer(answer), awaiting<Any>);
+        if (said == verdict::wrong_token) co_return "it does not know the launch's token";
+        co_return "it is not expected";
+      }
+      // Nothing may come between the decision and what follows from it, such as another one of the
+      // same session, or its being closed to make room. One byte always fits; if the connection is
+      // broken its reader will say so.
+      std::error_code broken;
+      asio::write(*visitor, asio::buffer(answer), broken);
+      arrived_(side.hello(), std::move(*visitor));
+      co_return std::string();
+    } catch (const std::system_error&) {
+      if (!visitor->is_open()) co_return "it did not prove itself in time";
+      co_return "it left before it proved itself";
+    }
+  }
+  void refuse(const std::string& whom, const std::string& why) {
+    constexpr std::size_t told = 5;
+    if (++refused_ > told) return;
+    log::write(log::level::warning,
+               "launch: refused a connection from " + whom + ": " + why +
+                   (refused_ == told ? " (more of them are counted, not told)" : ""));
+  }
+
+  asio::io_context& io_;
+  launch_token token_;
+  std::size_t most_;
+  expected_function expected_;
+  arrived_function arrived_;
+  asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor_;
+  std::deque<socket_ptr> visitors_;  // oldest first
+  std::size_t refused_ = 0;
+};
+using reception = basic_reception<void>;
 
 }  // namespace cohort::cluster

@@ -105,15 +105,6 @@ using tcp_link = basic_tcp_link<void>;
 /// How long a handshake may take, on either side.
 inline constexpr std::chrono::seconds handshake_timeout{5};
 
-/// "10.0.0.1:4711", "[::1]:4711".
-template <class Any = void>
-[[nodiscard]] std::string to_text(const asio::ip::tcp::endpoint& where);
-template <class Any = void>
-[[nodiscard]] std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text);
-/// Those of a list with commas that are addresses.
-template <class Any = void>
-[[nodiscard]] std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list);
-
 /// Closes the socket unless it is destroyed within the time. The socket must be shared because the
 /// timer's handler may already be on its way when this is destroyed.
 class socket_limit {
@@ -132,17 +123,9 @@ class socket_limit {
   asio::steady_timer timer_;
 };
 
-/// Connects to the first of the addresses where somebody answers who knows the token. Throws
-/// error(errc::refused) that says for each address why not.
+/// "10.0.0.1:4711", "[::1]:4711".
 template <class Any = void>
-asio::awaitable<tcp_socket> connect(asio::io_context& io,
-                                    std::vector<asio::ip::tcp::endpoint> addresses,
-                                    launch_token token, greeting hello);
-
-// ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-std::string to_text(const asio::ip::tcp::endpoint& where) {
+[[nodiscard]] std::string to_text(const asio::ip::tcp::endpoint& where) {
   // A connection by IPv4 to a socket that takes both has an address that is mapped.
   const bool mapped = where.address().is_v6() && where.address().to_v6().is_v4_mapped();
   const std::string address =
@@ -152,8 +135,8 @@ std::string to_text(const asio::ip::tcp::endpoint& where) {
   return where.address().is_v6() && !mapped ? "[" + address + "]:" + port : address + ":" + port;
 }
 
-template <class Any>
-std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text) {
+template <class Any = void>
+[[nodiscard]] std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == text.npos) return std::nullopt;
   std::string_view host = text.substr(0, colon);
@@ -168,8 +151,9 @@ std::optional<asio::ip::tcp::endpoint> parse_endpoint(std::string_view text) {
   return asio::ip::tcp::endpoint(address, port);
 }
 
-template <class Any>
-std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list) {
+/// Those of a list with commas that are addresses.
+template <class Any = void>
+[[nodiscard]] std::vector<asio::ip::tcp::endpoint> parse_endpoints(std::string_view list) {
   std::vector<asio::ip::tcp::endpoint> all;
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
@@ -213,7 +197,9 @@ asio::awaitable<std::string> attempt(std::shared_ptr<tcp_socket> socket,
 
 }  // namespace detail
 
-template <class Any>
+/// Connects to the first of the addresses where somebody answers who knows the token. Throws
+/// error(errc::refused) that says for each address why not.
+template <class Any = void>
 asio::awaitable<tcp_socket> connect(asio::io_context& io,
                                     std::vector<asio::ip::tcp::endpoint> addresses,
                                     launch_token token, greeting hello) {

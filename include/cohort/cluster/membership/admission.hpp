@@ -57,7 +57,6 @@ class basic_admission {
   void close() {
     if (door_) door_->close();
   }
-  [[nodiscard]] bool listens() const noexcept { return door_ != nullptr; }
   [[nodiscard]] std::string addresses() const { return door_->addresses(); }
   [[nodiscard]] std::size_t refused() const noexcept { return door_ ? door_->refused() : 0; }
   [[nodiscard]] const launch_token& token() const noexcept { return token_; }
