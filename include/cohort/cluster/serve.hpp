@@ -42,5 +42,5 @@ void serve(std::string_view endpoints, std::string_view token);
 }  // namespace cohort::cluster
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/cluster/detail/serve.ipp>
+#include <cohort/cluster/worker/serve.ipp>
 #endif

@@ -43,59 +43,7 @@ struct launch_command {
 };
 
 /// From what `<command> --version` prints.
-[[nodiscard]] launcher_kind launcher_kind_of(std::string_view version_text) noexcept;
-
-/// Whether only a running launcher sets this variable for its ranks. A launcher that inherited it
-/// would take itself for a rank, or for a step inside that job. What users set stays, as do
-/// OMPI_MCA_btl or OMPI_ALLOW_RUN_AS_ROOT.
-template <class Any = void>
-[[nodiscard]] bool set_by_launcher(std::string_view name) noexcept;
-
-/// `ours` ("NAME=value") without what set_by_launcher(), and with the changes.
-template <class Any = void>
-[[nodiscard]] std::vector<std::string> launch_environment(
-    std::span<const std::string> ours, std::span<const launch_options::variable> changes);
-
-/// How many ranks the launcher would start without complaint, if that can be known: the slots of
-/// `hosts`, else `here` where no batch system ("NAME=value" in `ours`) says otherwise.
-template <class Any = void>
-[[nodiscard]] std::optional<int> slots_of(const launch_options& options, int here,
-                                          std::span<const std::string> ours);
-
-/// The arguments between the launcher's name and the program. Throws errc::not_supported for hosts
-/// with an unknown launcher: they can be given in its own words, by flags().
-template <class Any = void>
-[[nodiscard]] std::vector<std::string> launcher_arguments(launcher_kind kind,
-                                                          const launch_options& options,
-                                                          bool oversubscribed);
-
-/// The whole command. Pure: `here` are the slots of this machine. Open MPI 5, which does not start
-/// without HOME, gets one that does not exist where there is none.
-template <class Any = void>
-[[nodiscard]] launch_command make_launch_command(const launch_options& options, launcher_kind kind,
-                                                 int here, std::span<const std::string> ours);
-/// The same for this process and this machine.
-template <class Any = void>
-[[nodiscard]] launch_command make_launch_command(const launch_options& options, launcher_kind kind);
-
-/// The launcher and its first words: COHORT_MPIEXEC where it is set, else options.command().
-template <class Any = void>
-[[nodiscard]] std::vector<std::string> launcher_words(const launch_options& options);
-
-/// The environment of this process.
-template <class Any = void>
-[[nodiscard]] std::vector<std::string> current_environment();
-
-/// The cores that this process may use, which is what Open MPI counts as slots.
-template <class Any = void>
-[[nodiscard]] int usable_cores();
-
-/// The program that runs now.
-[[nodiscard]] std::string this_program();
-
-// ---- implementation --------------------------------------------------------------------------
-
-inline launcher_kind launcher_kind_of(std::string_view text) noexcept {
+[[nodiscard]] inline launcher_kind launcher_kind_of(std::string_view text) noexcept {
   const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
   if (has("PRRTE") || has("prterun")) return launcher_kind::open_mpi_5;
   for (const std::string_view name : {"(Open MPI) ", "(OpenRTE) "}) {
@@ -111,8 +59,11 @@ inline launcher_kind launcher_kind_of(std::string_view text) noexcept {
   return launcher_kind::unknown;
 }
 
-template <class Any>
-bool set_by_launcher(std::string_view name) noexcept {
+/// Whether only a running launcher sets this variable for its ranks. A launcher that inherited it
+/// would take itself for a rank, or for a step inside that job. What users set stays, as do
+/// OMPI_MCA_btl or OMPI_ALLOW_RUN_AS_ROOT.
+template <class Any = void>
+[[nodiscard]] bool set_by_launcher(std::string_view name) noexcept {
   static constexpr std::string_view names[] = {
       "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_ARGV", "OMPI_COMMAND",
       "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS", "OMPI_NUM_APP_CTX", "OMPI_MCA_ess", "OMPI_MCA_pmix",
@@ -167,9 +118,10 @@ template <class Any = void>
 
 }  // namespace detail
 
-template <class Any>
-std::vector<std::string> launch_environment(std::span<const std::string> ours,
-                                            std::span<const launch_options::variable> changes) {
+/// `ours` ("NAME=value") without what set_by_launcher(), and with the changes.
+template <class Any = void>
+[[nodiscard]] std::vector<std::string> launch_environment(
+    std::span<const std::string> ours, std::span<const launch_options::variable> changes) {
   std::vector<std::string> result;
   for (const std::string& one : ours) {
     if (!set_by_launcher(detail::name_in(one))) result.push_back(one);
@@ -185,9 +137,11 @@ std::vector<std::string> launch_environment(std::span<const std::string> ours,
   return result;
 }
 
-template <class Any>
-std::optional<int> slots_of(const launch_options& options, int here,
-                            std::span<const std::string> ours) {
+/// How many ranks the launcher would start without complaint, if that can be known: the slots of
+/// `hosts`, else `here` where no batch system ("NAME=value" in `ours`) says otherwise.
+template <class Any = void>
+[[nodiscard]] std::optional<int> slots_of(const launch_options& options, int here,
+                                          std::span<const std::string> ours) {
   if (!options.hosts().empty()) {
     int slots = 0;
     for (const std::string& host : options.hosts()) {
@@ -216,9 +170,12 @@ std::optional<int> slots_of(const launch_options& options, int here,
   return here;
 }
 
-template <class Any>
-std::vector<std::string> launcher_arguments(launcher_kind kind, const launch_options& options,
-                                            bool oversubscribed) {
+/// The arguments between the launcher's name and the program. Throws errc::not_supported for hosts
+/// with an unknown launcher: they can be given in its own words, by flags().
+template <class Any = void>
+[[nodiscard]] std::vector<std::string> launcher_arguments(launcher_kind kind,
+                                                          const launch_options& options,
+                                                          bool oversubscribed) {
   const bool open_mpi = kind == launcher_kind::open_mpi_4 || kind == launcher_kind::open_mpi_5;
   std::vector<std::string> result;
   const auto add = [&](auto... words) { (result.emplace_back(words), ...); };
@@ -259,9 +216,65 @@ std::vector<std::string> launcher_arguments(launcher_kind kind, const launch_opt
   return result;
 }
 
-template <class Any>
-launch_command make_launch_command(const launch_options& options, launcher_kind kind, int here,
-                                   std::span<const std::string> ours) {
+/// The launcher and its first words: COHORT_MPIEXEC where it is set, else options.command().
+template <class Any = void>
+[[nodiscard]] std::vector<std::string> launcher_words(const launch_options& options) {
+  const char* text = std::getenv("COHORT_MPIEXEC");
+  std::vector<std::string> words;
+  std::string_view rest = text == nullptr ? std::string_view() : std::string_view(text);
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    if (!word.empty()) words.emplace_back(word);
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+  }
+  return words.empty() ? options.command() : words;
+}
+
+/// The environment of this process.
+template <class Any = void>
+[[nodiscard]] std::vector<std::string> current_environment() {
+  std::vector<std::string> result;
+  for (char** one = environ; one != nullptr && *one != nullptr; ++one) result.emplace_back(*one);
+  return result;
+}
+
+/// The cores that this process may use, which is what Open MPI counts as slots.
+template <class Any = void>
+[[nodiscard]] int usable_cores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return usable_cpus();
+  std::vector<std::string> cores;  // each told by the list of its hardware threads
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &set)) continue;
+    const std::string path =
+        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list";
+    std::array<char, 256> text{};
+    std::FILE* file = std::fopen(path.c_str(), "re");
+    if (file == nullptr) return usable_cpus();
+    const std::size_t size = std::fread(text.data(), 1, text.size(), file);
+    std::fclose(file);
+    const std::string_view core(text.data(), size);
+    if (std::ranges::find(cores, core) == cores.end()) cores.emplace_back(core);
+  }
+  return cores.empty() ? usable_cpus() : static_cast<int>(cores.size());
+}
+
+/// The program that runs now.
+[[nodiscard]] inline std::string this_program() {
+  std::string path(4096, '\0');
+  const auto size = ::readlink("/proc/self/exe", path.data(), path.size());
+  if (size <= 0 || static_cast<std::size_t>(size) == path.size()) {
+    throw error(errc::invalid_argument, "launch_options: program: /proc/self/exe cannot be read");
+  }
+  path.resize(static_cast<std::size_t>(size));
+  return path;
+}
+
+/// The whole command. Pure: `here` are the slots of this machine. Open MPI 5, which does not start
+/// without HOME, gets one that does not exist where there is none.
+template <class Any = void>
+[[nodiscard]] launch_command make_launch_command(const launch_options& options, launcher_kind kind,
+                                                 int here, std::span<const std::string> ours) {
   validate(options);
   launch_command result;
   result.environment = launch_environment(ours, options.environment());
@@ -284,59 +297,11 @@ launch_command make_launch_command(const launch_options& options, launcher_kind 
   return result;
 }
 
-template <class Any>
-launch_command make_launch_command(const launch_options& options, launcher_kind kind) {
+/// The same for this process and this machine.
+template <class Any = void>
+[[nodiscard]] launch_command make_launch_command(const launch_options& options,
+                                                 launcher_kind kind) {
   return make_launch_command(options, kind, usable_cores(), current_environment());
-}
-
-template <class Any>
-std::vector<std::string> launcher_words(const launch_options& options) {
-  const char* text = std::getenv("COHORT_MPIEXEC");
-  std::vector<std::string> words;
-  std::string_view rest = text == nullptr ? std::string_view() : std::string_view(text);
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find(' '));
-    if (!word.empty()) words.emplace_back(word);
-    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
-  }
-  return words.empty() ? options.command() : words;
-}
-
-template <class Any>
-std::vector<std::string> current_environment() {
-  std::vector<std::string> result;
-  for (char** one = environ; one != nullptr && *one != nullptr; ++one) result.emplace_back(*one);
-  return result;
-}
-
-template <class Any>
-int usable_cores() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return usable_cpus();
-  std::vector<std::string> cores;  // each told by the list of its hardware threads
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    const std::string path =
-        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list";
-    std::array<char, 256> text{};
-    std::FILE* file = std::fopen(path.c_str(), "re");
-    if (file == nullptr) return usable_cpus();
-    const std::size_t size = std::fread(text.data(), 1, text.size(), file);
-    std::fclose(file);
-    const std::string_view core(text.data(), size);
-    if (std::ranges::find(cores, core) == cores.end()) cores.emplace_back(core);
-  }
-  return cores.empty() ? usable_cpus() : static_cast<int>(cores.size());
-}
-
-inline std::string this_program() {
-  std::string path(4096, '\0');
-  const auto size = ::readlink("/proc/self/exe", path.data(), path.size());
-  if (size <= 0 || static_cast<std::size_t>(size) == path.size()) {
-    throw error(errc::invalid_argument, "launch_options: program: /proc/self/exe cannot be read");
-  }
-  path.resize(static_cast<std::size_t>(size));
-  return path;
 }
 
 }  // namespace cohort::cluster
