@@ -7,10 +7,10 @@
 #include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/launch_options.hpp>
-#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/run.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/sinks.hpp>
