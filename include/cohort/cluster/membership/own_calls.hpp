@@ -28,7 +28,9 @@ class basic_own_calls : public std::enable_shared_from_this<basic_own_calls<Any>
 
   /// `changed` is told when a callee here has ended.
   basic_own_calls(asio::io_context& io, std::shared_ptr<call_client> calls, event changed)
-      : calls_(std::move(calls)), changed_(std::move(changed)), server_(new call_server(io)) {}
+      : calls_(std::move(calls)),
+        changed_(std::move(changed)),
+        server_(std::make_shared<call_server>(io)) {}
   basic_own_calls(const own_calls&) = delete;
   basic_own_calls& operator=(const own_calls&) = delete;
 
