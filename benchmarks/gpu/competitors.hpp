@@ -6,7 +6,7 @@
 /// by hand and awaited, and what a device that is waited for costs the loop.
 
 #include <cohort/gpu.hpp>
-#include <cohort/nccl/pack_kernels.hpp>
+#include <cohort/nccl/extra/pack_kernels.hpp>
 
 #include <cstddef>
 #include <memory>

@@ -20,9 +20,8 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/nccl/datatype.hpp>
 #include <cohort/nccl/operation.hpp>
-#include <cohort/nccl/operator.hpp>
+#include <cohort/nccl/types.hpp>
 
 namespace cohort::nccl {
 

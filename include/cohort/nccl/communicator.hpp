@@ -9,11 +9,16 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/core/asio.hpp>
 #include <cohort/nccl/source.hpp>
-#include <cohort/nccl/state.hpp>
+#include <cohort/progress/handler_operation.hpp>
+#include <cohort/progress/look_task.hpp>
 
 #include <exception>
+#include <functional>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -85,7 +90,7 @@ class communicator {
   struct handle {
     explicit handle(std::shared_ptr<communicator_state> its) noexcept : state(std::move(its)) {}
     handle(const handle&) = delete;
-    ~handle() { state->source.leave(*state); }
+    ~handle() { state->source.leaving().leave(*state); }
     std::shared_ptr<communicator_state> state;
   };
   std::shared_ptr<const handle> handle_;
@@ -131,12 +136,163 @@ auto borrow_communicator(const cohort::communicator& world, ncclComm_t native,
                          const communicator_options& options = communicator_options(),
                          Token&& token = Token());
 
+namespace detail {
+
+/// What a process is to make: communicators of its devices, and their places in the queues.
+struct making {
+  communicator_options options;
+  std::vector<int> devices;
+  std::vector<turn> places;
+  bool several = false;  // the ranks may bring different numbers of devices
+  ncclComm_t theirs = nullptr;
+  problem bad;  ///< here, before anything has been asked; it takes part, so that all hear of it
+  const void* orderer = nullptr;
+};
+
+// See life/making.ipp.
+
+progress::look_task<std::vector<communicator>> make_all(cohort::communicator world, making what);
+/// One device.
+making one_device(communicator_options options, int device, turn place, ncclComm_t theirs = nullptr,
+                  problem bad = {}, const void* orderer = nullptr);
+/// The device of the options, or -1 where there is none: that is told to all ranks then.
+int device_for(int wanted);
+turn place_for(const cohort::communicator& world, int device);
+inline issue_source& source_of(const cohort::communicator& world) {
+  return asio::use_service<issue_source>(world.get_executor().context());
+}
+progress::look_task<std::vector<communicator>> split(communicator parent, int color, int key,
+                                                     turn place);
+progress::look_task<> finalize(std::shared_ptr<communicator_state> state);
+progress::look_task<> abort(std::shared_ptr<communicator_state> state);
+
+/// Begins at once, so that what is made of one communicator of MPI is made in the order of the
+/// calls. The handler gets what `take` makes of the task's result.
+template <class Handler, class T, class Take>
+void begin_for(Handler&& handler, issue_source& source, const char* verb,
+               progress::look_task<T> work, Take take) {
+  using posted = progress::posted_handler<std::decay_t<Handler>>;
+  auto waiting = std::make_unique<posted>(std::forward<Handler>(handler), source.engine());
+  auto done = [mine = std::move(waiting), take](std::exception_ptr why, auto... made) mutable {
+    mine->post(std::move(why), take(std::move(made))...);
+  };
+  progress::begin_look_task(std::move(work), {.verb = verb}, std::move(done));
+}
+
+/// The same of something that cannot begin.
+template <class Handler, class... Nothing>
+void refuse(Handler&& handler, std::exception_ptr why, Nothing... nothing) {
+  progress::post_without_engine(std::forward<Handler>(handler),
+                                [why = std::move(why), nothing...](auto mine) mutable {
+                                  std::move(mine)(std::move(why), std::move(nothing)...);
+                                });
+}
+
+inline communicator the_only(std::vector<communicator> made) {
+  return made.empty() ? communicator() : std::move(made.front());
+}
+inline std::exception_ptr no_communicator(const char* verb) {
+  return std::make_exception_ptr(
+      cohort::error(errc::invalid_communicator, std::string("nccl ") + verb + ": no communicator"));
+}
+
+// A place in the device's queue is taken when the operation is started, not when it is named: an
+// awaitable that is never awaited must not hold the queue.
+
+struct start_make {
+  template <class Handler>
+  void operator()(Handler&& handler, const cohort::communicator& world, ncclComm_t theirs,
+                  const communicator_options& options, int device) const {
+    begin_for(std::forward<Handler>(handler), source_of(world), "nccl make_communicator",
+              make_all(world, one_device(options, device, place_for(world, device), theirs)),
+              &the_only);
+  }
+};
+
+struct start_make_several {
+  template <class Handler>
+  void operator()(Handler&& handler, const cohort::communicator& world, std::vector<int> devices,
+                  const communicator_options& options) const {
+    making what;
+    what.options = options;
+    what.several = true;
+    for (const int device : devices) what.places.push_back(place_for(world, device));
+    what.devices = std::move(devices);
+    begin_for(std::forward<Handler>(handler), source_of(world), "nccl make_communicator",
+              make_all(world, std::move(what)), std::identity());
+  }
+};
+
+struct start_split {
+  template <class Handler>
+  void operator()(Handler&& handler, const communicator& parent, int color, int key) const {
+    if (!parent) {
+      return refuse(std::forward<Handler>(handler), no_communicator("split"), communicator());
+    }
+    issue_source& source = parent.state()->source;
+    begin_for(std::forward<Handler>(handler), source, "nccl split",
+              split(parent, color, key, source.reserve(parent.device())), &the_only);
+  }
+};
+
+struct start_ending {
+  template <class Handler>
+  void operator()(Handler&& handler, const communicator& which, bool at_once) const {
+    const char* const verb = at_once ? "abort" : "finalize";
+    if (!which) return refuse(std::forward<Handler>(handler), no_communicator(verb));
+    begin_for(std::forward<Handler>(handler), which.state()->source, verb,
+              at_once ? abort(which.state()) : finalize(which.state()), std::identity());
+  }
+};
+
+}  // namespace detail
+
+template <class Token>
+auto make_communicator(const cohort::communicator& world, const communicator_options& options,
+                       Token&& token) {
+  const int device = detail::device_for(options.device);
+  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
+      detail::start_make{}, token, world, nullptr, options, device);
+}
+
+template <class Token>
+auto make_communicators(const cohort::communicator& world, std::vector<int> devices,
+                        const communicator_options& options, Token&& token) {
+  return asio::async_initiate<Token, void(std::exception_ptr, std::vector<communicator>)>(
+      detail::start_make_several{}, token, world, std::move(devices), options);
+}
+
+template <class Token>
+auto borrow_communicator(const cohort::communicator& world, ncclComm_t native,
+                         const communicator_options& options, Token&& token) {
+  int device = -1;
+  static_cast<void>(ncclCommCuDevice(native, &device));
+  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
+      detail::start_make{}, token, world, native, options, device);
+}
+
+template <class Token>
+auto communicator::split(int color, int key, Token&& token) const {
+  return asio::async_initiate<Token, void(std::exception_ptr, communicator)>(
+      detail::start_split{}, token, *this, color, key);
+}
+
+template <class Token>
+auto communicator::finalize(Token&& token) const {
+  return asio::async_initiate<Token, void(std::exception_ptr)>(detail::start_ending{}, token, *this,
+                                                               false);
+}
+
+template <class Token>
+auto communicator::abort(Token&& token) const {
+  return asio::async_initiate<Token, void(std::exception_ptr)>(detail::start_ending{}, token, *this,
+                                                               true);
+}
+
 }  // namespace cohort::nccl
 
-#include <cohort/nccl/detail/start_making.hpp>
-
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/nccl/detail/communicator.ipp>
+#include <cohort/nccl/life/making.ipp>
 #endif
 
 #endif

@@ -36,6 +36,15 @@ struct problem {
   std::error_code code;
   std::string text;
 };
+[[nodiscard]] inline bool failed(ncclResult_t code) noexcept {
+  return code != ncclSuccess && code != ncclInProgress;
+}
+/// Of a communicator: what its calls have come to, or why that cannot be told.
+[[nodiscard]] inline ncclResult_t state_of(ncclComm_t comm) noexcept {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+  return failed(asked) ? asked : state;
+}
 /// What an exception says.
 [[nodiscard]] problem problem_of(const std::exception_ptr& why);
 

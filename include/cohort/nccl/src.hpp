@@ -19,18 +19,16 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/nccl/detail/arena.ipp>
-#include <cohort/nccl/detail/calls.ipp>
-#include <cohort/nccl/detail/communicator.ipp>
-#include <cohort/nccl/detail/conditions.ipp>
-#include <cohort/nccl/detail/device_plane.ipp>
-#include <cohort/nccl/detail/failure.ipp>
-#include <cohort/nccl/detail/fault_channel.ipp>
-#include <cohort/nccl/detail/inquiry.ipp>
-#include <cohort/nccl/detail/leaving.ipp>
-#include <cohort/nccl/detail/operation.ipp>
-#include <cohort/nccl/detail/source.ipp>
-#include <cohort/nccl/detail/work_set.ipp>
+#include <cohort/nccl/backend/device_plane.ipp>
+#include <cohort/nccl/extra/arena.ipp>
+#include <cohort/nccl/faults/channel.ipp>
+#include <cohort/nccl/faults/inquiry.ipp>
+#include <cohort/nccl/life/ladder.ipp>
+#include <cohort/nccl/life/leaving.ipp>
+#include <cohort/nccl/life/making.ipp>
+#include <cohort/nccl/queue/device_queue.ipp>
+#include <cohort/nccl/queue/operation.ipp>
+#include <cohort/nccl/queue/source.ipp>
 
 namespace cohort::nccl {
 

@@ -5,7 +5,7 @@
 
 #include "support.hpp"
 
-#include <cohort/nccl/fusion_arena.hpp>
+#include <cohort/nccl/extra/fusion_arena.hpp>
 #include <cohort/progress/deadline.hpp>
 
 #include <array>

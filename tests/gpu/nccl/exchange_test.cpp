@@ -7,7 +7,7 @@
 #include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
-#include <cohort/nccl/detail/config_fields.hpp>
+#include <cohort/nccl/life/agreement.hpp>
 
 #include <algorithm>
 

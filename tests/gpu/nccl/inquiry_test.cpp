@@ -6,8 +6,8 @@
 
 #include "gpu/nccl/support.hpp"
 
-#include <cohort/nccl/fault_channel.hpp>
-#include <cohort/nccl/inquiry.hpp>
+#include <cohort/nccl/faults/channel.hpp>
+#include <cohort/nccl/faults/message.hpp>
 #include <cohort/progress/deadline.hpp>
 
 #include <chrono>

@@ -7,7 +7,7 @@
 #include "support.hpp"
 
 #include <cohort/core/half.hpp>
-#include <cohort/nccl/pack_kernels.hpp>
+#include <cohort/nccl/extra/pack_kernels.hpp>
 
 #include <algorithm>
 #include <array>

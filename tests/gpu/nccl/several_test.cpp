@@ -6,7 +6,7 @@
 #include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
-#include <cohort/nccl/fault_channel.hpp>
+#include <cohort/nccl/faults/channel.hpp>
 #include <cohort/progress/deadline.hpp>
 
 #include <array>

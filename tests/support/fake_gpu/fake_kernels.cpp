@@ -65,7 +65,7 @@ void write(unsigned long long at, T value) {
 #define __global__ static
 #define COHORT_PACK_TABLE(...) __VA_ARGS__
 #define COHORT_PACK_CODE(...) __VA_ARGS__
-#include <cohort/nccl/detail/pack_kernels.ipp>
+#include <cohort/nccl/extra/pack_kernels.ipp>
 #undef COHORT_PACK_TABLE
 #undef COHORT_PACK_CODE
 
@@ -97,7 +97,7 @@ constexpr char text[] =
 #define COHORT_PACK_CODE(...) #__VA_ARGS__ "\n"
 #undef __device__
 #undef __global__
-#include <cohort/nccl/detail/pack_kernels.ipp>
+#include <cohort/nccl/extra/pack_kernels.ipp>
     ;
 
 /// By the place in the list, so that each kernel has a function of its own with the double's type.

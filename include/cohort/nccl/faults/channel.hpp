@@ -1,0 +1,175 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What carries messages about faults between the ranks of an NCCL communicator, and who sends and
+/// hears them.
+///
+/// The room `faults` has what ranks tell each other when something goes wrong. What has failed
+/// enters it, and questions about who holds an operation up; failures of peers leave it for `life`,
+/// and findings for reports.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/comm/mailbox.hpp>
+#include <cohort/nccl/faults/message.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <asio/strand.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace cohort::nccl {
+
+class issue_source;
+class communicator_state;
+class work;
+
+/// Through which peers tell of faults, one for all handles of a communicator here.
+class fault_channel final : public comm::mailbox::owner,
+                            public std::enable_shared_from_this<fault_channel> {
+ public:
+  COHORT_INLINE fault_channel(issue_source& source, const cohort::communicator& over);
+
+  /// Another handle. Before it listens.
+  void add(const std::shared_ptr<communicator_state>& handle) { handles_.push_back(handle); }
+  // Without the lock of the source, for they take MPI's.
+  void listen() { messages_->open(shared_from_this()); }
+  void send(int to, const fault_bytes& message);
+  void close() { messages_->close(); }
+
+  /// With a rank of MPI.
+  struct traffic {
+    std::uint32_t sent = 0;
+    std::uint32_t received = 0;
+    std::optional<std::uint32_t> announced{};  ///< by its goodbye: what it has sent
+  };
+  // These are guarded by the source.
+  std::vector<traffic> peers;  ///< empty: there has been none
+  bool parted = false;         ///< this rank has said its goodbyes
+  [[nodiscard]] traffic& with(int peer, int ranks) {
+    if (peers.empty()) peers.resize(static_cast<std::size_t>(ranks));
+    return peers[static_cast<std::size_t>(peer)];
+  }
+  /// Nothing is on its way to this rank, and nothing will be.
+  [[nodiscard]] bool is_over(int own) const noexcept {
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      const traffic& each = peers[i];
+      const bool all = each.announced && each.received >= *each.announced;
+      if (!all && i != static_cast<std::size_t>(own)) return false;
+    }
+    return !peers.empty();
+  }
+
+ private:
+  COHORT_INLINE void received(int from, unsigned kind, std::span<const std::byte> message) override;
+  void sent(int, std::error_code) override {}
+  void failed(int, std::error_code) override {}
+
+  issue_source& source_;
+  std::shared_ptr<comm::mailbox> messages_;
+  std::vector<std::weak_ptr<communicator_state>> handles_;
+};
+
+/// What this rank tells the others about faults, and hears of them. With the lock of the source
+/// held, but for `listen` and `hear`.
+///
+/// A communicator of MPI is not freed while something may come over it. A rank whose communicator
+/// has ended says goodbye to each of the others, with the number of its messages to that one, and
+/// goes on listening until it has heard the same of all of them and all that they have sent. Where
+/// that does not come, and after a failure, MPI keeps its communicator for good.
+class fault_messages {
+ public:
+  using handle = std::shared_ptr<communicator_state>;
+  static constexpr int every_peer = -1;
+  /// A communicator that has left, and whose peers have not all said goodbye.
+  struct parting {
+    handle comm;
+    std::chrono::nanoseconds left{};  ///< for them, of the time in which this rank looks
+    std::chrono::steady_clock::time_point looked{};
+  };
+
+  explicit fault_messages(issue_source& source);
+
+  /// Posts the receive through which peers tell of faults.
+  void listen(const handle& which);
+  /// What is no message, or is about another communicator, is dropped. Returns for whom to listen
+  /// further, since this handle may have ended before others of the communicator. Null: nothing
+  /// more can come.
+  [[nodiscard]] handle hear(const communicator_state& comm,
+                            const std::optional<fault_message>& message, int from);
+  /// That it has failed.
+  void tell(const handle& comm, std::error_code why, const std::string& text, bool only_this);
+  /// To one rank of MPI, or to `every_peer`.
+  void send_to(const handle& comm, fault_message&& message, int only);
+  /// Unless others of the communicator are up.
+  void silence(const handle& comm);
+  void close(std::shared_ptr<fault_channel> which);
+  /// In a lap: it has ended in order.
+  void part(const handle& comm);
+  /// Those whose goodbyes are waited for.
+  [[nodiscard]] std::size_t pending() const noexcept;
+  void look();
+  /// Goodbyes are not heard any more. The caller drops them without the lock.
+  [[nodiscard]] std::vector<parting> let_go();
+
+ private:
+  [[nodiscard]] handle sister_up(const communicator_state& comm) const;
+  [[nodiscard]] handle goes_on_parting(const communicator_state& comm, bool fails);
+
+  static constexpr std::chrono::nanoseconds longest_step = std::chrono::milliseconds(10);
+  issue_source& source_;
+  /// What uses fault channels, which take MPI's lock: without the source's, and in order, for what
+  /// is said last has to leave before a channel closes, also where several threads run the loop.
+  asio::strand<asio::io_context::executor_type> to_peers_;
+  std::vector<parting> partings_;
+};
+
+/// Ranks are asked over the fault channel, because NCCL does not tell who is missing.
+///
+/// 1. A deadline passes over an operation, or it takes too long. This rank asks all others.
+/// 2. Every rank that laps answers with its position in the order of operations.
+/// 3. When all have answered, or `answer_bound` has passed, this rank says who was silent and who
+///    has not started the operation. If the deadline is to abort, the ladder goes on.
+///
+/// With the lock of the source held.
+class inquiries {
+ public:
+  explicit inquiries(issue_source& source) noexcept : source_(source) {}
+
+  /// False if nobody can be asked. One question at a time for each communicator: a later deadline
+  /// joins the question that is under way.
+  bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
+           bool aborts);
+  /// About what is not in the queue of a device. `tell` is called in a look; at once if nobody can
+  /// be asked. False: another question is under way.
+  bool inquire(communicator_state& comm, std::function<void(const std::string&)> tell);
+  void answer(const communicator_state& comm, std::uint64_t number, int asker);
+  void note_answer(const communicator_state& comm, position_answer&& said);
+  /// Questions that nothing else is pending for.
+  [[nodiscard]] std::size_t pending() const noexcept;
+  void look();
+
+ private:
+  [[nodiscard]] bool can_ask(const communicator_state& comm) const;
+  void send_question(communicator_state& comm);
+  [[nodiscard]] rank_position position_of(const communicator_state& comm);
+  void conclude(communicator_state& comm);
+
+  issue_source& source_;
+  std::uint64_t numbers_ = 0;
+};
+
+}  // namespace cohort::nccl
+
+#endif

@@ -1,0 +1,230 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// What all handles of one NCCL communicator share.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/failure.hpp>
+#include <cohort/core/tool_range.hpp>
+#include <cohort/device/stream.hpp>
+#include <cohort/nccl/faults/message.hpp>
+#include <cohort/nccl/queue/work.hpp>
+#include <cohort/progress/kept_objects.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::nccl {
+
+/// How a communicator is made. `on_deadline` and `config` must be equal on all ranks, which is
+/// checked. Each rank has bounds of its own.
+struct communicator_options {
+  communicator_options() {}
+
+  int device = -1;  ///< -1: device::default_device()
+  /// What happens when a deadline passes over a started operation. `abort` ends the communicators
+  /// of this process and tells the peers; the job goes on.
+  cohort::on_deadline on_deadline = cohort::on_deadline::report;
+  std::chrono::nanoseconds init_bound = std::chrono::seconds(120);  ///< for NCCL's own init
+  std::chrono::nanoseconds leave_bound = std::chrono::seconds(30);  ///< then it is leaked
+  std::chrono::nanoseconds abort_bound = std::chrono::seconds(30);  ///< then awaiters end anyway
+  /// How long ranks that are asked where they stand may take before they are named silent.
+  std::chrono::nanoseconds answer_bound = std::chrono::seconds(1);
+  bool abort_borrowed = false;                    ///< a borrowed communicator may be aborted too
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;  ///< passed on, but for `blocking`, which is 0
+};
+
+/// Where a communicator stands.
+enum class phase : std::uint8_t {
+  making,      ///< NCCL's init is in progress, or has not begun
+  ready,       ///< operations may be started
+  leaving,     ///< its operations end, then it is finalised
+  finalising,  ///< in progress
+  failed,      ///< being aborted
+  gone,        ///< destroyed, aborted or given back
+  leaked       ///< it did not end in time
+};
+
+namespace detail {
+
+/// What NCCL or CUDA may still touch when nobody waits for it any more: a few bytes for each init
+/// that was given up, and for what was captured on a device that has gone. Never destroyed.
+[[nodiscard]] inline progress::kept_objects& left_to_nccl() {
+  static progress::kept_objects& instance = *new progress::kept_objects;
+  return instance;
+}
+
+}  // namespace detail
+
+/// A place in the queue of a device.
+struct queue_place {
+  bool come = false;  ///< it is at the head
+  bool over = false;  ///< the next one may come
+};
+
+/// What stands in the queue of a device.
+struct queue_entry {
+  work* op;
+  std::shared_ptr<queue_place> place;  ///< or this
+};
+
+class fault_channel;
+
+/// Something that was captured of a communicator's operations. NCCL ends a communicator, aborts it
+/// too, only when no graph has calls of it, so these end first, whoever holds them.
+class captured {
+ public:
+  /// Gives back what it has, unless it is being captured. Whether there was a graph.
+  virtual bool end() noexcept = 0;
+  /// A capture that has not ended is given up.
+  virtual void abandon() noexcept = 0;
+  const std::string name;  ///< for reports
+
+ protected:
+  explicit captured(std::string whose) : name(std::move(whose)) {}
+  ~captured() = default;
+};
+
+/// *Threads*: what is not said to be constant is guarded by the source.
+class communicator_state : public std::enable_shared_from_this<communicator_state> {
+ public:
+  communicator_state(issue_source& owner, cohort::communicator over, communicator_options how)
+      : source(owner), mpi(std::move(over)), options(how), rank(mpi.rank()), size(mpi.size()) {}
+
+  communicator_state(const communicator_state&) = delete;
+  ~communicator_state() { no_longer_launches(); }
+
+  [[nodiscard]] bool is_up() const noexcept {
+    const phase now = stands.load();
+    return now != phase::failed && now != phase::gone && now != phase::leaked;
+  }
+  [[nodiscard]] bool is_leaving() const noexcept {
+    const phase now = stands.load();
+    return now == phase::leaving || now == phase::finalising;
+  }
+  /// Nothing of NCCL's is called on it any more.
+  void end_as(phase then, std::error_code reason) noexcept {
+    why = reason;
+    stands = then;
+    leaves.end();
+    native = nullptr;
+  }
+  /// What is behind its leaving in the queue of the device.
+  void let_next_come() noexcept {
+    if (place) place->over = true;
+  }
+  /// From now on a peer's message about the failure may come, also when this rank has left.
+  void set_failed() noexcept {
+    has_failed = true;
+    keep_mpi();
+  }
+  /// For one over which something may still come. Open MPI 4.1 would take it for a part of the next
+  /// communicator to which it gives the same number, and crash if that has fewer ranks.
+  void keep_mpi() noexcept {
+    if (mpi) mpi.state()->keep();
+  }
+  /// It has ended, though its handle or a coroutine of it may live on.
+  void no_longer_launches() noexcept {
+    if (std::exchange(launches, false)) device::state_of(device).remove_launcher();
+  }
+
+  // Constant once it is ready.
+  issue_source& source;
+  cohort::communicator mpi;  ///< a duplicate of the one that it was made over
+  communicator_options options;
+  int rank;
+  int size;
+  /// With several devices in a process: the rank of the first device of each rank of `mpi`.
+  std::vector<int> firsts;
+  int device = -1;
+  bool launches = false;  ///< the device counts it
+  bool borrowed = false;
+  bool native_exchange = false;          ///< NCCL has all_to_all, gather and scatter
+  const void* orderer = nullptr;         ///< the coordinator that it belongs to, or null
+  std::optional<device::stream> domain;  ///< where the operations run
+  std::int32_t* scratch = nullptr;       ///< for barriers
+
+  ncclComm_t native = nullptr;
+  std::atomic<phase> stands{phase::making};
+  std::error_code why;  ///< of what failed or closed
+  bool has_failed = false;
+  std::uint64_t sequence = 0;
+  std::uint64_t collectives = 0;  ///< of the operations that all ranks start
+  std::size_t outstanding = 0;    ///< operations that are queued, launching or on the device
+  std::chrono::steady_clock::time_point leave_until{};
+  std::chrono::steady_clock::time_point hold_until{};
+  std::shared_ptr<queue_place> place;  ///< of its leaving, once it does
+  /// Of that, made with it: who drops the last handle must not fail for want of memory.
+  std::list<queue_entry> own_place;
+  tools::range leaves;  ///< from then until NCCL has finalised it
+
+  /// Logs and remembers.
+  void remember(failure what);
+  [[nodiscard]] failure last_failure() const {
+    const std::lock_guard hold(failure_mutex_);
+    return last_failure_;
+  }
+
+  /// The operations started last, for reports.
+  struct record {
+    const char* verb = nullptr;
+    std::uint64_t sequence = 0;
+    std::size_t bytes = 0;
+  };
+  void note(const work& op) noexcept {
+    history_[op.sequence % history_.size()] = {op.verb, op.sequence, op.bytes};
+  }
+  [[nodiscard]] std::string history() const;
+  [[nodiscard]] const record& last_started() const noexcept {
+    return history_[sequence % history_.size()];
+  }
+
+  /// Of the same NCCL communicator: the other devices of this process.
+  [[nodiscard]] bool is_sister(const communicator_state& other) const noexcept {
+    return token != 0 && token == other.token;
+  }
+  /// The rank here of a rank of `mpi`: that of its first device.
+  [[nodiscard]] int rank_of_process(int which) const noexcept {
+    const auto index = static_cast<std::size_t>(which);
+    return index < firsts.size() ? firsts[index] : which;
+  }
+
+  /// What was captured of its operations.
+  std::vector<std::weak_ptr<captured>> graphs;
+  /// But for what is being captured. `tells`: names in the log those that are alive.
+  void end_graphs(bool tells) noexcept;
+  /// A thread of NCCL may still be writing into a capture until it sees that the communicator is
+  /// aborted.
+  void abandon_captures() noexcept;
+
+  // The fault channel.
+  /// The same on all ranks, and of this communicator alone: a message may come late, when its MPI
+  /// communicator has gone here and another one has taken its place.
+  std::uint64_t token = 0;
+  std::shared_ptr<fault_channel> channel;  ///< when the source knows of this
+  std::optional<inquiry> asked;            ///< under way
+
+ private:
+  std::array<record, 8> history_{};
+  mutable std::mutex failure_mutex_;
+  failure last_failure_;
+};
+
+}  // namespace cohort::nccl
+
+#endif

@@ -1,0 +1,423 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `nccl/source.hpp`.
+
+#include <cohort/device/nvtx.hpp>
+#include <cohort/nccl/source.hpp>
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::nccl {
+
+template <std::derived_from<asio::execution_context> Context>
+issue_source::issue_source(Context& context)
+    : asio::execution_context::service(context),
+      engine_(asio::use_service<progress::engine>(context)),
+      ladder_(*this),
+      leaving_(*this),
+      messages_(*this),
+      questions_(*this) {
+  device::attach_tools();
+  engine_.attach(*this);
+}
+
+COHORT_INLINE issue_source::~issue_source() {
+  engine_.detach(this);
+  for (auto& owner : owners()) {
+    issue_source* mine = this;
+    owner.compare_exchange_strong(mine, nullptr);
+  }
+}
+
+COHORT_INLINE void issue_source::wake_if_possible() noexcept {
+  try {
+    engine_.started();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+COHORT_INLINE void issue_source::recount() noexcept {
+  std::size_t count = conditions_.size() + ended_in_lap_.size() + ladder_.pending() +
+                      leaving_.pending() + messages_.pending() + questions_.pending();
+  std::size_t bytes = 0;
+  for (const device_queue& one : queues_) {
+    count += one.pending();
+    bytes += one.bytes();
+  }
+  pending_.store(count, std::memory_order_relaxed);
+  in_flight_.store(bytes, std::memory_order_relaxed);
+}
+
+// ---- devices and places ----------------------------------------------------------------------
+
+COHORT_INLINE device_queue& issue_source::queue_of(int device) {
+  for (device_queue& one : queues_) {
+    if (one.device() == device) return one;
+  }
+  return queues_.emplace_back(*this, device);
+}
+
+COHORT_INLINE void issue_source::claim(int device) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (const std::error_code why = queue_of(device).why_unusable()) {
+      throw error(why, "device " + std::to_string(device) + ": an abort has not come back");
+    }
+  }
+  issue_source* owner = nullptr;
+  auto& place = owners()[static_cast<std::size_t>(device)];
+  if (place.compare_exchange_strong(owner, this) || owner == this) return;
+  throw error(errc::single_thread_violation,
+              "device " + std::to_string(device) + " has NCCL communicators of another io_context");
+}
+
+COHORT_INLINE bool issue_source::hold(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  device_queue& one = queue_of(device);
+  if (one.orderer != nullptr && one.orderer != orderer) return false;
+  one.orderer = orderer;
+  return true;
+}
+
+COHORT_INLINE void issue_source::let_go(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  device_queue& one = queue_of(device);
+  if (one.orderer == orderer) one.orderer = nullptr;
+}
+
+COHORT_INLINE bool issue_source::admits(int device, const void* orderer) {
+  const std::lock_guard lock(mutex_);
+  const void* const holder = queue_of(device).orderer;
+  return holder == nullptr || holder == orderer;
+}
+
+COHORT_INLINE bool issue_source::is_held_elsewhere(int device, const void* orderer) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(queues_.begin(), queues_.end(), [&](const device_queue& one) {
+    return one.device() != device && one.orderer != nullptr && one.orderer != orderer;
+  });
+}
+
+COHORT_INLINE turn issue_source::reserve(int device) {
+  const std::lock_guard hold(mutex_);
+  auto place = queue_of(device).reserve();
+  recount();
+  return turn(std::move(place), *this);
+}
+
+COHORT_INLINE void turn::release() noexcept {
+  if (!place_) return;
+  source_->exclusively([&] {
+    place_->over = true;
+    source_->recount();
+  });
+  place_.reset();
+  source_->wake_if_possible();
+}
+
+COHORT_INLINE void issue_source::add(std::shared_ptr<communicator_state> comm) {
+  const std::lock_guard hold(mutex_);
+  comm->own_place.push_back({nullptr, std::make_shared<queue_place>()});
+  comms_.push_back(std::move(comm));
+}
+
+// ---- operations ------------------------------------------------------------------------------
+
+COHORT_INLINE std::error_code issue_source::why_refused(const device_queue& one,
+                                                        const communicator_state& comm) const {
+  if (ending_ || engine_.stopped()) return errc::engine_stopped;
+  if (comm.stands != phase::ready) return comm.why ? comm.why : make_error_code(errc::closed);
+  if (one.orderer != nullptr && one.orderer != comm.orderer) return errc::device_ordered;
+  return {};
+}
+
+COHORT_INLINE bool issue_source::submit_held(work& op) {
+  communicator_state& comm = *op.comm;
+  // The loss of a device may have been seen while nothing was pending on it.
+  device_queue& one = queue_of(comm.device);
+  if (one.is_gone()) ladder_.device_gone(one);
+  op.age.since = clock::now();
+  op.sequence = ++comm.sequence;
+  comm.note(op);
+  if (const std::error_code why = why_refused(one, comm)) {
+    op.fail(why);
+  } else if (!op.error()) {
+    ++comm.outstanding;
+    op.pending = true;
+    if (op.everybody) op.collective = ++comm.collectives;
+    one.push(op);
+    recount();
+  }
+  return op.pending;
+}
+
+COHORT_INLINE bool issue_source::take_parts(work& whole) {
+  work_set& set = *whole.joined;
+  whole.age.since = clock::now();
+  for (const work& part : set.parts) {
+    device_queue& one = queue_of(part.comm->device);
+    if (one.is_gone()) ladder_.device_gone(one);
+    whole.fail(why_refused(one, *part.comm));
+  }
+  if (whole.error()) return false;
+  whole.pending = true;
+  set.left = set.parts.size();
+  for (work& part : set.parts) static_cast<void>(submit_held(part));
+  return true;
+}
+
+COHORT_INLINE void issue_source::submit(work& op) {
+  // Once the lock is free, the operation may be over and gone.
+  if (exclusively([&] { return op.joined ? take_parts(op) : submit_held(op); })) {
+    engine_.started();
+  } else {
+    engine_.complete(&op);
+  }
+}
+
+COHORT_INLINE work* issue_source::concluded(work& op) noexcept {
+  op.pending = false;
+  if (op.part_of == nullptr) return &op;
+  work_set& set = *op.part_of;
+  set.whole->fail(op.error());
+  if (--set.left != 0) return nullptr;
+  set.whole->pending = false;
+  return set.whole;
+}
+
+COHORT_INLINE std::size_t issue_source::finish(work& op, progress::ready_queue& ready) {
+  work* const over = concluded(op);
+  if (over == nullptr) return 0;
+  over->settle();
+  if (over->steps != nullptr) {
+    ended_in_lap_.push_back(over);
+  } else {
+    ready.push(over);
+  }
+  return 1;
+}
+
+COHORT_INLINE void issue_source::end_at_next_look(const std::vector<work*>& ended) {
+  if (ended.empty()) return;
+  for (work* const op : ended) op->settle();
+  exclusively([&] {
+    ended_in_lap_.insert(ended_in_lap_.end(), ended.begin(), ended.end());
+    recount();
+  });
+  engine_.started();
+}
+
+COHORT_INLINE bool issue_source::deadline_passed(work& given) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (!given.pending) return false;
+    work* which = &given;
+    if (given.joined) {
+      auto& parts = given.joined->parts;
+      which =
+          &*std::find_if(parts.begin(), parts.end(), [](const work& one) { return one.pending; });
+    }
+    work& op = *which;
+    communicator_state& comm = *op.comm;
+    const bool abort = comm.options.on_deadline == on_deadline::abort;
+    const std::error_code why = errc::deadline_exceeded;
+    const std::string text = line_about(op, "deadline");
+    if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
+      comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
+      questions_.ask(comm, op, text, why, false);
+      return true;
+    }
+    op.overdue = true;
+    // Who holds it up is found out first.
+    if (!questions_.ask(comm, op, text, why, true)) ladder_.fall(comm, why, text, false, true);
+  }
+  engine_.started();
+  return true;
+}
+
+// ---- looks -----------------------------------------------------------------------------------
+
+COHORT_INLINE void look_condition::begin() { source_.wait_for(*this); }
+
+COHORT_INLINE void issue_source::wait_for(look_condition& one) {
+  exclusively([&] {
+    if (ending_ && !one.bounded) one.error = asio::error::operation_aborted;
+    conditions_.push_back(&one);
+    recount();
+  });
+  engine_.started();
+}
+
+COHORT_INLINE std::size_t issue_source::go_on_with_conditions() {
+  std::vector<look_condition*> held;  // they may wait for more
+  for (std::size_t i = 0; i < conditions_.size();) {
+    if (!conditions_[i]->error && !conditions_[i]->holds()) {
+      ++i;
+      continue;
+    }
+    held.push_back(conditions_[i]);
+    conditions_.erase(conditions_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  for (look_condition* const one : held) one->go_on();
+  return held.size();
+}
+
+COHORT_INLINE std::size_t issue_source::test(progress::ready_queue& ready) {
+  const std::uint32_t changes = device::device_state::changes().load(std::memory_order_acquire);
+  if (pending() == 0 && changes == seen_changes_) {
+    const bool asks = !comms_.empty() && engine_.coarse_now() - last_asked_ >= error_period;
+    if (!asks) return 0;
+  }
+  seen_changes_ = changes;
+  std::size_t found = 0;
+  {
+    const device::detail::relaxed_capture may_ask;
+    for (device_queue& one : queues_) {
+      if (!one.is_gone()) [[likely]]
+        found += one.advance(ready);
+      if (one.is_gone()) [[unlikely]]
+        ladder_.device_gone(one);
+    }
+    ask_for_errors();
+    questions_.look();
+    found += ladder_.look(ready);
+    found += leaving_.look(ready);
+    messages_.look();
+  }
+  found += go_on_with_conditions();
+  // A coordinator goes on at once, also where nothing is delivered any more.
+  for (work* const op : std::exchange(ended_in_lap_, {})) {
+    if (!op->steps->end_in_lap()) ready.push(op);
+  }
+  recount();
+  return found;
+}
+
+/// By the clock: a communicator may break while no call of it is at hand, and a peer may wait then.
+COHORT_INLINE void issue_source::ask_for_errors() {
+  const auto now = engine_.coarse_now();
+  if (now - last_asked_ < error_period) return;
+  last_asked_ = now;
+  for (std::size_t i = 0; i < comms_.size(); ++i) {
+    communicator_state& comm = *comms_[i];
+    const phase stands = comm.stands.load();
+    if (comm.native == nullptr) continue;
+    if (stands != phase::ready && stands != phase::leaving) continue;
+    const ncclResult_t state = detail::state_of(comm.native);
+    if (detail::failed(state)) {
+      ladder_.fall(comm, make_error(state), "an asynchronous error", false, true);
+    }
+  }
+}
+
+// ---- the end of the engine -------------------------------------------------------------------
+
+/// The engine ends, or MPI does. What has not been issued is given up, the rest is waited for in
+/// place, without handlers, and all communicators leave.
+COHORT_INLINE void issue_source::leave() {
+  std::vector<work*> ended;
+  std::vector<fault_messages::parting> gone;
+  {
+    const std::lock_guard hold(mutex_);
+    ending_ = engine_.stopped();
+    const auto is_given_up = [&](const std::shared_ptr<queue_place>& place) {
+      return std::none_of(comms_.begin(), comms_.end(),
+                          [&](const auto& comm) { return comm->place == place; });
+    };
+    for (device_queue& one : queues_) {
+      one.drop_waiting(asio::error::operation_aborted, ended, is_given_up);
+    }
+    for (look_condition* const each : conditions_) {
+      if (!each->bounded) each->error = asio::error::operation_aborted;
+    }
+    const auto all = comms_;
+    for (const auto& comm : all) leaving_.begin(*comm);  // what is being made goes on
+    in_place_ = true;
+    gone = messages_.let_go();
+    for (work*& op : ended) op = concluded(*op);
+    recount();
+  }
+  for (work* const over : ended) {
+    if (over != nullptr) engine_.complete(over);
+  }
+}
+
+/// Waiting has not helped. Communicators and the memory that they use are leaked, and the awaiters
+/// end.
+COHORT_INLINE void issue_source::end() {
+  std::vector<work*> ended;
+  std::vector<look_condition*> given_up;
+  std::vector<fault_messages::parting> gone;
+  {
+    const std::lock_guard hold(mutex_);
+    gone = messages_.let_go();
+    for (device_queue& one : queues_) one.leak(ended);
+    ladder_.give_up(ended);
+    for (const auto& comm : comms_) {
+      comm->keep_mpi();
+      if (comm->native == nullptr && comm->stands != phase::failed) continue;
+      device::state_of(comm->device).stop_frees();
+      comm->end_as(phase::leaked, comm->why);
+      comm->remember({errc::stalled, "an nccl communicator has not ended with its loop; leaked"});
+    }
+    comms_.clear();
+    for (work* const op : std::exchange(ended_in_lap_, {})) ended.push_back(op);
+    given_up = std::exchange(conditions_, {});
+    for (look_condition* const each : given_up) each->error = errc::engine_stopped;
+    recount();
+  }
+  for (look_condition* const each : given_up) engine_.complete(each);
+  for (work* const op : ended) {
+    if (work* const over = concluded(*op)) engine_.complete(over);
+  }
+}
+
+// ---- reports ---------------------------------------------------------------------------------
+
+COHORT_INLINE std::string issue_source::line_about(const work& op, const char* stands) {
+  std::string text = "  rank " + std::to_string(op.comm->rank);
+  text.append(": nccl ").append(op.verb).append(" #").append(std::to_string(op.sequence));
+  text.append(", bytes=").append(std::to_string(op.bytes)).append(", device=");
+  text.append(std::to_string(op.comm->device)).append(", ").append(stands).append(", for ");
+  return text.append(op.age.milliseconds(clock::now()));
+}
+
+COHORT_INLINE std::string issue_source::pending_lines() {
+  std::string lines;
+  for_each_pending([&](const work& op, standing where) {
+    lines.append("\n").append(line_about(op, in_words(where)));
+  });
+  return lines;
+}
+
+COHORT_INLINE void issue_source::describe(std::string& text) {
+  const std::lock_guard hold(mutex_);
+  for_each_pending([&](const work& op, standing where) {
+    text.append(line_about(op, in_words(where))).append("\n");
+  });
+  for (const auto& comm : comms_) {
+    if (!comm->is_leaving()) continue;
+    text.append("  an nccl communicator of device ").append(std::to_string(comm->device));
+    text.append(" is leaving\n");
+  }
+}
+
+COHORT_INLINE void issue_source::tick(clock::time_point now) {
+  std::string lines;
+  exclusively([&] {
+    for_each_pending([&](work& op, standing where) {
+      if (!stalls_.is_due(op.age, now)) return;
+      questions_.ask(*op.comm, op, line_about(op, "stalled"), {}, false);
+      lines.append("\n").append(line_about(op, in_words(where)));
+    });
+  });
+  stalls_.warn(lines);
+}
+
+}  // namespace cohort::nccl

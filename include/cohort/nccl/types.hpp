@@ -1,0 +1,184 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Which of NCCL's types stands for an element of a buffer, and the reductions that NCCL has: those
+/// of cohort, and a sum of scaled contributions.
+
+#include <cohort/nccl/native.hpp>
+
+#if COHORT_HAS_NCCL
+
+#include <cohort/core/element.hpp>
+#include <cohort/core/reduction.hpp>
+#include <cohort/device/cuda_types.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+namespace cohort::nccl {
+
+/// How a buffer's elements are named to NCCL: `width` of its type for each.
+struct element {
+  ncclDataType_t type;
+  std::size_t width = 1;
+};
+
+namespace detail {
+
+inline constexpr int no_type = -1;
+
+template <class T>
+consteval int number_code() {
+  if constexpr (std::same_as<T, bool>) {
+    return no_type;
+  } else if constexpr (std::integral<T>) {
+    switch (sizeof(T)) {
+      case 1:
+        return std::is_signed_v<T> ? ncclInt8 : ncclUint8;
+      case 4:
+        return std::is_signed_v<T> ? ncclInt32 : ncclUint32;
+      case 8:
+        return std::is_signed_v<T> ? ncclInt64 : ncclUint64;
+      default:
+        return no_type;
+    }
+  } else if constexpr (std::same_as<T, float>) {
+    return ncclFloat32;
+  } else if constexpr (std::same_as<T, double>) {
+    return ncclFloat64;
+  } else if constexpr (std::same_as<T, f16> || std::same_as<T, __half>) {
+    return ncclFloat16;
+  } else if constexpr (std::same_as<T, bf16> || std::same_as<T, __nv_bfloat16>) {
+    return ncclBfloat16;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 3)
+  } else if constexpr (std::same_as<T, __nv_fp8_e4m3>) {
+    return ncclFloat8e4m3;
+  } else if constexpr (std::same_as<T, __nv_fp8_e5m2>) {
+    return ncclFloat8e5m2;
+#endif
+  } else {
+    return no_type;
+  }
+}
+
+}  // namespace detail
+
+/// NCCL reduces it: signed and unsigned integers of 1, 4 and 8 bytes, float, double, cohort's and
+/// CUDA's types of 16 bits, and CUDA's of 8 bits from NCCL 2.24 on.
+template <class T>
+concept number = detail::number_code<T>()
+!= detail::no_type;
+
+/// A complex number of float or double. It is summed as two of its reals.
+template <class T>
+concept complex_number = cohort::detail::complex_like<T> && number<typename T::value_type>;
+
+/// What NCCL can move: any trivially copyable type, as bytes.
+template <class T>
+concept movable = std::is_trivially_copyable_v<T>;
+
+/// As an operand of a reduction.
+template <class T>
+requires number<T> || complex_number<T>
+constexpr element reduced_as() {
+  if constexpr (number<T>) {
+    return {static_cast<ncclDataType_t>(detail::number_code<T>())};
+  } else {
+    return {static_cast<ncclDataType_t>(detail::number_code<typename T::value_type>()), 2};
+  }
+}
+
+/// As something to be moved.
+template <movable T>
+constexpr element moved_as() {
+  if constexpr (number<T>) {
+    return {static_cast<ncclDataType_t>(detail::number_code<T>())};
+  } else {
+    return {ncclUint8, sizeof(T)};
+  }
+}
+
+namespace op {
+
+using cohort::op::average;
+using cohort::op::max;
+using cohort::op::min;
+using cohort::op::product;
+using cohort::op::sum;
+
+/// The sum of each rank's elements times that rank's `factor`, which is of the element's type. NCCL
+/// multiplies before it sums, so the result equals that of a sum and one multiplication within
+/// rounding only. Each rank may have a factor of its own.
+template <class T>
+struct scaled {
+  explicit scaled(T by) : factor(by) {}
+  T factor;
+  static constexpr std::string_view name = "scaled";
+};
+
+}  // namespace op
+
+/// An operation as an NCCL call takes it. A scaled one becomes an `ncclRedOp_t` when it is issued.
+struct operator_value {
+  ncclRedOp_t op = ncclSum;
+  bool is_scaled = false;
+  std::array<std::byte, 8> factor{};
+
+  friend bool operator==(const operator_value&, const operator_value&) = default;
+};
+
+namespace detail {
+
+template <class Op>
+inline constexpr bool is_scaled = false;
+template <class T>
+inline constexpr bool is_scaled<op::scaled<T>> = true;
+
+template <class Op, class T>
+consteval bool reduces() {
+  if constexpr (is_scaled<Op>) {
+    return number<T> && std::same_as<decltype(Op::factor), T>;
+  } else if constexpr (std::same_as<Op, cohort::op::sum_t> ||
+                       std::same_as<Op, cohort::op::average_t>) {
+    return number<T> || complex_number<T>;
+  } else if constexpr (std::same_as<Op, cohort::op::product_t> ||
+                       std::same_as<Op, cohort::op::min_t> || std::same_as<Op, cohort::op::max_t>) {
+    return number<T>;
+  }
+  return false;
+}
+
+}  // namespace detail
+
+/// NCCL has `Op` for elements of type T. Unlike MPI's, the average is there for integers too: the
+/// sum divided by the number of ranks, rounded towards zero.
+template <class Op, class T>
+concept reduction_of = detail::reduces<std::remove_cvref_t<Op>, T>();
+
+template <class T, class Op>
+requires reduction_of<Op, T> operator_value as_operator(const Op& operation) {
+  using kind = std::remove_cvref_t<Op>;
+  operator_value made;
+  if constexpr (detail::is_scaled<kind>) {
+    made.is_scaled = true;
+    std::memcpy(made.factor.data(), &operation.factor, sizeof(T));
+  } else if constexpr (std::same_as<kind, cohort::op::average_t>) {
+    made.op = ncclAvg;
+  } else if constexpr (std::same_as<kind, cohort::op::product_t>) {
+    made.op = ncclProd;
+  } else if constexpr (std::same_as<kind, cohort::op::min_t>) {
+    made.op = ncclMin;
+  } else if constexpr (std::same_as<kind, cohort::op::max_t>) {
+    made.op = ncclMax;
+  }
+  return made;
+}
+
+}  // namespace cohort::nccl
+
+#endif
