@@ -26,6 +26,8 @@ namespace cohort::nccl {
 struct element {
   ncclDataType_t type;
   std::size_t width = 1;
+
+  friend bool operator==(const element&, const element&) = default;
 };
 
 namespace detail {

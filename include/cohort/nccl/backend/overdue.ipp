@@ -6,6 +6,8 @@
 
 #include <cohort/nccl/backend/device_plane.hpp>
 
+#include <cohort/core/log.hpp>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -13,23 +15,15 @@
 namespace cohort::nccl {
 
 /// In words; empty if it is about to enter the queue, or to end.
-COHORT_INLINE std::string device_plane::what_holds(const elected_work& op) const {
-  using stage = elected_work::stage;
-  const auto between = [](const elected_work& one) -> std::string {
-    if (one.stage_ != stage::between_nodes) return "the first part of two";
-    return one.by_host_ ? "what MPI reduces of it" : "what MPI reduces of it between nodes";
-  };
-  if (&op == between_ && op.stage_ == stage::between_nodes) return between(op);
+COHORT_INLINE std::string device_plane::what_holds(const elected_work& op) {
+  if (const std::string why = host_.what_holds(op); !why.empty()) return why;
   const auto is_it = [&](const held& each) { return each.op == &op; };
   if (std::none_of(held_.begin(), held_.end(), is_it)) return {};
+  if (host_.is_busy()) return host_.in_words();
   const elected_work* const first = held_.front().op;
-  if (between_ != nullptr) {
-    return std::string(between_->verb) + " before it, and that for " + between(*between_);
-  }
   if (first == nullptr) return "the opening of a set before it";
-  const auto set = sets_.find(first->what_->set);
-  std::string why = "the sizes of all ranks";
-  if (set == sets_.end() || !set->second.comm) why = "the opening of its set";
+  const bool is_open = static_cast<bool>(sets_[first->what_->set].comm);
+  const std::string why = is_open ? "the sizes of all ranks" : "the opening of its set";
   if (first == &op) return why;
   return std::string(first->verb) + " before it, and that for " + why;
 }
@@ -80,6 +74,15 @@ COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std
     log::write(log::level::error, line);
   }
   if (aborts) fail(errc::deadline_exceeded, line);
+}
+
+COHORT_INLINE bool device_plane::deadline_passed(comm::device_call& what) {
+  return source_->exclusively([&] {
+    for (elected_work* const op : live_) {
+      if (op->what_ == &what) return source_->deadline_passed(*op) || is_overdue(*op);
+    }
+    return true;  // it has ended
+  });
 }
 
 }  // namespace cohort::nccl

@@ -9,11 +9,14 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/comm/backend.hpp>
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/stream.hpp>
+#include <cohort/nccl/backend/treatment.hpp>
 #include <cohort/nccl/extra/arena.hpp>
+#include <cohort/progress/look_task.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -32,17 +35,6 @@
 namespace cohort::nccl {
 
 class fusion_memory;
-
-namespace detail {
-
-/// Where tensors lie in a pack, and in an arena: at multiples of what NCCL likes, and of every
-/// element.
-inline constexpr std::size_t pack_alignment = 64;
-[[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) noexcept {
-  return (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
-}
-
-}  // namespace detail
 
 /// The arenas of one coordinator that are alive on this rank. Arenas may outlive the coordinator.
 class fusion_table {
@@ -85,6 +77,53 @@ class fusion_memory final : public comm::device_arena {
   std::atomic<bool> in_use_{false};
   mutable std::mutex mutex_;
   std::vector<part> parts_;  // ascending
+};
+
+class device_plane;
+
+/// The arenas of one backend. Guarded by the lock of the issuing source.
+///
+/// 1. Elected, and started in that order: the turn in the device's queue is taken where those of
+///    the operations are.
+/// 2. The turn has come, and what runs on the device has ended. Communicators that were to be
+///    opened before are there: their turns came first.
+/// 3. Memory is taken on a thread, for that may wait for the device, and registered on all
+///    communicators.
+/// 4. The queue goes on.
+class fusion_arenas {
+ public:
+  explicit fusion_arenas(device_plane& plane) noexcept : plane_(plane) {}
+
+  /// Without the lock.
+  void start(comm::device_call& what, comm::backend_completion done);
+  /// Whether there are any, at this position of the log, that NCCL is told of.
+  [[nodiscard]] bool are_registered() const noexcept { return made_ && registers(); }
+  /// The communicator of a set that was opened after arenas were made.
+  [[nodiscard]] progress::look_task<> enlist_all_on(std::shared_ptr<communicator_state> comm,
+                                                    turn place);
+  [[nodiscard]] comm::arena_place place_of(const void* data, std::size_t bytes,
+                                           std::shared_ptr<const void>& lease) const;
+  /// Whether it lies in memory that NCCL knows on all ranks.
+  [[nodiscard]] bool is_registered(const void* data) const;
+  bool forget(const comm::request_operation& op);
+
+ private:
+  /// One that is being made.
+  struct job {
+    comm::device_call* what;  // null: nobody waits for it any more
+    comm::backend_completion done;
+    std::vector<std::uint32_t> sets;  // opened before it
+  };
+  [[nodiscard]] bool registers() const noexcept;
+  void begin(const std::shared_ptr<job>& which);
+  [[nodiscard]] progress::look_task<> make(std::shared_ptr<job> which, turn place);
+  void made(const std::shared_ptr<job>& which, std::error_code why);
+  static void enlist_on(communicator_state& comm, const fusion_memory& memory);
+
+  device_plane& plane_;
+  std::shared_ptr<fusion_table> table_ = std::make_shared<fusion_table>();
+  std::vector<std::shared_ptr<job>> jobs_;
+  bool made_ = false;
 };
 
 // ---- implementation --------------------------------------------------------------------------

@@ -2,107 +2,83 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// The part of an elected reduction that MPI does: between nodes, or because NCCL cannot.
+/// Bodies of `nccl/extra/host_path.hpp`.
 
-#include <cohort/nccl/backend/device_plane.hpp>
-#include <cohort/nccl/backend/elected.ipp>
-
-#include <cohort/device/completion.hpp>
+#include <cohort/comm/joint.hpp>
 #include <cohort/mpi/post.hpp>
-#include <cohort/p2p/wait.hpp>
+#include <cohort/nccl/backend/device_plane.hpp>
 
 #include <algorithm>
-#include <mutex>
+#include <utility>
 #include <vector>
 
 namespace cohort::nccl {
 
-// ---- what goes this way ----------------------------------------------------------------------
-
-namespace detail {
-
-[[nodiscard]] inline bool is_reduction(const comm::device_call& what) noexcept {
-  using comm::collective;
-  return what.kind == collective::all_reduce || what.kind == collective::reduce ||
-         what.kind == collective::reduce_scatter;
-}
-
-/// Why NCCL cannot reduce that, by what is equal on all ranks; null: it can.
-[[nodiscard]] inline const char* not_of_nccl(const comm::device_call& what) noexcept {
-  if (what.reduction == device_reduction::none || what.reduction > device_reduction::max) {
-    return "NCCL has no such reduction";
-  }
-  for (const comm::device_tensor& one : what.tensors) {
-    const auto as = reduced_element(one);
-    if (!as) return "NCCL reduces no elements of such a type";
-    if (as->width != 1 && what.reduction != device_reduction::sum &&
-        what.reduction != device_reduction::average) {
-      return "NCCL has sum and average for complex numbers only";
-    }
-  }
-  return nullptr;
-}
-
-/// The host applies all factors, and divides.
-inline treatment on_the_host(const comm::device_tensor& of, device_reduction reduction) noexcept {
-  treatment how;
-  how.by_host = true;
-  how.scale_before = of.prescale;
-  how.scale_after = of.postscale;
-  if (reduction == device_reduction::average) how.divide_after = of.divisor;
-  return how;
-}
-
-}  // namespace detail
-
-/// Empty: MPI can.
-COHORT_INLINE std::string device_plane::not_of_mpi(const comm::device_call& what) {
+COHORT_INLINE std::string host_path::not_of_mpi(const comm::device_call& what) {
   for (const comm::device_tensor& one : what.tensors) {
     if (one.operation == MPI_OP_NULL) return "nor has MPI";
-    if (one.size > between_bytes) return "and an element is larger than the memory on its way";
+    if (one.size > pack_memory::mpi_bytes) {
+      return "and an element is larger than the memory on its way";
+    }
   }
   return {};
 }
 
-COHORT_INLINE bool device_plane::goes_by_host(const comm::device_call& what) const noexcept {
-  return options_.host_path && what.use == comm::device_use::run && detail::is_reduction(what) &&
-         detail::not_of_nccl(what) != nullptr;
+COHORT_INLINE bool host_path::takes(const comm::device_call& what) const noexcept {
+  return plane_.options_.host_path && what.use == comm::device_use::run &&
+         detail::is_reduction(what) && detail::not_of_nccl(what) != nullptr;
+}
+
+COHORT_INLINE std::string host_path::what_holds(const elected_work& op) const {
+  if (&op != busy_ || op.stage_ != elected_work::stage::between_nodes) return {};
+  return op.by_host_ ? "what MPI reduces of it" : "what MPI reduces of it between nodes";
+}
+
+COHORT_INLINE std::string host_path::in_words() const {
+  const std::string why = what_holds(*busy_);
+  return std::string(busy_->verb) + " before it, and that for " +
+         (why.empty() ? "the first part of two" : why);
+}
+
+COHORT_INLINE std::optional<comm::backend_completion> host_path::give_up() {
+  if (busy_ == nullptr || busy_->stage_ != elected_work::stage::between_nodes) return {};
+  busy_->what_ = nullptr;
+  return std::exchange(busy_, nullptr)->done_;
+}
+
+COHORT_INLINE void host_path::go_between(elected_work& op) {
+  cohort::communicator over;
+  std::vector<piece> pieces;
+  issue_source& source = *plane_.source_;
+  source.exclusively([&] {
+    op.stage_ = elected_work::stage::between_nodes;
+    if (op.what_ == nullptr || plane_.failed_) return;
+    const device_set& set = plane_.sets_[op.what_->set];
+    over = op.by_host_ ? set.everybody : set.leaders;
+    if (over) pieces = op.by_host_ ? pieces_of_tensors(op) : pieces_of_runs(op);
+  });
+  if (!over) return come_back(op, nullptr);
+  auto done = [self = plane_.shared_from_this(), &op](std::exception_ptr why) {
+    self->host_.come_back(op, std::move(why));
+  };
+  progress::begin_look_task(
+      detail::at_next_look(source, reduce(std::move(pieces), std::move(over))),
+      {.verb = "a reduction on a device, in MPI", .owner = &plane_}, std::move(done));
 }
 
 // ---- pieces ----------------------------------------------------------------------------------
 
-/// The first part of an operation of two is over.
-COHORT_INLINE void device_plane::go_between(elected_work& op) {
-  cohort::communicator over;
-  std::vector<between_piece> pieces;
-  source_->exclusively([&] {
-    op.stage_ = elected_work::stage::between_nodes;
-    if (op.what_ == nullptr || failed_) return;
-    const set_state& set = sets_[op.what_->set];
-    over = op.by_host_ ? set.everybody : set.leaders;
-    if (over) pieces = op.by_host_ ? pieces_for_host(op) : pieces_of(op);
-  });
-  if (!over) return come_back(op, nullptr);
-  auto done = [self = shared_from_this(), &op](std::exception_ptr why) {
-    self->come_back(op, std::move(why));
-  };
-  progress::begin_look_task(
-      detail::at_next_look(*source_, reduce_between(std::move(pieces), std::move(over))),
-      {.verb = "a reduction on a device, in MPI", .owner = this}, std::move(done));
-}
-
-COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_of(
-    const elected_work& op) {
-  std::vector<between_piece> pieces;
-  std::byte* const base = blocks_[op.block_].memory.data();
-  for (const auto& run : op.runs_) {
+COHORT_INLINE std::vector<host_path::piece> host_path::pieces_of_runs(
+    const elected_work& op) const {
+  std::vector<piece> pieces;
+  for (const pack_layout::run& run : op.layout_.runs()) {
     const comm::device_tensor& first = op.tensors()[run.first];
     const std::size_t all = run.bytes / first.size;
-    const std::size_t most = unpack_staging_.size() / first.size;
+    const std::size_t most = plane_.memory_.after.size() / first.size;
     for (std::size_t done = 0; done < all; done += most) {
       const std::size_t count = std::min(most, all - done);
       pieces.push_back(
-          {base + run.begin + done * first.size,
+          {op.buffer() + run.begin + done * first.size,
            count * first.size,
            {{0, count, first.math->type(), first.math->operation(op.what_->reduction), -1}}});
     }
@@ -112,10 +88,10 @@ COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_of(
 
 /// As much as fits is copied at once, and each tensor in it reduced by a call of its own: what lies
 /// between them is no element.
-COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_for_host(
-    const elected_work& op) {
-  std::vector<between_piece> pieces;
-  const std::size_t room = unpack_staging_.size();
+COHORT_INLINE std::vector<host_path::piece> host_path::pieces_of_tensors(
+    const elected_work& op) const {
+  std::vector<piece> pieces;
+  const std::size_t room = plane_.memory_.after.size();
   const auto add = [&](std::byte* at, std::size_t count, const comm::device_tensor& of, int root) {
     const std::size_t most = room / of.size;
     for (std::size_t done = 0; done < count;) {
@@ -125,7 +101,7 @@ COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_for_
           static_cast<std::size_t>(here - pieces.back().at) + part * of.size > room) {
         pieces.push_back({here, 0, {}});
       }
-      between_piece& last = pieces.back();
+      piece& last = pieces.back();
       const auto offset = static_cast<std::size_t>(here - last.at);
       last.bytes = offset + part * of.size;
       last.parts.push_back({offset, part, of.math->type(), of.operation, root});
@@ -133,59 +109,62 @@ COHORT_INLINE std::vector<device_plane::between_piece> device_plane::pieces_for_
     }
   };
   const int root = op.what_->kind == comm::collective::reduce ? op.what_->root : -1;
-  op.for_each_packed([&](const auto&, const comm::device_tensor& one, std::byte* at) {
+  const auto add_all = [&](const auto&, const comm::device_tensor& one, std::byte* at) {
     if (op.what_->kind != comm::collective::reduce_scatter) return add(at, one.count, one, root);
     for (int rank = 0; rank < op.comm->size; ++rank) {
       const std::size_t part = detail::part_for(one.count, rank, op.comm->size);
       add(at, part, one, rank);
       at += part * one.size;
     }
-  });
+  };
+  op.layout_.for_each_packed(op.tensors(), op.buffer(), add_all);
   return pieces;
 }
 
 /// One after the other through pinned memory, in the order of the packs, which is that of all
 /// ranks of `over`.
-COHORT_INLINE progress::look_task<> device_plane::reduce_between(std::vector<between_piece> pieces,
-                                                                 cohort::communicator over) {
-  const device::stream on = *unpacking_;
+COHORT_INLINE progress::look_task<> host_path::reduce(std::vector<piece> pieces,
+                                                      cohort::communicator over) {
+  const device::stream on = *plane_.memory_.unpacking;
   // After a failure nothing is started any more: MPI may have the memory on the way for ever.
   const auto go_on = [this] {  // with the lock of a look
-    if (failed_) throw std::system_error(failed_, "MPI's part of a reduction on a device");
+    if (plane_.failed_)
+      throw std::system_error(plane_.failed_, "MPI's part of a reduction on a device");
   };
-  for (const between_piece& each : pieces) {
+  for (const piece& each : pieces) {
     go_on();
-    device::check(cudaMemcpyAsync(unpack_staging_.data(), each.at, each.bytes,
+    device::check(cudaMemcpyAsync(plane_.memory_.after.data(), each.at, each.bytes,
                                   cudaMemcpyDeviceToHost, on.get()),
-                  "cudaMemcpyAsync", device_);
-    auto fetched = detail::reached(*source_, on);
+                  "cudaMemcpyAsync", plane_.device_);
+    auto fetched = detail::reached(*plane_.source_, on);
     co_await fetched;
     go_on();
     auto reducing = reduce_piece(each, over);
     co_await reducing;
     go_on();
-    device::check(cudaMemcpyAsync(each.at, unpack_staging_.data(), each.bytes,
+    device::check(cudaMemcpyAsync(each.at, plane_.memory_.after.data(), each.bytes,
                                   cudaMemcpyHostToDevice, on.get()),
-                  "cudaMemcpyAsync", device_);
-    auto brought = detail::reached(*source_, on);  // the next piece goes through the same memory
+                  "cudaMemcpyAsync", plane_.device_);
+    auto brought =
+        detail::reached(*plane_.source_, on);  // the next piece goes through the same memory
     co_await brought;
   }
 }
 
 /// All its parts are posted at once. Where that fails for one, MPI may still have those before it:
 /// it ends when they do.
-COHORT_INLINE progress::look_task<> device_plane::reduce_piece(const between_piece& piece,
-                                                               cohort::communicator over) {
+COHORT_INLINE progress::look_task<> host_path::reduce_piece(const piece& whole,
+                                                            cohort::communicator over) {
   struct posted {
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_SUCCESS;
   };
-  std::vector<posted> all(piece.parts.size());
+  std::vector<posted> all(whole.parts.size());
   const auto post_all = [&] {
     int code = MPI_SUCCESS;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const between_part& one = piece.parts[i];
-      void* const at = unpack_staging_.data() + one.offset;
+      const reduction& one = whole.parts[i];
+      void* const at = plane_.memory_.after.data() + one.offset;
       const auto count = static_cast<MPI_Count>(one.count);
       const bool receives = one.root < 0 || one.root == over.rank();
       const void* const from = receives ? MPI_IN_PLACE : at;
@@ -218,32 +197,26 @@ COHORT_INLINE progress::look_task<> device_plane::reduce_piece(const between_pie
 }
 
 /// The second part is queued, before all that was elected later.
-COHORT_INLINE void device_plane::come_back(elected_work& op, std::exception_ptr why) {
+COHORT_INLINE void host_path::come_back(elected_work& op, std::exception_ptr why) {
   std::error_code code = detail::problem_of(why).code;
-  std::vector<work*> ended;
-  source_->exclusively([&] {
+  plane_.change([&](std::vector<work*>& ended) {
     op.stage_ = elected_work::stage::back;
     if (op.what_ == nullptr) code = errc::aborted;
     if (code) {  // nothing follows: the ranks do not agree any more on what MPI is to reduce next
       op.fail(code);
-      if (!failed_) failed_ = code;
+      if (!plane_.failed_) plane_.failed_ = code;
     }
     op.prepared_ = false;
     op.ready_.reset();
-    if (op.what_ != nullptr && !code) op.timed_ = times_.start(*op.what_);
+    if (op.what_ != nullptr && !code) op.timed_ = plane_.times_.start(*op.what_);
     op.ends = op.wanted_;
     op.uses = std::move(op.kept_uses_);
-    op.uses.push_back({"pack", nullptr, 0, device_, {}, blocks_[op.block_].memory.lease()});
-    if (between_ == &op) between_ = nullptr;
-    if (op.error() || !source_->submit_held(op)) {
-      ended.push_back(&op);
-    } else {
-      queued_.push_back(&op);
+    if (op.block_ != nullptr) {
+      op.uses.push_back({"pack", nullptr, 0, plane_.device_, {}, op.block_->memory.lease()});
     }
-    submit_what_can_be(ended);
+    forget(op);
+    plane_.queue(op, ended);
   });
-  finish_outside(ended);
-  source_->engine().started();
 }
 
 }  // namespace cohort::nccl

@@ -77,10 +77,7 @@ class pack_kernels {
     std::int64_t divisor = 1;   ///< one of the two is 1
     std::uint64_t neutral = 0;  ///< the bits of an element
 
-    friend bool operator==(const change& a, const change& b) noexcept {
-      return a.from == b.from && a.to == b.to && a.factor == b.factor && a.divisor == b.divisor &&
-             a.neutral == b.neutral;
-    }
+    friend bool operator==(const change&, const change&) = default;
   };
 
   /// Queues it on `on`: one launch for each `parts_of_a_launch` parts. What the kernels read of

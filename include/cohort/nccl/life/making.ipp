@@ -7,6 +7,7 @@
 #include <cohort/comm/joint.hpp>
 #include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/life/agreement.hpp>
+#include <cohort/nccl/queue/calls.ipp>
 
 #include <unistd.h>
 
