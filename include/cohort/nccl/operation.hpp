@@ -296,7 +296,7 @@ class typed_work final
   [[nodiscard]] progress::engine& owner() const { return this->comm->source.engine(); }
   /// The peers count on it, so it cannot be withdrawn. A deadline is reported.
   void cancel(asio::cancellation_type) {
-    if (progress::emitting_deadline()) this->comm->source.deadline_passed(*this);
+    if (progress::emitting_deadline()) this->comm->source.questions().deadline_passed(*this);
   }
   [[nodiscard]] auto outcome(bool dropped) {
     if (dropped) this->fail(asio::error::operation_aborted);

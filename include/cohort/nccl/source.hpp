@@ -16,7 +16,6 @@
 #include <cohort/nccl/queue/device_queue.hpp>
 #include <cohort/nccl/queue/look_condition.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/stall_watch.hpp>
 
 #include <array>
 #include <atomic>
@@ -85,10 +84,6 @@ class issue_source : public asio::execution_context::service {
   /// The same inside `exclusively`, without parts. False: it has ended, and the caller is to
   /// deliver it.
   [[nodiscard]] bool submit_held(work& op);
-  /// A deadline has passed over it: reports, and brings the communicators down by option.
-  /// False: it has not entered the queue of its device.
-  bool deadline_passed(work& op);
-
   /// A place at the end of the device's queue.
   [[nodiscard]] turn reserve(int device);
   /// See device_queue::open.
@@ -103,11 +98,23 @@ class issue_source : public asio::execution_context::service {
   void claim(int device);
   /// From now on operations of communicators with another `orderer` are refused on the device with
   /// errc::device_ordered. False if somebody else has done that.
-  [[nodiscard]] bool hold(int device, const void* orderer);
+  [[nodiscard]] bool hold(int device, const void* orderer) {
+    const std::lock_guard lock(mutex_);
+    device_queue& one = queue_of(device);
+    if (one.admits(orderer)) one.orderer = orderer;
+    return one.orderer == orderer;
+  }
   /// Ends that. No matter if it was not the holder.
-  void let_go(int device, const void* orderer);
+  void let_go(int device, const void* orderer) {
+    const std::lock_guard lock(mutex_);
+    device_queue& one = queue_of(device);
+    if (one.orderer == orderer) one.orderer = nullptr;
+  }
   /// Whether communicators of this orderer may be made on the device.
-  [[nodiscard]] bool admits(int device, const void* orderer);
+  [[nodiscard]] bool admits(int device, const void* orderer) {
+    const std::lock_guard lock(mutex_);
+    return queue_of(device).admits(orderer);
+  }
   /// Whether another coordinator has another device of this process.
   [[nodiscard]] bool is_held_elsewhere(int device, const void* orderer) const;
   /// Nothing of this library runs on the device or is on its way there. Inside `exclusively`, or in
@@ -157,7 +164,7 @@ class issue_source : public asio::execution_context::service {
   void end();
   void abandon() {}
   void describe(std::string& text);
-  void tick(clock::time_point now);
+  void tick(clock::time_point now) { questions_.tick(now); }
 
   // Its parts, and what they share. With the lock held.
   [[nodiscard]] abort_ladder& ladder() noexcept { return ladder_; }
@@ -177,9 +184,6 @@ class issue_source : public asio::execution_context::service {
   void recount() noexcept;
   /// What is still waited for comes without handlers.
   [[nodiscard]] bool is_in_place() const { return in_place_ || engine_.stopped(); }
-  static std::string line_about(const work& op, const char* stands);
-  /// For the report of a failure, before anything of it ends: who was where.
-  [[nodiscard]] std::string pending_lines();
   template <class Function>
   void for_each_pending(Function function) {
     for (device_queue& one : queues_) one.for_each(function);
@@ -217,7 +221,6 @@ class issue_source : public asio::execution_context::service {
   std::atomic<std::size_t> pending_{0};
   static constexpr std::size_t bytes_per_host_byte = 32;
   std::atomic<std::size_t> in_flight_{0};  // bytes of operations
-  progress::stall_watch stalls_;
 };
 
 }  // namespace cohort::nccl

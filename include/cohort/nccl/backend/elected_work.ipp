@@ -6,6 +6,7 @@
 
 #include <cohort/device/nvtx.hpp>
 #include <cohort/nccl/backend/device_plane.hpp>
+#include <cohort/nccl/queue/calls.ipp>
 
 #include <algorithm>
 #include <iterator>

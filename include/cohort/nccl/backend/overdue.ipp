@@ -61,7 +61,7 @@ COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std
   if (found == live_.end() || failed_) return;
   elected_work& op = **found;
   if (what_holds(op).empty()) {
-    static_cast<void>(source_->deadline_passed(op));  // it has come into the queue meanwhile
+    static_cast<void>(source_->questions().deadline_passed(op));  // it has come into the queue meanwhile
     return;
   }
   const bool aborts = options_.communicator.on_deadline == on_deadline::abort;
@@ -79,7 +79,7 @@ COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std
 COHORT_INLINE bool device_plane::deadline_passed(comm::device_call& what) {
   return source_->exclusively([&] {
     for (elected_work* const op : live_) {
-      if (op->what_ == &what) return source_->deadline_passed(*op) || is_overdue(*op);
+      if (op->what_ == &what) return source_->questions().deadline_passed(*op) || is_overdue(*op);
     }
     return true;  // it has ended
   });

@@ -16,6 +16,7 @@
 #include <cohort/comm/mailbox.hpp>
 #include <cohort/nccl/faults/message.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/stall_watch.hpp>
 
 #include <asio/strand.hpp>
 
@@ -154,6 +155,13 @@ class inquiries {
   /// About what is not in the queue of a device. `tell` is called in a look; at once if nobody can
   /// be asked. False: another question is under way.
   bool inquire(communicator_state& comm, std::function<void(const std::string&)> tell);
+  /// A deadline has passed over it: reports, and brings the communicators down by option.
+  /// False: it has not entered the queue of its device. Without the lock, too.
+  bool deadline_passed(work& op);
+  /// Warns of what takes long. Without the lock.
+  void tick(std::chrono::steady_clock::time_point now);
+  /// For the report of a failure, before anything of it ends: who was where.
+  [[nodiscard]] std::string pending_lines() const;
   void answer(const communicator_state& comm, std::uint64_t number, int asker);
   void note_answer(const communicator_state& comm, position_answer&& said);
   /// Questions that nothing else is pending for.
@@ -168,6 +176,7 @@ class inquiries {
 
   issue_source& source_;
   std::uint64_t numbers_ = 0;
+  progress::stall_watch stalls_;
 };
 
 }  // namespace cohort::nccl

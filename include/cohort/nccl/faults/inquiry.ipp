@@ -4,6 +4,7 @@
 /// \file
 /// How ranks find out who holds an operation up: bodies of `nccl/faults/channel.hpp`.
 
+#include <cohort/core/log.hpp>
 #include <cohort/nccl/source.hpp>
 
 #include <algorithm>
@@ -145,7 +146,7 @@ COHORT_INLINE void inquiries::conclude(communicator_state& comm) {
   });
   if (!is_pending) {  // it has ended after all
     if (overdue == nullptr) return;
-    const std::string text = issue_source::line_about(*overdue, "deadline");
+    const std::string text = overdue->line("deadline");
     const std::error_code why = errc::deadline_exceeded;
     if (!ask(comm, *overdue, text, why, true)) source_.ladder().fall(comm, why, text, false, true);
     return;
@@ -158,6 +159,63 @@ COHORT_INLINE void inquiries::conclude(communicator_state& comm) {
   } else {
     log::write(log::level::warning, text);
   }
+}
+
+// ---- deadlines and stalls --------------------------------------------------------------------
+
+COHORT_INLINE std::string work::line(const char* stands) const {
+  std::string text = "  rank " + std::to_string(comm->rank);
+  text.append(": nccl ").append(verb).append(" #").append(std::to_string(sequence));
+  text.append(", bytes=").append(std::to_string(bytes)).append(", device=");
+  text.append(std::to_string(comm->device)).append(", ").append(stands).append(", for ");
+  return text.append(age.milliseconds(std::chrono::steady_clock::now()));
+}
+
+COHORT_INLINE std::string inquiries::pending_lines() const {
+  std::string lines;
+  source_.for_each_pending([&](const work& op, standing where) {
+    lines.append("\n").append(op.line(in_words(where)));
+  });
+  return lines;
+}
+
+COHORT_INLINE bool inquiries::deadline_passed(work& given) {
+  return source_.exclusively([&] {
+    if (!given.pending) return false;
+    work* which = &given;
+    if (given.joined) {
+      auto& parts = given.joined->parts;
+      which =
+          &*std::find_if(parts.begin(), parts.end(), [](const work& one) { return one.pending; });
+    }
+    work& op = *which;
+    communicator_state& comm = *op.comm;
+    const bool abort = comm.options.on_deadline == on_deadline::abort;
+    const std::error_code why = errc::deadline_exceeded;
+    const std::string text = op.line("deadline");
+    if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
+      comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
+      ask(comm, op, text, why, false);
+      return true;
+    }
+    op.overdue = true;
+    // Who holds it up is found out first.
+    if (!ask(comm, op, text, why, true)) source_.ladder().fall(comm, why, text, false, true);
+    source_.wake();
+    return true;
+  });
+}
+
+COHORT_INLINE void inquiries::tick(std::chrono::steady_clock::time_point now) {
+  std::string lines;
+  source_.exclusively([&] {
+    source_.for_each_pending([&](work& op, standing where) {
+      if (!stalls_.is_due(op.age, now)) return;
+      ask(*op.comm, op, op.line("stalled"), {}, false);
+      lines.append("\n").append(op.line(in_words(where)));
+    });
+  });
+  stalls_.warn(lines);
 }
 
 }  // namespace cohort::nccl

@@ -128,7 +128,7 @@ COHORT_INLINE void abort_ladder::fall(communicator_state& comm, std::error_code 
     const char* const last = ncclGetLastError(comm.native);
     if (last != nullptr && *last != '\0') report.append("; NCCL: ").append(last);
   }
-  report.append(source_.pending_lines()).append(last_lines(comm));
+  report.append(source_.questions().pending_lines()).append(last_lines(comm));
 
   for (const auto& one : source_.comms()) {
     const bool is_it = one.get() == &comm;
@@ -234,7 +234,7 @@ COHORT_INLINE std::size_t abort_ladder::look(progress::ready_queue& ready) {
 
 COHORT_INLINE void abort_ladder::up_to_here(device_queue& one, std::error_code why, phase then,
                                             const std::string& text, std::vector<work*>& ended) {
-  const std::string pending = source_.pending_lines();
+  const std::string pending = source_.questions().pending_lines();
   one.drop_all(why, ended);
   const communicators all = source_.comms();
   communicators gone;

@@ -126,6 +126,9 @@ class device_queue {
   void forget_context(std::error_code why) noexcept;
 
   const void* orderer = nullptr;  ///< who alone may start operations, if that is said
+  [[nodiscard]] bool admits(const void* other) const noexcept {
+    return orderer == nullptr || orderer == other;
+  }
 
  private:
   /// What the device works on, or may work on.

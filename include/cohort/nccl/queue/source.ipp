@@ -77,30 +77,10 @@ COHORT_INLINE void issue_source::claim(int device) {
               "device " + std::to_string(device) + " has NCCL communicators of another io_context");
 }
 
-COHORT_INLINE bool issue_source::hold(int device, const void* orderer) {
-  const std::lock_guard lock(mutex_);
-  device_queue& one = queue_of(device);
-  if (one.orderer != nullptr && one.orderer != orderer) return false;
-  one.orderer = orderer;
-  return true;
-}
-
-COHORT_INLINE void issue_source::let_go(int device, const void* orderer) {
-  const std::lock_guard lock(mutex_);
-  device_queue& one = queue_of(device);
-  if (one.orderer == orderer) one.orderer = nullptr;
-}
-
-COHORT_INLINE bool issue_source::admits(int device, const void* orderer) {
-  const std::lock_guard lock(mutex_);
-  const void* const holder = queue_of(device).orderer;
-  return holder == nullptr || holder == orderer;
-}
-
 COHORT_INLINE bool issue_source::is_held_elsewhere(int device, const void* orderer) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(queues_.begin(), queues_.end(), [&](const device_queue& one) {
-    return one.device() != device && one.orderer != nullptr && one.orderer != orderer;
+    return one.device() != device && !one.admits(orderer);
   });
 }
 
@@ -133,7 +113,7 @@ COHORT_INLINE std::error_code issue_source::why_refused(const device_queue& one,
                                                         const communicator_state& comm) const {
   if (ending_ || engine_.stopped()) return errc::engine_stopped;
   if (comm.stands != phase::ready) return comm.why ? comm.why : make_error_code(errc::closed);
-  if (one.orderer != nullptr && one.orderer != comm.orderer) return errc::device_ordered;
+  if (!one.admits(comm.orderer)) return errc::device_ordered;
   return {};
 }
 
@@ -211,34 +191,6 @@ COHORT_INLINE void issue_source::end_at_next_look(const std::vector<work*>& ende
     recount();
   });
   engine_.started();
-}
-
-COHORT_INLINE bool issue_source::deadline_passed(work& given) {
-  {
-    const std::lock_guard hold(mutex_);
-    if (!given.pending) return false;
-    work* which = &given;
-    if (given.joined) {
-      auto& parts = given.joined->parts;
-      which =
-          &*std::find_if(parts.begin(), parts.end(), [](const work& one) { return one.pending; });
-    }
-    work& op = *which;
-    communicator_state& comm = *op.comm;
-    const bool abort = comm.options.on_deadline == on_deadline::abort;
-    const std::error_code why = errc::deadline_exceeded;
-    const std::string text = line_about(op, "deadline");
-    if (!abort || (comm.borrowed && !comm.options.abort_borrowed)) {
-      comm.remember({why, text + "; NCCL cannot give it up; waiting on"});
-      questions_.ask(comm, op, text, why, false);
-      return true;
-    }
-    op.overdue = true;
-    // Who holds it up is found out first.
-    if (!questions_.ask(comm, op, text, why, true)) ladder_.fall(comm, why, text, false, true);
-  }
-  engine_.started();
-  return true;
 }
 
 // ---- looks -----------------------------------------------------------------------------------
@@ -378,46 +330,16 @@ COHORT_INLINE void issue_source::end() {
   }
 }
 
-// ---- reports ---------------------------------------------------------------------------------
-
-COHORT_INLINE std::string issue_source::line_about(const work& op, const char* stands) {
-  std::string text = "  rank " + std::to_string(op.comm->rank);
-  text.append(": nccl ").append(op.verb).append(" #").append(std::to_string(op.sequence));
-  text.append(", bytes=").append(std::to_string(op.bytes)).append(", device=");
-  text.append(std::to_string(op.comm->device)).append(", ").append(stands).append(", for ");
-  return text.append(op.age.milliseconds(clock::now()));
-}
-
-COHORT_INLINE std::string issue_source::pending_lines() {
-  std::string lines;
-  for_each_pending([&](const work& op, standing where) {
-    lines.append("\n").append(line_about(op, in_words(where)));
-  });
-  return lines;
-}
-
 COHORT_INLINE void issue_source::describe(std::string& text) {
   const std::lock_guard hold(mutex_);
   for_each_pending([&](const work& op, standing where) {
-    text.append(line_about(op, in_words(where))).append("\n");
+    text.append(op.line(in_words(where))).append("\n");
   });
   for (const auto& comm : comms_) {
     if (!comm->is_leaving()) continue;
     text.append("  an nccl communicator of device ").append(std::to_string(comm->device));
     text.append(" is leaving\n");
   }
-}
-
-COHORT_INLINE void issue_source::tick(clock::time_point now) {
-  std::string lines;
-  exclusively([&] {
-    for_each_pending([&](work& op, standing where) {
-      if (!stalls_.is_due(op.age, now)) return;
-      questions_.ask(*op.comm, op, line_about(op, "stalled"), {}, false);
-      lines.append("\n").append(line_about(op, in_words(where)));
-    });
-  });
-  stalls_.warn(lines);
 }
 
 }  // namespace cohort::nccl

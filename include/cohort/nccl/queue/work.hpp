@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -121,6 +122,9 @@ class work : public progress::operation {
   work_set* part_of = nullptr;       // or one of them
   progress::pending_age age;         // since it was started
   tools::range watched;              // of what somebody awaits
+
+  /// "  rank 0: nccl all_reduce #3, bytes=4, device=0, queued, for 12 ms"
+  [[nodiscard]] std::string line(const char* stands) const;
 
   // Of the source.
   bool pending = false;                 ///< the source has it
