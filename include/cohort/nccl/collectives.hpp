@@ -37,10 +37,7 @@ auto all_reduce(const communicator& comm, const device::stream& on, B&& buffer, 
   detail::count_as(asked, reduced_as<T>(), buffer.size(), sizeof(T));
   asked.one.op = as_operator<T>(op);
   asked.one.from = asked.one.to = buffer.data();
-  asked.bytes = buffer.bytes();
-  asked.uses.push_back(detail::use_of("buffer", buffer));
-  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
-                                                    std::forward<Tail>(tail)...);
+  return detail::initiate_one<B>(std::move(asked), "buffer", buffer, std::forward<Tail>(tail)...);
 }
 
 /// The same, out of place. `out` has as many elements as `in`; they are the same memory or do not
@@ -55,14 +52,9 @@ auto all_reduce(const communicator& comm, const device::stream& on, In&& in, Out
   detail::check_sizes(asked, "out", out.size(), in.size());
   detail::count_as(asked, reduced_as<T>(), in.size(), sizeof(T));
   asked.one.op = as_operator<T>(op);
-  asked.one.from = in.data();
-  asked.one.to = out.data();
   asked.may_be_in_place = true;
   asked.in_place_at = out.data();
-  asked.bytes = in.bytes();
-  asked.uses.push_back(detail::use_of("in", in));
-  asked.uses.push_back(detail::use_of("out", out));
-  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
+  return detail::initiate_both<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// The root's `out` gets the combination of all ranks' `in`; elsewhere `out` is not touched and may
@@ -97,25 +89,8 @@ auto broadcast(const communicator& comm, const device::stream& on, B&& buffer, i
   request asked = detail::request_for(comm.state(), on, "broadcast", call::kind::broadcast, root);
   detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
   asked.one.from = asked.one.to = buffer.data();
-  asked.bytes = buffer.bytes();
-  asked.uses.push_back(detail::use_of("buffer", buffer));
-  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
-                                                    std::forward<Tail>(tail)...);
+  return detail::initiate_one<B>(std::move(asked), "buffer", buffer, std::forward<Tail>(tail)...);
 }
-
-namespace detail {
-
-/// The verbs with an input and an output, one of which has `each` elements for every rank.
-template <class In, class Out>
-void two_buffers(request& asked, In& in, Out& out) {
-  asked.one.from = in.data();
-  asked.one.to = out.data();
-  asked.bytes = in.bytes();
-  asked.uses.push_back(use_of("in", in));
-  asked.uses.push_back(use_of("out", out));
-}
-
-}  // namespace detail
 
 /// Every rank gets the elements of all, in the order of ranks: `out` is as many times longer than
 /// `in` as there are ranks. In place: `in` is this rank's part of `out`. *Source*: `ncclAllGather`.
@@ -128,10 +103,9 @@ auto all_gather(const communicator& comm, const device::stream& on, In&& in, Out
   request asked = detail::request_for(comm.state(), on, "all_gather", call::kind::all_gather);
   detail::check_sizes(asked, "out", out.size(), in.size() * detail::ranks_of(asked));
   detail::count_as(asked, moved_as<T>(), in.size(), sizeof(T));
-  detail::two_buffers(asked, in, out);
   asked.may_be_in_place = true;
   if (asked.bad == errc{}) asked.in_place_at = out.data() + detail::rank_of(asked) * in.size();
-  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
+  return detail::initiate_both<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// Every rank gets its part of the combination: `in` is as many times longer than `out` as there
@@ -147,10 +121,9 @@ auto reduce_scatter(const communicator& comm, const device::stream& on, In&& in,
   detail::check_sizes(asked, "in", in.size(), out.size() * detail::ranks_of(asked));
   detail::count_as(asked, reduced_as<T>(), out.size(), sizeof(T));
   asked.one.op = as_operator<T>(op);
-  detail::two_buffers(asked, in, out);
   asked.may_be_in_place = out.data() == in.data() + detail::rank_of(asked) * out.size();
   asked.in_place_at = in.data();
-  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
+  return detail::initiate_both<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// Rank j gets the j-th of equal parts of every rank's `in`. Never in place.
@@ -167,8 +140,7 @@ auto all_to_all(const communicator& comm, const device::stream& on, In&& in, Out
   if (in.size() % ranks != 0)
     detail::check_sizes(asked, "in", in.size(), in.size() / ranks * ranks);
   detail::count_as(asked, moved_as<T>(), in.size() / ranks, sizeof(T));
-  detail::two_buffers(asked, in, out);
-  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
+  return detail::initiate_both<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// The root gets the elements of all ranks; elsewhere `out` is not touched and may be empty.

@@ -150,24 +150,17 @@ using signature_for = typename signature_with<all_owned<Buffers...>>::type;
 
 /// What may follow the arguments of a verb: nothing, `until`, a token, or both.
 template <class Signature, class... Tail>
-struct tail_check : std::false_type {};
-template <class Signature>
-struct tail_check<Signature> : std::true_type {};
+inline constexpr bool is_tail = sizeof...(Tail) == 0;
 template <class Signature, class Last>
-struct tail_check<Signature, Last>
-    : std::bool_constant<std::is_same_v<std::remove_cvref_t<Last>, until> ||
-                         std::is_same_v<std::remove_cvref_t<Last>, in_group_t> ||
-                         completion_token_for<Last, Signature>> {};
-template <class Signature, class Token>
-struct tail_check<Signature, until, Token>
-    : std::bool_constant<completion_token_for<Token, Signature>> {};
-template <class Signature, class Token>
-struct tail_check<Signature, const until&, Token> : tail_check<Signature, until, Token> {};
-template <class Signature, class Token>
-struct tail_check<Signature, until&, Token> : tail_check<Signature, until, Token> {};
+inline constexpr bool is_tail<Signature, Last> =
+    std::is_same_v<std::remove_cvref_t<Last>, until> ||
+    std::is_same_v<std::remove_cvref_t<Last>, in_group_t> || completion_token_for<Last, Signature>;
+template <class Signature, class Ends, class Token>
+inline constexpr bool is_tail<Signature, Ends, Token> =
+    std::is_same_v<std::remove_cvref_t<Ends>, until>&& completion_token_for<Token, Signature>;
 
 template <class Signature, class... Tail>
-concept tail_for = tail_check<Signature, Tail...>::value;
+concept tail_for = is_tail<Signature, Tail...>;
 
 /// Checks what this rank can see, and marks the streams. Returns what is wrong, and says it.
 std::error_code prepare(work& op, const request& asked);
@@ -207,12 +200,31 @@ auto initiate(request&& asked, Owned&& owned, until ends, Token&& token) {
   return start<Signature>(std::move(asked), std::forward<Owned>(owned), token);
 }
 
+/// The same for a verb with one buffer.
+template <class B, class... Tail>
+auto initiate_one(request&& asked, const char* field, std::remove_reference_t<B>& buffer,
+                  Tail&&... tail) {
+  asked.bytes = buffer.bytes();
+  asked.uses.push_back(use_of(field, buffer));
+  return initiate<signature_for<B>>(std::move(asked), take<B>(buffer), std::forward<Tail>(tail)...);
+}
 /// The same for a verb with an input and an output; the vectors that were moved in come back.
 template <class In, class Out, class... Tail>
 auto initiate_with(request&& asked, std::remove_reference_t<In>& in,
                    std::remove_reference_t<Out>& out, Tail&&... tail) {
   return initiate<signature_for<In, Out>>(
       std::move(asked), std::tuple_cat(take<In>(in), take<Out>(out)), std::forward<Tail>(tail)...);
+}
+/// The same where each rank reads the one and writes the other.
+template <class In, class Out, class... Tail>
+auto initiate_both(request&& asked, std::remove_reference_t<In>& in,
+                   std::remove_reference_t<Out>& out, Tail&&... tail) {
+  asked.one.from = in.data();
+  asked.one.to = out.data();
+  asked.bytes = in.bytes();
+  asked.uses.push_back(use_of("in", in));
+  asked.uses.push_back(use_of("out", out));
+  return initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// The request of a verb, but for its buffers.

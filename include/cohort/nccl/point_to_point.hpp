@@ -27,8 +27,6 @@ request message_request(const communicator& comm, const device::stream& on, cons
   request asked = request_for(comm.state(), on, verb, what, peer);
   asked.everybody = false;
   count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
-  asked.bytes = buffer.bytes();
-  asked.uses.push_back(use_of("buffer", buffer));
   return asked;
 }
 
@@ -42,8 +40,7 @@ requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Ta
 auto send(const communicator& comm, const device::stream& on, B&& buffer, int to, Tail&&... tail) {
   request asked = detail::message_request(comm, on, "send", call::kind::send, buffer, to);
   asked.one.from = buffer.data();
-  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
-                                                    std::forward<Tail>(tail)...);
+  return detail::initiate_one<B>(std::move(asked), "buffer", buffer, std::forward<Tail>(tail)...);
 }
 
 /// Receives exactly as many elements as the buffer has. *Source*: `ncclRecv`.
@@ -53,8 +50,7 @@ auto recv(const communicator& comm, const device::stream& on, B&& buffer, int fr
           Tail&&... tail) {
   request asked = detail::message_request(comm, on, "recv", call::kind::recv, buffer, from);
   asked.one.to = buffer.data();
-  return detail::initiate<detail::signature_for<B>>(std::move(asked), detail::take<B>(buffer),
-                                                    std::forward<Tail>(tail)...);
+  return detail::initiate_one<B>(std::move(asked), "buffer", buffer, std::forward<Tail>(tail)...);
 }
 
 namespace detail {
@@ -106,11 +102,8 @@ auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, O
     asked.more.push_back(to);
     asked.more.push_back(from);
   }
-  asked.bytes = in.bytes();
   asked.never_in_place = true;
-  asked.uses.push_back(detail::use_of("in", in));
-  asked.uses.push_back(detail::use_of("out", out));
-  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
+  return detail::initiate_both<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 /// Every rank gets its part of the combination: `counts`, the same on all ranks, says how many
@@ -140,11 +133,8 @@ auto reduce_scatter_v(const communicator& comm, const device::stream& on, In&& i
     at += counts[root];
     asked.more.push_back(part);
   }
-  asked.bytes = in.bytes();
   asked.never_in_place = true;
-  asked.uses.push_back(detail::use_of("in", in));
-  asked.uses.push_back(detail::use_of("out", out));
-  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
+  return detail::initiate_both<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 template <device_buffer In, device_buffer Out, detail::misfit<In> Op, class... Tail>
 auto reduce_scatter_v(const communicator&, const device::stream&, In&&, Out&&,
@@ -180,11 +170,8 @@ auto all_to_all_v(const communicator& comm, const device::stream& on, In&& in,
     asked.more.push_back(to);
     asked.more.push_back(from);
   }
-  asked.bytes = in.bytes();
   asked.never_in_place = true;
-  asked.uses.push_back(detail::use_of("in", in));
-  asked.uses.push_back(detail::use_of("out", out));
-  return detail::initiate_with<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
+  return detail::initiate_both<In, Out>(std::move(asked), in, out, std::forward<Tail>(tail)...);
 }
 
 }  // namespace cohort::nccl

@@ -36,7 +36,7 @@ namespace cohort::nccl {
 class turn {
  public:
   turn() noexcept {}
-  turn(turn&& other) noexcept : place_(std::move(other.place_)), source_(other.source_) {}
+  turn(turn&& other) noexcept = default;
   turn& operator=(turn&& other) noexcept {
     std::swap(place_, other.place_);
     std::swap(source_, other.source_);
@@ -227,9 +227,7 @@ class issue_source : public asio::execution_context::service {
 
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/faults/channel.ipp>
-#include <cohort/nccl/faults/inquiry.ipp>
 #include <cohort/nccl/life/ladder.ipp>
-#include <cohort/nccl/life/leaving.ipp>
 #include <cohort/nccl/queue/device_queue.ipp>
 #include <cohort/nccl/queue/source.ipp>
 #endif

@@ -22,9 +22,7 @@
 #include <cohort/nccl/backend/device_plane.ipp>
 #include <cohort/nccl/extra/arena.ipp>
 #include <cohort/nccl/faults/channel.ipp>
-#include <cohort/nccl/faults/inquiry.ipp>
 #include <cohort/nccl/life/ladder.ipp>
-#include <cohort/nccl/life/leaving.ipp>
 #include <cohort/nccl/life/making.ipp>
 #include <cohort/nccl/queue/device_queue.ipp>
 #include <cohort/nccl/queue/operation.ipp>

@@ -14,10 +14,10 @@
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/nccl/backend.hpp>
-#include <cohort/nccl/backend/device_sets.hpp>
 #include <cohort/nccl/backend/elected_work.hpp>
 #include <cohort/nccl/backend/pack_memory.hpp>
 #include <cohort/nccl/backend/submissions.hpp>
+#include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/extra/fusion_arena.hpp>
 #include <cohort/nccl/extra/host_path.hpp>
 #include <cohort/nccl/extra/step_times.hpp>
@@ -27,7 +27,9 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -35,6 +37,52 @@
 #include <vector>
 
 namespace cohort::nccl {
+
+/// Of one set.
+struct device_set {
+  communicator comm;               // empty while it is being made
+  communicator node;               // hierarchical, and there are several nodes
+  cohort::communicator leaders;    // of the nodes; empty on other ranks
+  cohort::communicator everybody;  // for what NCCL cannot reduce, with that option
+  std::error_code failed;
+
+  /// A rank may be in a reduction that another will not join. MPI must not use the number of that
+  /// communicator again, or what is still on its way is taken for something else.
+  void keep_mpi() const {
+    if (leaders) leaders.state()->keep();
+    if (everybody) everybody.state()->keep();
+  }
+};
+
+/// Guarded by the lock of the issuing source, but for `open`, `close` and `bring_down`.
+class device_sets {
+ public:
+  explicit device_sets(device_plane& plane) noexcept : plane_(plane) {}
+
+  [[nodiscard]] device_set& operator[](std::uint32_t set) { return all_[set]; }
+  [[nodiscard]] const std::map<std::uint32_t, device_set>& all() const noexcept { return all_; }
+  /// The place of the opening among the operations is that of the elected order: what was started
+  /// before it and cannot be issued yet comes first, on all ranks.
+  void open(std::uint32_t set, const cohort::communicator& over,
+            std::function<void(std::exception_ptr)> done);
+  /// 0: all of them. Those whose last handles are to go without the lock.
+  [[nodiscard]] std::vector<device_set> close(std::uint32_t set, bool failed);
+  void bring_down(std::error_code why, const std::string& text) const;
+
+ private:
+  [[nodiscard]] progress::look_task<device_set> make(cohort::communicator over, turn place,
+                                                     turn node_place,
+                                                     std::optional<turn> arena_place);
+  [[nodiscard]] progress::look_task<> make_node(cohort::communicator node, turn place,
+                                                device_set& its);
+  void begin(std::uint32_t set, const cohort::communicator& over,
+             const std::function<void(std::exception_ptr)>& done);
+  void made(std::uint32_t set, device_set its, const std::exception_ptr& why);
+  [[nodiscard]] detail::making what_to_make(turn place, detail::problem bad = {}) const;
+
+  device_plane& plane_;
+  std::map<std::uint32_t, device_set> all_;
+};
 
 /// The backend of one coordinator. Its state is guarded by the lock of the issuing source, but for
 /// what is constant.

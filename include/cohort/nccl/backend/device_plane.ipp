@@ -13,7 +13,6 @@
 #include <cohort/nccl/backend/elected_calls.ipp>
 #include <cohort/nccl/backend/elected_work.ipp>
 #include <cohort/nccl/backend/overdue.ipp>
-#include <cohort/nccl/backend/submissions.ipp>
 #include <cohort/nccl/extra/fusion_arena.ipp>
 #include <cohort/nccl/extra/host_path.ipp>
 #include <cohort/nccl/life/agreement.hpp>
@@ -66,7 +65,7 @@ COHORT_INLINE std::string device_plane::refuses(const comm::device_call& what) c
 COHORT_INLINE std::shared_ptr<comm::device_graph> device_plane::make_graph(
     const std::string& name) {
   device::check_usable(device_);
-  return std::make_shared<captured_graph>(name, device_);
+  return std::make_shared<captured_calls>(name, device_);
 }
 
 // ---- sets ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `nccl/backend/device_sets.hpp`.
+/// The sets of a backend: bodies of `nccl/backend/device_plane.hpp`.
 
 #include <cohort/comm/joint.hpp>
 #include <cohort/nccl/backend/device_plane.hpp>

@@ -24,7 +24,7 @@ COHORT_INLINE elected_work::elected_work(std::shared_ptr<device_plane> plane,
       what_(&what),
       done_(done),
       use_(what.use),
-      graph_(what.graph ? static_cast<captured_graph&>(*what.graph).calls : nullptr) {
+      graph_(std::static_pointer_cast<captured_calls>(what.graph)) {
   verb = what.verb;
   ends = what.ends;
   steps = this;

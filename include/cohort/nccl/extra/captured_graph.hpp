@@ -25,15 +25,13 @@ namespace cohort::nccl {
 
 /// A graph of CUDA, the stream on which it was captured, and the memory that it uses. Guarded by
 /// the lock of the issuing source, but for its destructor.
-class captured_calls final : public captured {
+class captured_calls final : public comm::device_graph, public captured {
  public:
   captured_calls(std::string whose, int device)
       : captured(std::move(whose)),
         stream(device::stream_options{.device = device, .high_priority = true}),
         generation_(device::state_of(device).generation()) {}
-  captured_calls(const captured_calls&) = delete;
-  captured_calls& operator=(const captured_calls&) = delete;
-  ~captured_calls() {
+  ~captured_calls() override {
     abandon();
     static_cast<void>(end());
   }
@@ -132,14 +130,6 @@ class captured_calls final : public captured {
   std::uint32_t generation_;
   cudaGraphExec_t native_ = nullptr;
   bool capturing_ = false;
-};
-
-/// The user's handle of it.
-class captured_graph final : public comm::device_graph {
- public:
-  captured_graph(const std::string& name, int device)
-      : calls(std::make_shared<captured_calls>(name, device)) {}
-  std::shared_ptr<captured_calls> calls;
 };
 
 }  // namespace cohort::nccl
