@@ -8,7 +8,6 @@
 #include <cohort/nccl/backend.hpp>
 #include <cohort/nccl/collectives.hpp>
 #include <cohort/nccl/communicator.hpp>
-#include <cohort/nccl/error.hpp>
 #include <cohort/nccl/extra/arena.hpp>
 #include <cohort/nccl/extra/fusion_arena.hpp>
 #include <cohort/nccl/groups.hpp>

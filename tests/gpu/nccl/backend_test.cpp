@@ -9,6 +9,7 @@
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/op.hpp>
 #include <cohort/nccl/backend.hpp>
+#include <cohort/nccl/extra/captured_graph.hpp>
 
 #include <deque>
 
@@ -422,7 +423,7 @@ TEST_CASE("the memory of a graph is there before a replay, and goes after it") {
     auto a = co_await filled(on, 1000, 1.0F);
     auto b = co_await filled(on, 10, 1.0F);
     const auto graph = all.backend->make_graph("step");
-    const device::stream stream = static_cast<nccl::captured_graph&>(*graph).calls->stream;
+    const device::stream stream = static_cast<nccl::captured_calls&>(*graph).stream;
     const auto step = [&](comm::device_use use) {
       auto call = call_of(collective::all_reduce, device_reduction::sum);
       for (device::vector<float>* each : {&a, &b}) {

@@ -2,24 +2,233 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Which tensors of an elected operation travel together, and where they lie then.
+/// How the tensors of an elected operation are reduced, which of them travel together, and where
+/// they lie then.
 
 #include <cohort/nccl/native.hpp>
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/comm/device_backend.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/nccl/backend/treatment.hpp>
+#include <cohort/nccl/types.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace cohort::nccl {
+
+/// What NCCL cannot do is done while tensors are packed and unpacked, by kernels or by the host.
+struct treatment {
+  element as{ncclUint8};
+  operator_value op;
+  double scale_before = 1;
+  double scale_after = 1;
+  std::int64_t divide_after = 1;
+  bool by_host = false;  ///< of elements that only the host knows
+
+  [[nodiscard]] bool finishes() const noexcept { return scale_after != 1 || divide_after != 1; }
+  friend bool operator==(const treatment&, const treatment&) = default;
+};
+
+namespace detail {
+
+using comm::device_reduction;
+
+/// As an operand of a reduction, or nothing.
+inline std::optional<element> reduced_element(const comm::device_tensor& of) {
+  if (!of.named) return std::nullopt;
+  switch (of.element) {
+    case element_type::int8:
+      return element{ncclInt8};
+    case element_type::uint8:
+      return element{ncclUint8};
+    case element_type::int32:
+      return element{ncclInt32};
+    case element_type::uint32:
+      return element{ncclUint32};
+    case element_type::int64:
+      return element{ncclInt64};
+    case element_type::uint64:
+      return element{ncclUint64};
+    case element_type::float16:
+      return element{ncclFloat16};
+    case element_type::bfloat16:
+      return element{ncclBfloat16};
+    case element_type::float32:
+      return element{ncclFloat32};
+    case element_type::float64:
+      return element{ncclFloat64};
+    case element_type::complex64:
+      return element{ncclFloat32, 2};
+    case element_type::complex128:
+      return element{ncclFloat64, 2};
+    default:
+      return std::nullopt;
+  }
+}
+
+[[nodiscard]] inline bool is_real(ncclDataType_t type) noexcept {
+  return type == ncclFloat16 || type == ncclBfloat16 || type == ncclFloat32 || type == ncclFloat64;
+}
+
+/// A sum of contributions times `factor`.
+inline operator_value scaled_sum(ncclDataType_t type, double factor) {
+  operator_value made;
+  made.is_scaled = true;
+  const auto put = [&](auto value) { std::memcpy(made.factor.data(), &value, sizeof value); };
+  if (type == ncclFloat16) {
+    put(f16(static_cast<float>(factor)));
+  } else if (type == ncclBfloat16) {
+    put(bf16(static_cast<float>(factor)));
+  } else if (type == ncclFloat32) {
+    put(static_cast<float>(factor));
+  } else {
+    put(factor);
+  }
+  return made;
+}
+
+/// An average is summed.
+[[nodiscard]] inline ncclRedOp_t plain_operation(device_reduction reduction) noexcept {
+  switch (reduction) {
+    case device_reduction::sum:
+    case device_reduction::average:
+      return ncclSum;
+    case device_reduction::product:
+      return ncclProd;
+    case device_reduction::min:
+      return ncclMin;
+    default:  // max, or what NCCL only moves
+      return ncclMax;
+  }
+}
+
+/// Depends on what is equal on all ranks only.
+inline treatment treatment_of(const comm::device_tensor& of, device_reduction reduction,
+                              int ranks) {
+  treatment how;
+  how.as = *reduced_element(of);
+  if (of.rounded) {
+    how.op.op = plain_operation(reduction);
+    how.scale_before = of.prescale;
+    how.scale_after = of.postscale;
+    if (reduction == device_reduction::average) how.divide_after = of.divisor;
+    return how;
+  }
+  const bool by_all = of.all_bring && of.divisor == ranks;
+  // NCCL multiplies in the type of the elements: in 16 bits a factor may be 0 or infinite.
+  const double least = how.as.type == ncclFloat16 ? 6.2e-5 : 1.2e-38;
+  const double most = how.as.type == ncclFloat16 ? 6.5e4 : 3.3e38;
+  const bool is_small_type = of.size / how.as.width < sizeof(double);
+  const auto fits = [&](double by) {
+    return !is_small_type || by == 0 || (std::abs(by) >= least && std::abs(by) <= most);
+  };
+  // A factor behind the sum comes before it only where no partial sum grows: it could overflow.
+  const auto folds = [&](double by) { return fits(by) && std::abs(by) <= std::abs(of.prescale); };
+  const auto divisor = static_cast<double>(of.divisor);
+  const double factor = of.prescale * of.postscale;
+  const auto scale_apart = [&] {
+    if (is_real(how.as.type) && of.prescale != 1 && fits(of.prescale)) {
+      how.op = scaled_sum(how.as.type, of.prescale);
+    } else {
+      how.scale_before = of.prescale;
+    }
+    how.scale_after = of.postscale;
+  };
+  switch (reduction) {
+    case device_reduction::sum:
+      if (!folds(factor)) {
+        scale_apart();
+      } else if (factor != 1) {
+        how.op = scaled_sum(how.as.type, factor);
+      }
+      break;
+    case device_reduction::average:
+      if (by_all && factor == 1 && folds(factor / divisor)) {
+        how.op.op = ncclAvg;
+      } else if (is_real(how.as.type) && folds(factor / divisor)) {
+        how.op = scaled_sum(how.as.type, factor / divisor);
+      } else {
+        scale_apart();
+        how.divide_after = of.divisor;
+      }
+      break;
+    default:
+      how.op.op = plain_operation(reduction);
+      break;
+  }
+  if (reduction != device_reduction::sum && reduction != device_reduction::average) {
+    how.scale_before = of.prescale;
+    how.scale_after = of.postscale;
+  }
+  return how;
+}
+
+[[nodiscard]] inline bool is_reduction(const comm::device_call& what) noexcept {
+  using comm::collective;
+  return what.kind == collective::all_reduce || what.kind == collective::reduce ||
+         what.kind == collective::reduce_scatter;
+}
+
+/// Why NCCL cannot reduce that, by what is equal on all ranks; null: it can.
+[[nodiscard]] inline const char* not_of_nccl(const comm::device_call& what) noexcept {
+  if (what.reduction == device_reduction::none || what.reduction > device_reduction::max) {
+    return "NCCL has no such reduction";
+  }
+  for (const comm::device_tensor& one : what.tensors) {
+    const auto as = reduced_element(one);
+    if (!as) return "NCCL reduces no elements of such a type";
+    if (as->width != 1 && what.reduction != device_reduction::sum &&
+        what.reduction != device_reduction::average) {
+      return "NCCL has sum and average for complex numbers only";
+    }
+  }
+  return nullptr;
+}
+
+/// The host applies all factors, and divides.
+inline treatment on_the_host(const comm::device_tensor& of, device_reduction reduction) noexcept {
+  treatment how;
+  how.by_host = true;
+  how.scale_before = of.prescale;
+  how.scale_after = of.postscale;
+  if (reduction == device_reduction::average) how.divide_after = of.divisor;
+  return how;
+}
+
+/// Where tensors lie in a pack, and in an arena: at multiples of what NCCL likes, and of every
+/// element.
+inline constexpr std::size_t pack_alignment = 64;
+[[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) noexcept {
+  return (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
+}
+
+[[nodiscard]] inline std::size_t bytes_of(const comm::device_tensor& one) noexcept {
+  return one.count * one.size;
+}
+/// Of `count` elements, those of a rank, from the first to behind the last: the first ranks have
+/// one more.
+[[nodiscard]] inline std::pair<std::size_t, std::size_t> part_of_rank(std::size_t count, int rank,
+                                                                      int ranks) noexcept {
+  const auto n = static_cast<std::size_t>(ranks);
+  const auto which = static_cast<std::size_t>(rank);
+  const std::size_t begin = count / n * which + std::min(which, count % n);
+  return {begin, begin + count / n + (which < count % n ? 1 : 0)};
+}
+[[nodiscard]] inline std::size_t part_for(std::size_t count, int rank, int ranks) noexcept {
+  const auto [begin, end] = part_of_rank(count, rank, ranks);
+  return end - begin;
+}
+
+}  // namespace detail
 
 /// Of one operation; decided by what is equal on all ranks only.
 class pack_layout {

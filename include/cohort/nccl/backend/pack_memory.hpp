@@ -13,7 +13,6 @@
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/backend.hpp>
 #include <cohort/nccl/backend/pack_moves.hpp>
-#include <cohort/nccl/queue/look_condition.hpp>
 #include <cohort/nccl/source.hpp>
 #include <cohort/progress/look_task.hpp>
 

@@ -14,7 +14,7 @@
 #include <cohort/device/batch.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/stream.hpp>
-#include <cohort/nccl/backend/treatment.hpp>
+#include <cohort/nccl/backend/pack_layout.hpp>
 #include <cohort/nccl/extra/captured_graph.hpp>
 #include <cohort/nccl/extra/pack_kernels.hpp>
 

@@ -14,7 +14,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/stream.hpp>
-#include <cohort/nccl/backend/treatment.hpp>
+#include <cohort/nccl/backend/pack_layout.hpp>
 #include <cohort/nccl/extra/arena.hpp>
 #include <cohort/progress/look_task.hpp>
 
