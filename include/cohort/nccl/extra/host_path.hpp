@@ -3,10 +3,6 @@
 #pragma once
 /// \file
 /// The part of an elected reduction that MPI does: between nodes, or because NCCL cannot.
-///
-/// The room `extra` has what a backend, or a program, may do without. Operations and communicators
-/// enter it from `backend` and `life`; memory, graphs and times leave it. The core knows each by
-/// the one class that it has of it here.
 
 #include <cohort/nccl/native.hpp>
 

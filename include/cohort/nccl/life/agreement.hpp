@@ -4,6 +4,9 @@
 /// \file
 /// What ranks tell each other before they make a communicator and after it: what must be equal on
 /// all of them, what each has, and how it went.
+///
+/// The room `life` has what communicators go through. The ranks of one enter it, and failures of
+/// devices and peers; communicators leave it, and what has become of them and their operations.
 
 #include <cohort/nccl/native.hpp>
 
