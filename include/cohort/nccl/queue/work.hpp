@@ -21,8 +21,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <string>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <vector>
 
