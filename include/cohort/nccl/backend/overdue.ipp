@@ -61,7 +61,8 @@ COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std
   if (found == live_.end() || failed_) return;
   elected_work& op = **found;
   if (what_holds(op).empty()) {
-    static_cast<void>(source_->questions().deadline_passed(op));  // it has come into the queue meanwhile
+    static_cast<void>(
+        source_->questions().deadline_passed(op));  // it has come into the queue meanwhile
     return;
   }
   const bool aborts = options_.communicator.on_deadline == on_deadline::abort;

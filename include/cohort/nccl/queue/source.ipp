@@ -332,9 +332,8 @@ COHORT_INLINE void issue_source::end() {
 
 COHORT_INLINE void issue_source::describe(std::string& text) {
   const std::lock_guard hold(mutex_);
-  for_each_pending([&](const work& op, standing where) {
-    text.append(op.line(in_words(where))).append("\n");
-  });
+  for_each_pending(
+      [&](const work& op, standing where) { text.append(op.line(in_words(where))).append("\n"); });
   for (const auto& comm : comms_) {
     if (!comm->is_leaving()) continue;
     text.append("  an nccl communicator of device ").append(std::to_string(comm->device));
