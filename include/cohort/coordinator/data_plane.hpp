@@ -117,7 +117,7 @@ class basic_execution {
   bool is_join = false;
   std::uint64_t newest = 0;  ///< join: log count of this rank's newest data
   std::shared_ptr<size_vector> rows;
-  const set_place* here;  ///< of the plane, if it is not told otherwise
+  const set_place* here = nullptr;
   clock::time_point elected;
   clock::time_point begun;
 
@@ -274,8 +274,9 @@ class basic_data_plane {
   class client {
    public:
     virtual void data_done(execution& what) noexcept = 0;
-    /// Something of a set has been started.
-    virtual void data_started(std::uint32_t set, comm::path_statistics coordinator_statistics::*by,
+    /// Something of it has been started.
+    virtual void data_started(const execution& what,
+                              comm::path_statistics coordinator_statistics::*by,
                               std::size_t bytes) noexcept = 0;
     /// Something of an operation could not be posted here, and MPI still works on other parts. The
     /// tasks are not complete: `data_failed` follows, or the operation is given up.
@@ -293,18 +294,16 @@ class basic_data_plane {
         options_(options),
         queue_(slots) {}
 
-  /// `home` is where operations run that have no other place. A backend for the host is asked for
-  /// these alone.
-  void open(comm::communicator_state& on, set_place home, comm::any_backend* backend,
+  /// What is pushed before runs now. There is one backend at most.
+  void open(comm::communicator_state& on, comm::any_backend* backend,
             comm::device_backend* device = nullptr) {
     state_ = &on;
-    home_ = std::move(home);
     backend_ = backend;
     device_ = device;
   }
 
   /// An execution to fill in.
-  [[nodiscard]] execution& make();
+  [[nodiscard]] execution& make(const set_place& here);
   /// In log order. Where it throws std::bad_alloc nothing must be started any more.
   void push(execution& what);
   /// Takes back what was made and not pushed.
@@ -367,7 +366,6 @@ class basic_data_plane {
   client& owner_;
   const coordinator_options& options_;
   comm::communicator_state* state_ = nullptr;
-  set_place home_;
   comm::any_backend* backend_ = nullptr;
   comm::device_backend* device_ = nullptr;
   protocol::start_queue queue_;

@@ -60,7 +60,7 @@ class instance_handle;
 struct creation {
   ranks members;             ///< in the numbers of the instance that makes it
   std::uint64_t id = 0;      ///< log count of its election; 0 before
-  std::uint32_t number = 0;  ///< of a set in the log of that instance; 0: an instance of its own
+  std::uint32_t number = 0;  ///< of a set in the log of that instance; 0: it has a log of its own
   std::shared_ptr<instance_handle> made;
 };
 
@@ -75,8 +75,9 @@ class group_state {
   group_state() noexcept {}
 };
 
-/// One instance of a coordinator on one rank. Behind it lies all that negotiates; an interface, so
-/// that only who makes a coordinator compiles that, not all who await its operations.
+/// A coordinator or a process set on one rank. Behind it lies all that negotiates; an interface, so
+/// that only who makes a coordinator compiles that, not all who await its operations. There is one
+/// implementation, `set_view`.
 class instance {
  public:
   instance(const instance&) = delete;
@@ -127,13 +128,6 @@ class instance {
   virtual void step() = 0;
   virtual std::error_code start_timeline(const std::string& path) = 0;
   virtual void stop_timeline() = 0;
-
-  // At the end of the context: see progress::kept_until_closed.
-  [[nodiscard]] virtual bool closed() const noexcept = 0;
-  virtual void abandon() = 0;
-  virtual void drive() = 0;
-  virtual void settle_tasks() = 0;
-  virtual void destroy_tasks() = 0;
 
  protected:
   instance(const communicator& parent, const coordinator_options& options)

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file One instance of a coordinator on one rank: the protocol's node, its messages over MPI, the
-/// submissions that wait, and the data plane.
+/// \file What is agreed upon in one order, on one rank: the protocol's node, its messages over MPI,
+/// the submissions that wait, and the data plane.
 
 #include <cohort/comm/channel.hpp>
 #include <cohort/coordinator/data_plane.hpp>
-#include <cohort/coordinator/instance.hpp>
+#include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/look_task.hpp>
@@ -38,11 +38,12 @@ namespace cohort::coordination {
 /// Everything below runs with the request source locked, which serves all threads.
 /// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
-class negotiation final : public instance,
-                          private comm::look_hook,
+class negotiation final : private comm::look_hook,
                           private data_plane::client,
                           private comm::channel::client,
                           public std::enable_shared_from_this<negotiation<Any>> {
+  using view = set_view<Any>;
+
  public:
   /// Over the ranks of `parent`, whose creations it joins in order; does not block [protocol D3].
   /// Options come from the environment where that has them. Throws error(errc::invalid_argument)
@@ -53,45 +54,52 @@ class negotiation final : public instance,
                                            std::shared_ptr<comm::device_backend> device = nullptr);
   negotiation(const communicator& parent, const coordinator_options& options,
               std::shared_ptr<comm::any_backend> backend,
-              std::shared_ptr<comm::device_backend> device = nullptr);
-  ~negotiation() override;
+              std::shared_ptr<comm::device_backend> device = nullptr, const creation& record = {});
+  ~negotiation();
 
-  void submit(task& one, std::string_view name, const protocol::signature& sig,
-              const std::source_location& site, std::chrono::nanoseconds deadline) override;
-  void join(task& one) override;
-  void stop_joining(task& one) override;
-  bool withdraw(task& one, protocol::withdrawal_reason reason) override;
-  void leave(protocol::departure how) override;
-  void wait_closed(task& one) override;
-  void stop_waiting(task& one) override;
-  void leave_in_place() override;
-  void add_set(task& one) override;
-  std::shared_ptr<group_state> add_group(task& one, std::string_view name, protocol::signature sig,
-                                         const std::source_location& site) override;
-  void start_group(task& one, group_state& which) override;
-  void remove_group(task& one, group_state& which, const std::source_location& site) override;
-  [[nodiscard]] std::vector<pending_operation> pending() override { return pending_in(0); }
-  [[nodiscard]] coordinator_statistics statistics() override;
-  void ask() override;
-  void step() override;
-  std::error_code start_timeline(const std::string& path) override;
-  void stop_timeline() override;
-  [[nodiscard]] bool closed() const noexcept override { return closed_; }
-  void abandon() override;
-  void drive() override;
-  void settle_tasks() override;
-  void destroy_tasks() override;
+  /// All its ranks.
+  [[nodiscard]] view& whole() noexcept { return *views_.begin()->second; }
+  [[nodiscard]] const view& whole() const noexcept { return *views_.begin()->second; }
+  /// As a handle keeps it, with the negotiation.
+  [[nodiscard]] std::shared_ptr<instance> handle_of(view& one) {
+    return {this->shared_from_this(), &one};
+  }
+
+  // At the end of the context: see progress::kept_until_closed.
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
+  void abandon();
+  void drive();
+  void settle_tasks();
+  void destroy_tasks();
 
  private:
+  friend view;
   struct compared_values;
   class persistent_state;
-  class subset;
   struct edge {
     int rank = -1;
     bool asks = false;     // whether the other rank is there, or
     bool answers = false;  // that this one is, or
     bool settles = false;  // that all ranks have closed after a fault: to be said
   };
+
+  // what a set asks for
+  void submit(task& one, std::string_view name, const protocol::signature& sig,
+              const std::source_location& site, std::chrono::nanoseconds deadline);
+  void join(task& one);
+  void stop_joining(task& one);
+  bool withdraw(task& one, protocol::withdrawal_reason reason);
+  void leave(std::uint32_t set, protocol::departure how);
+  void end_in_place();
+  void add_set(task& one);
+  std::shared_ptr<group_state> add_group(task& one, std::string_view name, protocol::signature sig,
+                                         const std::source_location& site);
+  void start_group(task& one, group_state& which);
+  void remove_group(task& one, group_state& which, const std::source_location& site);
+  void ask();
+  void step();
+  std::error_code start_timeline(const std::string& path);
+  void stop_timeline();
 
   std::size_t at_look() override;
   void at_tick(clock::time_point now) override;
@@ -111,8 +119,8 @@ class negotiation final : public instance,
   [[nodiscard]] static protocol::node_options node_options_of(const coordinator_options& options);
 
   // devices
-  void open_device(communicator over);
-  void device_opened(std::exception_ptr why);
+  void open_device(view& of);
+  void device_opened(std::uint32_t set, std::exception_ptr why);
   [[nodiscard]] std::string find_places(task& one) const;
   void admit(task& one, std::string_view name, const protocol::signature& sig);
   void require_device(task& one, std::string_view name, const protocol::signature& sig);
@@ -127,34 +135,19 @@ class negotiation final : public instance,
   void keep_for(task& copy, const task& one) const;
 
   // sets in the log of this instance [protocol D1]
-  void make_subset(task& own, creation& record, mpi::comm shared);
-  void open_subset();
-  void place_subset();
-  void unplace_subset(std::uint32_t set);
-  void subset_opened(std::uint32_t set, std::exception_ptr why);
-  void leave_set(std::uint32_t set, protocol::departure how);
-  void release_subsets();
-  void break_subsets(const std::exception_ptr& why);
-  void close_subsets();
-  void watch_subsets(clock::time_point at);
-  [[nodiscard]] bool opens_subsets() const noexcept;
-  [[nodiscard]] bool leaves_subsets() const noexcept;
-  [[nodiscard]] const instance& instance_of(std::uint32_t set) const;
-  [[nodiscard]] task*& joining_in(std::uint32_t set);
-  [[nodiscard]] coordinator_statistics& statistics_of(std::uint32_t set);
-  [[nodiscard]] std::uint32_t timeline_set(std::uint32_t set) const;
+  void make_view(task& own, creation& record, mpi::comm shared);
+  void open_made();
+  void place_set();
+  void unplace_set(std::uint32_t set);
+  void release_ended();
+  void end_makers(const std::exception_ptr& why);
+  void watch_leaving(clock::time_point at);
+  [[nodiscard]] bool opens_sets() const noexcept;
+  [[nodiscard]] view& view_of(std::uint32_t set) { return *views_.at(set); }
   std::error_code record_timeline(const std::string& path);
   void end_timeline() noexcept;
   void take_device_times() noexcept;
-  [[nodiscard]] std::vector<pending_operation> pending_in(std::uint32_t set);
-  [[nodiscard]] rank_set seen_from(std::uint32_t set, const rank_set& of) const;
-  [[nodiscard]] protocol::verdict seen_from(std::uint32_t set, const protocol::verdict& why) const;
-  /// What `error_of` needs where no action tells of it.
-  [[nodiscard]] static protocol::action of_set(std::uint32_t set) {
-    protocol::action none;
-    none.set = set;
-    return none;
-  }
+  [[nodiscard]] std::vector<pending_operation> pending_in(const view& set) const;
 
   // messages
   void received(int from, unsigned kind, std::span<const std::byte> message) override;
@@ -183,11 +176,11 @@ class negotiation final : public instance,
   void give_up_data(bool all, bool devices);
   void settle();
   [[nodiscard]] std::unique_ptr<neutral_task> make_neutral(const protocol::signature& sig,
-                                                           std::uint32_t set = 0);
+                                                           view& set);
   void data_done(execution& what) noexcept override;
-  void data_started(std::uint32_t set, comm::path_statistics coordinator_statistics::*by,
+  void data_started(const execution& what, comm::path_statistics coordinator_statistics::*by,
                     std::size_t bytes) noexcept override {
-    (statistics_of(set).*by).add(bytes);
+    (what.tasks.front()->view->counted.*by).add(bytes);
   }
   void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
@@ -200,9 +193,10 @@ class negotiation final : public instance,
   void fail_all(const std::exception_ptr& why);
   void break_down(const std::exception_ptr& why, bool known = false);
   [[nodiscard]] const char* undefined_on_device() const noexcept;
-  [[nodiscard]] std::exception_ptr error_of(std::string_view name, std::string_view verb,
-                                            const protocol::verdict& told,
-                                            const protocol::action& at,
+  /// `own`: why this rank has withdrawn it, if it has.
+  [[nodiscard]] std::exception_ptr error_of(const view& set, std::string_view name,
+                                            std::string_view verb, const protocol::verdict& told,
+                                            std::optional<protocol::withdrawal_reason> own = {},
                                             const char* besides = "") const;
   [[nodiscard]] std::exception_ptr refusal(std::string_view name) const;
   bool end_unheard(task& one, protocol::withdrawal_reason reason);
@@ -229,9 +223,6 @@ class negotiation final : public instance,
   void touch();
   void stay_awake();
   void leave_has_expired();
-  [[nodiscard]] std::string not_left_in_time() const {
-    return "rank " + std::to_string(rank_) + ": coordinator: the other ranks have not left in time";
-  }
   void watch_undecided(clock::time_point at);
   void watch_plan(clock::time_point at);
   void watch_fault(clock::time_point at);
@@ -248,36 +239,36 @@ class negotiation final : public instance,
     return static_cast<std::uint64_t>(when.time_since_epoch().count());
   }
 
+  progress::engine& engine_;
+  const coordinator_options options_;
+  const int rank_;
+  const int size_;
+  std::map<std::uint32_t, std::unique_ptr<view>> views_;  // of sets of which this rank is a member
   communicator parent_;
   communicator control_;  // messages on its data, operations posted whole on its exchange
   communicator slots_;    // later parts
   comm::request_source& source_;
   std::shared_ptr<comm::any_backend> backend_;
   std::shared_ptr<comm::device_backend> device_;
-  communicator device_over_;  // of the backend for devices alone
 
   protocol::node node_;
   data_plane plane_;
   std::shared_ptr<timeline> timeline_;  // one for a coordinator and its sets
-  std::uint32_t set_ = 0;               // in it: log count of the set's creation
   comm::channel channel_;               // to the neighbours in the tree
   std::vector<edge> edges_;
   execution* pack_ = nullptr;  // being filled in
   std::size_t done_ = 0;       // operations finished since the root's node was told
 
-  task* joining_ = nullptr;  // null also if nobody awaits the join
   task* first_ = nullptr;
   task* last_ = nullptr;
-  std::vector<task*> closing_;  // wait for the end
   std::vector<std::shared_ptr<persistent_state>> groups_;
   std::vector<task*> adding_;   // process sets: between their two steps
   std::vector<task*> making_;   // agreed upon by all their members
-  subset* made_ = nullptr;      // to be opened when it has its place
+  view* made_ = nullptr;        // to be opened when it has its place
   std::uint32_t unplaced_ = 0;  // the set that has none yet
   task* confirmed_ =
       nullptr;  // the only set [protocol D1] that this rank has confirmed and not opened
-  std::map<std::uint32_t, std::unique_ptr<subset>> subsets_;  // of which this rank is a member
-  std::deque<std::uint32_t> ended_;                           // of them, in the order of the log
+  std::deque<std::uint32_t> ended_;  // sets, in the order of the log
   std::unordered_map<protocol::entry_index, std::shared_ptr<size_vector>> sizes_;
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
   protocol::call_site site_;
@@ -298,7 +289,6 @@ class negotiation final : public instance,
   std::exception_ptr broken_;
   std::exception_ptr to_break_;  // waits for the device's own reason
   clock::time_point device_until_ = clock::time_point::max();
-  bool device_opening_ = false;
   bool device_failed_ = false;    // and has been told
   int lost_ = -1;                 // the rank that has broken down first, as far as is known
   bool ready_ = false;            // open
@@ -306,13 +296,9 @@ class negotiation final : public instance,
   bool closed_by_fault_ = false;  // all ranks hear of it
   bool settled_ = false;          // and have: none starts anything any more
   bool keeps_ = false;            // MPI still works on what this instance has
-  bool left_ = false;
   bool closed_ = false;
-  bool leave_expired_ = false;
   bool abandoned_ = false;    // the context goes away
   std::size_t openings_ = 0;  // of this instance and of sets, inside MPI
-  clock::time_point leave_until_ = clock::time_point::max();
-  coordinator_statistics statistics_;
 };
 
 /// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its
@@ -321,17 +307,17 @@ class negotiation final : public instance,
 template <class Any>
 class negotiation<Any>::persistent_state final : public group_state, private data_plane::client {
  public:
-  persistent_state(negotiation& owner, const coordinator_options& options)
-      : owner_(owner), plane_(*this, options, 1) {}
+  persistent_state(negotiation& owner, view& set)
+      : owner_(owner), view_(set), plane_(*this, owner.options_, 1) {}
 
   MPI_Comm made = MPI_COMM_NULL;  ///< MPI writes here until the group is elected and done
 
  private:
   friend class negotiation;
   void data_done(execution& what) noexcept override;
-  void data_started(std::uint32_t set, comm::path_statistics coordinator_statistics::*by,
+  void data_started(const execution& what, comm::path_statistics coordinator_statistics::*by,
                     std::size_t bytes) noexcept override {
-    owner_.data_started(set, by, bytes);
+    owner_.data_started(what, by, bytes);
   }
   void data_broke(execution& what, std::error_code why) noexcept override;
   void data_failed(execution& what, std::error_code why) noexcept override;
@@ -339,6 +325,8 @@ class negotiation<Any>::persistent_state final : public group_state, private dat
   void push(task& one, std::uint64_t number);
 
   negotiation& owner_;
+  view& view_;
+  set_place place_;          // of its starts
   protocol::signature sig_;  // of a start
   std::vector<tensor> members_;
   std::unique_ptr<device_part> device_;  // of every start

@@ -20,6 +20,7 @@ namespace cohort::coordination {
 template class basic_lane<void>;
 template class basic_execution<void>;
 template class basic_data_plane<void>;
+template class set_view<void>;
 template class negotiation<void>;
 template std::shared_ptr<instance> open_instance(const communicator&, const coordinator_options&,
                                                  std::shared_ptr<comm::any_backend>,

@@ -81,6 +81,9 @@ struct device_part {
 inline constexpr const char* lacks_order =
     ": until::enqueued needs the option `on`, for this span has no stream";
 
+template <class Any>
+class set_view;
+
 /// What the data plane knows of a submission. The verb fills it in; the handler lies behind it.
 class task : public progress::operation {
  public:
@@ -94,7 +97,7 @@ class task : public progress::operation {
   double postscale = 1;
   compression wanted = compression::none;  ///< until it is submitted
   memory_space space = memory_space::host;
-  std::uint32_t set = 0;  ///< of its instance, by number
+  set_view<void>* view = nullptr;  ///< the set that it is submitted to
   std::unique_ptr<device_part>
       device;                  ///< null on the host, and where neutral elements are brought
   tensor first;                ///< the only one, but for bundles
@@ -125,7 +128,7 @@ class task : public progress::operation {
   bool linked = false;
   bool started = false;    ///< elected
   bool withdrawn = false;  ///< asked for; once it is elected: its backend knows of the deadline
-  protocol::withdrawal_reason reason = protocol::withdrawal_reason::cancelled;  ///< of that
+  protocol::withdrawal_reason withdrawn_for = protocol::withdrawal_reason::cancelled;
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking
   bool holds_name = false;
   tools::range watched;  ///< its negotiation, and then what follows

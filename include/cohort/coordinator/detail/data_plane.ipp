@@ -51,13 +51,11 @@ void basic_lane<Any>::take(std::size_t offset, std::span<const std::byte> from) 
 // ---- executions ------------------------------------------------------------------------------
 
 template <class Any>
-basic_execution<Any>::basic_execution(data_plane& plane) noexcept
-    : here(&plane.home_), plane_(plane) {}
+basic_execution<Any>::basic_execution(data_plane& plane) noexcept : plane_(plane) {}
 
 template <class Any>
 void basic_execution<Any>::reset() noexcept {
   tasks.clear();
-  here = &plane_.home_;
   tensors_.clear();
   calls_.clear();
   told_.clear();
@@ -259,7 +257,7 @@ void basic_execution<Any>::start(std::uint32_t slot) {
 
 template <class Any>
 bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what, MPI_Comm where) {
-  if (plane_.backend_ == nullptr || here != &plane_.home_) return false;
+  if (plane_.backend_ == nullptr) return false;
   what.order = where == here->shared ? 0 : 1 + slot_;
   if (!plane_.backend_->takes(what)) return false;
   auto& lanes = plane_.with_backend_;
@@ -275,7 +273,7 @@ void basic_execution<Any>::count(const lane& on, std::size_t bytes) noexcept {
   const auto by = on_device()                        ? &coordinator_statistics::by_device
                   : on.waits_for_turn_ && !creation_ ? &coordinator_statistics::by_backend
                                                      : &coordinator_statistics::by_mpi;
-  plane_.owner_.data_started(here->set, by, bytes);
+  plane_.owner_.data_started(*this, by, bytes);
 }
 
 template <class Any>
@@ -366,8 +364,7 @@ void basic_execution<Any>::empty_pack(const call& what, pack_position& at, std::
 /// Gives a pack to a backend that packs itself.
 template <class Any>
 bool basic_execution<Any>::stage(lane& on, std::size_t count, MPI_Comm where) {
-  if (plane_.backend_ == nullptr || here != &plane_.home_) return false;
-  if (!plane_.backend_->stages()) return false;
+  if (plane_.backend_ == nullptr || !plane_.backend_->stages()) return false;
   const task& head = *tasks.front();
   const bool reduces = head.kind == op_kind::all_reduce;
   const tensor& first = *tensors_[calls_[on.call].first].first;
@@ -916,14 +913,16 @@ void basic_execution<Any>::settle() noexcept {
 // ---- the plane -------------------------------------------------------------------------------
 
 template <class Any>
-execution& basic_data_plane<Any>::make() {
+execution& basic_data_plane<Any>::make(const set_place& here) {
   if (free_.empty()) {
     all_.push_back(std::make_unique<execution>(*this));
     free_.reserve(all_.size());
+    all_.back()->here = &here;
     return *all_.back();
   }
   execution* one = free_.back();
   free_.pop_back();
+  one->here = &here;
   return *one;
 }
 
@@ -948,7 +947,7 @@ void basic_data_plane<Any>::push(execution& what) {
 
 template <class Any>
 void basic_data_plane<Any>::run() noexcept {
-  if (running_ || home_.shared == MPI_COMM_NULL) return;
+  if (running_ || state_ == nullptr) return;
   running_ = true;
   while (!waiting_.empty() && queue_.ready()) {
     execution& next = *waiting_.front();

@@ -60,7 +60,7 @@ void negotiation<Any>::complete(task& one) noexcept {
   }
   if (confirmed_ == &one) confirmed_ = nullptr;
   one.watched.end();
-  coordinator_statistics& counted = statistics_of(one.set);
+  coordinator_statistics& counted = one.view->counted;
   ++(one.error ? counted.failed : counted.completed);
   ++completed_;
   if (first_ == nullptr) stay_awake();
@@ -91,7 +91,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
   }
   {
     const comm::request_source::guard hold(source_);
-    ++statistics_of(one.set).submitted;
+    ++one.view->counted.submitted;
     errc bad = source_.usable();
     if (bad == errc{} && engine_.stopped()) bad = errc::engine_stopped;
     if (bad != errc{}) {
@@ -110,10 +110,10 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
       site_.file.assign(site.file_name());
       site_.line = site.line();
       const auto as = reinterpret_cast<std::uint64_t>(&one);
-      const auto result =
-          sig.kind == op_kind::message
-              ? node_.submit(one.set, pair_name(one, name), sig, as, one.sizes, &site_)
-              : node_.submit(one.set, name, sig, as, one.sizes, &site_);
+      const std::uint32_t set = one.view->place.set;
+      const auto result = sig.kind == op_kind::message
+                              ? node_.submit(set, pair_name(one, name), sig, as, one.sizes, &site_)
+                              : node_.submit(set, name, sig, as, one.sizes, &site_);
       one.name = result.name;
       one.epoch = result.number;
       if (result.status == protocol::submission_status::pending) {
@@ -139,7 +139,7 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
         stay_awake();
         unsent_ += sig.bytes();
       } else if (result.status == protocol::submission_status::failed) {
-        one.fail(error_of(name, one.verb(), *result.why, of_set(one.set)));
+        one.fail(error_of(*one.view, name, one.verb(), *result.why));
         complete(one);
         return;
       } else {
@@ -161,15 +161,14 @@ void negotiation<Any>::submit(task& one, std::string_view name, const protocol::
 /// Both ends of a message find each other under this name. Its ranks are those of the node.
 template <class Any>
 std::string negotiation<Any>::pair_name(const task& one, std::string_view name) const {
-  int peer = one.peer;
-  if (one.set != 0) peer = instance_of(one.set).members()[static_cast<std::size_t>(peer)];
+  const int peer = one.view->outside(one.peer);
   return one.sends ? protocol::message_name(rank_, peer, name)
                    : protocol::message_name(peer, rank_, name);
 }
 
 template <class Any>
 bool negotiation<Any>::check_peer(task& one, std::string_view name) const {
-  const instance& where = instance_of(one.set);
+  const instance& where = *one.view;
   const bool is_rank = one.peer >= 0 && one.peer < where.size();
   if (is_rank && one.peer != where.rank()) return true;
   one.fail(std::make_exception_ptr(
@@ -191,21 +190,21 @@ template <class Any>
 void negotiation<Any>::join(task& one) {
   {
     const comm::request_source::guard hold(source_);
-    ++statistics_of(one.set).submitted;
+    ++one.view->counted.submitted;
     if (broken_) {
       one.fail(broken_);
       return complete(one);
     }
-    const auto result = node_.join(one.set, 1);
+    const auto result = node_.join(one.view->place.set, 1);
     if (result.status == protocol::submission_status::pending) {
-      joining_in(one.set) = &one;
+      one.view->joining = &one;
       last_report_.joined.clear();  // to an earlier join
       one.submitted = now();
       one.watched.begin(tools::category::negotiate, tools::literal("join"));
       link(one);
       if (ready_) source_.at_next_look(*this);
     } else if (result.status == protocol::submission_status::failed) {
-      one.fail(error_of("join", "join", *result.why, of_set(one.set)));
+      one.fail(error_of(*one.view, "join", "join", *result.why));
       return complete(one);
     } else {
       one.fail(refusal("join"));
@@ -219,9 +218,8 @@ void negotiation<Any>::join(task& one) {
 template <class Any>
 void negotiation<Any>::stop_joining(task& one) {
   const comm::request_source::guard hold(source_);
-  task*& mine = joining_in(one.set);
-  if (mine != &one) return;
-  mine = nullptr;
+  if (one.view->joining != &one) return;
+  one.view->joining = nullptr;
   one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
   complete(one);
   stay_awake();
@@ -240,7 +238,7 @@ bool negotiation<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
       return false;
     }
     one.withdrawn = true;
-    one.reason = reason;
+    one.withdrawn_for = reason;
     if (reason == protocol::withdrawal_reason::deadline && one.space != memory_space::host) {
       if (one.deadline == clock::time_point::max()) ++deadlines_;
       one.deadline = std::min(one.deadline, clock::now());  // if it is elected all the same
@@ -263,9 +261,7 @@ bool negotiation<Any>::end_unheard(task& one, protocol::withdrawal_reason reason
   why.kind = protocol::failure_kind::withdrawn;
   why.rank = rank_;
   why.reason = reason;
-  protocol::action at = of_set(one.set);
-  at.withdrew = true;
-  at.own_reason = reason;
+  const withdrawal_reason own = reason;
   if (reason == withdrawal_reason::deadline) {
     why.asked = true;
     why.ready = here;
@@ -275,7 +271,7 @@ bool negotiation<Any>::end_unheard(task& one, protocol::withdrawal_reason reason
   }
   node_.hand_over(one.operation_ref, nobody);
   if (!node_.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
-  one.fail(error_of(given_name(one), one.verb(), why, at, not_open));
+  one.fail(error_of(*one.view, given_name(one), one.verb(), why, own, not_open));
   complete(one);
   return true;
 }
@@ -299,7 +295,7 @@ void negotiation<Any>::break_down(const std::exception_ptr& why, bool known) {
   const comm::request_source::guard hold(source_);
   if (broken_) return;
   // Where a device cannot be opened all ranks hear of it, but perhaps first that another has ended.
-  if (device_opening_) {
+  if (whole().opening) {
     if (!to_break_) to_break_ = why;
     return;
   }
@@ -311,13 +307,13 @@ void negotiation<Any>::break_down(const std::exception_ptr& why, bool known) {
   } catch (...) {
   }
   fail_all(why);
-  joining_ = nullptr;
+  for (const auto& [set, one] : views_) one->joining = nullptr;
   adding_.clear();
   for (task* each : std::exchange(making_, {})) {  // the other members wait for the communicator
     each->fail(why);
     complete(*each);
   }
-  break_subsets(why);
+  end_makers(why);
   close_by_fault();
   timeline_->instant("fault", now());
   tools::mark(tools::category::event, tools::literal("fault"));
@@ -341,7 +337,7 @@ void negotiation<Any>::list_waiting(std::string& text, clock::time_point at) {
   std::size_t lines = 0;
   const auto line = [&](const task& one, const std::string& what, const char* state) {
     if (++lines > most) return;
-    text += "  rank " + std::to_string(instance_of(one.set).rank()) + ": " + what + ", " +
+    text += "  rank " + std::to_string(one.view->rank()) + ": " + what + ", " +
             progress::pending_age{one.submitted}.text(at) + state + "\n";
   };
   for (const task* each = first_; each != nullptr; each = each->after) {
@@ -354,9 +350,10 @@ void negotiation<Any>::list_waiting(std::string& text, clock::time_point at) {
     }
     line(*each, what, each->started ? ", elected" : ready_ ? "" : not_open);
   }
-  for (const task* each : closing_) line(*each, "shutdown of a coordinator", "");
-  for (const auto& [set, one] : subsets_) {
-    for (const task* each : one->closing) line(*each, "shutdown of a process set", "");
+  for (const auto& [set, one] : views_) {
+    for (const task* each : one->closing) {
+      line(*each, set == 0 ? "shutdown of a coordinator" : "shutdown of a process set", "");
+    }
   }
   if (lines > most) text += "  and " + std::to_string(lines - most) + " more\n";
 }
@@ -372,9 +369,9 @@ template <class Any>
 void negotiation<Any>::report(const protocol::stall_report& what) {
   last_report_ = what;
   std::string text;
-  std::vector<pending_operation> waiting = pending();
-  for (const auto& [set, each] : subsets_) {
-    for (pending_operation& one : pending_in(set)) waiting.push_back(std::move(one));
+  std::vector<pending_operation> waiting;
+  for (const auto& [set, each] : views_) {
+    for (pending_operation& one : pending_in(*each)) waiting.push_back(std::move(one));
   }
   for (const pending_operation& one : waiting) {
     if (!one.asked || one.started || one.age < options_.stall_warning) continue;
@@ -404,27 +401,27 @@ void negotiation<Any>::warn_stalled(const std::string& lines) {
 }
 
 template <class Any>
-std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
-  const comm::request_source::guard hold(source_);
+std::vector<pending_operation> negotiation<Any>::pending_in(const view& set) const {
   std::vector<pending_operation> all;
   const auto at = clock::now();
   for (const task* each = first_; each != nullptr; each = each->after) {
-    if (each->set != set) continue;
+    if (each->view != &set) continue;
     pending_operation& one = all.emplace_back();
     one.started = each->started;
     one.age = at - each->submitted;
     const auto asked = [&](const rank_set& ready, const rank_set& missing) {
       one.asked = true;
-      one.ready = seen_from(set, ready).list();
-      one.missing = seen_from(set, missing.without(ready)).list();
+      one.ready = set.inside(ready).list();
+      one.missing = set.inside(missing.without(ready)).list();
       rank_set unknown = last_report_.silent;
       unknown.unite(last_report_.unknown);
-      one.unknown = seen_from(set, unknown).list();
+      one.unknown = set.inside(unknown).list();
     };
     if (each->name == protocol::none) {
       one.name = one.verb = join_verb;
       for (const auto& [which, joined] : last_report_.joined) {
-        if (which != set || !joined.contains(rank_)) continue;  // older than this rank's own
+        if (which != set.place.set || !joined.contains(rank_))
+          continue;  // older than this rank's own
         asked(joined, rank_set::span(0, size_ - 1)
                           .without(last_report_.silent)
                           .without(last_report_.unknown));
@@ -435,7 +432,7 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
     one.name = protocol::own_name(full_name);
     one.verb = each->verb();
     for (const protocol::stall_report_row& row : last_report_.rows) {
-      if (row.set != set || row.name != full_name || row.number != each->epoch ||
+      if (row.set != set.place.set || row.name != full_name || row.number != each->epoch ||
           row.ready.empty()) {
         continue;
       }
@@ -446,16 +443,6 @@ std::vector<pending_operation> negotiation<Any>::pending_in(std::uint32_t set) {
       asked(ready, row.missing);
     }
   }
-  return all;
-}
-
-template <class Any>
-coordinator_statistics negotiation<Any>::statistics() {
-  const comm::request_source::guard hold(source_);
-  coordinator_statistics all = statistics_;
-  all.messages_sent = channel_.statistics().messages_sent;
-  all.bytes_sent = channel_.statistics().bytes_sent;
-  all.messages_received = channel_.statistics().messages_received;
   return all;
 }
 
@@ -487,4 +474,5 @@ void negotiation<Any>::stop_timeline() {
 #include <cohort/coordinator/detail/negotiation_log.ipp>
 #include <cohort/coordinator/detail/negotiation_messages.ipp>
 #include <cohort/coordinator/detail/negotiation_opening.ipp>
-#include <cohort/coordinator/detail/negotiation_subsets.ipp>
+#include <cohort/coordinator/detail/negotiation_sets.ipp>
+#include <cohort/coordinator/sets/set_view.ipp>

@@ -19,29 +19,42 @@
 
 namespace cohort::coordination {
 
+/// Lets the backend make what operations of a set need.
 template <class Any>
-void negotiation<Any>::open_device(communicator over) {
-  device_over_ = std::move(over);
-  device_opening_ = true;
+void negotiation<Any>::open_device(view& of) {
+  const std::uint32_t set = of.place.set;
+  of.opening = true;
   try {
-    device_->open(0, device_over_, [weak = this->weak_from_this()](std::exception_ptr why) {
-      if (const auto self = weak.lock()) self->device_opened(std::move(why));
+    device_->open(set, of.over(), [weak = this->weak_from_this(), set](std::exception_ptr why) {
+      if (const auto self = weak.lock()) self->device_opened(set, std::move(why));
     });
   } catch (...) {
-    device_opening_ = false;
-    throw;
+    device_opened(set, std::current_exception());
   }
 }
 
 template <class Any>
-void negotiation<Any>::device_opened(std::exception_ptr why) {
+void negotiation<Any>::device_opened(std::uint32_t set, std::exception_ptr why) {
   const comm::request_source::guard hold(source_);
-  if (!device_opening_) return;
-  device_opening_ = false;
-  if (!why) why = std::exchange(to_break_, nullptr);
-  if (why && !broken_ && !faulted_) return break_down(why);
-  if (!adding_.empty()) touch();
-  check_released();
+  view& one = view_of(set);
+  if (!std::exchange(one.opening, false)) return;
+  if (one.is_whole()) {
+    if (!why) why = std::exchange(to_break_, nullptr);
+    if (why && !broken_ && !faulted_) return break_down(why);
+    if (!adding_.empty()) touch();
+    return check_released();
+  }
+  if (task* const own = std::exchange(one.maker, nullptr)) {
+    if (why) {
+      own->fail(std::move(why));
+      one.leave(protocol::departure::abandoned);
+    } else {
+      static_cast<creation*>(own->context)->made =
+          std::make_shared<instance_handle>(handle_of(one));
+    }
+    complete(*own);
+  }
+  touch();
 }
 
 // ---- the timeline ----------------------------------------------------------------------------
@@ -73,8 +86,9 @@ void negotiation<Any>::take_device_times() noexcept {
   static constexpr std::array rows{phase::device_pack, phase::device_reduce, phase::device_unpack};
   try {
     device_->take_times([this](const comm::device_span& one) {
-      timeline_->device(rows[static_cast<std::size_t>(one.what)], one.verb, timeline_set(one.set),
-                        one.sequence, one.tensors, one.bytes, one.begin, one.end);
+      timeline_->device(rows[static_cast<std::size_t>(one.what)], one.verb,
+                        static_cast<std::uint32_t>(view_of(one.set).id), one.sequence, one.tensors,
+                        one.bytes, one.begin, one.end);
     });
   } catch (const std::exception&) {
     // No memory. What has been taken and is not written is lost.
@@ -98,9 +112,9 @@ void negotiation<Any>::require_device(task& one, std::string_view name,
   } else {
     const comm::request_source::guard hold(source_);
     comm::device_call what;
-    describe(what, one, instance_of(one.set).rank());
-    what.set = one.set;
-    if (!broken_ && !left_) why = device_->refuses(what);  // else refused in any case
+    describe(what, one, one.view->rank());
+    what.set = one.view->place.set;
+    if (!broken_ && !whole().left) why = device_->refuses(what);  // else refused in any case
   }
   if (why.empty()) return;
   throw error(errc::not_supported, "rank " + std::to_string(rank_) + ": " +
@@ -179,9 +193,10 @@ void negotiation<Any>::admit(task& one, std::string_view name, const protocol::s
 template <class Any>
 std::string negotiation<Any>::refuses_capture(const task& one) const {
   comm::device_call what;
-  describe(what, one, rank_);
+  describe(what, one, one.view->rank());
+  what.set = one.view->place.set;
   what.use = comm::device_use::capture;
-  for (comm::device_tensor& each : what.tensors) each.divisor = size_;
+  for (comm::device_tensor& each : what.tensors) each.divisor = one.view->size();
   return device_->refuses(what);
 }
 
@@ -193,14 +208,14 @@ void negotiation<Any>::start_on_device(task& one, persistent_state& group) {
   {
     const comm::request_source::guard hold(source_);
     if (group.name_ == protocol::none || group.removed_) {
-      ++statistics_of(one.set).submitted;
+      ++one.view->counted.submitted;
       one.fail(broken_ ? broken_ : refusal(group.text_));
       return complete(one);
     }
     device_part& part = one.use_device();
-    if (part.use == comm::device_use::capture && !broken_ && !left_ && !faulted_) {
+    if (part.use == comm::device_use::capture && !broken_ && !whole().left && !faulted_) {
       if (const std::string why = refuses_capture(one); !why.empty()) {
-        ++statistics_of(one.set).submitted;
+        ++one.view->counted.submitted;
         one.fail(std::make_exception_ptr(
             error(errc::not_supported, capture_text(one, group) + ": " + why)));
         return complete(one);
@@ -250,7 +265,7 @@ void negotiation<Any>::describe_capture(task& one, const persistent_state& group
 template <class Any>
 std::string negotiation<Any>::capture_text(const task& one, const persistent_state& group) const {
   const bool replays = one.device->use == comm::device_use::replay;
-  return "rank " + std::to_string(rank_) + ": " + (replays ? "replay" : "capture") +
+  return "rank " + std::to_string(group.view_.rank()) + ": " + (replays ? "replay" : "capture") +
          " of persistent group '" + group.text_ + "' of " + protocol::element_name(group.sig_);
 }
 
@@ -298,10 +313,10 @@ void negotiation<Any>::close_device() noexcept {
 // A peer that has gone may be what the opening waits for.
 template <class Any>
 void negotiation<Any>::watch_device(clock::time_point at) {
-  if (!device_opening_ || !(to_break_ || faulted_)) return;
+  if (!whole().opening || !(to_break_ || faulted_)) return;
   if (device_until_ == clock::time_point::max()) device_until_ = at + engine_.drain_bound();
   if (at < device_until_) return;
-  device_opening_ = false;
+  whole().opening = false;
   if (to_break_) return break_down(std::exchange(to_break_, nullptr));
   check_released();
 }
@@ -312,7 +327,7 @@ template <class Any>
 void negotiation<Any>::keep_for(task& copy, const task& one) const {
   const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast &&
                       one.kind != op_kind::message) ||
-                     one.root == instance_of(one.set).rank();
+                     one.root == one.view->rank();
   if (one.device->use != comm::device_use::run) {
     // It is about the group's own memory, which lives as long as the group.
     device_part& part = copy.use_device();

@@ -56,7 +56,7 @@ void negotiation<Any>::give_up() {
     if (!each->started) {
       std::string what = "join";
       if (each->name == protocol::none) {
-        joining_in(each->set) = nullptr;
+        each->view->joining = nullptr;
       } else {
         what = std::string(each->verb()) + " '" + std::string(given_name(*each)) + "'";
         // A set between its steps is not confirmed: it ends everywhere when this rank has left.
@@ -73,8 +73,8 @@ void negotiation<Any>::give_up() {
   }
   log::write(log::level::error,
              "rank " + std::to_string(rank_) + ": coordinator" + text + "; this rank leaves");
-  left_ = true;
-  leave_until_ = clock::now() + options_.leave_deadline;
+  whole().left = true;
+  whole().leave_until = clock::now() + options_.leave_deadline;
   node_.give_up();
   touch();
 }
@@ -85,6 +85,7 @@ class set_stand_in final : public task {
   explicit set_stand_in(const task& one)
       : task(&run), record_(*static_cast<creation*>(one.context)) {
     context = &record_;
+    view = one.view;
     kind = one.kind;
     name = one.name;
     epoch = one.epoch;
@@ -118,18 +119,17 @@ task* negotiation<Any>::stand_in_for(const task& one) const {
   if (protocol::is_persistent(one.kind)) copy->context = one.context;  // the group stays
   copy->name = one.name;
   copy->epoch = one.epoch;
-  copy->set = one.set;
+  copy->view = one.view;
   if (one.space != memory_space::host) {
     keep_for(*copy, one);
     return copy.release();
   }
   if (one.make_result != nullptr) copy->make_result = &neutral_task::own_result;
   // Inputs are copied, and what comes goes behind them.
-  const bool is_root = one.root == instance_of(one.set).rank();
+  const bool is_root = one.root == one.view->rank();
   const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::message) || is_root;
-  const std::size_t results = one.kind == op_kind::gather && is_root
-                                  ? static_cast<std::size_t>(instance_of(one.set).size())
-                                  : 1;
+  const std::size_t results =
+      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(one.view->size()) : 1;
   const auto room_of = [](const tensor& what) {
     return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
   };

@@ -19,12 +19,12 @@ template <class Any>
 std::shared_ptr<group_state> negotiation<Any>::add_group(task& one, std::string_view name,
                                                          protocol::signature sig,
                                                          const std::source_location& site) {
-  if (one.set != 0) {
+  if (!one.view->is_whole()) {
     one.fail(std::make_exception_ptr(
         error(errc::not_supported, "persistent group '" + std::string(name) +
                                        "' of a process set of a coordinator for devices")));
   }
-  auto group = std::make_shared<persistent_state>(*this, options_);
+  auto group = std::make_shared<persistent_state>(*this, *one.view);
   if (one.wanted != compression::none) compress<Any>(one, name, sig);
   if (one.space != memory_space::host) {
     one.take(sig);
@@ -73,8 +73,9 @@ void negotiation<Any>::group_elected(task& own) {
     return;
   }
   group.name_ = own.name;
-  group.plane_.open(*control_.state(),
-                    {0, rank_, size_, group.comm_.native(), {group.comm_.native()}}, nullptr);
+  group.place_ = {
+      0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
+  group.plane_.open(*control_.state(), nullptr);
 }
 
 template <class Any>
@@ -88,12 +89,12 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
     one.fail(std::make_exception_ptr(
         error(errc::not_supported, capture_text(one, group) + ": it is in memory of the host")));
     const comm::request_source::guard hold(source_);
-    ++statistics_.submitted;
+    ++one.view->counted.submitted;
     return complete(one);
   }
   {
     const comm::request_source::guard hold(source_);
-    ++statistics_.submitted;
+    ++one.view->counted.submitted;
     std::optional<std::uint64_t> number;
     // After a fault here its collective would be taken for the one that has failed.
     if (!broken_ && !faulted_ && group.name_ != protocol::none && !group.removed_) {
@@ -103,7 +104,7 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
       if (broken_) {
         one.fail(broken_);
       } else if (faulted_) {
-        one.fail(error_of(group.text_, protocol::name_of(group.sig_.kind), *fault_, {}));
+        one.fail(error_of(*one.view, group.text_, protocol::name_of(group.sig_.kind), *fault_));
       } else {
         one.fail(refusal(group.text_));
       }
@@ -122,8 +123,8 @@ void negotiation<Any>::start_group(task& one, group_state& which) {
 
 template <class Any>
 void negotiation<Any>::persistent_state::push(task& one, std::uint64_t number) {
-  one.contributors = static_cast<std::uint64_t>(owner_.size_);
-  execution& what = plane_.make();
+  one.contributors = static_cast<std::uint64_t>(view_.size());
+  execution& what = plane_.make(place_);
   what.log_count = number;
   what.elected = owner_.now();
   what.tasks.push_back(&one);
@@ -159,7 +160,7 @@ void negotiation<Any>::drain_group(const protocol::action& one) {
     if (group->name_ != one.name) continue;
     group->good_ = one.count;
     for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
-      group->push(*make_neutral(group->sig_).release(), number);
+      group->push(*make_neutral(group->sig_, group->view_).release(), number);
     }
     for (const auto& [held, number] : std::exchange(group->held_, {})) {
       group->end(*held, number);
@@ -215,7 +216,7 @@ void negotiation<Any>::add_set(task& one) {
   const auto& record = *static_cast<creation*>(one.context);
   {
     const comm::request_source::guard hold(source_);
-    ++statistics_.submitted;
+    ++one.view->counted.submitted;
     rank_set listed;
     for (const int rank : record.members) listed.insert(rank);
     if (broken_) {
@@ -244,7 +245,7 @@ void negotiation<Any>::add_set(task& one) {
       return complete(one);
     }
     if (result.status == protocol::submission_status::failed) {
-      one.fail(error_of("add_process_set", "add_process_set", *result.why, protocol::action{}));
+      one.fail(error_of(*one.view, "add_process_set", "add_process_set", *result.why));
       return complete(one);
     }
     one.name = result.name;
@@ -254,7 +255,7 @@ void negotiation<Any>::add_set(task& one) {
       one.submitted = now();
       link(one);
     } else if (one.withdrawn) {
-      node_.withdraw(one.operation_ref, one.reason, nanoseconds(clock::now()));
+      node_.withdraw(one.operation_ref, one.withdrawn_for, nanoseconds(clock::now()));
     }
     if (!ready_) return;
     source_.at_next_look(*this);
@@ -303,7 +304,7 @@ void negotiation<Any>::listed_elected(task& own, const protocol::action& at) {
 template <class Any>
 void negotiation<Any>::confirm_sets() {
   for (std::size_t i = 0; i < adding_.size();) {
-    if (device_ && (device_opening_ || confirmed_ != nullptr || opens_subsets())) return;
+    if (device_ && (whole().opening || confirmed_ != nullptr || opens_sets())) return;
     task& one = *adding_[i];
     if (!plane_.complete_before(static_cast<creation*>(one.context)->id)) {
       ++i;
@@ -350,7 +351,7 @@ template <class Any>
 void negotiation<Any>::set_made(task& one, mpi::comm base) {
   auto& record = *static_cast<creation*>(one.context);
   if (record.number != 0) {
-    make_subset(one, record, std::move(base));  // which completes it
+    make_view(one, record, std::move(base));  // which completes it
   } else {
     make_set(record, std::move(base));
     // Nobody here will have it: the others hear of that now.
@@ -364,8 +365,8 @@ void negotiation<Any>::set_failed(task& one, std::exception_ptr why) {
   one.fail(std::move(why));
   const std::uint32_t number = static_cast<creation*>(one.context)->number;
   if (number != 0) {
-    unplace_subset(number);
-    leave_set(number, protocol::departure::abandoned);
+    unplace_set(number);
+    leave(number, protocol::departure::abandoned);
   }
   complete(one);
   touch();  // for the next set
@@ -381,13 +382,11 @@ void negotiation<Any>::make_set(creation& one, mpi::comm data) {
   coordinator_options options = options_;
   options.timeline.clear();
   options.frozen_plan.clear();
-  auto made = std::make_shared<negotiation>(control, options, nullptr);
-  made->members_ = one.members;
+  auto made = std::make_shared<negotiation>(control, options, nullptr, nullptr, one);
   made->timeline_ = timeline_;
-  made->set_ = static_cast<std::uint32_t>(one.id);
-  asio::use_service<progress::kept_until_closed<instance>>(engine_.context()).add(made);
+  asio::use_service<progress::kept_until_closed<negotiation>>(engine_.context()).add(made);
   source_.watch(*made);
-  one.made = std::make_shared<instance_handle>(made);
+  one.made = std::make_shared<instance_handle>(made->handle_of(made->whole()));
   made->control_ = std::move(control);
   made->slots_made(std::move(slots));
 }

@@ -28,9 +28,10 @@ void negotiation<Any>::stay_awake() {
     if (node_.pending() != 0 || deadlines_ != 0) source_.at_next_look(*this);
     return;
   }
-  const bool waits = first_ != nullptr || (left_ && !leave_expired_) ||
-                     node_.deadline().has_value() || (closed_by_fault_ && !settled_) ||
-                     leaves_subsets();
+  const bool leaves = std::any_of(views_.begin(), views_.end(),
+                                  [](const auto& one) { return !one.second->closing.empty(); });
+  const bool waits = first_ != nullptr || leaves || (whole().left && !whole().leave_expired) ||
+                     node_.deadline().has_value() || (closed_by_fault_ && !settled_);
   channel_.expect(waits);
 }
 
@@ -43,7 +44,7 @@ std::size_t negotiation<Any>::at_look() {
   const std::size_t before = completed_;
   try {
     advance();
-    release_subsets();
+    release_ended();
   } catch (...) {
     break_down(std::current_exception());
     return completed_ - before;
@@ -58,10 +59,9 @@ void negotiation<Any>::at_tick(clock::time_point at) {
   if (closed_) return;
   take_device_times();
   timeline_->flush();
-  if (left_ && at > leave_until_ && !leave_expired_) leave_has_expired();
   watch_fault(at);
   watch_device(at);
-  watch_subsets(at);
+  watch_leaving(at);
   if (broken_ || to_break_ || closed_) return;
   try {
     if (const auto due = node_.deadline(); due && *due <= nanoseconds(at)) {
@@ -149,26 +149,23 @@ void negotiation<Any>::watch_plan(clock::time_point at) {
 /// The others may still come; this rank goes on serving them while its loop runs. [protocol L6]
 template <class Any>
 void negotiation<Any>::leave_has_expired() {
-  leave_expired_ = true;
   process::missing.fetch_add(1);
-  const std::string text = not_left_in_time() + "; its communicators are kept";
-  log::write(log::level::error, text);
-  for (task* each : std::exchange(closing_, {})) {
-    each->fail(std::make_exception_ptr(error(errc::stalled, text)));
-    engine_.complete(each);
-  }
+  const std::string besides = "; its communicators are kept";
+  log::write(log::level::error, whole().not_left_in_time() + besides);
+  whole().expire(besides);
   stay_awake();
 }
 
+/// Who leaves set 0 leaves all that is agreed upon.
 template <class Any>
-void negotiation<Any>::leave(protocol::departure how) {
-  const comm::request_source::guard hold(source_);
-  if (left_) return;
-  left_ = true;
-  leave_until_ = clock::now() + options_.leave_deadline;
-  if (broken_) return;
+void negotiation<Any>::leave(std::uint32_t set, protocol::departure how) {
+  if (broken_ || (set != 0 && whole().left)) return;
   try {
-    node_.leave(how);
+    if (set == 0) {
+      node_.leave(how);
+    } else {
+      node_.leave_set(set, how);
+    }
   } catch (...) {
     return break_down(std::current_exception());
   }
@@ -178,32 +175,10 @@ void negotiation<Any>::leave(protocol::departure how) {
 }
 
 template <class Any>
-void negotiation<Any>::wait_closed(task& one) {
-  const comm::request_source::guard hold(source_);
-  one.submitted = now();
-  if (!closed_ && !leave_expired_) {
-    closing_.push_back(&one);
-    return;
-  }
-  if (!closed_) {
-    one.fail(std::make_exception_ptr(error(errc::stalled, not_left_in_time())));
-  }
-  engine_.complete(&one);
-}
-
-template <class Any>
-void negotiation<Any>::stop_waiting(task& one) {
-  const comm::request_source::guard hold(source_);
-  if (std::erase(closing_, &one) == 0) return;
-  one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
-  engine_.complete(&one);
-}
-
-template <class Any>
 void negotiation<Any>::check_released() {
   if (!broken_ && !(ready_ && node_.released())) return;
-  if (device_opening_) return;
-  if (!broken_ && !closed_by_fault_ && opens_subsets()) {
+  if (whole().opening) return;
+  if (!broken_ && !closed_by_fault_ && opens_sets()) {
     if (!abandoned_) return;
     // The other ranks wait for it, and it goes on in the looks; but not for ever.
     const auto at = clock::now();
@@ -231,10 +206,10 @@ void negotiation<Any>::check_released() {
 template <class Any>
 void negotiation<Any>::finish_closing() {
   closed_ = true;
-  if (leave_expired_ && !broken_) process::missing.fetch_sub(1);  // they have come after all
-  if (set_ == 0) end_timeline();
+  if (whole().leave_expired && !broken_) process::missing.fetch_sub(1);  // they have come after all
+  if (whole().id == 0) end_timeline();                                   // it is the coordinator's
   source_.forget(*this);
-  if (!broken_) release_subsets();  // first, as on ranks that have looked since the log said so
+  if (!broken_) release_ended();  // first, as on ranks that have looked since the log said so
   close_device();
   if (keeps_) {
     leave_to_mpi();
@@ -243,9 +218,8 @@ void negotiation<Any>::finish_closing() {
   }
   control_ = communicator();
   slots_ = communicator();
-  device_over_ = communicator();
-  close_subsets();
-  for (task* each : std::exchange(closing_, {})) engine_.complete(each);
+  ended_.clear();
+  for (const auto& [set, one] : views_) one->release();
 }
 
 // MPI may free a communicator under what still goes on there, and freeing is collective: after a
@@ -253,48 +227,47 @@ void negotiation<Any>::finish_closing() {
 template <class Any>
 void negotiation<Any>::leave_to_mpi() {
   progress::left_to_mpi().add(this->shared_from_this());
-  for (const communicator& each : {control_, slots_, device_over_}) {
+  for (const communicator& each : {control_, slots_}) {
     if (each) each.state()->keep();
   }
-  for (const auto& [set, each] : subsets_) each->leave_to_mpi();
+  for (const auto& [set, each] : views_) each->leave_to_mpi();
   for (const auto& group : groups_) group->comm_.keep();
   parent_ = communicator();
 }
 
-/// For destructors. Inside the loop the rank leaves in the background.
+/// For destructors, outside the loop.
 template <class Any>
-void negotiation<Any>::leave_in_place() {
-  if (abandoned_) return;
-  leave(protocol::departure::drained);
+void negotiation<Any>::end_in_place() {
   // While another thread runs the loop, nothing of ours may be read.
   if (engine_.get_executor().running_in_this_thread() || !engine_.context().stopped() || closed_ ||
       !ready_) {
     return;
   }
-  engine_.drive_until(
-      [this] { return closed_; },
-      std::min<std::chrono::nanoseconds>(engine_.drain_bound(), leave_until_ - clock::now()));
+  engine_.drive_until([this] { return closed_; },
+                      std::min<std::chrono::nanoseconds>(engine_.drain_bound(),
+                                                         whole().leave_until - clock::now()));
 }
 
 template <class Any>
 void negotiation<Any>::abandon() {
-  leave(protocol::departure::abandoned);
+  whole().leave(protocol::departure::abandoned);
   abandoned_ = true;
   // Before the first instance of the context is driven: they are waited for together, and no longer
   // than for one. What has waited already takes in what is there.
   const auto at = clock::now();
-  leave_until_ = std::min(std::max(leave_until_, at + settling_time), at + engine_.drain_bound());
+  clock::time_point& until = whole().leave_until;
+  until = std::min(std::max(until, at + settling_time), at + engine_.drain_bound());
 }
 
 template <class Any>
 void negotiation<Any>::drive() {
-  if (engine_.drive_until([this] { return closed_; }, leave_until_ - clock::now())) return;
+  if (engine_.drive_until([this] { return closed_; }, whole().leave_until - clock::now())) return;
   const comm::request_source::guard hold(source_);
   if (broken_) return;
-  if (!leave_expired_) leave_has_expired();
+  if (!whole().leave_expired) leave_has_expired();
   if (!ready_) return;  // the engine may see it through
   // The engine ends the receives next, which is no lost connection.
-  break_down(std::make_exception_ptr(error(errc::stalled, not_left_in_time())), true);
+  break_down(std::make_exception_ptr(error(errc::stalled, whole().not_left_in_time())), true);
   channel_.close();
 }
 
@@ -304,7 +277,7 @@ void negotiation<Any>::settle_tasks() {
   for (task* each = first_; each != nullptr; each = each->after) {
     if (!each->started) each->settle();
   }
-  for (const auto& [set, one] : subsets_) {
+  for (const auto& [set, one] : views_) {
     if (one->maker != nullptr) one->maker->settle();
   }
 }
@@ -312,7 +285,6 @@ void negotiation<Any>::settle_tasks() {
 template <class Any>
 void negotiation<Any>::destroy_tasks() {
   close_device();  // before the services that it uses go
-  for (task* each : std::exchange(closing_, {})) each->destroy();
   for (task* each = first_; each != nullptr;) {
     task* const next = each->after;
     if (!each->started) {
@@ -321,7 +293,7 @@ void negotiation<Any>::destroy_tasks() {
     }
     each = next;
   }
-  for (const auto& [set, one] : subsets_) one->destroy_tasks();
+  for (const auto& [set, one] : views_) one->destroy_tasks();
 }
 
 }  // namespace cohort::coordination

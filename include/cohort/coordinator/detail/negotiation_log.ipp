@@ -60,7 +60,7 @@ void negotiation<Any>::perform() {
   for (const auto& group : groups_) {
     if (group->plane_.waiting() != 0) group->plane_.run();
   }
-  if (unplaced_ != 0) place_subset();
+  if (unplaced_ != 0) place_set();
 }
 
 /// To an all_gather of a bundle in device memory.
@@ -80,21 +80,18 @@ COHORT_INLINE void bring_nothing(neutral_task& one, const protocol::signature& s
 
 template <class Any>
 std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::signature& sig,
-                                                             std::uint32_t set) {
+                                                             view& set) {
   auto one = std::make_unique<neutral_task>(sig);
-  const instance& where = instance_of(set);
-  if (set != 0 && sig.root >= 0) one->root = where.members().position_of(sig.root);
-  one->set = set;
+  one->view = &set;
+  one->root = set.inside(sig.root);
   const std::size_t count = static_cast<std::size_t>(sig.dimensions.elements());
   tensor& only = one->first;
   only.kernels = sig.element == 255 ? &kernels_of<std::byte> : kernels_for(sig.element);
   only.count = sig.element == 255 ? count * sig.element_size : count;
   if (sig.kind == op_kind::barrier) only = tensor{};
   if (sig.kind == op_kind::message) {
-    one->sends = one->root == where.rank();
-    const int to = static_cast<int>(sig.detail);
-    const int destination = set == 0 ? to : where.members().position_of(to);
-    one->peer = one->sends ? destination : one->root;
+    one->sends = one->root == set.rank();
+    one->peer = one->sends ? set.inside(static_cast<int>(sig.detail)) : one->root;
   }
   const bool on_device = sig.space != memory_space::host;  // its backend brings them
   if (protocol::is_sized(sig.kind)) {
@@ -139,7 +136,7 @@ std::unique_ptr<neutral_task> negotiation<Any>::make_neutral(const protocol::sig
   if (sig.kind == op_kind::reduce_scatter && sig.members.empty()) {
     const auto rows = sig.dimensions.size() == 0 ? std::int64_t{1} : sig.dimensions[0];
     const auto row = rows == 0 ? std::int64_t{0} : static_cast<std::int64_t>(count) / rows;
-    const int ranks = where.size();
+    const int ranks = set.size();
     for (int rank = 0; rank < ranks; ++rank) {
       one->sizes.push_back((rows / ranks + (rank < rows % ranks ? 1 : 0)) * row);
     }
@@ -157,12 +154,12 @@ void negotiation<Any>::start(const protocol::action& one) {
   }
   task* own = task_of(one.token);
   std::unique_ptr<neutral_task> neutral;
-  if (own == nullptr) neutral = make_neutral(entry.sig, one.set);
+  view& set = own == nullptr ? view_of(one.set) : *own->view;
+  if (own == nullptr) neutral = make_neutral(entry.sig, set);
   if (pack_ == nullptr) {
-    pack_ = &plane_.make();
+    pack_ = &plane_.make(set.place);
     pack_->log_count = one.log_count;
     pack_->elected = now();
-    if (one.set != 0) pack_->here = &subsets_.at(one.set)->place;
   }
   task* const what = own == nullptr ? neutral.get() : own;
   pack_->tasks.push_back(what);
@@ -182,7 +179,7 @@ void negotiation<Any>::start(const protocol::action& one) {
     if (one.known) {
       pack_->rows = sizes_.at(one.entry);
     } else {
-      ++statistics_of(one.set).size_exchanges;
+      ++set.counted.size_exchanges;
       pack_->rows = std::make_shared<size_vector>();
       pack_->rows->log_count = one.log_count;
       if (protocol::is_cached(entry.sig)) sizes_[one.entry] = pack_->rows;
@@ -190,8 +187,8 @@ void negotiation<Any>::start(const protocol::action& one) {
   }
   if (!one.last) return;
   if (pack_->tasks.size() > 1) {
-    ++statistics_of(one.set).packs;
-    statistics_of(one.set).packed += pack_->tasks.size();
+    ++set.counted.packs;
+    set.counted.packed += pack_->tasks.size();
   }
   plane_.push(*pack_);
   pack_ = nullptr;
@@ -199,20 +196,23 @@ void negotiation<Any>::start(const protocol::action& one) {
 
 template <class Any>
 void negotiation<Any>::start_join(const protocol::action& one) {
-  pack_ = &plane_.make();
+  view& set = view_of(one.set);
+  pack_ = &plane_.make(set.place);
   pack_->is_join = true;
   pack_->log_count = one.log_count;
   pack_->newest = one.count;
   pack_->elected = now();
-  if (one.set != 0) pack_->here = &subsets_.at(one.set)->place;
-  task*& mine = joining_in(one.set);
+  task* const mine = std::exchange(set.joining, nullptr);
   std::unique_ptr<neutral_task> neutral;
-  if (mine == nullptr) neutral = std::make_unique<neutral_task>(protocol::signature());
+  if (mine == nullptr) {
+    neutral = std::make_unique<neutral_task>(protocol::signature());
+    neutral->view = &set;
+  }
   pack_->tasks.push_back(mine == nullptr ? neutral.get() : mine);
   static_cast<void>(neutral.release());
   if (mine != nullptr) {
     mine->watched.begin(tools::category::operation, tools::literal("join"));
-    std::exchange(mine, nullptr)->started = true;
+    mine->started = true;
   }
   plane_.push(*pack_);
   pack_ = nullptr;
@@ -221,13 +221,15 @@ void negotiation<Any>::start_join(const protocol::action& one) {
 template <class Any>
 void negotiation<Any>::fail(const protocol::action& one) {
   const bool is_join = one.kind == protocol::action_kind::fail_join;
-  auto* own = is_join ? std::exchange(joining_in(one.set), nullptr) : task_of(one.token);
+  auto* own = is_join ? std::exchange(view_of(one.set).joining, nullptr) : task_of(one.token);
   if (own == nullptr) return;
   const protocol::verdict& why = *node_.verdict_of(one);
   const std::string_view name = is_join ? "join" : protocol::own_name(node_.name(one.name).text);
   const std::string_view verb = is_join ? "join" : own->verb();
   if (timeline_->active()) trace_failure(*own, name);
-  own->fail(error_of(name, verb, why, one));
+  std::optional<protocol::withdrawal_reason> withdrawn;
+  if (one.withdrew) withdrawn = one.own_reason;
+  own->fail(error_of(*own->view, name, verb, why, withdrawn));
   complete(*own);
 }
 
@@ -239,13 +241,13 @@ const char* negotiation<Any>::undefined_on_device() const noexcept {
 }
 
 template <class Any>
-std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string_view verb,
-                                              const protocol::verdict& told,
-                                              const protocol::action& at,
+std::exception_ptr negotiation<Any>::error_of(const view& set, std::string_view name,
+                                              std::string_view verb, const protocol::verdict& told,
+                                              std::optional<protocol::withdrawal_reason> own,
                                               const char* besides) const {
   using protocol::failure_kind;
-  const protocol::verdict why = seen_from(at.set, told);
-  const int rank = instance_of(at.set).rank();
+  const protocol::verdict why = set.inside(told);
+  const int rank = set.rank();
   std::string text = "rank " + std::to_string(rank) + ": " + std::string(verb) + " " +
                      describe(name, why) + besides;
   stall_facts facts{why.ready.list(), why.missing.list(), why.silent.list(), why.unknown.list()};
@@ -264,10 +266,10 @@ std::exception_ptr negotiation<Any>::error_of(std::string_view name, std::string
       return std::make_exception_ptr(mismatch_error(std::move(fields), std::move(sides), text));
     }
     case failure_kind::withdrawn:
-      if (at.withdrew) {
+      if (own) {
         using protocol::withdrawal_reason;
         if (why.rank != rank) text += "; this rank withdrew it too";
-        switch (at.own_reason) {
+        switch (*own) {
           case withdrawal_reason::cancelled:
             return std::make_exception_ptr(std::system_error(asio::error::operation_aborted, text));
           case withdrawal_reason::duplicate:
@@ -299,12 +301,7 @@ void negotiation<Any>::close_by_fault() {
     end_by_fault(*pack_, false);
     plane_.recycle(*std::exchange(pack_, nullptr));
   }
-  for (const auto& [set, one] : subsets_) {
-    if (task* const own = std::exchange(one->maker, nullptr)) {
-      own->fail(fault_of(*own));
-      complete(*own);
-    }
-  }
+  end_makers(nullptr);
   const auto drop = [this](execution& one) { end_by_fault(one, false); };
   plane_.drop_waiting(drop);
   fail_device();
@@ -323,8 +320,8 @@ void negotiation<Any>::close_by_fault() {
 template <class Any>
 std::exception_ptr negotiation<Any>::fault_of(const task& one) const {
   if (broken_) return broken_;
-  if (one.name == protocol::none) return error_of("join", "join", *fault_, of_set(one.set));
-  return error_of(given_name(one), one.verb(), *fault_, of_set(one.set));
+  if (one.name == protocol::none) return error_of(*one.view, "join", "join", *fault_);
+  return error_of(*one.view, given_name(one), one.verb(), *fault_);
 }
 
 /// The memory of what nobody awaits stays where MPI still works on it.
@@ -380,7 +377,7 @@ template <class Any>
 void negotiation<Any>::data_done(execution& what) noexcept {
   const bool traced = timeline_->active();
   const auto end = now();
-  const std::uint32_t set = timeline_set(what.here->set);
+  const auto set = static_cast<std::uint32_t>(what.tasks.front()->view->id);
   if (traced) {
     const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
     for (const execution::span& one : what.spans()) {
@@ -409,7 +406,7 @@ void negotiation<Any>::data_done(execution& what) noexcept {
     complete(*each);
   }
   if (node_.shape().is_root()) done_ += what.tasks.size();
-  if (done_ != 0 || left_ || broken_ || plane_.waiting() != 0 || !adding_.empty() ||
+  if (done_ != 0 || whole().left || broken_ || plane_.waiting() != 0 || !adding_.empty() ||
       !ended_.empty()) {
     touch();
   }
@@ -431,7 +428,7 @@ void negotiation<Any>::watch_operation(task& one) const noexcept {
 template <class Any>
 void negotiation<Any>::trace_failure(const task& one, std::string_view name) {
   timeline_->span(phase::negotiate, name, static_cast<std::uint64_t>(one.epoch),
-                  timeline_set(one.set), 0, one.submitted, now());
+                  static_cast<std::uint32_t>(one.view->id), 0, one.submitted, now());
 }
 
 // The others must not wait for what MPI still has here, for that may need a part of theirs.

@@ -71,8 +71,11 @@ protocol::node_options negotiation<Any>::node_options_of(const coordinator_optio
 template <class Any>
 negotiation<Any>::negotiation(const communicator& parent, const coordinator_options& options,
                               std::shared_ptr<comm::any_backend> backend,
-                              std::shared_ptr<comm::device_backend> device)
-    : instance(parent, options),
+                              std::shared_ptr<comm::device_backend> device, const creation& record)
+    : engine_(parent.state()->engine),
+      options_(options),
+      rank_(parent.rank()),
+      size_(parent.size()),
       parent_(parent),
       source_(parent.state()->source),
       backend_(std::move(backend)),
@@ -81,7 +84,9 @@ negotiation<Any>::negotiation(const communicator& parent, const coordinator_opti
             node_options_of(options)),
       plane_(*this, options_, options.slots),
       timeline_(std::make_shared<timeline>(parent.rank(), parent.size())),
-      channel_(*this, {.fragment = static_cast<std::size_t>(options.control_message)}) {}
+      channel_(*this, {.fragment = static_cast<std::size_t>(options.control_message)}) {
+  views_.emplace(0, std::make_unique<view>(*this, parent, options, record));
+}
 
 template <class Any>
 negotiation<Any>::~negotiation() {
@@ -105,7 +110,7 @@ std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
     one = std::make_shared<negotiation>(parent, coordinator_options(), nullptr);
     one->refused_ = problem.what();
   }
-  asio::use_service<progress::kept_until_closed<instance>>(one->engine_.context()).add(one);
+  asio::use_service<progress::kept_until_closed<negotiation>>(one->engine_.context()).add(one);
   {
     const comm::request_source::guard hold(one->source_);
     one->source_.watch(*one);
@@ -121,7 +126,8 @@ std::shared_ptr<instance> open_instance(const Communicator& parent,
                                         const coordinator_options& options,
                                         std::shared_ptr<comm::any_backend> backend,
                                         std::shared_ptr<comm::device_backend> device) {
-  return negotiation<void>::make(parent, options, std::move(backend), std::move(device));
+  const auto made = negotiation<void>::make(parent, options, std::move(backend), std::move(device));
+  return made->handle_of(made->whole());
 }
 
 template <class Any>
@@ -167,7 +173,9 @@ progress::look_task<> negotiation<Any>::open_with_others() {
     for_device = co_await duplicating;
   }
   slots_made(std::move(slots));
-  if (for_device && !broken_) open_device(std::move(for_device));
+  if (!for_device || broken_) co_return;
+  whole().take(std::move(for_device));
+  open_device(whole());
 }
 
 /// Breaks down and returns false if a rank refuses its options, or if they differ.
@@ -302,11 +310,11 @@ template <class Any>
 void negotiation<Any>::slots_made(communicator made) {
   slots_ = std::move(made);
   const comm::request_source::guard hold(source_);
-  std::vector<MPI_Comm> slots{slots_.state()->data.native(), slots_.state()->exchange.native()};
-  slots.resize(options_.slots);
-  plane_.open(*control_.state(),
-              {0, rank_, size_, control_.state()->exchange.native(), std::move(slots)},
-              backend_.get(), device_.get());
+  set_place& place = whole().place;
+  place.shared = control_.state()->exchange.native();
+  place.slots = {slots_.state()->data.native(), slots_.state()->exchange.native()};
+  place.slots.resize(options_.slots);
+  plane_.open(*control_.state(), backend_.get(), device_.get());
   std::vector<int> neighbours = node_.shape().children();
   if (!node_.shape().is_root()) neighbours.insert(neighbours.begin(), node_.shape().parent());
   for (const int rank : neighbours) edges_.push_back({rank});
