@@ -4,7 +4,7 @@
 
 /// \file `cohort::coordinator`: named collectives in any order on any rank.
 
-#include <cohort/coordinator/detail/arena_verbs.hpp>
+#include <cohort/coordinator/verbs/arena_verbs.hpp>
 #include <cohort/coordinator/process_set.hpp>
 
 #include <memory>
@@ -91,6 +91,6 @@ class coordinator : public process_set {
 }  // namespace cohort
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/coordinator/detail/data_plane.ipp>
-#include <cohort/coordinator/detail/negotiation.ipp>
+#include <cohort/coordinator/data/data_plane.ipp>
+#include <cohort/coordinator/log/negotiation.hpp>
 #endif

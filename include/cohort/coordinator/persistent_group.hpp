@@ -4,7 +4,7 @@
 
 /// \file Tensors that are reduced together again and again: started without negotiation.
 
-#include <cohort/coordinator/detail/bundle_verbs.hpp>
+#include <cohort/coordinator/verbs/bundle_verbs.hpp>
 
 #include <concepts>
 #include <memory>

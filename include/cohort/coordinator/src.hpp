@@ -10,10 +10,10 @@
 #endif
 
 #include <cohort/coordinator.hpp>
-#include <cohort/coordinator/detail/data_plane.ipp>
-#include <cohort/coordinator/detail/negotiation.ipp>
+#include <cohort/coordinator/data/data_plane.ipp>
 #include <cohort/coordinator/detail/plan.ipp>
-#include <cohort/coordinator/detail/timeline.ipp>
+#include <cohort/coordinator/timeline/timeline.ipp>
+#include <cohort/coordinator/log/negotiation.hpp>
 
 namespace cohort::coordination {
 

@@ -5,7 +5,7 @@
 /// \file One named operation on one rank: its tensors, and the handler that waits for them.
 
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/coordinator/element_kernels.hpp>
+#include <cohort/coordinator/data/element_kernels.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/tool_range.hpp>
@@ -163,30 +163,6 @@ class task : public progress::operation {
  protected:
   explicit task(function run) noexcept : operation(run) {}
   ~task() = default;
-};
-
-/// What a rank that has joined does in an operation of the others: it brings neutral elements, and
-/// takes what comes into memory of its own. Also what stands in for an operation whose awaiter has
-/// given up: it brings a copy of the data [protocol W4].
-class neutral_task final : public task {
- public:
-  explicit neutral_task(const protocol::signature& sig) : task(&run) {
-    take(sig);
-    space = sig.space;
-  }
-  std::vector<std::byte> memory;  ///< for what comes, and for neutral elements
-  std::vector<std::byte> inputs;  ///< copied data
-  /// For `make_result`.
-  static void* own_result(task& self, std::span<const std::int64_t> rows) {
-    std::size_t all = 0;
-    for (const std::int64_t one : rows) all += static_cast<std::size_t>(one);
-    auto& memory = static_cast<neutral_task&>(self).memory;
-    memory.resize(all * self.row_bytes);
-    return memory.data();
-  }
-
- private:
-  static void run(operation* base, action) { delete static_cast<neutral_task*>(base); }
 };
 
 }  // namespace cohort::coordination

@@ -141,5 +141,5 @@ class timeline {
 }  // namespace cohort::coordination
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/coordinator/detail/timeline.ipp>
+#include <cohort/coordinator/timeline/timeline.ipp>
 #endif

@@ -2,37 +2,70 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file How an instance is opened, and its options compared.
+/// \file How a negotiation is opened, and its options compared.
 
 #include <cohort/comm/joint.hpp>
-#include <cohort/coordinator/negotiation.hpp>
 #include <cohort/coordinator/options.hpp>
+#include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/option_mismatch.hpp>
+#include <cohort/progress/look_task.hpp>
+#include <cohort/protocol/node.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace cohort::coordination {
 
+template <class Any>
+class negotiation;
+
 /// Bytes of a text that tells why a rank refuses its options.
 inline constexpr std::size_t longest_refusal = 256;
 
-/// What ranks compare: values and their names.
+/// Makes the communicators and compares the options of all ranks; what leaves is a negotiation that
+/// is open, or one that has broken down on every rank.
 template <class Any>
-struct negotiation<Any>::compared_values {
-  std::vector<std::uint64_t> values;
-  std::vector<std::string> fields;
-  std::vector<std::pair<std::string, std::uint64_t>> facts;  // of the backend for devices
+class negotiation_opening {
+ public:
+  explicit negotiation_opening(negotiation<Any>& log) noexcept : log_(log) {}
+
+  std::string refused;  ///< why this rank refuses its options: then it is opened only to say so
+
+  void begin();
+  [[nodiscard]] static protocol::tree make_tree(const communicator& parent,
+                                                const coordinator_options& options);
+  [[nodiscard]] static protocol::node_options node_options_of(const coordinator_options& options);
+  /// The communicators are there: opens.
+  void slots_made(communicator made);
+
+ private:
+  /// What ranks compare: values and their names.
+  struct compared_values {
+    std::vector<std::uint64_t> values;
+    std::vector<std::string> fields;
+    std::vector<std::pair<std::string, std::uint64_t>> facts;  // of the backend for devices
+  };
+  [[nodiscard]] progress::look_task<> open_with_others();
+  [[nodiscard]] progress::look_task<bool> compare_options(compared_values& own);
+  [[nodiscard]] compared_values values_to_compare() const;
+  [[nodiscard]] mismatch_error name_refusing(const std::vector<std::uint64_t>& gathered) const;
+  [[nodiscard]] mismatch_error name_differing(const std::vector<std::uint64_t>& gathered,
+                                              const std::vector<std::string>& fields) const;
+
+  negotiation<Any>& log_;
 };
 
 template <class Any>
-protocol::tree negotiation<Any>::make_tree(const communicator& parent,
-                                           const coordinator_options& options) {
+protocol::tree negotiation_opening<Any>::make_tree(const communicator& parent,
+                                                   const coordinator_options& options) {
   const int radix = static_cast<int>(options.radix);
   const auto& bells = parent.state()->bells;
   if (!bells) return protocol::tree::balanced(parent.rank(), parent.size(), radix);
@@ -44,7 +77,8 @@ protocol::tree negotiation<Any>::make_tree(const communicator& parent,
 }
 
 template <class Any>
-protocol::node_options negotiation<Any>::node_options_of(const coordinator_options& options) {
+protocol::node_options negotiation_opening<Any>::node_options_of(
+    const coordinator_options& options) {
   protocol::node_options result;
   result.cache_capacity = static_cast<std::size_t>(options.cache_capacity);
   result.cache_keep = static_cast<std::size_t>(options.cache_keep);
@@ -69,118 +103,57 @@ protocol::node_options negotiation<Any>::node_options_of(const coordinator_optio
 }
 
 template <class Any>
-negotiation<Any>::negotiation(const communicator& parent, const coordinator_options& options,
-                              std::shared_ptr<comm::any_backend> backend,
-                              std::shared_ptr<comm::device_backend> device, const creation& record)
-    : engine_(parent.state()->engine),
-      options_(options),
-      rank_(parent.rank()),
-      size_(parent.size()),
-      parent_(parent),
-      source_(parent.state()->source),
-      backend_(std::move(backend)),
-      device_(std::move(device)),
-      node_(make_tree(parent, options), std::vector<rank_set>{rank_set::span(0, parent.size() - 1)},
-            node_options_of(options)),
-      plane_(*this, options_, options.slots),
-      timeline_(std::make_shared<timeline>(parent.rank(), parent.size())),
-      channel_(*this, {.fragment = static_cast<std::size_t>(options.control_message)}) {
-  views_.emplace(0, std::make_unique<view>(*this, parent, options, record));
-}
-
-template <class Any>
-negotiation<Any>::~negotiation() {
-  const comm::request_source::guard hold(source_);
-  source_.forget(*this);
-}
-
-template <class Any>
-std::shared_ptr<negotiation<Any>> negotiation<Any>::make(
-    const communicator& parent, const coordinator_options& options,
-    std::shared_ptr<comm::any_backend> backend, std::shared_ptr<comm::device_backend> device) {
-  if (!parent) throw error(errc::invalid_communicator, "coordinator");
-  std::shared_ptr<negotiation> one;
-  std::exception_ptr refused;
-  try {
-    const coordinator_options own = with_environment(options);
-    validate(own);
-    one = std::make_shared<negotiation>(parent, own, std::move(backend), std::move(device));
-  } catch (const error& problem) {  // the others wait for this rank: it opens one to tell them
-    refused = std::current_exception();
-    one = std::make_shared<negotiation>(parent, coordinator_options(), nullptr);
-    one->refused_ = problem.what();
-  }
-  asio::use_service<progress::kept_until_closed<negotiation>>(one->engine_.context()).add(one);
-  {
-    const comm::request_source::guard hold(one->source_);
-    one->source_.watch(*one);
-  }
-  if (one->device_) one->device_->attach(parent);
-  one->open();
-  if (refused) std::rethrow_exception(refused);
-  return one;
-}
-
-template <std::same_as<communicator> Communicator>
-std::shared_ptr<instance> open_instance(const Communicator& parent,
-                                        const coordinator_options& options,
-                                        std::shared_ptr<comm::any_backend> backend,
-                                        std::shared_ptr<comm::device_backend> device) {
-  const auto made = negotiation<void>::make(parent, options, std::move(backend), std::move(device));
-  return made->handle_of(made->whole());
-}
-
-template <class Any>
-void negotiation<Any>::open() {
-  if (!options_.timeline.empty()) {
-    if (const std::error_code bad = record_timeline(options_.timeline)) {
-      log::write(log::level::warning, "timeline " + options_.timeline + ": " + bad.message());
+void negotiation_opening<Any>::begin() {
+  if (!log_.options.timeline.empty()) {
+    if (const std::error_code bad = log_.recording.start(log_.options.timeline)) {
+      log::write(log::level::warning, "timeline " + log_.options.timeline + ": " + bad.message());
     }
   }
-  const comm::request_source::guard hold(source_);
-  const errc bad = source_.usable();
-  if (bad != errc{}) return break_down(std::make_exception_ptr(error(bad, "coordinator")));
+  const comm::request_source::guard hold(log_.source);
+  const errc bad = log_.source.usable();
+  if (bad != errc{})
+    return log_.faults.break_down(std::make_exception_ptr(error(bad, "coordinator")));
   auto opening = open_with_others();
-  ++openings_;
+  ++log_.life.openings;
   progress::begin_look_task(std::move(opening), {.verb = "coordinator"},
                             [this](const std::exception_ptr& why) {
-                              const comm::request_source::guard held(source_);
-                              if (why) break_down(why);
-                              --openings_;
-                              check_released();
+                              const comm::request_source::guard held(log_.source);
+                              if (why) log_.faults.break_down(why);
+                              --log_.life.openings;
+                              log_.life.check_released();
                             });
-  engine_.started();
+  log_.engine.started();
 }
 
 /// Makes the communicators of an instance and compares the options of its ranks. [protocol D3]
 template <class Any>
-progress::look_task<> negotiation<Any>::open_with_others() {
+progress::look_task<> negotiation_opening<Any>::open_with_others() {
   compared_values compared = values_to_compare();
   communicator slots;
-  auto making = comm::joint::create(parent_, [&](mpi::comm made) {
+  auto making = comm::joint::create(log_.parent, [&](mpi::comm made) {
     mpi::comm exchange = made.dup();
     mpi::comm slot = made.dup();
     mpi::comm other_slot = made.dup();
-    control_ = communicator::adopt(parent_, std::move(made), std::move(exchange));
-    slots = communicator::adopt(control_, std::move(slot), std::move(other_slot));
+    log_.control = communicator::adopt(log_.parent, std::move(made), std::move(exchange));
+    slots = communicator::adopt(log_.control, std::move(slot), std::move(other_slot));
   });
   co_await making;
   auto comparing = compare_options(compared);
   if (!co_await comparing) co_return;
   communicator for_device;
-  if (device_) {
-    auto duplicating = comm::joint::duplicate(control_);
+  if (log_.device) {
+    auto duplicating = comm::joint::duplicate(log_.control);
     for_device = co_await duplicating;
   }
   slots_made(std::move(slots));
-  if (!for_device || broken_) co_return;
-  whole().take(std::move(for_device));
-  open_device(whole());
+  if (!for_device || log_.faults.broken) co_return;
+  log_.sets.whole().take(std::move(for_device));
+  log_.device.open(log_.sets.whole());
 }
 
 /// Breaks down and returns false if a rank refuses its options, or if they differ.
 template <class Any>
-progress::look_task<bool> negotiation<Any>::compare_options(compared_values& own) {
+progress::look_task<bool> negotiation_opening<Any>::compare_options(compared_values& own) {
   // The largest of each value and of its complement tell of the same value where all agree.
   std::vector<std::int64_t> compared;
   for (const std::uint64_t value : own.values) {
@@ -188,16 +161,16 @@ progress::look_task<bool> negotiation<Any>::compare_options(compared_values& own
     compared.push_back(number);
     compared.push_back(~number);
   }
-  auto reducing = comm::joint::request(control_, [&](MPI_Request* posted) {
+  auto reducing = comm::joint::request(log_.control, [&](MPI_Request* posted) {
     return mpi::post::iallreduce(MPI_IN_PLACE, compared.data(),
                                  static_cast<MPI_Count>(compared.size()), MPI_INT64_T, MPI_MAX,
-                                 control_.native(), posted);
+                                 log_.control.native(), posted);
   });
   co_await reducing;
   const auto same = [&](std::size_t value) {
     return compared[2 * value] == ~compared[2 * value + 1];
   };
-  const bool refusals = !refused_.empty() || !same(0);
+  const bool refusals = !refused.empty() || !same(0);
   bool all_same = !refusals;
   for (std::size_t i = 0; i < own.values.size(); ++i) all_same = all_same && same(i);
   if (all_same) co_return true;
@@ -211,38 +184,39 @@ progress::look_task<bool> negotiation<Any>::compare_options(compared_values& own
   }
   if (refusals) {  // only these are told of, for what else such a rank has are defaults
     own.values.assign(longest_refusal / sizeof(std::uint64_t), 0);
-    std::memcpy(own.values.data(), refused_.data(), std::min(refused_.size(), longest_refusal));
+    std::memcpy(own.values.data(), refused.data(), std::min(refused.size(), longest_refusal));
   }
-  std::vector<std::uint64_t> gathered(own.values.size() * static_cast<std::size_t>(size_));
-  auto gathering = comm::joint::request(control_, [&](MPI_Request* posted) {
+  std::vector<std::uint64_t> gathered(own.values.size() * static_cast<std::size_t>(log_.size));
+  auto gathering = comm::joint::request(log_.control, [&](MPI_Request* posted) {
     const auto count = static_cast<MPI_Count>(own.values.size());
     return mpi::post::iallgather(own.values.data(), count, MPI_UINT64_T, gathered.data(), count,
-                                 MPI_UINT64_T, control_.native(), posted);
+                                 MPI_UINT64_T, log_.control.native(), posted);
   });
   co_await gathering;
   const mismatch_error found =
       refusals ? name_refusing(gathered) : name_differing(gathered, own.fields);
-  break_down(std::make_exception_ptr(found), !refused_.empty());
+  log_.faults.break_down(std::make_exception_ptr(found), !refused.empty());
   co_return false;
 }
 
 /// The texts of the ranks, one after the other.
 template <class Any>
-mismatch_error negotiation<Any>::name_refusing(const std::vector<std::uint64_t>& gathered) const {
+mismatch_error negotiation_opening<Any>::name_refusing(
+    const std::vector<std::uint64_t>& gathered) const {
   std::map<std::string, rank_set> causes;
   const char* at = reinterpret_cast<const char*>(gathered.data());
-  for (int from = 0; from < size_; ++from, at += longest_refusal) {
+  for (int from = 0; from < log_.size; ++from, at += longest_refusal) {
     const char* const end = std::find(at, at + longest_refusal, '\0');
     if (at != end) causes[std::string(at, end)].insert(from);
   }
-  return refused_options(rank_, "coordinator", causes);
+  return refused_options(log_.rank, "coordinator", causes);
 }
 
 template <class Any>
-mismatch_error negotiation<Any>::name_differing(const std::vector<std::uint64_t>& gathered,
-                                                const std::vector<std::string>& fields) const {
+mismatch_error negotiation_opening<Any>::name_differing(
+    const std::vector<std::uint64_t>& gathered, const std::vector<std::string>& fields) const {
   return differing_options(
-      rank_, "coordinator", fields, gathered, [](const auto& field, auto value) {
+      log_.rank, "coordinator", fields, gathered, [](const auto& field, auto value) {
         const bool is_name = field == "backend" || field == "backend for the host";
         if (!is_name) return std::to_string(value);  // of names, letters
         std::array<char, sizeof(value) + 1> letters{};
@@ -255,7 +229,8 @@ mismatch_error negotiation<Any>::name_differing(const std::vector<std::uint64_t>
 /// plan, the first letters of the backend for the host, and of the backend for devices these, the
 /// names of its facts and their values: as many numbers on every rank.
 template <class Any>
-typename negotiation<Any>::compared_values negotiation<Any>::values_to_compare() const {
+typename negotiation_opening<Any>::compared_values negotiation_opening<Any>::values_to_compare()
+    const {
   compared_values own;
   constexpr std::uint64_t nothing = 14695981039346656037U;
   const auto mix = [](std::uint64_t& digest, std::uint64_t value) {
@@ -266,15 +241,15 @@ typename negotiation<Any>::compared_values negotiation<Any>::values_to_compare()
     mix(digest, 256U);
   };
   std::uint64_t refusal = nothing;
-  mix_text(refusal, refused_);
+  mix_text(refusal, refused);
   own.fields.emplace_back("options");
   own.values.push_back(refusal);
   for (const option_row& row : option_table()) {
     own.fields.emplace_back(row.name);
-    own.values.push_back(row.get(options_));
+    own.values.push_back(row.get(log_.options));
   }
   std::uint64_t plan = nothing;
-  for (const auto& pack : options_.frozen_plan) {
+  for (const auto& pack : log_.options.frozen_plan) {
     for (const std::string& name : pack) mix_text(plan, name);
     mix(plan, 257U);
   }
@@ -286,15 +261,15 @@ typename negotiation<Any>::compared_values negotiation<Any>::values_to_compare()
     return first;
   };
   own.fields.emplace_back("backend for the host");
-  own.values.push_back(backend_ ? letters(backend_->name()) : 0);
+  own.values.push_back(log_.backend ? letters(log_.backend->name()) : 0);
   std::uint64_t backend = 0;
   std::uint64_t names = nothing;
   std::uint64_t facts = nothing;
-  if (device_) {
-    const std::string_view name = device_->name();
+  if (log_.device) {
+    const std::string_view name = log_.device->name();
     backend = letters(name);
     mix_text(names, name);
-    device_->facts(own.facts);
+    log_.device->facts(own.facts);
     for (const auto& [fact, value] : own.facts) {
       mix_text(names, fact);
       mix(facts, value);
@@ -307,25 +282,22 @@ typename negotiation<Any>::compared_values negotiation<Any>::values_to_compare()
 }
 
 template <class Any>
-void negotiation<Any>::slots_made(communicator made) {
-  slots_ = std::move(made);
-  const comm::request_source::guard hold(source_);
-  set_place& place = whole().place;
-  place.shared = control_.state()->exchange.native();
-  place.slots = {slots_.state()->data.native(), slots_.state()->exchange.native()};
-  place.slots.resize(options_.slots);
-  plane_.open(*control_.state(), backend_.get(), device_.get());
-  std::vector<int> neighbours = node_.shape().children();
-  if (!node_.shape().is_root()) neighbours.insert(neighbours.begin(), node_.shape().parent());
-  for (const int rank : neighbours) edges_.push_back({rank});
-  ready_ = true;
+void negotiation_opening<Any>::slots_made(communicator made) {
+  log_.slots = std::move(made);
+  const comm::request_source::guard hold(log_.source);
+  set_place& place = log_.sets.whole().place;
+  place.shared = log_.control.state()->exchange.native();
+  place.slots = {log_.slots.state()->data.native(), log_.slots.state()->exchange.native()};
+  place.slots.resize(log_.options.slots);
+  log_.plane.open(*log_.control.state(), log_.backend.get(), log_.device.get());
+  log_.life.opened();
   try {
-    if (!neighbours.empty()) channel_.open(control_, neighbours);
+    log_.neighbours.open();
   } catch (const std::system_error& problem) {
-    return break_down(std::make_exception_ptr(problem));
+    return log_.faults.break_down(std::make_exception_ptr(problem));
   }
-  if (rank_ == 0) log::write(log::level::debug, "coordinator: " + describe(options_));
-  touch();
+  if (log_.rank == 0) log::write(log::level::debug, "coordinator: " + describe(log_.options));
+  log_.touch();
 }
 
 }  // namespace cohort::coordination

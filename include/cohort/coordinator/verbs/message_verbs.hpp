@@ -4,7 +4,7 @@
 
 /// \file Named messages from one rank of a set to another.
 
-#include <cohort/coordinator/detail/verbs.hpp>
+#include <cohort/coordinator/verbs/verbs.hpp>
 
 #include <concepts>
 #include <cstdint>

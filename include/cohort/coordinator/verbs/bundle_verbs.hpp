@@ -5,8 +5,8 @@
 /// \file The bodies of the grouped reductions and broadcasts.
 
 #include <cohort/coordinator/bundle.hpp>
-#include <cohort/coordinator/detail/located_members.hpp>
-#include <cohort/coordinator/detail/verbs.hpp>
+#include <cohort/coordinator/verbs/located_members.hpp>
+#include <cohort/coordinator/verbs/verbs.hpp>
 
 #include <vector>
 

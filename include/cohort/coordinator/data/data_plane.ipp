@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of coordinator/data_plane.hpp.
+/// \file Bodies of coordinator/data/data_plane.hpp.
 
-#include <cohort/coordinator/data_plane.hpp>
+#include <cohort/coordinator/data/data_plane.hpp>
 
 #include <bit>
 
@@ -1054,4 +1054,4 @@ void basic_data_plane<Any>::drop_waiting(Visit visit) {
 
 }  // namespace cohort::coordination
 
-#include <cohort/coordinator/detail/device_path.ipp>
+#include <cohort/coordinator/data/device_path.ipp>

@@ -9,7 +9,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/coordinator/fusion_allocator.hpp>
+#include <cohort/coordinator/data/fusion_allocator.hpp>
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/task.hpp>

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of coordinator/data_plane.hpp for operations on device memory.
+/// \file Bodies of coordinator/data/data_plane.hpp for operations on device memory.
 
-#include <cohort/coordinator/data_plane.hpp>
+#include <cohort/coordinator/data/data_plane.hpp>
 
-#include <cohort/coordinator/device_call.hpp>
+#include <cohort/coordinator/data/device_call.hpp>
 
 namespace cohort::coordination {
 

@@ -4,7 +4,7 @@
 
 /// \file The bodies of what a set does beside tensors: barrier, objects, join, its making and end.
 
-#include <cohort/coordinator/detail/verbs.hpp>
+#include <cohort/coordinator/verbs/verbs.hpp>
 #include <cohort/core/wire.hpp>
 
 #include <numeric>

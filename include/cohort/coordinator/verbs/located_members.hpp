@@ -5,7 +5,7 @@
 /// \file Members of bundles in device memory.
 
 #include <cohort/coordinator/bundle.hpp>
-#include <cohort/coordinator/detail/verbs.hpp>
+#include <cohort/coordinator/verbs/verbs.hpp>
 
 #include <vector>
 

@@ -4,7 +4,7 @@
 
 /// \file The body of what makes memory that the devices' backend has on every rank.
 
-#include <cohort/coordinator/detail/verbs.hpp>
+#include <cohort/coordinator/verbs/verbs.hpp>
 
 #include <cstddef>
 #include <cstdint>
