@@ -4,8 +4,8 @@
 
 /// \file `cohort::coordinator`: named collectives in any order on any rank.
 
-#include <cohort/coordinator/verbs/arena_verbs.hpp>
 #include <cohort/coordinator/process_set.hpp>
+#include <cohort/coordinator/verbs/set_verbs.hpp>
 
 #include <memory>
 #include <string>
@@ -91,6 +91,5 @@ class coordinator : public process_set {
 }  // namespace cohort
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/coordinator/data/data_plane.ipp>
 #include <cohort/coordinator/log/negotiation.hpp>
 #endif

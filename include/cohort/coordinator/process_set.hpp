@@ -4,13 +4,13 @@
 
 /// \file Named operations among some ranks.
 
+#include <cohort/coordinator/persistent_group.hpp>
 #include <cohort/coordinator/verbs/bundle_blocks.hpp>
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 #include <cohort/coordinator/verbs/explained_verbs.hpp>
 #include <cohort/coordinator/verbs/message_verbs.hpp>
 #include <cohort/coordinator/verbs/set_verbs.hpp>
 #include <cohort/coordinator/verbs/verbs.hpp>
-#include <cohort/coordinator/persistent_group.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -10,10 +10,9 @@
 #endif
 
 #include <cohort/coordinator.hpp>
-#include <cohort/coordinator/data/data_plane.ipp>
 #include <cohort/coordinator/detail/plan.ipp>
-#include <cohort/coordinator/timeline/timeline.ipp>
 #include <cohort/coordinator/log/negotiation.hpp>
+#include <cohort/coordinator/timeline/timeline.ipp>
 
 namespace cohort::coordination {
 

@@ -6,263 +6,19 @@
 /// unpacks.
 
 #include <cohort/comm/backend.hpp>
-#include <cohort/comm/communicator.hpp>
-#include <cohort/comm/creation.hpp>
-#include <cohort/comm/device_backend.hpp>
-#include <cohort/coordinator/data/fusion_allocator.hpp>
+#include <cohort/coordinator/data/execution.hpp>
 #include <cohort/coordinator/instance.hpp>
-#include <cohort/coordinator/options.hpp>
-#include <cohort/coordinator/task.hpp>
-#include <cohort/coordinator/timeline.hpp>
-#include <cohort/mpi/blocks.hpp>
-#include <cohort/mpi/layout.hpp>
-#include <cohort/mpi/post.hpp>
-#include <cohort/progress/pool.hpp>
 #include <cohort/protocol/start_queue.hpp>
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 namespace cohort::coordination {
-
-template <class Any>
-class basic_lane;
-template <class Any>
-class basic_execution;
-template <class Any>
-class basic_data_plane;
-using lane = basic_lane<void>;
-using execution = basic_execution<void>;
-using data_plane = basic_data_plane<void>;
-
-/// Where the operations of a set run: as which of its ranks, and on which communicators. `shared`
-/// is for first parts and for operations posted whole, each slot for later parts of one.
-struct set_place {
-  std::uint32_t set = 0;  ///< its number in the log
-  int rank = 0;
-  int size = 1;
-  MPI_Comm shared = MPI_COMM_NULL;
-  std::vector<MPI_Comm> slots;
-};
-
-/// How far a pack has been filled or emptied.
-struct pack_position {
-  std::uint32_t tensor = 0;  ///< of the pack: the first that is not done
-  std::size_t end = 0;       ///< where the one before it ends, in bytes
-};
-
-/// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
-/// when the engine delivers it, so nobody need wait for that.
-/// (A template, so that only who uses it compiles its bodies.)
-template <class Any>
-class basic_lane final : public comm::request_operation, public comm::staging {
- public:
-  explicit basic_lane(execution& owner) noexcept : request_operation(&run), owner_(&owner) {
-    advance_ = &advanced;
-    advances_failed_ = true;
-  }
-  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
-  static void operator delete(void* block) noexcept {
-    progress::pool::deallocate(block, sizeof(lane));
-  }
-
-  /// For a backend that packs itself.
-  void lay(std::size_t offset, std::span<std::byte> to) noexcept override;
-  void take(std::size_t offset, std::span<const std::byte> from) noexcept override;
-
-  std::uint32_t call = 0;  ///< of the execution: what is under way
-  bool on_device = false;  ///< a backend for devices has it, and MPI nothing
-  fusion_allocator::buffer pack;
-
- private:
-  friend execution;
-  friend data_plane;
-  static bool advanced(request_operation* base);
-  static void run(operation* base, action what);
-  execution* owner_;  // null once it has ended
-  pack_position laid_;
-  pack_position taken_;
-  bool staged_ = false;
-};
-
-/// Sizes that ranks have told each other: those of one exchange.
-struct size_vector {
-  std::uint64_t log_count = 0;
-  std::vector<std::int64_t> rows;
-  bool large = false;  ///< on any rank the bytes may not fit an int, and MPI needs that
-};
-
-/// One elected operation, or a pack, under way on this rank.
-/// (A template, so that only who uses it compiles its bodies.)
-template <class Any>
-class basic_execution {
- public:
-  explicit basic_execution(data_plane& plane) noexcept;
-  basic_execution(const basic_execution&) = delete;
-  basic_execution& operator=(const basic_execution&) = delete;
-
-  std::vector<task*> tasks;
-  std::uint64_t log_count = 0;
-  bool known = false;  ///< sizes are those of `rows`
-  bool is_join = false;
-  std::uint64_t newest = 0;  ///< join: log count of this rank's newest data
-  std::shared_ptr<size_vector> rows;
-  const set_place* here = nullptr;
-  clock::time_point elected;
-  clock::time_point begun;
-
-  /// Looks at the tasks: from here on it is known how many parts there are.
-  void prepare();
-  [[nodiscard]] bool exchanges() const noexcept { return sized() && !known; }
-  /// For MPI.
-  [[nodiscard]] bool later_parts() const noexcept {
-    return (exchanges() && !on_device()) || calls_.size() > 1;
-  }
-  /// All of a pack are in one memory space.
-  [[nodiscard]] bool on_device() const noexcept {
-    return !is_join && tasks.front()->space != memory_space::host;
-  }
-  /// Posts the first part. Throws std::system_error or std::bad_alloc.
-  void start(std::uint32_t slot);
-  [[nodiscard]] bool has_started() const noexcept { return started_; }
-  /// Whether MPI may write to memory of a caller now; all else lies here, or in neutral tasks.
-  [[nodiscard]] bool borrows() const noexcept;
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Copying into and out of packs, for the timeline.
-  struct span {
-    phase what;
-    clock::time_point begin;
-    clock::time_point end;
-    std::size_t bytes;
-  };
-  [[nodiscard]] const std::vector<span>& spans() const noexcept { return spans_; }
-  /// A join's result: the rank with the newest data.
-  [[nodiscard]] std::uint64_t newest_rank() const noexcept {
-    return join_value_ % static_cast<std::uint64_t>(here->size);
-  }
-  /// So that it can be used again.
-  void reset() noexcept;
-
- private:
-  friend lane;
-  friend data_plane;
-  /// Tensors that travel together, or a piece of one.
-  struct call {
-    std::uint32_t first = 0;
-    std::uint32_t tensors = 1;
-    std::size_t offset = 0;  // units, of a piece
-    std::size_t count = 0;
-  };
-
-  [[nodiscard]] bool sized() const noexcept {
-    return !is_join && protocol::is_sized(tasks.front()->kind);
-  }
-  [[nodiscard]] bool fuses() const noexcept {
-    const op_kind kind = tasks.front()->kind;
-    return !is_join && !on_device() && (kind == op_kind::all_reduce || kind == op_kind::broadcast);
-  }
-  /// What calls count in: elements to reduce, else bytes, for a rank that has joined may not know
-  /// the element.
-  [[nodiscard]] std::size_t unit_of(const tensor& what) const noexcept {
-    return tasks.front()->kind == op_kind::all_reduce ? what.kernels->size : 1;
-  }
-  [[nodiscard]] static std::size_t aligned(std::size_t offset, std::size_t bytes) noexcept;
-  [[nodiscard]] std::int64_t divisor(const task& of) const noexcept;
-  [[nodiscard]] static mpi::layout layout_of(const void* data, std::size_t bytes);
-  /// A tensor that may be of another type in the memory of callers; the same on all ranks, also
-  /// those that bring neutral elements.
-  [[nodiscard]] static bool converts(const tensor& what, const task& of) noexcept;
-  /// Whether it travels in a buffer of the library.
-  [[nodiscard]] bool packs(const call& what) const noexcept {
-    const auto& [head, of] = tensors_[what.first];
-    return what.tensors > 1 || converts(*head, *of);
-  }
-  void split();
-  /// Bytes that are under way at a time.
-  [[nodiscard]] std::size_t load() const noexcept;
-  static void lay_values(void* out, const void* in, std::size_t n, const tensor& what,
-                         const task& of);
-  void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
-                     const task& of) const;
-  [[nodiscard]] std::size_t pack_bytes(const call& what) const noexcept;
-  /// Goes on from `at` with bytes of the pack; `visit` gets a tensor, its task, where in it, and
-  /// where in the range, `gap` a part of the range that belongs to none.
-  template <class Visit, class Gap>
-  void walk_pack(const call& what, pack_position& at, std::size_t offset, std::size_t bytes,
-                 Visit visit, Gap gap) const;
-  void fill_pack(const call& what, pack_position& at, std::size_t offset, std::span<std::byte> to);
-  void empty_pack(const call& what, pack_position& at, std::size_t offset,
-                  std::span<const std::byte> from);
-  void post_call(lane& on, MPI_Comm where);
-  void finish_call(lane& on);
-  void post_alone(lane& on, MPI_Comm where);
-  void post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in, void* out,
-                   std::size_t count, int root);
-  /// Where in `scratch_` the tensors of an operation that is not packed lie, if they are scaled or
-  /// converted, and where their results, if these are converted; returns how much room that is.
-  template <class Visit>
-  std::size_t walk_scratch(Visit visit) const;
-  template <class Post>
-  void lay_scratch(Post post);
-  void post_bundle(lane& on, MPI_Comm where);
-  void finish_alone();
-  void post_exchange(lane& on);
-  void take_sizes();
-  void post_sized(lane& on, MPI_Comm where);
-  void post_messages(lane& on, MPI_Comm where, std::byte* out, std::span<const std::size_t> come);
-  void add(lane& on, int return_code, const MPI_Request& request);
-  bool stage(lane& on, std::size_t count, MPI_Comm where);
-  bool give_to_backend(lane& on, comm::collective_call what, MPI_Comm where);
-  /// Counts what has just been posted or given away.
-  void count(const lane& on, std::size_t bytes) noexcept;
-  // On a device.
-  void fill_device_call();
-  void start_device();
-  void size_device_call();
-  bool step_on_device(lane& on);
-  template <class Post>
-  void begin(Post post);
-  lane& new_lane();
-  /// The requests of a lane are complete. True if it goes on.
-  bool step(lane& on);
-  void lane_ended(lane& on) noexcept;
-  /// Ends it, or tells at once that it has broken, though MPI still has parts.
-  void settle() noexcept;
-  void broke(std::error_code why) noexcept;
-
-  data_plane& plane_;
-  std::vector<std::pair<const tensor*, const task*>> tensors_;
-  std::vector<call> calls_;
-  std::uint32_t next_call_ = 0;
-  std::uint32_t slot_ = 0;
-  std::uint32_t lanes_ = 0;  // under way
-  bool started_ = false;
-  bool given_up_ = false;  // for good: it is never used again
-  bool exchanged_ = false;
-  std::size_t bytes_ = 0;
-  std::size_t load_ = 0;
-  std::uint64_t join_value_ = 0;
-  fusion_allocator::buffer scratch_;
-  std::vector<std::int64_t> told_;  // what an exchange sends
-  std::optional<mpi::blocks> sent_;
-  std::optional<mpi::blocks> received_;
-  std::unique_ptr<comm::creation> creation_;  // of a persistent group's communicator, under way
-  std::error_code failed_;
-  std::vector<span> spans_;
-  tools::range watched_;                            // from the start to the end
-  std::unique_ptr<comm::device_call> device_call_;  // made by the first that is on a device
-  bool device_has_it_ = false;                      // and may touch memory of callers
-};
 
 /// Owns the communicators of an instance and the executions in progress on them. Everything here
 /// runs with the request source locked.
@@ -359,8 +115,12 @@ class basic_data_plane {
   bool traced = false;  ///< note when packs are filled and emptied
 
  private:
-  friend execution;
-  friend lane;
+  friend basic_execution<Any>;
+  friend basic_lane<Any>;
+  friend packed_calls<Any>;
+  friend whole_calls<Any>;
+  friend sized_calls<Any>;
+  friend device_calls<Any>;
   void done(execution& what);
 
   client& owner_;
@@ -380,5 +140,157 @@ class basic_data_plane {
   std::uint64_t holds_behind_ = UINT64_MAX;
   bool running_ = false;
 };
+
+template <class Any>
+execution& basic_data_plane<Any>::make(const set_place& here) {
+  if (free_.empty()) {
+    all_.push_back(std::make_unique<execution>(*this));
+    free_.reserve(all_.size());
+    all_.back()->here = &here;
+    return *all_.back();
+  }
+  execution* one = free_.back();
+  free_.pop_back();
+  one->here = &here;
+  return *one;
+}
+
+template <class Any>
+void basic_data_plane<Any>::recycle(execution& what) {
+  what.reset();
+  free_.push_back(&what);
+}
+
+template <class Any>
+void basic_data_plane<Any>::push(execution& what) {
+  what.prepare();
+  protocol::start_queue::item item;
+  item.set = what.here->set;
+  item.log_count = what.log_count;
+  item.exchanges = what.exchanges();
+  item.later_parts = what.later_parts();
+  item.reference = what.known ? what.rows->log_count : 0;
+  queue_.push(item);
+  waiting_.push_back(&what);
+}
+
+template <class Any>
+void basic_data_plane<Any>::run() noexcept {
+  if (running_ || state_ == nullptr) return;
+  running_ = true;
+  while (!waiting_.empty() && queue_.ready()) {
+    execution& next = *waiting_.front();
+    if (next.log_count > holds_behind_) break;
+    // Whoever is oldest on all ranks starts, so a rank that holds others back stops nobody.
+    next.load_ = next.load();
+    if (bytes_under_way_ != 0 && next.load_ != 0 &&
+        bytes_under_way_ + next.load_ > options_.bytes_in_flight) {
+      break;
+    }
+    waiting_.pop_front();
+    ++under_way_;
+    bytes_under_way_ += next.load_;
+    try {
+      const auto started = queue_.next();
+      next.start(started.slot);
+      if (next.packs_.calls.size() > 1 && next.packs_.all_posted()) {
+        queue_.posted_last(next.here->set, started.slot);
+      }
+    } catch (const std::system_error& problem) {
+      next.broke(problem.code());
+    } catch (...) {
+      next.broke(std::make_error_code(std::errc::not_enough_memory));
+    }
+    next.settle();
+  }
+  running_ = false;
+}
+
+template <class Any>
+void basic_data_plane<Any>::done(execution& what) {
+  --under_way_;
+  bytes_under_way_ -= what.load_;
+  what.watched_.end();
+  if (what.failed_) {
+    owner_.data_failed(what, what.failed_);
+  } else {
+    owner_.data_done(what);
+  }
+  recycle(what);
+}
+
+template <class Any>
+void basic_data_plane<Any>::post_no_more(std::error_code why) noexcept {
+  for (const auto& one : all_) {
+    if (!one->started_ || one->failed_) continue;
+    if (!one->packs_.all_posted() || (one->exchanges() && !one->sizes_.exchanged)) {
+      one->broke(why);
+    }
+  }
+}
+
+template <class Any>
+template <class Visit>
+void basic_data_plane<Any>::give_up(bool all, bool devices, Visit visit) {
+  std::size_t found = 0;
+  for (const auto& one : all_) {
+    if (!one->started_ || (one->device_.has_it ? !devices : !all && one->borrows())) continue;
+    ++found;
+    one->given_up_ = true;
+    if (one->whole_.creation) one->whole_.creation->leave();
+    one->started_ = false;
+    one->watched_.end();
+    --under_way_;
+    bytes_under_way_ -= one->load_;
+    visit(*one);
+  }
+  if (found == 0) return;
+  const auto is_given_up = [this](const comm::request_operation& op) {
+    const execution* owner = static_cast<const lane&>(op).owner;
+    return owner != nullptr && &owner->plane_ == this && owner->given_up_;
+  };
+  // A backend that can forget a call touches its memory no more; the lane is nobody's then.
+  std::erase_if(with_backend_, [&](lane* each) {
+    if (!is_given_up(*each) || !backend_->forget(*each)) return false;
+    delete each;
+    return true;
+  });
+  std::erase_if(with_device_, [&](lane* each) {
+    if (!is_given_up(*each) || !device_->forget(*each)) return false;
+    delete each;
+    return true;
+  });
+  state_->source.leave_to_mpi(&lane::advanced, [&](comm::request_operation& op) {
+    if (!is_given_up(op)) return false;
+    try {
+      given_up_.push_back(static_cast<lane*>(&op));  // for tools that look for leaks
+    } catch (...) {
+    }
+    return true;
+  });
+}
+
+template <class Any>
+template <class Visit>
+void basic_data_plane<Any>::drop_waiting(Visit visit) {
+  while (!waiting_.empty()) {
+    execution& one = *waiting_.front();
+    waiting_.pop_front();
+    visit(one);
+    recycle(one);
+  }
+}
+
+template <class Any>
+bool basic_data_plane<Any>::deadline_passed(const task& over) {
+  for (const lane* each : with_device_) {
+    execution* const owner = each->owner;
+    if (owner == nullptr || &owner->plane_ != this) continue;
+    const auto& tasks = owner->tasks;
+    if (std::find(tasks.begin(), tasks.end(), &over) == tasks.end()) continue;
+    return device_->deadline_passed(*owner->device_.call);
+  }
+  return false;
+}
 
 }  // namespace cohort::coordination

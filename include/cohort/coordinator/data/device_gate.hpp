@@ -6,7 +6,7 @@
 /// fails.
 
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/coordinator/data/device_call.hpp>
+#include <cohort/coordinator/data/device_calls.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/protocol/validation.hpp>

@@ -4,8 +4,8 @@
 
 /// \file What the log says is done: data is started, failures are told.
 
-#include <cohort/coordinator/data/stand_in.hpp>
 #include <cohort/coordinator/data/data_plane.hpp>
+#include <cohort/coordinator/data/stand_in.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/protocol/node.hpp>

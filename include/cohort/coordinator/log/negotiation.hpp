@@ -5,9 +5,8 @@
 /// \file What is agreed upon in one order, on one rank.
 
 #include <cohort/comm/channel.hpp>
-#include <cohort/coordinator/data/device_gate.hpp>
 #include <cohort/coordinator/data/data_plane.hpp>
-#include <cohort/coordinator/life/decision_watch.hpp>
+#include <cohort/coordinator/data/device_gate.hpp>
 #include <cohort/coordinator/life/faults.hpp>
 #include <cohort/coordinator/life/lifetime.hpp>
 #include <cohort/coordinator/life/negotiation_opening.hpp>

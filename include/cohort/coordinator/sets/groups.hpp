@@ -5,10 +5,10 @@
 /// \file Persistent groups on this rank.
 
 #include <cohort/coordinator/bundle.hpp>
-#include <cohort/coordinator/data/device_call.hpp>
-#include <cohort/coordinator/data/stand_in.hpp>
-#include <cohort/coordinator/data/data_plane.hpp>
 #include <cohort/coordinator/data/compress.hpp>
+#include <cohort/coordinator/data/data_plane.hpp>
+#include <cohort/coordinator/data/device_calls.hpp>
+#include <cohort/coordinator/data/stand_in.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 
 #include <algorithm>

@@ -4,10 +4,9 @@
 
 /// \file The timeline's events, from the call that records one to the line in the file.
 
+#include <cohort/coordinator/timeline.hpp>
 #include <cohort/coordinator/timeline/json_text.hpp>
 #include <cohort/coordinator/timeline/trace_file.hpp>
-#include <cohort/coordinator/timeline/viewer_rows.hpp>
-#include <cohort/coordinator/timeline.hpp>
 #include <cohort/core/log.hpp>
 
 #include <unistd.h>

@@ -4,7 +4,7 @@
 
 /// \file The bodies of the grouped verbs that gather and scatter.
 
-#include <cohort/coordinator/verbs/located_members.hpp>
+#include <cohort/coordinator/verbs/bundle_verbs.hpp>
 
 #include <cstring>
 #include <numeric>

@@ -5,8 +5,8 @@
 /// \file What named verbs take and make: buffers of the host or of a device, borrowed or owned.
 
 #include <cohort/comm/argument.hpp>
-#include <cohort/coordinator/verbs/located_result.hpp>
 #include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/verbs/located_result.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
 

@@ -5,8 +5,8 @@
 /// \file The bodies of the named verbs of one tensor: what each says of its submission, and what it
 /// gives back.
 
-#include <cohort/coordinator/verbs/named_argument.hpp>
 #include <cohort/coordinator/named_operation.hpp>
+#include <cohort/coordinator/verbs/named_argument.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/op.hpp>
 

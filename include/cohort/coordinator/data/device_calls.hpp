@@ -1,0 +1,259 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file What a backend for devices is told of an operation, and when.
+
+#include <cohort/comm/device_backend.hpp>
+#include <cohort/coordinator/data/whole_calls.hpp>
+#include <cohort/coordinator/task.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+namespace cohort::coordination {
+
+[[nodiscard]] constexpr comm::collective collective_of(op_kind kind) noexcept {
+  switch (kind) {
+    case op_kind::all_reduce:
+      return comm::collective::all_reduce;
+    case op_kind::all_gather:
+      return comm::collective::all_gather;
+    case op_kind::broadcast:
+      return comm::collective::broadcast;
+    case op_kind::all_to_all:
+      return comm::collective::all_to_all;
+    case op_kind::reduce_scatter:
+      return comm::collective::reduce_scatter;
+    case op_kind::reduce:
+      return comm::collective::reduce;
+    case op_kind::gather:
+      return comm::collective::gather;
+    case op_kind::scatter:
+      return comm::collective::scatter;
+    case op_kind::message:
+      return comm::collective::message;
+    case op_kind::arena_add:
+      return comm::collective::arena;
+    case op_kind::barrier:
+    case op_kind::group_create:
+    case op_kind::group_remove:
+    case op_kind::set_add:
+      break;
+  }
+  return comm::collective::barrier;
+}
+
+[[nodiscard]] constexpr comm::device_reduction device_reduction_of(reduction_code code) noexcept {
+  using comm::device_reduction;
+  for (int i = 0; i < static_cast<int>(device_reduction::own); ++i) {
+    const auto one = static_cast<device_reduction>(i);
+    if (code_of(one) == code) return one;
+  }
+  return device_reduction::own;
+}
+
+/// Devices have no bitwise and logical reductions, and none of the user's.
+[[nodiscard]] constexpr bool devices_have(reduction_code code) noexcept {
+  return device_reduction_of(code) <= comm::device_reduction::max;
+}
+
+/// One tensor of an operation on this rank, which is `rank` of the set.
+[[nodiscard]] inline comm::device_tensor device_tensor_of(const tensor& what, const task& of,
+                                                          int rank) {
+  comm::device_tensor one;
+  const bool is_root = of.root == rank;
+  const bool moves = of.kind == op_kind::message;
+  const bool reads =
+      (of.kind != op_kind::broadcast && of.kind != op_kind::scatter && !moves) || is_root;
+  const bool writes =
+      moves ? !is_root : (of.kind != op_kind::reduce && of.kind != op_kind::gather) || is_root;
+  if (reads) one.in = what.in;
+  if (writes) one.out = what.out;
+  one.named = what.kernels->element != 255;
+  if (one.named) one.element = static_cast<element_type>(what.kernels->element);
+  if (one.named || of.code != reduction_code::no_reduction) {
+    one.size = what.kernels->size;
+    one.count = what.count;
+  } else {
+    one.count = what.bytes();
+  }
+  one.math = &what.kernels->math;
+  one.operation = what.operation;
+  if (one.operation == MPI_OP_NULL && what.kernels->operation != nullptr) {
+    one.operation = what.kernels->operation(of.code);  // neutral elements, by a number
+  }
+  one.cast = what.wire;
+  one.rounded = (of.flags & protocol::signature_flag::half_on_wire) != 0 && one.named &&
+                (one.element == element_type::float16 || one.element == element_type::bfloat16);
+  one.prescale = of.prescale;
+  one.postscale = of.postscale;
+  one.place = what.place;
+  return one;
+}
+
+/// Of the operation of a task alone, without what is known when it is elected.
+inline void describe(comm::device_call& call, const task& of, int rank) {
+  call.kind = collective_of(of.kind);
+  call.reduction = device_reduction_of(of.code);
+  call.root = std::max(of.kind == op_kind::message ? of.peer : of.root, 0);
+  call.verb = of.verb().data();
+  if (of.kind == op_kind::arena_add) call.reserves = of.row_bytes;
+  for (std::size_t i = 0; i < of.tensors(); ++i) {
+    if (of[i].kernels != nullptr) call.tensors.push_back(device_tensor_of(of[i], of, rank));
+  }
+}
+
+/// What the backend has made, once the operation has ended.
+inline void hand_over_arena(task& of, comm::device_call& made) {
+  auto arena = std::move(made.arena);
+  if (of.kind != op_kind::arena_add || of.context == nullptr) return;
+  *static_cast<std::shared_ptr<comm::device_arena>*>(of.context) = std::move(arena);
+}
+
+/// The call of an execution on device memory. It takes its place among the launches when its turn
+/// comes; sizes, if it has any, are exchanged over MPI beside that.
+template <class Any>
+class device_calls {
+ public:
+  explicit device_calls(basic_execution<Any>& of) noexcept : of_(of) {}
+
+  std::unique_ptr<comm::device_call> call;  ///< made by the first that is on a device
+  bool has_it = false;                      ///< the device, and may touch memory of callers
+
+  void start();
+  /// The requests of a lane are complete.
+  bool step(lane& on);
+  void reset() noexcept {
+    if (!call) return;
+    call->tensors.clear();
+    call->marks.clear();
+    call->sent.clear();
+    call->received.clear();
+    call->use = comm::device_use::run;
+    call->graph.reset();
+    call->arena.reset();
+  }
+
+ private:
+  void fill();
+  void add_sizes();
+
+  basic_execution<Any>& of_;
+};
+
+/// What of the call is known now: all but the sizes of all_gather and all_to_all.
+template <class Any>
+void device_calls<Any>::fill() {
+  if (!call) call = std::make_unique<comm::device_call>();
+  comm::device_call& given = *call;
+  given.sequence = of_.log_count;
+  given.set = of_.here->set;
+  given.sized = !of_.exchanges();
+  bool own = false;
+  bool enqueued = true;
+  for (const task* each : of_.tasks) {
+    const std::size_t first = given.tensors.size();
+    describe(given, *each, of_.here->rank);
+    for (std::size_t i = first; i < given.tensors.size(); ++i) {
+      comm::device_tensor& one = given.tensors[i];
+      if (each->code == reduction_code::average) one.divisor = divisor(*each, of_.here->size);
+      one.all_bring = each->kind == op_kind::message ||
+                      each->contributors == static_cast<std::uint64_t>(of_.here->size);
+    }
+    if (!each->device) continue;
+    given.marks.insert(given.marks.end(), each->device->marks.begin(), each->device->marks.end());
+    if (each->device->captured) {
+      given.use = each->device->use;
+      given.graph = each->device->captured->graph;
+    }
+    if (!each->linked) continue;
+    own = true;
+    enqueued = enqueued && each->device->ends == until::enqueued;
+  }
+  given.ends = own && enqueued ? until::enqueued : until::complete;
+}
+
+// It takes its place among the launches before the sizes are known: these are exchanged beside it.
+template <class Any>
+void device_calls<Any>::start() {
+  fill();
+  if (of_.sized() && of_.known) add_sizes();
+  of_.begin([this](lane& on) {
+    on.on_device = true;
+    auto& lanes = of_.plane_.with_device_;
+    if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
+    of_.plane_.device_->start(*call, comm::backend_completion(of_.plane_.state_->engine, on));
+    has_it = true;
+    on.waits_for_turn_ = true;  // without a request, and not at its end
+    lanes.push_back(&on);
+    if (!of_.exchanges()) of_.count(on, of_.bytes_);
+  });
+  if (of_.exchanges()) of_.begin([this](lane& on) { of_.sizes_.exchange(on); });
+}
+
+/// All ranks' sizes are there: makes the result.
+template <class Any>
+void device_calls<Any>::add_sizes() {
+  task& only = *of_.tasks.front();
+  comm::device_call& given = *call;
+  const std::vector<std::int64_t>& come = of_.rows->rows;
+  if (only.make_result != nullptr) {
+    const auto& buffers = only.use_device().buffers;
+    only.device->results = of_.plane_.device_->results();
+    const std::size_t before = buffers.size();
+    given.tensors.front().out = only.make_result(only, come);
+    for (std::size_t i = 1; i < given.tensors.size(); ++i) given.tensors[i].out = only[i].out;
+    for (std::size_t i = before; i < buffers.size(); ++i) {
+      of_.plane_.device_->add_result(*only.device->marks.front(), buffers[i]);
+    }
+  }
+  of_.bytes_ = 0;
+  for (const std::int64_t one : come) {
+    given.received.push_back(static_cast<std::size_t>(one) * only.row_bytes);
+    of_.bytes_ += given.received.back();
+  }
+  const bool same = only.kind == op_kind::all_gather;  // the whole for every rank
+  for (std::size_t i = 0; i < come.size(); ++i) {
+    const std::size_t k = same ? 0 : i;
+    given.sent.push_back(
+        k < only.sizes.size() ? static_cast<std::size_t>(only.sizes[k]) * only.row_bytes : 0);
+  }
+}
+
+/// Either the device is done, or the sizes are there.
+template <class Any>
+bool device_calls<Any>::step(lane& on) {
+  if (on.on_device) {
+    std::erase(of_.plane_.with_device_, &on);
+    on.waits_for_turn_ = false;
+    has_it = false;
+  }
+  if (of_.given_up_) return false;
+  if (on.failed()) of_.broke(on.error());
+  if (on.on_device && !of_.failed_) hand_over_arena(*of_.tasks.front(), *call);
+  if (!on.on_device && !of_.failed_) {
+    try {
+      of_.sizes_.exchanged = true;
+      of_.sizes_.take();
+      of_.plane_.queue_.exchanged(of_.log_count);
+      add_sizes();
+      of_.plane_.device_->sizes_known(*call);
+      of_.count(on, of_.bytes_);
+      of_.plane_.run();
+    } catch (const std::system_error& problem) {
+      of_.broke(problem.code());
+    } catch (...) {
+      of_.broke(std::make_error_code(std::errc::not_enough_memory));
+    }
+  }
+  of_.lane_ended(on);
+  return false;
+}
+
+}  // namespace cohort::coordination

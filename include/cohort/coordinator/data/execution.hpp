@@ -1,0 +1,363 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file One elected operation, or a pack, under way on this rank.
+
+#include <cohort/coordinator/data/device_calls.hpp>
+#include <cohort/coordinator/data/lane.hpp>
+#include <cohort/coordinator/data/packed_calls.hpp>
+#include <cohort/coordinator/data/sized_calls.hpp>
+#include <cohort/coordinator/data/whole_calls.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+namespace cohort::coordination {
+
+/// One elected operation, or a pack, under way on this rank.
+/// (A template, so that only who uses it compiles its bodies.)
+template <class Any>
+class basic_execution {
+ public:
+  explicit basic_execution(basic_data_plane<Any>& plane) noexcept : plane_(plane) {}
+  basic_execution(const basic_execution&) = delete;
+  basic_execution& operator=(const basic_execution&) = delete;
+
+  std::vector<task*> tasks;
+  std::uint64_t log_count = 0;
+  bool known = false;  ///< sizes are those of `rows`
+  bool is_join = false;
+  std::uint64_t newest = 0;  ///< join: log count of this rank's newest data
+  std::shared_ptr<size_vector> rows;
+  const set_place* here = nullptr;
+  clock::time_point elected;
+  clock::time_point begun;
+
+  /// Looks at the tasks: from here on it is known how many parts there are.
+  void prepare();
+  [[nodiscard]] bool exchanges() const noexcept { return sized() && !known; }
+  /// For MPI.
+  [[nodiscard]] bool later_parts() const noexcept {
+    return (exchanges() && !on_device()) || packs_.calls.size() > 1;
+  }
+  /// All of a pack are in one memory space.
+  [[nodiscard]] bool on_device() const noexcept {
+    return !is_join && tasks.front()->space != memory_space::host;
+  }
+  /// Posts the first part. Throws std::system_error or std::bad_alloc.
+  void start(std::uint32_t slot);
+  [[nodiscard]] bool has_started() const noexcept { return started_; }
+  /// Whether MPI may write to memory of a caller now; all else lies here, or in neutral tasks.
+  [[nodiscard]] bool borrows() const noexcept;
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Copying into and out of packs, for the timeline.
+  struct span {
+    phase what;
+    clock::time_point begin;
+    clock::time_point end;
+    std::size_t bytes;
+  };
+  [[nodiscard]] const std::vector<span>& spans() const noexcept { return spans_; }
+  /// A join's result: the rank with the newest data.
+  [[nodiscard]] std::uint64_t newest_rank() const noexcept {
+    return join_value_ % static_cast<std::uint64_t>(here->size);
+  }
+  /// So that it can be used again.
+  void reset() noexcept;
+
+ private:
+  friend basic_lane<Any>;
+  friend basic_data_plane<Any>;
+  friend packed_calls<Any>;
+  friend whole_calls<Any>;
+  friend sized_calls<Any>;
+  friend device_calls<Any>;
+
+  [[nodiscard]] bool sized() const noexcept {
+    return !is_join && protocol::is_sized(tasks.front()->kind);
+  }
+  [[nodiscard]] bool fuses() const noexcept {
+    const op_kind kind = tasks.front()->kind;
+    return !is_join && !on_device() && (kind == op_kind::all_reduce || kind == op_kind::broadcast);
+  }
+  /// Bytes that are under way at a time.
+  [[nodiscard]] std::size_t load() const noexcept;
+  void add(lane& on, int return_code, const MPI_Request& request);
+  bool give_to_backend(lane& on, comm::collective_call what, MPI_Comm where);
+  /// Counts what has just been posted or given away.
+  void count(const lane& on, std::size_t bytes) noexcept;
+  template <class Post>
+  void begin(Post post);
+  lane& new_lane();
+  /// The requests of a lane are complete. True if it goes on.
+  bool step(lane& on);
+  void lane_ended(lane& on) noexcept;
+  /// Ends it, or tells at once that it has broken, though MPI still has parts.
+  void settle() noexcept;
+  void broke(std::error_code why) noexcept;
+
+  basic_data_plane<Any>& plane_;
+  packed_calls<Any> packs_{*this};
+  whole_calls<Any> whole_{*this};
+  sized_calls<Any> sizes_{*this};
+  device_calls<Any> device_{*this};
+  std::uint32_t slot_ = 0;
+  std::uint32_t lanes_ = 0;  // under way
+  bool started_ = false;
+  bool given_up_ = false;  // for good: it is never used again
+  std::size_t bytes_ = 0;
+  std::size_t load_ = 0;
+  std::uint64_t join_value_ = 0;
+  std::error_code failed_;
+  std::vector<span> spans_;
+  tools::range watched_;  // from the start to the end
+};
+
+template <class Any>
+void basic_execution<Any>::reset() noexcept {
+  tasks.clear();
+  here = nullptr;
+  known = is_join = started_ = false;
+  newest = log_count = 0;
+  lanes_ = slot_ = 0;
+  bytes_ = 0;
+  rows.reset();
+  failed_ = {};
+  spans_.clear();
+  packs_.reset();
+  whole_.reset();
+  sizes_.reset();
+  device_.reset();
+}
+
+template <class Any>
+void basic_execution<Any>::prepare() {
+  if (is_join) {
+    bytes_ = sizeof(join_value_);
+    return;
+  }
+  for (const task* one : tasks) {
+    for (std::size_t i = 0; i < one->tensors(); ++i) {
+      const tensor& each = (*one)[i];
+      if (each.kernels == nullptr) continue;
+      packs_.tensors.emplace_back(&each, one);
+      bytes_ += each.bytes();
+    }
+  }
+  if (fuses()) packs_.split();
+}
+
+template <class Any>
+std::size_t basic_execution<Any>::load() const noexcept {
+  if (on_device()) return 0;  // its backend knows what it bears
+  if (packs_.calls.size() < 2) return bytes_;
+  const coordinator_options& options = plane_.options_;
+  return std::min(bytes_, static_cast<std::size_t>(options.piece) * options.pieces_in_flight);
+}
+
+template <class Any>
+lane& basic_execution<Any>::new_lane() {
+  auto* fresh = new lane(*this);
+  fresh->verb = is_join ? "join" : tasks.front()->verb().data();
+  fresh->sequence = log_count;
+  fresh->rank = here->rank;
+  fresh->bytes = std::min<std::size_t>(bytes_, std::size_t{1} << 30);
+  ++lanes_;
+  return *fresh;
+}
+
+template <class Any>
+void basic_execution<Any>::add(lane& on, int return_code, const MPI_Request& request) {
+  mpi::check(return_code, on.verb);
+  plane_.state_->source.add(request, on);
+}
+
+// A lane that has not posted anything is nobody's: the engine will not deliver it.
+template <class Any>
+template <class Post>
+void basic_execution<Any>::begin(Post post) {
+  lane& on = new_lane();
+  try {
+    post(on);
+  } catch (...) {
+    if (!comm::request_source::pending(on)) {
+      on.owner = nullptr;
+      --lanes_;
+      delete &on;
+    }
+    throw;
+  }
+}
+
+template <class Any>
+void basic_execution<Any>::start(std::uint32_t slot) {
+  slot_ = slot;
+  started_ = true;
+  begun = plane_.traced ? clock::now() : plane_.state_->engine.coarse_now();
+  if (tools::watched()) {
+    const std::string_view verb = is_join ? "join" : tasks.front()->verb();
+    watched_.begin(tools::category::data, tools::literal(verb), bytes_);
+  }
+  if (is_join) {
+    // The newest data, and among equals the highest rank.
+    const auto size = static_cast<std::uint64_t>(here->size);
+    join_value_ = newest * size + static_cast<std::uint64_t>(here->rank);
+    begin([this](lane& on) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      add(on,
+          mpi::post::iallreduce(MPI_IN_PLACE, &join_value_, 1, MPI_UINT64_T, MPI_MAX, here->shared,
+                                &request),
+          request);
+    });
+    return;
+  }
+  if (on_device()) return device_.start();
+  if (exchanges()) {
+    begin([this](lane& on) { sizes_.exchange(on); });
+    return;
+  }
+  if (sized()) {
+    begin([this](lane& on) {
+      sizes_.post(on, here->shared);
+      count(on, bytes_);
+    });
+    return;
+  }
+  if (!fuses()) {
+    begin([this](lane& on) {
+      whole_.post(on, here->shared);
+      count(on, bytes_);
+    });
+    return;
+  }
+  const bool whole = packs_.calls.size() <= 1;
+  const MPI_Comm where = whole ? here->shared : here->slots[slot_];
+  const std::size_t window =
+      std::min<std::size_t>(plane_.options_.pieces_in_flight, packs_.calls.size());
+  for (std::size_t i = 0; i < window; ++i) {
+    begin([this, where](lane& on) {
+      packs_.post_next(on, where);
+      count(on, packs_.bytes(packs_.calls[on.call]));
+    });
+  }
+}
+
+template <class Any>
+bool basic_execution<Any>::give_to_backend(lane& on, comm::collective_call what, MPI_Comm where) {
+  if (plane_.backend_ == nullptr) return false;
+  what.order = where == here->shared ? 0 : 1 + slot_;
+  if (!plane_.backend_->takes(what)) return false;
+  auto& lanes = plane_.with_backend_;
+  if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
+  plane_.backend_->start(what, comm::backend_completion(plane_.state_->engine, on));
+  on.waits_for_turn_ = true;  // without a request, and not at its end
+  lanes.push_back(&on);
+  return true;
+}
+
+template <class Any>
+void basic_execution<Any>::count(const lane& on, std::size_t bytes) noexcept {
+  const auto by = on_device()                              ? &coordinator_statistics::by_device
+                  : on.waits_for_turn_ && !whole_.creation ? &coordinator_statistics::by_backend
+                                                           : &coordinator_statistics::by_mpi;
+  plane_.owner_.data_started(*this, by, bytes);
+}
+
+template <class Any>
+bool basic_execution<Any>::borrows() const noexcept {
+  if (is_join ||
+      std::none_of(tasks.begin(), tasks.end(), [](const task* one) { return one->linked; })) {
+    return false;
+  }
+  if (on_device()) return device_.has_it;
+  if (sized()) return sizes_.exchanged || known;
+  if (fuses()) {
+    return std::any_of(packs_.calls.begin(), packs_.calls.end(),
+                       [this](const auto& one) { return !packs_.packs(one); });
+  }
+  const op_kind kind = tasks.front()->kind;
+  return kind != op_kind::barrier && kind != op_kind::group_create && kind != op_kind::group_remove;
+}
+
+template <class Any>
+void basic_execution<Any>::broke(std::error_code why) noexcept {
+  if (!failed_) failed_ = why;
+  packs_.post_no_more();
+}
+
+// Nothing escapes from here: what goes wrong is remembered and ends the execution. A stage may have
+// posted some of its requests by then: the lane goes on until MPI is done with these, for they work
+// on memory of callers.
+template <class Any>
+bool basic_execution<Any>::step(lane& on) {
+  if (!is_join && on_device()) return device_.step(on);
+  if (on.waits_for_turn_) std::erase(plane_.with_backend_, &on);
+  on.waits_for_turn_ = false;
+  if (given_up_) return false;
+  try {
+    const auto take = [this](mpi::comm made) { *tasks.front()->made = made.release(); };
+    if (whole_.creation && whole_.creation->goes_on(take)) return true;
+    whole_.creation.reset();
+    if (on.failed()) broke(on.error());
+    if (!failed_ && !is_join) {
+      if (exchanges() && !sizes_.exchanged) {
+        sizes_.exchanged = true;
+        sizes_.take();
+        plane_.queue_.exchanged(log_count);
+        sizes_.post(on, here->slots[slot_]);
+        count(on, bytes_);
+        plane_.queue_.posted_last(here->set, slot_);
+        plane_.run();
+        return true;
+      }
+      if (fuses()) {
+        packs_.finish(on);
+        if (!packs_.all_posted()) {
+          packs_.post_next(on, here->slots[slot_]);
+          count(on, packs_.bytes(packs_.calls[on.call]));
+          if (packs_.all_posted()) {
+            plane_.queue_.posted_last(here->set, slot_);
+            plane_.run();
+          }
+          return true;
+        }
+      } else if (!sized()) {
+        whole_.finish();
+      }
+    }
+  } catch (const std::system_error& problem) {
+    broke(problem.code());
+  } catch (...) {
+    broke(std::make_error_code(std::errc::not_enough_memory));
+  }
+  if (comm::request_source::pending(on)) {
+    settle();
+    return true;
+  }
+  lane_ended(on);
+  return false;
+}
+
+template <class Any>
+void basic_execution<Any>::lane_ended(lane& on) noexcept {
+  on.owner = nullptr;
+  on.pack = {};
+  --lanes_;
+  settle();
+}
+
+template <class Any>
+void basic_execution<Any>::settle() noexcept {
+  if (lanes_ == 0) {
+    plane_.done(*this);
+  } else if (failed_) {
+    plane_.owner_.data_broke(*this, failed_);
+  }
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,118 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file One chain of requests of an elected operation, and the places where operations run.
+
+#include <cohort/comm/device_backend.hpp>
+#include <cohort/comm/request_source.hpp>
+#include <cohort/coordinator/data/fusion_allocator.hpp>
+#include <cohort/progress/pool.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cohort::coordination {
+
+template <class Any>
+class basic_lane;
+template <class Any>
+class basic_execution;
+template <class Any>
+class basic_data_plane;
+using lane = basic_lane<void>;
+using execution = basic_execution<void>;
+using data_plane = basic_data_plane<void>;
+
+/// Where the operations of a set run: as which of its ranks, and on which communicators. `shared`
+/// is for first parts and for operations posted whole, each slot for later parts of one.
+struct set_place {
+  std::uint32_t set = 0;  ///< its number in the log
+  int rank = 0;
+  int size = 1;
+  MPI_Comm shared = MPI_COMM_NULL;
+  std::vector<MPI_Comm> slots;
+};
+
+/// How far a pack has been filled or emptied.
+struct pack_position {
+  std::uint32_t tensor = 0;  ///< of the pack: the first that is not done
+  std::size_t end = 0;       ///< where the one before it ends, in bytes
+};
+
+/// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
+/// when the engine delivers it, so nobody need wait for that.
+/// (A template, so that only who uses it compiles its bodies.)
+template <class Any>
+class basic_lane final : public comm::request_operation, public comm::staging {
+ public:
+  explicit basic_lane(basic_execution<Any>& of) noexcept : request_operation(&run), owner(&of) {
+    advance_ = &advanced;
+    advances_failed_ = true;
+  }
+  static void* operator new(std::size_t bytes) { return progress::pool::allocate(bytes); }
+  static void operator delete(void* block) noexcept {
+    progress::pool::deallocate(block, sizeof(basic_lane));
+  }
+
+  /// For a backend that packs itself.
+  void lay(std::size_t offset, std::span<std::byte> to) noexcept override;
+  void take(std::size_t offset, std::span<const std::byte> from) noexcept override;
+
+  std::uint32_t call = 0;  ///< of the execution: what is under way
+  bool on_device = false;  ///< a backend for devices has it, and MPI nothing
+  fusion_allocator::buffer pack;
+
+  using request_operation::waits_for_turn_;
+  pack_position laid;
+  pack_position taken;
+  bool staged = false;
+  basic_execution<Any>* owner;  ///< null once it has ended
+  static bool advanced(request_operation* base);
+
+ private:
+  static void run(operation* base, action what);
+};
+
+/// Sizes that ranks have told each other: those of one exchange.
+struct size_vector {
+  std::uint64_t log_count = 0;
+  std::vector<std::int64_t> rows;
+  bool large = false;  ///< on any rank the bytes may not fit an int, and MPI needs that
+};
+
+template <class Any>
+bool basic_lane<Any>::advanced(request_operation* base) {
+  auto* self = static_cast<basic_lane*>(base);
+  if (self->owner == nullptr) return false;
+  const comm::request_source::guard hold(self->owner->plane_.state_->source);
+  return self->owner->step(*self);
+}
+
+// A backend's completion arrives here; those of MPI have ended the lane before.
+template <class Any>
+void basic_lane<Any>::run(operation* base, action what) {
+  auto* self = static_cast<basic_lane*>(base);
+  if (self->owner != nullptr && what != action::destroy) {
+    const comm::request_source::guard hold(self->owner->plane_.state_->source);
+    if (self->owner->step(*self)) return;
+  } else if (self->owner != nullptr) {
+    std::erase(self->owner->plane_.with_backend_, self);
+    std::erase(self->owner->plane_.with_device_, self);
+  }
+  delete self;
+}
+
+template <class Any>
+void basic_lane<Any>::lay(std::size_t offset, std::span<std::byte> to) noexcept {
+  owner->packs_.fill(owner->packs_.calls[call], laid, offset, to);
+}
+
+template <class Any>
+void basic_lane<Any>::take(std::size_t offset, std::span<const std::byte> from) noexcept {
+  owner->packs_.empty(owner->packs_.calls[call], taken, offset, from);
+}
+
+}  // namespace cohort::coordination

@@ -1,0 +1,357 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Operations that are packed, or cut into pieces: all_reduce and broadcast on the host.
+
+#include <cohort/coordinator/data/element_kernels.hpp>
+#include <cohort/coordinator/data/lane.hpp>
+#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/timeline.hpp>
+#include <cohort/core/tool_range.hpp>
+#include <cohort/mpi/post.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace cohort::coordination {
+
+/// Tensors lie at multiples of their size, up to a cache line: small ones do not grow.
+[[nodiscard]] inline std::size_t aligned(std::size_t offset, std::size_t bytes) noexcept {
+  const std::size_t unit =
+      std::min(fusion_allocator::alignment, std::bit_ceil(std::max<std::size_t>(bytes, 1)));
+  return (offset + unit - 1) / unit * unit;
+}
+
+/// What an average over `ranks` divides by.
+[[nodiscard]] inline std::int64_t divisor(const task& of, int ranks) noexcept {
+  const bool all = (of.flags & protocol::signature_flag::divide_by_all) != 0;
+  return all ? ranks : static_cast<std::int64_t>(std::max<std::uint64_t>(of.contributors, 1));
+}
+
+/// A tensor that may be of another type in the memory of callers; the same on all ranks, also
+/// those that bring neutral elements.
+[[nodiscard]] inline bool converts(const tensor& what, const task& of) noexcept {
+  if ((of.flags & protocol::signature_flag::half_on_wire) == 0) return false;
+  const auto element = static_cast<element_type>(what.kernels->element);
+  return element == element_type::float16 || element == element_type::bfloat16;
+}
+
+/// Scales and converts from the memory of the caller.
+inline void lay_values(void* out, const void* in, std::size_t n, const tensor& what,
+                       const task& of) {
+  if (what.wire != nullptr) {
+    what.wire->pack(out, in, n, of.prescale);
+  } else if (of.prescale != 1) {
+    what.kernels->scale(out, in, n, of.prescale);
+  } else if (n != 0) {
+    std::memcpy(out, in, n * what.kernels->size);
+  }
+}
+
+/// And back into it.
+inline void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
+                          const task& of, int ranks) {
+  const element_kernels& kernels = *what.kernels;
+  if (what.wire != nullptr) {
+    const bool divides = of.code == reduction_code::average;
+    what.wire->unpack(out, in, n, of.postscale, divides ? divisor(of, ranks) : 1);
+    return;
+  }
+  if (of.code == reduction_code::average) {
+    if (of.postscale == 1) {
+      kernels.divide(out, in, n, divisor(of, ranks));
+    } else {
+      kernels.scale(out, in, n, of.postscale / static_cast<double>(divisor(of, ranks)));
+    }
+  } else if (of.postscale != 1) {
+    kernels.scale(out, in, n, of.postscale);
+  } else if (out != in && n != 0) {
+    std::memcpy(out, in, n * kernels.size);
+  }
+}
+
+/// The tensors of an execution, and the calls in which they travel: runs of small ones in a buffer,
+/// large ones alone and in pieces. Enters memory of callers, leaves a request of MPI or a call of
+/// the backend; and the other way.
+template <class Any>
+class packed_calls {
+ public:
+  explicit packed_calls(basic_execution<Any>& of) noexcept : of_(of) {}
+
+  /// Tensors that travel together, or a piece of one.
+  struct call {
+    std::uint32_t first = 0;
+    std::uint32_t tensors = 1;
+    std::size_t offset = 0;  // units, of a piece
+    std::size_t count = 0;
+  };
+  std::vector<std::pair<const tensor*, const task*>> tensors;
+  std::vector<call> calls;
+  std::uint32_t next = 0;  ///< of these
+
+  void split();
+  void reset() noexcept {
+    tensors.clear();
+    calls.clear();
+    next = 0;
+  }
+  [[nodiscard]] bool all_posted() const noexcept { return next >= calls.size(); }
+  void post_no_more() noexcept { next = static_cast<std::uint32_t>(calls.size()); }
+  /// Whether it travels in a buffer of the library.
+  [[nodiscard]] bool packs(const call& what) const noexcept {
+    const auto& [head, of] = tensors[what.first];
+    return what.tensors > 1 || converts(*head, *of);
+  }
+  [[nodiscard]] std::size_t bytes(const call& what) const noexcept;
+  void fill(const call& what, pack_position& at, std::size_t offset, std::span<std::byte> to);
+  void empty(const call& what, pack_position& at, std::size_t offset,
+             std::span<const std::byte> from);
+  void post_next(lane& on, MPI_Comm where);
+  void finish(lane& on);
+
+ private:
+  /// What calls count in: elements to reduce, else bytes, for a rank that has joined may not know
+  /// the element.
+  [[nodiscard]] std::size_t unit_of(const tensor& what) const noexcept {
+    return of_.tasks.front()->kind == op_kind::all_reduce ? what.kernels->size : 1;
+  }
+  bool stage(lane& on, std::size_t count, MPI_Comm where);
+  /// Goes on from `at` with bytes of the pack; `visit` gets a tensor, its task, where in it, and
+  /// where in the range, `gap` a part of the range that belongs to none.
+  template <class Visit, class Gap>
+  void walk(const call& what, pack_position& at, std::size_t offset, std::size_t bytes, Visit visit,
+            Gap gap) const;
+
+  basic_execution<Any>& of_;
+};
+
+// Runs of small tensors of one type travel together, large ones alone and in pieces. All ranks come
+// to the same calls, for they know the same sizes and options.
+template <class Any>
+void packed_calls<Any>::split() {
+  const coordinator_options& options = of_.plane_.options_;
+  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+  std::size_t end = 0;  // of the run, in bytes
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    const tensor& each = *tensors[i].first;
+    const std::size_t bytes = each.bytes();
+    // What is converted must fit into a buffer.
+    const bool bounded = converts(each, *tensors[i].second);
+    const bool small =
+        bytes <= options.fusion_threshold && (!bounded || bytes <= options.fusion_buffer);
+    if (small && !calls.empty() && calls.back().count == 0) {
+      call& run = calls.back();
+      const tensor& head = *tensors[run.first].first;
+      const std::size_t next = aligned(end, bytes) + bytes;
+      const bool alike = !reduces || (head.kernels->element == each.kernels->element &&
+                                      head.operation == each.operation);
+      if (alike && next <= options.fusion_buffer) {
+        ++run.tensors;
+        end = next;
+        continue;
+      }
+    }
+    if (small) {
+      calls.push_back({i, 1, 0, 0});
+      end = bytes;
+      continue;
+    }
+    const std::size_t unit = unit_of(each);
+    const std::size_t most = bounded ? std::min(options.piece, options.fusion_buffer)
+                                     : static_cast<std::size_t>(options.piece);
+    const std::size_t piece = std::max<std::size_t>(most / unit, 1);
+    const std::size_t all = bytes / unit;
+    for (std::size_t offset = 0; offset < all; offset += piece) {
+      calls.push_back({i, 1, offset, std::min(piece, all - offset)});
+    }
+  }
+}
+
+template <class Any>
+std::size_t packed_calls<Any>::bytes(const call& what) const noexcept {
+  if (what.count != 0) return what.count * unit_of(*tensors[what.first].first);
+  std::size_t end = 0;
+  for (std::uint32_t i = 0; i < what.tensors; ++i) {
+    const std::size_t bytes = tensors[what.first + i].first->bytes();
+    end = aligned(end, bytes) + bytes;
+  }
+  return end;
+}
+
+template <class Any>
+template <class Visit, class Gap>
+void packed_calls<Any>::walk(const call& what, pack_position& at, std::size_t offset,
+                             std::size_t bytes, Visit visit, Gap gap) const {
+  if (what.count != 0) {  // a piece
+    const auto& [each, of] = tensors[what.first];
+    visit(*each, *of, what.offset * unit_of(*each) + offset, std::size_t{0}, bytes);
+    return;
+  }
+  std::size_t done = 0;
+  while (at.tensor < what.tensors) {
+    const auto& [each, of] = tensors[what.first + at.tensor];
+    const std::size_t size = each->bytes();
+    const std::size_t begin = aligned(at.end, size);
+    if (offset + done < begin) {
+      const std::size_t length = std::min(begin - (offset + done), bytes - done);
+      gap(done, length);
+      done += length;
+    }
+    const std::size_t inside = offset + done - begin;
+    if (offset + done < begin) return;
+    const std::size_t length = std::min(size - inside, bytes - done);
+    if (length != 0) visit(*each, *of, inside, done, length);
+    done += length;
+    if (inside + length != size) return;
+    at.end = begin + size;
+    ++at.tensor;
+  }
+  if (done != bytes) gap(done, bytes - done);
+}
+
+// Scale factors are folded into the copy; gaps are zero, so that no reduction meets rubbish.
+template <class Any>
+void packed_calls<Any>::fill(const call& what, pack_position& at, std::size_t offset,
+                             std::span<std::byte> to) {
+  const tools::range copying(tools::category::pack, tools::literal("pack"), to.size());
+  const auto begun_at = of_.plane_.traced ? clock::now() : clock::time_point();
+  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+  walk(
+      what, at, offset, to.size(),
+      [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
+          std::size_t length) {
+        const std::byte* in = static_cast<const std::byte*>(each.in) + each.place_of(inside);
+        if (reduces) {
+          lay_values(to.data() + place, in, length / each.kernels->size, each, of);
+        } else {
+          std::memcpy(to.data() + place, in, length);
+        }
+      },
+      [&](std::size_t place, std::size_t length) { std::memset(to.data() + place, 0, length); });
+  if (of_.plane_.traced) of_.spans_.push_back({phase::pack, begun_at, clock::now(), to.size()});
+}
+
+template <class Any>
+void packed_calls<Any>::empty(const call& what, pack_position& at, std::size_t offset,
+                              std::span<const std::byte> from) {
+  const tools::range copying(tools::category::unpack, tools::literal("unpack"), from.size());
+  const auto begun_at = of_.plane_.traced ? clock::now() : clock::time_point();
+  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+  walk(
+      what, at, offset, from.size(),
+      [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
+          std::size_t length) {
+        std::byte* out = static_cast<std::byte*>(each.out) + each.place_of(inside);
+        if (reduces) {
+          finish_values(out, from.data() + place, length / each.kernels->size, each, of,
+                        of_.here->size);
+        } else {
+          std::memcpy(out, from.data() + place, length);
+        }
+      },
+      [](std::size_t, std::size_t) {});
+  if (of_.plane_.traced) of_.spans_.push_back({phase::unpack, begun_at, clock::now(), from.size()});
+}
+
+/// Gives a pack to a backend that packs itself.
+template <class Any>
+bool packed_calls<Any>::stage(lane& on, std::size_t count, MPI_Comm where) {
+  if (of_.plane_.backend_ == nullptr || !of_.plane_.backend_->stages()) return false;
+  const task& head = *of_.tasks.front();
+  const bool reduces = head.kind == op_kind::all_reduce;
+  const tensor& first = *tensors[calls[on.call].first].first;
+  // What a backend asks for ends anywhere between two elements; they must lie at multiples.
+  if (reduces && !std::has_single_bit(first.kernels->size)) return false;
+  comm::collective_call given{reduces ? comm::collective::all_reduce : comm::collective::broadcast,
+                              nullptr,
+                              nullptr,
+                              count,
+                              reduces ? first.kernels->type() : MPI_BYTE,
+                              reduces ? first.operation : MPI_OP_NULL,
+                              reduces ? 0 : head.root};
+  given.staged = &on;
+  return of_.give_to_backend(on, given, where);
+}
+
+// The next call of a fused operation.
+template <class Any>
+void packed_calls<Any>::post_next(lane& on, MPI_Comm where) {
+  on.call = next++;
+  const call& what = calls[on.call];
+  const tensor& head = *tensors[what.first].first;
+  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+  const std::size_t size = unit_of(head);
+  const bool is_root = of_.tasks.front()->root == of_.here->rank;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = what.count;
+  if (packs(what)) {
+    const std::size_t end = (bytes(what) + size - 1) / size * size;
+    on.laid = on.taken = {};
+    on.staged = stage(on, end / size, where);
+    if (on.staged) return;
+    on.pack = of_.plane_.fusion.take(end);
+    std::byte* to = on.pack.data();
+    if (reduces || is_root) fill(what, on.laid, 0, std::span(to, end));
+    in = MPI_IN_PLACE;
+    out = to;
+    count = end / size;
+  } else {
+    if (count == 0) count = head.bytes() / size;
+    const std::size_t offset = what.offset * size;
+    in = static_cast<const std::byte*>(head.in) + offset;
+    out = static_cast<std::byte*>(head.out) + offset;
+    const double factor = tensors[what.first].second->prescale;
+    if (reduces && factor != 1) {
+      head.kernels->scale(out, in, count, factor);
+      in = MPI_IN_PLACE;
+    } else if (in == out) {
+      in = MPI_IN_PLACE;
+    }
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (reduces) {
+    const MPI_Datatype type = head.kernels->type();
+    const comm::collective_call given{
+        comm::collective::all_reduce, in, out, count, type, head.operation, 0};
+    if (of_.give_to_backend(on, given, where)) return;
+    of_.add(on,
+            mpi::post::iallreduce(in, out, static_cast<MPI_Count>(count), type, head.operation,
+                                  where, &request),
+            request);
+  } else {
+    const int root = of_.tasks.front()->root;
+    const comm::collective_call given{
+        comm::collective::broadcast, MPI_IN_PLACE, out, count, MPI_BYTE, MPI_OP_NULL, root};
+    if (of_.give_to_backend(on, given, where)) return;
+    of_.add(on,
+            mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
+            request);
+  }
+}
+
+template <class Any>
+void packed_calls<Any>::finish(lane& on) {
+  const call& what = calls[on.call];
+  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+  const bool is_root = of_.tasks.front()->root == of_.here->rank;
+  if (packs(what)) {
+    if (!on.staged && (reduces || !is_root)) {
+      empty(what, on.taken, 0, std::span(on.pack.data(), bytes(what)));
+    }
+    on.pack = {};
+  } else if (reduces) {
+    const auto& [each, of] = tensors[what.first];
+    void* out = static_cast<std::byte*>(each->out) + what.offset * each->kernels->size;
+    finish_values(out, out, what.count == 0 ? each->count : what.count, *each, *of, of_.here->size);
+  }
+}
+
+}  // namespace cohort::coordination
