@@ -165,4 +165,17 @@ class task : public progress::operation {
   ~task() = default;
 };
 
+inline constexpr const char* join_verb = "join";
+inline constexpr const char* not_open = ", the coordinator is not open on all ranks";
+
+/// The token of an operation that has ended here before it was decided.
+inline constexpr std::uint64_t nobody = 1;
+[[nodiscard]] inline task* task_of(std::uint64_t token) noexcept {
+  return token == nobody ? nullptr : reinterpret_cast<task*>(token);
+}
+/// A moment as the protocol counts time.
+[[nodiscard]] inline std::uint64_t nanoseconds(clock::time_point when) noexcept {
+  return static_cast<std::uint64_t>(when.time_since_epoch().count());
+}
+
 }  // namespace cohort::coordination

@@ -7,7 +7,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/data/device_calls.hpp>
-#include <cohort/coordinator/sets/set_view.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/protocol/validation.hpp>
 
@@ -140,8 +140,9 @@ void device_gate<Any>::require(task& one, std::string_view name, const protocol:
   } else {
     const comm::request_source::guard hold(log_.source);
     comm::device_call what;
-    describe(what, one, one.view->rank());
-    what.set = one.view->place.set;
+    const set_view<Any>& set = *one.view;
+    describe(what, one, set.rank());
+    what.set = set.place.set;
     if (!log_.faults.broken && !log_.sets.whole().left)
       why = backend_->refuses(what);  // else refused in any case
   }

@@ -149,12 +149,12 @@ void packed_calls<Any>::split() {
     if (small && !calls.empty() && calls.back().count == 0) {
       call& run = calls.back();
       const tensor& head = *tensors[run.first].first;
-      const std::size_t next = aligned(end, bytes) + bytes;
+      const std::size_t together = aligned(end, bytes) + bytes;
       const bool alike = !reduces || (head.kernels->element == each.kernels->element &&
                                       head.operation == each.operation);
-      if (alike && next <= options.fusion_buffer) {
+      if (alike && together <= options.fusion_buffer) {
         ++run.tensors;
-        end = next;
+        end = together;
         continue;
       }
     }

@@ -6,7 +6,6 @@
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/instance.hpp>
-#include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/coordinator/task.hpp>
 #include <cohort/protocol/validation.hpp>
 
@@ -131,9 +130,10 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
 /// wanted.
 template <class Any>
 void keep_for(negotiation<Any>& log, task& copy, const task& one) {
+  const set_view<Any>& set = *one.view;
   const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast &&
                       one.kind != op_kind::message) ||
-                     one.root == one.view->rank();
+                     one.root == set.rank();
   if (one.device->use != comm::device_use::run) {
     // It is about the group's own memory, which lives as long as the group.
     device_part& part = copy.use_device();
@@ -164,6 +164,7 @@ void keep_for(negotiation<Any>& log, task& copy, const task& one) {
 /// For an operation whose awaiter has given up.
 template <class Any>
 task* stand_in_for(negotiation<Any>& log, const task& one) {
+  const set_view<Any>& set = *one.view;
   auto copy = std::make_unique<stand_in>();
   copy->kind = one.kind;
   copy->space = one.space;
@@ -196,10 +197,10 @@ task* stand_in_for(negotiation<Any>& log, const task& one) {
   }
   if (one.make_result != nullptr) copy->make_result = &stand_in::own_result;
   // Inputs are copied, and what comes goes behind them.
-  const bool is_root = one.root == one.view->rank();
+  const bool is_root = one.root == set.rank();
   const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::message) || is_root;
   const std::size_t results =
-      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(one.view->size()) : 1;
+      one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(set.size()) : 1;
   const auto room_of = [](const tensor& what) {
     return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
   };

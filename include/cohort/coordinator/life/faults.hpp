@@ -5,7 +5,7 @@
 /// \file What has gone wrong for good: a data operation anywhere, or this rank's part in agreeing.
 
 #include <cohort/coordinator/data/data_plane.hpp>
-#include <cohort/coordinator/log/submissions.hpp>
+#include <cohort/coordinator/life/lifetime.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/process.hpp>
 

@@ -6,7 +6,6 @@
 /// giving up where nobody decides.
 
 #include <cohort/coordinator/data/stand_in.hpp>
-#include <cohort/coordinator/log/submissions.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/log.hpp>
@@ -25,6 +24,9 @@ namespace cohort::coordination {
 
 template <class Any>
 class negotiation;
+
+/// For what is still on its way inside MPI when nothing more is started.
+inline constexpr std::chrono::milliseconds settling_time{200};
 
 /// A negotiation is being opened, then open, then closed, once; it closes when all ranks have left
 /// and nothing of it is under way here, or when it has broken down.

@@ -25,21 +25,7 @@ namespace cohort::coordination {
 template <class Any>
 class negotiation;
 
-/// For what is then still on its way inside MPI.
-inline constexpr std::chrono::milliseconds settling_time{200};
 inline constexpr std::size_t longest_name = 65535;
-/// The token of an operation that has ended here before it was decided.
-inline constexpr std::uint64_t nobody = 1;
-
-inline constexpr const char* join_verb = "join";
-inline constexpr const char* not_open = ", the coordinator is not open on all ranks";
-
-[[nodiscard]] COHORT_INLINE task* task_of(std::uint64_t token) noexcept {
-  return token == nobody ? nullptr : reinterpret_cast<task*>(token);
-}
-[[nodiscard]] inline std::uint64_t nanoseconds(clock::time_point when) noexcept {
-  return static_cast<std::uint64_t>(when.time_since_epoch().count());
-}
 
 /// Verbs hand their tasks in, the log and the rest of the negotiation complete them. Whoever takes
 /// one out of here ends it through the engine, exactly once.

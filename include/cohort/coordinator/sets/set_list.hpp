@@ -5,7 +5,6 @@
 /// \file The sets of a negotiation on this rank, and the making of process sets.
 
 #include <cohort/comm/joint.hpp>
-#include <cohort/coordinator/log/submissions.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/kept_objects.hpp>

@@ -5,7 +5,6 @@
 /// \file What a coordinator and its sets record together: the timeline, and the device's times.
 
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/core/tool_range.hpp>
 
