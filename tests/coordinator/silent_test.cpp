@@ -252,6 +252,39 @@ void compute_until_told(int by) {
 }
 void tell(int rank) { MPI_Send(nullptr, 0, MPI_BYTE, rank, tag, MPI_COMM_WORLD); }
 
+/// What the operation "earlier" of all ranks waits for on rank 2, so that ranks 0 and 1 agree on a
+/// set and none can be confirmed before rank 2 is told by rank 1.
+struct held_back {
+  std::uint64_t sent;
+  cohort::future<void> earlier;
+};
+
+/// `data` is of "earlier".
+held_back hold_back(const cohort::coordinator& coord, std::vector<double>& data) {
+  const std::uint64_t sent = coord.stats().messages_sent;
+  if (coord.rank() == 0) compute_until_told(2);
+  return {sent, coord.all_reduce("earlier", data, cohort::op::sum, cohort::as_future)};
+}
+
+/// Rank 2's part.
+asio::awaitable<void> let_agree(const cohort::coordinator& coord, std::uint64_t sent) {
+  co_await cohort_test::until_sent(coord, sent);
+  tell(0);
+  compute_until_told(1);
+}
+
+/// Rank 1's: asks for the set, and returns when that is agreed on.
+asio::awaitable<cohort::future<cohort::process_set>> ask_between(cohort::coordinator coord) {
+  co_await until([&] {
+    const auto pending = coord.pending();
+    return pending.size() == 1 && pending[0].started;
+  });
+  const std::uint64_t received = coord.stats().messages_received;
+  auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
+  co_await until([&] { return coord.stats().messages_received > received; });
+  co_return set;
+}
+
 /// Rank 1 gives up while it waits for a set.
 asio::awaitable<void> gives_up(cohort::coordinator coord,
                                cohort::future<cohort::process_set> waiting) {
@@ -303,13 +336,9 @@ TEST_CASE("a rank that gives up a process set between its steps", "[coordinator]
     co_await cohort_test::works(coord, "before");
     // Rank 2 takes no part in it before it is told, so no set is confirmed anywhere.
     std::vector<double> data(3, 1);
-    const std::uint64_t sent = coord.stats().messages_sent;
-    if (rank == 0) compute_until_told(2);
-    auto earlier = coord.all_reduce("earlier", data, cohort::op::sum, cohort::as_future);
+    held_back held = hold_back(coord, data);
     if (rank == 2) {
-      co_await cohort_test::until_sent(coord, sent);
-      tell(0);
-      compute_until_told(1);
+      co_await let_agree(coord, held.sent);
     } else if (rank == 0) {
       auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
       int agreed = 0;
@@ -324,20 +353,14 @@ TEST_CASE("a rank that gives up a process set between its steps", "[coordinator]
       REQUIRE(lost);
       CHECK(lost->ranks() == std::vector<int>{1});
     } else if (rank == 1) {
-      co_await until([&] {
-        const auto pending = coord.pending();
-        return pending.size() == 1 && pending[0].started;
-      });
-      const std::uint64_t received = coord.stats().messages_received;
-      auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
-      co_await until([&] { return coord.stats().messages_received > received; });
+      auto set = co_await ask_between(coord);
       tell(0);
       compute_until_told(0);  // which computes as well then
       co_await gives_up(coord, std::move(set));
       tell(0);
       tell(2);
     }
-    co_await std::move(earlier);
+    co_await std::move(held.earlier);
     CHECK(data == std::vector<double>(3, world.size()));
     co_await coord.shutdown();
   });
@@ -350,26 +373,16 @@ TEST_CASE("a process set that is withdrawn between its steps", "[coordinator][si
     cohort::coordinator coord(world, impatient());
     co_await cohort_test::works(coord, "before");
     std::vector<double> data(3, 1);
-    const std::uint64_t sent = coord.stats().messages_sent;
-    if (rank == 0) compute_until_told(2);
-    auto earlier = coord.all_reduce("earlier", data, cohort::op::sum, cohort::as_future);
+    held_back held = hold_back(coord, data);
     if (rank == 2) {
-      co_await cohort_test::until_sent(coord, sent);
-      tell(0);
-      compute_until_told(1);
+      co_await let_agree(coord, held.sent);
     } else if (rank == 0) {
       auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
       const auto told = co_await caught<cohort::withdrawn_error>(std::move(set));
       REQUIRE(told);
       CHECK(told->ranks() == std::vector<int>{1});
     } else if (rank == 1) {
-      co_await until([&] {
-        const auto pending = coord.pending();
-        return pending.size() == 1 && pending[0].started;
-      });
-      const std::uint64_t received = coord.stats().messages_received;
-      auto set = coord.add_process_set(cohort::ranks(0, 1), cohort::as_future);
-      co_await until([&] { return coord.stats().messages_received > received; });
+      auto set = co_await ask_between(coord);
       set.cancel();
       // Twice the time in which a decision would have to come: it waits for none.
       co_await cohort_test::pause(800ms);
@@ -378,7 +391,7 @@ TEST_CASE("a process set that is withdrawn between its steps", "[coordinator][si
       REQUIRE(ended);
       CHECK(ended->code() == asio::error::operation_aborted);
     }
-    co_await std::move(earlier);
+    co_await std::move(held.earlier);
     co_await cohort_test::works(coord, "after");  // so no rank has left
     co_await coord.shutdown();
   });

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 namespace cohort::coordination {

@@ -12,7 +12,6 @@
 #include <cohort/protocol/validation.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <exception>
 #include <functional>

@@ -19,6 +19,9 @@
 
 namespace cohort::coordination {
 
+template <class Any>
+class negotiation;
+
 /// What a rank that has joined does in an operation of the others: it brings neutral elements, and
 /// takes what comes into memory of its own. Also what stands in for an operation whose awaiter has
 /// given up: it brings a copy of the data, or takes part in making a process set and lets go of it

@@ -15,12 +15,8 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <utility>
 
 namespace cohort::coordination {
-
-template <class Any>
-class negotiation;
 
 /// A data operation that fails on one rank ends the negotiation on all: each closes, starts nothing
 /// more and gives up what may never end. A rank that can agree on nothing any more has *broken

@@ -22,9 +22,6 @@
 
 namespace cohort::coordination {
 
-template <class Any>
-class negotiation;
-
 /// For what is still on its way inside MPI when nothing more is started.
 inline constexpr std::chrono::milliseconds settling_time{200};
 

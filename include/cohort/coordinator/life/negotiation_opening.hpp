@@ -24,9 +24,6 @@
 
 namespace cohort::coordination {
 
-template <class Any>
-class negotiation;
-
 /// Bytes of a text that tells why a rank refuses its options.
 inline constexpr std::size_t longest_refusal = 256;
 

@@ -14,15 +14,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 namespace cohort::coordination {
-
-template <class Any>
-class negotiation;
 
 /// Takes the actions of the protocol's node, in their order, and hands what is elected to the data
 /// plane, which tells it of the end.

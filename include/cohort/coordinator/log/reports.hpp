@@ -22,9 +22,6 @@
 
 namespace cohort::coordination {
 
-template <class Any>
-class negotiation;
-
 /// Turns what the log knows into errors, lists and lines, in the numbers of the set of who is told.
 template <class Any>
 class reports_of {

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -21,9 +20,6 @@
 #include <utility>
 
 namespace cohort::coordination {
-
-template <class Any>
-class negotiation;
 
 inline constexpr std::size_t longest_name = 65535;
 

@@ -26,8 +26,6 @@
 namespace cohort::coordination {
 
 template <class Any>
-class negotiation;
-template <class Any>
 class group_list;
 
 /// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its

@@ -25,9 +25,6 @@
 
 namespace cohort::coordination {
 
-template <class Any>
-class negotiation;
-
 /// A process set is asked for in two steps: its members agree on it, and when all that was elected
 /// before is complete on them they confirm it, and make its communicator. [protocol D2] It leaves
 /// here with a log of its own or, where there is a backend for devices, as one more set of this

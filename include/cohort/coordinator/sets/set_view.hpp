@@ -7,7 +7,6 @@
 #include <cohort/coordinator/data/data_plane.hpp>
 #include <cohort/coordinator/instance.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <source_location>
