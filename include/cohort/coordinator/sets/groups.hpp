@@ -359,12 +359,12 @@ void group_list<Any>::fail_held() {
 template <class Any>
 void persistent_state<Any>::push(task& one, std::uint64_t number) {
   one.contributors = static_cast<std::uint64_t>(view_.size());
-  execution& what = log_.plane.make(place_);
+  execution& what = plane_.make(place_);
   what.log_count = number;
   what.elected = log_.now();
   what.tasks.push_back(&one);
-  log_.plane.push(what);
-  log_.plane.run();
+  plane_.push(what);
+  plane_.run();
 }
 
 template <class Any>
