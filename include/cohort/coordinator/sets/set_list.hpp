@@ -9,7 +9,7 @@
 #include <cohort/core/log.hpp>
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/look_task.hpp>
-#include <cohort/protocol/name_table.hpp>
+#include <cohort/protocol/node.hpp>
 
 #include <algorithm>
 #include <cstddef>
