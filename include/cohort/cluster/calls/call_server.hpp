@@ -11,7 +11,7 @@
 #include <cohort/cluster/link/link.hpp>
 #include <cohort/cluster/link/message.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/host.hpp>
 #include <cohort/progress/engine.hpp>

@@ -5,7 +5,7 @@
 /// \file One chain of requests of an elected operation, and the places where operations run.
 
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/comm/request_source.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/coordinator/data/fusion_allocator.hpp>
 #include <cohort/progress/pool.hpp>
 
