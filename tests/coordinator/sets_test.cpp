@@ -210,6 +210,33 @@ TEST_CASE("starts of a group pile up", "[coordinator][groups]") {
   });
 }
 
+// A group has its own order, and its own share of what may be under way.
+TEST_CASE("a start that others make only later holds nothing else up", "[coordinator][groups]") {
+  const bool set = GENERATE(true, false);
+  cohort::coordinator_options options;
+  options.slots = 1;
+  const auto body = [&](cohort::communicator world,
+                        cohort::coordinator coord) -> asio::awaitable<void> {
+    std::vector<float> data(400'000, 1);  // more than may be under way at once
+    std::vector<float> other(400'000, 1);
+    const auto group =
+        co_await coord.make_persistent(cohort::bundle("g").add("data", data), cohort::op::sum);
+    std::optional<cohort::future<void>> started;
+    if (world.rank() == 0) started = group.start(cohort::as_future);
+    if (set) {
+      const auto members = cohort_test::ranks_below(world.size());
+      const auto all = co_await coord.add_process_set(cohort::ranks(members));
+      co_await all.remove();
+    } else {
+      co_await coord.all_reduce("other", other, cohort::op::sum);
+    }
+    if (world.rank() != 0) started = group.start(cohort::as_future);
+    co_await std::move(*started);
+    CHECK(data.back() == static_cast<float>(world.size()));
+  };
+  coordinated(body, options);
+}
+
 TEST_CASE("groups end: removal, unequal starts, joins", "[coordinator][groups]") {
   coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     std::vector<int> data(3, 1);

@@ -67,8 +67,8 @@ class negotiation final : public comm::look_hook,
 
   submissions<Any> tasks{*this};
   reports_of<Any> reports{*this};
-  set_list<Any> sets;
   device_gate<Any> device;
+  set_list<Any> sets;  // whose communicators go before the device's backend
   protocol::node node;
   log_performer<Any> performer{*this};
   data_plane plane{performer.client(), options, options.slots};
@@ -119,8 +119,8 @@ negotiation<Any>::negotiation(const communicator& over, const coordinator_option
       parent(over),
       source(over.state()->source),
       backend(std::move(host)),
-      sets(*this, over, chosen, record),
       device(*this, std::move(devices)),
+      sets(*this, over, chosen, record),
       node(negotiation_opening<Any>::make_tree(over, chosen),
            std::vector<rank_set>{rank_set::span(0, over.size() - 1)},
            negotiation_opening<Any>::node_options_of(chosen)) {}

@@ -118,6 +118,11 @@ void neighbours_in_tree<Any>::received(int from, unsigned kind,
           answered_ = clock::now();
           break;
         case all_closed:
+          if (!log_.faults.of_all()) {
+            throw protocol::protocol_error(
+                protocol::fault::malformed,
+                "rank " + std::to_string(from) + " tells the end of a fault that was none");
+          }
           log_.faults.settle();
           break;
         case has_broken:
