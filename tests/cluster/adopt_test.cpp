@@ -231,6 +231,16 @@ TEST_CASE("functions called on all adopted workers use collectives, with the man
   });
 }
 
+TEST_CASE("a function that fails on the manager too stops no later call") {
+  with_adopted({}, [](workers all) -> asio::awaitable<void> {
+    const workers everyone = all.with(call_options{}.include_manager(true));
+    const auto failed = co_await everyone.call_all<&fails>();
+    for (const auto& one : failed) CHECK_FALSE(one.has_value());
+    auto each = co_await everyone.call_all<&sum_of_ids>();
+    for (auto& one : each) CHECK(one.value() == all.size() * (all.size() + 1) / 2);
+  });
+}
+
 TEST_CASE("an operation has the same number on all ranks, though they were invited") {
   const auto nothing = [](const workers&) -> asio::awaitable<void> { co_return; };
   with_adopted({}, nothing, [](cohort::communicator world) -> asio::awaitable<void> {

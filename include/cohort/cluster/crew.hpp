@@ -84,6 +84,7 @@ class basic_crew {
                                        options.longest_line());
   }
   void run_calls_here(call_place place) {
+    if (here) return here->server().place(std::move(place));
     here = std::make_shared<own_calls>(workers.io, calls, workers.changed);
     here->begin(workers.io, workers.options.max_message(), std::move(place));
   }

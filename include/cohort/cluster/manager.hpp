@@ -108,6 +108,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
       auto making = make_communicators(world);
       const adopted_communicators made = co_await std::move(making);
       crew_.run_calls_here({0, {}, made.everyone, {}});
+      crew_.stalls.begin(crew_.here, {});
       workers().stage = job_stage::running;
       co_return;
     }
@@ -117,6 +118,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     if (what.capture) crew_.capture_output(options_.sinks());
     crew_.door.begin(crew_.output);
     what.token = crew_.door.token();
+    if (options_.serve_calls()) crew_.run_calls_here({});  // a worker may call before this is over
     what.addresses = listen_to_all(what);
     std::exception_ptr failed;
     try {

@@ -42,7 +42,7 @@ class basic_way_to_manager {
   using nanoseconds = std::chrono::nanoseconds;
 
   basic_way_to_manager(asio::io_context& io, worker_start start)
-      : io_(io), start_(std::move(start)), control_(start_.control) {}
+      : io_(io), start_(std::move(start)) {}
   basic_way_to_manager(const way_to_manager&) = delete;
   basic_way_to_manager& operator=(const way_to_manager&) = delete;
   ~basic_way_to_manager() {
@@ -59,6 +59,7 @@ class basic_way_to_manager {
   /// Connects for messages, where they do not travel over MPI.
   asio::awaitable<void> open() {
     hello_.session = random_bytes<session_size>();
+    control_ = start_.control;
     if (control_) co_return;
     auto connecting = connect_for(purpose::control);
     tcp_socket socket = co_await std::move(connecting);
