@@ -92,10 +92,10 @@ template <class Body>
   if (question == nullptr) return nullptr;
   const char* found = nullptr;
   if constexpr (requires { typename Body::arguments; }) {
-    Body::each_buffer(body, [&](const char* field, auto& argument, bool, bool) {
+    Body::each_buffer(body, [&](const char* parameter, auto& argument, bool, bool) {
       if (found != nullptr) return;
       const auto view = argument.view();
-      if (view.count != 0 && question(view.data)) found = field;
+      if (view.count != 0 && question(view.data)) found = parameter;
     });
   }
   return found;
@@ -122,3 +122,5 @@ void complete_with(Handler&& handler, std::error_code error, Kept&& kept, Extra&
 }
 
 }  // namespace cohort::comm
+
+#include <cohort/comm/staged/argument.hpp>

@@ -133,6 +133,9 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
   using signature =
       typename detail::completion<std::remove_cvref_t<Token>, typename Body::signature>::type;
   if constexpr (is_staged<Body>) {
+    static_assert(
+        requires { sizeof(staged_body<Body>); },
+        "device memory in a verb of MPI: include <cohort/staging.hpp>");
     return asio::async_initiate<Token, signature>(detail::start_operation<signature>{}, token,
                                                   comm.ref(), staged_body<Body>(std::move(body)));
   } else {

@@ -54,17 +54,13 @@ class carrier {
 template <memory_space Space>
 struct carrier_of;
 
-/// A located buffer that verbs of MPI take: that is one where `cohort/staging.hpp` is included.
+/// What a verb of MPI takes to read from or to write to. Which located buffers have a carrier is
+/// not asked here, for a concept has one answer, and a carrier may be declared after the first
+/// question.
 template <class B>
-concept carried_buffer = located_buffer<B> && requires {
-  carrier_of<memory_space_of<B>>::make();
-};
-
-/// What a verb of MPI takes to read from or to write to.
+concept verb_input = input_buffer<B> || located_buffer<B>;
 template <class B>
-concept verb_input = input_buffer<B> || carried_buffer<B>;
-template <class B>
-concept verb_output = output_buffer<B> ||(carried_buffer<B>&& writable_located_buffer<B>);
+concept verb_output = output_buffer<B> || writable_located_buffer<B>;
 
 /// Answers whether a pointer is into device memory; null where no layer that knows is part of the
 /// program. `cohort/staging.hpp` sets it.

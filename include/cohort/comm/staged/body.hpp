@@ -68,7 +68,12 @@ class staged_body {
   static constexpr cancels cancellation = Body::cancellation;
 
   explicit staged_body(Body&& body) : body_(std::move(body)) {}
-  staged_body(staged_body&&) = default;
+  /// The transfer stops first, for it writes into the arguments.
+  staged_body(staged_body&& other)
+      : body_((other.transfer_.stop(), std::move(other.body_))),
+        phase_(other.phase_),
+        transfer_(std::move(other.transfer_)),
+        result_(std::move(other.result_)) {}
 
   [[nodiscard]] errc check(const communicator_state& state) const noexcept {
     if (state.options.device_memory == device_memory::refused) return errc::not_supported;
@@ -148,10 +153,9 @@ class staged_body {
   /// An operation is moved before it begins, and when it ends: then its transfer must not go on.
   struct transfer_handle {
     transfer_handle() noexcept {}
-    transfer_handle(transfer_handle&& other) noexcept : to(std::move(other.to)) {
-      if (to) to->forget();
-    }
-    ~transfer_handle() {
+    transfer_handle(transfer_handle&& other) noexcept : to(std::move(other.to)) { stop(); }
+    ~transfer_handle() { stop(); }
+    void stop() noexcept {
       if (to) to->forget();
     }
     std::shared_ptr<transfer> to;

@@ -46,7 +46,10 @@ class transfer_source : public asio::execution_context::service {
   }
   ~transfer_source() override { requests_.engine().detach(this); }
 
-  /// With the guard held.
+  /// With the guard held. Room for one more: `add` does not throw for want of it then.
+  void make_room() {
+    if (transfers_.size() == transfers_.capacity()) transfers_.reserve(2 * transfers_.size() + 1);
+  }
   void add(std::shared_ptr<transfer> one) {
     transfers_.push_back(std::move(one));
     count();
@@ -101,13 +104,15 @@ class transfer : public std::enable_shared_from_this<transfer> {
 
   [[nodiscard]] carrier& load() const noexcept { return *load_; }
   void start_in() {
-    load_->fetch();
     begin();
+    load_->fetch();
   }
   /// `most`: bytes of a stage that have come. False if nothing is to be brought back.
   [[nodiscard]] bool start_out(std::size_t most) {
     comes_back_ = true;
-    if (!wanted_ || !load_->store(most)) return false;
+    if (!wanted_) return false;
+    source_.make_room();  // while nothing is under way
+    if (!load_->store(most)) return false;
     begin();
     return true;
   }

@@ -29,6 +29,11 @@ issue_source::issue_source(Context& context)
 
 COHORT_INLINE issue_source::~issue_source() {
   engine_.detach(this);
+  while (!conditions_.empty()) {  // of tasks that have begun after the last look
+    look_condition* const one = conditions_.back();
+    conditions_.pop_back();
+    one->destroy();
+  }
   for (auto& owner : owners()) {
     issue_source* mine = this;
     owner.compare_exchange_strong(mine, nullptr);
@@ -203,7 +208,7 @@ COHORT_INLINE void issue_source::wait_for(look_condition& one) {
     conditions_.push_back(&one);
     recount();
   });
-  engine_.started();
+  wake_if_possible();  // an exception would end the frame of what is in the list
 }
 
 COHORT_INLINE std::size_t issue_source::go_on_with_conditions() {

@@ -48,7 +48,12 @@ COHORT_INLINE void engine::wake() {
   while (seen == state::idle || seen == state::napping || seen == state::parked) {
     if (state_.compare_exchange_weak(seen, state::running)) {
       if (seen == state::idle) now_.store(clock::now().time_since_epoch().count());
-      loop_->post_lap();
+      try {
+        loop_->post_lap();
+      } catch (...) {
+        state_.store(seen);  // whoever wakes it next tries again
+        throw;
+      }
       return;
     }
   }

@@ -198,6 +198,7 @@ void exchange<Any>::initialize(const communicator& world) {
                                 const guard held(*source.load());
                                 const look_lock hold(*this);
                                 if (why) messenger_.break_down(why);
+                                if (stalls_.is_on()) may_stall_ = true;  // a tick may have been
                                 --this->operations;
                                 advance();
                               });
