@@ -60,7 +60,7 @@ function read_page(    line, cells, name, names, count, i, block, inside) {
   close(page)
 }
 
-# "cohort/comm/poll.hpp" is in the room comm, "cohort/nccl/life/making.hpp" in nccl/life. Gates and
+# "cohort/comm/poll.hpp" is in the room comm, "cohort/nccl/life/making.ipp" in nccl/life. Gates and
 # src.hpp are in none.
 function room_of(path,    parts, count) {
   count = split(path, parts, "/")
