@@ -104,6 +104,10 @@ class basic_fusion_planner {
   static bool stands(const readiness_table& table, const item& one) noexcept {
     return table[one.index].arrival == one.arrival && table[one.index].ready;
   }
+  static void take(readiness_table& table, const item& one, std::vector<record_index>& pack) {
+    table[one.index].ready = false;
+    pack.push_back(one.index);
+  }
   [[nodiscard]] std::uint64_t padded(std::uint64_t bytes) const noexcept {
     return (bytes / options_.alignment + (bytes % options_.alignment != 0 ? 1 : 0)) *
            options_.alignment;
@@ -111,7 +115,6 @@ class basic_fusion_planner {
   [[nodiscard]] std::uint32_t lane_of(name_table& names, entry_index index);
   [[nodiscard]] place place_of(const name_table& names, name_index name);
   void enqueue(const name_table& names, const readiness_table& table, const item& one);
-  void take(readiness_table& table, const item& one, std::vector<record_index>& pack);
   void split(const name_table& names, const readiness_table& table, group& complete);
   void release(const name_table& names, const readiness_table& table, group& some);
   void fill(const name_table& names, readiness_table& table, std::uint32_t lane,
@@ -249,13 +252,6 @@ void basic_fusion_planner<Any>::clear() {
   place_of_name_.clear();
   complete_.clear();
   released_.clear();
-}
-
-template <class Any>
-void basic_fusion_planner<Any>::take(readiness_table& table, const item& one,
-                                     std::vector<record_index>& pack) {
-  table[one.index].ready = false;
-  pack.push_back(one.index);
 }
 
 template <class Any>

@@ -83,6 +83,12 @@ class set_list {
   void not_made(task& one, const std::exception_ptr& why);
   void made_with_others(task& own, mpi::comm base);
   void failed(task& one, std::exception_ptr why);
+  [[nodiscard]] coordinator_options options_of_sets() const {  // but files are the coordinator's
+    coordinator_options options = log_.options;
+    options.timeline.clear();
+    options.frozen_plan.clear();
+    return options;
+  }
   void make_apart(creation& one, mpi::comm data);
   void make_within(task& own, creation& record, mpi::comm shared);
   void open_made();
@@ -266,10 +272,7 @@ void set_list<Any>::make_apart(creation& one, mpi::comm data) {
   mpi::comm other_slot = data.dup();
   communicator control = communicator::adopt(log_.control, std::move(data), std::move(exchange));
   communicator slots = communicator::adopt(log_.control, std::move(slot), std::move(other_slot));
-  coordinator_options options = log_.options;
-  options.timeline.clear();
-  options.frozen_plan.clear();
-  auto made = std::make_shared<negotiation<Any>>(control, options, nullptr, nullptr, one);
+  auto made = std::make_shared<negotiation<Any>>(control, options_of_sets(), nullptr, nullptr, one);
   made->recording.events = log_.recording.events;
   asio::use_service<progress::kept_until_closed<negotiation<Any>>>(log_.engine.context()).add(made);
   log_.source.watch(*made);
@@ -288,10 +291,7 @@ void set_list<Any>::make_within(task& own, creation& record, mpi::comm shared) {
   mpi::comm exchange = shared.dup();
   communicator host = communicator::adopt(log_.control, std::move(shared), std::move(slot));
   communicator over = communicator::adopt(log_.control, std::move(data), std::move(exchange));
-  coordinator_options options = log_.options;
-  options.timeline.clear();
-  options.frozen_plan.clear();
-  auto made = std::make_unique<set_view<Any>>(log_, host, options, record);
+  auto made = std::make_unique<set_view<Any>>(log_, host, options_of_sets(), record);
   made->take(std::move(host), std::move(second), std::move(over));
   made->opening = true;
   made->maker = &own;
