@@ -53,7 +53,7 @@ function read_page(    line, cells, name, names, count, i, block, inside) {
     gsub(/[` ]/, "", line)
     split(line, cells, "|")
     wanted_lines[cells[2]] = cells[3]
-    name = cells[2]; sub(/\/.*/, "", name); has_rooms[name] = 1
+    name = cells[2]; sub(/\/.*/, "", name); has_rooms[name] = 1; ++tables
     count = split(cells[5], names, ",")
     for (i = 1; i <= count; ++i) wanted_arrow[cells[2], names[i]] = 1
   }
@@ -72,7 +72,10 @@ function check_rooms(    name, layer, both) {
   for (name in room_lines) {
     layer = name; sub(/\/.*/, "", layer)
     header = page; number = 0
-    if (!(layer in has_rooms)) continue
+    if (!(layer in has_rooms)) {
+      if (name ~ /\// && name !~ /\/detail$/) complain("the room " name " has no row")
+      continue
+    }
     if (name ~ /\/detail$/) {
       if (room_lines[name] * 5 > layer_lines[layer])
         complain(name " has " room_lines[name] " of the " layer_lines[layer] " lines of its layer, over a fifth")
@@ -197,6 +200,7 @@ function check_include(path, quoted,    to) {
 
 END {
   if (!headers) { print "no headers below " root; exit 1 }
+  if (!tables) { print page " has no tables of rooms"; wrong = 1 }
   check_rooms()
   if (!wrong) print headers " headers keep the rules"
   exit wrong

@@ -20,10 +20,10 @@ namespace {
 using cohort::as_future;
 using cohort::compression;
 using cohort_test::caught;
+using cohort_test::compressed;
 using cohort_test::coordinated;
 using cohort_test::exact;
 using cohort_test::exact_sum;
-using cohort_test::in;
 namespace op = cohort::op;
 
 /// Options with which little data already goes in several pieces.
@@ -65,27 +65,27 @@ TEMPLATE_TEST_CASE("what 16 bits hold is reduced exactly", "[coordinator][compre
           const std::uint64_t before = bytes_of_mpi(coord);
           const std::vector<T> sum = exact_sum<T>(count, n);
           std::vector<T> data = exact<T>(count, coord.rank());
-          co_await coord.all_reduce("in place", data, op::sum, in(how));
+          co_await coord.all_reduce("in place", data, op::sum, compressed(how));
           CHECK(data == sum);
 
           const std::vector<T> from = exact<T>(count, coord.rank());
           std::vector<T> to(count);
-          co_await coord.all_reduce("out of place", from, to, op::average, in(how));
+          co_await coord.all_reduce("out of place", from, to, op::average, compressed(how));
           std::vector<T> mean = sum;
           for (T& each : mean) each /= static_cast<T>(n);
           CHECK(to == mean);
           CHECK(from == exact<T>(count, coord.rank()));
 
-          const auto back =
-              co_await coord.all_reduce("kept", exact<T>(count, coord.rank()), op::max, in(how));
+          const auto back = co_await coord.all_reduce("kept", exact<T>(count, coord.rank()),
+                                                      op::max, compressed(how));
           CHECK(back == exact<T>(count, n - 1));  // the numbers grow with the rank
 
           const int root = n - 1;
           data = exact<T>(count, coord.rank());
-          co_await coord.reduce("to one", data, op::sum, root, in(how));
+          co_await coord.reduce("to one", data, op::sum, root, compressed(how));
           CHECK(data == (coord.rank() == root ? sum : exact<T>(count, coord.rank())));
 
-          const auto mine = co_await coord.reduce_scatter("parts", from, op::sum, in(how));
+          const auto mine = co_await coord.reduce_scatter("parts", from, op::sum, compressed(how));
           CHECK(mine == part(sum, coord.rank(), n));
           CHECK(bytes_of_mpi(coord) - before == 5 * count * sizeof(cohort::f16));
         }
@@ -99,10 +99,10 @@ TEST_CASE("other values are rounded", "[coordinator][compression]") {
                   cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
     // Nearer to 1 than 16 bits can tell, but for `none`.
     std::vector<float> near(3, 1.0F + std::ldexp(1.0F, -bits - 1));
-    co_await coord.all_reduce("near", near, op::average, in(how));
+    co_await coord.all_reduce("near", near, op::average, compressed(how));
     CHECK(near == std::vector<float>(3, 1.0F));
     near.assign(3, 1.0F + std::ldexp(1.0F, -bits - 1));
-    co_await coord.all_reduce("near", near, op::max, in(compression::none));
+    co_await coord.all_reduce("near", near, op::max, compressed(compression::none));
     CHECK(near == std::vector<float>(3, 1.0F + std::ldexp(1.0F, -bits - 1)));
 
     std::mt19937 random(17);
@@ -115,7 +115,7 @@ TEST_CASE("other values are rounded", "[coordinator][compression]") {
         sum[i] += value;
       }
     }
-    co_await coord.all_reduce("random", data, op::sum, in(how));
+    co_await coord.all_reduce("random", data, op::sum, compressed(how));
     // Each value is rounded once, and each addition once more.
     const double bound = 2 * coord.size() * std::ldexp(1.0, -bits);
     double worst = 0;
@@ -132,7 +132,7 @@ TEST_CASE("infinity and NaN travel", "[coordinator][compression]") {
   coordinated([how](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     std::vector<float> data{infinity, -infinity, std::nanf(""), 1e6F, -0.0F};
-    co_await coord.all_reduce("odd", data, op::max, in(how));
+    co_await coord.all_reduce("odd", data, op::max, compressed(how));
     CHECK(data[0] == infinity);
     CHECK(data[1] == -infinity);
     CHECK(std::isnan(data[2]));
@@ -149,7 +149,7 @@ TEST_CASE("scale factors apply before and after the rounding", "[coordinator][co
       [large](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
         const std::size_t count = large ? 20'000 : 5;
         const auto n = static_cast<float>(coord.size());
-        cohort::call_options options = in(compression::f16);
+        cohort::call_options options = compressed(compression::f16);
         options.prescale = 1.0 / 1024;
         options.postscale = 1024;
         // Too large for f16 without the factor.
@@ -187,10 +187,11 @@ TEST_CASE("compressed tensors share packs with those of the type they travel in"
       for (std::size_t i = 0; i < 9; ++i) some.push_back(exact<float>(3 + i, coord.rank()));
       for (std::size_t i = 0; i < 9; ++i) {
         all.push_back(coord.all_reduce("some " + std::to_string(i), some[i], op::sum,
-                                       in(compression::bf16), as_future));
+                                       compressed(compression::bf16), as_future));
       }
       std::vector<double> wide = exact<double>(5, coord.rank());
-      all.push_back(coord.all_reduce("wide", wide, op::sum, in(compression::bf16), as_future));
+      all.push_back(
+          coord.all_reduce("wide", wide, op::sum, compressed(compression::bf16), as_future));
       std::vector<cohort::bf16> native(11, cohort::bf16(1.0F));
       all.push_back(coord.all_reduce("native", native, op::sum, as_future));
       co_await cohort::when_all(std::move(all));
@@ -234,7 +235,7 @@ TEST_CASE("the members of a bundle that can be are compressed", "[coordinator][c
 
         fill();
         const std::uint64_t before = bytes_of_mpi(coord);
-        co_await coord.grouped_all_reduce(members(), op::sum, in(compression::bf16));
+        co_await coord.grouped_all_reduce(members(), op::sum, compressed(compression::bf16));
         CHECK(bytes_of_mpi(coord) - before < data.large.size() * sizeof(double) / 2);
         CHECK(data.whole == std::vector<std::int64_t>(5, whole));
         CHECK(data.small == exact_sum<float>(9, n));
@@ -243,21 +244,21 @@ TEST_CASE("the members of a bundle that can be are compressed", "[coordinator][c
         CHECK(data.exact_third[0] == Approx(static_cast<double>(n) / 3).epsilon(1e-15));
 
         fill();
-        co_await coord.grouped_reduce(members(), op::sum, n - 1, in(compression::bf16));
+        co_await coord.grouped_reduce(members(), op::sum, n - 1, compressed(compression::bf16));
         const bool root = me == n - 1;
         CHECK(data.whole == std::vector<std::int64_t>(5, root ? whole : 1'000'001 + me));
         CHECK(data.small == (root ? exact_sum<float>(9, n) : exact<float>(9, me)));
         CHECK(data.large == (root ? exact_sum<double>(30'001, n) : exact<double>(30'001, me)));
 
         fill();
-        const auto parts =
-            co_await coord.grouped_reduce_scatter(members(), op::sum, in(compression::bf16));
+        const auto parts = co_await coord.grouped_reduce_scatter(members(), op::sum,
+                                                                 compressed(compression::bf16));
         CHECK(parts.get<std::int64_t>("whole") == part(std::vector<std::int64_t>(5, whole), me, n));
         CHECK(parts.get<float>("small x2; 1:a") == part(exact_sum<float>(9, n), me, n));
         CHECK(parts.get<double>("large") == part(exact_sum<double>(30'001, n), me, n));
 
         // With factors, for which what is not compressed is copied too.
-        cohort::call_options scaled = in(compression::f16);
+        cohort::call_options scaled = compressed(compression::f16);
         scaled.prescale = 0.5;
         scaled.postscale = 4;
         std::vector<float> a = exact<float>(9, me);
@@ -294,15 +295,15 @@ TEST_CASE("a rank that has joined brings neutral elements of 16 bits",
           for (const std::size_t count : {5, 900, 30'001}) {
             const auto each = static_cast<float>(coord.rank() + 1);
             std::vector<float> data(count, 4.0F);
-            co_await coord.all_reduce("average", data, op::average, in(compression::bf16));
+            co_await coord.all_reduce("average", data, op::average, compressed(compression::bf16));
             CHECK(data == std::vector<float>(
                               count, 4.0F * active / (divide_by_active ? active : float(n))));
             data.assign(count, each);
-            co_await coord.all_reduce("least", data, op::min, in(compression::f16));
+            co_await coord.all_reduce("least", data, op::min, compressed(compression::f16));
             CHECK(data == std::vector<float>(count, static_cast<float>(step + 1)));
             const std::vector<double> from(count, 2.0);
-            const auto mine =
-                co_await coord.reduce_scatter("parts", from, op::product, in(compression::f16));
+            const auto mine = co_await coord.reduce_scatter("parts", from, op::product,
+                                                            compressed(compression::f16));
             const double product = std::pow(2.0, n - step);
             CHECK(mine == part(std::vector<double>(count, product), coord.rank(), n));
             std::vector<double> a(count, 1.0);
@@ -310,11 +311,11 @@ TEST_CASE("a rank that has joined brings neutral elements of 16 bits",
             std::vector<cohort::f16> c(count, cohort::f16(1.0F));
             co_await coord.grouped_all_reduce(
                 cohort::bundle("bundle").add("a", a).add("b", b).add("c", c), op::sum,
-                in(compression::f16));
+                compressed(compression::f16));
             CHECK(a == std::vector<double>(count, active));
             CHECK(b == std::vector<int>(3, 70'001 * (n - step)));
             CHECK(static_cast<float>(c.back()) == active);
-            co_await coord.reduce("root", a, op::max, n - 1, in(compression::f16));
+            co_await coord.reduce("root", a, op::max, n - 1, compressed(compression::f16));
           }
         }
         co_await coord.join();
@@ -330,7 +331,7 @@ TEST_CASE("process sets and persistent groups are compressed", "[coordinator][co
           for (const std::size_t count : {9, 30'001}) {
             std::vector<float> data = exact<float>(count, set.rank());
             const std::uint64_t before = set.stats().by_mpi.bytes;
-            co_await set.all_reduce("w", data, op::sum, in(compression::bf16));
+            co_await set.all_reduce("w", data, op::sum, compressed(compression::bf16));
             CHECK(data == exact_sum<float>(count, set.size()));
             CHECK(set.stats().by_mpi.bytes - before == count * sizeof(cohort::bf16));
           }
@@ -341,7 +342,7 @@ TEST_CASE("process sets and persistent groups are compressed", "[coordinator][co
         std::vector<int> k(3);
         auto group = co_await coord.make_persistent(
             cohort::bundle("model").add("w", w).add("v", v).add("k", k), op::sum,
-            in(compression::bf16));
+            compressed(compression::bf16));
         for (int step = 0; step < 3; ++step) {
           std::ranges::copy(exact<float>(w.size(), coord.rank()), w.begin());
           std::ranges::copy(exact<double>(v.size(), coord.rank()), v.begin());
@@ -360,7 +361,7 @@ TEST_CASE("process sets and persistent groups are compressed", "[coordinator][co
 
 TEST_CASE("what cannot be compressed is refused by name", "[coordinator][compression]") {
   coordinated([](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
-    const cohort::call_options options = in(compression::bf16);
+    const cohort::call_options options = compressed(compression::bf16);
     const auto refused = [](asio::awaitable<void> work,
                             std::string_view text) -> asio::awaitable<void> {
       const auto problem = co_await caught<std::system_error>(std::move(work));
@@ -405,8 +406,8 @@ TEST_CASE("a rank that compresses alone is named", "[coordinator][compression]")
     if (coord.size() == 1) co_return;
     const bool alone = coord.rank() == 1;
     std::vector<float> data(3, 1.0F);
-    const auto problem = co_await caught<cohort::mismatch_error>(
-        coord.all_reduce("w", data, op::sum, in(alone ? compression::bf16 : compression::none)));
+    const auto problem = co_await caught<cohort::mismatch_error>(coord.all_reduce(
+        "w", data, op::sum, compressed(alone ? compression::bf16 : compression::none)));
     REQUIRE(problem);
     CAPTURE(problem->what());
     CHECK(problem->fields() == std::vector<std::string>{"type", "element size", "compression"});
@@ -415,8 +416,8 @@ TEST_CASE("a rank that compresses alone is named", "[coordinator][compression]")
     // A number of 16 bits that nobody has compressed is another thing.
     std::vector<cohort::bf16> native(3, cohort::bf16(1.0F));
     const auto mine = [&] {
-      return alone ? coord.all_reduce("v", data, op::sum, in(compression::bf16))
-                   : coord.all_reduce("v", native, op::sum, in(compression::none));
+      return alone ? coord.all_reduce("v", data, op::sum, compressed(compression::bf16))
+                   : coord.all_reduce("v", native, op::sum, compressed(compression::none));
     };
     const auto other = co_await caught<cohort::mismatch_error>(mine());
     REQUIRE(other);
@@ -424,10 +425,10 @@ TEST_CASE("a rank that compresses alone is named", "[coordinator][compression]")
     // What travels is the same here, whatever it is made from.
     std::vector<double> wide(3, 1.0);
     if (alone) {
-      co_await coord.all_reduce("u", wide, op::sum, in(compression::bf16));
+      co_await coord.all_reduce("u", wide, op::sum, compressed(compression::bf16));
       CHECK(wide == std::vector<double>(3, coord.size()));
     } else {
-      co_await coord.all_reduce("u", data, op::sum, in(compression::bf16));
+      co_await coord.all_reduce("u", data, op::sum, compressed(compression::bf16));
       CHECK(data == std::vector<float>(3, static_cast<float>(coord.size())));
     }
   });

@@ -11,7 +11,7 @@
 
 namespace cohort_test {
 
-inline cohort::call_options in(cohort::compression how) {
+inline cohort::call_options compressed(cohort::compression how) {
   cohort::call_options options;
   options.compression = how;
   return options;

@@ -19,7 +19,9 @@ looks and nothing happens:
    are that function.
 3. A place is a function with all its callers. Places of the idle stretch are left out, but for those
    that lead to others.
-4. Of the repetitions, whose lists may differ by a race, the list that occurs most often is taken.
+4. Of the repetitions, whose lists may differ by a race, `--update` takes the list that occurs most
+   often; a comparison wants to see the list of the page once, in up to three runs. It leaves the line
+   "All that ran" out.
 """
 
 import collections
@@ -91,6 +93,15 @@ def without_groups(text):
             result.append(sign)
         previous = sign
     return "".join(result)
+
+
+def readable(mangled):
+    """The name of a function whose template arguments c++filt cannot read."""
+    parts, at = [], re.match(r"_ZN?[KV]*", mangled).end()
+    while size := re.match(r"\d+", mangled[at:]):
+        at += size.end() + int(size[0])
+        parts.append(mangled[at - int(size[0]):at])
+    return "::".join(parts) + "()"
 
 
 def name_of(demangled, spaces):
@@ -191,6 +202,7 @@ class Program:
             print("skipped: the page tells of Open MPI", file=sys.stderr)
             sys.exit(SKIPPED)
         names = output_of(["c++filt"], [symbols.get(int(at, 16), "?") for at in addresses])
+        names = [readable(one) if one.startswith("_Z") else one for one in names]
         spaces = namespaces()
         self.functions = {}  # of addresses; None: not of the library
         self.outside = set()  # functions that call MPI, CUDA, NCCL or Asio's executors
@@ -448,6 +460,8 @@ def main():
                 break
             blocks += blocks_of(each, False)[1]
         if any(is_same(old, one) for one in blocks):
+            if not is_same(old, blocks[0]):
+                print(f"the list of the walk '{name}' is what some repetitions have run, not most")
             continue
         status = 1
         print("\n".join(difflib.unified_diff(old.split("\n"), blocks[0].split("\n"),

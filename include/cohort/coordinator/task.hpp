@@ -146,6 +146,9 @@ class task : public progress::operation {
   [[nodiscard]] const tensor& operator[](std::size_t i) const noexcept {
     return i == 0 ? first : others[i - 1];
   }
+  [[nodiscard]] tensor& operator[](std::size_t i) noexcept {
+    return i == 0 ? first : others[i - 1];
+  }
   /// As its caller knows it; a literal.
   [[nodiscard]] std::string_view verb() const noexcept {
     if (kind == op_kind::message) return sends ? "send" : "recv";

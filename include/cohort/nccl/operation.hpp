@@ -272,7 +272,7 @@ inline void check_sizes(request& asked, const char* field, std::size_t found, st
 
 namespace cohort::nccl::detail {
 
-// See detail/operation.ipp.
+// See queue/operation.ipp.
 std::error_code prepare(work& op, const request& asked);
 void fill(work& op, request& asked);
 bool borrows_memory(const std::vector<buffer_use>& uses);

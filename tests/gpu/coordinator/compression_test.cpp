@@ -75,8 +75,8 @@ TEMPLATE_TEST_CASE("16 bits on the wire give on devices what they give on the ho
     auto options = with(kernels);
     options.pack_below = 5000;  // large tensors travel alone
     coordinator coord(world, nccl::backend(options));
-    co_await reduces_as_the_host<TestType>(coord, in(how));
-    cohort::call_options scaled = in(how);
+    co_await reduces_as_the_host<TestType>(coord, compressed(how));
+    cohort::call_options scaled = compressed(how);
     scaled.prescale = 0.5;
     scaled.postscale = 4;
     co_await reduces_as_the_host<TestType>(coord, scaled);
@@ -93,11 +93,11 @@ TEST_CASE("other values are rounded once for each rank, and in their sums") {
     const auto [how, bits] = type;
     // Nearer to 1 than 16 bits can tell.
     auto near = co_await filled(on, 3, 1.0F + std::ldexp(1.0F, -bits - 1));
-    co_await coord.all_reduce("near", near, op::average, in(how));
+    co_await coord.all_reduce("near", near, op::average, compressed(how));
     CHECK(co_await now_in(near) == std::vector<float>(3, 1.0F));
     // Halfway between two: to the even one.
     near = co_await filled(on, 3, 1.0F + std::ldexp(3.0F, -bits));
-    co_await coord.all_reduce("half", near, op::max, in(how));
+    co_await coord.all_reduce("half", near, op::max, compressed(how));
     CHECK(co_await now_in(near) == std::vector<float>(3, 1.0F + std::ldexp(4.0F, -bits)));
 
     std::mt19937 random(17);
@@ -111,7 +111,7 @@ TEST_CASE("other values are rounded once for each rank, and in their sums") {
       }
     }
     auto there = co_await on_device(on, data);
-    co_await coord.all_reduce("random", there, op::sum, in(how));
+    co_await coord.all_reduce("random", there, op::sum, compressed(how));
     const auto seen = co_await now_in(there);
     const double bound = 2 * coord.size() * std::ldexp(1.0, -bits);
     double worst = 0;
@@ -130,7 +130,7 @@ TEST_CASE("factors apply before the rounding and after the reduction") {
     coordinator coord(world, nccl::backend(with(kernels)));
     device::stream on;
     // More than f16 can hold, before and after.
-    cohort::call_options options = in(compression::f16);
+    cohort::call_options options = compressed(compression::f16);
     options.prescale = 1.0 / 65536;
     options.postscale = 65536;
     auto large = co_await filled(on, 5, 131072.0F);
@@ -138,7 +138,7 @@ TEST_CASE("factors apply before the rounding and after the reduction") {
     CHECK(co_await now_in(large) ==
           std::vector<float>(5, 131072.0F * static_cast<float>(world.size())));
     auto lost = co_await filled(on, 1, 131072.0F);
-    co_await coord.all_reduce("lost", lost, op::sum, in(compression::f16));
+    co_await coord.all_reduce("lost", lost, op::sum, compressed(compression::f16));
     CHECK(std::isinf((co_await now_in(lost)).front()));
     co_await coord.shutdown();
   });
@@ -156,7 +156,7 @@ TEST_CASE("a bundle compresses what is float or double, and mixes types over the
     auto own = co_await filled(on, 5, cohort::bf16(1.0F));
     cohort::bundle some("some");
     some.add("a", a).add("b", b).add("c", c).add("own", own);
-    cohort::call_options options = in(compression::bf16);
+    cohort::call_options options = compressed(compression::bf16);
     options.postscale = 1;
     co_await coord.grouped_all_reduce(some, op::sum, options);
     CHECK(co_await now_in(a) == std::vector<float>(33, 1.5F * static_cast<float>(ranks)));
@@ -167,7 +167,7 @@ TEST_CASE("a bundle compresses what is float or double, and mixes types over the
     }
 
     // What a rank compresses from is its own affair: also 16 bits that it had before.
-    cohort::call_options scaled = in(compression::f16);
+    cohort::call_options scaled = compressed(compression::f16);
     scaled.prescale = 2;
     scaled.postscale = 0.25;
     const float expected = 0.5F * static_cast<float>(ranks);
@@ -213,19 +213,19 @@ TEST_CASE("ranks that have joined bring neutral elements of 16 bits") {
           return seen == std::vector<float>(count, wanted);
         };
         auto data = co_await filled(on, count, value);
-        co_await coord.all_reduce("max", data, op::max, in(compression::f16));
+        co_await coord.all_reduce("max", data, op::max, compressed(compression::f16));
         CHECK(is(co_await now_in(data), active - 11));
         data = co_await filled(on, count, value + 20);
-        co_await coord.all_reduce("min", data, op::min, in(compression::bf16));
+        co_await coord.all_reduce("min", data, op::min, compressed(compression::bf16));
         CHECK(is(co_await now_in(data), 10));
         data = co_await filled(on, count, 2.0F);
-        co_await coord.all_reduce("product", data, op::product, in(compression::f16));
+        co_await coord.all_reduce("product", data, op::product, compressed(compression::f16));
         CHECK(is(co_await now_in(data), std::exp2(active)));
         data = co_await filled(on, count, 3.0F);
-        co_await coord.all_reduce("average", data, op::average, in(compression::f16));
+        co_await coord.all_reduce("average", data, op::average, compressed(compression::f16));
         CHECK(is(co_await now_in(data), 3.0F));
-        auto part =
-            co_await coord.reduce_scatter("parts", data, op::average, in(compression::bf16));
+        auto part = co_await coord.reduce_scatter("parts", data, op::average,
+                                                  compressed(compression::bf16));
         CHECK(co_await now_in(part) == std::vector<float>(part.size(), 3.0F));
       }
     }
@@ -248,7 +248,7 @@ DOUBLE_TEST_CASE("persistent groups are compressed, plain and captured") {
     device::pinned_vector<double> wide(1000, on);
     cohort::bundle bundle("step");
     bundle.add("a", a).add("b", b).add("large", large);
-    cohort::call_options options = in(compression::bf16);
+    cohort::call_options options = compressed(compression::bf16);
     options.prescale = 0.5;
     auto group = co_await coord.make_persistent(bundle, op::average, options);
     // Not a number of 8 bits before it is halved and rounded.
@@ -292,7 +292,7 @@ TEST_CASE("over nodes 16 bits travel too") {
     coordinator coord(world, nccl::backend(backend));
     device::stream on;
     auto data = co_await filled(on, 777, 1.0F + std::ldexp(1.0F, -12));
-    cohort::call_options options = in(compression::bf16);
+    cohort::call_options options = compressed(compression::bf16);
     options.postscale = 3;
     co_await coord.all_reduce("over nodes", data, op::average, options);
     CHECK(co_await now_in(data) == std::vector<float>(777, 3.0F));
@@ -307,25 +307,26 @@ TEST_CASE("what cannot be compressed on devices is refused as on the host") {
     coordinator coord(world, nccl::backend());
     device::stream on;
     auto counts = co_await filled(on, 3, std::int32_t{1});
-    auto whole =
-        caught<cohort::error>(coord.all_reduce("counts", counts, op::sum, in(compression::f16)));
+    auto whole = caught<cohort::error>(
+        coord.all_reduce("counts", counts, op::sum, compressed(compression::f16)));
     const auto integers = co_await std::move(whole);
     REQUIRE(integers);
     CHECK(integers->code() == errc::invalid_argument);
     CHECK(has(integers->what(), "all_reduce 'counts': compression needs elements of float"));
     auto data = co_await filled(on, 3, 1.0F);
-    auto moved = caught<cohort::error>(coord.broadcast("moved", data, 0, in(compression::f16)));
+    auto moved =
+        caught<cohort::error>(coord.broadcast("moved", data, 0, compressed(compression::f16)));
     const auto moves = co_await std::move(moved);
     REQUIRE(moves);
     CHECK(moves->code() == errc::invalid_argument);
     if (world.size() > 1) {
-      const auto mine = in(world.rank() == 0 ? compression::f16 : compression::none);
+      const auto mine = compressed(world.rank() == 0 ? compression::f16 : compression::none);
       auto one = caught<cohort::mismatch_error>(coord.all_reduce("one", data, op::sum, mine));
       const auto differs = co_await std::move(one);
       REQUIRE(differs);
       CHECK(has(differs->what(), "compression"));
     }
-    co_await coord.all_reduce("after", data, op::sum, in(compression::f16));
+    co_await coord.all_reduce("after", data, op::sum, compressed(compression::f16));
     CHECK(co_await now_in(data) == std::vector<float>(3, static_cast<float>(world.size())));
     co_await coord.shutdown();
   });

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of cluster/call_client.hpp.
+/// \file Bodies of cluster/calls/call_client.hpp.
 
 #include <cohort/cluster/calls/call_client.hpp>
 #include <cohort/cluster/link/link.hpp>

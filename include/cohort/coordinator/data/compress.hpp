@@ -79,7 +79,7 @@ void compress(task& one, std::string_view name, protocol::signature& sig) {
   if (operation == MPI_OP_NULL) return refuse("is not defined for " + name_of(code));
   bool any = false;
   for (std::size_t i = 0; i < one.tensors(); ++i) {
-    tensor& each = i == 0 ? one.first : one.others[i - 1];
+    tensor& each = one[i];
     if (each.kernels == nullptr) continue;  // an empty bundle
     const wire_kernels* const wire = is_f16 ? detail::wire_for<f16>(each.kernels->element)
                                             : detail::wire_for<bf16>(each.kernels->element);

@@ -48,18 +48,16 @@ class stand_in final : public task {
   static void run(operation* base, action) { delete static_cast<stand_in*>(base); }
 };
 
-/// To an all_gather of a bundle in device memory.
-COHORT_INLINE void bring_nothing(stand_in& one, const protocol::signature& sig) {
+/// One tensor for each member of a bundle.
+COHORT_INLINE void take_members(stand_in& one, const protocol::signature& sig, bool with_counts) {
   const auto members = parse_members(sig.members);
   if (!members) {
     throw protocol::protocol_error(protocol::fault::malformed, "a bundle of '" + sig.members + "'");
   }
-  one.told = members->size();
-  one.row_bytes = 1;
   one.others.resize(members->size() - 1);
   for (std::size_t i = 0; i < members->size(); ++i) {
-    tensor& each = i == 0 ? one.first : one.others[i - 1];
-    each.kernels = kernels_for((*members)[i].element);
+    one[i].kernels = kernels_for((*members)[i].element);
+    if (with_counts) one[i].count = static_cast<std::size_t>((*members)[i].count);
   }
 }
 
@@ -83,22 +81,15 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
     one->row_bytes = count * sig.element_size;
     if (!on_device) one->make_result = &stand_in::own_result;
     only.count = 0;
-    if (on_device && !sig.members.empty()) bring_nothing(*one, sig);
+    if (on_device && !sig.members.empty()) {
+      take_members(*one, sig, false);
+      one->told = one->tensors();
+      one->row_bytes = 1;
+    }
     return one;
   }
-  if (!sig.members.empty() && sig.detail == 0) {  // else one block of bytes
-    const auto members = parse_members(sig.members);
-    if (!members) {
-      throw protocol::protocol_error(protocol::fault::malformed,
-                                     "a bundle of '" + sig.members + "'");
-    }
-    one->others.resize(members->size() - 1);
-    for (std::size_t i = 0; i < members->size(); ++i) {
-      tensor& each = i == 0 ? only : one->others[i - 1];
-      each.kernels = kernels_for((*members)[i].element);
-      each.count = static_cast<std::size_t>((*members)[i].count);
-    }
-  }
+  // Else one block of bytes.
+  if (!sig.members.empty() && sig.detail == 0) take_members(*one, sig, true);
   if (on_device) return one;
   // reduce_scatter has its result behind its input.
   const std::size_t parts = sig.kind == op_kind::reduce_scatter ? 2 : 1;
@@ -110,7 +101,7 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
   one->memory.resize(room);
   std::byte* at = one->memory.data();
   for (std::size_t i = 0; i < one->tensors(); ++i) {
-    tensor& each = i == 0 ? only : one->others[i - 1];
+    tensor& each = (*one)[i];
     if (each.kernels == nullptr) continue;
     each.in = at;
     each.out = parts == 2 ? at + room_of(each) : at;
@@ -147,7 +138,7 @@ void keep_for(negotiation<Any>& log, task& copy, const task& one) {
     return;
   }
   for (std::size_t i = 0; i < one.tensors(); ++i) {
-    tensor& to = i == 0 ? copy.first : copy.others[i - 1];
+    tensor& to = copy[i];
     const void* const from = std::exchange(to.in, nullptr);
     to.out = nullptr;
     if (!reads || to.kernels == nullptr || to.bytes() == 0 || one.device->marks.empty()) continue;
@@ -213,7 +204,7 @@ task* stand_in_for(negotiation<Any>& log, const task& one) {
   std::byte* at = copy->inputs.data();
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     const tensor& from = one[i];
-    tensor& to = i == 0 ? copy->first : copy->others[i - 1];
+    tensor& to = (*copy)[i];
     if (from.kernels == nullptr) continue;
     if (reads && from.bytes() != 0) std::memcpy(at, from.in, from.place_of(from.bytes()));
     to.in = at;

@@ -30,13 +30,13 @@ class fault_handling {
   /// How far a fault has come, in this order.
   enum class stage : std::uint8_t {
     none,
-    known,      ///< a data operation has failed, here or elsewhere
-    of_all,     ///< by the log, so all ranks hear of it
-    of_nobody,  ///< all have heard: none starts anything any more
+    known,    ///< a data operation has failed, here or elsewhere
+    of_all,   ///< by the log, so all ranks hear of it
+    settled,  ///< all have heard: none starts anything any more
   };
   [[nodiscard]] bool any() const noexcept { return stage_ != stage::none; }
   [[nodiscard]] bool of_all() const noexcept { return stage_ >= stage::of_all; }
-  [[nodiscard]] bool settled() const noexcept { return stage_ == stage::of_nobody; }
+  [[nodiscard]] bool settled() const noexcept { return stage_ == stage::settled; }
 
   std::optional<protocol::verdict> first;
   std::exception_ptr broken;    ///< why nothing can be negotiated here any more
@@ -173,7 +173,7 @@ void fault_handling<Any>::give_up_data(bool all, bool devices) {
 template <class Any>
 void fault_handling<Any>::settle() {
   if (settled()) return;
-  stage_ = stage::of_nobody;
+  stage_ = stage::settled;
   log_.neighbours.settle_children();
   try {
     log_.neighbours.flush();

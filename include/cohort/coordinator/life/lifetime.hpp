@@ -180,9 +180,6 @@ void lifetime<Any>::drive() {
   log_.neighbours.channel.close();
 }
 
-template <class Any>
-class negotiation;
-
 /// Watches how long what this rank has withdrawn waits for the decision, and leaves at the end.
 template <class Any>
 class decision_watch {

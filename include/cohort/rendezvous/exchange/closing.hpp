@@ -130,7 +130,9 @@ class closing<Any>::round final : public comm::request_operation {
     const typename exchange_core<Any>::look_lock hold(owner.here_);
     --owner.here_.operations;
     owner.round_ = nullptr;
-    owner.stage_ = static_cast<closing_stage>(static_cast<std::uint8_t>(owner.stage_) + 1);
+    if (owner.stage_ < closing_stage::counted) {  // else it has left the rest to MPI
+      owner.stage_ = static_cast<closing_stage>(static_cast<std::uint8_t>(owner.stage_) + 1);
+    }
     if (self->failed()) {
       owner.messenger_.break_down(
           std::make_exception_ptr(std::system_error(self->error(), "rendezvous: closing")));
