@@ -108,8 +108,8 @@ asio::awaitable<void> all_gather_v(const communicator&, Arguments&&...) {
 namespace collectives {
 
 struct all_gather_verb : detail::unrooted {
-  static constexpr const char* name = "all_gather";
-  static constexpr comm::collective kind = comm::collective::all_gather;
+  static constexpr op_kind kind = op_kind::all_gather;
+  static constexpr const char* name = name_of(kind).data();
   static std::optional<detail::block_numbers> blocks(detail::place where,
                                                      const comm::communicator_state&) {
     return detail::block_numbers{1, where.blocks()};

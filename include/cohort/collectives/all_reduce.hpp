@@ -55,9 +55,9 @@ asio::awaitable<void> all_reduce(const communicator&, Arguments&&...) {
 namespace collectives {
 
 struct all_reduce_verb {
-  static constexpr const char* name = "all_reduce";
-  static constexpr comm::collective kind = comm::collective::all_reduce;
-  static constexpr bool rooted = false;
+  static constexpr op_kind kind = op_kind::all_reduce;
+  static constexpr const char* name = name_of(kind).data();
+  static constexpr bool rooted = is_rooted(kind);
   static constexpr bool delivers([[maybe_unused]] detail::place where) noexcept { return true; }
   static constexpr int terms(detail::place where) noexcept { return where.ranks; }
   static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op, int,

@@ -92,8 +92,8 @@ struct exchanging : detail::unrooted {
 };
 
 struct all_to_all_verb : exchanging {
-  static constexpr const char* name = "all_to_all";
-  static constexpr comm::collective kind = comm::collective::all_to_all;
+  static constexpr op_kind kind = op_kind::all_to_all;
+  static constexpr const char* name = name_of(kind).data();
   static int post(detail::end in, detail::end out, detail::place, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::ialltoall(in.data, in.count, in.type, out.data, out.count, out.type, comm,

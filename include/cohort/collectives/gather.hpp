@@ -98,8 +98,8 @@ struct gathering {
 };
 
 struct gather_verb : gathering {
-  static constexpr const char* name = "gather";
-  static constexpr comm::collective kind = comm::collective::gather;
+  static constexpr op_kind kind = op_kind::gather;
+  static constexpr const char* name = name_of(kind).data();
   static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::igather(in.data, in.count, in.type, out.data, out.count, out.type, where.root,

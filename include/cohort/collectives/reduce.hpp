@@ -62,9 +62,9 @@ asio::awaitable<void> reduce(const communicator&, Arguments&&...) {
 namespace collectives {
 
 struct reduce_verb {
-  static constexpr const char* name = "reduce";
-  static constexpr comm::collective kind = comm::collective::reduce;
-  static constexpr bool rooted = true;
+  static constexpr op_kind kind = op_kind::reduce;
+  static constexpr const char* name = name_of(kind).data();
+  static constexpr bool rooted = is_rooted(kind);
   static constexpr bool delivers([[maybe_unused]] detail::place where) noexcept {
     return where.is_root();
   }

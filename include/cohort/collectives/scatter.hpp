@@ -98,8 +98,8 @@ struct scattering {
 };
 
 struct scatter_verb : scattering {
-  static constexpr const char* name = "scatter";
-  static constexpr comm::collective kind = comm::collective::scatter;
+  static constexpr op_kind kind = op_kind::scatter;
+  static constexpr const char* name = name_of(kind).data();
   static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::iscatter(in.data, in.count, in.type, out.data, out.count, out.type,

@@ -6,6 +6,7 @@
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/element.hpp>
+#include <cohort/core/kinds.hpp>
 
 #include <bit>
 #include <concepts>
@@ -48,6 +49,7 @@ namespace op {
 
 struct sum_t {
   static constexpr std::string_view name = "sum";
+  static constexpr reduction_code code = reduction_code::sum;
   template <class T>
   static constexpr bool accepts = detail::is_number<T>;
   template <class T>
@@ -59,12 +61,14 @@ struct sum_t {
 /// The sum divided by the number of ranks; the division happens after completion.
 struct average_t : sum_t {
   static constexpr std::string_view name = "average";
+  static constexpr reduction_code code = reduction_code::average;
   template <class T>
   static constexpr bool accepts = detail::is_floating<T>;
 };
 
 struct product_t {
   static constexpr std::string_view name = "product";
+  static constexpr reduction_code code = reduction_code::product;
   template <class T>
   static constexpr bool accepts = detail::is_number<T>;
   template <class T>
@@ -75,6 +79,7 @@ struct product_t {
 
 struct min_t {
   static constexpr std::string_view name = "min";
+  static constexpr reduction_code code = reduction_code::min;
   template <class T>
   static constexpr bool accepts = detail::is_ordered<T>;
   template <class T>
@@ -85,6 +90,7 @@ struct min_t {
 
 struct max_t {
   static constexpr std::string_view name = "max";
+  static constexpr reduction_code code = reduction_code::max;
   template <class T>
   static constexpr bool accepts = detail::is_ordered<T>;
   template <class T>
@@ -95,6 +101,7 @@ struct max_t {
 
 struct logical_and_t {
   static constexpr std::string_view name = "logical_and";
+  static constexpr reduction_code code = reduction_code::logical_and;
   template <class T>
   static constexpr bool accepts = detail::is_truth<T>;
   template <class T>
@@ -105,6 +112,7 @@ struct logical_and_t {
 
 struct logical_or_t {
   static constexpr std::string_view name = "logical_or";
+  static constexpr reduction_code code = reduction_code::logical_or;
   template <class T>
   static constexpr bool accepts = detail::is_truth<T>;
   template <class T>
@@ -115,6 +123,7 @@ struct logical_or_t {
 
 struct logical_xor_t {
   static constexpr std::string_view name = "logical_xor";
+  static constexpr reduction_code code = reduction_code::logical_xor;
   template <class T>
   static constexpr bool accepts = detail::is_truth<T>;
   template <class T>
@@ -125,6 +134,7 @@ struct logical_xor_t {
 
 struct bit_and_t {
   static constexpr std::string_view name = "bit_and";
+  static constexpr reduction_code code = reduction_code::bit_and;
   template <class T>
   static constexpr bool accepts = detail::is_bits<T>;
   template <class T>
@@ -135,6 +145,7 @@ struct bit_and_t {
 
 struct bit_or_t {
   static constexpr std::string_view name = "bit_or";
+  static constexpr reduction_code code = reduction_code::bit_or;
   template <class T>
   static constexpr bool accepts = detail::is_bits<T>;
   template <class T>
@@ -145,6 +156,7 @@ struct bit_or_t {
 
 struct bit_xor_t {
   static constexpr std::string_view name = "bit_xor";
+  static constexpr reduction_code code = reduction_code::bit_xor;
   template <class T>
   static constexpr bool accepts = detail::is_bits<T>;
   template <class T>
@@ -156,6 +168,7 @@ struct bit_xor_t {
 /// The smallest value and its location; equal values give the smaller location.
 struct min_loc_t {
   static constexpr std::string_view name = "min_loc";
+  static constexpr reduction_code code = reduction_code::min_loc;
   template <class T>
   static constexpr bool accepts = detail::is_ordered_pair<T>;
   template <class T>
@@ -167,6 +180,7 @@ struct min_loc_t {
 /// The largest value and its location; equal values give the smaller location.
 struct max_loc_t {
   static constexpr std::string_view name = "max_loc";
+  static constexpr reduction_code code = reduction_code::max_loc;
   template <class T>
   static constexpr bool accepts = detail::is_ordered_pair<T>;
   template <class T>

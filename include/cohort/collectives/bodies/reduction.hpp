@@ -91,7 +91,7 @@ int post_reduction(comm::poster& post, const void* in, T* out, std::size_t count
 }
 
 template <class T, class Op>
-[[nodiscard]] comm::collective_call reduction_call(comm::collective kind, const void* in, void* out,
+[[nodiscard]] comm::collective_call reduction_call(op_kind kind, const void* in, void* out,
                                                    std::size_t count, int root) {
   return {kind, in, out, count, mpi::reduction_type_of<T>(), mpi::op_of<Op, T>(), root};
 }

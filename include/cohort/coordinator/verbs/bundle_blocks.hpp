@@ -278,7 +278,7 @@ struct bundle_scatter_body : submitting_body {
     }
     if (located) {
       for (std::size_t i = 0; i < out.size(); ++i) {
-        (i == 0 ? of.first : of.others[i - 1]).in = in[i].what.in;
+        of[i].in = in[i].what.in;
         of.use_device().buffers.push_back(in[i].on_device);
       }
       return;

@@ -53,7 +53,7 @@ struct located_members {
       all += count;
     }
     comm::device_buffer made = to.located_[member]->make(all, of.use_device().results);
-    (member == 0 ? of.first : of.others[member - 1]).out = const_cast<void*>(made.data);
+    of[member].out = const_cast<void*>(made.data);
     of.use_device().buffers.push_back(std::move(made));
   }
   /// Where `count(member)` elements come from each of `ranks`; fails the operation where the device
@@ -180,7 +180,7 @@ struct bundle_reduce_scatter_body : bundle_body<op_kind::reduce_scatter> {
     }
     result.bytes().resize(end);
     for (std::size_t i = 0; i < begins.size(); ++i) {
-      (i == 0 ? of.first : of.others[i - 1]).out = result.bytes().data() + begins[i];
+      of[i].out = result.bytes().data() + begins[i];
     }
   }
   template <class Handler>
