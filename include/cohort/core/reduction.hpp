@@ -11,6 +11,7 @@
 #include <bit>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 
@@ -41,6 +42,11 @@ inline constexpr bool is_ordered_pair = false;
 template <class T>
 inline constexpr bool is_ordered_pair<located<T>> = is_ordered<T>;
 
+/// What sums and products are calculated in. Integers wrap around, as MPI's do in practice; signed
+/// overflow would be undefined.
+template <class T>
+using calculated = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
+
 }  // namespace detail
 
 /// The operations, as objects to pass: op::sum, op::max, …. Each type says by `accepts<T>` which
@@ -54,7 +60,8 @@ struct sum_t {
   static constexpr bool accepts = detail::is_number<T>;
   template <class T>
   static constexpr T combine(T a, T b) {
-    return static_cast<T>(a + b);
+    using as = detail::calculated<T>;
+    return static_cast<T>(static_cast<as>(a) + static_cast<as>(b));
   }
 };
 
@@ -73,7 +80,8 @@ struct product_t {
   static constexpr bool accepts = detail::is_number<T>;
   template <class T>
   static constexpr T combine(T a, T b) {
-    return static_cast<T>(a * b);
+    using as = detail::calculated<T>;
+    return static_cast<T>(static_cast<as>(a) * static_cast<as>(b));
   }
 };
 
