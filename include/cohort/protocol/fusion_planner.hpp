@@ -28,7 +28,7 @@ namespace cohort::protocol {
 struct fusion_options {
   std::uint64_t fuse_below = 256 * 1024;   ///< larger operations run alone
   std::uint64_t pack_limit = 1024 * 1024;  ///< of the operations of a pack together
-  std::uint64_t alignment = packs::line;    ///< of each of them in the pack
+  std::uint64_t alignment = packs::line;   ///< of each of them in the pack
   std::size_t pack_most = 1024;            ///< operations of a pack
   std::size_t patience = 64;               ///< nobody is passed more often (protocol R2)
 };

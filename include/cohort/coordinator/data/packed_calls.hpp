@@ -138,7 +138,7 @@ void packed_calls<Any>::split() {
     return one;
   };
   packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
-                [this](const call& one) { calls.push_back(one); });
+                 [this](const call& one) { calls.push_back(one); });
 }
 
 template <class Any>

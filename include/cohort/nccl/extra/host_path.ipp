@@ -75,11 +75,11 @@ COHORT_INLINE std::vector<host_path::piece> host_path::pieces_of_runs(
     const comm::tensor& first = op.tensors()[run.first];
     const mpi::element_kernels& of = *first.kernels;
     packs::cut(run.bytes / of.size, plane_.memory_.after.size() / of.size,
-              [&](std::size_t begin, std::size_t count) {
-                pieces.push_back({op.buffer() + run.begin + begin * of.size,
-                                  count * of.size,
-                                  {{0, count, of.type(), of.operation(op.what_->reduction), -1}}});
-              });
+               [&](std::size_t begin, std::size_t count) {
+                 pieces.push_back({op.buffer() + run.begin + begin * of.size,
+                                   count * of.size,
+                                   {{0, count, of.type(), of.operation(op.what_->reduction), -1}}});
+               });
   }
   return pieces;
 }

@@ -4,6 +4,7 @@
 
 /// \file Bodies of shm/detail/channel.hpp.
 
+#include <cohort/core/pack_layout.hpp>
 #include <cohort/shm/detail/channel.hpp>
 
 #include <algorithm>
@@ -66,9 +67,8 @@ COHORT_INLINE bool channel::all_reached(counter which, std::uint64_t number,
 COHORT_INLINE std::size_t channel::share_begin(std::size_t rank, std::size_t count,
                                                std::size_t size) const noexcept {
   // Whole cache lines, so that two ranks never write to one.
-  const std::size_t line = std::max<std::size_t>(64 / size, 1);
-  const std::size_t share = (count + ranks_ - 1) / ranks_;
-  return std::min(rank * ((share + line - 1) / line * line), count);
+  const std::size_t line = std::max<std::size_t>(packs::line / size, 1);
+  return std::min(rank * packs::aligned((count + ranks_ - 1) / ranks_, line), count);
 }
 
 COHORT_INLINE unsigned channel::advance(std::vector<ended_call>& ended) {
