@@ -78,6 +78,10 @@ inline constexpr std::string_view reduction_names[] = {
 [[nodiscard]] constexpr bool is_divided(op_kind kind) noexcept {
   return kind == op_kind::scatter || kind == op_kind::reduce_scatter || kind == op_kind::all_to_all;
 }
+/// Whether a rank's result has one block of each rank.
+[[nodiscard]] constexpr bool is_assembled(op_kind kind) noexcept {
+  return kind == op_kind::gather || kind == op_kind::all_gather || kind == op_kind::all_to_all;
+}
 /// Whether several small ones may run as one, in a pack.
 [[nodiscard]] constexpr bool is_fusible(op_kind kind) noexcept {
   return kind == op_kind::all_reduce || kind == op_kind::broadcast;

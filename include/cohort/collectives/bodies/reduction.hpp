@@ -67,6 +67,18 @@ concept reducing = requires(place where, const void* in, void* out, MPI_Count co
   { Verb::post(in, out, count, type, op, where.root, comm, request) } -> std::same_as<int>;
 };
 
+/// What the list of kinds says for a verb that a backend may have.
+template <op_kind Kind>
+struct reduces_as {
+  static constexpr op_kind kind = Kind;
+  static constexpr const char* name = name_of(Kind).data();
+  static constexpr bool rooted = is_rooted(Kind);
+  static constexpr bool delivers(place where) noexcept {
+    return gets_result(Kind, where.is_root());
+  }
+  static constexpr int terms(place where) noexcept { return where.ranks; }
+};
+
 template <class Op, class In, class Out>
 concept reduces_to =
     verb_input<In> && verb_output<Out> && std::same_as<element_of_t<In>, element_of_t<Out>> &&
