@@ -10,6 +10,7 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/element.hpp>
+#include <cohort/core/kinds.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/device/cuda_types.hpp>
 
@@ -145,14 +146,27 @@ template <class Op, class T>
 consteval bool reduces() {
   if constexpr (is_scaled<Op>) {
     return number<T> && std::same_as<decltype(Op::factor), T>;
-  } else if constexpr (std::same_as<Op, cohort::op::sum_t> ||
-                       std::same_as<Op, cohort::op::average_t>) {
-    return number<T> || complex_number<T>;
-  } else if constexpr (std::same_as<Op, cohort::op::product_t> ||
-                       std::same_as<Op, cohort::op::min_t> || std::same_as<Op, cohort::op::max_t>) {
-    return number<T>;
+  } else if constexpr (requires { Op::code; }) {
+    return devices_have(Op::code) && (number<T> || (complex_number<T> && is_sum(Op::code)));
+  } else {
+    return false;
   }
-  return false;
+}
+
+/// One that NCCL has.
+[[nodiscard]] constexpr ncclRedOp_t native_operation(reduction_code code) noexcept {
+  switch (code) {
+    case reduction_code::sum:
+      return ncclSum;
+    case reduction_code::average:
+      return ncclAvg;
+    case reduction_code::product:
+      return ncclProd;
+    case reduction_code::min:
+      return ncclMin;
+    default:
+      return ncclMax;
+  }
 }
 
 }  // namespace detail
@@ -169,14 +183,8 @@ requires reduction_of<Op, T> operator_value as_operator(const Op& operation) {
   if constexpr (detail::is_scaled<kind>) {
     made.is_scaled = true;
     std::memcpy(made.factor.data(), &operation.factor, sizeof(T));
-  } else if constexpr (std::same_as<kind, cohort::op::average_t>) {
-    made.op = ncclAvg;
-  } else if constexpr (std::same_as<kind, cohort::op::product_t>) {
-    made.op = ncclProd;
-  } else if constexpr (std::same_as<kind, cohort::op::min_t>) {
-    made.op = ncclMin;
-  } else if constexpr (std::same_as<kind, cohort::op::max_t>) {
-    made.op = ncclMax;
+  } else {
+    made.op = detail::native_operation(kind::code);
   }
   return made;
 }

@@ -94,19 +94,9 @@ inline operator_value scaled_sum(ncclDataType_t type, double factor) {
   return made;
 }
 
-/// An average is summed.
+/// An average is summed. What NCCL only moves gets any.
 [[nodiscard]] inline ncclRedOp_t plain_operation(reduction_code reduction) noexcept {
-  switch (reduction) {
-    case reduction_code::sum:
-    case reduction_code::average:
-      return ncclSum;
-    case reduction_code::product:
-      return ncclProd;
-    case reduction_code::min:
-      return ncclMin;
-    default:  // max, or what NCCL only moves
-      return ncclMax;
-  }
+  return is_sum(reduction) ? ncclSum : native_operation(reduction);
 }
 
 /// Depends on what is equal on all ranks only.
