@@ -5,6 +5,7 @@
 /// \file One named operation on one rank: its tensors, and the handler that waits for them.
 
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/comm/tensor.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/kinds.hpp>
@@ -27,7 +28,6 @@
 namespace cohort::coordination {
 
 using clock = std::chrono::steady_clock;
-using cohort::part_of;
 using comm::tensor;
 using mpi::element_kernels;
 using mpi::kernels_for;

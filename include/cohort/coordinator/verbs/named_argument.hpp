@@ -9,6 +9,8 @@
 #include <cohort/coordinator/verbs/located_result.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/kinds.hpp>
+#include <cohort/core/reduction.hpp>
 
 #include <concepts>
 #include <cstddef>
