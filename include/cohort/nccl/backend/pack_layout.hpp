@@ -43,34 +43,11 @@ namespace detail {
 
 /// As an operand of a reduction, or nothing.
 inline std::optional<element> reduced_element(const comm::tensor& of) {
-  switch (static_cast<element_type>(of.kernels->element)) {
-    case element_type::int8:
-      return element{ncclInt8};
-    case element_type::uint8:
-      return element{ncclUint8};
-    case element_type::int32:
-      return element{ncclInt32};
-    case element_type::uint32:
-      return element{ncclUint32};
-    case element_type::int64:
-      return element{ncclInt64};
-    case element_type::uint64:
-      return element{ncclUint64};
-    case element_type::float16:
-      return element{ncclFloat16};
-    case element_type::bfloat16:
-      return element{ncclBfloat16};
-    case element_type::float32:
-      return element{ncclFloat32};
-    case element_type::float64:
-      return element{ncclFloat64};
-    case element_type::complex64:
-      return element{ncclFloat32, 2};
-    case element_type::complex128:
-      return element{ncclFloat64, 2};
-    default:
-      return std::nullopt;
-  }
+  const auto what = static_cast<element_type>(of.kernels->element);
+  const int type = type_of(what);
+  if (type == no_type) return std::nullopt;
+  const bool has_parts = what == element_type::complex64 || what == element_type::complex128;
+  return element{static_cast<ncclDataType_t>(type), has_parts ? std::size_t{2} : std::size_t{1}};
 }
 
 [[nodiscard]] inline bool is_real(ncclDataType_t type) noexcept {
