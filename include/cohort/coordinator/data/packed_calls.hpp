@@ -221,7 +221,7 @@ bool packed_calls<Any>::stage(lane& on, std::size_t count, MPI_Comm where) {
   const tensor& first = *tensors[calls[on.call].first];
   // What a backend asks for ends anywhere between two elements; they must lie at multiples.
   if (reduces && !std::has_single_bit(first.kernels->size)) return false;
-  comm::collective_call given{reduces ? op_kind::all_reduce : op_kind::broadcast,
+  comm::collective_call given{head.kind,
                               nullptr,
                               nullptr,
                               count,
