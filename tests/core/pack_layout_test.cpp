@@ -5,6 +5,7 @@
 
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/pack_layout.hpp>
+#include <cohort/core/reduction.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -175,4 +176,17 @@ TEST_CASE("every kind has a name of its own, and says one thing about data and r
   CHECK(cohort::name_of(static_cast<cohort::op_kind>(200)) == "?");
   CHECK(cohort::name_of(cohort::reduction_code::bit_xor) == "bit_xor");
   CHECK(cohort::name_of(static_cast<cohort::reduction_code>(300)) == "user operation #300");
+}
+
+namespace {
+template <class... Op>
+void check_names(const Op&...) {
+  CHECK(((cohort::name_of(Op::code) == Op::name) && ...));
+}
+}  // namespace
+
+TEST_CASE("the reductions have their names in the list of numbers") {
+  namespace op = cohort::op;
+  check_names(op::sum, op::average, op::product, op::min, op::max, op::logical_and, op::logical_or,
+              op::logical_xor, op::bit_and, op::bit_or, op::bit_xor, op::min_loc, op::max_loc);
 }
