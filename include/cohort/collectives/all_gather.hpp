@@ -107,13 +107,9 @@ asio::awaitable<void> all_gather_v(const communicator&, Arguments&&...) {
 
 namespace collectives {
 
-struct all_gather_verb : detail::unrooted {
-  static constexpr const char* name = "all_gather";
-  static constexpr comm::collective kind = comm::collective::all_gather;
-  static std::optional<detail::block_numbers> blocks(detail::place where,
-                                                     const comm::communicator_state&) {
-    return detail::block_numbers{1, where.blocks()};
-  }
+struct all_gather_verb : detail::moves_as<op_kind::all_gather> {
+  static constexpr op_kind kind = op_kind::all_gather;
+  static constexpr const char* name = name_of(kind).data();
   static int post(detail::end in, detail::end out, detail::place, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::iallgather(in.data, in.count, in.type, out.data, out.count, out.type, comm,
@@ -121,12 +117,8 @@ struct all_gather_verb : detail::unrooted {
   }
 };
 
-struct all_gather_v_verb : detail::unrooted {
+struct all_gather_v_verb : detail::moves_as<op_kind::all_gather> {
   static constexpr const char* name = "all_gather_v";
-  static std::optional<detail::block_numbers> blocks(detail::place where,
-                                                     const comm::communicator_state&) {
-    return detail::block_numbers{1, where.blocks()};
-  }
   static int post(detail::end in, detail::end out, detail::place, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::iallgatherv(in.data, in.count, in.type, out.data, *out.parts, comm, request);

@@ -54,12 +54,7 @@ asio::awaitable<void> all_reduce(const communicator&, Arguments&&...) {
 
 namespace collectives {
 
-struct all_reduce_verb {
-  static constexpr const char* name = "all_reduce";
-  static constexpr comm::collective kind = comm::collective::all_reduce;
-  static constexpr bool rooted = false;
-  static constexpr bool delivers([[maybe_unused]] detail::place where) noexcept { return true; }
-  static constexpr int terms(detail::place where) noexcept { return where.ranks; }
+struct all_reduce_verb : detail::reduces_as<op_kind::all_reduce> {
   static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op, int,
                   MPI_Comm comm, MPI_Request* request) {
     return mpi::post::iallreduce(in, out, count, type, op, comm, request);

@@ -84,16 +84,9 @@ asio::awaitable<void> all_to_all_v(const communicator&, Arguments&&...) {
 
 namespace collectives {
 
-struct exchanging : detail::unrooted {
-  static std::optional<detail::block_numbers> blocks(detail::place where,
-                                                     const comm::communicator_state&) {
-    return detail::block_numbers{where.blocks(), where.blocks()};
-  }
-};
-
-struct all_to_all_verb : exchanging {
-  static constexpr const char* name = "all_to_all";
-  static constexpr comm::collective kind = comm::collective::all_to_all;
+struct all_to_all_verb : detail::moves_as<op_kind::all_to_all> {
+  static constexpr op_kind kind = op_kind::all_to_all;
+  static constexpr const char* name = name_of(kind).data();
   static int post(detail::end in, detail::end out, detail::place, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::ialltoall(in.data, in.count, in.type, out.data, out.count, out.type, comm,
@@ -101,7 +94,7 @@ struct all_to_all_verb : exchanging {
   }
 };
 
-struct all_to_all_v_verb : exchanging {
+struct all_to_all_v_verb : detail::moves_as<op_kind::all_to_all> {
   static constexpr const char* name = "all_to_all_v";
   static int post(detail::end in, detail::end out, detail::place, MPI_Comm comm,
                   MPI_Request* request) {

@@ -35,7 +35,7 @@ namespace collectives {
 
 struct barrier_body {
   using signature = void(std::error_code);
-  static constexpr const char* name = "barrier";
+  static constexpr const char* name = name_of(op_kind::barrier).data();
   static constexpr comm::cancels cancellation = comm::cancels::detach;
 
   [[nodiscard]] errc check(const comm::communicator_state&) const noexcept { return errc{}; }
@@ -43,7 +43,7 @@ struct barrier_body {
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const noexcept { return {}; }
   [[nodiscard]] comm::collective_call call() const noexcept {
-    return {comm::collective::barrier, nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL, 0};
+    return {op_kind::barrier, nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL, 0};
   }
   int post(const comm::poster& post) const {
     MPI_Request request = MPI_REQUEST_NULL;

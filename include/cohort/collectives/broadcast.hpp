@@ -50,7 +50,7 @@ struct broadcast_body {
   using value_type = typename data_type::value_type;
   using arguments = std::tuple<data_type>;
   using signature = typename comm::completion_signature<arguments>::type;
-  static constexpr const char* name = "broadcast";
+  static constexpr const char* name = name_of(op_kind::broadcast).data();
   static constexpr comm::cancels cancellation =
       data_type::owned ? comm::cancels::detach : comm::cancels::never;
 
@@ -68,8 +68,13 @@ struct broadcast_body {
     return {static_cast<std::int64_t>(data.count()), sizeof(value_type), 0, where.root};
   }
   [[nodiscard]] comm::collective_call call() {
-    return {comm::collective::broadcast,    MPI_IN_PLACE, place_of_elements(), data.count(),
-            mpi::datatype_of<value_type>(), MPI_OP_NULL,  where.root};
+    return {op_kind::broadcast,
+            MPI_IN_PLACE,
+            place_of_elements(),
+            data.count(),
+            mpi::datatype_of<value_type>(),
+            MPI_OP_NULL,
+            where.root};
   }
   /// In parts of less than 2 GiB, because MPICH 4.0 reports an error after more.
   int post(comm::poster& post) {

@@ -85,21 +85,9 @@ asio::awaitable<void> gather_v(const communicator&, Arguments&&...) {
 
 namespace collectives {
 
-struct gathering {
-  static constexpr bool rooted = true;
-  static constexpr bool own_block_stays = true;
-  static constexpr bool in_is_larger = false;
-  static constexpr bool reads(detail::place) noexcept { return true; }
-  static constexpr bool writes(detail::place where) noexcept { return where.is_root(); }
-  static std::optional<detail::block_numbers> blocks(detail::place where,
-                                                     const comm::communicator_state&) {
-    return detail::block_numbers{1, where.blocks()};
-  }
-};
-
-struct gather_verb : gathering {
-  static constexpr const char* name = "gather";
-  static constexpr comm::collective kind = comm::collective::gather;
+struct gather_verb : detail::moves_as<op_kind::gather> {
+  static constexpr op_kind kind = op_kind::gather;
+  static constexpr const char* name = name_of(kind).data();
   static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::igather(in.data, in.count, in.type, out.data, out.count, out.type, where.root,
@@ -107,7 +95,7 @@ struct gather_verb : gathering {
   }
 };
 
-struct gather_v_verb : gathering {
+struct gather_v_verb : detail::moves_as<op_kind::gather> {
   static constexpr const char* name = "gather_v";
   static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
                   MPI_Request* request) {

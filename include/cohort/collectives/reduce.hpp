@@ -61,14 +61,7 @@ asio::awaitable<void> reduce(const communicator&, Arguments&&...) {
 
 namespace collectives {
 
-struct reduce_verb {
-  static constexpr const char* name = "reduce";
-  static constexpr comm::collective kind = comm::collective::reduce;
-  static constexpr bool rooted = true;
-  static constexpr bool delivers([[maybe_unused]] detail::place where) noexcept {
-    return where.is_root();
-  }
-  static constexpr int terms(detail::place where) noexcept { return where.ranks; }
+struct reduce_verb : detail::reduces_as<op_kind::reduce> {
   static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op,
                   int root, MPI_Comm comm, MPI_Request* request) {
     return mpi::post::ireduce(in, out, count, type, op, root, comm, request);

@@ -85,21 +85,9 @@ asio::awaitable<void> scatter_v(const communicator&, Arguments&&...) {
 
 namespace collectives {
 
-struct scattering {
-  static constexpr bool rooted = true;
-  static constexpr bool own_block_stays = true;
-  static constexpr bool in_is_larger = true;
-  static constexpr bool reads(detail::place where) noexcept { return where.is_root(); }
-  static constexpr bool writes(detail::place) noexcept { return true; }
-  static std::optional<detail::block_numbers> blocks(detail::place where,
-                                                     const comm::communicator_state&) {
-    return detail::block_numbers{where.blocks(), 1};
-  }
-};
-
-struct scatter_verb : scattering {
-  static constexpr const char* name = "scatter";
-  static constexpr comm::collective kind = comm::collective::scatter;
+struct scatter_verb : detail::moves_as<op_kind::scatter> {
+  static constexpr op_kind kind = op_kind::scatter;
+  static constexpr const char* name = name_of(kind).data();
   static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
                   MPI_Request* request) {
     return mpi::post::iscatter(in.data, in.count, in.type, out.data, out.count, out.type,
@@ -107,7 +95,7 @@ struct scatter_verb : scattering {
   }
 };
 
-struct scatter_v_verb : scattering {
+struct scatter_v_verb : detail::moves_as<op_kind::scatter> {
   static constexpr const char* name = "scatter_v";
   static int post(detail::end in, detail::end out, detail::place where, MPI_Comm comm,
                   MPI_Request* request) {

@@ -4,6 +4,7 @@
 /// \file
 /// The hook through which a communicator lets something else than MPI do its collectives.
 
+#include <cohort/core/kinds.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/progress/engine.hpp>
 
@@ -18,20 +19,8 @@ namespace cohort::comm {
 
 class request_operation;
 
-/// Which collective a \ref collective_call asks for.
-enum class collective : std::uint8_t {
-  all_reduce,
-  reduce,
-  broadcast,
-  all_gather,
-  gather,
-  scatter,
-  reduce_scatter,
-  all_to_all,
-  barrier,
-  message,  ///< of a pair of ranks, of a coordinator: never given to a communicator's backend
-  arena     ///< of memory, of a coordinator: never given to a communicator's backend
-};
+/// Which collective a \ref collective_call asks for: one of those up to the barrier.
+using collective = op_kind;
 
 /// What one of the ways has been given that data can go: MPI, a backend, a device.
 struct path_statistics {

@@ -6,8 +6,8 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/communicator.hpp>
+#include <cohort/comm/tensor.hpp>
 #include <cohort/core/buffer.hpp>
-#include <cohort/core/element.hpp>
 #include <cohort/core/until.hpp>
 
 #include <chrono>
@@ -25,47 +25,6 @@
 #include <vector>
 
 namespace cohort::comm {
-
-/// Reductions: those that devices have, then those that a backend may leave to the host. `own` is
-/// what the tensors' operation says: a function of the user, or a place of an extreme value.
-enum class device_reduction : std::uint8_t {
-  none,
-  sum,
-  average,
-  product,
-  min,
-  max,
-  logical_and,
-  logical_or,
-  logical_xor,
-  bit_and,
-  bit_or,
-  bit_xor,
-  own
-};
-
-/// What the host does to the elements of one type where a device has no function of its own. `out`
-/// may be `in`; null where the type has no such thing.
-struct host_math {
-  /// n neutral elements of a reduction.
-  void (*fill)(void* out, std::size_t n, device_reduction of) = nullptr;
-  void (*scale)(void* out, const void* in, std::size_t n, double factor) = nullptr;
-  /// Integers truncate toward zero.
-  void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor) = nullptr;
-  /// To reduce them with MPI: between nodes, or where devices cannot.
-  MPI_Datatype (*type)() = nullptr;
-  MPI_Op (*operation)(device_reduction of) = nullptr;
-};
-
-/// What the host does where callers' numbers travel as others.
-struct host_cast {
-  std::size_t size;      ///< of an element of the caller
-  element_type element;  ///< of the caller
-  /// out = in × factor, rounded.
-  void (*pack)(void* out, const void* in, std::size_t n, double factor);
-  /// out = in × factor ÷ divisor.
-  void (*unpack)(void* out, const void* in, std::size_t n, double factor, std::int64_t divisor);
-};
 
 /// A buffer as it was when its operation was submitted.
 struct device_buffer {
@@ -126,51 +85,16 @@ class device_arena {
   device_arena() noexcept {}
 };
 
-/// Where a tensor lies in memory that all ranks have.
-struct arena_place {
-  std::uint64_t arena = 0;  ///< its number; 0: the tensor lies elsewhere
-  std::uint64_t offset = 0;
-  bool padded = false;  ///< nobody uses what is behind it, up to the next multiple of 64 bytes
-};
-
-/// One tensor of an elected operation: contiguous, `count` elements as the operation's signature
-/// says (of a scatter and a reduce_scatter: of the whole; the parts of the latter differ by at most
-/// one element, the first ranks get one more). Those of a bundle may have different elements; one
-/// that is not named comes as bytes, of size 1, if it is not reduced.
-struct device_tensor {
-  /// Null: neutral elements, or nothing to read on this rank. Equal to `out` in place, and where a
-  /// root sends.
-  const void* in = nullptr;
-  void* out = nullptr;  ///< null: what comes is not wanted here
-  std::size_t count = 0;
-  element_type element = element_type::byte;
-  bool named = false;    ///< false: `element` is not known, it is moved as bytes
-  std::size_t size = 1;  ///< bytes of an element
-  const host_math* math = nullptr;
-  MPI_Op operation = MPI_OP_NULL;  ///< MPI's, of a reduction; null where it has none
-  double prescale = 1;
-  double postscale = 1;
-  std::int64_t divisor = 1;  ///< of an average: the ranks that it divides by
-  bool all_bring = true;     ///< no rank brings neutral elements
-  /// Of an operation that is rounded to 16 bits for its way, and this is one of the types of 16
-  /// bits. Then `prescale` comes before the rounding, `postscale` and the division after the
-  /// reduction, on every rank.
-  bool rounded = false;
-  /// Set where `in` and `out` are of another type than that: this rank's own affair.
-  const host_cast* cast = nullptr;
-  arena_place place;  ///< in place; the same on all ranks if `all_bring`
-};
-
 /// One elected operation, or a pack of them. The same on all ranks but for pointers, marks, `ends`
 /// and the sizes that a verb lets differ. It lives until its completion.
 struct device_call {
-  collective kind = collective::barrier;
-  device_reduction reduction = device_reduction::none;
+  op_kind kind = op_kind::barrier;
+  reduction_code reduction = reduction_code::no_reduction;
   int root = 0;  ///< in the set; of a message the other rank, to send to where `in` is set
   const char* verb = "";
   std::uint64_t sequence = 0;  ///< log count
   std::uint32_t set = 0;       ///< number of the set that it is an operation of
-  std::vector<device_tensor> tensors;
+  std::vector<tensor> tensors;
   /// Of the submissions of this rank. A backend keeps them for as long as a device may use the
   /// memory, also beyond the completion.
   std::vector<std::shared_ptr<device_mark>> marks;
@@ -235,7 +159,7 @@ class device_backend {
   [[nodiscard]] virtual bool reduces_on_host() const noexcept { return false; }
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
-  /// Whether it does operations with `device_tensor::rounded` and `cast`.
+  /// Whether it does operations with `tensor::rounded` and `wire`.
   [[nodiscard]] virtual bool casts() const noexcept { return false; }
   /// Where an operation can be captured. `name` is for reports. Null: this backend captures
   /// nothing. Called at submission, from any thread. Throws std::system_error.
@@ -243,7 +167,7 @@ class device_backend {
     static_cast<void>(name);
     return nullptr;
   }
-  /// Whether it can do an operation of the kind `arena`.
+  /// Whether it can do an operation of the kind `arena_add`.
   [[nodiscard]] virtual bool makes_arenas() const noexcept { return false; }
   /// Where a buffer lies in an arena that operations run in, and a share of its memory. Called at
   /// submission, from any thread.

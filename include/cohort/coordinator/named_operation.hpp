@@ -199,5 +199,37 @@ auto initiate(const std::shared_ptr<instance_handle>& where, Body&& body, Token&
   return asio::async_initiate<Token, signature>(start_named{}, token, where, std::move(body));
 }
 
+// ---- the end of a verb's arguments ------------------------------------------------------------
+
+/// Stands for a completion token behind options that was not given.
+struct not_given {};
+template <class First>
+inline constexpr bool is_options = std::same_as<std::remove_cvref_t<First>, call_options>;
+
+/// The last two parameters of a verb: nothing, call_options, a completion token, or both in this
+/// order. A list in braces is call_options, since `First` is that where it cannot be deduced.
+template <class First, class Second>
+concept call_tail = is_options<First> || std::same_as<Second, not_given>;
+
+template <class First>
+[[nodiscard]] decltype(auto) options_in([[maybe_unused]] First& first) {
+  if constexpr (is_options<First>) {
+    return (first);
+  } else {
+    return call_options();
+  }
+}
+template <class First, class Second>
+[[nodiscard]] decltype(auto) token_in([[maybe_unused]] First& first,
+                                      [[maybe_unused]] Second& second) {
+  if constexpr (!is_options<First>) {
+    return (first);
+  } else if constexpr (std::same_as<Second, not_given>) {
+    return default_token();
+  } else {
+    return (second);
+  }
+}
+
 }  // namespace coordination
 }  // namespace cohort

@@ -67,31 +67,20 @@ class named_verbs : public message_verbs<named_verbs> {
 
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
   /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
-  template <class B, class Op, class Token = default_token>
-  requires reducible<B, Op>
-  auto all_reduce(operation_name name, B&& buffer, const Op&, const call_options& options,
-                  Token&& token = Token()) const {
-    return start(all_reduce_body<Op, B>(std::move(name), options, buffer), token);
-  }
-  template <class B, class Op, class Token = default_token>
-  requires reducible<B, Op> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
-          operation_name name, B&& buffer, const Op& op, Token&& token = Token()) const {
-    return all_reduce(std::move(name), std::forward<B>(buffer), op, call_options(), token);
+  template <class B, class Op, class First = call_options, class Second = not_given>
+  requires reducible<B, Op> && call_tail<First, Second>
+  auto all_reduce(operation_name name, B&& buffer, const Op&, First&& first = First(),
+                  Second&& second = Second()) const {
+    return start(all_reduce_body<Op, B>(std::move(name), options_in(first), buffer),
+                 token_in(first, second));
   }
   /// Out of place: `out` has as many elements as `in`.
-  template <class In, class Out, class Op, class Token = default_token>
-  requires beside<In, Out> && reducible_input<In, Op>
-  auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, const call_options& options,
-                  Token&& token = Token()) const {
-    return start(all_reduce_to_body<Op, In, Out>(std::move(name), options, in, out), token);
-  }
-  template <class In, class Out, class Op, class Token = default_token>
-  requires beside<In, Out> && reducible_input<In, Op> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_reduce(
-          operation_name name, In&& in, Out&& out, const Op& op, Token&& token = Token()) const {
-    return all_reduce(std::move(name), std::forward<In>(in), std::forward<Out>(out), op,
-                      call_options(), token);
+  template <class In, class Out, class Op, class First = call_options, class Second = not_given>
+  requires beside<In, Out> && reducible_input<In, Op> && call_tail<First, Second>
+  auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, First&& first = First(),
+                  Second&& second = Second()) const {
+    return start(all_reduce_to_body<Op, In, Out>(std::move(name), options_in(first), in, out),
+                 token_in(first, second));
   }
   /// Without a name.
   template <class B, class Op, class Token = default_token>
@@ -103,103 +92,70 @@ class named_verbs : public message_verbs<named_verbs> {
   }
 
   /// Reduces to `root`, where the buffer holds the result; elsewhere it is left as it is.
-  template <class B, class Op, class Token = default_token>
-  requires reducible<B, Op>
-  auto reduce(operation_name name, B&& buffer, const Op&, int root, const call_options& options,
-              Token&& token = Token()) const {
-    return start(reduce_body<Op, B>(std::move(name), options, buffer, root), token);
-  }
-  template <class B, class Op, class Token = default_token>
-  requires reducible<B, Op> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce(
-      operation_name name, B&& buffer, const Op& op, int root, Token&& token = Token()) const {
-    return reduce(std::move(name), std::forward<B>(buffer), op, root, call_options(), token);
+  template <class B, class Op, class First = call_options, class Second = not_given>
+  requires reducible<B, Op> && call_tail<First, Second>
+  auto reduce(operation_name name, B&& buffer, const Op&, int root, First&& first = First(),
+              Second&& second = Second()) const {
+    return start(reduce_body<Op, B>(std::move(name), options_in(first), buffer, root),
+                 token_in(first, second));
   }
 
   /// Copies the root's buffer to every rank.
-  template <class B, class Token = default_token>
-  requires named_output<B>
-  auto broadcast(operation_name name, B&& buffer, int root, const call_options& options,
-                 Token&& token = Token()) const {
-    return start(broadcast_body<B>(std::move(name), options, buffer, root), token);
-  }
-  template <class B, class Token = default_token>
-  requires named_output<B> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto broadcast(
-          operation_name name, B&& buffer, int root, Token&& token = Token()) const {
-    return broadcast(std::move(name), std::forward<B>(buffer), root, call_options(), token);
+  template <class B, class First = call_options, class Second = not_given>
+  requires named_output<B> && call_tail<First, Second>
+  auto broadcast(operation_name name, B&& buffer, int root, First&& first = First(),
+                 Second&& second = Second()) const {
+    return start(broadcast_body<B>(std::move(name), options_in(first), buffer, root),
+                 token_in(first, second));
   }
 
   /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
   /// from time to time; what has not changed on any rank is not told again.
-  template <class In, class Token = default_token>
-  requires named_input<In>
-  auto all_gather(operation_name name, In&& in, const call_options& options,
-                  Token&& token = Token()) const {
-    return start(all_gather_body<In>(std::move(name), options, in), token);
-  }
-  template <class In, class Token = default_token>
-  requires named_input<In> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_gather(
-          operation_name name, In&& in, Token&& token = Token()) const {
-    return all_gather(std::move(name), std::forward<In>(in), call_options(), token);
+  template <class In, class First = call_options, class Second = not_given>
+  requires named_input<In> && call_tail<First, Second>
+  auto all_gather(operation_name name, In&& in, First&& first = First(),
+                  Second&& second = Second()) const {
+    return start(all_gather_body<In>(std::move(name), options_in(first), in),
+                 token_in(first, second));
   }
 
   /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
   /// Results: what came, in rank order, and how many elements from each rank.
-  template <class In, class Splits, class Token = default_token>
-  requires named_input<In> && std::ranges::input_range<const Splits&>
-  auto all_to_all(operation_name name, In&& in, const Splits& splits, const call_options& options,
-                  Token&& token = Token()) const {
-    return start(all_to_all_body<In>(std::move(name), options, in, splits), token);
-  }
-  template <class In, class Splits, class Token = default_token>
-  requires named_input<In> && std::ranges::input_range<const Splits&> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto all_to_all(
-          operation_name name, In&& in, const Splits& splits, Token&& token = Token()) const {
-    return all_to_all(std::move(name), std::forward<In>(in), splits, call_options(), token);
+  template <class In, class Splits, class First = call_options, class Second = not_given>
+  requires named_input<In> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
+  auto all_to_all(operation_name name, In&& in, const Splits& splits, First&& first = First(),
+                  Second&& second = Second()) const {
+    return start(all_to_all_body<In>(std::move(name), options_in(first), in, splits),
+                 token_in(first, second));
   }
 
   /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
   /// ranks, n / r, and the first n % r ranks one more.
-  template <class In, class Op, class Token = default_token>
-  requires reducible_input<In, Op>
-  auto reduce_scatter(operation_name name, In&& in, const Op&, const call_options& options,
-                      Token&& token = Token()) const {
-    return start(reduce_scatter_body<Op, In>(std::move(name), options, in), token);
-  }
-  template <class In, class Op, class Token = default_token>
-  requires reducible_input<In, Op> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto reduce_scatter(
-          operation_name name, In&& in, const Op& op, Token&& token = Token()) const {
-    return reduce_scatter(std::move(name), std::forward<In>(in), op, call_options(), token);
+  template <class In, class Op, class First = call_options, class Second = not_given>
+  requires reducible_input<In, Op> && call_tail<First, Second>
+  auto reduce_scatter(operation_name name, In&& in, const Op&, First&& first = First(),
+                      Second&& second = Second()) const {
+    return start(reduce_scatter_body<Op, In>(std::move(name), options_in(first), in),
+                 token_in(first, second));
   }
 
   /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
-  template <class In, class Token = default_token>
-  requires named_input<In>
-  auto gather(operation_name name, In&& in, int root, const call_options& options,
-              Token&& token = Token()) const {
-    return start(gather_body<In>(std::move(name), options, in, root), token);
-  }
-  template <class In, class Token = default_token>
-  requires named_input<In> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto gather(
-      operation_name name, In&& in, int root, Token&& token = Token()) const {
-    return gather(std::move(name), std::forward<In>(in), root, call_options(), token);
+  template <class In, class First = call_options, class Second = not_given>
+  requires named_input<In> && call_tail<First, Second>
+  auto gather(operation_name name, In&& in, int root, First&& first = First(),
+              Second&& second = Second()) const {
+    return start(gather_body<In>(std::move(name), options_in(first), in, root),
+                 token_in(first, second));
   }
 
   /// Gives each rank its block of the root's `in`, which only counts there and has
   /// `size() × out.size()` elements.
-  template <class In, class Out, class Token = default_token>
-  requires beside<In, Out>
-  auto scatter(operation_name name, In&& in, Out&& out, int root, const call_options& options,
-               Token&& token = Token()) const {
-    return start(scatter_body<In, Out>(std::move(name), options, in, out, root), token);
-  }
-  template <class In, class Out, class Token = default_token>
-  requires beside<In, Out> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto scatter(
-      operation_name name, In&& in, Out&& out, int root, Token&& token = Token()) const {
-    return scatter(std::move(name), std::forward<In>(in), std::forward<Out>(out), root,
-                   call_options(), token);
+  template <class In, class Out, class First = call_options, class Second = not_given>
+  requires beside<In, Out> && call_tail<First, Second>
+  auto scatter(operation_name name, In&& in, Out&& out, int root, First&& first = First(),
+               Second&& second = Second()) const {
+    return start(scatter_body<In, Out>(std::move(name), options_in(first), in, out, root),
+                 token_in(first, second));
   }
 
   /// Completes when every rank has come to it.
@@ -214,38 +170,24 @@ class named_verbs : public message_verbs<named_verbs> {
   }
 
   /// The tensors of a bundle as one operation: all of them or none.
-  template <class Op, class Token = default_token>
-  requires bundle_reduction<Op>
-  auto grouped_all_reduce(bundle members, const Op&, const call_options& options,
-                          Token&& token = Token(),
+  template <class Op, class First = call_options, class Second = not_given>
+  requires bundle_reduction<Op> && call_tail<First, Second>
+  auto grouped_all_reduce(bundle members, const Op&, First&& first = First(),
+                          Second&& second = Second(),
                           std::source_location where = std::source_location::current()) const {
-    return start(
-        bundle_body<op_kind::all_reduce>(std::move(members), options, code_of<Op>(), -1, where),
-        token);
-  }
-  template <class Op, class Token = default_token>
-  requires bundle_reduction<Op> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_all_reduce(
-          bundle members, const Op& op, Token&& token = Token(),
-          std::source_location where = std::source_location::current()) const {
-    return grouped_all_reduce(std::move(members), op, call_options(), token, where);
+    return start(bundle_body<op_kind::all_reduce>(std::move(members), options_in(first),
+                                                  code_of<Op>(), -1, where),
+                 token_in(first, second));
   }
   /// Reduces them to `root`; elsewhere they are left as they are.
-  template <class Op, class Token = default_token>
-  requires bundle_reduction<Op>
-  auto grouped_reduce(bundle members, const Op&, int root, const call_options& options,
-                      Token&& token = Token(),
+  template <class Op, class First = call_options, class Second = not_given>
+  requires bundle_reduction<Op> && call_tail<First, Second>
+  auto grouped_reduce(bundle members, const Op&, int root, First&& first = First(),
+                      Second&& second = Second(),
                       std::source_location where = std::source_location::current()) const {
-    return start(
-        bundle_body<op_kind::reduce>(std::move(members), options, code_of<Op>(), root, where),
-        token);
-  }
-  template <class Op, class Token = default_token>
-  requires bundle_reduction<Op> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_reduce(
-          bundle members, const Op& op, int root, Token&& token = Token(),
-          std::source_location where = std::source_location::current()) const {
-    return grouped_reduce(std::move(members), op, root, call_options(), token, where);
+    return start(bundle_body<op_kind::reduce>(std::move(members), options_in(first), code_of<Op>(),
+                                              root, where),
+                 token_in(first, second));
   }
   template <class Token = default_token>
   auto grouped_broadcast(bundle members, int root, Token&& token = Token(),
@@ -291,32 +233,27 @@ class named_verbs : public message_verbs<named_verbs> {
   }
   /// Reduces each member and gives each rank its part of each, by name: of n elements on r ranks,
   /// n / r, and the first n % r ranks one more.
-  template <class Op, class Token = default_token>
-  requires bundle_reduction<Op>
-  auto grouped_reduce_scatter(bundle members, const Op&, const call_options& options,
-                              Token&& token = Token(),
+  template <class Op, class First = call_options, class Second = not_given>
+  requires bundle_reduction<Op> && call_tail<First, Second>
+  auto grouped_reduce_scatter(bundle members, const Op&, First&& first = First(),
+                              Second&& second = Second(),
                               std::source_location where = std::source_location::current()) const {
-    return start(bundle_reduce_scatter_body(std::move(members), options, code_of<Op>(), where),
-                 token);
-  }
-  template <class Op, class Token = default_token>
-  requires bundle_reduction<Op> &&
-      (!std::same_as<std::remove_cvref_t<Token>, call_options>)auto grouped_reduce_scatter(
-          bundle members, const Op& op, Token&& token = Token(),
-          std::source_location where = std::source_location::current()) const {
-    return grouped_reduce_scatter(std::move(members), op, call_options(), token, where);
+    return start(
+        bundle_reduce_scatter_body(std::move(members), options_in(first), code_of<Op>(), where),
+        token_in(first, second));
   }
 
   /// A group of tensors that can be started without negotiation, see \ref persistent_group.
   /// *Cost*: one negotiated operation, and a communicator, made as by `communicator::dup`.
-  template <class Op, class Token = default_token>
-  requires bundle_reduction<Op>
-  auto make_persistent(bundle members, const Op&, const call_options& options = {},
-                       Token&& token = Token(),
+  template <class Op, class First = call_options, class Second = not_given>
+  requires bundle_reduction<Op> && call_tail<First, Second>
+  auto make_persistent(bundle members, const Op&, First&& first = First(),
+                       Second&& second = Second(),
                        std::source_location where = std::source_location::current()) const {
-    add_group_body<persistent_group> body(std::move(members), options, code_of<Op>(), -1, where);
+    add_group_body<persistent_group> body(std::move(members), options_in(first), code_of<Op>(), -1,
+                                          where);
     body.where = where_;
-    return start(std::move(body), token);
+    return start(std::move(body), token_in(first, second));
   }
 
   /// The root's object on every rank: any type of `core/wire.hpp`. Elsewhere `object` only names
@@ -364,7 +301,7 @@ class named_verbs : public message_verbs<named_verbs> {
   friend class message_verbs<named_verbs>;
   named_verbs() noexcept {}
   template <class Body, class Token>
-  auto start(Body&& body, Token& token) const {
+  auto start(Body&& body, Token&& token) const {
     return initiate(where_, std::forward<Body>(body), token);
   }
   std::shared_ptr<instance_handle> where_;

@@ -5,9 +5,11 @@
 /// \file One named operation on one rank: its tensors, and the handler that waits for them.
 
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/coordinator/data/element_kernels.hpp>
+#include <cohort/comm/tensor.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
+#include <cohort/core/kinds.hpp>
+#include <cohort/core/pack_layout.hpp>
 #include <cohort/core/tool_range.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/protocol/action.hpp>
@@ -25,32 +27,13 @@
 
 namespace cohort::coordination {
 
-using protocol::op_kind;
 using clock = std::chrono::steady_clock;
-
-/// Of `count` elements, how many a rank gets: the first ranks one more.
-[[nodiscard]] inline std::size_t part_of(std::size_t count, int rank, int ranks) noexcept {
-  const auto n = static_cast<std::size_t>(ranks);
-  return count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0);
-}
-
-/// A tensor of an operation: contiguous, `count` elements. In place where in and out are equal;
-/// null where this rank has no such side.
-struct tensor {
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::size_t count = 0;
-  const element_kernels* kernels = nullptr;  ///< of what travels
-  MPI_Op operation = MPI_OP_NULL;
-  const wire_kernels* wire = nullptr;  ///< set where `in` and `out` are of another type than that
-  comm::arena_place place;             ///< on a device, in place
-
-  [[nodiscard]] std::size_t bytes() const noexcept { return count * kernels->size; }
-  /// Where an element lies in the memory of the caller that lies at `offset` in what travels.
-  [[nodiscard]] std::size_t place_of(std::size_t offset) const noexcept {
-    return wire == nullptr ? offset : offset / kernels->size * wire->size;
-  }
-};
+using comm::tensor;
+using mpi::element_kernels;
+using mpi::kernels_for;
+using mpi::kernels_of;
+using mpi::unnamed_element;
+using mpi::wire_kernels;
 
 /// What was captured of a persistent group.
 struct captured_state {
@@ -151,8 +134,8 @@ class task : public progress::operation {
   }
   /// As its caller knows it; a literal.
   [[nodiscard]] std::string_view verb() const noexcept {
-    if (kind == op_kind::message) return sends ? "send" : "recv";
-    return protocol::name_of(kind);
+    if (kind == op_kind::message) return name_of(sends ? op_kind::send : op_kind::recv);
+    return name_of(kind);
   }
   void fail(std::exception_ptr why) noexcept {
     if (!error) error = std::move(why);

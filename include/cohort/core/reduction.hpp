@@ -6,10 +6,12 @@
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/element.hpp>
+#include <cohort/core/kinds.hpp>
 
 #include <bit>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <type_traits>
 
@@ -40,6 +42,11 @@ inline constexpr bool is_ordered_pair = false;
 template <class T>
 inline constexpr bool is_ordered_pair<located<T>> = is_ordered<T>;
 
+/// What sums and products are calculated in. Integers wrap around, as MPI's do in practice; signed
+/// overflow would be undefined.
+template <class T>
+using calculated = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
+
 }  // namespace detail
 
 /// The operations, as objects to pass: op::sum, op::max, …. Each type says by `accepts<T>` which
@@ -48,33 +55,39 @@ namespace op {
 
 struct sum_t {
   static constexpr std::string_view name = "sum";
+  static constexpr reduction_code code = reduction_code::sum;
   template <class T>
   static constexpr bool accepts = detail::is_number<T>;
   template <class T>
   static constexpr T combine(T a, T b) {
-    return static_cast<T>(a + b);
+    using as = detail::calculated<T>;
+    return static_cast<T>(static_cast<as>(a) + static_cast<as>(b));
   }
 };
 
 /// The sum divided by the number of ranks; the division happens after completion.
 struct average_t : sum_t {
   static constexpr std::string_view name = "average";
+  static constexpr reduction_code code = reduction_code::average;
   template <class T>
   static constexpr bool accepts = detail::is_floating<T>;
 };
 
 struct product_t {
   static constexpr std::string_view name = "product";
+  static constexpr reduction_code code = reduction_code::product;
   template <class T>
   static constexpr bool accepts = detail::is_number<T>;
   template <class T>
   static constexpr T combine(T a, T b) {
-    return static_cast<T>(a * b);
+    using as = detail::calculated<T>;
+    return static_cast<T>(static_cast<as>(a) * static_cast<as>(b));
   }
 };
 
 struct min_t {
   static constexpr std::string_view name = "min";
+  static constexpr reduction_code code = reduction_code::min;
   template <class T>
   static constexpr bool accepts = detail::is_ordered<T>;
   template <class T>
@@ -85,6 +98,7 @@ struct min_t {
 
 struct max_t {
   static constexpr std::string_view name = "max";
+  static constexpr reduction_code code = reduction_code::max;
   template <class T>
   static constexpr bool accepts = detail::is_ordered<T>;
   template <class T>
@@ -95,6 +109,7 @@ struct max_t {
 
 struct logical_and_t {
   static constexpr std::string_view name = "logical_and";
+  static constexpr reduction_code code = reduction_code::logical_and;
   template <class T>
   static constexpr bool accepts = detail::is_truth<T>;
   template <class T>
@@ -105,6 +120,7 @@ struct logical_and_t {
 
 struct logical_or_t {
   static constexpr std::string_view name = "logical_or";
+  static constexpr reduction_code code = reduction_code::logical_or;
   template <class T>
   static constexpr bool accepts = detail::is_truth<T>;
   template <class T>
@@ -115,6 +131,7 @@ struct logical_or_t {
 
 struct logical_xor_t {
   static constexpr std::string_view name = "logical_xor";
+  static constexpr reduction_code code = reduction_code::logical_xor;
   template <class T>
   static constexpr bool accepts = detail::is_truth<T>;
   template <class T>
@@ -125,6 +142,7 @@ struct logical_xor_t {
 
 struct bit_and_t {
   static constexpr std::string_view name = "bit_and";
+  static constexpr reduction_code code = reduction_code::bit_and;
   template <class T>
   static constexpr bool accepts = detail::is_bits<T>;
   template <class T>
@@ -135,6 +153,7 @@ struct bit_and_t {
 
 struct bit_or_t {
   static constexpr std::string_view name = "bit_or";
+  static constexpr reduction_code code = reduction_code::bit_or;
   template <class T>
   static constexpr bool accepts = detail::is_bits<T>;
   template <class T>
@@ -145,6 +164,7 @@ struct bit_or_t {
 
 struct bit_xor_t {
   static constexpr std::string_view name = "bit_xor";
+  static constexpr reduction_code code = reduction_code::bit_xor;
   template <class T>
   static constexpr bool accepts = detail::is_bits<T>;
   template <class T>
@@ -156,6 +176,7 @@ struct bit_xor_t {
 /// The smallest value and its location; equal values give the smaller location.
 struct min_loc_t {
   static constexpr std::string_view name = "min_loc";
+  static constexpr reduction_code code = reduction_code::min_loc;
   template <class T>
   static constexpr bool accepts = detail::is_ordered_pair<T>;
   template <class T>
@@ -167,6 +188,7 @@ struct min_loc_t {
 /// The largest value and its location; equal values give the smaller location.
 struct max_loc_t {
   static constexpr std::string_view name = "max_loc";
+  static constexpr reduction_code code = reduction_code::max_loc;
   template <class T>
   static constexpr bool accepts = detail::is_ordered_pair<T>;
   template <class T>

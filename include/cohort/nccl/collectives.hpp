@@ -33,7 +33,7 @@ requires detail::tail_for<detail::signature_for<B>, Tail...>
 auto all_reduce(const communicator& comm, const device::stream& on, B&& buffer, const Op& op,
                 Tail&&... tail) {
   using T = element_of<B>;
-  request asked = detail::request_for(comm.state(), on, "all_reduce", call::kind::all_reduce);
+  request asked = detail::request_for(comm.state(), on, "all_reduce", op_kind::all_reduce);
   detail::count_as(asked, reduced_as<T>(), buffer.size(), sizeof(T));
   asked.one.op = as_operator<T>(op);
   asked.one.from = asked.one.to = buffer.data();
@@ -48,7 +48,7 @@ requires std::same_as<element_of<In>, element_of<Out>> &&
 auto all_reduce(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                 const Op& op, Tail&&... tail) {
   using T = element_of<In>;
-  request asked = detail::request_for(comm.state(), on, "all_reduce", call::kind::all_reduce);
+  request asked = detail::request_for(comm.state(), on, "all_reduce", op_kind::all_reduce);
   detail::check_sizes(asked, "out", out.size(), in.size());
   detail::count_as(asked, reduced_as<T>(), in.size(), sizeof(T));
   asked.one.op = as_operator<T>(op);
@@ -65,7 +65,7 @@ requires std::same_as<element_of<In>, element_of<Out>> &&
 auto reduce(const communicator& comm, const device::stream& on, In&& in, Out&& out, const Op& op,
             int root, Tail&&... tail) {
   using T = element_of<In>;
-  request asked = detail::request_for(comm.state(), on, "reduce", call::kind::reduce, root);
+  request asked = detail::request_for(comm.state(), on, "reduce", op_kind::reduce, root);
   const bool is_root = asked.comm && asked.comm->rank == root;
   if (is_root) detail::check_sizes(asked, "out", out.size(), in.size());
   detail::count_as(asked, reduced_as<T>(), in.size(), sizeof(T));
@@ -86,7 +86,7 @@ requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Ta
 auto broadcast(const communicator& comm, const device::stream& on, B&& buffer, int root,
                Tail&&... tail) {
   using T = element_of<B>;
-  request asked = detail::request_for(comm.state(), on, "broadcast", call::kind::broadcast, root);
+  request asked = detail::request_for(comm.state(), on, "broadcast", op_kind::broadcast, root);
   detail::count_as(asked, moved_as<T>(), buffer.size(), sizeof(T));
   asked.one.from = asked.one.to = buffer.data();
   return detail::initiate_one<B>(std::move(asked), "buffer", buffer, std::forward<Tail>(tail)...);
@@ -100,7 +100,7 @@ requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>
 auto all_gather(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                 Tail&&... tail) {
   using T = element_of<In>;
-  request asked = detail::request_for(comm.state(), on, "all_gather", call::kind::all_gather);
+  request asked = detail::request_for(comm.state(), on, "all_gather", op_kind::all_gather);
   detail::check_sizes(asked, "out", out.size(), in.size() * detail::ranks_of(asked));
   detail::count_as(asked, moved_as<T>(), in.size(), sizeof(T));
   asked.may_be_in_place = true;
@@ -116,8 +116,7 @@ requires std::same_as<element_of<In>, element_of<Out>> &&
 auto reduce_scatter(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                     const Op& op, Tail&&... tail) {
   using T = element_of<In>;
-  request asked =
-      detail::request_for(comm.state(), on, "reduce_scatter", call::kind::reduce_scatter);
+  request asked = detail::request_for(comm.state(), on, "reduce_scatter", op_kind::reduce_scatter);
   detail::check_sizes(asked, "in", in.size(), out.size() * detail::ranks_of(asked));
   detail::count_as(asked, reduced_as<T>(), out.size(), sizeof(T));
   asked.one.op = as_operator<T>(op);
@@ -134,7 +133,7 @@ requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>
 auto all_to_all(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                 Tail&&... tail) {
   using T = element_of<In>;
-  request asked = detail::request_for(comm.state(), on, "all_to_all", call::kind::all_to_all);
+  request asked = detail::request_for(comm.state(), on, "all_to_all", op_kind::all_to_all);
   const std::size_t ranks = detail::ranks_of(asked);
   detail::check_sizes(asked, "out", out.size(), in.size());
   if (in.size() % ranks != 0)
@@ -151,7 +150,7 @@ requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>
 auto gather(const communicator& comm, const device::stream& on, In&& in, Out&& out, int root,
             Tail&&... tail) {
   using T = element_of<In>;
-  request asked = detail::request_for(comm.state(), on, "gather", call::kind::gather, root);
+  request asked = detail::request_for(comm.state(), on, "gather", op_kind::gather, root);
   const bool is_root = asked.comm && asked.comm->rank == root;
   if (is_root) detail::check_sizes(asked, "out", out.size(), in.size() * detail::ranks_of(asked));
   detail::count_as(asked, moved_as<T>(), in.size(), sizeof(T));
@@ -171,7 +170,7 @@ requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>
 auto scatter(const communicator& comm, const device::stream& on, In&& in, Out&& out, int root,
              Tail&&... tail) {
   using T = element_of<In>;
-  request asked = detail::request_for(comm.state(), on, "scatter", call::kind::scatter, root);
+  request asked = detail::request_for(comm.state(), on, "scatter", op_kind::scatter, root);
   const bool is_root = asked.comm && asked.comm->rank == root;
   if (is_root) detail::check_sizes(asked, "in", in.size(), out.size() * detail::ranks_of(asked));
   detail::count_as(asked, moved_as<T>(), out.size(), sizeof(T));
@@ -188,7 +187,7 @@ auto scatter(const communicator& comm, const device::stream& on, In&& in, Out&& 
 template <class... Tail>
 requires detail::tail_for<void(std::error_code), Tail...>
 auto barrier(const communicator& comm, const device::stream& on, Tail&&... tail) {
-  request asked = detail::request_for(comm.state(), on, "barrier", call::kind::barrier);
+  request asked = detail::request_for(comm.state(), on, "barrier", op_kind::barrier);
   return detail::initiate<void(std::error_code)>(std::move(asked), std::tuple<>(),
                                                  std::forward<Tail>(tail)...);
 }

@@ -37,7 +37,7 @@ inline void refuse_overlap(request& asked) {
   for (std::size_t i = 0; i < asked.uses.size(); ++i) {
     const buffer_use& use = asked.uses[i];
     const auto* const begin = static_cast<const std::byte*>(use.data);
-    const bool is_written = asked.more[i].what == call::kind::recv;
+    const bool is_written = asked.more[i].what == op_kind::recv;
     if (use.bytes != 0) all.push_back({begin, begin + use.bytes, is_written, i});
   }
   std::sort(all.begin(), all.end(),
@@ -74,28 +74,28 @@ inline void refuse_overlap(request& asked) {
 class group {
  public:
   group(const communicator& comm, const device::stream& on)
-      : asked_(detail::request_for(comm.state(), on, "group", call::kind::barrier)) {
+      : asked_(detail::request_for(comm.state(), on, "group", op_kind::barrier)) {
     asked_.everybody = false;
   }
 
   template <device_buffer B>
   group& send(B&& buffer, int to) & {
-    add(call::kind::send, buffer, to);
+    add(op_kind::send, buffer, to);
     return *this;
   }
   template <writable_buffer B>
   group& recv(B&& buffer, int from) & {
-    add(call::kind::recv, buffer, from);
+    add(op_kind::recv, buffer, from);
     return *this;
   }
   template <device_buffer B>
   group&& send(B&& buffer, int to) && {
-    add(call::kind::send, buffer, to);
+    add(op_kind::send, buffer, to);
     return std::move(*this);
   }
   template <writable_buffer B>
   group&& recv(B&& buffer, int from) && {
-    add(call::kind::recv, buffer, from);
+    add(op_kind::recv, buffer, from);
     return std::move(*this);
   }
 
@@ -106,19 +106,19 @@ class group {
     request asked = std::move(asked_);
     detail::refuse_overlap(asked);
     // Nothing to post is an operation of nothing, not a barrier.
-    if (asked.more.empty()) asked.one.what = call::kind::send;
+    if (asked.more.empty()) asked.one.what = op_kind::send;
     return detail::initiate<void(std::error_code)>(std::move(asked), std::tuple<>(),
                                                    std::forward<Tail>(tail)...);
   }
 
  private:
   template <class B>
-  void add(call::kind what, B& buffer, int peer) {
+  void add(op_kind what, B& buffer, int peer) {
     using T = element_of<B>;
     request one = detail::request_for(asked_.comm, *asked_.user, "group", what, peer);
     if (one.bad != errc{}) asked_.refuse(one.bad, one.facts);
     detail::count_as(one, moved_as<T>(), buffer.size(), sizeof(T));
-    if (what == call::kind::send) {
+    if (what == op_kind::send) {
       one.one.from = buffer.data();
     } else {
       // A group writes no output.
@@ -126,7 +126,7 @@ class group {
     }
     asked_.more.push_back(one.one);
     asked_.bytes += buffer.bytes();
-    asked_.uses.push_back(detail::use_of(what == call::kind::send ? "send" : "recv", buffer));
+    asked_.uses.push_back(detail::use_of(what == op_kind::send ? "send" : "recv", buffer));
   }
   request asked_;
 };

@@ -229,8 +229,7 @@ auto initiate_both(request&& asked, std::remove_reference_t<In>& in,
 
 /// The request of a verb, but for its buffers.
 inline request request_for(const std::shared_ptr<communicator_state>& comm,
-                           const device::stream& on, const char* verb, call::kind what,
-                           int root = 0) {
+                           const device::stream& on, const char* verb, op_kind what, int root = 0) {
   request made;
   made.comm = comm;
   made.verb = verb;
@@ -238,7 +237,7 @@ inline request request_for(const std::shared_ptr<communicator_state>& comm,
   made.one.what = what;
   made.one.root = root;
   if (made.comm && (root < 0 || root >= made.comm->size)) {
-    const bool message = what == call::kind::send || what == call::kind::recv;
+    const bool message = what == op_kind::send || what == op_kind::recv;
     made.refuse(message ? errc::bad_rank : errc::bad_root,
                 (message ? "peer=" : "root=") + std::to_string(root) +
                     ", ranks=" + std::to_string(made.comm->size));

@@ -22,7 +22,7 @@ namespace detail {
 /// A message of the elements of a buffer.
 template <class B>
 request message_request(const communicator& comm, const device::stream& on, const char* verb,
-                        call::kind what, B& buffer, int peer) {
+                        op_kind what, B& buffer, int peer) {
   using T = element_of<B>;
   request asked = request_for(comm.state(), on, verb, what, peer);
   asked.everybody = false;
@@ -38,7 +38,7 @@ request message_request(const communicator& comm, const device::stream& on, cons
 template <device_buffer B, class... Tail>
 requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
 auto send(const communicator& comm, const device::stream& on, B&& buffer, int to, Tail&&... tail) {
-  request asked = detail::message_request(comm, on, "send", call::kind::send, buffer, to);
+  request asked = detail::message_request(comm, on, "send", op_kind::send, buffer, to);
   asked.one.from = buffer.data();
   return detail::initiate_one<B>(std::move(asked), "buffer", buffer, std::forward<Tail>(tail)...);
 }
@@ -48,7 +48,7 @@ template <writable_buffer B, class... Tail>
 requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
 auto recv(const communicator& comm, const device::stream& on, B&& buffer, int from,
           Tail&&... tail) {
-  request asked = detail::message_request(comm, on, "recv", call::kind::recv, buffer, from);
+  request asked = detail::message_request(comm, on, "recv", op_kind::recv, buffer, from);
   asked.one.to = buffer.data();
   return detail::initiate_one<B>(std::move(asked), "buffer", buffer, std::forward<Tail>(tail)...);
 }
@@ -56,7 +56,7 @@ auto recv(const communicator& comm, const device::stream& on, B&& buffer, int fr
 namespace detail {
 
 /// One call of a group, about `count` elements.
-inline call part_of(call::kind what, element as, std::size_t count, std::size_t size, int peer) {
+inline call part_of(op_kind what, element as, std::size_t count, std::size_t size, int peer) {
   call made;
   made.what = what;
   made.type = as.type;
@@ -84,8 +84,7 @@ requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>
 auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                   std::span<const std::size_t> counts, Tail&&... tail) {
   using T = element_of<In>;
-  using kind = call::kind;
-  request asked = detail::request_for(comm.state(), on, "all_gather_v", kind::send);
+  request asked = detail::request_for(comm.state(), on, "all_gather_v", op_kind::send);
   detail::check_counts(asked, "counts", counts);
   if (asked.bad == errc{}) {
     detail::check_sizes(asked, "in", in.size(), counts[detail::rank_of(asked)]);
@@ -94,9 +93,9 @@ auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, O
   std::size_t at = 0;
   for (int peer = 0; asked.bad == errc{} && peer < static_cast<int>(counts.size()); ++peer) {
     const std::size_t count = counts[static_cast<std::size_t>(peer)];
-    call to = detail::part_of(kind::send, moved_as<T>(), in.size(), sizeof(T), peer);
+    call to = detail::part_of(op_kind::send, moved_as<T>(), in.size(), sizeof(T), peer);
     to.from = in.data();
-    call from = detail::part_of(kind::recv, moved_as<T>(), count, sizeof(T), peer);
+    call from = detail::part_of(op_kind::recv, moved_as<T>(), count, sizeof(T), peer);
     from.to = out.data() + at;
     at += count;
     asked.more.push_back(to);
@@ -115,8 +114,7 @@ requires std::same_as<element_of<In>, element_of<Out>> &&
 auto reduce_scatter_v(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                       std::span<const std::size_t> counts, const Op& op, Tail&&... tail) {
   using T = element_of<In>;
-  using kind = call::kind;
-  request asked = detail::request_for(comm.state(), on, "reduce_scatter_v", kind::reduce);
+  request asked = detail::request_for(comm.state(), on, "reduce_scatter_v", op_kind::reduce);
   detail::check_counts(asked, "counts", counts);
   if (asked.bad == errc{}) {
     detail::check_sizes(asked, "in", in.size(), detail::total(counts));
@@ -125,7 +123,7 @@ auto reduce_scatter_v(const communicator& comm, const device::stream& on, In&& i
   std::size_t at = 0;
   for (std::size_t root = 0; asked.bad == errc{} && root < counts.size(); ++root) {
     const bool is_root = root == detail::rank_of(asked);
-    call part = detail::part_of(kind::reduce, reduced_as<T>(), counts[root], sizeof(T),
+    call part = detail::part_of(op_kind::reduce, reduced_as<T>(), counts[root], sizeof(T),
                                 static_cast<int>(root));
     part.op = as_operator<T>(op);
     part.from = in.data() + at;
@@ -151,8 +149,7 @@ auto all_to_all_v(const communicator& comm, const device::stream& on, In&& in,
                   std::span<const std::size_t> send_counts, Out&& out,
                   std::span<const std::size_t> recv_counts, Tail&&... tail) {
   using T = element_of<In>;
-  using kind = call::kind;
-  request asked = detail::request_for(comm.state(), on, "all_to_all_v", kind::send);
+  request asked = detail::request_for(comm.state(), on, "all_to_all_v", op_kind::send);
   detail::check_counts(asked, "send_counts", send_counts);
   detail::check_counts(asked, "recv_counts", recv_counts);
   detail::check_sizes(asked, "in", in.size(), detail::total(send_counts));
@@ -161,9 +158,9 @@ auto all_to_all_v(const communicator& comm, const device::stream& on, In&& in,
   std::size_t out_at = 0;
   for (std::size_t peer = 0; asked.bad == errc{} && peer < send_counts.size(); ++peer) {
     const int rank = static_cast<int>(peer);
-    call to = detail::part_of(kind::send, moved_as<T>(), send_counts[peer], sizeof(T), rank);
+    call to = detail::part_of(op_kind::send, moved_as<T>(), send_counts[peer], sizeof(T), rank);
     to.from = in.data() + in_at;
-    call from = detail::part_of(kind::recv, moved_as<T>(), recv_counts[peer], sizeof(T), rank);
+    call from = detail::part_of(op_kind::recv, moved_as<T>(), recv_counts[peer], sizeof(T), rank);
     from.to = out.data() + out_at;
     in_at += send_counts[peer];
     out_at += recv_counts[peer];

@@ -10,6 +10,7 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/element.hpp>
+#include <cohort/core/kinds.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/device/cuda_types.hpp>
 
@@ -34,28 +35,44 @@ namespace detail {
 
 inline constexpr int no_type = -1;
 
+/// Of a complex number, that of its parts.
+[[nodiscard]] constexpr int type_of(element_type of) noexcept {
+  switch (of) {
+    case element_type::int8:
+      return ncclInt8;
+    case element_type::uint8:
+      return ncclUint8;
+    case element_type::int32:
+      return ncclInt32;
+    case element_type::uint32:
+      return ncclUint32;
+    case element_type::int64:
+      return ncclInt64;
+    case element_type::uint64:
+      return ncclUint64;
+    case element_type::float16:
+      return ncclFloat16;
+    case element_type::bfloat16:
+      return ncclBfloat16;
+    case element_type::float32:
+    case element_type::complex64:
+      return ncclFloat32;
+    case element_type::float64:
+    case element_type::complex128:
+      return ncclFloat64;
+    default:
+      return no_type;
+  }
+}
+
 template <class T>
 consteval int number_code() {
-  if constexpr (std::same_as<T, bool>) {
-    return no_type;
-  } else if constexpr (std::integral<T>) {
-    switch (sizeof(T)) {
-      case 1:
-        return std::is_signed_v<T> ? ncclInt8 : ncclUint8;
-      case 4:
-        return std::is_signed_v<T> ? ncclInt32 : ncclUint32;
-      case 8:
-        return std::is_signed_v<T> ? ncclInt64 : ncclUint64;
-      default:
-        return no_type;
-    }
-  } else if constexpr (std::same_as<T, float>) {
-    return ncclFloat32;
-  } else if constexpr (std::same_as<T, double>) {
-    return ncclFloat64;
-  } else if constexpr (std::same_as<T, f16> || std::same_as<T, __half>) {
+  if constexpr (named_element<T> &&
+                (std::is_arithmetic_v<T> || std::same_as<T, f16> || std::same_as<T, bf16>)) {
+    return type_of(element_type_of<T>);
+  } else if constexpr (std::same_as<T, __half>) {
     return ncclFloat16;
-  } else if constexpr (std::same_as<T, bf16> || std::same_as<T, __nv_bfloat16>) {
+  } else if constexpr (std::same_as<T, __nv_bfloat16>) {
     return ncclBfloat16;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 3)
   } else if constexpr (std::same_as<T, __nv_fp8_e4m3>) {
@@ -145,14 +162,27 @@ template <class Op, class T>
 consteval bool reduces() {
   if constexpr (is_scaled<Op>) {
     return number<T> && std::same_as<decltype(Op::factor), T>;
-  } else if constexpr (std::same_as<Op, cohort::op::sum_t> ||
-                       std::same_as<Op, cohort::op::average_t>) {
-    return number<T> || complex_number<T>;
-  } else if constexpr (std::same_as<Op, cohort::op::product_t> ||
-                       std::same_as<Op, cohort::op::min_t> || std::same_as<Op, cohort::op::max_t>) {
-    return number<T>;
+  } else if constexpr (requires { Op::code; }) {
+    return devices_have(Op::code) && (number<T> || (complex_number<T> && is_sum(Op::code)));
+  } else {
+    return false;
   }
-  return false;
+}
+
+/// One that NCCL has.
+[[nodiscard]] constexpr ncclRedOp_t native_operation(reduction_code code) noexcept {
+  switch (code) {
+    case reduction_code::sum:
+      return ncclSum;
+    case reduction_code::average:
+      return ncclAvg;
+    case reduction_code::product:
+      return ncclProd;
+    case reduction_code::min:
+      return ncclMin;
+    default:
+      return ncclMax;
+  }
 }
 
 }  // namespace detail
@@ -169,14 +199,8 @@ requires reduction_of<Op, T> operator_value as_operator(const Op& operation) {
   if constexpr (detail::is_scaled<kind>) {
     made.is_scaled = true;
     std::memcpy(made.factor.data(), &operation.factor, sizeof(T));
-  } else if constexpr (std::same_as<kind, cohort::op::average_t>) {
-    made.op = ncclAvg;
-  } else if constexpr (std::same_as<kind, cohort::op::product_t>) {
-    made.op = ncclProd;
-  } else if constexpr (std::same_as<kind, cohort::op::min_t>) {
-    made.op = ncclMin;
-  } else if constexpr (std::same_as<kind, cohort::op::max_t>) {
-    made.op = ncclMax;
+  } else {
+    made.op = detail::native_operation(kind::code);
   }
   return made;
 }

@@ -6,6 +6,7 @@
 /// alone asks; the other ranks do as the log says.
 
 #include <cohort/core/error.hpp>
+#include <cohort/core/pack_layout.hpp>
 #include <cohort/protocol/readiness_table.hpp>
 #include <cohort/protocol/ready_queue.hpp>
 
@@ -27,7 +28,7 @@ namespace cohort::protocol {
 struct fusion_options {
   std::uint64_t fuse_below = 256 * 1024;   ///< larger operations run alone
   std::uint64_t pack_limit = 1024 * 1024;  ///< of the operations of a pack together
-  std::uint64_t alignment = 64;            ///< of each of them in the pack
+  std::uint64_t alignment = packs::line;   ///< of each of them in the pack
   std::size_t pack_most = 1024;            ///< operations of a pack
   std::size_t patience = 64;               ///< nobody is passed more often (protocol R2)
 };
@@ -109,8 +110,7 @@ class basic_fusion_planner {
     pack.push_back(one.index);
   }
   [[nodiscard]] std::uint64_t padded(std::uint64_t bytes) const noexcept {
-    return (bytes / options_.alignment + (bytes % options_.alignment != 0 ? 1 : 0)) *
-           options_.alignment;
+    return packs::aligned(bytes, options_.alignment);
   }
   [[nodiscard]] std::uint32_t lane_of(name_table& names, entry_index index);
   [[nodiscard]] place place_of(const name_table& names, name_index name);
@@ -164,8 +164,8 @@ std::uint32_t basic_fusion_planner<Any>::lane_of(name_table& names, entry_index 
   entry_record& entry = names.entry(index);
   if (entry.lane != none) return entry.lane;
   const signature& sig = entry.sig;
-  const bool fuses = (sig.kind == op_kind::all_reduce || sig.kind == op_kind::broadcast) &&
-                     !sig.has(signature_flag::alone) && entry.bytes <= options_.fuse_below;
+  const bool fuses =
+      is_fusible(sig.kind) && !sig.has(signature_flag::alone) && entry.bytes <= options_.fuse_below;
   lane_key key;
   key.set = names[entry.name].set;
   key.fuses = fuses;

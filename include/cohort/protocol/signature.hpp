@@ -6,6 +6,7 @@
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/element.hpp>
+#include <cohort/core/kinds.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,51 +15,14 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace cohort::protocol {
 
-/// The kinds of operations that are negotiated.
-enum class op_kind : std::uint8_t {
-  all_reduce,  ///< `detail`: of a persistent group, 1 is a capture, n + 1 replays that of start n
-  all_gather,
-  broadcast,
-  all_to_all,
-  reduce_scatter,
-  reduce,
-  gather,
-  scatter,
-  barrier,
-  group_create,  ///< of a persistent group (protocol H1)
-  group_remove,  ///< its removal; `detail` is the number of starts (protocol H5)
-  message,       ///< of a pair of ranks, its listed members: `root` sends it to rank `detail`
-  set_add,    ///< of a process set of the operation's members, in the same instance (protocol D1)
-  arena_add,  ///< of memory of the devices' backend, on every rank
-};
-inline constexpr std::uint8_t op_kind_count = 14;
-
-/// The numbers of the reductions that every rank knows. Those of the user begin at `first_own`:
-/// digests of their types.
-enum class reduction_code : std::uint32_t {
-  no_reduction,
-  sum,
-  average,
-  product,
-  min,
-  max,
-  logical_and,
-  logical_or,
-  logical_xor,
-  bit_and,
-  bit_or,
-  bit_xor,
-  min_loc,
-  max_loc,
-  first_own = 256,
-};
-
-/// "sum".
-[[nodiscard]] std::string name_of(reduction_code code);
+using cohort::is_persistent;
+using cohort::is_sized;
+using cohort::name_of;
+using cohort::op_kind;
+using cohort::reduction_code;
 
 /// The first dimensions of an operation's tensors; more than eight are joined by who submits.
 class shape {
@@ -134,16 +98,6 @@ struct call_site {
   }
 };
 
-/// "all_reduce".
-[[nodiscard]] std::string_view name_of(op_kind kind) noexcept;
-
-/// The kinds whose first dimension or splits may differ per rank (protocol Z1).
-[[nodiscard]] constexpr bool is_sized(op_kind kind) noexcept {
-  return kind == op_kind::all_gather || kind == op_kind::all_to_all;
-}
-[[nodiscard]] constexpr bool is_persistent(op_kind kind) noexcept {
-  return kind == op_kind::group_create || kind == op_kind::group_remove;
-}
 /// Whether no member may have joined (protocol J6).
 [[nodiscard]] inline bool needs_everyone(const signature& sig) noexcept {
   return sig.kind == op_kind::all_to_all || sig.kind == op_kind::group_create ||
@@ -192,49 +146,6 @@ inline std::uint64_t signature::bytes() const noexcept {
   const std::uint64_t count = dimensions.elements();
   if (element_size != 0 && count > UINT64_MAX / element_size) return UINT64_MAX;
   return count * element_size;
-}
-
-inline std::string_view name_of(op_kind kind) noexcept {
-  switch (kind) {
-    case op_kind::all_reduce:
-      return "all_reduce";
-    case op_kind::all_gather:
-      return "all_gather";
-    case op_kind::broadcast:
-      return "broadcast";
-    case op_kind::all_to_all:
-      return "all_to_all";
-    case op_kind::reduce_scatter:
-      return "reduce_scatter";
-    case op_kind::reduce:
-      return "reduce";
-    case op_kind::gather:
-      return "gather";
-    case op_kind::scatter:
-      return "scatter";
-    case op_kind::barrier:
-      return "barrier";
-    case op_kind::group_create:
-      return "persistent_group";
-    case op_kind::group_remove:
-      return "remove of a persistent_group";
-    case op_kind::message:
-      return "message";
-    case op_kind::set_add:
-      return "add_process_set";
-    case op_kind::arena_add:
-      return "make_fusion_arena";
-  }
-  return "?";
-}
-
-inline std::string name_of(reduction_code code) {
-  static constexpr std::string_view names[] = {
-      "none",       "sum",         "average", "product", "min",     "max",     "logical_and",
-      "logical_or", "logical_xor", "bit_and", "bit_or",  "bit_xor", "min_loc", "max_loc"};
-  const auto number = static_cast<std::uint32_t>(code);
-  if (number < std::size(names)) return std::string(names[number]);
-  return "user operation #" + std::to_string(number);
 }
 
 inline std::size_t hash_of(const signature& sig) noexcept {

@@ -137,13 +137,12 @@ TEST_CASE("a reduction of the host's goes to a root, in parts, out of place and 
       auto part =
           co_await coord.reduce_scatter("parts of " + std::to_string(count), whole, op::sum);
       std::size_t first = 0;
-      for (int r = 0; r < world.rank(); ++r)
-        first += cohort::coordination::part_of(count, r, ranks);
+      for (int r = 0; r < world.rank(); ++r) first += cohort::part_of(count, r, ranks);
       std::vector<std::uint16_t> wanted;
       for (std::size_t i = 0; i < part.size(); ++i) {
         wanted.push_back(static_cast<std::uint16_t>((first + i) * n));
       }
-      CHECK(part.size() == cohort::coordination::part_of(count, world.rank(), ranks));
+      CHECK(part.size() == cohort::part_of(count, world.rank(), ranks));
       CHECK(co_await now_in(part) == wanted);
     }
 

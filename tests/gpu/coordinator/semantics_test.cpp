@@ -279,7 +279,7 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       auto all_of_them = co_await coord.all_gather("all", counted);
       CHECK(all_of_them.size() == 7 * static_cast<std::size_t>(active));
       auto part = co_await coord.reduce_scatter("part", counted, op::sum);
-      CHECK(part.size() == cohort::coordination::part_of(7, world.rank(), n));
+      CHECK(part.size() == cohort::part_of(7, world.rank(), n));
       CHECK(co_await values_of(part) == std::vector<std::int32_t>(part.size(), -active * active));
     }
     co_await coord.join();

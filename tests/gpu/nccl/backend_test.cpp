@@ -6,8 +6,7 @@
 #include "support.hpp"
 
 #include <cohort/core/half.hpp>
-#include <cohort/mpi/datatype.hpp>
-#include <cohort/mpi/op.hpp>
+#include <cohort/mpi/element_kernels.hpp>
 #include <cohort/nccl/backend.hpp>
 #include <cohort/nccl/extra/captured_graph.hpp>
 
@@ -15,8 +14,8 @@
 
 using namespace cohort_test;
 namespace comm = cohort::comm;
-using comm::collective;
-using comm::device_reduction;
+using cohort::op_kind;
+using cohort::reduction_code;
 
 namespace {
 
@@ -29,33 +28,6 @@ class waiter final : public comm::request_operation {
  private:
   static void run(operation* base, action) { static_cast<waiter*>(base)->over = true; }
 };
-
-template <class T>
-void fill_with(void* out, std::size_t n, device_reduction of) {
-  T value{};
-  if (of == device_reduction::product) value = static_cast<T>(1);
-  if (of == device_reduction::max) value = std::numeric_limits<T>::lowest();
-  if (of == device_reduction::min) value = std::numeric_limits<T>::max();
-  std::fill_n(static_cast<T*>(out), n, value);
-}
-template <class T>
-inline const comm::host_math math_of{
-    &fill_with<T>,
-    [](void* out, const void* in, std::size_t n, double factor) {
-      for (std::size_t i = 0; i < n; ++i) {
-        static_cast<T*>(out)[i] = static_cast<T>(static_cast<const T*>(in)[i] * factor);
-      }
-    },
-    [](void* out, const void* in, std::size_t n, std::int64_t divisor) {
-      for (std::size_t i = 0; i < n; ++i) {
-        static_cast<T*>(out)[i] = static_cast<T>(static_cast<const T*>(in)[i] / divisor);
-      }
-    },
-    [] { return cohort::mpi::reduction_type_of<T>(); },
-    [](device_reduction of) {
-      return of == device_reduction::max ? cohort::mpi::op_of<op::max_t, T>()
-                                         : cohort::mpi::op_of<op::sum_t, T>();
-    }};
 
 /// A coordinator that has elected what the test wants.
 class elector {
@@ -115,20 +87,17 @@ class elector {
 };
 
 template <class T>
-comm::device_tensor tensor_of(const void* in, void* out, std::size_t count, int ranks) {
-  comm::device_tensor made;
+comm::tensor tensor_of(const void* in, void* out, std::size_t count, int ranks) {
+  comm::tensor made;
   made.in = in;
   made.out = out;
   made.count = count;
-  made.element = cohort::element_type_of<T>;
-  made.named = true;
-  made.size = sizeof(T);
-  made.math = &math_of<T>;
+  made.kernels = &cohort::mpi::kernels_of<T>;
   made.divisor = ranks;
   return made;
 }
 
-comm::device_call call_of(collective kind, device_reduction reduction = device_reduction::none,
+comm::device_call call_of(op_kind kind, reduction_code reduction = reduction_code::no_reduction,
                           int root = 0) {
   comm::device_call made;
   made.kind = kind;
@@ -156,7 +125,7 @@ TEST_CASE("packs of small tensors and large ones are reduced together") {
     device::stream on;
     std::vector<device::vector<float>> buffers;
     for (int round = 0; round < 3; ++round) {  // before and after the communicator is made
-      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
       for (std::size_t i = 0; i < 20; ++i) {
         const std::size_t size = i % 7 == 3 ? 5000 : 1 + 13 * i;  // every seventh is large
         buffers.push_back(co_await filled(on, size, static_cast<float>(world.rank() + 1)));
@@ -186,7 +155,7 @@ TEST_CASE("what NCCL cannot reduce is finished by the host in the order of the s
     const bool brings = ranks == 1 || world.rank() != 0;
     const int active = std::max(ranks - 1, 1);
     auto numbers = co_await filled(on, 100000, std::int32_t{-7 - world.rank()});
-    auto call = call_of(collective::all_reduce, device_reduction::average);
+    auto call = call_of(op_kind::all_reduce, reduction_code::average);
     call.tensors.push_back(
         tensor_of<std::int32_t>(numbers.data(), numbers.data(), numbers.size(), active));
     call.tensors.back().all_bring = ranks == 1;
@@ -202,7 +171,7 @@ TEST_CASE("what NCCL cannot reduce is finished by the host in the order of the s
     // together.
     auto a = co_await filled(on, 1000, static_cast<double>(-1 - world.rank()));
     auto b = co_await filled(on, 3, static_cast<double>(-10 * (world.rank() + 1)));
-    auto scaled = call_of(collective::all_reduce, device_reduction::max);
+    auto scaled = call_of(op_kind::all_reduce, reduction_code::max);
     for (auto* each : {&a, &b}) {
       scaled.tensors.push_back(tensor_of<double>(each->data(), each->data(), each->size(), active));
       scaled.tensors.back().prescale = 2;
@@ -237,10 +206,8 @@ TEST_CASE("a broadcast of many tensors writes what the other ranks have") {
     device::stream on;
     auto a = co_await filled(on, 77, static_cast<std::int16_t>(world.rank()));
     auto b = co_await filled(on, 5, static_cast<double>(world.rank()));
-    auto call = call_of(collective::broadcast, device_reduction::none, root);
-    call.tensors.push_back(tensor_of<std::int32_t>(a.data(), a.data(), a.bytes() / 2, 1));
-    call.tensors.back().size = 2;
-    call.tensors.back().count = a.size();
+    auto call = call_of(op_kind::broadcast, reduction_code::no_reduction, root);
+    call.tensors.push_back(tensor_of<std::int16_t>(a.data(), a.data(), a.size(), 1));
     call.tensors.push_back(tensor_of<double>(b.data(), b.data(), b.size(), 1));
     call.marks.push_back(all.mark(a));
     call.marks.push_back(all.mark(b));
@@ -264,14 +231,14 @@ TEST_CASE("an operation whose sizes are not known yet holds those behind it") {
     auto mine = co_await filled(on, rank + 1, static_cast<std::int32_t>(rank));
     std::size_t total = ranks * (ranks + 1) / 2;
     device::vector<std::int32_t> result(total, on);
-    auto call = call_of(collective::all_gather);
+    auto call = call_of(op_kind::all_gather);
     call.sized = false;
     call.tensors.push_back(tensor_of<std::int32_t>(mine.data(), result.data(), mine.size(), 1));
     call.marks.push_back(all.mark(mine));
     auto& gather = all.start(std::move(call));
 
     auto values = co_await filled(on, 10, 1.0F);
-    auto behind = call_of(collective::all_reduce, device_reduction::sum);
+    auto behind = call_of(op_kind::all_reduce, reduction_code::sum);
     behind.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
     behind.marks.push_back(all.mark(values));
     auto& after = all.start(std::move(behind));
@@ -303,7 +270,7 @@ TEST_CASE("a set is opened after what was started before it, on all ranks") {
     device::stream on;
     auto mine = co_await filled(on, 3, static_cast<std::int32_t>(world.rank()));
     device::vector<std::int32_t> result(3 * ranks, on);
-    auto call = call_of(collective::all_gather);
+    auto call = call_of(op_kind::all_gather);
     call.tensors.push_back(tensor_of<std::int32_t>(mine.data(), result.data(), mine.size(), 1));
     call.marks.push_back(all.mark(mine));
     call.sent = {mine.bytes()};
@@ -314,7 +281,7 @@ TEST_CASE("a set is opened after what was started before it, on all ranks") {
     all.open(1, members);
 
     auto values = co_await filled(on, 10, 1.0F);
-    auto behind = call_of(collective::all_reduce, device_reduction::sum);
+    auto behind = call_of(op_kind::all_reduce, reduction_code::sum);
     behind.set = 1;
     behind.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
     behind.marks.push_back(all.mark(values));
@@ -340,7 +307,7 @@ TEST_CASE("what is started behind the place of a set waits for it, however late 
     const device::stream on;
     auto values = co_await filled(on, 10, 1.0F);
     const auto sum = [&]() -> elector::pending& {
-      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
       call.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
       call.marks.push_back(all.mark(values));
       return all.start(std::move(call));
@@ -385,7 +352,7 @@ TEST_CASE("memory of packs that are being filled is kept when their operations f
     // The first is not launched, because rank 0 does not call it; the second is only packed. Both
     // packs wait for `late`.
     for (std::size_t i = 0; i < 4 && world.rank() != 0; i += 2) {
-      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
       for (device::vector<float>* each : {&buffers[i], &buffers[i + 1]}) {
         call.marks.push_back(all.mark(*each, late));
         call.tensors.push_back(tensor_of<float>(each->data(), each->data(), each->size(), 1));
@@ -425,7 +392,7 @@ TEST_CASE("the memory of a graph is there before a replay, and goes after it") {
     const auto graph = all.backend->make_graph("step");
     const device::stream stream = static_cast<nccl::captured_calls&>(*graph).stream;
     const auto step = [&](comm::device_use use) {
-      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
       for (device::vector<float>* each : {&a, &b}) {
         if (use == comm::device_use::capture) call.marks.push_back(all.mark(*each));
         call.tensors.push_back(tensor_of<float>(each->data(), each->data(), each->size(), 1));
@@ -541,7 +508,7 @@ TEST_CASE("every kind of operation brings the right data") {
     };
     // reduce
     auto reduced = co_await filled(on, 9, std::int32_t{rank + 1});
-    auto call = call_of(collective::reduce, device_reduction::product, root);
+    auto call = call_of(op_kind::reduce, reduction_code::product, root);
     call.tensors.push_back(tensor_of<std::int32_t>(reduced.data(), reduced.data(), 9, ranks));
     call.marks.push_back(all.mark(reduced));
     all.start(std::move(call));
@@ -554,7 +521,7 @@ TEST_CASE("every kind of operation brings the right data") {
       auto making = host(values);
       inputs.push_back(co_await std::move(making));
       scattered.emplace_back(count / n + (static_cast<std::size_t>(rank) < count % n ? 1 : 0), on);
-      auto scatter = call_of(collective::reduce_scatter, device_reduction::sum);
+      auto scatter = call_of(op_kind::reduce_scatter, reduction_code::sum);
       scatter.tensors.push_back(
           tensor_of<std::int32_t>(inputs.back().data(), scattered.back().data(), count, ranks));
       scatter.marks.push_back(all.mark(inputs.back()));
@@ -571,7 +538,7 @@ TEST_CASE("every kind of operation brings the right data") {
     auto making = host(parts);
     auto exchanged = co_await std::move(making);
     device::vector<std::int32_t> arrived(n * (static_cast<std::size_t>(rank) + 1), on);
-    auto exchange = call_of(collective::all_to_all);
+    auto exchange = call_of(op_kind::all_to_all);
     exchange.tensors.push_back(
         tensor_of<std::int32_t>(exchanged.data(), arrived.data(), exchanged.size(), 1));
     exchange.sent = sent;
@@ -582,7 +549,7 @@ TEST_CASE("every kind of operation brings the right data") {
     // gather and scatter
     auto piece = co_await filled(on, 3, std::int32_t{rank});
     device::vector<std::int32_t> gathered(rank == root ? 3 * n : 0, on);
-    auto gather = call_of(collective::gather, device_reduction::none, root);
+    auto gather = call_of(op_kind::gather, reduction_code::no_reduction, root);
     gather.tensors.push_back(
         tensor_of<std::int32_t>(piece.data(), rank == root ? gathered.data() : nullptr, 3, 1));
     gather.marks.push_back(all.mark(piece));
@@ -593,7 +560,7 @@ TEST_CASE("every kind of operation brings the right data") {
     auto making_whole = host(whole);
     auto source = co_await std::move(making_whole);
     device::vector<std::int32_t> part(2, on);
-    auto scatter = call_of(collective::scatter, device_reduction::none, root);
+    auto scatter = call_of(op_kind::scatter, reduction_code::no_reduction, root);
     scatter.tensors.push_back(
         tensor_of<std::int32_t>(rank == root ? source.data() : nullptr, part.data(), 2 * n, 1));
     scatter.marks.push_back(all.mark(source));
@@ -681,21 +648,21 @@ TEST_CASE("a reduction over nodes goes through MPI between them, in its place of
       buffers.push_back(co_await filled(on, size, static_cast<double>(world.rank() + 1)));
     }
     auto numbers = co_await filled(on, 7, std::int32_t{-5 - world.rank()});
-    auto sums = call_of(collective::all_reduce, device_reduction::sum);
+    auto sums = call_of(op_kind::all_reduce, reduction_code::sum);
     for (auto& each : buffers) {
       sums.tensors.push_back(tensor_of<double>(each.data(), each.data(), each.size(), ranks));
       sums.tensors.back().postscale = 2;
       sums.marks.push_back(all.mark(each));
     }
     all.start(std::move(sums));
-    auto average = call_of(collective::all_reduce, device_reduction::average);
+    auto average = call_of(op_kind::all_reduce, reduction_code::average);
     average.tensors.push_back(
         tensor_of<std::int32_t>(numbers.data(), numbers.data(), numbers.size(), ranks));
     average.marks.push_back(all.mark(numbers));
     average.ends = cohort::until::enqueued;
     all.start(std::move(average));
     auto flat = co_await filled(on, 3, static_cast<std::int32_t>(world.rank()));
-    auto broadcast = call_of(collective::broadcast, device_reduction::none, ranks - 1);
+    auto broadcast = call_of(op_kind::broadcast, reduction_code::no_reduction, ranks - 1);
     broadcast.tensors.push_back(tensor_of<std::int32_t>(flat.data(), flat.data(), 3, 1));
     broadcast.marks.push_back(all.mark(flat));
     all.start(std::move(broadcast));
@@ -727,7 +694,7 @@ TEST_CASE("a failure ends what was started on every rank: on the device and wait
     device::stream on;
     auto values = co_await filled(on, 16, 1.0F);
     const auto reduction = [&] {
-      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
       call.tensors.push_back(
           tensor_of<float>(values.data(), values.data(), values.size(), world.size()));
       call.marks.push_back(all.mark(values));
@@ -736,7 +703,7 @@ TEST_CASE("a failure ends what was started on every rank: on the device and wait
     const bool begins = world.rank() == world.size() - 1;
     if (begins) {
       all.start(reduction());
-      auto unsized = call_of(collective::all_gather);
+      auto unsized = call_of(op_kind::all_gather);
       unsized.sized = false;
       unsized.tensors.push_back(tensor_of<float>(values.data(), values.data(), 16, 1));
       all.start(std::move(unsized));
@@ -773,7 +740,7 @@ TEST_CASE("an operation that is forgotten is never completed") {
     device::stream on;
     auto values = co_await filled(on, 16, 1.0F);
     for (int i = 0; i < 2; ++i) {
-      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
       call.tensors.push_back(
           tensor_of<float>(values.data(), values.data(), values.size(), world.size()));
       call.marks.push_back(all.mark(values));
@@ -805,7 +772,7 @@ DOUBLE_TEST_CASE("the next pack is filled while the one before has not been redu
     fake_gpu::hold(domain.get());
     const std::uint64_t before = fake_gpu::calls("copies and kernels that are done");
     for (std::size_t pack = 0; pack < 2; ++pack) {
-      auto call = call_of(collective::all_reduce, device_reduction::sum);
+      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
       for (std::size_t i = 4 * pack; i < 4 * pack + 4; ++i) {
         call.marks.push_back(all.mark(buffers[i]));
         call.tensors.push_back(

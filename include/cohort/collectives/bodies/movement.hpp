@@ -335,13 +335,18 @@ auto start_movement_in_place(const communicator& comm, Buffer&& buffer, int root
                         token);
 }
 
-/// What most verbs answer.
-struct unrooted {
-  static constexpr bool rooted = false;
+/// What the list of kinds answers for a verb.
+template <op_kind Kind>
+struct moves_as {
+  static constexpr bool rooted = is_rooted(Kind);
   static constexpr bool own_block_stays = true;
-  static constexpr bool in_is_larger = false;
-  static constexpr bool reads(place) noexcept { return true; }
-  static constexpr bool writes(place) noexcept { return true; }
+  static constexpr bool in_is_larger = is_divided(Kind) && !is_assembled(Kind);
+  static constexpr bool reads(place where) noexcept { return brings_data(Kind, where.is_root()); }
+  static constexpr bool writes(place where) noexcept { return gets_result(Kind, where.is_root()); }
+  static std::optional<block_numbers> blocks(place where, const comm::communicator_state&) {
+    const std::size_t all = where.blocks();
+    return block_numbers{is_divided(Kind) ? all : 1, is_assembled(Kind) ? all : 1};
+  }
 };
 
 }  // namespace cohort::collectives::detail

@@ -138,9 +138,8 @@ struct reduce_scatter_body {
     return blocks.template agreed<value_type, Op>(in.count());
   }
   [[nodiscard]] comm::collective_call call() requires(Sizes == detail::block_sizes::equal) {
-    return detail::reduction_call<value_type, Op>(comm::collective::reduce_scatter,
-                                                  sent.in(in.view()), result.out(out.view()),
-                                                  out.count(), 0);
+    return detail::reduction_call<value_type, Op>(op_kind::reduce_scatter, sent.in(in.view()),
+                                                  result.out(out.view()), out.count(), 0);
   }
   int post(comm::poster& post) {
     bool moved = false;
@@ -201,7 +200,7 @@ struct reduce_scatter_in_place_body {
     return blocks.template agreed<value_type, Op>(data.count());
   }
   [[nodiscard]] comm::collective_call call() requires(Sizes == detail::block_sizes::equal) {
-    return detail::reduction_call<value_type, Op>(comm::collective::reduce_scatter, MPI_IN_PLACE,
+    return detail::reduction_call<value_type, Op>(op_kind::reduce_scatter, MPI_IN_PLACE,
                                                   elements.in(data.view()), blocks.own_count(), 0);
   }
   int post(comm::poster& post) {

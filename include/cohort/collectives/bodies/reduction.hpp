@@ -67,6 +67,18 @@ concept reducing = requires(place where, const void* in, void* out, MPI_Count co
   { Verb::post(in, out, count, type, op, where.root, comm, request) } -> std::same_as<int>;
 };
 
+/// What the list of kinds says for a verb that a backend may have.
+template <op_kind Kind>
+struct reduces_as {
+  static constexpr op_kind kind = Kind;
+  static constexpr const char* name = name_of(Kind).data();
+  static constexpr bool rooted = is_rooted(Kind);
+  static constexpr bool delivers(place where) noexcept {
+    return gets_result(Kind, where.is_root());
+  }
+  static constexpr int terms(place where) noexcept { return where.ranks; }
+};
+
 template <class Op, class In, class Out>
 concept reduces_to =
     verb_input<In> && verb_output<Out> && std::same_as<element_of_t<In>, element_of_t<Out>> &&
@@ -91,7 +103,7 @@ int post_reduction(comm::poster& post, const void* in, T* out, std::size_t count
 }
 
 template <class T, class Op>
-[[nodiscard]] comm::collective_call reduction_call(comm::collective kind, const void* in, void* out,
+[[nodiscard]] comm::collective_call reduction_call(op_kind kind, const void* in, void* out,
                                                    std::size_t count, int root) {
   return {kind, in, out, count, mpi::reduction_type_of<T>(), mpi::op_of<Op, T>(), root};
 }

@@ -69,10 +69,7 @@ void compress(task& one, std::string_view name, protocol::signature& sig) {
         error(errc::invalid_argument,
               std::string(one.verb()) + " '" + std::string(name) + "': compression " + why)));
   };
-  if (sig.kind != op_kind::all_reduce && sig.kind != op_kind::reduce &&
-      sig.kind != op_kind::reduce_scatter) {
-    return refuse("is for all_reduce, reduce and reduce_scatter");
-  }
+  if (!is_reduction(sig.kind)) return refuse("is for all_reduce, reduce and reduce_scatter");
   const element_kernels* const half = is_f16 ? &kernels_of<f16> : &kernels_of<bf16>;
   const auto code = static_cast<reduction_code>(sig.reduction);
   const MPI_Op operation = half->operation(code);

@@ -160,7 +160,7 @@ std::string device_gate<Any>::find_places(task& one) const {
   for (comm::device_buffer& each : one.device->buffers) {
     if (!each.lease) static_cast<void>(backend_->place_of(each.data, each.bytes, each.lease));
   }
-  if (one.kind != op_kind::all_reduce && one.kind != op_kind::broadcast) return {};
+  if (!is_fusible(one.kind)) return {};
   bool any = false;
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     tensor& each = one[i];

@@ -79,12 +79,9 @@ class basic_execution {
   friend sized_calls<Any>;
   friend device_calls<Any>;
 
-  [[nodiscard]] bool sized() const noexcept {
-    return !is_join && protocol::is_sized(tasks.front()->kind);
-  }
+  [[nodiscard]] bool sized() const noexcept { return !is_join && is_sized(tasks.front()->kind); }
   [[nodiscard]] bool fuses() const noexcept {
-    const op_kind kind = tasks.front()->kind;
-    return !is_join && !on_device() && (kind == op_kind::all_reduce || kind == op_kind::broadcast);
+    return !is_join && !on_device() && is_fusible(tasks.front()->kind);
   }
   /// Bytes that are under way at a time.
   [[nodiscard]] std::size_t load() const noexcept;
@@ -142,11 +139,15 @@ void basic_execution<Any>::prepare() {
     bytes_ = sizeof(join_value_);
     return;
   }
-  for (const task* one : tasks) {
+  for (task* one : tasks) {
     for (std::size_t i = 0; i < one->tensors(); ++i) {
-      const tensor& each = (*one)[i];
+      tensor& each = (*one)[i];
       if (each.kernels == nullptr) continue;
-      packs_.tensors.emplace_back(&each, one);
+      take_factors(each, *one);
+      each.divisor = divisor(*one, here->size);
+      each.all_bring = one->kind == op_kind::message ||
+                       one->contributors == static_cast<std::uint64_t>(here->size);
+      packs_.tensors.push_back(&each);
       bytes_ += each.bytes();
     }
   }
@@ -243,7 +244,7 @@ void basic_execution<Any>::start(std::uint32_t slot) {
   for (std::size_t i = 0; i < window; ++i) {
     begin([this, where](lane& on) {
       packs_.post_next(on, where);
-      count(on, packs_.bytes(packs_.calls[on.call]));
+      count(on, packs_.calls[on.call].bytes);
     });
   }
 }
@@ -282,7 +283,7 @@ bool basic_execution<Any>::borrows() const noexcept {
                        [this](const auto& one) { return !packs_.packs(one); });
   }
   const op_kind kind = tasks.front()->kind;
-  return kind != op_kind::barrier && kind != op_kind::group_create && kind != op_kind::group_remove;
+  return kind != op_kind::barrier && !is_persistent(kind);
 }
 
 template <class Any>
@@ -320,7 +321,7 @@ bool basic_execution<Any>::step(lane& on) {
         packs_.finish(on);
         if (!packs_.all_posted()) {
           packs_.post_next(on, here->slots[slot_]);
-          count(on, packs_.bytes(packs_.calls[on.call]));
+          count(on, packs_.calls[on.call].bytes);
           if (packs_.all_posted()) {
             plane_.queue_.posted_last(here->set, slot_);
             plane_.run();

@@ -4,6 +4,8 @@
 
 /// \file Memory for packs: handed out, given back and used again.
 
+#include <cohort/core/pack_layout.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -19,7 +21,7 @@ namespace cohort::coordination {
 /// kept as were in use at once. Larger ones, for tensors that do not fit, are given back.
 class fusion_allocator {
  public:
-  static constexpr std::size_t alignment = 64;
+  static constexpr std::size_t alignment = packs::line;
 
   explicit fusion_allocator(std::size_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
   fusion_allocator(const fusion_allocator&) = delete;

@@ -4,10 +4,10 @@
 
 /// \file Operations that are packed, or cut into pieces: all_reduce and broadcast on the host.
 
-#include <cohort/coordinator/data/element_kernels.hpp>
 #include <cohort/coordinator/data/lane.hpp>
 #include <cohort/coordinator/task.hpp>
 #include <cohort/coordinator/timeline.hpp>
+#include <cohort/core/pack_layout.hpp>
 #include <cohort/core/tool_range.hpp>
 #include <cohort/mpi/post.hpp>
 
@@ -17,63 +17,53 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace cohort::coordination {
 
-/// Tensors lie at multiples of their size, up to a cache line: small ones do not grow.
-[[nodiscard]] inline std::size_t aligned(std::size_t offset, std::size_t bytes) noexcept {
-  const std::size_t unit =
-      std::min(fusion_allocator::alignment, std::bit_ceil(std::max<std::size_t>(bytes, 1)));
-  return (offset + unit - 1) / unit * unit;
-}
-
 /// What an average over `ranks` divides by.
 [[nodiscard]] inline std::int64_t divisor(const task& of, int ranks) noexcept {
+  if (of.code != reduction_code::average) return 1;
   const bool all = (of.flags & protocol::signature_flag::divide_by_all) != 0;
   return all ? ranks : static_cast<std::int64_t>(std::max<std::uint64_t>(of.contributors, 1));
 }
 
 /// A tensor that may be of another type in the memory of callers; the same on all ranks, also
 /// those that bring neutral elements.
-[[nodiscard]] inline bool converts(const tensor& what, const task& of) noexcept {
+[[nodiscard]] inline bool is_rounded(const tensor& what, const task& of) noexcept {
   if ((of.flags & protocol::signature_flag::half_on_wire) == 0) return false;
   const auto element = static_cast<element_type>(what.kernels->element);
   return element == element_type::float16 || element == element_type::bfloat16;
 }
 
+/// What the operation of a tensor says about it.
+inline void take_factors(tensor& one, const task& of) noexcept {
+  one.prescale = of.prescale;
+  one.postscale = of.postscale;
+  one.rounded = is_rounded(one, of);
+}
+
 /// Scales and converts from the memory of the caller.
-inline void lay_values(void* out, const void* in, std::size_t n, const tensor& what,
-                       const task& of) {
+inline void lay_values(void* out, const void* in, std::size_t n, const tensor& what) {
   if (what.wire != nullptr) {
-    what.wire->pack(out, in, n, of.prescale);
-  } else if (of.prescale != 1) {
-    what.kernels->scale(out, in, n, of.prescale);
+    what.wire->pack(out, in, n, what.prescale);
+  } else if (what.prescale != 1) {
+    what.kernels->scale(out, in, n, what.prescale);
   } else if (n != 0) {
-    std::memcpy(out, in, n * what.kernels->size);
+    std::memcpy(out, in, n * what.size());
   }
 }
 
 /// And back into it.
-inline void finish_values(void* out, const void* in, std::size_t n, const tensor& what,
-                          const task& of, int ranks) {
-  const element_kernels& kernels = *what.kernels;
+inline void finish_values(void* out, const void* in, std::size_t n, const tensor& what) {
   if (what.wire != nullptr) {
-    const bool divides = of.code == reduction_code::average;
-    what.wire->unpack(out, in, n, of.postscale, divides ? divisor(of, ranks) : 1);
-    return;
-  }
-  if (of.code == reduction_code::average) {
-    if (of.postscale == 1) {
-      kernels.divide(out, in, n, divisor(of, ranks));
-    } else {
-      kernels.scale(out, in, n, of.postscale / static_cast<double>(divisor(of, ranks)));
-    }
-  } else if (of.postscale != 1) {
-    kernels.scale(out, in, n, of.postscale);
+    what.wire->unpack(out, in, n, what.postscale, what.divisor);
+  } else if (what.divisor != 1 && what.postscale == 1) {
+    what.kernels->divide(out, in, n, what.divisor);
+  } else if (what.divisor != 1 || what.postscale != 1) {
+    what.kernels->scale(out, in, n, what.postscale / static_cast<double>(what.divisor));
   } else if (out != in && n != 0) {
-    std::memcpy(out, in, n * kernels.size);
+    std::memcpy(out, in, n * what.size());
   }
 }
 
@@ -85,14 +75,8 @@ class packed_calls {
  public:
   explicit packed_calls(basic_execution<Any>& of) noexcept : of_(of) {}
 
-  /// Tensors that travel together, or a piece of one.
-  struct call {
-    std::uint32_t first = 0;
-    std::uint32_t tensors = 1;
-    std::size_t offset = 0;  // units, of a piece
-    std::size_t count = 0;
-  };
-  std::vector<std::pair<const tensor*, const task*>> tensors;
+  using call = packs::call;
+  std::vector<const tensor*> tensors;
   std::vector<call> calls;
   std::uint32_t next = 0;  ///< of these
 
@@ -106,10 +90,8 @@ class packed_calls {
   void post_no_more() noexcept { next = static_cast<std::uint32_t>(calls.size()); }
   /// Whether it travels in a buffer of the library.
   [[nodiscard]] bool packs(const call& what) const noexcept {
-    const auto& [head, of] = tensors[what.first];
-    return what.tensors > 1 || converts(*head, *of);
+    return what.tensors > 1 || tensors[what.first]->rounded;
   }
-  [[nodiscard]] std::size_t bytes(const call& what) const noexcept;
   void fill(const call& what, pack_position& at, std::size_t offset, std::span<std::byte> to);
   void empty(const call& what, pack_position& at, std::size_t offset,
              std::span<const std::byte> from);
@@ -123,8 +105,8 @@ class packed_calls {
     return of_.tasks.front()->kind == op_kind::all_reduce ? what.kernels->size : 1;
   }
   bool stage(lane& on, std::size_t count, MPI_Comm where);
-  /// Goes on from `at` with bytes of the pack; `visit` gets a tensor, its task, where in it, and
-  /// where in the range, `gap` a part of the range that belongs to none.
+  /// Goes on from `at` with bytes of the pack; `visit` gets a tensor, where in it, and where in the
+  /// range, `gap` a part of the range that belongs to none.
   template <class Visit, class Gap>
   void walk(const call& what, pack_position& at, std::size_t offset, std::size_t bytes, Visit visit,
             Gap gap) const;
@@ -132,73 +114,46 @@ class packed_calls {
   basic_execution<Any>& of_;
 };
 
-// Runs of small tensors of one type travel together, large ones alone and in pieces. All ranks come
-// to the same calls, for they know the same sizes and options.
+// Runs of small tensors of one type travel together, large ones alone and in pieces.
 template <class Any>
 void packed_calls<Any>::split() {
   const coordinator_options& options = of_.plane_.options_;
   const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
-  std::size_t end = 0;  // of the run, in bytes
-  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
-    const tensor& each = *tensors[i].first;
-    const std::size_t bytes = each.bytes();
+  const auto item_of = [&](std::uint32_t i) {
+    const tensor& each = *tensors[i];
+    packs::item one;
+    one.bytes = each.bytes();
     // What is converted must fit into a buffer.
-    const bool bounded = converts(each, *tensors[i].second);
-    const bool small =
-        bytes <= options.fusion_threshold && (!bounded || bytes <= options.fusion_buffer);
-    if (small && !calls.empty() && calls.back().count == 0) {
-      call& run = calls.back();
-      const tensor& head = *tensors[run.first].first;
-      const std::size_t together = aligned(end, bytes) + bytes;
-      const bool alike = !reduces || (head.kernels->element == each.kernels->element &&
-                                      head.operation == each.operation);
-      if (alike && together <= options.fusion_buffer) {
-        ++run.tensors;
-        end = together;
-        continue;
-      }
+    one.small = one.bytes <= options.fusion_threshold &&
+                (!each.rounded || one.bytes <= options.fusion_buffer);
+    one.joins = i == 0 || !reduces ||
+                (tensors[i - 1]->kernels->element == each.kernels->element &&
+                 tensors[i - 1]->operation == each.operation);
+    if (!one.small) {
+      const std::size_t unit = unit_of(each);
+      const std::size_t most = each.rounded ? std::min(options.piece, options.fusion_buffer)
+                                            : static_cast<std::size_t>(options.piece);
+      one.piece = std::max<std::size_t>(most / unit, 1) * unit;
     }
-    if (small) {
-      calls.push_back({i, 1, 0, 0});
-      end = bytes;
-      continue;
-    }
-    const std::size_t unit = unit_of(each);
-    const std::size_t most = bounded ? std::min(options.piece, options.fusion_buffer)
-                                     : static_cast<std::size_t>(options.piece);
-    const std::size_t piece = std::max<std::size_t>(most / unit, 1);
-    const std::size_t all = bytes / unit;
-    for (std::size_t offset = 0; offset < all; offset += piece) {
-      calls.push_back({i, 1, offset, std::min(piece, all - offset)});
-    }
-  }
-}
-
-template <class Any>
-std::size_t packed_calls<Any>::bytes(const call& what) const noexcept {
-  if (what.count != 0) return what.count * unit_of(*tensors[what.first].first);
-  std::size_t end = 0;
-  for (std::uint32_t i = 0; i < what.tensors; ++i) {
-    const std::size_t bytes = tensors[what.first + i].first->bytes();
-    end = aligned(end, bytes) + bytes;
-  }
-  return end;
+    return one;
+  };
+  packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
+                 [this](const call& one) { calls.push_back(one); });
 }
 
 template <class Any>
 template <class Visit, class Gap>
 void packed_calls<Any>::walk(const call& what, pack_position& at, std::size_t offset,
                              std::size_t bytes, Visit visit, Gap gap) const {
-  if (what.count != 0) {  // a piece
-    const auto& [each, of] = tensors[what.first];
-    visit(*each, *of, what.offset * unit_of(*each) + offset, std::size_t{0}, bytes);
+  if (!what.small) {
+    visit(*tensors[what.first], what.offset + offset, std::size_t{0}, bytes);
     return;
   }
   std::size_t done = 0;
   while (at.tensor < what.tensors) {
-    const auto& [each, of] = tensors[what.first + at.tensor];
-    const std::size_t size = each->bytes();
-    const std::size_t begin = aligned(at.end, size);
+    const tensor& each = *tensors[what.first + at.tensor];
+    const std::size_t size = each.bytes();
+    const std::size_t begin = packs::begin_behind(at.end, size, packs::spacing::tight);
     if (offset + done < begin) {
       const std::size_t length = std::min(begin - (offset + done), bytes - done);
       gap(done, length);
@@ -207,7 +162,7 @@ void packed_calls<Any>::walk(const call& what, pack_position& at, std::size_t of
     const std::size_t inside = offset + done - begin;
     if (offset + done < begin) return;
     const std::size_t length = std::min(size - inside, bytes - done);
-    if (length != 0) visit(*each, *of, inside, done, length);
+    if (length != 0) visit(each, inside, done, length);
     done += length;
     if (inside + length != size) return;
     at.end = begin + size;
@@ -225,11 +180,10 @@ void packed_calls<Any>::fill(const call& what, pack_position& at, std::size_t of
   const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
   walk(
       what, at, offset, to.size(),
-      [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
-          std::size_t length) {
+      [&](const tensor& each, std::size_t inside, std::size_t place, std::size_t length) {
         const std::byte* in = static_cast<const std::byte*>(each.in) + each.place_of(inside);
         if (reduces) {
-          lay_values(to.data() + place, in, length / each.kernels->size, each, of);
+          lay_values(to.data() + place, in, length / each.size(), each);
         } else {
           std::memcpy(to.data() + place, in, length);
         }
@@ -246,12 +200,10 @@ void packed_calls<Any>::empty(const call& what, pack_position& at, std::size_t o
   const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
   walk(
       what, at, offset, from.size(),
-      [&](const tensor& each, const task& of, std::size_t inside, std::size_t place,
-          std::size_t length) {
+      [&](const tensor& each, std::size_t inside, std::size_t place, std::size_t length) {
         std::byte* out = static_cast<std::byte*>(each.out) + each.place_of(inside);
         if (reduces) {
-          finish_values(out, from.data() + place, length / each.kernels->size, each, of,
-                        of_.here->size);
+          finish_values(out, from.data() + place, length / each.size(), each);
         } else {
           std::memcpy(out, from.data() + place, length);
         }
@@ -266,10 +218,10 @@ bool packed_calls<Any>::stage(lane& on, std::size_t count, MPI_Comm where) {
   if (of_.plane_.backend_ == nullptr || !of_.plane_.backend_->stages()) return false;
   const task& head = *of_.tasks.front();
   const bool reduces = head.kind == op_kind::all_reduce;
-  const tensor& first = *tensors[calls[on.call].first].first;
+  const tensor& first = *tensors[calls[on.call].first];
   // What a backend asks for ends anywhere between two elements; they must lie at multiples.
   if (reduces && !std::has_single_bit(first.kernels->size)) return false;
-  comm::collective_call given{reduces ? comm::collective::all_reduce : comm::collective::broadcast,
+  comm::collective_call given{head.kind,
                               nullptr,
                               nullptr,
                               count,
@@ -285,15 +237,15 @@ template <class Any>
 void packed_calls<Any>::post_next(lane& on, MPI_Comm where) {
   on.call = next++;
   const call& what = calls[on.call];
-  const tensor& head = *tensors[what.first].first;
+  const tensor& head = *tensors[what.first];
   const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
   const std::size_t size = unit_of(head);
   const bool is_root = of_.tasks.front()->root == of_.here->rank;
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t count = what.count;
+  std::size_t count = what.bytes / size;
   if (packs(what)) {
-    const std::size_t end = (bytes(what) + size - 1) / size * size;
+    const std::size_t end = packs::aligned(what.bytes, size);
     on.laid = on.taken = {};
     on.staged = stage(on, end / size, where);
     if (on.staged) return;
@@ -304,13 +256,10 @@ void packed_calls<Any>::post_next(lane& on, MPI_Comm where) {
     out = to;
     count = end / size;
   } else {
-    if (count == 0) count = head.bytes() / size;
-    const std::size_t offset = what.offset * size;
-    in = static_cast<const std::byte*>(head.in) + offset;
-    out = static_cast<std::byte*>(head.out) + offset;
-    const double factor = tensors[what.first].second->prescale;
-    if (reduces && factor != 1) {
-      head.kernels->scale(out, in, count, factor);
+    in = static_cast<const std::byte*>(head.in) + what.offset;
+    out = static_cast<std::byte*>(head.out) + what.offset;
+    if (reduces && head.prescale != 1) {
+      head.kernels->scale(out, in, count, head.prescale);
       in = MPI_IN_PLACE;
     } else if (in == out) {
       in = MPI_IN_PLACE;
@@ -319,8 +268,7 @@ void packed_calls<Any>::post_next(lane& on, MPI_Comm where) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (reduces) {
     const MPI_Datatype type = head.kernels->type();
-    const comm::collective_call given{
-        comm::collective::all_reduce, in, out, count, type, head.operation, 0};
+    const comm::collective_call given{op_kind::all_reduce, in, out, count, type, head.operation, 0};
     if (of_.give_to_backend(on, given, where)) return;
     of_.add(on,
             mpi::post::iallreduce(in, out, static_cast<MPI_Count>(count), type, head.operation,
@@ -328,8 +276,8 @@ void packed_calls<Any>::post_next(lane& on, MPI_Comm where) {
             request);
   } else {
     const int root = of_.tasks.front()->root;
-    const comm::collective_call given{
-        comm::collective::broadcast, MPI_IN_PLACE, out, count, MPI_BYTE, MPI_OP_NULL, root};
+    const comm::collective_call given{op_kind::broadcast, MPI_IN_PLACE, out, count,
+                                      MPI_BYTE,           MPI_OP_NULL,  root};
     if (of_.give_to_backend(on, given, where)) return;
     of_.add(on,
             mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
@@ -344,13 +292,13 @@ void packed_calls<Any>::finish(lane& on) {
   const bool is_root = of_.tasks.front()->root == of_.here->rank;
   if (packs(what)) {
     if (!on.staged && (reduces || !is_root)) {
-      empty(what, on.taken, 0, std::span(on.pack.data(), bytes(what)));
+      empty(what, on.taken, 0, std::span(on.pack.data(), what.bytes));
     }
     on.pack = {};
   } else if (reduces) {
-    const auto& [each, of] = tensors[what.first];
-    void* out = static_cast<std::byte*>(each->out) + what.offset * each->kernels->size;
-    finish_values(out, out, what.count == 0 ? each->count : what.count, *each, *of, of_.here->size);
+    const tensor& each = *tensors[what.first];
+    void* out = static_cast<std::byte*>(each.out) + what.offset;
+    finish_values(out, out, what.bytes / each.size(), each);
   }
 }
 

@@ -56,8 +56,9 @@ COHORT_INLINE void take_members(stand_in& one, const protocol::signature& sig, b
   }
   one.others.resize(members->size() - 1);
   for (std::size_t i = 0; i < members->size(); ++i) {
-    one[i].kernels = kernels_for((*members)[i].element);
-    if (with_counts) one[i].count = static_cast<std::size_t>((*members)[i].count);
+    tensor& each = one[i];
+    each.kernels = kernels_for((*members)[i].element);
+    if (with_counts) each.count = static_cast<std::size_t>((*members)[i].count);
   }
 }
 
@@ -69,15 +70,16 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
   one->root = set.inside(sig.root);
   const std::size_t count = static_cast<std::size_t>(sig.dimensions.elements());
   tensor& only = one->first;
-  only.kernels = sig.element == 255 ? &kernels_of<std::byte> : kernels_for(sig.element);
-  only.count = sig.element == 255 ? count * sig.element_size : count;
+  const bool named = sig.element != unnamed_element;
+  only.kernels = named ? kernels_for(sig.element) : &kernels_of<std::byte>;
+  only.count = named ? count : count * sig.element_size;
   if (sig.kind == op_kind::barrier) only = tensor{};
   if (sig.kind == op_kind::message) {
     one->sends = one->root == set.rank();
     one->peer = one->sends ? set.inside(static_cast<int>(sig.detail)) : one->root;
   }
   const bool on_device = sig.space != memory_space::host;  // its backend brings them
-  if (protocol::is_sized(sig.kind)) {
+  if (is_sized(sig.kind)) {
     one->row_bytes = count * sig.element_size;
     if (!on_device) one->make_result = &stand_in::own_result;
     only.count = 0;
@@ -93,7 +95,7 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
   if (on_device) return one;
   // reduce_scatter has its result behind its input.
   const std::size_t parts = sig.kind == op_kind::reduce_scatter ? 2 : 1;
-  const auto room_of = [](const tensor& what) { return (what.bytes() + 63) / 64 * 64; };
+  const auto room_of = [](const tensor& what) { return packs::aligned(what.bytes()); };
   std::size_t room = 64;
   for (std::size_t i = 0; i < one->tensors(); ++i) {
     if ((*one)[i].kernels != nullptr) room += parts * room_of((*one)[i]);
@@ -111,10 +113,10 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
   }
   if (sig.kind == op_kind::reduce_scatter && sig.members.empty()) {
     const auto rows = sig.dimensions.size() == 0 ? std::int64_t{1} : sig.dimensions[0];
-    const auto row = rows == 0 ? std::int64_t{0} : static_cast<std::int64_t>(count) / rows;
-    const int ranks = set.size();
-    for (int rank = 0; rank < ranks; ++rank) {
-      one->sizes.push_back((rows / ranks + (rank < rows % ranks ? 1 : 0)) * row);
+    const auto row = rows == 0 ? std::size_t{0} : count / static_cast<std::size_t>(rows);
+    for (int rank = 0; rank < set.size(); ++rank) {
+      const std::size_t mine = part_of(static_cast<std::size_t>(rows), rank, set.size());
+      one->sizes.push_back(static_cast<std::int64_t>(mine * row));
     }
   }
   return one;
@@ -125,9 +127,7 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
 template <class Any>
 void keep_for(negotiation<Any>& log, task& copy, const task& one) {
   const set_view<Any>& set = *one.view;
-  const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::broadcast &&
-                      one.kind != op_kind::message) ||
-                     one.root == set.rank();
+  const bool reads = brings_data(one.kind, one.root == set.rank());
   if (one.device->use != comm::device_use::run) {
     // It is about the group's own memory, which lives as long as the group.
     device_part& part = copy.use_device();
@@ -175,7 +175,7 @@ task* stand_in_for(negotiation<Any>& log, const task& one) {
   copy->row_bytes = one.row_bytes;
   copy->told = one.told;
   copy->made = one.made;
-  if (protocol::is_persistent(one.kind)) copy->context = one.context;  // the group stays
+  if (is_persistent(one.kind)) copy->context = one.context;  // the group stays
   copy->name = one.name;
   copy->epoch = one.epoch;
   copy->view = one.view;
@@ -192,11 +192,11 @@ task* stand_in_for(negotiation<Any>& log, const task& one) {
   if (one.make_result != nullptr) copy->make_result = &stand_in::own_result;
   // Inputs are copied, and what comes goes behind them.
   const bool is_root = one.root == set.rank();
-  const bool reads = (one.kind != op_kind::scatter && one.kind != op_kind::message) || is_root;
+  const bool reads = brings_data(one.kind, is_root);
   const std::size_t results =
       one.kind == op_kind::gather && is_root ? static_cast<std::size_t>(set.size()) : 1;
   const auto room_of = [](const tensor& what) {
-    return what.kernels == nullptr ? std::size_t{0} : (what.place_of(what.bytes()) + 63) / 64 * 64;
+    return what.kernels == nullptr ? 0 : packs::aligned(what.place_of(what.bytes()));
   };
   std::size_t room = 64;
   for (std::size_t i = 0; i < one.tensors(); ++i) room += (1 + results) * room_of(one[i]);

@@ -88,7 +88,7 @@ std::size_t whole_calls<Any>::walk_scratch(Visit visit) const {
   const task& only = *of_.tasks.front();
   // Not empty: some MPI libraries refuse two buffers in one place.
   const auto padded = [](std::size_t bytes) {
-    return aligned(std::max<std::size_t>(bytes, 1), fusion_allocator::alignment);
+    return packs::aligned(std::max<std::size_t>(bytes, 1));
   };
   std::size_t end = 0;
   for (std::size_t i = 0; i < only.tensors(); ++i) {
@@ -115,7 +115,7 @@ void whole_calls<Any>::lay_scratch(Post post) {
   walk_scratch([&](const tensor& what, std::size_t in, std::size_t out) {
     if (what.wire == nullptr && only.prescale == 1) return post(what, what.in, what.out);
     std::byte* const laid = scratch_.data() + in;
-    lay_values(laid, what.in, what.count, what, only);
+    lay_values(laid, what.in, what.count, what);
     post(what, static_cast<const void*>(laid),
          what.wire == nullptr ? what.out : static_cast<void*>(scratch_.data() + out));
   });
@@ -157,7 +157,7 @@ void whole_calls<Any>::post(lane& on, MPI_Comm where) {
   const bool is_root = only.root == of_.here->rank;
   MPI_Request request = MPI_REQUEST_NULL;
   int rc = MPI_SUCCESS;
-  comm::collective_call given{comm::collective::barrier, nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL,
+  comm::collective_call given{op_kind::barrier,      nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL,
                               std::max(only.root, 0)};
   const void* in = what.in;
   void* out = what.out;
@@ -178,7 +178,7 @@ void whole_calls<Any>::post(lane& on, MPI_Comm where) {
       if (what.count > mpi::max_int_count) {
         return post_reduce(on, where, what, in, out, what.count, only.root);
       }
-      given.kind = comm::collective::reduce;
+      given.kind = only.kind;
       given.in = in;
       given.out = out;
       given.count = what.count;
@@ -207,7 +207,7 @@ void whole_calls<Any>::post(lane& on, MPI_Comm where) {
       }
       const bool equal = only.sizes.front() == only.sizes.back();
       if (equal) {
-        given.kind = comm::collective::reduce_scatter;
+        given.kind = only.kind;
         given.in = in;
         given.out = out;
         given.count = static_cast<std::size_t>(only.sizes.front());
@@ -236,7 +236,7 @@ void whole_calls<Any>::post(lane& on, MPI_Comm where) {
       rc = MPI_Ibarrier(where, &request);
       break;
     case op_kind::gather: {
-      given.kind = comm::collective::gather;
+      given.kind = only.kind;
       given.in = in;
       given.out = out;
       given.count = bytes;
@@ -248,7 +248,7 @@ void whole_calls<Any>::post(lane& on, MPI_Comm where) {
     }
     case op_kind::scatter: {
       bytes /= ranks;  // the signature's shape is that of the whole
-      given.kind = comm::collective::scatter;
+      given.kind = only.kind;
       given.in = in;
       given.out = out;
       given.count = bytes;
@@ -285,7 +285,7 @@ void whole_calls<Any>::finish() {
                  ? part_of(what.count, of_.here->rank, of_.here->size)
                  : static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(of_.here->rank)]);
     }
-    finish_values(what.out, come, mine, what, only, of_.here->size);
+    finish_values(what.out, come, mine, what);
   });
 }
 

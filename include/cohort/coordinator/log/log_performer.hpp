@@ -134,7 +134,7 @@ void log_performer<Any>::start(const protocol::action& one) {
     }
   }
   what->contributors = one.count;
-  if (protocol::is_sized(entry.sig.kind)) {
+  if (is_sized(entry.sig.kind)) {
     pack_->known = one.known;
     if (one.known) {
       pack_->rows = sizes_.at(one.entry);
@@ -212,7 +212,7 @@ void log_performer<Any>::data_done(execution& what) noexcept {
   for (task* each : what.tasks) {
     if (what.is_join) {
       each->number = what.newest_rank();
-    } else if (protocol::is_persistent(each->kind) && each->context != nullptr) {
+    } else if (is_persistent(each->kind) && each->context != nullptr) {
       log_.groups.elected(
           *each);  // of one that was given up as well: its starts may have to be made up
     }

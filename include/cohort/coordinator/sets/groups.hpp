@@ -271,7 +271,7 @@ std::string group_list<Any>::refuses_capture(const task& one) const {
   describe(what, one, one.view->rank());
   what.set = one.view->place.set;
   what.use = comm::device_use::capture;
-  for (comm::device_tensor& each : what.tensors) each.divisor = one.view->size();
+  for (tensor& each : what.tensors) each.divisor = one.view->size();
   return log_.device->refuses(what);
 }
 

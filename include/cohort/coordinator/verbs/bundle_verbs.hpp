@@ -173,7 +173,7 @@ struct bundle_reduce_scatter_body : bundle_body<op_kind::reduce_scatter> {
       const std::size_t bytes =
           part_of(one.what.count, where.rank(), where.size()) * one.what.kernels->size;
       result.add(one.name, *one.what.kernels);
-      end = (end + 63) / 64 * 64;
+      end = packs::aligned(end);
       result.put(index++, end, bytes);
       begins.push_back(end);
       end += bytes;

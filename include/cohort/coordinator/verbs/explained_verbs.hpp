@@ -4,7 +4,6 @@
 
 /// \file The words of a compile error for named verbs that are called wrongly.
 
-#include <cohort/coordinator/data/element_kernels.hpp>
 #include <cohort/coordinator/named_operation.hpp>
 #include <cohort/coordinator/verbs/named_argument.hpp>
 #include <cohort/coordinator/verbs/verbs.hpp>

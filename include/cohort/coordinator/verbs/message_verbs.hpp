@@ -83,29 +83,21 @@ class message_verbs {
   /// Sends a buffer to rank `to_rank` of the set, which receives it under the same name. What is
   /// passed as an rvalue is handed back.
   /// *Example:* `co_await coord.send("activations", buffer, to_rank);`
-  template <class B, class Token = default_token>
-  requires named_input<B>
-  auto send(operation_name name, B&& buffer, int to_rank, const call_options& options,
-            Token&& token = Token()) const {
-    return start(message_body<B, true>(std::move(name), options, buffer, to_rank), token);
-  }
-  template <class B, class Token = default_token>
-  requires named_input<B> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto send(
-      operation_name name, B&& buffer, int to_rank, Token&& token = Token()) const {
-    return send(std::move(name), std::forward<B>(buffer), to_rank, call_options(), token);
+  template <class B, class First = call_options, class Second = not_given>
+  requires named_input<B> && call_tail<First, Second>
+  auto send(operation_name name, B&& buffer, int to_rank, First&& first = First(),
+            Second&& second = Second()) const {
+    return start(message_body<B, true>(std::move(name), options_in(first), buffer, to_rank),
+                 token_in(first, second));
   }
 
   /// Fills a buffer with what rank `from_rank` of the set sends under the same name.
-  template <class B, class Token = default_token>
-  requires named_output<B>
-  auto recv(operation_name name, B&& buffer, int from_rank, const call_options& options,
-            Token&& token = Token()) const {
-    return start(message_body<B, false>(std::move(name), options, buffer, from_rank), token);
-  }
-  template <class B, class Token = default_token>
-  requires named_output<B> &&(!std::same_as<std::remove_cvref_t<Token>, call_options>)auto recv(
-      operation_name name, B&& buffer, int from_rank, Token&& token = Token()) const {
-    return recv(std::move(name), std::forward<B>(buffer), from_rank, call_options(), token);
+  template <class B, class First = call_options, class Second = not_given>
+  requires named_output<B> && call_tail<First, Second>
+  auto recv(operation_name name, B&& buffer, int from_rank, First&& first = First(),
+            Second&& second = Second()) const {
+    return start(message_body<B, false>(std::move(name), options_in(first), buffer, from_rank),
+                 token_in(first, second));
   }
 
  protected:
@@ -113,7 +105,7 @@ class message_verbs {
 
  private:
   template <class Body, class Token>
-  auto start(Body&& body, Token& token) const {
+  auto start(Body&& body, Token&& token) const {
     return static_cast<const Set&>(*this).start(std::forward<Body>(body), token);
   }
 };

@@ -9,6 +9,8 @@
 #include <cohort/coordinator/verbs/located_result.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/kinds.hpp>
+#include <cohort/core/reduction.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -20,6 +22,12 @@
 #include <vector>
 
 namespace cohort::coordination {
+
+/// One of cohort::op, and not the user's own.
+template <class Op>
+inline constexpr bool is_known_reduction = requires {
+  { Op::code } -> std::convertible_to<reduction_code>;
+};
 
 /// What a named verb reads from and writes to.
 template <class B>
@@ -172,5 +180,29 @@ class named_result<In> {
   type value_;
   std::exception_ptr why_;
 };
+
+/// The number of a reduction type; a digest of its name for the user's own, which is equal in all
+/// copies of one program.
+template <class Op>
+[[nodiscard]] reduction_code code_of() {
+  if constexpr (is_known_reduction<Op>) {
+    return Op::code;
+  } else {
+    std::uint32_t digest = 2166136261U;
+    for (const char* at = __PRETTY_FUNCTION__; *at != '\0'; ++at) {
+      digest = (digest ^ static_cast<unsigned char>(*at)) * 16777619U;
+    }
+    return static_cast<reduction_code>(digest |
+                                       static_cast<std::uint32_t>(reduction_code::first_own));
+  }
+}
+
+/// What bundles take: those of cohort::op, not one of your own.
+template <class Op>
+concept bundle_reduction = reduction<Op> && is_known_reduction<std::remove_cvref_t<Op>>;
+
+/// For assertions that say what is wrong with a call.
+template <class...>
+inline constexpr bool never_fits = false;
 
 }  // namespace cohort::coordination

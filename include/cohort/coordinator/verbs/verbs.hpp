@@ -293,9 +293,8 @@ struct reduce_scatter_body : making_body<In> {
     describe_reduction<Op, value>(of, sig, where);
     const auto rows = static_cast<std::int64_t>(of.first.count);
     sig.dimensions = shape{rows};
-    const std::int64_t ranks = where.size();
-    for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      of.sizes.push_back(rows / ranks + (rank < rows % ranks ? 1 : 0));
+    for (int rank = 0; rank < where.size(); ++rank) {
+      of.sizes.push_back(static_cast<std::int64_t>(part_of(of.first.count, rank, where.size())));
     }
     this->make_result(of,
                       static_cast<std::size_t>(of.sizes[static_cast<std::size_t>(where.rank())]));

@@ -47,7 +47,7 @@ COHORT_INLINE void device_plane::facts(
 }
 
 COHORT_INLINE std::string device_plane::refuses(const comm::device_call& what) const {
-  if (!detail::is_reduction(what)) return {};
+  if (!is_reduction(what.kind)) return {};
   const bool captured = what.use != comm::device_use::run;
   if (const char* const why = detail::not_of_nccl(what); why != nullptr) {
     if (!options_.host_path) return why;
@@ -117,7 +117,7 @@ COHORT_INLINE void device_plane::close(std::uint32_t set) {
 // ---- operations ------------------------------------------------------------------------------
 
 COHORT_INLINE void device_plane::start(comm::device_call& what, comm::backend_completion done) {
-  if (what.kind == comm::collective::arena) return arenas_.start(what, done);
+  if (what.kind == op_kind::arena_add) return arenas_.start(what, done);
   auto op = std::make_unique<elected_work>(shared_from_this(), what, done);
   change([&](auto&) {
     live_.reserve(live_.size() + 1);
@@ -153,7 +153,7 @@ COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
 COHORT_INLINE void device_plane::begin(elected_work& op, const device_set& set) {
   op.comm = set.comm.state();
   op.by_host_ = host_.takes(*op.what_);
-  const bool by_nodes = set.node && op.what_->kind == comm::collective::all_reduce;
+  const bool by_nodes = set.node && op.what_->kind == op_kind::all_reduce;
   if (!op.by_host_ && by_nodes) op.comm = set.node.state();
   if (op.by_host_ || by_nodes) host_.begin(op);
   try {

@@ -23,35 +23,35 @@ COHORT_INLINE void elected_calls::make() {
   op_.brought_.clear();
   if (op_.by_host_) return host();
   if (op_.stage_ == elected_work::stage::back) {
-    return move(call::kind::broadcast, op_.buffer(), op_.buffer(), op_.layout_.bytes());
+    return move(op_kind::broadcast, op_.buffer(), op_.buffer(), op_.layout_.bytes());
   }
   switch (what_.kind) {
-    case comm::collective::all_reduce:
-    case comm::collective::broadcast:
+    case op_kind::all_reduce:
+    case op_kind::broadcast:
       return fused();
-    case comm::collective::reduce:
+    case op_kind::reduce:
       return reduce();
-    case comm::collective::reduce_scatter:
+    case op_kind::reduce_scatter:
       return reduce_scatter();
-    case comm::collective::all_gather:
+    case op_kind::all_gather:
       return all_gather();
-    case comm::collective::all_to_all:
+    case op_kind::all_to_all:
       return what_.tensors.size() == 1 ? all_to_all() : blocks();
-    case comm::collective::gather:
-    case comm::collective::scatter:
+    case op_kind::gather:
+    case op_kind::scatter:
       return rooted();
-    case comm::collective::message:
+    case op_kind::message:
       return message();
-    case comm::collective::barrier:
-      op_.one.what = call::kind::barrier;
+    case op_kind::arena_add:  // is no work of the queue
       return;
-    case comm::collective::arena:  // is no work of the queue
+    default:  // all ranks come to it, and that is all
+      op_.one.what = op_kind::barrier;
       return;
   }
 }
 
-COHORT_INLINE call& elected_calls::add(call::kind kind, const element& as, const void* from,
-                                       void* to, std::size_t count, std::size_t size, int root) {
+COHORT_INLINE call& elected_calls::add(op_kind kind, const element& as, const void* from, void* to,
+                                       std::size_t count, std::size_t size, int root) {
   call& made = op_.more.emplace_back();
   made.what = kind;
   made.from = from;
@@ -74,10 +74,10 @@ COHORT_INLINE std::byte* elected_calls::take_room(std::size_t bytes) {
 }
 
 /// Where NCCL reads.
-COHORT_INLINE const void* elected_calls::input_of(const comm::device_tensor& tensor,
+COHORT_INLINE const void* elected_calls::input_of(const comm::tensor& tensor,
                                                   const treatment& how) {
-  const std::size_t size = detail::bytes_of(tensor);
-  if (tensor.in != nullptr && how.scale_before == 1 && tensor.cast == nullptr) {
+  const std::size_t size = tensor.bytes();
+  if (tensor.in != nullptr && how.scale_before == 1 && tensor.wire == nullptr) {
     return readable(tensor.in, size);
   }
   std::byte* const room = take_room(size);
@@ -86,10 +86,10 @@ COHORT_INLINE const void* elected_calls::input_of(const comm::device_tensor& ten
 }
 
 /// Where NCCL writes `count` elements of a result, which `finish` takes from there.
-COHORT_INLINE void* elected_calls::room_for(const comm::device_tensor& tensor, std::size_t count) {
-  const bool own = tensor.cast != nullptr || tensor.out == nullptr ||
+COHORT_INLINE void* elected_calls::room_for(const comm::tensor& tensor, std::size_t count) {
+  const bool own = tensor.wire != nullptr || tensor.out == nullptr ||
                    op_.plane_->arenas_.is_registered(tensor.out);
-  return own ? take_room(count * tensor.size) : tensor.out;
+  return own ? take_room(count * tensor.size()) : tensor.out;
 }
 
 /// Memory that NCCL may read: not registered, because it need not be on the other ranks.
@@ -111,7 +111,7 @@ COHORT_INLINE void* elected_calls::writable(void* data, std::size_t size) {
 }
 
 /// Notes what is to be done to a result that is not packed.
-COHORT_INLINE void elected_calls::finish(const comm::device_tensor& tensor, const treatment& how,
+COHORT_INLINE void elected_calls::finish(const comm::tensor& tensor, const treatment& how,
                                          const void* from, std::size_t count) {
   if (tensor.out == nullptr || (from == tensor.out && !how.finishes())) return;
   op_.finals_.push_back({&tensor, how, from, count});
@@ -120,27 +120,26 @@ COHORT_INLINE void elected_calls::finish(const comm::device_tensor& tensor, cons
 // ---- the kinds -------------------------------------------------------------------------------
 
 COHORT_INLINE void elected_calls::fused() {
-  const bool reduces = what_.kind == comm::collective::all_reduce;
+  const bool reduces = what_.kind == op_kind::all_reduce;
   const bool in_node = op_.stage_ == elected_work::stage::within_node;
-  auto kind = reduces ? call::kind::all_reduce : call::kind::broadcast;
-  if (in_node) kind = call::kind::reduce;
+  const op_kind kind = in_node ? op_kind::reduce : what_.kind;
   const int root = in_node ? 0 : what_.root;
-  const bool reads = reduces || rank_ == what_.root;
+  const bool reads = brings_data(what_.kind, rank_ == what_.root);
   for (const pack_layout::run& each : op_.layout_.runs()) {
-    const comm::device_tensor& first = what_.tensors[each.first];
-    const std::size_t unit = reduces ? first.size : 1;
+    const comm::tensor& first = what_.tensors[each.first];
+    const std::size_t unit = reduces ? first.size() : 1;
     if (each.direct) {
       std::byte* const at = each.direct->begin;
       add(kind, each.how.as, at, at, each.direct->bytes / unit, unit, root).op = each.how.op;
       for (std::size_t i = each.first; i < each.first + each.tensors; ++i) {
-        const comm::device_tensor& one = what_.tensors[i];
+        const comm::tensor& one = what_.tensors[i];
         finish(one, each.how, one.out, one.count);
       }
     } else if (each.packed) {
       std::byte* const at = op_.buffer() + each.begin;
       add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
     } else {
-      const std::size_t size = detail::bytes_of(first);
+      const std::size_t size = first.bytes();
       void* const to = room_for(first, first.count);
       const void* const from = reads ? input_of(first, each.how) : to;
       add(kind, each.how.as, from, to, size / unit, unit, what_.root).op = each.how.op;
@@ -151,11 +150,11 @@ COHORT_INLINE void elected_calls::fused() {
 
 /// None of NCCL's. The finals are those of the second part.
 COHORT_INLINE void elected_calls::host() {
-  if (op_.layout_.bytes() != 0) op_.more.emplace_back().what = call::kind::host;
+  if (op_.layout_.bytes() != 0) op_.more.emplace_back().elsewhere = true;
 }
 
 COHORT_INLINE void elected_calls::reduce() {
-  for (const comm::device_tensor& tensor : what_.tensors) {
+  for (const comm::tensor& tensor : what_.tensors) {
     const treatment how = detail::treatment_of(tensor, what_.reduction, ranks_);
     const void* const from = input_of(tensor, how);
     void* to = nullptr;
@@ -163,27 +162,27 @@ COHORT_INLINE void elected_calls::reduce() {
       to = room_for(tensor, tensor.count);
       finish(tensor, how, to, tensor.count);
     }
-    add(call::kind::reduce, how.as, from, to, tensor.count, tensor.size, what_.root).op = how.op;
+    add(op_kind::reduce, how.as, from, to, tensor.count, tensor.size(), what_.root).op = how.op;
   }
 }
 
 // Parts of two sizes are reduced one by one.
 COHORT_INLINE void elected_calls::reduce_scatter() {
-  for (const comm::device_tensor& tensor : what_.tensors) {
+  for (const comm::tensor& tensor : what_.tensors) {
     const treatment how = detail::treatment_of(tensor, what_.reduction, ranks_);
-    const std::size_t mine = detail::part_for(tensor.count, rank_, ranks_);
+    const std::size_t mine = part_of(tensor.count, rank_, ranks_);
     const auto* from = static_cast<const std::byte*>(input_of(tensor, how));
     void* const to = room_for(tensor, mine);
     finish(tensor, how, to, mine);
     if (tensor.count % static_cast<std::size_t>(ranks_) == 0) {
-      add(call::kind::reduce_scatter, how.as, from, to, mine, tensor.size).op = how.op;
+      add(op_kind::reduce_scatter, how.as, from, to, mine, tensor.size()).op = how.op;
       continue;
     }
     for (int rank = 0; rank < ranks_; ++rank) {
-      const std::size_t part = detail::part_for(tensor.count, rank, ranks_);
+      const std::size_t part = part_of(tensor.count, rank, ranks_);
       void* const here = rank == rank_ ? to : nullptr;
-      add(call::kind::reduce, how.as, from, here, part, tensor.size, rank).op = how.op;
-      from += part * tensor.size;
+      add(op_kind::reduce, how.as, from, here, part, tensor.size(), rank).op = how.op;
+      from += part * tensor.size();
     }
   }
 }
@@ -191,7 +190,7 @@ COHORT_INLINE void elected_calls::reduce_scatter() {
 COHORT_INLINE void elected_calls::all_gather() {
   const std::size_t members = what_.tensors.size();
   for (std::size_t i = 0; i < members; ++i) {
-    const comm::device_tensor& tensor = what_.tensors[i];
+    const comm::tensor& tensor = what_.tensors[i];
     std::vector<std::size_t> come;
     for (std::size_t at = i; at < what_.received.size(); at += members) {
       come.push_back(what_.received[at]);
@@ -200,19 +199,19 @@ COHORT_INLINE void elected_calls::all_gather() {
     auto* to = static_cast<std::byte*>(writable(tensor.out, all));
     const void* const mine = readable(tensor.in, come[static_cast<std::size_t>(rank_)]);
     if (std::adjacent_find(come.begin(), come.end(), std::not_equal_to<>()) == come.end()) {
-      move(call::kind::all_gather, mine, to, come.front());
+      move(op_kind::all_gather, mine, to, come.front());
       continue;
     }
     for (int rank = 0; rank < ranks_; ++rank) {
       const std::size_t part = come[static_cast<std::size_t>(rank)];
-      move(call::kind::broadcast, rank == rank_ ? mine : to, to, part, rank);
+      move(op_kind::broadcast, rank == rank_ ? mine : to, to, part, rank);
       to += part;
     }
   }
 }
 
 COHORT_INLINE void elected_calls::all_to_all() {
-  const comm::device_tensor& tensor = what_.tensors.front();
+  const comm::tensor& tensor = what_.tensors.front();
   const auto total = [](const std::vector<std::size_t>& sizes) {
     return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
   };
@@ -221,8 +220,8 @@ COHORT_INLINE void elected_calls::all_to_all() {
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto i = static_cast<std::size_t>(rank);
     const std::size_t sends = i < what_.sent.size() ? what_.sent[i] : 0;
-    move(call::kind::send, from, nullptr, sends, rank);
-    move(call::kind::recv, nullptr, to, what_.received[i], rank);
+    move(op_kind::send, from, nullptr, sends, rank);
+    move(op_kind::recv, nullptr, to, what_.received[i], rank);
     if (sends != 0) from += sends;
     to += what_.received[i];
   }
@@ -230,14 +229,14 @@ COHORT_INLINE void elected_calls::all_to_all() {
 
 /// Of each member of a bundle one block for each rank.
 COHORT_INLINE void elected_calls::blocks() {
-  for (const comm::device_tensor& tensor : what_.tensors) {
-    const std::size_t whole = detail::bytes_of(tensor);
+  for (const comm::tensor& tensor : what_.tensors) {
+    const std::size_t whole = tensor.bytes();
     const std::size_t block = whole / static_cast<std::size_t>(ranks_);
     const auto* from = static_cast<const std::byte*>(readable(tensor.in, whole));
     auto* to = static_cast<std::byte*>(writable(tensor.out, whole));
     for (int rank = 0; block != 0 && rank < ranks_; ++rank) {
-      move(call::kind::send, from, nullptr, block, rank);
-      move(call::kind::recv, nullptr, to, block, rank);
+      move(op_kind::send, from, nullptr, block, rank);
+      move(op_kind::recv, nullptr, to, block, rank);
       from += block;
       to += block;
     }
@@ -245,29 +244,29 @@ COHORT_INLINE void elected_calls::blocks() {
 }
 
 COHORT_INLINE void elected_calls::rooted() {
-  const bool gathers = what_.kind == comm::collective::gather;
+  const bool gathers = what_.kind == op_kind::gather;
   const bool is_root = rank_ == what_.root;
   const auto ranks = static_cast<std::size_t>(ranks_);
-  for (const comm::device_tensor& tensor : what_.tensors) {
-    const std::size_t whole = detail::bytes_of(tensor);
+  for (const comm::tensor& tensor : what_.tensors) {
+    const std::size_t whole = tensor.bytes();
     const std::size_t part = gathers ? whole : whole / ranks;
     const void* from = nullptr;
     void* to = nullptr;
     if (gathers || is_root) from = input_of(tensor, treatment());
     if (!gathers || is_root) to = writable(tensor.out, gathers ? whole * ranks : part);
-    move(gathers ? call::kind::gather : call::kind::scatter, from, to, part, what_.root);
+    move(gathers ? op_kind::gather : op_kind::scatter, from, to, part, what_.root);
   }
 }
 
 // One of a pair of ranks; the others do nothing here. An empty message launches nothing.
 COHORT_INLINE void elected_calls::message() {
-  const comm::device_tensor& tensor = what_.tensors.front();
-  const std::size_t size = detail::bytes_of(tensor);
+  const comm::tensor& tensor = what_.tensors.front();
+  const std::size_t size = tensor.bytes();
   if (size == 0) return;
   if (tensor.in != nullptr) {
-    move(call::kind::send, readable(tensor.in, size), nullptr, size, what_.root);
+    move(op_kind::send, readable(tensor.in, size), nullptr, size, what_.root);
   } else {
-    move(call::kind::recv, nullptr, writable(tensor.out, size), size, what_.root);
+    move(op_kind::recv, nullptr, writable(tensor.out, size), size, what_.root);
   }
 }
 

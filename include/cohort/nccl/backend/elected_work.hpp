@@ -53,7 +53,7 @@ class elected_work final : public work, public work_steps {
   friend class host_path;
   /// A result that is not in a pack, where NCCL has put it.
   struct final_step {
-    const comm::device_tensor* tensor;
+    const comm::tensor* tensor;
     treatment how;
     const void* from;
     std::size_t count;
@@ -62,15 +62,14 @@ class elected_work final : public work, public work_steps {
   static void deliver(progress::operation* base, action what);
   /// Takes it off the lists of the plane. Whether somebody waits for it.
   [[nodiscard]] bool let_go();
-  [[nodiscard]] std::span<const comm::device_tensor> tensors() const { return what_->tensors; }
+  [[nodiscard]] std::span<const comm::tensor> tensors() const { return what_->tensors; }
   [[nodiscard]] std::byte* buffer() const;
   /// The stream for packing, behind what the buffers' streams had queued at submission.
   [[nodiscard]] const device::stream& packing();
   void begin_capture(const device::stream& domain);
   void prepare_replay();
   void bring_all();
-  [[nodiscard]] std::pair<std::size_t, std::size_t> result_in(
-      const comm::device_tensor& tensor) const;
+  [[nodiscard]] rank_part result_in(const comm::tensor& tensor) const;
   void take_all(const device::stream& on);
 
   std::shared_ptr<device_plane> plane_;
@@ -104,18 +103,18 @@ class elected_calls {
   void make();
 
  private:
-  call& add(call::kind kind, const element& as, const void* from, void* to, std::size_t count,
+  call& add(op_kind kind, const element& as, const void* from, void* to, std::size_t count,
             std::size_t size, int root = 0);
   /// Of bytes.
-  void move(call::kind kind, const void* from, void* to, std::size_t bytes, int root = 0) {
+  void move(op_kind kind, const void* from, void* to, std::size_t bytes, int root = 0) {
     add(kind, element{ncclUint8}, from, to, bytes, 1, root);
   }
   [[nodiscard]] std::byte* take_room(std::size_t bytes);
-  [[nodiscard]] const void* input_of(const comm::device_tensor& tensor, const treatment& how);
-  [[nodiscard]] void* room_for(const comm::device_tensor& tensor, std::size_t count);
+  [[nodiscard]] const void* input_of(const comm::tensor& tensor, const treatment& how);
+  [[nodiscard]] void* room_for(const comm::tensor& tensor, std::size_t count);
   [[nodiscard]] const void* readable(const void* data, std::size_t size);
   [[nodiscard]] void* writable(void* data, std::size_t size);
-  void finish(const comm::device_tensor& tensor, const treatment& how, const void* from,
+  void finish(const comm::tensor& tensor, const treatment& how, const void* from,
               std::size_t count);
   void fused();
   void host();

@@ -28,8 +28,8 @@ COHORT_INLINE elected_work::elected_work(std::shared_ptr<device_plane> plane,
   verb = what.verb;
   ends = what.ends;
   steps = this;
-  one.what = call::kind::all_reduce;  // of nothing, until there are calls
-  everybody = what.kind != comm::collective::message;
+  one.what = op_kind::all_reduce;  // of nothing, until there are calls
+  everybody = what.kind != op_kind::message;
 }
 
 COHORT_INLINE void elected_work::deliver(progress::operation* base, action what) {
@@ -73,9 +73,8 @@ COHORT_INLINE void elected_work::lay_out() {
     mark.uses.clear();
     mark.after.clear();
   }
-  const bool reduces = what_->kind == comm::collective::all_reduce;
-  const bool fuses = reduces || by_host_ || what_->kind == comm::collective::broadcast;
-  for (const comm::device_tensor& each : tensors()) bytes += detail::bytes_of(each);
+  const bool fuses = by_host_ || is_fusible(what_->kind);
+  for (const comm::tensor& each : tensors()) bytes += each.bytes();
   if (!fuses || use_ == comm::device_use::replay) return;
   const bool whole = stage_ == stage::whole;
   layout_.lay_out(*what_, {.rank = comm->rank,
@@ -143,11 +142,10 @@ COHORT_INLINE bool elected_work::pack() {
 
 /// Fills the buffer for packs.
 COHORT_INLINE void elected_work::bring_all() {
-  const bool reads = by_host_ || what_->kind == comm::collective::all_reduce;
-  if (!reads && comm->rank != what_->root) return;
+  if (!brings_data(what_->kind, comm->rank == what_->root)) return;
   layout_.for_each_packed(
       tensors(), buffer(),
-      [&](const pack_layout::run& each, const comm::device_tensor& tensor, std::byte* at) {
+      [&](const pack_layout::run& each, const comm::tensor& tensor, std::byte* at) {
         memory_.moves.bring(tensor, each.how, at, what_->reduction);
       });
 }
@@ -156,14 +154,13 @@ COHORT_INLINE void elected_work::bring_all() {
 COHORT_INLINE void elected_work::take_all(const device::stream& on) {
   pack_moves& moves = memory_.moves;
   moves.clear();
-  const bool writes =
-      by_host_ || what_->kind == comm::collective::all_reduce || comm->rank != what_->root;
+  const bool writes = what_->kind != op_kind::broadcast || comm->rank != what_->root;
   if (layout_.bytes() != 0 && writes) {
     layout_.for_each_packed(
         tensors(), buffer(),
-        [&](const pack_layout::run& each, const comm::device_tensor& tensor, const std::byte* at) {
-          const auto [begin, end] = result_in(tensor);
-          moves.take(tensor, each.how, at + begin * tensor.size, end - begin);
+        [&](const pack_layout::run& each, const comm::tensor& tensor, const std::byte* at) {
+          const auto [begin, count] = result_in(tensor);
+          moves.take(tensor, each.how, at + begin * tensor.size(), count);
         });
   }
   for (const final_step& each : finals_) moves.take(*each.tensor, each.how, each.from, each.count);
@@ -177,10 +174,9 @@ COHORT_INLINE void elected_work::take_all(const device::stream& on) {
 }
 
 /// Which elements of a packed tensor are this rank's result.
-COHORT_INLINE std::pair<std::size_t, std::size_t> elected_work::result_in(
-    const comm::device_tensor& tensor) const {
-  if (what_->kind != comm::collective::reduce_scatter) return {0, tensor.count};
-  return detail::part_of_rank(tensor.count, comm->rank, comm->size);
+COHORT_INLINE rank_part elected_work::result_in(const comm::tensor& tensor) const {
+  if (what_->kind != op_kind::reduce_scatter) return {0, tensor.count};
+  return part_of_rank(tensor.count, comm->rank, comm->size);
 }
 
 /// All that the operation does goes to the stream of the graph, and NCCL's calls follow there.
@@ -209,8 +205,7 @@ COHORT_INLINE void elected_work::prepare_replay() {
   uses.push_back({"graph", nullptr, 0, plane_->device_, {}, graph_});
   uses.push_back({"memory of the graph", nullptr, 0, plane_->device_, {}, graph_->used()});
   if (graph_->native() == nullptr) return;  // of no elements
-  one.what = call::kind::graph;
-  one.to = graph_->native();
+  one.graph = graph_->native();
 }
 
 COHORT_INLINE cudaStream_t elected_work::calls_on(const device::stream& domain) const {

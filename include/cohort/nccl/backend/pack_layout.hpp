@@ -11,6 +11,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/pack_layout.hpp>
 #include <cohort/nccl/types.hpp>
 
 #include <algorithm>
@@ -40,39 +41,13 @@ struct treatment {
 
 namespace detail {
 
-using comm::device_reduction;
-
 /// As an operand of a reduction, or nothing.
-inline std::optional<element> reduced_element(const comm::device_tensor& of) {
-  if (!of.named) return std::nullopt;
-  switch (of.element) {
-    case element_type::int8:
-      return element{ncclInt8};
-    case element_type::uint8:
-      return element{ncclUint8};
-    case element_type::int32:
-      return element{ncclInt32};
-    case element_type::uint32:
-      return element{ncclUint32};
-    case element_type::int64:
-      return element{ncclInt64};
-    case element_type::uint64:
-      return element{ncclUint64};
-    case element_type::float16:
-      return element{ncclFloat16};
-    case element_type::bfloat16:
-      return element{ncclBfloat16};
-    case element_type::float32:
-      return element{ncclFloat32};
-    case element_type::float64:
-      return element{ncclFloat64};
-    case element_type::complex64:
-      return element{ncclFloat32, 2};
-    case element_type::complex128:
-      return element{ncclFloat64, 2};
-    default:
-      return std::nullopt;
-  }
+inline std::optional<element> reduced_element(const comm::tensor& of) {
+  const auto what = static_cast<element_type>(of.kernels->element);
+  const int type = type_of(what);
+  if (type == no_type) return std::nullopt;
+  const bool has_parts = what == element_type::complex64 || what == element_type::complex128;
+  return element{static_cast<ncclDataType_t>(type), has_parts ? std::size_t{2} : std::size_t{1}};
 }
 
 [[nodiscard]] inline bool is_real(ncclDataType_t type) noexcept {
@@ -96,38 +71,27 @@ inline operator_value scaled_sum(ncclDataType_t type, double factor) {
   return made;
 }
 
-/// An average is summed.
-[[nodiscard]] inline ncclRedOp_t plain_operation(device_reduction reduction) noexcept {
-  switch (reduction) {
-    case device_reduction::sum:
-    case device_reduction::average:
-      return ncclSum;
-    case device_reduction::product:
-      return ncclProd;
-    case device_reduction::min:
-      return ncclMin;
-    default:  // max, or what NCCL only moves
-      return ncclMax;
-  }
+/// An average is summed. What NCCL only moves gets any.
+[[nodiscard]] inline ncclRedOp_t plain_operation(reduction_code reduction) noexcept {
+  return is_sum(reduction) ? ncclSum : native_operation(reduction);
 }
 
 /// Depends on what is equal on all ranks only.
-inline treatment treatment_of(const comm::device_tensor& of, device_reduction reduction,
-                              int ranks) {
+inline treatment treatment_of(const comm::tensor& of, reduction_code reduction, int ranks) {
   treatment how;
   how.as = *reduced_element(of);
   if (of.rounded) {
     how.op.op = plain_operation(reduction);
     how.scale_before = of.prescale;
     how.scale_after = of.postscale;
-    if (reduction == device_reduction::average) how.divide_after = of.divisor;
+    if (reduction == reduction_code::average) how.divide_after = of.divisor;
     return how;
   }
   const bool by_all = of.all_bring && of.divisor == ranks;
   // NCCL multiplies in the type of the elements: in 16 bits a factor may be 0 or infinite.
   const double least = how.as.type == ncclFloat16 ? 6.2e-5 : 1.2e-38;
   const double most = how.as.type == ncclFloat16 ? 6.5e4 : 3.3e38;
-  const bool is_small_type = of.size / how.as.width < sizeof(double);
+  const bool is_small_type = of.size() / how.as.width < sizeof(double);
   const auto fits = [&](double by) {
     return !is_small_type || by == 0 || (std::abs(by) >= least && std::abs(by) <= most);
   };
@@ -144,14 +108,14 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
     how.scale_after = of.postscale;
   };
   switch (reduction) {
-    case device_reduction::sum:
+    case reduction_code::sum:
       if (!folds(factor)) {
         scale_apart();
       } else if (factor != 1) {
         how.op = scaled_sum(how.as.type, factor);
       }
       break;
-    case device_reduction::average:
+    case reduction_code::average:
       if (by_all && factor == 1 && folds(factor / divisor)) {
         how.op.op = ncclAvg;
       } else if (is_real(how.as.type) && folds(factor / divisor)) {
@@ -165,29 +129,22 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
       how.op.op = plain_operation(reduction);
       break;
   }
-  if (reduction != device_reduction::sum && reduction != device_reduction::average) {
+  if (!is_sum(reduction)) {
     how.scale_before = of.prescale;
     how.scale_after = of.postscale;
   }
   return how;
 }
 
-[[nodiscard]] inline bool is_reduction(const comm::device_call& what) noexcept {
-  using comm::collective;
-  return what.kind == collective::all_reduce || what.kind == collective::reduce ||
-         what.kind == collective::reduce_scatter;
-}
-
 /// Why NCCL cannot reduce that, by what is equal on all ranks; null: it can.
 [[nodiscard]] inline const char* not_of_nccl(const comm::device_call& what) noexcept {
-  if (what.reduction == device_reduction::none || what.reduction > device_reduction::max) {
+  if (what.reduction == reduction_code::no_reduction || !devices_have(what.reduction)) {
     return "NCCL has no such reduction";
   }
-  for (const comm::device_tensor& one : what.tensors) {
+  for (const comm::tensor& one : what.tensors) {
     const auto as = reduced_element(one);
     if (!as) return "NCCL reduces no elements of such a type";
-    if (as->width != 1 && what.reduction != device_reduction::sum &&
-        what.reduction != device_reduction::average) {
+    if (as->width != 1 && !is_sum(what.reduction)) {
       return "NCCL has sum and average for complex numbers only";
     }
   }
@@ -195,37 +152,13 @@ inline treatment treatment_of(const comm::device_tensor& of, device_reduction re
 }
 
 /// The host applies all factors, and divides.
-inline treatment on_the_host(const comm::device_tensor& of, device_reduction reduction) noexcept {
+inline treatment on_the_host(const comm::tensor& of, reduction_code reduction) noexcept {
   treatment how;
   how.by_host = true;
   how.scale_before = of.prescale;
   how.scale_after = of.postscale;
-  if (reduction == device_reduction::average) how.divide_after = of.divisor;
+  if (reduction == reduction_code::average) how.divide_after = of.divisor;
   return how;
-}
-
-/// Where tensors lie in a pack, and in an arena: at multiples of what NCCL likes, and of every
-/// element.
-inline constexpr std::size_t pack_alignment = 64;
-[[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) noexcept {
-  return (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
-}
-
-[[nodiscard]] inline std::size_t bytes_of(const comm::device_tensor& one) noexcept {
-  return one.count * one.size;
-}
-/// Of `count` elements, those of a rank, from the first to behind the last: the first ranks have
-/// one more.
-[[nodiscard]] inline std::pair<std::size_t, std::size_t> part_of_rank(std::size_t count, int rank,
-                                                                      int ranks) noexcept {
-  const auto n = static_cast<std::size_t>(ranks);
-  const auto which = static_cast<std::size_t>(rank);
-  const std::size_t begin = count / n * which + std::min(which, count % n);
-  return {begin, begin + count / n + (which < count % n ? 1 : 0)};
-}
-[[nodiscard]] inline std::size_t part_for(std::size_t count, int rank, int ranks) noexcept {
-  const auto [begin, end] = part_of_rank(count, rank, ranks);
-  return end - begin;
 }
 
 }  // namespace detail
@@ -265,11 +198,10 @@ class pack_layout {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// visit(run, tensor, where it lies in the buffer)
   template <class Visit>
-  void for_each_packed(std::span<const comm::device_tensor> tensors, std::byte* buffer,
-                       Visit visit) const;
+  void for_each_packed(std::span<const comm::tensor> tensors, std::byte* buffer, Visit visit) const;
 
  private:
-  [[nodiscard]] treatment treatment_of(const comm::device_tensor& of) const;
+  [[nodiscard]] treatment treatment_of(const comm::tensor& of) const;
   void lay_out_alike(std::size_t first, std::size_t count, const treatment& how);
   [[nodiscard]] std::optional<range> range_of(std::size_t first, std::size_t count,
                                               const treatment& how) const;
@@ -302,9 +234,9 @@ inline void pack_layout::lay_out(const comm::device_call& what, const way& goes)
   }
 }
 
-inline treatment pack_layout::treatment_of(const comm::device_tensor& of) const {
+inline treatment pack_layout::treatment_of(const comm::tensor& of) const {
   if (goes_.by_host) return detail::on_the_host(of, what_->reduction);
-  if (what_->kind != comm::collective::all_reduce) return {};
+  if (what_->kind != op_kind::all_reduce) return {};
   return detail::treatment_of(of, what_->reduction, goes_.whole ? goes_.ranks : 0);
 }
 
@@ -316,21 +248,15 @@ inline void pack_layout::lay_out_alike(std::size_t first, std::size_t count, con
       return;
     }
   }
-  const std::size_t before = runs_.size();
-  for (std::size_t i = first; i < first + count; ++i) {
-    const std::size_t size = detail::bytes_of(what_->tensors[i]);
-    const bool small = size < goes_.pack_below || !goes_.whole;
-    if (small && runs_.size() > before && runs_.back().packed) {
-      ++runs_.back().tensors;
-      runs_.back().bytes += detail::aligned(size);
-    } else {
-      runs_.push_back({i, 1, 0, detail::aligned(size), how, small, {}});
-    }
-  }
-  if (!goes_.whole) return;
-  for (std::size_t i = before; i < runs_.size(); ++i) {
-    runs_[i].direct = range_of(runs_[i].first, runs_[i].tensors, how);
-  }
+  const auto item_of = [&](std::uint32_t i) {
+    const std::size_t size = what_->tensors[first + i].bytes();
+    return packs::item{.bytes = size, .small = size < goes_.pack_below || !goes_.whole};
+  };
+  packs::lay_out(count, packs::spacing::wide, SIZE_MAX, item_of, [&](const packs::call& one) {
+    run made{first + one.first, one.tensors, 0, packs::aligned(one.bytes), how, one.small, {}};
+    if (goes_.whole) made.direct = range_of(made.first, made.tensors, how);
+    runs_.push_back(std::move(made));
+  });
 }
 
 /// Whether these tensors, which one call would reduce or broadcast, are one range of an arena: then
@@ -338,10 +264,10 @@ inline void pack_layout::lay_out_alike(std::size_t first, std::size_t count, con
 /// operation, it throws.
 inline std::optional<pack_layout::range> pack_layout::range_of(std::size_t first, std::size_t count,
                                                                const treatment& how) const {
-  std::vector<const comm::device_tensor*> parts;
-  for (const comm::device_tensor& each : std::span(what_->tensors).subspan(first, count)) {
-    if (detail::bytes_of(each) == 0) continue;
-    const std::size_t unit = std::max<std::size_t>(each.size, 1);
+  std::vector<const comm::tensor*> parts;
+  for (const comm::tensor& each : std::span(what_->tensors).subspan(first, count)) {
+    if (each.bytes() == 0) continue;
+    const std::size_t unit = std::max<std::size_t>(each.size(), 1);
     const bool fits = each.place.arena != 0 && each.place.offset % unit == 0 && each.all_bring &&
                       how.scale_before == 1;
     if (!fits) return std::nullopt;
@@ -353,31 +279,29 @@ inline std::optional<pack_layout::range> pack_layout::range_of(std::size_t first
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const comm::arena_place& before = parts[i - 1]->place;
     const comm::arena_place& here = parts[i]->place;
-    const std::uint64_t end = before.offset + detail::bytes_of(*parts[i - 1]);
-    const bool beside =
-        here.offset == end || (before.padded && here.offset == detail::aligned(end));
+    const std::uint64_t end = before.offset + parts[i - 1]->bytes();
+    const bool beside = here.offset == end || (before.padded && here.offset == packs::aligned(end));
     if (here.arena != before.arena || !beside) return std::nullopt;
   }
-  for (const comm::device_tensor* const each : parts) {
-    const bool reads = what_->kind == comm::collective::all_reduce || goes_.rank == what_->root;
+  for (const comm::tensor* const each : parts) {
+    const bool reads = brings_data(what_->kind, goes_.rank == what_->root);
     if (each->out != nullptr && (!reads || each->in == each->out)) continue;
     throw cohort::error(errc::not_accepting, "this rank has given up tensors in a fusion arena");
   }
-  const comm::device_tensor& last = *parts.back();
+  const comm::tensor& last = *parts.back();
   return range{static_cast<std::byte*>(parts.front()->out),
-               last.place.offset + detail::bytes_of(last) - parts.front()->place.offset};
+               last.place.offset + last.bytes() - parts.front()->place.offset};
 }
 
 template <class Visit>
-void pack_layout::for_each_packed(std::span<const comm::device_tensor> tensors, std::byte* buffer,
+void pack_layout::for_each_packed(std::span<const comm::tensor> tensors, std::byte* buffer,
                                   Visit visit) const {
   for (const run& each : runs_) {
     if (!each.packed) continue;
-    std::byte* at = buffer + each.begin;
-    for (const comm::device_tensor& one : tensors.subspan(each.first, each.tensors)) {
-      visit(each, one, at);
-      at += detail::aligned(detail::bytes_of(one));
-    }
+    packs::for_each_place(
+        each.first, each.tensors, packs::spacing::wide,
+        [&](std::size_t i) { return tensors[i].bytes(); },
+        [&](std::size_t i, std::size_t at) { visit(each, tensors[i], buffer + each.begin + at); });
   }
 }
 

@@ -136,15 +136,13 @@ class pack_moves {
   }
 
   /// What a tensor contributes, or neutral elements, to where it is reduced or sent.
-  void bring(const comm::device_tensor& one, const treatment& how, void* to,
-             comm::device_reduction reduction) {
+  void bring(const comm::tensor& one, const treatment& how, void* to, reduction_code reduction) {
     if (one.count == 0) return;
     all_.push_back(
         {one.in, to, one.count, &one, how.as, how.scale_before, 1, reduction, true, how.by_host});
   }
   /// `count` elements of a result to its tensor, if that is wanted.
-  void take(const comm::device_tensor& one, const treatment& how, const void* from,
-            std::size_t count) {
+  void take(const comm::tensor& one, const treatment& how, const void* from, std::size_t count) {
     if (one.out == nullptr || count == 0) return;
     if (from == one.out && !how.finishes()) return;
     // One step of the two: no number is rounded twice.
@@ -152,7 +150,7 @@ class pack_moves {
     const double factor =
         both ? how.scale_after / static_cast<double>(how.divide_after) : how.scale_after;
     all_.push_back({from, one.out, count, &one, how.as, factor, both ? 1 : how.divide_after,
-                    comm::device_reduction::none, false, how.by_host});
+                    reduction_code::no_reduction, false, how.by_host});
   }
 
   struct means {
@@ -168,23 +166,21 @@ class pack_moves {
     const void* from;
     void* to;
     std::size_t count;
-    const comm::device_tensor* tensor;
+    const comm::tensor* tensor;
     element as;  // of what travels
     double factor;
     std::int64_t divisor;
-    comm::device_reduction reduction;
+    reduction_code reduction;
     bool in;
     bool by_host;
 
-    [[nodiscard]] std::size_t bytes() const noexcept { return count * tensor->size; }
-    [[nodiscard]] bool casts() const noexcept { return tensor->cast != nullptr; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return count * tensor->size(); }
+    [[nodiscard]] bool casts() const noexcept { return tensor->wire != nullptr; }
     [[nodiscard]] bool changes() const noexcept {
       return from == nullptr || casts() || factor != 1 || divisor != 1;
     }
     [[nodiscard]] bool is_zero() const noexcept {
-      return from == nullptr && (reduction == comm::device_reduction::none ||
-                                 reduction == comm::device_reduction::sum ||
-                                 reduction == comm::device_reduction::average);
+      return from == nullptr && (reduction == reduction_code::no_reduction || is_sum(reduction));
     }
   };
   struct group {
@@ -205,12 +201,12 @@ inline pack_kernels::change pack_moves::change_of(const move& one) {
   pack_kernels::change how{one.as.type, one.as.type, one.factor, one.divisor, 0};
   if (one.casts()) {
     const ncclDataType_t wide =
-        one.tensor->cast->element == element_type::float64 ? ncclFloat64 : ncclFloat32;
+        one.tensor->wire->element == element_type::float64 ? ncclFloat64 : ncclFloat32;
     (one.in ? how.from : how.to) = wide;
   }
   if (one.from == nullptr && !one.is_zero()) {
     std::array<std::byte, 16> bits{};
-    one.tensor->math->fill(bits.data(), 1, one.reduction);
+    one.tensor->kernels->fill(bits.data(), 1, one.reduction);
     std::memcpy(&how.neutral, bits.data(), sizeof how.neutral);
   }
   return how;
@@ -227,26 +223,26 @@ inline void pack_moves::add_part(const pack_kernels::change& how, const pack_ker
 }
 
 inline void pack_moves::on_host(host_steps& steps, const move& one) {
-  const comm::device_tensor& tensor = *one.tensor;
+  const comm::tensor& tensor = *one.tensor;
   if (one.from == nullptr) {
-    steps.apply({one.to, tensor.size, nullptr, 0, one.count},
-                [fill = tensor.math->fill, of = one.reduction](void* to, const void*,
-                                                               std::size_t n) { fill(to, n, of); });
+    steps.apply({one.to, tensor.size(), nullptr, 0, one.count},
+                [fill = tensor.kernels->fill, of = one.reduction](
+                    void* to, const void*, std::size_t n) { fill(to, n, of); });
   } else if (one.casts() && one.in) {
-    steps.apply({one.to, tensor.size, one.from, tensor.cast->size, one.count},
-                [pack = tensor.cast->pack, by = one.factor](
+    steps.apply({one.to, tensor.size(), one.from, tensor.wire->size, one.count},
+                [pack = tensor.wire->pack, by = one.factor](
                     void* to, const void* from, std::size_t n) { pack(to, from, n, by); });
   } else if (one.casts()) {
     steps.apply(
-        {one.to, tensor.cast->size, one.from, tensor.size, one.count},
-        [unpack = tensor.cast->unpack, by = one.factor, divisor = one.divisor](
+        {one.to, tensor.wire->size, one.from, tensor.size(), one.count},
+        [unpack = tensor.wire->unpack, by = one.factor, divisor = one.divisor](
             void* to, const void* from, std::size_t n) { unpack(to, from, n, by, divisor); });
   } else {
-    steps.apply({one.to, tensor.size, one.from, tensor.size, one.count},
-                [math = tensor.math, by = one.factor, divisor = one.divisor](
+    steps.apply({one.to, tensor.size(), one.from, tensor.size(), one.count},
+                [kernels = tensor.kernels, by = one.factor, divisor = one.divisor](
                     void* to, const void* from, std::size_t n) {
-                  if (divisor != 1) return math->divide(to, from, n, divisor);
-                  math->scale(to, from, n, by);
+                  if (divisor != 1) return kernels->divide(to, from, n, divisor);
+                  kernels->scale(to, from, n, by);
                 });
   }
 }

@@ -12,6 +12,7 @@
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/core/pack_layout.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/backend/pack_layout.hpp>
@@ -185,7 +186,7 @@ inline fusion_memory::~fusion_memory() {
 
 inline std::optional<std::size_t> fusion_memory::take(std::size_t wanted) {
   const std::lock_guard hold(mutex_);
-  const std::size_t begin = parts_.empty() ? 0 : detail::aligned(parts_.back().end);
+  const std::size_t begin = parts_.empty() ? 0 : packs::aligned(parts_.back().end);
   if (begin > bytes || wanted > bytes - begin) return std::nullopt;
   parts_.push_back({begin, begin + wanted});
   return begin;
@@ -193,7 +194,7 @@ inline std::optional<std::size_t> fusion_memory::take(std::size_t wanted) {
 
 inline std::size_t fusion_memory::taken() const {
   const std::lock_guard hold(mutex_);
-  return parts_.empty() ? 0 : std::min(detail::aligned(parts_.back().end), bytes);
+  return parts_.empty() ? 0 : std::min(packs::aligned(parts_.back().end), bytes);
 }
 
 inline comm::arena_place fusion_memory::place_of(const void* data, std::size_t size) const {
@@ -277,7 +278,7 @@ auto make_fusion_arena(const Coordinator& coord, std::size_t bytes, Token&& toke
 
 template <class T>
 T* fusion_arena::take(std::size_t count) const {
-  static_assert(alignof(T) <= detail::pack_alignment);
+  static_assert(alignof(T) <= packs::line);
   const std::size_t left = bytes() - allocated();
   if (count <= left / sizeof(T) && memory_) {
     if (const auto offset = memory_->take(count * sizeof(T))) {

@@ -15,9 +15,9 @@
 namespace cohort::nccl {
 
 COHORT_INLINE std::string host_path::not_of_mpi(const comm::device_call& what) {
-  for (const comm::device_tensor& one : what.tensors) {
+  for (const comm::tensor& one : what.tensors) {
     if (one.operation == MPI_OP_NULL) return "nor has MPI";
-    if (one.size > pack_memory::mpi_bytes) {
+    if (one.size() > pack_memory::mpi_bytes) {
       return "and an element is larger than the memory on its way";
     }
   }
@@ -26,7 +26,7 @@ COHORT_INLINE std::string host_path::not_of_mpi(const comm::device_call& what) {
 
 COHORT_INLINE bool host_path::takes(const comm::device_call& what) const noexcept {
   return plane_.options_.host_path && what.use == comm::device_use::run &&
-         detail::is_reduction(what) && detail::not_of_nccl(what) != nullptr;
+         is_reduction(what.kind) && detail::not_of_nccl(what) != nullptr;
 }
 
 COHORT_INLINE std::string host_path::what_holds(const elected_work& op) const {
@@ -72,16 +72,14 @@ COHORT_INLINE std::vector<host_path::piece> host_path::pieces_of_runs(
     const elected_work& op) const {
   std::vector<piece> pieces;
   for (const pack_layout::run& run : op.layout_.runs()) {
-    const comm::device_tensor& first = op.tensors()[run.first];
-    const std::size_t all = run.bytes / first.size;
-    const std::size_t most = plane_.memory_.after.size() / first.size;
-    for (std::size_t done = 0; done < all; done += most) {
-      const std::size_t count = std::min(most, all - done);
-      pieces.push_back(
-          {op.buffer() + run.begin + done * first.size,
-           count * first.size,
-           {{0, count, first.math->type(), first.math->operation(op.what_->reduction), -1}}});
-    }
+    const comm::tensor& first = op.tensors()[run.first];
+    const mpi::element_kernels& of = *first.kernels;
+    packs::cut(run.bytes / of.size, plane_.memory_.after.size() / of.size,
+               [&](std::size_t begin, std::size_t count) {
+                 pieces.push_back({op.buffer() + run.begin + begin * of.size,
+                                   count * of.size,
+                                   {{0, count, of.type(), of.operation(op.what_->reduction), -1}}});
+               });
   }
   return pieces;
 }
@@ -92,29 +90,26 @@ COHORT_INLINE std::vector<host_path::piece> host_path::pieces_of_tensors(
     const elected_work& op) const {
   std::vector<piece> pieces;
   const std::size_t room = plane_.memory_.after.size();
-  const auto add = [&](std::byte* at, std::size_t count, const comm::device_tensor& of, int root) {
-    const std::size_t most = room / of.size;
-    for (std::size_t done = 0; done < count;) {
-      const std::size_t part = std::min(most, count - done);
-      std::byte* const here = at + done * of.size;
-      if (pieces.empty() ||
-          static_cast<std::size_t>(here - pieces.back().at) + part * of.size > room) {
+  const auto add = [&](std::byte* at, std::size_t count, const comm::tensor& of, int root) {
+    packs::cut(count, room / of.size(), [&](std::size_t begin, std::size_t part) {
+      std::byte* const here = at + begin * of.size();
+      const std::size_t bytes = part * of.size();
+      if (pieces.empty() || static_cast<std::size_t>(here - pieces.back().at) + bytes > room) {
         pieces.push_back({here, 0, {}});
       }
       piece& last = pieces.back();
       const auto offset = static_cast<std::size_t>(here - last.at);
-      last.bytes = offset + part * of.size;
-      last.parts.push_back({offset, part, of.math->type(), of.operation, root});
-      done += part;
-    }
+      last.bytes = offset + bytes;
+      last.parts.push_back({offset, part, of.kernels->type(), of.operation, root});
+    });
   };
-  const int root = op.what_->kind == comm::collective::reduce ? op.what_->root : -1;
-  const auto add_all = [&](const auto&, const comm::device_tensor& one, std::byte* at) {
-    if (op.what_->kind != comm::collective::reduce_scatter) return add(at, one.count, one, root);
+  const int root = op.what_->kind == op_kind::reduce ? op.what_->root : -1;
+  const auto add_all = [&](const auto&, const comm::tensor& one, std::byte* at) {
+    if (op.what_->kind != op_kind::reduce_scatter) return add(at, one.count, one, root);
     for (int rank = 0; rank < op.comm->size; ++rank) {
-      const std::size_t part = detail::part_for(one.count, rank, op.comm->size);
+      const std::size_t part = part_of(one.count, rank, op.comm->size);
       add(at, part, one, rank);
-      at += part * one.size;
+      at += part * one.size();
     }
   };
   op.layout_.for_each_packed(op.tensors(), op.buffer(), add_all);

@@ -17,8 +17,7 @@ namespace cohort::nccl {
 namespace detail {
 
 [[nodiscard]] inline bool launches(const call& one) noexcept {
-  return one.count != 0 || one.what == call::kind::barrier || one.what == call::kind::graph ||
-         one.what == call::kind::host;
+  return one.count != 0 || one.what == op_kind::barrier || one.graph != nullptr || one.elsewhere;
 }
 
 /// From 2.28.3 on NCCL has all_to_all, gather and scatter; before they are groups of messages.
@@ -37,7 +36,6 @@ inline void keep(ncclResult_t& all, ncclResult_t one) noexcept {
 
 /// all_to_all, gather and scatter as messages.
 inline ncclResult_t exchange(const call& one, const communicator_state& comm, cudaStream_t on) {
-  using kind = call::kind;
   const std::size_t step = one.count * one.width;
   const auto* from = static_cast<const std::byte*>(one.from);
   auto* to = static_cast<std::byte*>(one.to);
@@ -46,16 +44,16 @@ inline ncclResult_t exchange(const call& one, const communicator_state& comm, cu
   if (failed(all)) return all;
   for (int peer = 0; peer < comm.size; ++peer) {
     const std::size_t at = static_cast<std::size_t>(peer) * step;
-    const bool sends =
-        one.what == kind::all_to_all || (one.what == kind::gather ? peer == one.root : is_root);
-    const bool receives =
-        one.what == kind::all_to_all || (one.what == kind::gather ? is_root : peer == one.root);
+    const bool sends = one.what == op_kind::all_to_all ||
+                       (one.what == op_kind::gather ? peer == one.root : is_root);
+    const bool receives = one.what == op_kind::all_to_all ||
+                          (one.what == op_kind::gather ? is_root : peer == one.root);
     if (sends) {
-      const std::byte* part = one.what == kind::gather ? from : from + at;
+      const std::byte* part = one.what == op_kind::gather ? from : from + at;
       keep(all, ncclSend(part, one.count, one.type, peer, comm.native, on));
     }
     if (receives) {
-      std::byte* part = one.what == kind::scatter ? to : to + at;
+      std::byte* part = one.what == op_kind::scatter ? to : to + at;
       keep(all, ncclRecv(part, one.count, one.type, peer, comm.native, on));
     }
   }
@@ -92,49 +90,48 @@ inline ncclResult_t post_scaled_alone(const call& one, ncclRedOp_t op, communica
 
 inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& comm,
                          cudaStream_t on) {
+  if (one.elsewhere) return ncclSuccess;
+  if (one.graph != nullptr) {
+    device::check(cudaGraphLaunch(one.graph, on), "cudaGraphLaunch", comm.device);
+    return ncclSuccess;
+  }
   if (one.op.is_scaled && comm.size == 1) return post_scaled_alone(one, op, comm, on);
   const ncclComm_t native = comm.native;
-  using kind = call::kind;
   switch (one.what) {
-    case kind::all_reduce:
+    case op_kind::all_reduce:
       return ncclAllReduce(one.from, one.to, one.count, one.type, op, native, on);
-    case kind::broadcast:
+    case op_kind::broadcast:
       return ncclBroadcast(one.from, one.to, one.count, one.type, one.root, native, on);
-    case kind::reduce:
+    case op_kind::reduce:
       return ncclReduce(one.from, one.to, one.count, one.type, op, one.root, native, on);
-    case kind::all_gather:
+    case op_kind::all_gather:
       return ncclAllGather(one.from, one.to, one.count, one.type, native, on);
-    case kind::reduce_scatter:
+    case op_kind::reduce_scatter:
       return ncclReduceScatter(one.from, one.to, one.count, one.type, op, native, on);
-    case kind::all_to_all:
-    case kind::gather:
-    case kind::scatter:
+    case op_kind::all_to_all:
+    case op_kind::gather:
+    case op_kind::scatter:
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
       if (comm.native_exchange) {
-        if (one.what == kind::all_to_all) {
+        if (one.what == op_kind::all_to_all) {
           return ncclAlltoAll(one.from, one.to, one.count, one.type, native, on);
         }
-        if (one.what == kind::gather) {
+        if (one.what == op_kind::gather) {
           return ncclGather(one.from, one.to, one.count, one.type, one.root, native, on);
         }
         return ncclScatter(one.from, one.to, one.count, one.type, one.root, native, on);
       }
 #endif
       return exchange(one, comm, on);
-    case kind::send:
+    case op_kind::send:
       return ncclSend(one.from, one.count, one.type, one.root, native, on);
-    case kind::recv:
+    case op_kind::recv:
       return ncclRecv(one.to, one.count, one.type, one.root, native, on);
-    case kind::barrier:
+    case op_kind::barrier:
       return ncclAllReduce(comm.scratch, comm.scratch, 1, ncclInt32, ncclSum, native, on);
-    case kind::graph:
-      device::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(one.to), on), "cudaGraphLaunch",
-                    comm.device);
-      return ncclSuccess;
-    case kind::host:
-      return ncclSuccess;
+    default:
+      return ncclInternalError;
   }
-  return ncclInternalError;
 }
 
 /// Of an operation that has failed: who frees borrowed memory in the order of its stream now frees

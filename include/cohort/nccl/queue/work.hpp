@@ -9,6 +9,7 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/core/kinds.hpp>
 #include <cohort/core/tool_range.hpp>
 #include <cohort/core/until.hpp>
 #include <cohort/device/event.hpp>
@@ -37,22 +38,7 @@ using cohort::until;
 
 /// One call of NCCL, all arguments resolved.
 struct call {
-  enum class kind : std::uint8_t {
-    all_reduce,
-    broadcast,
-    reduce,
-    all_gather,
-    reduce_scatter,
-    all_to_all,
-    gather,
-    scatter,
-    send,
-    recv,
-    barrier,
-    graph,  // no call of NCCL: `to` is a graph that has been captured
-    host    // none at all: of an operation whose work is on streams of its own
-  };
-  kind what = kind::barrier;
+  op_kind what = op_kind::barrier;
   const void* from = nullptr;
   void* to = nullptr;
   std::size_t count = 0;  // as NCCL counts: of one rank where the call is about a share of each
@@ -60,6 +46,9 @@ struct call {
   std::size_t width = 1;  // bytes of one of `count`
   operator_value op{};
   int root = 0;  // or the peer
+  // Instead of a call of NCCL:
+  cudaGraphExec_t graph = nullptr;  // what has been captured is launched
+  bool elsewhere = false;           // nothing: the operation's work is on streams of its own
 };
 
 /// A buffer of an operation.

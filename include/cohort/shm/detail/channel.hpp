@@ -86,7 +86,10 @@ class channel {
     bool last = false;
   };
 
-  [[nodiscard]] static std::size_t pieces(comm::collective kind, std::size_t ranks) noexcept;
+  /// Into how many blocks, one for each rank, a rank's buffer is divided.
+  [[nodiscard]] static std::size_t pieces(op_kind kind, std::size_t ranks) noexcept {
+    return is_divided(kind) ? ranks : 1;
+  }
   [[nodiscard]] std::byte* buffer(std::size_t rank, std::uint64_t chunk) const noexcept {
     return buffers_ + (rank * depth + chunk % depth) * chunk_;
   }

@@ -4,6 +4,7 @@
 
 /// \file Bodies of shm/detail/channel.hpp.
 
+#include <cohort/core/pack_layout.hpp>
 #include <cohort/shm/detail/channel.hpp>
 
 #include <algorithm>
@@ -12,18 +13,6 @@
 #include <system_error>
 
 namespace cohort::shm::detail {
-
-COHORT_INLINE std::string_view name_of(comm::collective kind) noexcept {
-  constexpr std::array<std::string_view, 9> names{"all_reduce",     "reduce",     "broadcast",
-                                                  "all_gather",     "gather",     "scatter",
-                                                  "reduce_scatter", "all_to_all", "barrier"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
-COHORT_INLINE bool reduces(comm::collective kind) noexcept {
-  return kind == comm::collective::all_reduce || kind == comm::collective::reduce ||
-         kind == comm::collective::reduce_scatter;
-}
 
 COHORT_INLINE void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   if (bytes != 0) std::memcpy(to, from, bytes);
@@ -41,14 +30,6 @@ COHORT_INLINE channel::channel(std::span<std::byte> memory, std::size_t rank, st
       result_(whole_up_to_),
       scratch_(chunk) {}
 
-/// Into how many blocks, one for each rank, a rank's buffer is divided.
-COHORT_INLINE std::size_t channel::pieces(comm::collective kind, std::size_t ranks) noexcept {
-  return kind == comm::collective::scatter || kind == comm::collective::reduce_scatter ||
-                 kind == comm::collective::all_to_all
-             ? ranks
-             : 1;
-}
-
 COHORT_INLINE bool channel::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
@@ -63,8 +44,12 @@ COHORT_INLINE void channel::push(const comm::collective_call& call, std::size_t 
     calls_.erase(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
-  calls_.push_back(
-      {call, done, size, reduces(call.kind) ? reducer(call.type, call.op) : reducer(), {}, false});
+  calls_.push_back({call,
+                    done,
+                    size,
+                    is_reduction(call.kind) ? reducer(call.type, call.op) : reducer(),
+                    {},
+                    false});
 }
 
 COHORT_INLINE bool channel::all_reached(counter which, std::uint64_t number,
@@ -82,9 +67,8 @@ COHORT_INLINE bool channel::all_reached(counter which, std::uint64_t number,
 COHORT_INLINE std::size_t channel::share_begin(std::size_t rank, std::size_t count,
                                                std::size_t size) const noexcept {
   // Whole cache lines, so that two ranks never write to one.
-  const std::size_t line = std::max<std::size_t>(64 / size, 1);
-  const std::size_t share = (count + ranks_ - 1) / ranks_;
-  return std::min(rank * ((share + line - 1) / line * line), count);
+  const std::size_t line = std::max<std::size_t>(packs::line / size, 1);
+  return std::min(rank * packs::aligned((count + ranks_ - 1) / ranks_, line), count);
 }
 
 COHORT_INLINE unsigned channel::advance(std::vector<ended_call>& ended) {
@@ -120,8 +104,7 @@ COHORT_INLINE bool channel::lay() {
   one.begin = begin_;
   one.count = std::min(room, call.what.count - begin_);
   one.last = one.begin + one.count == call.what.count;
-  const bool shareable =
-      call.what.kind == comm::collective::all_reduce || call.what.kind == comm::collective::reduce;
+  const bool shareable = call.what.kind == op_kind::all_reduce || call.what.kind == op_kind::reduce;
   one.shared = shareable && one.count * call.size > whole_up_to_;
   lay_down(call, one, buffer(rank_, laid_));
   begin_ += one.count;
@@ -147,36 +130,34 @@ COHORT_INLINE void channel::lay_down(const pending_call& call, const chunk_of& o
   const bool is_root = static_cast<std::size_t>(what.root) == rank_;
   const auto* in = static_cast<const std::byte*>(in_place ? what.out : what.in);
   if (what.staged != nullptr) {
-    if (what.kind == comm::collective::all_reduce || is_root) what.staged->lay(offset, {to, bytes});
+    if (what.kind == op_kind::all_reduce || is_root) what.staged->lay(offset, {to, bytes});
     return;
   }
   switch (what.kind) {
-    case comm::collective::all_reduce:
-    case comm::collective::reduce:
+    case op_kind::all_reduce:
+    case op_kind::reduce:
       copy_bytes(to, in + offset, bytes);
       break;
-    case comm::collective::broadcast:
+    case op_kind::broadcast:
       if (is_root) copy_bytes(to, static_cast<const std::byte*>(what.out) + offset, bytes);
       break;
-    case comm::collective::all_gather:
+    case op_kind::all_gather:
       copy_bytes(to, in + (in_place ? rank_ * whole : 0) + offset, bytes);
       break;
-    case comm::collective::gather:  // the root's own block goes straight to its place
+    case op_kind::gather:  // the root's own block goes straight to its place
       if (!is_root) copy_bytes(to, in + offset, bytes);
       break;
-    case comm::collective::scatter:
+    case op_kind::scatter:
       if (!is_root) break;
       in = static_cast<const std::byte*>(what.in);
       [[fallthrough]];
-    case comm::collective::reduce_scatter:
-    case comm::collective::all_to_all:
+    case op_kind::reduce_scatter:
+    case op_kind::all_to_all:
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         copy_bytes(to + rank * bytes, in + rank * whole + offset, bytes);
       }
       break;
-    case comm::collective::barrier:
-    case comm::collective::message:
-    case comm::collective::arena:
+    default:  // a barrier has no data
       break;
   }
 }
@@ -251,9 +232,9 @@ COHORT_INLINE void channel::copy_out(pending_call& call, const chunk_of& one,
     }
   };
   switch (what.kind) {
-    case comm::collective::all_reduce:
-    case comm::collective::reduce:
-      if (what.kind == comm::collective::reduce && rank_ != root) break;
+    case op_kind::all_reduce:
+    case op_kind::reduce:
+      if (what.kind == op_kind::reduce && rank_ != root) break;
       if (!one.shared) {
         gather_sources(number, 0);
         if (what.staged == nullptr) {
@@ -270,12 +251,12 @@ COHORT_INLINE void channel::copy_out(pending_call& call, const chunk_of& one,
         put(offset + begin, buffer(rank, number) + begin, end - begin);
       }
       break;
-    case comm::collective::broadcast:
+    case op_kind::broadcast:
       if (rank_ != root) put(offset, buffer(root, number), bytes);
       break;
-    case comm::collective::all_gather:
-    case comm::collective::gather:
-      if (what.kind == comm::collective::gather && rank_ != root) break;
+    case op_kind::all_gather:
+    case op_kind::gather:
+      if (what.kind == op_kind::gather && rank_ != root) break;
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         if (rank == rank_) continue;
         copy_bytes(out + rank * whole + offset, buffer(rank, number), bytes);
@@ -285,22 +266,20 @@ COHORT_INLINE void channel::copy_out(pending_call& call, const chunk_of& one,
                    bytes);
       }
       break;
-    case comm::collective::scatter:
+    case op_kind::scatter:
       if (what.out == MPI_IN_PLACE) break;
       copy_bytes(out + offset, buffer(root, number) + rank_ * bytes, bytes);
       break;
-    case comm::collective::reduce_scatter:
+    case op_kind::reduce_scatter:
       gather_sources(number, rank_ * bytes);
       run(call, out + offset, one.count);
       break;
-    case comm::collective::all_to_all:
+    case op_kind::all_to_all:
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         copy_bytes(out + rank * whole + offset, buffer(rank, number) + rank_ * bytes, bytes);
       }
       break;
-    case comm::collective::barrier:
-    case comm::collective::message:
-    case comm::collective::arena:
+    default:  // a barrier has no data
       break;
   }
 }

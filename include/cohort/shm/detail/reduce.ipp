@@ -20,43 +20,9 @@ namespace cohort::shm {
 
 namespace detail {
 
-// Integers wrap around, as MPI's do in practice; signed overflow would be undefined.
-struct add {
-  template <class T>
-  static T of(T a, T b) noexcept {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a + b;
-    } else {
-      return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-    }
-  }
-};
-struct multiply {
-  template <class T>
-  static T of(T a, T b) noexcept {
-    if constexpr (std::is_floating_point_v<T>) {
-      return a * b;
-    } else {
-      return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-    }
-  }
-};
-struct smaller {
-  template <class T>
-  static T of(T a, T b) noexcept {
-    return b < a ? b : a;
-  }
-};
-struct larger {
-  template <class T>
-  static T of(T a, T b) noexcept {
-    return a < b ? b : a;
-  }
-};
-
 /// Blocks of a constant length, in an array that nothing else can point to: what compilers
 /// vectorise without being asked.
-template <class T, class Operation>
+template <class T, class Op>
 void reduce_plain(std::byte* out, const std::byte* const* in, std::size_t vectors,
                   std::size_t count) {
   constexpr std::size_t block = 1024 / sizeof(T);
@@ -68,9 +34,9 @@ void reduce_plain(std::byte* out, const std::byte* const* in, std::size_t vector
     for (std::size_t vector = 1; vector < vectors; ++vector) {
       const T* const next = reinterpret_cast<const T*>(in[vector]) + begin;
       if (length == block) {
-        for (std::size_t i = 0; i < block; ++i) sum[i] = Operation::of(sum[i], next[i]);
+        for (std::size_t i = 0; i < block; ++i) sum[i] = Op::template combine<T>(sum[i], next[i]);
       } else {
-        for (std::size_t i = 0; i < length; ++i) sum[i] = Operation::of(sum[i], next[i]);
+        for (std::size_t i = 0; i < length; ++i) sum[i] = Op::template combine<T>(sum[i], next[i]);
       }
     }
     std::memcpy(out + begin * sizeof(T), sum.data(), bytes);
@@ -78,7 +44,7 @@ void reduce_plain(std::byte* out, const std::byte* const* in, std::size_t vector
 }
 
 /// Numbers of 16 bits are combined as float, and rounded once.
-template <class Half, class Operation>
+template <class Half, class Op>
 void reduce_half(std::byte* out, const std::byte* const* in, std::size_t vectors,
                  std::size_t count) {
   constexpr std::size_t block = 256;
@@ -91,7 +57,7 @@ void reduce_half(std::byte* out, const std::byte* const* in, std::size_t vectors
         for (std::size_t i = 0; i < length; ++i) sum[i] = next[i];
       } else {
         for (std::size_t i = 0; i < length; ++i) {
-          sum[i] = Operation::of(sum[i], static_cast<float>(next[i]));
+          sum[i] = Op::template combine<float>(sum[i], next[i]);
         }
       }
     }
@@ -105,10 +71,11 @@ template <class Half>
 auto half_loop_for(MPI_Datatype type, MPI_Op operation) {
   using loop = void (*)(std::byte*, const std::byte* const*, std::size_t, std::size_t);
   if (type != mpi::reduction_type_of<Half>()) return loop{nullptr};
-  if (operation == mpi::op_of<op::sum_t, Half>()) return loop{&reduce_half<Half, add>};
-  if (operation == mpi::op_of<op::product_t, Half>()) return loop{&reduce_half<Half, multiply>};
-  if (operation == mpi::op_of<op::min_t, Half>()) return loop{&reduce_half<Half, smaller>};
-  if (operation == mpi::op_of<op::max_t, Half>()) return loop{&reduce_half<Half, larger>};
+  if (operation == mpi::op_of<op::sum_t, Half>()) return loop{&reduce_half<Half, op::sum_t>};
+  if (operation == mpi::op_of<op::product_t, Half>())
+    return loop{&reduce_half<Half, op::product_t>};
+  if (operation == mpi::op_of<op::min_t, Half>()) return loop{&reduce_half<Half, op::min_t>};
+  if (operation == mpi::op_of<op::max_t, Half>()) return loop{&reduce_half<Half, op::max_t>};
   return loop{nullptr};
 }
 
@@ -122,8 +89,8 @@ template <class T>
 plain_type plain_type_of() noexcept {
   return {mpi::datatype_of<T>(),
           sizeof(T),
-          {&reduce_plain<T, add>, &reduce_plain<T, multiply>, &reduce_plain<T, smaller>,
-           &reduce_plain<T, larger>}};
+          {&reduce_plain<T, op::sum_t>, &reduce_plain<T, op::product_t>,
+           &reduce_plain<T, op::min_t>, &reduce_plain<T, op::max_t>}};
 }
 
 COHORT_INLINE const plain_type* plain_type_for(MPI_Datatype type) noexcept {

@@ -2,32 +2,32 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What the data plane does to elements whose type it does not know: scale them, divide them,
-/// fill in the neutral element.
+/// \file What is done to elements whose type is not known where it is done: they are scaled,
+/// divided, filled in. One set for packs on the host, for those of devices that have no kernels,
+/// and for what MPI reduces of them.
 
-#include <cohort/comm/device_backend.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/half.hpp>
+#include <cohort/core/kinds.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/op.hpp>
-#include <cohort/protocol/signature.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
-namespace cohort::coordination {
+namespace cohort::mpi {
 
-using protocol::reduction_code;
+/// The number of a type without a name.
+inline constexpr std::uint8_t unnamed_element = 255;
 
 /// Functions for the elements of one type. Null where the type has no such thing.
 struct element_kernels {
   std::size_t size;
-  std::uint8_t element;                 ///< element_type, or 255 for a type without a name
+  std::uint8_t element;                 ///< element_type, or unnamed_element
   MPI_Datatype (*type)();               ///< to reduce with
   MPI_Op (*operation)(reduction_code);  ///< null operation where MPI has none
   /// Writes n neutral elements of a reduction.
@@ -36,44 +36,17 @@ struct element_kernels {
   void (*scale)(void* out, const void* in, std::size_t n, double factor);
   /// out = in ÷ divisor; out may be in. Integers truncate toward zero.
   void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor);
-  /// The same for a backend for devices.
-  comm::host_math math;
 };
 
-/// The number of a reduction; none for those that only the tensors know.
-[[nodiscard]] constexpr reduction_code code_of(comm::device_reduction what) noexcept {
-  switch (what) {
-    case comm::device_reduction::none:
-    case comm::device_reduction::own:
-      return reduction_code::no_reduction;
-    case comm::device_reduction::sum:
-      return reduction_code::sum;
-    case comm::device_reduction::average:
-      return reduction_code::average;
-    case comm::device_reduction::product:
-      return reduction_code::product;
-    case comm::device_reduction::min:
-      return reduction_code::min;
-    case comm::device_reduction::max:
-      return reduction_code::max;
-    case comm::device_reduction::logical_and:
-      return reduction_code::logical_and;
-    case comm::device_reduction::logical_or:
-      return reduction_code::logical_or;
-    case comm::device_reduction::logical_xor:
-      return reduction_code::logical_xor;
-    case comm::device_reduction::bit_and:
-      return reduction_code::bit_and;
-    case comm::device_reduction::bit_or:
-      return reduction_code::bit_or;
-    case comm::device_reduction::bit_xor:
-      return reduction_code::bit_xor;
-  }
-  return reduction_code::no_reduction;
-}
-
-/// Functions between elements in the memory of the caller and 16 bits.
-using wire_kernels = comm::host_cast;
+/// Functions between elements in the memory of the caller and those that travel in their place.
+struct wire_kernels {
+  std::size_t size;      ///< of an element of the caller
+  element_type element;  ///< of the caller
+  /// out = in × factor, rounded.
+  void (*pack)(void* out, const void* in, std::size_t n, double factor);
+  /// out = in × factor ÷ divisor.
+  void (*unpack)(void* out, const void* in, std::size_t n, double factor, std::int64_t divisor);
+};
 
 namespace detail {
 
@@ -123,11 +96,6 @@ void fill_neutral(void* out, std::size_t n, reduction_code code) {
 }
 
 template <class T>
-void fill_for_device(void* out, std::size_t n, comm::device_reduction of) {
-  fill_neutral<T>(out, n, code_of(of));
-}
-
-template <class T>
 void scale(void* out, const void* in, std::size_t n, double factor) {
   using real = typename arithmetic<T>::type;
   T* to = static_cast<T*>(out);
@@ -168,7 +136,7 @@ MPI_Op operation_of(reduction_code code) {
   const auto get = [](auto op) -> MPI_Op {
     using operation = decltype(op);
     if constexpr (reduction_for<operation, T>) {
-      return mpi::op_of<operation, T>();
+      return op_of<operation, T>();
     } else {
       return MPI_OP_NULL;
     }
@@ -204,33 +172,17 @@ template <class T>
 constexpr element_kernels make_kernels() {
   element_kernels all{};
   all.size = sizeof(T);
-  all.element = 255;
-  all.type = [] { return mpi::reduction_type_of<T>(); };
+  all.element = unnamed_element;
+  all.type = [] { return reduction_type_of<T>(); };
   if constexpr (named_element<T>) {
     all.element = static_cast<std::uint8_t>(element_type_of<T>);
     all.operation = &operation_of<T>;
   }
-  if constexpr (std::same_as<T, bool>) {
-    all.fill = &fill_neutral<T>;
-  } else if constexpr (named_element<T> && !std::same_as<T, long double> &&
-                       (real_number<T> || complex_number<T> || std::same_as<T, std::byte> ||
-                        std::integral<T>)) {
+  if constexpr (named_element<T> && (real_number<T> || complex_number<T> || std::integral<T> ||
+                                     std::same_as<T, std::byte>)) {
     all.fill = &fill_neutral<T>;
     if constexpr (real_number<T> || complex_number<T>) all.scale = &scale<T>;
-    if constexpr (!std::same_as<T, std::byte>) all.divide = &divide<T>;
-  } else if constexpr (std::same_as<T, long double>) {
-    all.fill = &fill_neutral<T>;
-    all.scale = &scale<T>;
-    all.divide = &divide<T>;
-  }
-  if (all.fill != nullptr) {
-    if constexpr (named_element<T>) all.math.fill = &fill_for_device<T>;
-  }
-  all.math.scale = all.scale;
-  all.math.divide = all.divide;
-  all.math.type = all.type;
-  if constexpr (named_element<T>) {
-    all.math.operation = [](comm::device_reduction of) { return operation_of<T>(code_of(of)); };
+    if constexpr (!std::same_as<T, std::byte> && !std::same_as<T, bool>) all.divide = &divide<T>;
   }
   return all;
 }
@@ -239,7 +191,7 @@ constexpr element_kernels make_kernels() {
 
 /// Of an element type that this program names.
 template <element T>
-inline constexpr element_kernels kernels_of = detail::make_kernels<mpi::detail::resolved_t<T>>();
+inline constexpr element_kernels kernels_of = detail::make_kernels<detail::resolved_t<T>>();
 
 namespace detail {
 
@@ -315,56 +267,4 @@ struct complex_pair {
   return nullptr;
 }
 
-/// The number of a reduction type; a digest of its name for the user's own, which is equal in all
-/// copies of one program.
-template <class Op>
-[[nodiscard]] reduction_code code_of() {
-  if constexpr (std::same_as<Op, op::sum_t>) {
-    return reduction_code::sum;
-  } else if constexpr (std::same_as<Op, op::average_t>) {
-    return reduction_code::average;
-  } else if constexpr (std::same_as<Op, op::product_t>) {
-    return reduction_code::product;
-  } else if constexpr (std::same_as<Op, op::min_t>) {
-    return reduction_code::min;
-  } else if constexpr (std::same_as<Op, op::max_t>) {
-    return reduction_code::max;
-  } else if constexpr (std::same_as<Op, op::logical_and_t>) {
-    return reduction_code::logical_and;
-  } else if constexpr (std::same_as<Op, op::logical_or_t>) {
-    return reduction_code::logical_or;
-  } else if constexpr (std::same_as<Op, op::logical_xor_t>) {
-    return reduction_code::logical_xor;
-  } else if constexpr (std::same_as<Op, op::bit_and_t>) {
-    return reduction_code::bit_and;
-  } else if constexpr (std::same_as<Op, op::bit_or_t>) {
-    return reduction_code::bit_or;
-  } else if constexpr (std::same_as<Op, op::bit_xor_t>) {
-    return reduction_code::bit_xor;
-  } else if constexpr (std::same_as<Op, op::min_loc_t>) {
-    return reduction_code::min_loc;
-  } else if constexpr (std::same_as<Op, op::max_loc_t>) {
-    return reduction_code::max_loc;
-  } else {
-    std::uint32_t digest = 2166136261U;
-    for (const char* at = __PRETTY_FUNCTION__; *at != '\0'; ++at) {
-      digest = (digest ^ static_cast<unsigned char>(*at)) * 16777619U;
-    }
-    return static_cast<reduction_code>(digest |
-                                       static_cast<std::uint32_t>(reduction_code::first_own));
-  }
-}
-
-template <class Op>
-inline constexpr bool is_known_reduction = !requires {
-  typename std::remove_cvref_t<Op>::function_type;
-};
-/// What bundles take: those of cohort::op, not one of your own.
-template <class Op>
-concept bundle_reduction = reduction<Op> && is_known_reduction<Op>;
-
-/// For assertions that say what is wrong with a call.
-template <class...>
-inline constexpr bool never_fits = false;
-
-}  // namespace cohort::coordination
+}  // namespace cohort::mpi
