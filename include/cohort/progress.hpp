@@ -15,9 +15,8 @@
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/operation.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/progress/progress_thread.hpp>
 #include <cohort/progress/rethrow.hpp>
-#include <cohort/progress/source.hpp>
-#include <cohort/progress/stall_watch.hpp>
 #include <cohort/progress/when_all.hpp>

@@ -9,9 +9,10 @@
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/detail/event_loop.hpp>
+#include <cohort/progress/engine/sources.hpp>
 #include <cohort/progress/operation.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/progress/pool.hpp>
-#include <cohort/progress/source.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -78,15 +79,17 @@ class engine : public asio::execution_context::service {
   }
 
   /// Adds a source, which must outlive the context's last handler.
+  void attach(polled_source& source) { sources_.add(source); }
   template <poll_source Source>
-  void attach(Source& source) {
-    sources_.add(source_ref(source));
+  requires(!std::derived_from<Source, polled_source>) void attach(Source& source) {
+    sources_.add(&source, std::make_unique<source_adapter<Source>>(source));
   }
   /// The source goes. What was handed in since the context ended goes first: it may use the source.
   void detach(const void* source) {
     if (stopped()) destroy_ready();
     sources_.remove(source);
   }
+  void detach(const polled_source* source) { detach(static_cast<const void*>(source)); }
   void set_wake_up(wake_up* bell) noexcept { wake_up_ = bell; }
 
   [[nodiscard]] asio::io_context& context() const noexcept { return io_; }

@@ -9,7 +9,7 @@
 #include <cohort/core/failure.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/progress/operation.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <array>
 #include <cstddef>

@@ -13,7 +13,7 @@
 #include <cohort/mpi/state.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -171,7 +171,9 @@ class source_bell {
 /// `asio::use_service<request_source>(io)`. What MPI works on is in the list that it derives from.
 ///
 /// *Threads.* Everything that touches MPI or the lists happens under `guard`, see source_lock.
-class request_source : public asio::execution_context::service, public request_list {
+class request_source : public progress::polled_source,
+                       public asio::execution_context::service,
+                       public request_list {
  public:
   using key_type = request_source;
   static inline asio::execution_context::id id;
@@ -235,23 +237,26 @@ class request_source : public asio::execution_context::service, public request_l
   /// came first; other requests of the operation are waited for.
   void cancel(request_operation& op);
 
-  // poll_source and its options: called by the engine.
-  bool begin_lap(progress::ready_queue& ready);
-  std::size_t test(progress::ready_queue& ready);
-  void end_lap() noexcept { lock_.release(lap_owns_); }
-  [[nodiscard]] bool only_announced() {
+  // Called by the engine.
+  COHORT_INLINE bool begin_lap(progress::ready_queue& ready) override;
+  COHORT_INLINE std::size_t test(progress::ready_queue& ready) override;
+  void end_lap() noexcept override { lock_.release(lap_owns_); }
+  using request_list::pending;
+  [[nodiscard]] std::size_t pending() const noexcept override { return request_list::pending(); }
+  [[nodiscard]] std::size_t bytes() const noexcept override { return request_list::bytes(); }
+  [[nodiscard]] bool only_announced() override {
     const guard hold(*this);
     return pending() == announced();
   }
-  progress::park_result park(progress::ready_queue& ready);
-  void unpark() {
+  COHORT_INLINE progress::park_result park(progress::ready_queue& ready) override;
+  void unpark() override {
     const guard hold(*this);
     bell_.tell_parked(0, std::memory_order_relaxed);
   }
-  void leave();
-  void abandon();
-  void describe(std::string& text);
-  void tick(progress::engine::clock::time_point now);
+  COHORT_INLINE void leave() override;
+  COHORT_INLINE void abandon() override;
+  COHORT_INLINE void describe(std::string& text) override;
+  COHORT_INLINE void tick(steady_clock::time_point now) override;
 
   /// Memory of communicators, reused and given back with the context. Takes the guard.
   [[nodiscard]] communicator_state* new_state();
@@ -272,8 +277,7 @@ class request_source : public asio::execution_context::service, public request_l
   std::size_t run_hooks();
   void finish(request_operation& op, progress::ready_queue& ready);
   void fail_everything(std::error_code why, progress::ready_queue& ready);
-  static std::string line_about(const request_operation& op,
-                                progress::engine::clock::time_point now);
+  COHORT_INLINE void list(progress::pending_lines& lines) override;
 
   progress::engine& engine_;
   source_lock lock_;
@@ -282,7 +286,6 @@ class request_source : public asio::execution_context::service, public request_l
   std::vector<std::unique_ptr<communicator_state>> states_;
   std::vector<communicator_state*> free_states_;
   source_bell bell_;
-  progress::stall_watch stalls_;
 };
 
 }  // namespace cohort::comm

@@ -238,44 +238,37 @@ COHORT_INLINE std::string request_source::age_of(const request_operation& op) {
   return op.age_.text(progress::engine::clock::now());
 }
 
-COHORT_INLINE std::string request_source::line_about(const request_operation& op,
-                                                     progress::engine::clock::time_point now) {
-  std::string line = "rank " + std::to_string(op.rank) + ": " + op.verb;
-  if (op.sequence != 0) line += " #" + std::to_string(op.sequence);
-  if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
-  return line + ", " + std::to_string(op.bytes) + " bytes, " + op.age_.text(now);
+COHORT_INLINE void request_source::list(progress::pending_lines& lines) {
+  const guard hold(*this);
+  const auto look_at = [&](request_operation& op, const char* note) {
+    if (!lines.names(op.age_) || op.idle_ || !op.stalls) return;
+    std::string line = "rank " + std::to_string(op.rank) + ": " + op.verb;
+    if (op.sequence != 0) line += " #" + std::to_string(op.sequence);
+    if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
+    lines.add(line + ", " + std::to_string(op.bytes) + " bytes" + note, op.age_);
+  };
+  for (request_operation* op : operations()) look_at(*op, "");
+  for (request_operation* op : probing()) look_at(*op, "");
+  for (request_operation* op : waiting_creations()) {
+    look_at(*op, ", waits for its turn to make a communicator");
+  }
 }
 
 COHORT_INLINE void request_source::describe(std::string& text) {
-  const auto now = progress::engine::clock::now();
+  polled_source::describe(text);
   const guard hold(*this);
-  for (const request_operation* op : operations()) {
-    if (!op->idle_ && op->stalls) text += "  " + line_about(*op, now) + "\n";
-  }
-  for (const request_operation* op : probing()) text += "  " + line_about(*op, now) + "\n";
-  for (const request_operation* op : waiting_creations()) {
-    text += "  " + line_about(*op, now) + ", waits for its turn to make a communicator\n";
-  }
-  hooks_.list_waiting(text, now);
+  hooks_.list_waiting(text, steady_clock::now());
 }
 
-COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now) {
-  std::string lines;
+COHORT_INLINE void request_source::tick(steady_clock::time_point now) {
+  polled_source::tick(now);
   bool creates = false;
   {
     const guard hold(*this);
     for (const auto& state : states_) creates = creates || state->creations != nullptr;
-    const auto look_at = [&](request_operation& op) {
-      const bool is_due = stalls_.is_due(op.age_, now);
-      if (is_due && !op.idle_ && op.stalls) lines += "\n  " + line_about(op, now);
-    };
-    for (request_operation* op : operations()) look_at(*op);
-    for (request_operation* op : probing()) look_at(*op);
-    for (request_operation* op : waiting_creations()) look_at(*op);
     hooks_.tick(now);
   }
   if (creates) process::look_at_all();  // a creation of another context may be in the way
-  stalls_.warn(lines);
 }
 
 }  // namespace cohort::comm

@@ -85,35 +85,35 @@ COHORT_INLINE std::chrono::nanoseconds engine::drain_bound() const noexcept {
 }
 
 COHORT_INLINE bool engine::leave(std::chrono::nanoseconds bound) {
-  for (const source_ref& source : sources_) source.leave();
+  for (polled_source* const source : sources_) source->leave();
   bool all = drive_until([this] { return pending() == 0; }, bound);
   if (!all) {
-    for (const source_ref& source : sources_) source.end();
+    for (polled_source* const source : sources_) source->end();
     all = pending() == 0;
   }
   if (!all) {
     std::string text;
     describe(text);
     process::add_leftovers(text);
-    for (const source_ref& source : sources_) source.abandon();
+    for (polled_source* const source : sources_) source->abandon();
   }
   return all;
 }
 
 COHORT_INLINE std::size_t engine::pending() const {
   std::size_t sum = 0;
-  for (const source_ref& source : sources_) sum += source.pending();
+  for (polled_source* const source : sources_) sum += source->pending();
   return sum;
 }
 
 COHORT_INLINE std::size_t engine::bytes() const {
   std::size_t sum = 0;
-  for (const source_ref& source : sources_) sum += source.bytes();
+  for (polled_source* const source : sources_) sum += source->bytes();
   return sum;
 }
 
 COHORT_INLINE void engine::describe(std::string& text) const {
-  for (const source_ref& source : sources_) source.describe(text);
+  for (polled_source* const source : sources_) source->describe(text);
 }
 
 COHORT_INLINE engine_statistics engine::statistics() const noexcept {
@@ -128,18 +128,18 @@ COHORT_INLINE std::size_t engine::look_into(ready_queue& ready, unsigned& budget
   std::size_t found = 0;
   unsigned done = 0;
   const std::size_t sources = sources_.size();  // more may come meanwhile
-  const bool only_dear = sources == 1 ? sources_[0].is_dear() : only_dear_pending();
+  const bool only_dear = sources == 1 ? sources_[0]->is_dear() : only_dear_pending();
   const unsigned cost = only_dear ? dear_look : 1;
   const unsigned looks = (budget + cost - 1) / cost;
   if (sources == 1) [[likely]] {
-    const source_ref source = sources_[0];
-    if (!source.begin_lap(ready)) return ready.empty() ? 0 : 1;
-    for (; done < looks && found == 0; ++done) found = source.test(ready);
-    source.end_lap();
+    polled_source* const source = sources_[0];
+    if (!source->begin_lap(ready)) return ready.empty() ? 0 : 1;
+    for (; done < looks && found == 0; ++done) found = source->test(ready);
+    source->end_lap();
   } else {
     while (begun < sources) {
-      if (!sources_[begun].begin_lap(ready)) [[unlikely]] {
-        while (begun > 0) sources_[--begun].end_lap();
+      if (!sources_[begun]->begin_lap(ready)) [[unlikely]] {
+        while (begun > 0) sources_[--begun]->end_lap();
         --budget;
         return look_at_each(ready);
       }
@@ -147,10 +147,10 @@ COHORT_INLINE std::size_t engine::look_into(ready_queue& ready, unsigned& budget
     }
     for (; done < looks && found == 0; ++done) {
       for (std::size_t i = 0; i < sources; ++i) {
-        if (done == 0 || only_dear || !sources_[i].is_dear()) found += sources_[i].test(ready);
+        if (done == 0 || only_dear || !sources_[i]->is_dear()) found += sources_[i]->test(ready);
       }
     }
-    while (begun > 0) sources_[--begun].end_lap();
+    while (begun > 0) sources_[--begun]->end_lap();
   }
   budget -= std::min(budget, done * cost);
   tests_.add(done);
@@ -161,9 +161,9 @@ COHORT_INLINE std::size_t engine::look_into(ready_queue& ready, unsigned& budget
 /// Whether something is pending, and all that is belongs to dear sources.
 COHORT_INLINE bool engine::only_dear_pending() const {
   bool any = false;
-  for (const source_ref& source : sources_) {
-    if (source.pending() == 0) continue;
-    if (!source.is_dear()) return false;
+  for (polled_source* const source : sources_) {
+    if (source->pending() == 0) continue;
+    if (!source->is_dear()) return false;
     any = true;
   }
   return any;
@@ -172,10 +172,10 @@ COHORT_INLINE bool engine::only_dear_pending() const {
 /// One of several sources cannot be looked at here, MPI after its end: the others go on.
 COHORT_INLINE std::size_t engine::look_at_each(ready_queue& ready) {
   std::size_t found = 0;
-  for (const source_ref& source : sources_) {
-    if (!source.begin_lap(ready)) continue;
-    found += source.test(ready);
-    source.end_lap();
+  for (polled_source* const source : sources_) {
+    if (!source->begin_lap(ready)) continue;
+    found += source->test(ready);
+    source->end_lap();
   }
   tests_.add(1);
   completions_.add(found);
@@ -201,7 +201,7 @@ COHORT_INLINE void engine::lap() {
   }
   if (was_parked_) {
     was_parked_ = false;
-    for (const source_ref& source : sources_) source.unpark();
+    for (polled_source* const source : sources_) source->unpark();
   }
   try {
     rounds();
@@ -294,7 +294,7 @@ COHORT_INLINE void engine::tick() {
   now_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   if (now - last_tick_ < tick_period) return;
   last_tick_ = now;
-  for (const source_ref& source : sources_) source.tick(now);
+  for (polled_source* const source : sources_) source->tick(now);
 }
 
 COHORT_INLINE void engine::end_of_lap() {
@@ -370,14 +370,14 @@ COHORT_INLINE park_result engine::park() {
   bool posted = false;
   bool found = false;
   bool rings = wake_up_ != nullptr;
-  for (const source_ref& source : sources_) {
-    const park_result result = source.park(ready_);
+  for (polled_source* const source : sources_) {
+    const park_result result = source->park(ready_);
     posted = posted || result != park_result::nothing;
     found = found || result == park_result::busy;
     rings = rings && result != park_result::no_bell;
   }
   if (posted && (found || !rings)) {
-    for (const source_ref& source : sources_) source.unpark();
+    for (polled_source* const source : sources_) source->unpark();
     return found ? park_result::busy : park_result::no_bell;
   }
   return posted ? park_result::quiet : park_result::nothing;
@@ -386,8 +386,8 @@ COHORT_INLINE park_result engine::park() {
 /// Where all that is pending waits for messages that a doorbell announces, a nap need not be short.
 COHORT_INLINE bool engine::nap_until_rung() {
   if (wake_up_ == nullptr) return false;
-  for (const source_ref& source : sources_) {
-    if (!source.only_announced()) return false;
+  for (polled_source* const source : sources_) {
+    if (!source->only_announced()) return false;
   }
   const park_result parked = park();
   if (parked == park_result::busy) {
@@ -417,7 +417,7 @@ COHORT_INLINE std::chrono::nanoseconds engine::next_last_look() noexcept {
 
 COHORT_INLINE void engine::nap(bool holds_work) {
   auto duration = backoff_.nap(coarse_now(), options_);
-  for (const source_ref& source : sources_) duration = std::min(duration, source.longest_nap());
+  for (polled_source* const source : sources_) duration = std::min(duration, source->longest_nap());
   nap(holds_work, duration);
 }
 
