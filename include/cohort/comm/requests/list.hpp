@@ -165,10 +165,9 @@ class request_list : public request_counts {
   void remove_probe(std::size_t slot) noexcept;
   void took_request(request_operation& op, std::size_t slot, MPI_Status& status,
                     int error_of_request) noexcept;
+  static void note_giving_up(request_operation& op) noexcept;
   template <class Finish>
   std::size_t test_requests(Finish& finish);
-  template <class Finish>
-  std::size_t test_only_one(Finish& finish);
   template <class Finish>
   std::size_t test_probes(Finish& finish);
   void test_one_by_one(std::size_t first, std::size_t count, int& found);
