@@ -60,10 +60,7 @@ struct all_reduce_verb {
   static constexpr bool rooted = false;
   static constexpr bool delivers([[maybe_unused]] detail::place where) noexcept { return true; }
   static constexpr int terms(detail::place where) noexcept { return where.ranks; }
-  static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op, int,
-                  MPI_Comm comm, MPI_Request* request) {
-    return mpi::post::iallreduce(in, out, count, type, op, comm, request);
-  }
+  static constexpr auto call = &mpi::post::iallreduce;
 };
 
 }  // namespace collectives

@@ -69,10 +69,7 @@ struct reduce_verb {
     return where.is_root();
   }
   static constexpr int terms(detail::place where) noexcept { return where.ranks; }
-  static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op,
-                  int root, MPI_Comm comm, MPI_Request* request) {
-    return mpi::post::ireduce(in, out, count, type, op, root, comm, request);
-  }
+  static constexpr auto call = &mpi::post::ireduce;
 };
 
 }  // namespace collectives

@@ -110,17 +110,6 @@ struct completion_signature<std::tuple<Arguments...>, Extra...> {
   using type = typename detail::signature_from<kept, Extra...>::type;
 };
 
-/// Calls `handler(error, extra..., owned containers)`.
-template <class Handler, class Kept, class... Extra>
-void complete_with(Handler&& handler, std::error_code error, Kept&& kept, Extra&&... extra) {
-  std::apply(
-      [&](auto&&... containers) {
-        std::forward<Handler>(handler)(error, std::forward<Extra>(extra)...,
-                                       std::move(containers)...);
-      },
-      std::forward<Kept>(kept));
-}
-
 }  // namespace cohort::comm
 
 #include <cohort/comm/staged/argument.hpp>

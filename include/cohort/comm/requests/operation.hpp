@@ -40,6 +40,16 @@ class request_operation : public progress::operation {
     value_ = why.value();
     category_ = &why.category();
   }
+  /// Inside a catch block: the code of what was thrown. What has none is for want of memory.
+  void fail_as_thrown() noexcept {
+    try {
+      throw;
+    } catch (const std::system_error& problem) {
+      fail(problem.code());
+    } catch (...) {
+      fail(std::make_error_code(std::errc::not_enough_memory));
+    }
+  }
   [[nodiscard]] bool failed() const noexcept { return category_ != nullptr; }
   [[nodiscard]] std::error_code error() const noexcept {
     return category_ == nullptr ? std::error_code() : std::error_code(value_, *category_);

@@ -112,10 +112,8 @@ COHORT_INLINE void request_source::finish(request_operation& op, progress::ready
   if (op.advance_ != nullptr && (!op.failed() || op.advances_failed_)) {
     try {
       if (op.advance_(&op) && (op.parts_ != 0 || op.waits_for_turn_)) return;
-    } catch (const std::system_error& failed) {
-      op.fail(failed.code());
     } catch (...) {
-      op.fail(std::make_error_code(std::errc::not_enough_memory));
+      op.fail_as_thrown();
     }
     if (op.parts_ != 0) return;  // part of a stage was posted: its requests come first
   }

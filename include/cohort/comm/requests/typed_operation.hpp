@@ -19,28 +19,20 @@
 
 namespace cohort::comm::detail {
 
-/// Which exception a handler is given that takes one in place of a code.
+/// What a handler is given that takes an exception in place of a code.
 template <class Signature>
 struct exception_of {
   static constexpr bool is_wanted = false;
+  static std::error_code in_place_of(std::error_code error) noexcept { return error; }
 };
 template <class... Values>
 struct exception_of<void(std::exception_ptr, Values...)> {
   static constexpr bool is_wanted = true;
   std::exception_ptr why;  // with all facts, once they have been told
-};
 
-/// The handler as a body calls it, with a code.
-template <class Handler>
-struct throwing_handler {
-  Handler handler;
-  std::exception_ptr why;
-
-  template <class... Values>
-  void operator()(std::error_code error, Values&&... values) {
-    if (!error) why = nullptr;
-    if (error && !why) why = std::make_exception_ptr(std::system_error(error));
-    std::move(handler)(std::move(why), std::forward<Values>(values)...);
+  std::exception_ptr in_place_of(std::error_code error) {
+    if (!error) return nullptr;
+    return why ? std::move(why) : std::make_exception_ptr(std::system_error(error));
   }
 };
 
@@ -136,19 +128,17 @@ class typed_operation final
     if (this->live_on != nullptr) no_longer_live(what == action::deliver);
   }
 
-  /// What `finish` needs moves to the stack, for the operation's memory goes back before.
+  /// What `finish` needs moves to the stack, for the operation's memory goes back before it.
   [[nodiscard]] auto outcome(bool dropped) {
     return [body = std::move(body_), why = std::move(exception_),
             result = dropped ? std::error_code(asio::error::operation_aborted) : this->error(),
             seen = outcome_of_requests{this->status, this->left, this->message}](
                Handler&& handler) mutable {
-      if constexpr (throws) {
-        body.finish(throwing_handler<Handler>{std::move(handler), std::move(why.why)}, result,
-                    seen);
-      } else {
-        static_cast<void>(why);
-        body.finish(std::move(handler), result, seen);
-      }
+      std::apply(
+          [&](auto&&... values) {
+            std::move(handler)(why.in_place_of(result), std::move(values)...);
+          },
+          body.finish(result, seen));
     };
   }
 
@@ -163,7 +153,19 @@ class typed_operation final
       const request_source::guard hold(source);
       count_as_live();
       if constexpr (is_idle) state().source.mark_idle(*this);
-      post_body();
+      try {
+        poster post(state(), *this);
+        int rc = MPI_SUCCESS;
+        if (has_agreed && (is_gated || state().queues)) [[unlikely]] {
+          rc = post_check(post);
+        } else {
+          rc = body_.post(post);
+        }
+        if (rc != MPI_SUCCESS) [[unlikely]]
+          this->fail(mpi::make_error(rc));
+      } catch (...) {
+        this->fail_as_thrown();
+      }
       describe();
       nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
     }
@@ -195,31 +197,10 @@ class typed_operation final
   static constexpr bool is_gated = requires { Body::gated; };
   static constexpr bool is_numbered = !requires { Body::unnumbered; };
 
-  void post_body() noexcept {
-    try {
-      poster post(state(), *this);
-      int rc = MPI_SUCCESS;
-      if (has_agreed && (is_gated || state().queues) && !check_) [[unlikely]] {
-        rc = post_check(post);
-      } else {
-        rc = body_.post(post);
-      }
-      if (rc != MPI_SUCCESS) [[unlikely]]
-        this->fail(mpi::make_error(rc));
-    } catch (const std::system_error& problem) {
-      this->fail(problem.code());
-    } catch (...) {
-      this->fail(std::make_error_code(std::errc::not_enough_memory));
-    }
-  }
-
   int post_check(poster& post) {
     if constexpr (has_agreed) {
       this->advance_ = &advance_body;
-      const auto post_it = [](request_operation* base) {
-        static_cast<typed_operation*>(base)->post_body();
-      };
-      check_ = state().source.make_check(state(), *this, post_it);
+      check_ = state().source.make_check(state(), *this, &post_checked);
       const bool compares = state().options.checks == checks::cross_rank;
       if (this->failed()) {
         // Its arguments cannot be right: it is compared and never posted.
@@ -227,12 +208,9 @@ class typed_operation final
         check_->hold();
         try {
           body_.begin(post, check_.get());
-        } catch (const std::system_error& problem) {
-          if (!compares) throw;
-          this->fail(problem.code());  // the others are told
         } catch (...) {
           if (!compares) throw;
-          this->fail(std::make_error_code(std::errc::not_enough_memory));
+          this->fail_as_thrown();  // the others are told
         }
       } else if (compares) {
         if (in_device_memory(body_) != nullptr)
@@ -241,6 +219,16 @@ class typed_operation final
       return check_->post(body_.agreed(), post);
     }
     return MPI_SUCCESS;
+  }
+  /// It is its turn. With the guard held.
+  static void post_checked(request_operation* base) noexcept {
+    auto& self = *static_cast<typed_operation*>(base);
+    try {
+      poster post(self.state(), self);
+      post.check(self.body_.post(post));
+    } catch (...) {
+      self.fail_as_thrown();
+    }
   }
 
   static bool advance_body(request_operation* base) {
