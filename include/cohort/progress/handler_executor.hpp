@@ -5,7 +5,7 @@
 /// Where a handler of an operation is called: on the lap's own stack, or on another executor.
 
 #include <cohort/core/asio.hpp>
-#include <cohort/progress/detail/event_loop.hpp>
+#include <cohort/progress/engine/event_loop.hpp>
 #include <cohort/progress/operation.hpp>
 
 #include <optional>
