@@ -4,14 +4,12 @@
 /// \file
 /// Gate of the layer progress: the engine on Asio, futures, when_all, deadlines.
 
-#include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/deadline.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/handler.hpp>
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/operation.hpp>

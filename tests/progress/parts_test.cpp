@@ -5,7 +5,6 @@
 
 #include <cohort/progress.hpp>
 #include <cohort/progress/backoff.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/testing/manual_clock.hpp>

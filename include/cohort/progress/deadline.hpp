@@ -6,8 +6,8 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <chrono>
 #include <memory>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// An operation the engine can finish: one function pointer and an intrusive link.
+/// An operation the engine can finish, one function pointer and an intrusive link, and the lists of
+/// them.
 
 #include <atomic>
 #include <cstddef>
@@ -109,5 +110,26 @@ class shared_queue {
   ready_queue all_;
   std::atomic<bool> has_any_{false};
 };
+
+// ---- deadlines ------------------------------------------------------------------------------
+
+/// Marks, while it lives, cancellations emitted on this thread as those of a deadline that passed.
+class deadline_emission {
+ public:
+  deadline_emission() noexcept { ++depth(); }
+  ~deadline_emission() { --depth(); }
+  deadline_emission(const deadline_emission&) = delete;
+  deadline_emission& operator=(const deadline_emission&) = delete;
+
+ private:
+  friend bool emitting_deadline() noexcept;
+  static int& depth() noexcept {
+    static constinit thread_local int value = 0;
+    return value;
+  }
+};
+
+/// True inside the emission of a deadline's cancellation.
+[[nodiscard]] inline bool emitting_deadline() noexcept { return deadline_emission::depth() > 0; }
 
 }  // namespace cohort::progress

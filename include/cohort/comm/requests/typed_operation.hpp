@@ -6,8 +6,8 @@
 
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_operation.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <exception>
 #include <memory>
