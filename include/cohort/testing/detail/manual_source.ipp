@@ -46,7 +46,7 @@ class manual_state final : public progress::polled_source {
     engine_->started();
   }
 
-  bool end(int id, std::error_code error) {
+  bool complete(int id, std::error_code error) {
     return end_if([id](const manual_operation& op) { return op.id == id; }, error);
   }
   void cancel(const manual_operation* wanted) {
@@ -219,7 +219,7 @@ auto manual_source::start(int id, manual_kind kind, Token&& token) {
 }
 
 inline bool manual_source::complete(int id, std::error_code error) {
-  return state_->end(id, error);
+  return state_->complete(id, error);
 }
 
 inline std::size_t manual_source::pending() const { return state_->pending(); }
