@@ -113,10 +113,13 @@ class request_list : public request_counts {
   COHORT_INLINE request_list();
   ~request_list() = default;
 
-  /// Asks MPI, once for each list, and calls `finish(op)` for an operation all of whose requests
-  /// are complete, or whose probe has found its message. Returns how many have been.
+  /// Asks MPI, once for all, and calls `finish(op)` for an operation all of whose requests are
+  /// complete. Returns how many requests have been.
   template <class Finish>
-  std::size_t test(Finish finish);
+  std::size_t test_requests(const Finish& finish);
+  /// The same for probes; also calls it for an operation whose probe has found its message.
+  template <class Finish>
+  std::size_t test_probes(const Finish& finish);
   /// Asks MPI to give up the request added last, or ends a probe at the next look; once. False if
   /// there is nothing to be given up.
   bool give_up(request_operation& op);
@@ -166,10 +169,6 @@ class request_list : public request_counts {
   void took_request(request_operation& op, std::size_t slot, MPI_Status& status,
                     int error_of_request) noexcept;
   static void note_giving_up(request_operation& op) noexcept;
-  template <class Finish>
-  std::size_t test_requests(Finish& finish);
-  template <class Finish>
-  std::size_t test_probes(Finish& finish);
   void test_one_by_one(std::size_t first, std::size_t count, int& found);
   static int look_for(const probe& wanted, int& flag, request_operation& op);
 

@@ -121,8 +121,9 @@ COHORT_INLINE bool is_of_class(int code, int error_class) noexcept {
 }
 
 template <class Finish>
-std::size_t request_list::test_requests(Finish& finish) {
+std::size_t request_list::test_requests(const Finish& finish) {
   const std::size_t n = count_;
+  if (n == 0) return 0;
   int found = 0;
   // A single request is the usual case. Open MPI's MPI_Test looks once more after it has made
   // progress, where MPI_Testsome leaves that to the next call.
@@ -199,7 +200,7 @@ COHORT_INLINE void request_list::test_one_by_one(std::size_t first, std::size_t 
 }
 
 template <class Finish>
-std::size_t request_list::test_probes(Finish& finish) {
+std::size_t request_list::test_probes(const Finish& finish) {
   std::size_t found = 0;
   for (std::size_t slot = 0; slot < probes_.size();) {
     request_operation& op = *probing_[slot];
@@ -226,14 +227,6 @@ COHORT_INLINE int request_list::look_for(const probe& wanted, int& flag, request
     return MPI_Iprobe(wanted.source, wanted.tag, wanted.comm, &flag, &op.status);
   }
   return MPI_Improbe(wanted.source, wanted.tag, wanted.comm, &flag, &op.message, &op.status);
-}
-
-template <class Finish>
-std::size_t request_list::test(Finish finish) {
-  std::size_t found = 0;
-  if (count_ != 0) found += test_requests(finish);
-  if (!probes_.empty()) found += test_probes(finish);
-  return found;
 }
 
 // ---- giving up -------------------------------------------------------------------------------

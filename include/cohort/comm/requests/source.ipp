@@ -100,9 +100,11 @@ COHORT_INLINE std::size_t request_source::run_hooks() {
 }
 
 COHORT_INLINE std::size_t request_source::test(progress::ready_queue& ready) {
+  const auto is_complete = [&](request_operation& op) { finish(op, ready); };
   std::size_t found = 0;
   if (hooks_.any_due()) found += run_hooks();
-  return found + request_list::test([&](request_operation& op) { finish(op, ready); });
+  found += test_requests(is_complete);
+  return found + test_probes(is_complete);
 }
 
 /// All requests of `op` are complete: the next stage, or the ready queue.

@@ -5,8 +5,8 @@
 /// \file Bodies of shm/backend.hpp.
 
 #include <cohort/core/log.hpp>
+#include <cohort/progress/deadline.hpp>
 #include <cohort/progress/polled_source.hpp>
-#include <cohort/progress/uncancelled.hpp>
 #include <cohort/shm/backend.hpp>
 #include <cohort/shm/detail/channel.hpp>
 
