@@ -48,6 +48,7 @@ class request_counts {
   }
 
  protected:
+  friend class look_hooks;
   request_counts() noexcept {}
   ~request_counts() = default;
 

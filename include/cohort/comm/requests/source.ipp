@@ -58,6 +58,7 @@ COHORT_INLINE void source_lock::release(bool owns) noexcept {
 template <std::derived_from<asio::execution_context> Context>
 request_source::request_source(Context& context)
     : asio::execution_context::service(context),
+      look_hooks(static_cast<request_counts&>(*this)),
       engine_(asio::use_service<progress::engine>(context)),
       lock_(engine_.options().single_thread) {
   engine_.attach(*this);
@@ -95,14 +96,9 @@ COHORT_INLINE bool request_source::begin_lap(progress::ready_queue& ready) {
   return true;
 }
 
-COHORT_INLINE std::size_t request_source::run_hooks() {
-  return hooks_.run([this] { count_pending(-1); });
-}
-
 COHORT_INLINE std::size_t request_source::test(progress::ready_queue& ready) {
   const auto is_complete = [&](request_operation& op) { finish(op, ready); };
-  std::size_t found = 0;
-  if (hooks_.any_due()) found += run_hooks();
+  std::size_t found = run_due();
   found += test_requests(is_complete);
   return found + test_probes(is_complete);
 }
@@ -156,7 +152,7 @@ COHORT_INLINE void request_source::cancel(request_operation& op) {
 COHORT_INLINE void request_source::leave() {
   if (usable() != errc{}) return;
   const guard hold(*this);
-  if (hooks_.any_due()) run_hooks();  // what they post is given up with the rest
+  run_due();  // what they post is given up with the rest
   give_up_all();
 }
 
@@ -168,7 +164,7 @@ COHORT_INLINE void request_source::abandon() {
     cross_rank_check::abandon(*state);
     creation::abandon(*state);
   }
-  hooks_.forget_due();
+  forget_due();
   count_nothing();
 }
 
@@ -257,7 +253,7 @@ COHORT_INLINE void request_source::list(progress::pending_lines& lines) {
 COHORT_INLINE void request_source::describe(std::string& text) {
   polled_source::describe(text);
   const guard hold(*this);
-  hooks_.list_waiting(text, steady_clock::now());
+  list_waiting(text, steady_clock::now());
 }
 
 COHORT_INLINE void request_source::tick(steady_clock::time_point now) {
@@ -266,7 +262,7 @@ COHORT_INLINE void request_source::tick(steady_clock::time_point now) {
   {
     const guard hold(*this);
     for (const auto& state : states_) creates = creates || state->creations != nullptr;
-    hooks_.tick(now);
+    tick_watching(now);
   }
   if (creates) process::look_at_all();  // a creation of another context may be in the way
 }
