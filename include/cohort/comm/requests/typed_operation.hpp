@@ -74,40 +74,48 @@ class typed_operation final
   /// 1. What this rank can see to be wrong ends the operation before any MPI call. 2. A backend may
   /// take it. 3. Everything is posted under the guard. After that the operation may be gone.
   void start() {
-    this->connect_cancellation(state().engine, Body::cancellation != cancels::detach);
-    errc bad = state().source.usable();
+    request_source& source = state().source;
+    progress::engine& engine = state().engine;
+    this->connect_cancellation(engine, Body::cancellation != cancels::detach);
+    errc bad = source.usable();
     if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
-    if (bad == errc{} && state().engine.stopped()) bad = errc::engine_stopped;
+    if (bad == errc{} && engine.stopped()) bad = errc::engine_stopped;
     const bool usable = bad == errc{};
     if (usable) bad = body_.check(state());
     if (bad != errc{}) [[unlikely]] {
       this->fail(bad);
-      if (usable && has_agreed && state().options.checks == checks::cross_rank) {
-        return post_now();  // the comparison, in which the others are told
-      }
-      describe();
-      explain();
-      state().engine.complete(this);
+      const bool compares = has_agreed && state().options.checks == checks::cross_rank;
+      if (!usable || !compares) return end_unposted();  // else the others are told
+    } else if (taken_by_backend()) [[unlikely]] {
       return;
     }
-    if constexpr (requires { body_.call(); }) {
-      // What ranks must compare first is posted by MPI.
-      if (!is_gated && state().backend && state().options.checks != checks::cross_rank)
-          [[unlikely]] {
-        const collective_call call = body_.call();
-        if (state().backend->takes(call)) {
-          {
-            const request_source::guard hold(state().source);
-            count_as_live();
-            state().by_backend.add(this->bytes);
-          }
-          describe();
-          state().backend->start(call, backend_completion(state().engine, *this));
-          return;
+    bool nothing_pending = false;
+    {
+      const request_source::guard hold(source);
+      count_as_live();
+      if constexpr (is_idle) source.mark_idle(*this);
+      try {
+        poster post(state(), *this);
+        int rc = MPI_SUCCESS;
+        if (has_agreed && (is_gated || state().queues)) [[unlikely]] {
+          rc = post_check(post);
+        } else {
+          rc = body_.post(post);
         }
+        if (rc != MPI_SUCCESS) [[unlikely]]
+          this->fail(mpi::make_error(rc));
+      } catch (...) {
+        this->fail_as_thrown();
       }
+      describe();
+      nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
     }
-    post_now();
+    // With something pending another thread's lap may have finished the operation by now.
+    if (nothing_pending) {
+      engine.complete(this);
+    } else {
+      engine.started();
+    }
   }
 
   [[nodiscard]] progress::engine& owner() const noexcept { return state().engine; }
@@ -145,36 +153,29 @@ class typed_operation final
  private:
   [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state; }
 
-  void post_now() {
-    request_source& source = state().source;
-    progress::engine& engine = state().engine;
-    bool nothing_pending = false;
-    {
-      const request_source::guard hold(source);
-      count_as_live();
-      if constexpr (is_idle) state().source.mark_idle(*this);
-      try {
-        poster post(state(), *this);
-        int rc = MPI_SUCCESS;
-        if (has_agreed && (is_gated || state().queues)) [[unlikely]] {
-          rc = post_check(post);
-        } else {
-          rc = body_.post(post);
-        }
-        if (rc != MPI_SUCCESS) [[unlikely]]
-          this->fail(mpi::make_error(rc));
-      } catch (...) {
-        this->fail_as_thrown();
+  void end_unposted() {
+    describe();
+    explain();
+    state().engine.complete(this);
+  }
+
+  /// What ranks must compare first is posted by MPI.
+  [[nodiscard]] bool taken_by_backend() {
+    if constexpr (requires { body_.call(); }) {
+      if (is_gated || !state().backend || state().options.checks == checks::cross_rank)
+        return false;
+      const collective_call call = body_.call();
+      if (!state().backend->takes(call)) return false;
+      {
+        const request_source::guard hold(state().source);
+        count_as_live();
+        state().by_backend.add(this->bytes);
       }
       describe();
-      nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
+      state().backend->start(call, backend_completion(state().engine, *this));
+      return true;
     }
-    // With something pending another thread's lap may have finished the operation by now.
-    if (nothing_pending) {
-      engine.complete(this);
-    } else {
-      engine.started();
-    }
+    return false;
   }
 
   void count_as_live() noexcept {
