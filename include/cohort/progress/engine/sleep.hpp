@@ -29,9 +29,8 @@ class wake_up {
 
 /// The sleep of an engine: its state, its time, the timer and the bell.
 ///
-/// It has nothing to do (*idle*), or there is a lap, or it *naps* until a timer ends that, or it is
-/// *parked* until the bell rings. *Threads*: the functions of the first group from any, the others
-/// inside the lap.
+/// An engine is *idle*, with nothing to do; or it has a lap; or it *naps*, until a timer ends that;
+/// or it is *parked*, until the bell rings.
 class engine_sleep {
   enum class state : std::uint8_t { idle, running, napping, parked, stopped };
 
@@ -45,8 +44,11 @@ class engine_sleep {
   engine_sleep(const engine_sleep&) = delete;
   engine_sleep& operator=(const engine_sleep&) = delete;
 
-  /// An engine that gets up, if that is so: the caller posts its lap and says so. Where that throws
-  /// the engine sleeps on, and whoever wakes it next tries again.
+  // ---- from any thread
+
+  /// Whether the engine has to get up for what was started. If so, the caller posts its lap and
+  /// says so with `has_lap`. Where posting throws, the engine sleeps on, and whoever wakes it next
+  /// tries again.
   class rise {
    public:
     rise() noexcept = default;
@@ -65,12 +67,12 @@ class engine_sleep {
   };
   /// Something was started outside a lap.
   [[nodiscard]] rise wake() noexcept;
-  /// The engine looks on for as long as it spins before it sleeps. False if it is to already.
+  /// The engine is to look on, for as long as it spins, before it sleeps. False if that was known.
   bool attend() noexcept {
     return !attends_.load(std::memory_order_relaxed) && !attends_.exchange(true);
   }
   [[nodiscard]] bool attends() const noexcept { return attends_.load(std::memory_order_relaxed); }
-  /// It also wakes up 1, 10, 100 and 1000 ms after it has gone to sleep.
+  /// Parked, it is to look again after 1, 10, 100 and 1000 ms.
   void look_again_later() noexcept {
     last_looks_.store(most_last_looks, std::memory_order_relaxed);
   }
@@ -88,6 +90,8 @@ class engine_sleep {
 
   void set_bell(wake_up* bell) noexcept { bell_ = bell; }
 
+  // ---- inside the lap
+
   /// A lap begins: the timer is disarmed, the sources are not parked any more.
   void get_up();
   /// The timer has ended. False if something else has woken the engine.
@@ -99,9 +103,9 @@ class engine_sleep {
     now_.store(read.time_since_epoch().count(), std::memory_order_relaxed);
     return read;
   }
-  /// Something was started outside of the lap since this was asked.
+  /// Whether something was started outside of the lap since this was asked.
   [[nodiscard]] bool take_start() noexcept;
-  /// Whether something was started or has finished since `not_quiet`, so many times in all.
+  /// Whether something was started or has finished since `not_quiet`. `events`: how often in all.
   [[nodiscard]] bool has_news(std::uint64_t events) const noexcept {
     return events != seen_events_;
   }
@@ -113,21 +117,22 @@ class engine_sleep {
   [[nodiscard]] bool spins() const {
     return backoff_.spins(now(), sources_.bytes(), oversubscribed(), options_);
   }
-  /// The same for an engine that attends, once.
+  /// Whether the engine attends: once more it is worth it then.
   [[nodiscard]] bool looks_on() noexcept {
     return attends_.exchange(false, std::memory_order_relaxed);
   }
   /// With the timer every turn of the loop polls epoll.
   [[nodiscard]] bool has_timer() const noexcept { return has_timer_; }
 
-  // The end of a lap. What was started meanwhile gives it another one.
+  // ---- at the end of the lap: what was started meanwhile gives the engine another one
+
+  /// `found`: a last look has found something. `nothing`: there is nothing to be woken for.
   enum class end_of_lap : std::uint8_t { asleep, found, nothing };
-  /// There is nothing to be woken for.
   void be_idle() { fall(state::idle); }
   /// With something pending: naps, or sleeps until the bell rings if that will do.
   end_of_lap with_work(ready_queue& ready);
   /// With control receives posted and nothing else: sleeps until the doorbell rings or, where there
-  /// is none, naps; neither keeps `io.run()` from returning. `nothing`: there are none.
+  /// is none, naps; neither keeps `io.run()` from returning.
   end_of_lap without_work(ready_queue& ready, std::uint64_t events);
 
  private:
