@@ -4,20 +4,17 @@
 /// \file
 /// Gate of the layer progress: the engine on Asio, futures, when_all, deadlines.
 
-#include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/deadline.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/handler.hpp>
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/operation.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/progress/progress_thread.hpp>
 #include <cohort/progress/rethrow.hpp>
-#include <cohort/progress/source.hpp>
-#include <cohort/progress/stall_watch.hpp>
 #include <cohort/progress/when_all.hpp>

@@ -6,7 +6,7 @@
 #include <cohort/progress.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/handler_operation.hpp>
-#include <cohort/progress/source.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/testing.hpp>
 
 #include <asio/local/connect_pair.hpp>

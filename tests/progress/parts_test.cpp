@@ -5,8 +5,8 @@
 
 #include <cohort/progress.hpp>
 #include <cohort/progress/backoff.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/operation.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/progress/pool.hpp>
 #include <cohort/testing/manual_clock.hpp>
 
@@ -109,6 +109,49 @@ TEST_CASE("the longest nap bounds every nap") {
   CHECK(wait.nap(clock.now(), options) == 30us);
   clock.advance(200ms);
   CHECK(wait.nap(clock.now(), options) == 30us);
+}
+
+TEST_CASE("a lap makes fewer looks when they take long, and more when nobody else is there") {
+  const engine_options options;
+  cohort::progress::lap_pace pace(options);
+  CHECK(pace.long_round() == 128);
+  pace.looks_took(5us, options);
+  CHECK(pace.long_round() == 64);
+  pace.looks_took(3us, options);
+  CHECK(pace.long_round() == 64);
+  pace.looks_took(1us, options);
+  CHECK(pace.long_round() == 128);
+  pace.looks_took(1us, options);
+  CHECK(pace.long_round() == 128);
+  for (int i = 0; i < 64; ++i) pace.nobody_ran();
+  CHECK(pace.long_round() == 8 * 128);
+  CHECK_FALSE(pace.is_short());
+  pace.others_ran(options);
+  CHECK(pace.long_round() == 128);
+  int laps = 0;
+  int with_clock = 0;
+  for (; pace.is_short(); ++laps) with_clock += pace.end_short() ? 1 : 0;
+  CHECK(laps == 64);
+  CHECK(with_clock == 8);
+}
+
+TEST_CASE("what is pending has a line in a report, and one warning when it takes long") {
+  const environment_variable limit("COHORT_STALL_WARNING", "50ms");
+  const cohort::progress::stall_watch watch;
+  manual_clock clock;
+  cohort::progress::pending_age age;
+  const auto lines = [&](bool is_warning) {
+    using cohort::progress::pending_lines;
+    pending_lines all = is_warning ? pending_lines(clock.now(), watch) : pending_lines(clock.now());
+    if (all.names(age)) all.add("recv #1", age);
+    return all.text();
+  };
+  CHECK(lines(false) == "  recv #1, just started\n");
+  CHECK(lines(true).empty());  // its age begins
+  clock.advance(60ms);
+  CHECK(lines(false) == "  recv #1, pending for 60 ms\n");
+  CHECK(lines(true) == "\n  recv #1, pending for 60 ms");
+  CHECK(lines(true).empty());
 }
 
 TEST_CASE("the environment sets the spin and the longest nap, and nonsense sets nothing") {

@@ -55,10 +55,7 @@ asio::awaitable<void> all_reduce(const communicator&, Arguments&&...) {
 namespace collectives {
 
 struct all_reduce_verb : detail::reduces_as<op_kind::all_reduce> {
-  static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op, int,
-                  MPI_Comm comm, MPI_Request* request) {
-    return mpi::post::iallreduce(in, out, count, type, op, comm, request);
-  }
+  static constexpr auto call = &mpi::post::iallreduce;
 };
 
 }  // namespace collectives

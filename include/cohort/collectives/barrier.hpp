@@ -49,10 +49,7 @@ struct barrier_body {
     MPI_Request request = MPI_REQUEST_NULL;
     return post.add(MPI_Ibarrier(post.native(), &request), request);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) const {
-    std::forward<Handler>(handler)(error);
-  }
+  std::tuple<> finish(std::error_code, const comm::outcome_of_requests&) const { return {}; }
 };
 
 }  // namespace collectives

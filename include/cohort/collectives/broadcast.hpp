@@ -93,10 +93,9 @@ struct broadcast_body {
     } while (first < data.count());
     return MPI_SUCCESS;
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+  auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && !where.is_root()) copy.finish(data.view());
-    comm::complete_with(std::forward<Handler>(handler), error, data.take());
+    return data.take();
   }
 
   template <class Self, class Visit>

@@ -62,10 +62,7 @@ asio::awaitable<void> reduce(const communicator&, Arguments&&...) {
 namespace collectives {
 
 struct reduce_verb : detail::reduces_as<op_kind::reduce> {
-  static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op,
-                  int root, MPI_Comm comm, MPI_Request* request) {
-    return mpi::post::ireduce(in, out, count, type, op, root, comm, request);
-  }
+  static constexpr auto call = &mpi::post::ireduce;
 };
 
 }  // namespace collectives

@@ -94,10 +94,7 @@ struct scan_verb {
   static constexpr bool rooted = false;
   static constexpr bool delivers([[maybe_unused]] detail::place where) noexcept { return true; }
   static constexpr int terms(detail::place where) noexcept { return where.rank + 1; }
-  static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op, int,
-                  MPI_Comm comm, MPI_Request* request) {
-    return mpi::post::iscan(in, out, count, type, op, comm, request);
-  }
+  static constexpr auto call = &mpi::post::iscan;
 };
 
 struct exclusive_scan_verb {
@@ -107,10 +104,7 @@ struct exclusive_scan_verb {
     return where.rank > 0;
   }
   static constexpr int terms(detail::place where) noexcept { return where.rank; }
-  static int post(const void* in, void* out, MPI_Count count, MPI_Datatype type, MPI_Op op, int,
-                  MPI_Comm comm, MPI_Request* request) {
-    return mpi::post::iexscan(in, out, count, type, op, comm, request);
-  }
+  static constexpr auto call = &mpi::post::iexscan;
 };
 
 }  // namespace collectives

@@ -6,6 +6,7 @@
 
 #include <cohort/core/carrier.hpp>
 
+#include <cstddef>
 #include <system_error>
 #include <tuple>
 #include <type_traits>
@@ -15,8 +16,7 @@ namespace cohort::comm {
 
 /// Keeps what a verb was given for a parameter `B&&`: the view of a borrowed buffer, or the
 /// container itself if it was passed as an rvalue. An owned container lies in the operation, which
-/// does not move while MPI works, so take `view()` at the post, not before. For a buffer in device
-/// memory there is one of its own (comm/staged/argument.hpp).
+/// does not move while MPI works, so take `view()` at the post, not before.
 template <class B>
 class argument {
  public:
@@ -62,6 +62,63 @@ class argument {
     }
   }
   std::conditional_t<owned, B, view_type> kept_;
+};
+
+/// A buffer in device memory. Borrowed, or owned and handed back, as other arguments. Its elements
+/// are where the carrier of the operation has brought them; before that there is no `view()`.
+template <located_buffer B>
+class argument<B> {
+  using object = std::remove_cvref_t<B>;
+  using element = typename cohort::detail::element_of<B>::type;
+  static constexpr bool comes_back = owned_located_buffer<B>;
+
+ public:
+  static constexpr bool is_staged = true;
+  using carriers = carrier_of<memory_space_of<B>>;
+  /// Nothing is borrowed where a lease keeps the memory.
+  static constexpr bool owned = leased_buffer<B>;
+  using value_type = std::remove_const_t<element>;
+  using view_type = buffer_view<element>;
+
+  explicit argument(std::remove_reference_t<B>& buffer)
+      : stage_{data_of(buffer), buffer.size() * sizeof(element),
+               memory_traits<object>::locate(buffer), memory_traits<object>::lease(buffer)},
+        kept_(keep(buffer)) {}
+  argument(argument&& other) noexcept
+      : stage_(std::move(other.stage_)), kept_(std::move(other.kept_)) {}
+
+  [[nodiscard]] view_type view() const noexcept {
+    return contiguous_view(reinterpret_cast<element*>(stage_.at), count());
+  }
+  [[nodiscard]] std::size_t count() const noexcept { return bytes() / sizeof(element); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return stage_.bytes; }
+  [[nodiscard]] stage& where() noexcept { return stage_; }
+  [[nodiscard]] const stage& where() const noexcept { return stage_; }
+
+  /// What the completion gives back: nothing, or the container.
+  [[nodiscard]] auto take() {
+    if constexpr (comes_back) {
+      return std::tuple<object>(std::move(kept_));
+    } else {
+      return std::tuple<>();
+    }
+  }
+
+ private:
+  struct nothing {};
+  static std::byte* data_of(std::remove_reference_t<B>& buffer) noexcept {
+    return reinterpret_cast<std::byte*>(const_cast<value_type*>(buffer.data()));
+  }
+  static decltype(auto) keep(std::remove_reference_t<B>& buffer) {
+    if constexpr (comes_back) {
+      return std::move(buffer);
+    } else {
+      return nothing();
+    }
+  }
+
+  stage stage_;
+  [[no_unique_address]] std::conditional_t<comes_back, object, nothing> kept_;
 };
 
 namespace detail {
@@ -110,17 +167,4 @@ struct completion_signature<std::tuple<Arguments...>, Extra...> {
   using type = typename detail::signature_from<kept, Extra...>::type;
 };
 
-/// Calls `handler(error, extra..., owned containers)`.
-template <class Handler, class Kept, class... Extra>
-void complete_with(Handler&& handler, std::error_code error, Kept&& kept, Extra&&... extra) {
-  std::apply(
-      [&](auto&&... containers) {
-        std::forward<Handler>(handler)(error, std::forward<Extra>(extra)...,
-                                       std::move(containers)...);
-      },
-      std::forward<Kept>(kept));
-}
-
 }  // namespace cohort::comm
-
-#include <cohort/comm/staged/argument.hpp>

@@ -151,10 +151,8 @@ class channel final : private look_hook {
   [[nodiscard]] peer& at(int rank);
   std::size_t at_look() override;
   int post_receive(control_operation& op);
-  bool repost(control_operation& op);
   bool received(control_operation& op);
   void take(int from, std::span<const std::byte> fragment);
-  void take(int from, peer& one, std::span<const std::byte> fragment);
   void refuse(int from, const char* what);
   int post_fragment(int to, MPI_Request& request);
   void has_left(int to) noexcept;

@@ -138,17 +138,12 @@ COHORT_INLINE void channel::open(const communicator& over, std::span<const int> 
 }
 
 COHORT_INLINE int channel::post_receive(control_operation& op) {
+  op.waits = false;
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = mpi::post::irecv(op.held.data(), static_cast<MPI_Count>(op.held.size()), MPI_BYTE,
                                   op.peer, tag, over_->data.native(), &request);
   if (rc == MPI_SUCCESS) over_->source.add(request, op);
   return rc;
-}
-
-COHORT_INLINE bool channel::repost(control_operation& op) {
-  op.waits = false;
-  const int rc = post_receive(op);
-  return rc == MPI_SUCCESS || fail(op, rc);
 }
 
 COHORT_INLINE bool channel::received(control_operation& op) {
@@ -161,19 +156,13 @@ COHORT_INLINE bool channel::received(control_operation& op) {
        std::span<const std::byte>(op.held).first(static_cast<std::size_t>(count)));
   if (closing_) return false;
   op.waits = paused_;
-  return paused_ || repost(op);
+  if (paused_) return true;
+  const int rc = post_receive(op);
+  return rc == MPI_SUCCESS || fail(op, rc);
 }
 
-COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) {
+COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) try {
   peer& one = at(from);
-  try {
-    take(from, one, fragment);
-  } catch (const std::bad_alloc&) {
-    refuse(from, "a message for which there is no memory");
-  }
-}
-
-COHORT_INLINE void channel::take(int from, peer& one, std::span<const std::byte> fragment) {
   if (one.refused) return refuse(from, "a message after one that is none");
   if (fragment.empty()) return refuse(from, "a message without a byte");
   const std::byte head = fragment[0];
@@ -190,10 +179,12 @@ COHORT_INLINE void channel::take(int from, peer& one, std::span<const std::byte>
   if (more) return;
   client_.received(from, kind, one.assembly);
   one.assembly.clear();
+} catch (const std::bad_alloc&) {
+  refuse(from, "a message for which there is no memory");
 }
 
 COHORT_INLINE void channel::refuse(int from, const char* what) {
-  peer& one = *peers_[index(from)];
+  peer& one = at(from);
   one.refused = true;
   one.assembly = {};
   client_.malformed(from, what);
@@ -204,7 +195,8 @@ COHORT_INLINE void channel::resume() {
   bool ended = false;
   for (std::size_t i = 0; i < receives_.size() && !closing_;) {
     control_operation* const op = receives_[i];
-    if (!op->waits || repost(*op)) {
+    const int rc = op->waits ? post_receive(*op) : MPI_SUCCESS;
+    if (rc == MPI_SUCCESS || fail(*op, rc)) {
       ++i;
       continue;
     }

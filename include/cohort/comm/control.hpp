@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <span>
+#include <tuple>
 
 namespace cohort::comm {
 
@@ -66,9 +67,8 @@ struct control_recv_body {
                                      source, tag, post.native(), &request),
                     request);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const outcome_of_requests& outcome) {
-    std::forward<Handler>(handler)(error, status(outcome.status));
+  std::tuple<status> finish(std::error_code, const outcome_of_requests& outcome) const {
+    return status(outcome.status);
   }
 
   std::span<std::byte> buffer;
@@ -94,10 +94,9 @@ struct control_send_body {
                                      destination, tag, post.native(), &request),
                     request);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
+  std::tuple<> finish(std::error_code error, const outcome_of_requests&) const {
     if (bells && !error) bells->announce(bell_rank);
-    std::forward<Handler>(handler)(error);
+    return {};
   }
 
   std::span<const std::byte> buffer;

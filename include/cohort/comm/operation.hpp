@@ -73,9 +73,10 @@ struct outcome_of_requests {
   MPI_Message message;  ///< what a probe found
 };
 
-/// One operation of a verb, before it is started. Moved into the operation, destroyed after the
-/// handler was called: the communicator may be gone by then, so what `finish(handler, error,
-/// outcome_of_requests)` needs of it, a body remembers. A body may also have
+/// One operation of a verb, before it is started. It is moved into the operation, and destroyed
+/// after the handler was called. `finish(error, outcome_of_requests)` returns a tuple of what the
+/// handler is told besides the error; the communicator may be gone by then, so what it needs of
+/// that a body remembers. A body may also have
 /// - `int peer() const`, for reports,
 /// - `collective_call call() const`, if a backend may take it,
 /// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks, or

@@ -7,8 +7,8 @@
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_operation.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <algorithm>
 #include <concepts>

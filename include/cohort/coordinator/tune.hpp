@@ -7,7 +7,7 @@
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/uncancelled.hpp>
+#include <cohort/progress/deadline.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -11,7 +11,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -58,7 +58,8 @@ class completion_operation : public progress::operation {
 ///
 /// A sticky error, or a device that was reset, ends everybody who waits for that device, on
 /// whichever stream and in whichever context. *Threads*: every function from any thread.
-class completion_source : public asio::execution_context::service {
+class completion_source final : public progress::polled_source,
+                                public asio::execution_context::service {
  public:
   using key_type = completion_source;
   static inline asio::execution_context::id id;
@@ -76,28 +77,23 @@ class completion_source : public asio::execution_context::service {
   /// Ends the wait with `operation_aborted`, unless it has ended. The work on the device goes on.
   void cancel(completion_operation& op);
 
-  // poll_source and its options: called by the engine.
-  static constexpr bool is_dear = true;
-  bool begin_lap(progress::ready_queue&) {
+  // Called by the engine. What streams of the program have to move is not known: it says 0 bytes.
+  bool begin_lap(progress::ready_queue&) override {
     mutex_.lock();
     return true;
   }
-  std::size_t test(progress::ready_queue& ready);
-  void end_lap() noexcept { mutex_.unlock(); }
-  [[nodiscard]] std::size_t pending() const noexcept {
+  inline std::size_t test(progress::ready_queue& ready) override;
+  void end_lap() noexcept override { mutex_.unlock(); }
+  [[nodiscard]] std::size_t pending() const noexcept override {
     return pending_.load(std::memory_order_relaxed);
   }
-  /// What streams of the program have to do is not known.
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   /// A device answers within microseconds, however long the loop has been quiet before: naps stay
   /// as short as they are at first.
-  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept {
-    return pending() == 0 ? std::chrono::nanoseconds::max() : engine_.options().nap;
+  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept override {
+    return pending() == 0 ? polled_source::longest_nap() : engine_.options().nap;
   }
-  void leave();
-  void end() { leave(); }
-  void describe(std::string& text);
-  void tick(progress::engine::clock::time_point now);
+  inline void leave() override;
+  void end() override { leave(); }
 
  private:
   struct lane {
@@ -112,8 +108,7 @@ class completion_source : public asio::execution_context::service {
     pending_.store(pending_.load(std::memory_order_relaxed) + static_cast<std::size_t>(by),
                    std::memory_order_relaxed);
   }
-  static std::string line_about(const completion_operation& op,
-                                progress::engine::clock::time_point now);
+  inline void list(progress::pending_lines& lines) override;
   void finish(completion_operation& op, std::error_code why, progress::ready_queue& ready);
   std::size_t look_at(lane& one, progress::ready_queue& ready);
   std::size_t end_gone(progress::ready_queue& ready);
@@ -123,7 +118,6 @@ class completion_source : public asio::execution_context::service {
   std::vector<lane> lanes_;   // none is empty
   std::uint32_t seen_changes_ = device_state::changes().load();
   std::atomic<std::size_t> pending_{0};
-  progress::stall_watch stalls_;
 };
 
 namespace detail {

@@ -14,8 +14,8 @@
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/communicator.hpp>
 #include <cohort/nccl/types.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_operation.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <algorithm>
 #include <concepts>

@@ -142,7 +142,7 @@ inline progress::look_task<> reached(issue_source& source, device::stream on) {
 ///
 /// *Threads*: every function from any thread, but for those of parts, which are called with the
 /// lock held. Calls of NCCL are made by who laps.
-class issue_source : public asio::execution_context::service {
+class issue_source final : public progress::polled_source, public asio::execution_context::service {
  public:
   using key_type = issue_source;
   static inline asio::execution_context::id id;
@@ -219,30 +219,28 @@ class issue_source : public asio::execution_context::service {
     return ending_;
   }
 
-  // poll_source and its options: called by the engine.
-  static constexpr bool is_dear = true;
-  bool begin_lap(progress::ready_queue&) {
+  // Called by the engine.
+  bool begin_lap(progress::ready_queue&) override {
     mutex_.lock();
     return true;
   }
-  std::size_t test(progress::ready_queue& ready);
-  void end_lap() noexcept { mutex_.unlock(); }
-  [[nodiscard]] std::size_t pending() const noexcept {
+  COHORT_INLINE std::size_t test(progress::ready_queue& ready) override;
+  void end_lap() noexcept override { mutex_.unlock(); }
+  [[nodiscard]] std::size_t pending() const noexcept override {
     return pending_.load(std::memory_order_relaxed);
   }
   /// For the time that is spent spinning, which counts a nanosecond for each byte of a host. What
   /// devices move in one is an estimate, not measured.
-  [[nodiscard]] std::size_t bytes() const noexcept {
+  [[nodiscard]] std::size_t bytes() const noexcept override {
     return in_flight_.load(std::memory_order_relaxed) / bytes_per_host_byte;
   }
-  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept {
-    return pending() == 0 ? std::chrono::nanoseconds::max() : engine_.options().nap;
+  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept override {
+    return pending() == 0 ? polled_source::longest_nap() : engine_.options().nap;
   }
-  void leave();
-  void end();
-  void abandon() {}
-  void describe(std::string& text);
-  void tick(clock::time_point now) { questions_.tick(now); }
+  COHORT_INLINE void leave() override;
+  COHORT_INLINE void end() override;
+  COHORT_INLINE void describe(std::string& text) override;
+  void tick(clock::time_point now) override { questions_.tick(now); }
 
   // Its parts, and what they share. With the lock held.
   [[nodiscard]] abort_ladder& ladder() noexcept { return ladder_; }

@@ -9,6 +9,7 @@
 #include <cohort/p2p/detail/checks.hpp>
 #include <cohort/p2p/message.hpp>
 
+#include <tuple>
 #include <utility>
 
 namespace cohort {
@@ -65,9 +66,8 @@ struct probe_body : probe_target {
   static constexpr const char* name = "probe";
 
   int post(comm::poster& post) const { return post.add_probe(source, tag, comm::probe_kind::look); }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    std::forward<Handler>(handler)(error, status(outcome.status));
+  std::tuple<status> finish(std::error_code, const comm::outcome_of_requests& outcome) {
+    return status(outcome.status);
   }
 };
 
@@ -82,9 +82,8 @@ struct matched_probe_body : probe_target {
     found = message(comm, std::exchange(op.message, MPI_MESSAGE_NULL), status(op.status));
     return false;
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
-    std::forward<Handler>(handler)(error, std::move(found));
+  std::tuple<message> finish(std::error_code, const comm::outcome_of_requests&) {
+    return std::move(found);
   }
 
   communicator comm;

@@ -115,10 +115,8 @@ struct recv_body {
   [[nodiscard]] int peer() const noexcept { return in.source; }
   int post(comm::poster& post) { return in.post(post); }
   bool advance(comm::poster& post) { return in.advance(post); }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    comm::complete_with(std::forward<Handler>(handler), error, in.data.take(),
-                        in.status_of(outcome));
+  auto finish(std::error_code, const comm::outcome_of_requests& outcome) {
+    return std::tuple_cat(std::tuple<status>(in.status_of(outcome)), in.data.take());
   }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {
@@ -150,9 +148,8 @@ struct recv_new_body {
     in.take(post, post.operation().message, post.operation().status);
     return true;
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    std::forward<Handler>(handler)(error, std::move(in.data), status(outcome.status));
+  auto finish(std::error_code, const comm::outcome_of_requests& outcome) {
+    return std::tuple<Container, status>(std::move(in.data), outcome.status);
   }
 
   int source;
@@ -190,9 +187,8 @@ struct recv_message_body : matched {
     in.take(post, from.native(), from.status::native());
     return MPI_SUCCESS;
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
-    comm::complete_with(std::forward<Handler>(handler), error, in.data.take(), status(from));
+  auto finish(std::error_code, const comm::outcome_of_requests&) {
+    return std::tuple_cat(std::tuple<status>(from), in.data.take());
   }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {
@@ -218,9 +214,8 @@ struct recv_new_message_body : matched {
     in.take(post, from.native(), from.status::native());
     return MPI_SUCCESS;
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
-    std::forward<Handler>(handler)(error, std::move(in.data), status(from));
+  auto finish(std::error_code, const comm::outcome_of_requests&) {
+    return std::tuple<Container, status>(std::move(in.data), from);
   }
 
   detail::incoming_new<Container> in;

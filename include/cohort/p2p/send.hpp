@@ -77,10 +77,7 @@ struct send_body {
         call(from.data(), from.count(), from.type(), destination, tag, post.native(), &request),
         request);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
-    comm::complete_with(std::forward<Handler>(handler), error, data.take());
-  }
+  auto finish(std::error_code, const comm::outcome_of_requests&) { return data.take(); }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {
     visit("buffer", self.data, true, false);

@@ -79,10 +79,8 @@ struct send_recv_body {
     return rc != MPI_SUCCESS ? rc : in.post(post);
   }
   bool advance(comm::poster& post) { return in.advance(post); }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
-    comm::complete_with(std::forward<Handler>(handler), error,
-                        std::tuple_cat(out.take(), in.data.take()), in.status_of(outcome));
+  auto finish(std::error_code, const comm::outcome_of_requests& outcome) {
+    return std::tuple_cat(std::tuple<status>(in.status_of(outcome)), out.take(), in.data.take());
   }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {

@@ -7,6 +7,7 @@
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/status.hpp>
 
+#include <tuple>
 #include <utility>
 
 namespace cohort {
@@ -50,13 +51,12 @@ struct wait_body {
     post.operation().left = tested;
     return rc;
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests& outcome) {
+  std::tuple<status> finish(std::error_code error, const comm::outcome_of_requests& outcome) {
     // A dropped future: the variable may be gone.
     if (error != asio::error::operation_aborted && outcome.left != MPI_REQUEST_NULL) {
       *variable = outcome.left;
     }
-    std::forward<Handler>(handler)(error, status(outcome.status));
+    return status(outcome.status);
   }
 
   MPI_Request* variable;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// How long an engine spins, and how long it sleeps when spinning has not helped.
+/// How often an engine looks, how long it spins, and how long it sleeps when that has not helped.
 
 #include <algorithm>
 #include <charconv>
@@ -115,6 +115,43 @@ class backoff {
  private:
   time_point quiet_since_{};
   duration next_{};
+};
+
+/// How many looks a lap makes: few while the loop has other handlers, and else as many as fit into
+/// a time. Pure.
+class lap_pace {
+ public:
+  using duration = std::chrono::nanoseconds;
+
+  explicit lap_pace(const engine_options& options) noexcept : long_budget_(options.long_lap) {}
+
+  /// Of a lap in which nobody else uses the loop; more if that has been so for long.
+  [[nodiscard]] unsigned long_round() const noexcept { return long_budget_ << stretch(); }
+  /// Such looks have found nothing in that time.
+  void looks_took(duration cost, const engine_options& options) noexcept {
+    const auto allowed = options.long_lap_time * (1U << stretch());
+    if (cost > allowed) long_budget_ = std::max(long_budget_ / 2, 1U);
+    if (cost * 2 < allowed) long_budget_ = std::min(long_budget_ * 2, options.long_lap);
+  }
+
+  void others_ran(const engine_options& options) noexcept {
+    short_laps_ = options.short_laps;
+    alone_ = 0;
+  }
+  void nobody_ran() noexcept { ++alone_; }
+  [[nodiscard]] bool is_short() const noexcept { return short_laps_ > 0; }
+  /// Whether the clock is to be read after it: that costs as much as two looks.
+  bool end_short() noexcept {
+    if (short_laps_ > 0) --short_laps_;
+    return (short_laps_ & 7U) == 0;
+  }
+
+ private:
+  [[nodiscard]] unsigned stretch() const noexcept { return std::min(alone_ / 16, 3U); }
+
+  unsigned long_budget_;
+  unsigned short_laps_ = 0;
+  unsigned alone_ = 0;  // long rounds since another handler was seen
 };
 
 }  // namespace cohort::progress

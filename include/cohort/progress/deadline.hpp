@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// `cohort::with_deadline`: bounds the time of any awaitable.
+/// `cohort::with_deadline`: bounds the time of any awaitable. And its opposite for what several
+/// ranks do together, which is seen through to its end.
 
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <chrono>
 #include <memory>
@@ -119,4 +120,19 @@ asio::awaitable<T> with_deadline(future<T>&& running, std::chrono::nanoseconds l
   return with_deadline(static_cast<asio::awaitable<T>&&>(running), limit);
 }
 
+namespace progress {
+
+/// Awaits `work`, which does not hear of it when the coroutine that awaits is cancelled: to end
+/// between two collectives would leave the other ranks in the second. That coroutine can be
+/// cancelled as before when `work` is over. *Cost*: a coroutine.
+template <class T>
+asio::awaitable<T> uncancelled(asio::awaitable<T> work) {
+  const auto executor = co_await asio::this_coro::executor;
+  auto apart =
+      asio::co_spawn(executor, std::move(work),
+                     asio::bind_cancellation_slot(asio::cancellation_slot(), asio::use_awaitable));
+  co_return co_await std::move(apart);
+}
+
+}  // namespace progress
 }  // namespace cohort

@@ -59,5 +59,5 @@ class doorbell final : public wake_up {
 }  // namespace cohort::progress
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/progress/detail/doorbell.ipp>
+#include <cohort/progress/doorbell.ipp>
 #endif

@@ -8,20 +8,19 @@
 #include <cohort/core/config.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
-#include <cohort/progress/detail/event_loop.hpp>
+#include <cohort/progress/engine/event_loop.hpp>
+#include <cohort/progress/engine/sleep.hpp>
+#include <cohort/progress/engine/sources.hpp>
 #include <cohort/progress/operation.hpp>
-#include <cohort/progress/pool.hpp>
-#include <cohort/progress/source.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 namespace cohort::progress {
 
@@ -32,16 +31,6 @@ struct engine_statistics {
   std::uint64_t completions = 0;  ///< operations whose outcome a look found
   std::uint64_t parked = 0;       ///< times it went to sleep until a doorbell rings
   std::uint64_t rings = 0;        ///< times it has rung the doorbell of another engine
-};
-
-/// Wakes an engine that sleeps although control messages may arrive (`progress/doorbell.hpp`).
-class wake_up {
- public:
-  virtual ~wake_up() = default;
-  /// Begins to wait for a ring, unless it waits already. Called inside a handler of the loop only.
-  virtual void arm() = 0;
-  /// Whether some of those who ring cannot be sure to be heard: then nobody sleeps for ever.
-  [[nodiscard]] virtual bool may_miss() const noexcept { return false; }
 };
 
 /// One engine per `asio::io_context`, found with `asio::use_service<engine>(io)`.
@@ -68,38 +57,40 @@ class engine : public asio::execution_context::service {
   /// Replaces the options. Call it before operations are started.
   void configure(const engine_options& options) {
     options_ = options;
-    long_budget_ = options.long_lap;
+    pace_ = lap_pace(options);
   }
   [[nodiscard]] const engine_options& options() const noexcept { return options_; }
   /// Tells the engine that ranks outnumber cores on this node: it then spins 5 us at most.
-  void set_oversubscribed(bool yes) noexcept { oversubscribed_.store(yes); }
-  [[nodiscard]] bool oversubscribed() const noexcept {
-    return oversubscribed_.load(std::memory_order_relaxed);
-  }
+  void set_oversubscribed(bool yes) noexcept { sleep_.set_oversubscribed(yes); }
+  [[nodiscard]] bool oversubscribed() const noexcept { return sleep_.oversubscribed(); }
 
   /// Adds a source, which must outlive the context's last handler.
+  void attach(polled_source& source) { sources_.add(source); }
   template <poll_source Source>
-  void attach(Source& source) {
-    sources_.add(source_ref(source));
+  requires(!std::derived_from<Source, polled_source>) void attach(Source& source) {
+    sources_.add(&source, std::make_unique<source_adapter<Source>>(source));
   }
   /// The source goes. What was handed in since the context ended goes first: it may use the source.
   void detach(const void* source) {
     if (stopped()) destroy_ready();
     sources_.remove(source);
   }
-  void set_wake_up(wake_up* bell) noexcept { wake_up_ = bell; }
+  void detach(const polled_source* source) { detach(static_cast<const void*>(source)); }
+  void set_wake_up(wake_up* bell) noexcept { sleep_.set_bell(bell); }
 
   [[nodiscard]] asio::io_context& context() const noexcept { return io_; }
   [[nodiscard]] asio::io_context::executor_type get_executor() const noexcept {
     return io_.get_executor();
   }
 
-  /// A source calls this when an operation has been added to it. Inside a lap it costs nothing.
-  void started() noexcept(false) {
+  /// A source calls this when an operation has been added to it: the loop enters the engine soon.
+  /// Inside a lap it costs nothing.
+  void started() {
     if (lapping_ == this) {
       ++events_;
-    } else {
-      wake();
+    } else if (auto rises = sleep_.wake()) {
+      loop_->post_lap();
+      rises.has_lap();
     }
   }
 
@@ -107,14 +98,13 @@ class engine : public asio::execution_context::service {
   /// next one often comes at once, and to be woken takes many times longer. So the engine looks on
   /// for as long as it spins before it sleeps.
   void attend() {
-    if (attends_.load(std::memory_order_relaxed) || attends_.exchange(true)) return;
-    started();
+    if (sleep_.attend()) started();
   }
   /// The same for a message that has been sent, which may still be on this side: Open MPI calls it
   /// complete where the receiver's queue is full and it waits here for room. So the engine also
   /// wakes up 1, 10, 100 and 1000 ms after it has gone to sleep, unless `io.run()` has returned.
   void attend_sent() {
-    last_looks_.store(most_last_looks, std::memory_order_relaxed);
+    sleep_.look_again_later();
     attend();
   }
 
@@ -124,20 +114,7 @@ class engine : public asio::execution_context::service {
   /// Delivers `op`, which waits for nothing, never from here: by the lap that this is called in, as
   /// `asio::post` would anywhere else. For what a message sets off, which then costs no turn of the
   /// loop.
-  void post(operation* op) {
-    if (lapping_ == this) {
-      ready_.push(op);
-    } else if (loop_ != nullptr) {
-      loop_->post(*op);
-    } else {  // the context ends: it is destroyed with the engine
-      const std::lock_guard hold(handed_in_mutex_);
-      handed_in_.push(op);
-      has_handed_in_.store(true, std::memory_order_release);
-    }
-  }
-
-  /// Makes the loop enter the engine soon.
-  void wake();
+  void post(operation* op);
 
   /// What it uses of the loop; for operations whose handlers live elsewhere.
   [[nodiscard]] detail::event_loop& loop() const noexcept { return *loop_; }
@@ -168,12 +145,10 @@ class engine : public asio::execution_context::service {
   bool leave(std::chrono::nanoseconds bound);
 
   /// Time of the last look, good to a lap. Cheap: no clock is read while the loop is busy.
-  [[nodiscard]] clock::time_point coarse_now() const noexcept {
-    return clock::time_point(clock::duration(now_.load(std::memory_order_relaxed)));
-  }
+  [[nodiscard]] clock::time_point coarse_now() const noexcept { return sleep_.now(); }
 
   /// True once the context is being destroyed: no lap follows, so wait in place.
-  [[nodiscard]] bool stopped() const noexcept { return state_.load() == state::stopped; }
+  [[nodiscard]] bool stopped() const noexcept { return sleep_.stopped(); }
 
   /// Whether this thread is the one that has run its loop last, or has made it.
   [[nodiscard]] bool is_at_home() const noexcept {
@@ -182,45 +157,30 @@ class engine : public asio::execution_context::service {
 
   [[nodiscard]] engine_statistics statistics() const noexcept;
   void count_ring() noexcept { rings_.fetch_add(1, std::memory_order_relaxed); }
-  [[nodiscard]] std::size_t pending() const;
-  void describe(std::string& text) const;
+  [[nodiscard]] std::size_t pending() const { return sources_.pending(); }
+  void describe(std::string& text) const { sources_.describe(text); }
 
  private:
-  enum class state : std::uint8_t { idle, running, napping, parked, stopped };
-  struct lap_scope;
   template <class Engine, class Context>
   friend class detail::asio_loop;
+  struct lap_scope {
+    explicit lap_scope(engine* self) noexcept : outer(lapping_) { lapping_ = self; }
+    ~lap_scope() { lapping_ = outer; }
+    lap_scope(const lap_scope&) = delete;
+    engine* outer;
+  };
 
   COHORT_INLINE void shutdown() override;
   void destroy_ready();
 
   void lap();
-  void rounds();
   bool round(unsigned budget);
-  void deliver_ready();
-  std::size_t look_into(ready_queue& ready, unsigned& budget);
-  std::size_t look_at_each(ready_queue& ready);
-  [[nodiscard]] bool only_dear_pending() const;
-  void take_handed_in();
+  void tick();
   void end_of_lap();
-  bool sleep_without_work();
-  park_result park();
-  bool nap_until_rung();
-  void nap_parked(bool holds_work, std::chrono::nanoseconds duration);
-  [[nodiscard]] std::chrono::nanoseconds next_last_look() noexcept;
-  void nap(bool holds_work);
-  void nap(bool holds_work, std::chrono::nanoseconds duration);
   void nap_over();
   void again() { loop_->defer_lap(); }
-  void tick();
-  [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] bool wants_looks() const { return pending() != 0 || sleep_.attends(); }
 
-  [[nodiscard]] bool wants_looks() const {
-    return pending() != 0 || attends_.load(std::memory_order_relaxed);
-  }
-
-  static constexpr unsigned most_last_looks = 4;
-  static constexpr unsigned dear_look = 16;  // takes as much of a lap as so many others
   static constexpr auto tick_period = std::chrono::milliseconds(50);
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
 
@@ -228,46 +188,19 @@ class engine : public asio::execution_context::service {
   std::unique_ptr<detail::event_loop> loop_;
   engine_options options_ = engine_options::from_environment();
   source_list sources_;
-  wake_up* wake_up_ = nullptr;
+  shared_queue handed_in_;
+  engine_sleep sleep_;
 
   // Touched by the lap only.
   ready_queue ready_;
-  unsigned long_budget_ = options_.long_lap;
-  unsigned short_laps_ = 0;
-  unsigned alone_ = 0;  // long rounds since another handler was seen
-  std::uint64_t events_ = 0;
-  std::uint64_t seen_events_ = 0;
+  lap_pace pace_{options_};
+  std::uint64_t events_ = 0;  // operations started and found
   unsigned laps_beside_others_ = 0;
   bool beside_others_ = false;  // laps of one look, each followed by another handler
   bool saw_others_ = false;
-  bool has_napped_ = false;  // so the timer exists
-  bool after_nap_ = false;
-  bool timer_armed_ = false;
-  bool was_parked_ = false;
-  backoff backoff_;
   clock::time_point last_tick_{};
 
-  std::atomic<state> state_{state::idle};
-  std::atomic<bool> oversubscribed_{false};
-  std::atomic<bool> attends_{false};
-  std::atomic<unsigned> last_looks_{0};  // still to come
-  std::atomic<bool> poked_{false};       // something was started outside a lap
-  std::atomic<clock::rep> now_{0};
-  std::mutex nap_mutex_;  // arming the timer and falling asleep are one step
-  std::mutex handed_in_mutex_;
-  ready_queue handed_in_;
-  std::atomic<bool> has_handed_in_{false};
-
-  struct relaxed_counter {
-    std::atomic<std::uint64_t> value{0};
-    void add(std::uint64_t n) noexcept {  // one writer at a time, so no read-modify-write
-      value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-    }
-    [[nodiscard]] std::uint64_t get() const noexcept {
-      return value.load(std::memory_order_relaxed);
-    }
-  };
-  relaxed_counter laps_, tests_, completions_, parks_;
+  relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};
   std::atomic<std::thread::id> home_{std::this_thread::get_id()};
 
@@ -321,5 +254,5 @@ template <std::same_as<asio::io_context> Context>
 }  // namespace cohort
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/progress/detail/engine.ipp>
+#include <cohort/progress/engine.ipp>
 #endif

@@ -26,9 +26,8 @@
 /// Modelled on Asio's `detail/handler_work.hpp`.
 
 #include <cohort/core/asio.hpp>
-#include <cohort/progress/associated_future.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/handler_executor.hpp>
+#include <cohort/progress/handler.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/pool.hpp>
 
@@ -141,34 +140,29 @@ class handler_operation : public Base {
     if (has_slot_) slot.clear();
   }
 
-  static void run(operation* base, action what) {
-    auto& self = static_cast<Derived&>(*base);
-    handler_operation& mine = self;
-    self.leaves(what);
-    if (what == action::deliver && mine.handler_ && mine.executor_.is_foreign()) {
-      mine.executor_.dispatch(self.owner().loop(), self);
-    } else {
-      mine.end(what != action::destroy);
-    }
-  }
   // Where the handler is not called, the context is going away, and the slot's signal and the
   // future's owner may be gone already.
-  void end(bool deliver) {
-    if (!handler_) {
-      allocator memory = *memory_of_detached_;
-      free(memory);
-      return;
+  static void run(operation* base, action what) {
+    auto& derived = static_cast<Derived&>(*base);
+    handler_operation& self = derived;
+    derived.leaves(what);
+    if (!self.handler_) {
+      allocator memory = *self.memory_of_detached_;
+      return self.free(memory);
+    }
+    if (what == action::deliver && self.executor_.is_foreign()) {
+      return self.executor_.dispatch(derived.owner().loop(), derived);
     }
     bool dropped = false;
-    if (deliver) {
-      disconnect_cancellation();
-      if constexpr (fills_future) dropped = !future()->begin_finish();
+    if (what != action::destroy) {
+      self.disconnect_cancellation();
+      if constexpr (fills_future) dropped = !self.future()->begin_finish();
     }
-    allocator memory = memory_of(*handler_);
-    Handler handler(std::move(*handler_));
-    auto tell = self().outcome(dropped);
-    free(memory);
-    if (deliver) tell(std::move(handler));
+    allocator memory = memory_of(*self.handler_);
+    Handler handler(std::move(*self.handler_));
+    auto tell = derived.outcome(dropped);
+    self.free(memory);
+    if (what != action::destroy) tell(std::move(handler));
   }
   void free(allocator& memory) {
     Derived* const block = &self();

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// An operation the engine can finish: one function pointer and an intrusive link.
+/// An operation the engine can finish, one function pointer and an intrusive link, and the lists of
+/// them.
 
 #include <atomic>
 #include <cstddef>
+#include <mutex>
 #include <utility>
 
 namespace cohort::progress {
@@ -82,5 +84,52 @@ class ready_queue {
   operation* head_ = nullptr;
   operation* tail_ = nullptr;  // meaningful only while head_ is not null
 };
+
+/// A list that any thread adds to, and one thread at a time takes from.
+class shared_queue {
+ public:
+  [[nodiscard]] bool has_any() const noexcept { return has_any_.load(std::memory_order_acquire); }
+  void push(operation* op) {
+    const std::lock_guard hold(mutex_);
+    all_.push(op);
+    has_any_.store(true, std::memory_order_release);
+  }
+  void append(ready_queue& others) {
+    const std::lock_guard hold(mutex_);
+    all_.append(others);
+    has_any_.store(true, std::memory_order_release);
+  }
+  void move_to(ready_queue& end_of) {
+    const std::lock_guard hold(mutex_);
+    has_any_.store(false, std::memory_order_relaxed);
+    end_of.append(all_);
+  }
+
+ private:
+  std::mutex mutex_;
+  ready_queue all_;
+  std::atomic<bool> has_any_{false};
+};
+
+// ---- deadlines ------------------------------------------------------------------------------
+
+/// Marks, while it lives, cancellations emitted on this thread as those of a deadline that passed.
+class deadline_emission {
+ public:
+  deadline_emission() noexcept { ++depth(); }
+  ~deadline_emission() { --depth(); }
+  deadline_emission(const deadline_emission&) = delete;
+  deadline_emission& operator=(const deadline_emission&) = delete;
+
+ private:
+  friend bool emitting_deadline() noexcept;
+  static int& depth() noexcept {
+    static constinit thread_local int value = 0;
+    return value;
+  }
+};
+
+/// True inside the emission of a deadline's cancellation.
+[[nodiscard]] inline bool emitting_deadline() noexcept { return deadline_emission::depth() > 0; }
 
 }  // namespace cohort::progress

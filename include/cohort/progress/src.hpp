@@ -10,8 +10,10 @@
 #endif
 
 #include <cohort/progress.hpp>
-#include <cohort/progress/detail/doorbell.ipp>
-#include <cohort/progress/detail/engine.ipp>
+#include <cohort/progress/doorbell.ipp>
+#include <cohort/progress/engine.ipp>
+#include <cohort/progress/engine/sleep.ipp>
+#include <cohort/progress/engine/sources.ipp>
 
 namespace cohort::progress {
 

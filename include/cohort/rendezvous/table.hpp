@@ -6,7 +6,7 @@
 /// receives and receives for values.
 
 #include <cohort/core/short_lock.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/rendezvous/key.hpp>
 #include <cohort/rendezvous/value.hpp>
 #include <cohort/rendezvous/vocabulary.hpp>

@@ -190,15 +190,12 @@ struct movement_body : movement_base<Verb, Lists> {
     MPI_Request request = MPI_REQUEST_NULL;
     return post.add(Verb::post(source, target, where, post.native(), &request), request);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+  auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && Verb::writes(where)) to.finish(out.view());
     if constexpr (makes_result) {
-      comm::complete_with(std::forward<Handler>(handler), error,
-                          std::tuple_cat(out.take(), in.take()));
+      return std::tuple_cat(out.take(), in.take());
     } else {
-      comm::complete_with(std::forward<Handler>(handler), error,
-                          std::tuple_cat(in.take(), out.take()));
+      return std::tuple_cat(in.take(), out.take());
     }
   }
 
@@ -271,10 +268,9 @@ struct in_place_movement_body : movement_base<Verb, Lists> {
                            : Verb::post(there, here, where, post.native(), &request);
     return post.add(rc, request);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+  auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && !is_in()) whole.finish(data.view());
-    comm::complete_with(std::forward<Handler>(handler), error, data.take());
+    return data.take();
   }
 
   template <class Self, class Visit>

@@ -6,6 +6,7 @@
 
 #include <cohort/collectives/block_list.hpp>
 #include <cohort/collectives/bodies/reduction.hpp>
+#include <cohort/collectives/reduce.hpp>
 #include <cohort/mpi/blocks.hpp>
 
 #include <algorithm>
@@ -90,13 +91,10 @@ int post_reduce_scatter(comm::poster& post, const void* in, T* out,
     const T* const block = elements + blocks.first_of(index);
     const bool mine = root == blocks.where.rank;
     T* const result = in_place ? out + blocks.first_of(index) : out;
-    const int rc = in_parts<Op>(blocks.count_of(index), [&](std::size_t first, std::size_t part) {
-      const void* const from = mine && in_place ? MPI_IN_PLACE : block + first;
-      const int posted =
-          mpi::post::ireduce(from, mine ? result + first : nullptr, static_cast<MPI_Count>(part),
-                             type, op, root, post.native(), &request);
-      return post.add(posted, request);
-    });
+    const void* const from = mine && in_place ? MPI_IN_PLACE : block;
+    const int rc =
+        post_reduction<reduce_verb, Op>(post, from, mine ? result : nullptr, blocks.count_of(index),
+                                        {blocks.where.rank, blocks.where.ranks, root});
     if (rc != MPI_SUCCESS) return rc;
   }
   return MPI_SUCCESS;
@@ -146,14 +144,12 @@ struct reduce_scatter_body {
     return detail::post_reduce_scatter<Op>(post, sent.in(in.view()), result.out(out.view()), blocks,
                                            parts, moved);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+  auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error) {
       result.finish(out.view());
       if constexpr (is_average<Op>) apply_average(out.view(), blocks.where.ranks);
     }
-    comm::complete_with(std::forward<Handler>(handler), error,
-                        std::tuple_cat(in.take(), out.take()));
+    return std::tuple_cat(in.take(), out.take());
   }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {
@@ -207,8 +203,7 @@ struct reduce_scatter_in_place_body {
     return detail::post_reduce_scatter<Op>(post, MPI_IN_PLACE, elements.in(data.view()), blocks,
                                            parts, in_own_block);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+  auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error) {
       value_type* const here = elements.in(data.view());
       const std::size_t count = blocks.own_count();
@@ -218,7 +213,7 @@ struct reduce_scatter_in_place_body {
       }
       elements.finish(data.view());
     }
-    comm::complete_with(std::forward<Handler>(handler), error, data.take());
+    return data.take();
   }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {

@@ -34,19 +34,6 @@ inline constexpr bool works_on_host = is_average<Op> || requires {
   typename Op::function_type;
 };
 
-/// Calls `post_part(first, count)` for parts that one call can take; stops at the first error.
-template <class Op, class PostPart>
-int in_parts(std::size_t count, PostPart post_part) {
-  if (has_large_reductions<Op> || count <= mpi::max_int_count) [[likely]] {
-    return post_part(std::size_t{0}, count);
-  }
-  for (std::size_t first = 0; first < count; first += mpi::max_int_count) {
-    const int rc = post_part(first, std::min(mpi::max_int_count, count - first));
-    if (rc != MPI_SUCCESS) return rc;
-  }
-  return MPI_SUCCESS;
-}
-
 /// Values that `checks::cross_rank` compares: count, size of an element, operation, root.
 template <class T, class Op>
 std::array<std::int64_t, 4> agreed_values(std::size_t count, int root) {
@@ -58,13 +45,12 @@ std::array<std::int64_t, 4> agreed_values(std::size_t count, int root) {
 
 /// What a reducing verb says of itself; the comment at each line tells the question.
 template <class Verb>
-concept reducing = requires(place where, const void* in, void* out, MPI_Count count,
-                            MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+concept reducing = requires(place where) {
   { Verb::name } -> std::convertible_to<const char*>;
   { Verb::rooted } -> std::convertible_to<bool>;    // has it a root?
   { Verb::delivers(where) } -> std::same_as<bool>;  // does this rank get a result?
   { Verb::terms(where) } -> std::same_as<int>;      // of how many ranks is it combined?
-  { Verb::post(in, out, count, type, op, where.root, comm, request) } -> std::same_as<int>;
+  Verb::call;                                       // which function of mpi::post is it?
 };
 
 /// What the list of kinds says for a verb that a backend may have.
@@ -92,14 +78,24 @@ template <class Verb, class Op, class T>
 int post_reduction(comm::poster& post, const void* in, T* out, std::size_t count, place where) {
   const MPI_Datatype type = mpi::reduction_type_of<T>();
   const MPI_Op op = mpi::op_of<Op, T>();
-  return in_parts<Op>(count, [&](std::size_t first, std::size_t part) {
-    const void* from = in == MPI_IN_PLACE ? in : static_cast<const T*>(in) + first;
+  const std::size_t most = has_large_reductions<Op> ? count : mpi::max_int_count;
+  std::size_t first = 0;
+  do {
+    const std::size_t part = std::min(most, count - first);
+    const auto length = static_cast<MPI_Count>(part);
+    const void* const from = in == MPI_IN_PLACE ? in : static_cast<const T*>(in) + first;
+    T* const to = out == nullptr ? nullptr : out + first;
     MPI_Request request = MPI_REQUEST_NULL;
-    const int rc =
-        Verb::post(from, out == nullptr ? nullptr : out + first, static_cast<MPI_Count>(part), type,
-                   op, where.root, post.native(), &request);
-    return post.add(rc, request);
-  });
+    int rc = MPI_SUCCESS;
+    if constexpr (Verb::rooted) {
+      rc = Verb::call(from, to, length, type, op, where.root, post.native(), &request);
+    } else {
+      rc = Verb::call(from, to, length, type, op, post.native(), &request);
+    }
+    if (post.add(rc, request) != MPI_SUCCESS) return rc;
+    first += part;
+  } while (first < count);
+  return MPI_SUCCESS;
 }
 
 template <class T, class Op>
@@ -146,13 +142,12 @@ struct in_place_reduction_body {
     const void* const in = gives_only() ? here : MPI_IN_PLACE;
     return post_reduction<Verb, Op>(post, in, gives_only() ? nullptr : here, data.count(), where);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+  auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && Verb::delivers(where)) {
       elements.finish(data.view());
       if constexpr (is_average<Op>) apply_average(data.view(), Verb::terms(where));
     }
-    comm::complete_with(std::forward<Handler>(handler), error, data.take());
+    return data.take();
   }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {
@@ -203,14 +198,12 @@ struct reduction_body {
   int post(comm::poster& post) {
     return post_reduction<Verb, Op>(post, sent.in(in.view()), target(), in.count(), where);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
+  auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && Verb::delivers(where)) {
       result.finish(out.view());
       if constexpr (is_average<Op>) apply_average(out.view(), Verb::terms(where));
     }
-    comm::complete_with(std::forward<Handler>(handler), error,
-                        std::tuple_cat(in.take(), out.take()));
+    return std::tuple_cat(in.take(), out.take());
   }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {

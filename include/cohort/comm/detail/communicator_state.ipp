@@ -27,10 +27,8 @@ COHORT_INLINE bool backend_completion::in_look(std::error_code error) const {
   if (op_->waits_for_turn_ && op_->advance_ != nullptr) {
     try {
       if (op_->advance_(op_) && (op_->parts_ != 0 || op_->waits_for_turn_)) return false;
-    } catch (const std::system_error& failed) {
-      op_->fail(failed.code());
     } catch (...) {
-      op_->fail(std::make_error_code(std::errc::not_enough_memory));
+      op_->fail_as_thrown();
     }
     if (op_->parts_ != 0) return false;  // part of a stage was posted: its requests come first
   }

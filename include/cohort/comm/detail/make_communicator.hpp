@@ -12,6 +12,8 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <tuple>
+#include <utility>
 
 namespace cohort::comm {
 
@@ -41,9 +43,8 @@ struct make_communicator_body {
       throw;
     }
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const outcome_of_requests&) {
-    std::forward<Handler>(handler)(error, std::move(result));
+  std::tuple<communicator> finish(std::error_code, const outcome_of_requests&) {
+    return std::move(result);
   }
 
   /// What this rank can see to be wrong, all ranks hear before one of them is in MPI for good.

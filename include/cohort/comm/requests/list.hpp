@@ -48,6 +48,7 @@ class request_counts {
   }
 
  protected:
+  friend class look_hooks;
   request_counts() noexcept {}
   ~request_counts() = default;
 
@@ -113,10 +114,13 @@ class request_list : public request_counts {
   COHORT_INLINE request_list();
   ~request_list() = default;
 
-  /// Asks MPI, once for each list, and calls `finish(op)` for an operation all of whose requests
-  /// are complete, or whose probe has found its message. Returns how many have been.
+  /// Asks MPI, once for all, and calls `finish(op)` for an operation all of whose requests are
+  /// complete. Returns how many requests have been.
   template <class Finish>
-  std::size_t test(Finish finish);
+  std::size_t test_requests(const Finish& finish);
+  /// The same for probes; also calls it for an operation whose probe has found its message.
+  template <class Finish>
+  std::size_t test_probes(const Finish& finish);
   /// Asks MPI to give up the request added last, or ends a probe at the next look; once. False if
   /// there is nothing to be given up.
   bool give_up(request_operation& op);
@@ -165,12 +169,7 @@ class request_list : public request_counts {
   void remove_probe(std::size_t slot) noexcept;
   void took_request(request_operation& op, std::size_t slot, MPI_Status& status,
                     int error_of_request) noexcept;
-  template <class Finish>
-  std::size_t test_requests(Finish& finish);
-  template <class Finish>
-  std::size_t test_only_one(Finish& finish);
-  template <class Finish>
-  std::size_t test_probes(Finish& finish);
+  static void note_giving_up(request_operation& op) noexcept;
   void test_one_by_one(std::size_t first, std::size_t count, int& found);
   static int look_for(const probe& wanted, int& flag, request_operation& op);
 

@@ -92,14 +92,18 @@ COHORT_INLINE void request_list::took_request(request_operation& op, std::size_t
     op.status = status;
     op.left = requests_[slot];
     op.slot_ = request_operation::nowhere;
-    if (op.cancelled_) [[unlikely]] {
-      int given_up = 0;
-      MPI_Test_cancelled(&op.status, &given_up);
-      if (given_up != 0) op.fail(asio::error::operation_aborted);
-    }
+    if (op.cancelled_) [[unlikely]]
+      note_giving_up(op);
   }
   status = empty_status.native();
   took(op, error_of_request);
+}
+
+/// A request that was cancelled is complete: given up, or its message came first.
+COHORT_INLINE void request_list::note_giving_up(request_operation& op) noexcept {
+  int given_up = 0;
+  MPI_Test_cancelled(&op.status, &given_up);
+  if (given_up != 0) op.fail(asio::error::operation_aborted);
 }
 
 /// Notes the outcome of one request or probe of `op`.
@@ -116,25 +120,23 @@ COHORT_INLINE bool is_of_class(int code, int error_class) noexcept {
   return found == error_class;
 }
 
-/// A single request, the usual case: Open MPI's MPI_Test looks once more after it has made
-/// progress, where MPI_Testsome leaves that to the next call.
 template <class Finish>
-std::size_t request_list::test_only_one(Finish& finish) {
-  int done = 0;
-  const int rc = MPI_Test(requests_.get(), &done, statuses_.get());
-  if (done == 0 && rc == MPI_SUCCESS) [[likely]]
-    return 0;
-  request_operation& op = *operations_[0];
-  took_request(op, 0, statuses_[0], rc);
-  count_ = 0;
-  if (op.parts_ == 0) finish(op);
-  return 1;
-}
-
-template <class Finish>
-std::size_t request_list::test_requests(Finish& finish) {
+std::size_t request_list::test_requests(const Finish& finish) {
   const std::size_t n = count_;
-  if (n == 1) return test_only_one(finish);
+  if (n == 0) return 0;
+  int found = 0;
+  // A single request is the usual case. Open MPI's MPI_Test looks once more after it has made
+  // progress, where MPI_Testsome leaves that to the next call.
+  if (n == 1) {
+    const int rc = MPI_Test(requests_.get(), &found, statuses_.get());
+    if (found == 0 && rc == MPI_SUCCESS) [[likely]]
+      return 0;
+    request_operation& op = *operations_[0];
+    took_request(op, 0, statuses_[0], rc);
+    count_ = 0;
+    if (op.parts_ == 0) finish(op);
+    return 1;
+  }
   std::size_t first = 0;
   std::size_t count = n;
   if (n > window) [[unlikely]] {  // round robin over windows
@@ -143,7 +145,6 @@ std::size_t request_list::test_requests(Finish& finish) {
     count = std::min<std::size_t>(window, n - first);
     next_window_ = first + count;
   }
-  int found = 0;
   const int rc = MPI_Testsome(static_cast<int>(count), requests_.get() + first, &found,
                               indices_.get(), statuses_.get());
   if (rc == MPI_SUCCESS && (found == 0 || found == MPI_UNDEFINED)) return 0;
@@ -199,7 +200,7 @@ COHORT_INLINE void request_list::test_one_by_one(std::size_t first, std::size_t 
 }
 
 template <class Finish>
-std::size_t request_list::test_probes(Finish& finish) {
+std::size_t request_list::test_probes(const Finish& finish) {
   std::size_t found = 0;
   for (std::size_t slot = 0; slot < probes_.size();) {
     request_operation& op = *probing_[slot];
@@ -226,14 +227,6 @@ COHORT_INLINE int request_list::look_for(const probe& wanted, int& flag, request
     return MPI_Iprobe(wanted.source, wanted.tag, wanted.comm, &flag, &op.status);
   }
   return MPI_Improbe(wanted.source, wanted.tag, wanted.comm, &flag, &op.message, &op.status);
-}
-
-template <class Finish>
-std::size_t request_list::test(Finish finish) {
-  std::size_t found = 0;
-  if (count_ != 0) found += test_requests(finish);
-  if (!probes_.empty()) found += test_probes(finish);
-  return found;
 }
 
 // ---- giving up -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 #include <cohort/core/failure.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/progress/operation.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <array>
 #include <cstddef>
@@ -39,6 +39,16 @@ class request_operation : public progress::operation {
     if (category_ != nullptr || !why) return;
     value_ = why.value();
     category_ = &why.category();
+  }
+  /// Inside a catch block: the code of what was thrown. What has none is for want of memory.
+  void fail_as_thrown() noexcept {
+    try {
+      throw;
+    } catch (const std::system_error& problem) {
+      fail(problem.code());
+    } catch (...) {
+      fail(std::make_error_code(std::errc::not_enough_memory));
+    }
   }
   [[nodiscard]] bool failed() const noexcept { return category_ != nullptr; }
   [[nodiscard]] std::error_code error() const noexcept {

@@ -13,7 +13,7 @@
 #include <cohort/mpi/state.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -51,58 +51,69 @@ class look_hook {
   bool waits_ = false;
 };
 
-/// The hooks of one source. Everything with the source locked.
+/// The hooks of one source, a part of it. Everything with the source locked.
 class look_hooks {
  public:
-  [[nodiscard]] bool any_due() const noexcept { return first_ != nullptr; }
-  /// For the next look, once. False if it waits for that already.
-  bool add(look_hook& hook) noexcept {
-    if (std::exchange(hook.waits_, true)) return false;
+  look_hooks(const look_hooks&) = delete;
+  look_hooks& operator=(const look_hooks&) = delete;
+
+  /// Calls `hook.at_look()` once, at the next look. That counts as pending until then; call
+  /// `engine().started()` after the guard.
+  void at_next_look(look_hook& hook) noexcept {
+    if (std::exchange(hook.waits_, true)) return;
     hook.next_ = nullptr;
     (first_ == nullptr ? first_ : last_->next_) = &hook;
     last_ = &hook;
-    return true;
+    counts_.count_pending(1);
   }
-  /// Calls those that wait; what they add waits for the next time. `called()` before each.
-  template <class Called>
-  std::size_t run(Called called) {
-    std::size_t done = 0;
-    last_due_ = last_;
-    while (first_ != nullptr && last_due_ != nullptr) {
-      look_hook* hook = first_;
-      first_ = hook->next_;
-      hook->waits_ = false;
-      called();
-      if (hook == last_due_) last_due_ = nullptr;
-      done += hook->at_look();
-    }
-    return done;
-  }
-  /// Neither at a look nor at a tick any more. True if it waited for a look.
-  bool forget(look_hook& hook) noexcept {
+  /// Calls `hook.at_tick()` at the engine's ticks until it is forgotten.
+  void watch(look_hook& hook) { watching_.push_back(&hook); }
+  /// Neither at a look nor at a tick any more.
+  void forget(look_hook& hook) noexcept {
     std::erase(watching_, &hook);
-    if (!hook.waits_) return false;
+    if (!hook.waits_) return;
     look_hook* before = nullptr;
     for (look_hook* at = first_; at != &hook; at = at->next_) before = at;
     (before == nullptr ? first_ : before->next_) = hook.next_;
     if (last_ == &hook) last_ = before;
     if (last_due_ == &hook) last_due_ = before;
     hook.waits_ = false;
-    return true;
+    counts_.count_pending(-1);
+  }
+
+ protected:
+  explicit look_hooks(request_counts& of) noexcept : counts_(of) {}
+  ~look_hooks() = default;
+
+  /// Calls those that wait; what they add waits for the next time. Returns how many operations they
+  /// have handed to the engine as complete.
+  std::size_t run_due() {
+    if (first_ == nullptr) [[likely]]
+      return 0;
+    std::size_t done = 0;
+    last_due_ = last_;
+    while (first_ != nullptr && last_due_ != nullptr) {
+      look_hook* hook = first_;
+      first_ = hook->next_;
+      hook->waits_ = false;
+      counts_.count_pending(-1);
+      if (hook == last_due_) last_due_ = nullptr;
+      done += hook->at_look();
+    }
+    return done;
   }
   void forget_due() noexcept {
     for (; first_ != nullptr; first_ = first_->next_) first_->waits_ = false;
   }
-
-  void watch(look_hook& hook) { watching_.push_back(&hook); }
-  void tick(progress::engine::clock::time_point now) {
+  void tick_watching(steady_clock::time_point now) {
     for (std::size_t i = 0; i < watching_.size(); ++i) watching_[i]->at_tick(now);
   }
-  void list_waiting(std::string& text, progress::engine::clock::time_point now) {
+  void list_waiting(std::string& text, steady_clock::time_point now) {
     for (look_hook* each : watching_) each->list_waiting(text, now);
   }
 
  private:
+  request_counts& counts_;
   look_hook* first_ = nullptr;  // in order of registration
   look_hook* last_ = nullptr;
   look_hook* last_due_ = nullptr;  // of those that this look calls
@@ -171,7 +182,10 @@ class source_bell {
 /// `asio::use_service<request_source>(io)`. What MPI works on is in the list that it derives from.
 ///
 /// *Threads.* Everything that touches MPI or the lists happens under `guard`, see source_lock.
-class request_source : public asio::execution_context::service, public request_list {
+class request_source : public progress::polled_source,
+                       public asio::execution_context::service,
+                       public request_list,
+                       public look_hooks {
  public:
   using key_type = request_source;
   static inline asio::execution_context::id id;
@@ -214,17 +228,6 @@ class request_source : public asio::execution_context::service, public request_l
     request_list::leave_to_mpi(
         [&](request_operation& op) { return op.advance_ == stage && give(op); });
   }
-  /// Calls `hook.at_look()` once, at the next look. That counts as pending until then; call
-  /// `engine().started()` after the guard.
-  void at_next_look(look_hook& hook) noexcept {
-    if (hooks_.add(hook)) count_pending(1);
-  }
-  /// Calls `hook.at_tick()` at the engine's ticks until it is forgotten.
-  void watch(look_hook& hook) { hooks_.watch(hook); }
-  /// Neither at a look nor at a tick any more.
-  void forget(look_hook& hook) noexcept {
-    if (hooks_.forget(hook)) count_pending(-1);
-  }
 
   /// How long `op` has been pending, in words, for reports; takes the guard. Ages begin at the
   /// engine's first tick after the post, at most 50 ms later while the loop runs.
@@ -235,23 +238,26 @@ class request_source : public asio::execution_context::service, public request_l
   /// came first; other requests of the operation are waited for.
   void cancel(request_operation& op);
 
-  // poll_source and its options: called by the engine.
-  bool begin_lap(progress::ready_queue& ready);
-  std::size_t test(progress::ready_queue& ready);
-  void end_lap() noexcept { lock_.release(lap_owns_); }
-  [[nodiscard]] bool only_announced() {
+  // Called by the engine.
+  COHORT_INLINE bool begin_lap(progress::ready_queue& ready) override;
+  COHORT_INLINE std::size_t test(progress::ready_queue& ready) override;
+  void end_lap() noexcept override { lock_.release(lap_owns_); }
+  using request_list::pending;
+  [[nodiscard]] std::size_t pending() const noexcept override { return request_list::pending(); }
+  [[nodiscard]] std::size_t bytes() const noexcept override { return request_list::bytes(); }
+  [[nodiscard]] bool only_announced() override {
     const guard hold(*this);
     return pending() == announced();
   }
-  progress::park_result park(progress::ready_queue& ready);
-  void unpark() {
+  COHORT_INLINE progress::park_result park(progress::ready_queue& ready) override;
+  void unpark() override {
     const guard hold(*this);
     bell_.tell_parked(0, std::memory_order_relaxed);
   }
-  void leave();
-  void abandon();
-  void describe(std::string& text);
-  void tick(progress::engine::clock::time_point now);
+  COHORT_INLINE void leave() override;
+  COHORT_INLINE void abandon() override;
+  COHORT_INLINE void describe(std::string& text) override;
+  COHORT_INLINE void tick(steady_clock::time_point now) override;
 
   /// Memory of communicators, reused and given back with the context. Takes the guard.
   [[nodiscard]] communicator_state* new_state();
@@ -269,20 +275,16 @@ class request_source : public asio::execution_context::service, public request_l
 
  private:
   inline void shutdown() override { bell_.close(engine_); }  // the engine ends the operations
-  std::size_t run_hooks();
   void finish(request_operation& op, progress::ready_queue& ready);
   void fail_everything(std::error_code why, progress::ready_queue& ready);
-  static std::string line_about(const request_operation& op,
-                                progress::engine::clock::time_point now);
+  COHORT_INLINE void list(progress::pending_lines& lines) override;
 
   progress::engine& engine_;
   source_lock lock_;
   bool lap_owns_ = false;  // written while the lock is held
-  look_hooks hooks_;
   std::vector<std::unique_ptr<communicator_state>> states_;
   std::vector<communicator_state*> free_states_;
   source_bell bell_;
-  progress::stall_watch stalls_;
 };
 
 }  // namespace cohort::comm

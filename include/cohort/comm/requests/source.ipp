@@ -58,6 +58,7 @@ COHORT_INLINE void source_lock::release(bool owns) noexcept {
 template <std::derived_from<asio::execution_context> Context>
 request_source::request_source(Context& context)
     : asio::execution_context::service(context),
+      look_hooks(static_cast<request_counts&>(*this)),
       engine_(asio::use_service<progress::engine>(context)),
       lock_(engine_.options().single_thread) {
   engine_.attach(*this);
@@ -95,14 +96,11 @@ COHORT_INLINE bool request_source::begin_lap(progress::ready_queue& ready) {
   return true;
 }
 
-COHORT_INLINE std::size_t request_source::run_hooks() {
-  return hooks_.run([this] { count_pending(-1); });
-}
-
 COHORT_INLINE std::size_t request_source::test(progress::ready_queue& ready) {
-  std::size_t found = 0;
-  if (hooks_.any_due()) found += run_hooks();
-  return found + request_list::test([&](request_operation& op) { finish(op, ready); });
+  const auto is_complete = [&](request_operation& op) { finish(op, ready); };
+  std::size_t found = run_due();
+  found += test_requests(is_complete);
+  return found + test_probes(is_complete);
 }
 
 /// All requests of `op` are complete: the next stage, or the ready queue.
@@ -112,10 +110,8 @@ COHORT_INLINE void request_source::finish(request_operation& op, progress::ready
   if (op.advance_ != nullptr && (!op.failed() || op.advances_failed_)) {
     try {
       if (op.advance_(&op) && (op.parts_ != 0 || op.waits_for_turn_)) return;
-    } catch (const std::system_error& failed) {
-      op.fail(failed.code());
     } catch (...) {
-      op.fail(std::make_error_code(std::errc::not_enough_memory));
+      op.fail_as_thrown();
     }
     if (op.parts_ != 0) return;  // part of a stage was posted: its requests come first
   }
@@ -156,7 +152,7 @@ COHORT_INLINE void request_source::cancel(request_operation& op) {
 COHORT_INLINE void request_source::leave() {
   if (usable() != errc{}) return;
   const guard hold(*this);
-  if (hooks_.any_due()) run_hooks();  // what they post is given up with the rest
+  run_due();  // what they post is given up with the rest
   give_up_all();
 }
 
@@ -168,7 +164,7 @@ COHORT_INLINE void request_source::abandon() {
     cross_rank_check::abandon(*state);
     creation::abandon(*state);
   }
-  hooks_.forget_due();
+  forget_due();
   count_nothing();
 }
 
@@ -238,44 +234,37 @@ COHORT_INLINE std::string request_source::age_of(const request_operation& op) {
   return op.age_.text(progress::engine::clock::now());
 }
 
-COHORT_INLINE std::string request_source::line_about(const request_operation& op,
-                                                     progress::engine::clock::time_point now) {
-  std::string line = "rank " + std::to_string(op.rank) + ": " + op.verb;
-  if (op.sequence != 0) line += " #" + std::to_string(op.sequence);
-  if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
-  return line + ", " + std::to_string(op.bytes) + " bytes, " + op.age_.text(now);
+COHORT_INLINE void request_source::list(progress::pending_lines& lines) {
+  const guard hold(*this);
+  const auto look_at = [&](request_operation& op, const char* note) {
+    if (!lines.names(op.age_) || op.idle_ || !op.stalls) return;
+    std::string line = "rank " + std::to_string(op.rank) + ": " + op.verb;
+    if (op.sequence != 0) line += " #" + std::to_string(op.sequence);
+    if (op.peer >= 0) line += ", peer " + std::to_string(op.peer);
+    lines.add(line + ", " + std::to_string(op.bytes) + " bytes" + note, op.age_);
+  };
+  for (request_operation* op : operations()) look_at(*op, "");
+  for (request_operation* op : probing()) look_at(*op, "");
+  for (request_operation* op : waiting_creations()) {
+    look_at(*op, ", waits for its turn to make a communicator");
+  }
 }
 
 COHORT_INLINE void request_source::describe(std::string& text) {
-  const auto now = progress::engine::clock::now();
+  polled_source::describe(text);
   const guard hold(*this);
-  for (const request_operation* op : operations()) {
-    if (!op->idle_ && op->stalls) text += "  " + line_about(*op, now) + "\n";
-  }
-  for (const request_operation* op : probing()) text += "  " + line_about(*op, now) + "\n";
-  for (const request_operation* op : waiting_creations()) {
-    text += "  " + line_about(*op, now) + ", waits for its turn to make a communicator\n";
-  }
-  hooks_.list_waiting(text, now);
+  list_waiting(text, steady_clock::now());
 }
 
-COHORT_INLINE void request_source::tick(progress::engine::clock::time_point now) {
-  std::string lines;
+COHORT_INLINE void request_source::tick(steady_clock::time_point now) {
+  polled_source::tick(now);
   bool creates = false;
   {
     const guard hold(*this);
     for (const auto& state : states_) creates = creates || state->creations != nullptr;
-    const auto look_at = [&](request_operation& op) {
-      const bool is_due = stalls_.is_due(op.age_, now);
-      if (is_due && !op.idle_ && op.stalls) lines += "\n  " + line_about(op, now);
-    };
-    for (request_operation* op : operations()) look_at(*op);
-    for (request_operation* op : probing()) look_at(*op);
-    for (request_operation* op : waiting_creations()) look_at(*op);
-    hooks_.tick(now);
+    tick_watching(now);
   }
   if (creates) process::look_at_all();  // a creation of another context may be in the way
-  stalls_.warn(lines);
 }
 
 }  // namespace cohort::comm

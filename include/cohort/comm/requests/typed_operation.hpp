@@ -6,8 +6,8 @@
 
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/deadline_record.hpp>
 #include <cohort/progress/handler_operation.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <exception>
 #include <memory>
@@ -19,28 +19,20 @@
 
 namespace cohort::comm::detail {
 
-/// Which exception a handler is given that takes one in place of a code.
+/// What a handler is given that takes an exception in place of a code.
 template <class Signature>
 struct exception_of {
   static constexpr bool is_wanted = false;
+  static std::error_code in_place_of(std::error_code error) noexcept { return error; }
 };
 template <class... Values>
 struct exception_of<void(std::exception_ptr, Values...)> {
   static constexpr bool is_wanted = true;
   std::exception_ptr why;  // with all facts, once they have been told
-};
 
-/// The handler as a body calls it, with a code.
-template <class Handler>
-struct throwing_handler {
-  Handler handler;
-  std::exception_ptr why;
-
-  template <class... Values>
-  void operator()(std::error_code error, Values&&... values) {
-    if (!error) why = nullptr;
-    if (error && !why) why = std::make_exception_ptr(std::system_error(error));
-    std::move(handler)(std::move(why), std::forward<Values>(values)...);
+  std::exception_ptr in_place_of(std::error_code error) {
+    if (!error) return nullptr;
+    return why ? std::move(why) : std::make_exception_ptr(std::system_error(error));
   }
 };
 
@@ -82,40 +74,48 @@ class typed_operation final
   /// 1. What this rank can see to be wrong ends the operation before any MPI call. 2. A backend may
   /// take it. 3. Everything is posted under the guard. After that the operation may be gone.
   void start() {
-    this->connect_cancellation(state().engine, Body::cancellation != cancels::detach);
-    errc bad = state().source.usable();
+    request_source& source = state().source;
+    progress::engine& engine = state().engine;
+    this->connect_cancellation(engine, Body::cancellation != cancels::detach);
+    errc bad = source.usable();
     if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
-    if (bad == errc{} && state().engine.stopped()) bad = errc::engine_stopped;
+    if (bad == errc{} && engine.stopped()) bad = errc::engine_stopped;
     const bool usable = bad == errc{};
     if (usable) bad = body_.check(state());
     if (bad != errc{}) [[unlikely]] {
       this->fail(bad);
-      if (usable && has_agreed && state().options.checks == checks::cross_rank) {
-        return post_now();  // the comparison, in which the others are told
-      }
-      describe();
-      explain();
-      state().engine.complete(this);
+      const bool compares = has_agreed && state().options.checks == checks::cross_rank;
+      if (!usable || !compares) return end_unposted();  // else the others are told
+    } else if (taken_by_backend()) [[unlikely]] {
       return;
     }
-    if constexpr (requires { body_.call(); }) {
-      // What ranks must compare first is posted by MPI.
-      if (!is_gated && state().backend && state().options.checks != checks::cross_rank)
-          [[unlikely]] {
-        const collective_call call = body_.call();
-        if (state().backend->takes(call)) {
-          {
-            const request_source::guard hold(state().source);
-            count_as_live();
-            state().by_backend.add(this->bytes);
-          }
-          describe();
-          state().backend->start(call, backend_completion(state().engine, *this));
-          return;
+    bool nothing_pending = false;
+    {
+      const request_source::guard hold(source);
+      count_as_live();
+      if constexpr (is_idle) source.mark_idle(*this);
+      try {
+        poster post(state(), *this);
+        int rc = MPI_SUCCESS;
+        if (has_agreed && (is_gated || state().queues)) [[unlikely]] {
+          rc = post_check(post);
+        } else {
+          rc = body_.post(post);
         }
+        if (rc != MPI_SUCCESS) [[unlikely]]
+          this->fail(mpi::make_error(rc));
+      } catch (...) {
+        this->fail_as_thrown();
       }
+      describe();
+      nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
     }
-    post_now();
+    // With something pending another thread's lap may have finished the operation by now.
+    if (nothing_pending) {
+      engine.complete(this);
+    } else {
+      engine.started();
+    }
   }
 
   [[nodiscard]] progress::engine& owner() const noexcept { return state().engine; }
@@ -136,43 +136,46 @@ class typed_operation final
     if (this->live_on != nullptr) no_longer_live(what == action::deliver);
   }
 
-  /// What `finish` needs moves to the stack, for the operation's memory goes back before.
+  /// What `finish` needs moves to the stack, for the operation's memory goes back before it.
   [[nodiscard]] auto outcome(bool dropped) {
     return [body = std::move(body_), why = std::move(exception_),
             result = dropped ? std::error_code(asio::error::operation_aborted) : this->error(),
             seen = outcome_of_requests{this->status, this->left, this->message}](
                Handler&& handler) mutable {
-      if constexpr (throws) {
-        body.finish(throwing_handler<Handler>{std::move(handler), std::move(why.why)}, result,
-                    seen);
-      } else {
-        static_cast<void>(why);
-        body.finish(std::move(handler), result, seen);
-      }
+      std::apply(
+          [&](auto&&... values) {
+            std::move(handler)(why.in_place_of(result), std::move(values)...);
+          },
+          body.finish(result, seen));
     };
   }
 
  private:
   [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state; }
 
-  void post_now() {
-    request_source& source = state().source;
-    progress::engine& engine = state().engine;
-    bool nothing_pending = false;
-    {
-      const request_source::guard hold(source);
-      count_as_live();
-      if constexpr (is_idle) state().source.mark_idle(*this);
-      post_body();
+  void end_unposted() {
+    describe();
+    explain();
+    state().engine.complete(this);
+  }
+
+  /// What ranks must compare first is posted by MPI.
+  [[nodiscard]] bool taken_by_backend() {
+    if constexpr (requires { body_.call(); }) {
+      if (is_gated || !state().backend || state().options.checks == checks::cross_rank)
+        return false;
+      const collective_call call = body_.call();
+      if (!state().backend->takes(call)) return false;
+      {
+        const request_source::guard hold(state().source);
+        count_as_live();
+        state().by_backend.add(this->bytes);
+      }
       describe();
-      nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
+      state().backend->start(call, backend_completion(state().engine, *this));
+      return true;
     }
-    // With something pending another thread's lap may have finished the operation by now.
-    if (nothing_pending) {
-      engine.complete(this);
-    } else {
-      engine.started();
-    }
+    return false;
   }
 
   void count_as_live() noexcept {
@@ -195,31 +198,10 @@ class typed_operation final
   static constexpr bool is_gated = requires { Body::gated; };
   static constexpr bool is_numbered = !requires { Body::unnumbered; };
 
-  void post_body() noexcept {
-    try {
-      poster post(state(), *this);
-      int rc = MPI_SUCCESS;
-      if (has_agreed && (is_gated || state().queues) && !check_) [[unlikely]] {
-        rc = post_check(post);
-      } else {
-        rc = body_.post(post);
-      }
-      if (rc != MPI_SUCCESS) [[unlikely]]
-        this->fail(mpi::make_error(rc));
-    } catch (const std::system_error& problem) {
-      this->fail(problem.code());
-    } catch (...) {
-      this->fail(std::make_error_code(std::errc::not_enough_memory));
-    }
-  }
-
   int post_check(poster& post) {
     if constexpr (has_agreed) {
       this->advance_ = &advance_body;
-      const auto post_it = [](request_operation* base) {
-        static_cast<typed_operation*>(base)->post_body();
-      };
-      check_ = state().source.make_check(state(), *this, post_it);
+      check_ = state().source.make_check(state(), *this, &post_checked);
       const bool compares = state().options.checks == checks::cross_rank;
       if (this->failed()) {
         // Its arguments cannot be right: it is compared and never posted.
@@ -227,12 +209,9 @@ class typed_operation final
         check_->hold();
         try {
           body_.begin(post, check_.get());
-        } catch (const std::system_error& problem) {
-          if (!compares) throw;
-          this->fail(problem.code());  // the others are told
         } catch (...) {
           if (!compares) throw;
-          this->fail(std::make_error_code(std::errc::not_enough_memory));
+          this->fail_as_thrown();  // the others are told
         }
       } else if (compares) {
         if (in_device_memory(body_) != nullptr)
@@ -241,6 +220,16 @@ class typed_operation final
       return check_->post(body_.agreed(), post);
     }
     return MPI_SUCCESS;
+  }
+  /// It is its turn. With the guard held.
+  static void post_checked(request_operation* base) noexcept {
+    auto& self = *static_cast<typed_operation*>(base);
+    try {
+      poster post(self.state(), self);
+      post.check(self.body_.post(post));
+    } catch (...) {
+      self.fail_as_thrown();
+    }
   }
 
   static bool advance_body(request_operation* base) {

@@ -3,10 +3,11 @@
 #pragma once
 /// \file
 /// The body of a verb with arguments in device memory: the verb's own, with copies before and
-/// after.
+/// after. What enters this room is the body of such a verb; what leaves it is an operation that is
+/// posted when a carrier has brought the elements to the host, and ends when they are back.
 
+#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/comm/staged/argument.hpp>
 #include <cohort/comm/staged/transfer.hpp>
 #include <cohort/mpi/status.hpp>
 
@@ -141,11 +142,9 @@ class staged_body {
     if (transfer_.to) transfer_.to->give_up();
   }
 
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const outcome_of_requests& outcome) {
-    if (!result_) take_result(error, outcome);
-    std::apply([&](auto&&... each) { std::forward<Handler>(handler)(error, std::move(each)...); },
-               std::move(*result_));
+  typename values::type finish(std::error_code error, const outcome_of_requests& outcome) {
+    if (!result_) result_.emplace(body_.finish(error, outcome));
+    return std::move(*result_);
   }
 
  private:
@@ -169,16 +168,12 @@ class staged_body {
   [[nodiscard]] static bool is_claimed(const stage& one) noexcept {
     return one.bytes != 0 && carriers::is_claimed(one.where.device);
   }
-  /// What the verb of MPI does at its end: it averages, and says what has come.
-  void take_result(std::error_code error, const outcome_of_requests& outcome) {
-    body_.finish([this](std::error_code, auto&&... each) { result_.emplace(std::move(each)...); },
-                 error, outcome);
-  }
   /// True if something is on its way.
   bool bring_out(poster& post) {
     const request_operation& op = post.operation();
     phase_ = phase::storing;
-    take_result({}, {op.status, op.left, op.message});
+    // What the verb of MPI does at its end: it averages, and says what has come.
+    result_.emplace(body_.finish({}, {op.status, op.left, op.message}));
     std::size_t most = std::numeric_limits<std::size_t>::max();
     if constexpr (values::has_status) most = std::get<status>(*result_).bytes();
     if (most == 0 || !transfer_.to->start_out(most)) return false;

@@ -10,7 +10,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/core/carrier.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -31,7 +31,8 @@ class transfer;
 ///
 /// *Threads*: the list is guarded by the source of MPI, which is looked at in the same lap and
 /// before, so that an operation is posted inside the look that finds its data.
-class transfer_source : public asio::execution_context::service {
+class transfer_source final : public progress::polled_source,
+                              public asio::execution_context::service {
  public:
   using key_type = transfer_source;
   static inline asio::execution_context::id id;
@@ -40,7 +41,8 @@ class transfer_source : public asio::execution_context::service {
   /// duration.
   template <std::derived_from<asio::execution_context> Context>
   explicit transfer_source(Context& context)
-      : asio::execution_context::service(context),
+      : polled_source(cost::dear),
+        asio::execution_context::service(context),
         requests_(asio::use_service<request_source>(context)) {
     requests_.engine().attach(*this);
   }
@@ -56,32 +58,26 @@ class transfer_source : public asio::execution_context::service {
     requests_.engine().started();
   }
 
-  // poll_source and its options: called by the engine.
-  static constexpr bool is_dear = true;
-  bool begin_lap(progress::ready_queue&) const noexcept { return true; }
-  inline std::size_t test(progress::ready_queue&);
-  void end_lap() const noexcept {}
-  [[nodiscard]] std::size_t pending() const noexcept {
+  // Called by the engine.
+  inline std::size_t test(progress::ready_queue&) override;
+  [[nodiscard]] std::size_t pending() const noexcept override {
     return pending_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   /// As for everything that a device does.
-  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept {
-    return pending() == 0 ? std::chrono::nanoseconds::max() : requests_.engine().options().nap;
+  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept override {
+    return pending() == 0 ? polled_source::longest_nap() : requests_.engine().options().nap;
   }
-  inline void leave();
-  inline void abandon();
-  inline void describe(std::string& text);
-  inline void tick(progress::engine::clock::time_point now);
+  inline void leave() override;
+  inline void abandon() override;
 
  private:
   inline void shutdown() override {}  // the engine ends the operations
+  inline void list(progress::pending_lines& lines) override;
   void count() noexcept { pending_.store(transfers_.size(), std::memory_order_relaxed); }
 
   request_source& requests_;
   std::vector<std::shared_ptr<transfer>> transfers_;  // in the order in which they have begun
   std::atomic<std::size_t> pending_{0};
-  progress::stall_watch stalls_;
 };
 
 /// What a staged operation waits for: its carrier, first on the way in and then on the way out.
@@ -147,8 +143,8 @@ class transfer : public std::enable_shared_from_this<transfer> {
     under_way_.store(false, std::memory_order_release);
     if (op_ != nullptr) op_->settle();
   }
-  /// One line for reports.
-  [[nodiscard]] inline std::string line(progress::engine::clock::time_point now) const;
+  /// What it is, for reports.
+  [[nodiscard]] inline std::string line() const;
 
   progress::pending_age age;
 
@@ -191,14 +187,13 @@ inline void transfer::go_on() {
   if (leaves) state.source.cancel(op);
 }
 
-inline std::string transfer::line(progress::engine::clock::time_point now) const {
+inline std::string transfer::line() const {
   std::string text = "an operation that has gone";
   if (op_ != nullptr) {
     text = "rank " + std::to_string(op_->rank) + ": " + op_->verb + " #" +
            std::to_string(op_->sequence) + ", " + std::to_string(op_->bytes) + " bytes";
   }
-  text += comes_back_ ? ", going back to the device, " : ", coming from the device, ";
-  return text + age.text(now);
+  return text + (comes_back_ ? ", going back to the device" : ", coming from the device");
 }
 
 inline std::size_t transfer_source::test(progress::ready_queue&) {
@@ -233,21 +228,11 @@ inline void transfer_source::abandon() {
   count();
 }
 
-inline void transfer_source::describe(std::string& text) {
-  const auto now = progress::engine::clock::now();
+inline void transfer_source::list(progress::pending_lines& lines) {
   const request_source::guard hold(requests_);
-  for (const auto& one : transfers_) text.append("  ").append(one->line(now)).append("\n");
-}
-
-inline void transfer_source::tick(progress::engine::clock::time_point now) {
-  std::string lines;
-  {
-    const request_source::guard hold(requests_);
-    for (const auto& one : transfers_) {
-      if (stalls_.is_due(one->age, now)) lines.append("\n  ").append(one->line(now));
-    }
+  for (const auto& one : transfers_) {
+    if (lines.names(one->age)) lines.add(one->line(), one->age);
   }
-  stalls_.warn(lines);
 }
 
 }  // namespace cohort::comm

@@ -8,7 +8,7 @@
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/protocol/validation.hpp>
 
 #include <algorithm>

@@ -18,7 +18,8 @@ namespace cohort::device {
 
 template <std::derived_from<asio::execution_context> Context>
 completion_source::completion_source(Context& context)
-    : asio::execution_context::service(context),
+    : polled_source(cost::dear),
+      asio::execution_context::service(context),
       engine_(asio::use_service<progress::engine>(context)) {
   engine_.attach(*this);
 }
@@ -168,35 +169,17 @@ inline void completion_source::leave() {
   }
 }
 
-inline std::string completion_source::line_about(const completion_operation& op,
-                                                 progress::engine::clock::time_point now) {
-  char text[128];
-  std::snprintf(text, sizeof text, "  device %d, stream %p: done, ", op.on_.device(),
-                static_cast<void*>(op.on_.get()));
-  return text + op.age_.text(now);
-}
-
-inline void completion_source::describe(std::string& text) {
-  const auto now = progress::engine::clock::now();
+inline void completion_source::list(progress::pending_lines& lines) {
   const std::lock_guard hold(mutex_);
   for (const lane& one : lanes_) {
-    for (const completion_operation* op = one.head; op != nullptr; op = op->next_) {
-      text.append(line_about(*op, now)).append("\n");
+    for (completion_operation* op = one.head; op != nullptr; op = op->next_) {
+      if (!lines.names(op->age_)) continue;
+      char text[128];
+      std::snprintf(text, sizeof text, "device %d, stream %p: done", op->on_.device(),
+                    static_cast<void*>(op->on_.get()));
+      lines.add(text, op->age_);
     }
   }
-}
-
-inline void completion_source::tick(progress::engine::clock::time_point now) {
-  std::string lines;
-  {
-    const std::lock_guard hold(mutex_);
-    for (const lane& one : lanes_) {
-      for (completion_operation* op = one.head; op != nullptr; op = op->next_) {
-        if (stalls_.is_due(op->age_, now)) lines.append("\n").append(line_about(*op, now));
-      }
-    }
-  }
-  stalls_.warn(lines);
 }
 
 // ---- the operation ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@
 #include <cohort/comm/mailbox.hpp>
 #include <cohort/nccl/faults/message.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <asio/strand.hpp>
 

@@ -16,7 +16,7 @@
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/types.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace cohort::p2p {
@@ -32,10 +33,7 @@ struct discard_body {
     return post.add(mpi::post::imrecv(into.data(), into.count(), into.type(), &native, &request),
                     request);
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::error_code error, const comm::outcome_of_requests&) {
-    std::forward<Handler>(handler)(error);
-  }
+  std::tuple<> finish(std::error_code, const comm::outcome_of_requests&) const { return {}; }
 
   communicator origin;  // alive until the message is here
   MPI_Message native;

@@ -6,7 +6,7 @@
 
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/look_task.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/rendezvous/exchange/closing.hpp>
 #include <cohort/rendezvous/exchange/messenger.hpp>
 #include <cohort/rendezvous/exchange/opening.hpp>

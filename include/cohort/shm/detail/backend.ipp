@@ -5,8 +5,8 @@
 /// \file Bodies of shm/backend.hpp.
 
 #include <cohort/core/log.hpp>
-#include <cohort/progress/stall_watch.hpp>
-#include <cohort/progress/uncancelled.hpp>
+#include <cohort/progress/deadline.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/shm/backend.hpp>
 #include <cohort/shm/detail/channel.hpp>
 
@@ -35,7 +35,7 @@ struct plane_list {
 };
 
 /// What the engine polls: all planes of its context.
-class source : public asio::execution_context::service {
+class source final : public progress::polled_source, public asio::execution_context::service {
  public:
   using key_type = source;
   static inline asio::execution_context::id id;
@@ -53,23 +53,20 @@ class source : public asio::execution_context::service {
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
   [[nodiscard]] const std::shared_ptr<plane_list>& planes() const noexcept { return planes_; }
 
-  bool begin_lap(progress::ready_queue&) noexcept { return true; }
-  std::size_t test(progress::ready_queue&);
-  void end_lap() noexcept {}
-  [[nodiscard]] std::size_t pending() const noexcept {
+  COHORT_INLINE std::size_t test(progress::ready_queue&) override;
+  [[nodiscard]] std::size_t pending() const noexcept override {
     return planes_->pending.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::size_t bytes() const noexcept {
+  [[nodiscard]] std::size_t bytes() const noexcept override {
     return planes_->bytes.load(std::memory_order_relaxed);
   }
-  void end();
-  void describe(std::string& text) const;
-  void tick(steady_clock::time_point now);
+  COHORT_INLINE void end() override;
 
  private:
+  COHORT_INLINE void list(progress::pending_lines& lines) override;
+
   progress::engine& engine_;
   std::shared_ptr<plane_list> planes_;
-  progress::stall_watch stalls_;
 };
 
 /// A mapped segment and its channels. Everything but the constructor is called with the list
@@ -192,28 +189,13 @@ COHORT_INLINE void source::end() {
   for (const ended_call& each : ended) each.done(each.error);
 }
 
-COHORT_INLINE void source::describe(std::string& text) const {
-  const auto now = steady_clock::now();
+COHORT_INLINE void source::list(progress::pending_lines& lines) {
   const std::lock_guard hold(planes_->mutex);
-  for (const plane* each : planes_->all) {
-    for (const channel& one : each->channels()) {
-      if (one.pending() != 0) text.append("  ").append(one.line(now)).append("\n");
+  for (plane* each : planes_->all) {
+    for (channel& one : each->channels()) {
+      if (one.pending() != 0 && lines.names(one.age())) lines.add(one.line(), one.age());
     }
   }
-}
-
-COHORT_INLINE void source::tick(steady_clock::time_point now) {
-  std::string lines;
-  {
-    const std::lock_guard hold(planes_->mutex);
-    for (plane* each : planes_->all) {
-      for (channel& one : each->channels()) {
-        if (one.pending() == 0 || !stalls_.is_due(one.age(), now)) continue;
-        lines.append("\n  ").append(one.line(now));
-      }
-    }
-  }
-  stalls_.warn(lines);
 }
 
 /// What is wrong with the options; nothing if all is right.

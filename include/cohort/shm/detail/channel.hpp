@@ -5,7 +5,7 @@
 /// \file One sequence of collectives through a part of a segment.
 
 #include <cohort/comm/backend.hpp>
-#include <cohort/progress/stall_watch.hpp>
+#include <cohort/progress/polled_source.hpp>
 #include <cohort/shm/reduce.hpp>
 
 #include <array>
@@ -64,7 +64,7 @@ class channel {
   /// Calls that somebody waits for.
   [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_ - forgotten_; }
   /// Of what is pending, if something is: the call that comes first, and whom it waits for.
-  [[nodiscard]] std::string line(steady_clock::time_point now) const;
+  [[nodiscard]] std::string line() const;
   [[nodiscard]] progress::pending_age& age() noexcept { return calls_[first_].age; }
 
  private:

@@ -291,7 +291,7 @@ COHORT_INLINE void channel::fail(std::error_code why, std::vector<ended_call>& e
   forgotten_ = 0;
 }
 
-COHORT_INLINE std::string channel::line(steady_clock::time_point now) const {
+COHORT_INLINE std::string channel::line() const {
   const comm::collective_call& what = calls_[first_].what;
   std::string text = "rank " + std::to_string(rank_) + ": shared memory: ";
   text += name_of(what.kind);
@@ -302,7 +302,7 @@ COHORT_INLINE std::string channel::line(steady_clock::time_point now) const {
       text += ' ' + std::to_string(rank);
     }
   }
-  return text + ", " + calls_[first_].age.text(now);
+  return text;
 }
 
 }  // namespace cohort::shm::detail

@@ -21,6 +21,7 @@ class manual_operation : public progress::operation {
   const manual_kind kind;
   bool ended = false;  // to be found by the next look
   std::error_code error;
+  progress::pending_age age;
 
  protected:
   manual_operation(function run, int name, manual_kind what) noexcept
@@ -29,7 +30,7 @@ class manual_operation : public progress::operation {
 };
 
 /// The source that the engine knows. Lives until both the context and the handle are gone.
-class manual_state {
+class manual_state final : public progress::polled_source {
  public:
   explicit manual_state(progress::engine& engine) : engine_(&engine) { engine.attach(*this); }
 
@@ -45,7 +46,7 @@ class manual_state {
     engine_->started();
   }
 
-  bool end(int id, std::error_code error) {
+  bool complete(int id, std::error_code error) {
     return end_if([id](const manual_operation& op) { return op.id == id; }, error);
   }
   void cancel(const manual_operation* wanted) {
@@ -60,8 +61,7 @@ class manual_state {
   }
 
   // What the engine calls.
-  bool begin_lap(progress::ready_queue&) { return true; }
-  std::size_t test(progress::ready_queue& ready) {
+  std::size_t test(progress::ready_queue& ready) override {
     looks.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard hold(mutex_);
     const std::size_t before = operations_.size();
@@ -76,12 +76,10 @@ class manual_state {
     count();
     return before - operations_.size();
   }
-  void end_lap() noexcept {}
-  [[nodiscard]] std::size_t pending() const noexcept {
+  [[nodiscard]] std::size_t pending() const noexcept override {
     return pending_.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
-  void leave() {
+  void leave() override {
     const std::lock_guard hold(mutex_);
     for (manual_operation* op : operations_) {
       if (op->kind != manual_kind::receive || op->ended) continue;
@@ -90,7 +88,7 @@ class manual_state {
       ++ended_;
     }
   }
-  void abandon() {
+  void abandon() override {
     std::vector<manual_operation*> left;
     {
       const std::lock_guard hold(mutex_);
@@ -103,16 +101,16 @@ class manual_state {
       op->destroy();  // its handler may start or end others
     }
   }
-  void describe(std::string& text) {
-    const std::lock_guard hold(mutex_);
-    for (const manual_operation* op : operations_) {
-      text += "  manual operation " + std::to_string(op->id) + "\n";
-    }
-  }
 
   std::atomic<std::uint64_t> looks{0};
 
  private:
+  void list(progress::pending_lines& lines) override {
+    const std::lock_guard hold(mutex_);
+    for (manual_operation* op : operations_) {
+      if (lines.names(op->age)) lines.add("manual operation " + std::to_string(op->id), op->age);
+    }
+  }
   template <class Predicate>
   bool end_if(Predicate wanted, std::error_code error) {
     {
@@ -221,7 +219,7 @@ auto manual_source::start(int id, manual_kind kind, Token&& token) {
 }
 
 inline bool manual_source::complete(int id, std::error_code error) {
-  return state_->end(id, error);
+  return state_->complete(id, error);
 }
 
 inline std::size_t manual_source::pending() const { return state_->pending(); }

@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Where a handler of an operation is called: on the lap's own stack, or on another executor.
+/// What an operation must know of its handler: where it is called, on the lap's own stack or on
+/// another executor, and which future it fills.
 
 #include <cohort/core/asio.hpp>
-#include <cohort/progress/detail/event_loop.hpp>
+#include <cohort/progress/engine/event_loop.hpp>
 #include <cohort/progress/operation.hpp>
+
+#include <asio/associator.hpp>
 
 #include <optional>
 #include <type_traits>
@@ -59,5 +62,46 @@ class handler_executor {
   }
   std::optional<tracked> foreign_;
 };
+
+// ---- the future ---------------------------------------------------------------------------------
+
+/// What is associated with a handler that fills no future.
+struct no_future {};
+
+template <class Handler, class Candidate = no_future>
+struct associated_future;
+
+namespace detail {
+
+template <class Handler, class Candidate, class = void, class = void>
+struct associated_future_impl {
+  using type = Candidate;
+  static type get(const Handler&, const Candidate& none = Candidate()) noexcept { return none; }
+};
+template <class Handler, class Candidate, class Adapter>
+struct associated_future_impl<Handler, Candidate, std::void_t<typename Handler::filled_future_type>,
+                              Adapter> {
+  using type = typename Handler::filled_future_type;
+  static type get(const Handler& handler, const Candidate& = Candidate()) noexcept {
+    return handler.get_filled_future();
+  }
+};
+template <class Handler, class Candidate>
+struct associated_future_impl<
+    Handler, Candidate, void,
+    std::void_t<typename asio::associator<associated_future, Handler, Candidate>::type>>
+    : asio::associator<associated_future, Handler, Candidate> {};
+
+}  // namespace detail
+
+/// An associator, like those of executors and allocators, so `as_tuple(as_future)`,
+/// `bind_executor(ex, as_future)` and Asio's other adapters pass on what they wrap.
+template <class Handler, class Candidate>
+struct associated_future : detail::associated_future_impl<Handler, Candidate> {};
+
+/// Whether a handler fills a future, itself or behind adapters.
+template <class Handler>
+inline constexpr bool fills_future =
+    !std::is_same_v<typename associated_future<Handler>::type, no_future>;
 
 }  // namespace cohort::progress

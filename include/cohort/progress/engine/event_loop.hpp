@@ -41,7 +41,7 @@ class carrier {
 using hop = carrier<operation::action::deliver_here>;
 
 /// Behind this interface lies all that the engine uses of Asio's posting and timers: some 1 500
-/// functions, which only the files compile that make an engine (detail/asio_loop.ipp).
+/// functions, which only the files compile that make an engine (progress/engine.ipp).
 class event_loop {
  public:
   virtual ~event_loop() = default;

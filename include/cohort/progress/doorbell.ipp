@@ -51,7 +51,7 @@ COHORT_INLINE void doorbell::arm() {
 COHORT_INLINE void doorbell::on_ring() {
   armed_.store(false);  // before it is read: a lap that parks from here on waits for the next ring
   if (read_rings()) {
-    engine_.wake();
+    engine_.started();
     engine_.attend();  // a long message may need several looks
   } else {
     arm();  // a stranger's datagram

@@ -1,0 +1,303 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `progress/engine.hpp`: the loop that carries it, laps, and the end.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/pool.hpp>
+
+#include <asio/posix/stream_descriptor.hpp>
+
+#include <chrono>
+#include <optional>
+#include <system_error>
+
+// ---- the loop ----------------------------------------------------------------------------------
+
+namespace cohort::progress::detail {
+
+/// The loop of an `asio::io_context`. A template that the engine's constructor instantiates, which
+/// is one too: so files that only await do not compile it.
+template <class Engine, class Context>
+class asio_loop final : public event_loop {
+  /// The memory of what is posted comes from the pool.
+  struct pooled {
+    using allocator_type = pool_allocator<void>;
+    [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
+  };
+  struct lap_handler : pooled {
+    explicit lap_handler(Engine& of) noexcept : owner(&of) {}
+    void operator()() const { owner->lap(); }
+    Engine* owner;
+  };
+  struct nap_handler : pooled {
+    nap_handler(asio_loop* of, bool holds) noexcept : self(of), holds_work(holds) {}
+    void operator()(const std::error_code& cancelled) const {
+      if (!holds_work) self->io_.get_executor().on_work_started();
+      if (!cancelled) self->owner_.nap_over();
+    }
+    asio_loop* self;
+    bool holds_work;
+  };
+  struct readable_handler : pooled {
+    readable_handler(asio_loop* of, readable_function call, void* with) noexcept
+        : self(of), ready(call), argument(with) {}
+    void operator()(const std::error_code& cancelled) const {
+      self->io_.get_executor().on_work_started();
+      if (!cancelled) ready(argument);
+    }
+    asio_loop* self;
+    readable_function ready;
+    void* argument;
+  };
+
+ public:
+  asio_loop(Context& context, Engine& owner)
+      : io_(static_cast<asio::io_context&>(context)), owner_(owner) {}
+
+  void post_lap() override { asio::post(io_.get_executor(), lap_handler(owner_)); }
+  void defer_lap() override { asio::defer(io_.get_executor(), lap_handler(owner_)); }
+  void post(operation& op) override {
+    asio::post(io_.get_executor(), carrier<operation::action::deliver>(op));
+  }
+  void dispatch(asio::any_io_executor where, operation& op) override {
+    asio::dispatch(where, hop(op));
+  }
+  void start_nap(std::chrono::nanoseconds duration, bool holds_work) override {
+    if (!timer_) timer_.emplace(io_);
+    timer_->expires_after(duration);
+    timer_->async_wait(nap_handler(this, holds_work));
+    // Taken back first thing in the handler. Inside a handler the count cannot fall to zero here.
+    if (!holds_work) io_.get_executor().on_work_finished();
+  }
+  void cancel_nap() override { timer_->cancel(); }
+  void wait_readable(int socket, readable_function ready, void* argument) override {
+    if (!socket_) socket_.emplace(io_, socket);
+    socket_->async_wait(asio::posix::stream_descriptor::wait_read,
+                        readable_handler(this, ready, argument));
+    io_.get_executor().on_work_finished();  // taken back first thing in the handler
+  }
+  void forget_socket() noexcept override {
+    if (socket_) socket_->release();
+    socket_.reset();
+  }
+
+ private:
+  asio::io_context& io_;
+  Engine& owner_;
+  // Constructed when first needed: their existence makes every turn of the loop dearer.
+  std::optional<asio::steady_timer> timer_;
+  std::optional<asio::posix::stream_descriptor> socket_;
+};
+
+}  // namespace cohort::progress::detail
+
+namespace cohort::progress {
+
+template <std::derived_from<asio::execution_context> Context>
+engine::engine(Context& context)
+    : asio::execution_context::service(context),
+      io_(static_cast<asio::io_context&>(context)),
+      loop_(std::make_unique<detail::asio_loop<engine, Context>>(context, *this)),
+      sleep_(sources_, options_, *loop_) {
+  in_flight_.attach(this);
+}
+
+// ---- called from anywhere ------------------------------------------------------------------
+
+COHORT_INLINE void engine::complete(operation* op) {
+  op->settle();
+  if (lapping_ == this) {
+    ready_.push(op);
+    return;
+  }
+  handed_in_.push(op);
+  started();
+}
+
+COHORT_INLINE void engine::post(operation* op) {
+  if (lapping_ == this) {
+    ready_.push(op);
+  } else if (loop_ != nullptr) {
+    loop_->post(*op);
+  } else {  // the context ends: it is destroyed with the engine
+    handed_in_.push(op);
+  }
+}
+
+COHORT_INLINE void engine::look() {
+  unsigned once = 1;
+  if (lapping_ == this) {
+    events_ += sources_.look(ready_, once);
+    return;
+  }
+  ready_queue found;
+  sources_.look(found, once);
+  if (found.empty()) return;
+  handed_in_.append(found);
+  started();
+}
+
+COHORT_INLINE std::chrono::nanoseconds engine::drain_bound() const noexcept {
+  if (process::failed.load(std::memory_order_relaxed) || std::uncaught_exceptions() > 0) {
+    return process::failure_time_left(options_.drain_after_failure);
+  }
+  return options_.drain;
+}
+
+COHORT_INLINE bool engine::leave(std::chrono::nanoseconds bound) {
+  sources_.leave();
+  if (drive_until([this] { return pending() == 0; }, bound)) return true;
+  sources_.end();
+  if (pending() == 0) return true;
+  std::string text;
+  describe(text);
+  process::add_leftovers(text);
+  sources_.abandon();
+  return false;
+}
+
+COHORT_INLINE engine_statistics engine::statistics() const noexcept {
+  return {laps_.get(), sources_.tests(), sources_.completions(), sleep_.parks(),
+          rings_.load(std::memory_order_relaxed)};
+}
+
+// ---- the lap -------------------------------------------------------------------------------
+
+// 1. Undo sleep: disarm the timer, clear the parked flags.
+// 2. Rounds of looks; what a look finds is delivered before the next look.
+// 3. A long round ends with one nested `poll_one()`, so nobody else starves.
+// 4. Decide: another lap at once, a nap, parked, or nothing.
+// A handler that throws leaves through here: the rest stays queued and another lap is posted.
+COHORT_INLINE void engine::lap() try {
+  const lap_scope scope(this);
+  laps_.add(1);
+  if (!is_at_home()) home_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  process::failure_over();  // an exception that was on its way has arrived
+  sleep_.get_up();
+  if (beside_others_) {
+    round(1);
+    if (ready_.empty()) {
+      saw_others_ = io_.poll_one() != 0;
+      if ((++laps_beside_others_ & 7U) == 0 || !saw_others_) tick();
+    }
+  } else if (const bool napped = sleep_.has_napped(); napped || pace_.is_short()) {
+    round(options_.short_lap);
+    if (pace_.end_short() || napped) tick();
+  } else {
+    constexpr int most_rounds = 16;  // then the loop's own turn, for `run_for` and other threads
+    for (int n = 0; n < most_rounds; ++n) {
+      const auto before = coarse_now();
+      const std::uint64_t events_before = events_;
+      const bool more = round(pace_.long_round());
+      tick();
+      // With operations still ready the loop has its turn without the nested call.
+      if (!more || !ready_.empty()) break;
+      if (events_ == events_before) {  // only looks: this is what they cost
+        if (n > 0) pace_.looks_took(coarse_now() - before, options_);
+        if (!sleep_.spins()) break;
+      } else {
+        sleep_.not_quiet(events_);
+      }
+      if (io_.poll_one() != 0) {
+        pace_.others_ran(options_);
+        break;
+      }
+      pace_.nobody_ran();
+      if (io_.stopped()) break;
+    }
+  }
+  end_of_lap();
+} catch (...) {
+  again();
+  throw;
+}
+
+/// Looks `budget` times, delivering on the way. False when nothing is left to look at. True also
+/// when handlers had their share of the time, and then more may be ready.
+COHORT_INLINE bool engine::round(unsigned budget) {
+  unsigned deliveries = 0;
+  for (;;) {
+    if (handed_in_.has_any()) handed_in_.move_to(ready_);
+    while (!ready_.empty()) {
+      ready_.pop()->deliver();
+      // A chain of handlers that compute must not keep timers and sockets waiting for long.
+      if (++deliveries % 16 == 0) {
+        const auto before = coarse_now();
+        tick();
+        if (coarse_now() - before > options_.long_lap_time || io_.stopped()) return true;
+      }
+    }
+    if (handed_in_.has_any()) continue;
+    if (!wants_looks()) return false;
+    if (budget == 0) return true;
+    const unsigned before = budget;
+    events_ += sources_.look(ready_, budget);
+    if (budget == before && ready_.empty()) return false;
+  }
+}
+
+COHORT_INLINE void engine::tick() {
+  const auto now = sleep_.read_clock();
+  if (now - last_tick_ < tick_period) return;
+  last_tick_ = now;
+  sources_.tick(now);
+}
+
+COHORT_INLINE void engine::end_of_lap() {
+  if (sleep_.take_start()) ++events_;
+  if (!ready_.empty() || handed_in_.has_any()) return again();
+  auto end = engine_sleep::end_of_lap::asleep;
+  if (!wants_looks()) {
+    end = sleep_.without_work(ready_, events_);
+    if (end == engine_sleep::end_of_lap::nothing) {
+      if (!ready_.empty() || wants_looks()) return again();
+      return sleep_.be_idle();
+    }
+  } else {
+    if (sleep_.has_news(events_)) {
+      beside_others_ = false;
+      sleep_.not_quiet(events_);
+      return again();
+    }
+    if (sleep_.spins() || sleep_.looks_on()) return again();
+    // With the timer every turn of the loop polls epoll. So it is not made while other handlers
+    // follow one another: then a lap is one look, and lets one of them run.
+    beside_others_ = !sleep_.has_timer() && (!beside_others_ || saw_others_);
+    if (beside_others_) return again();
+    end = sleep_.with_work(ready_);
+  }
+  if (end == engine_sleep::end_of_lap::found) {
+    ++events_;
+    again();
+  }
+}
+
+COHORT_INLINE void engine::nap_over() {
+  if (sleep_.nap_is_over()) lap();
+}
+
+// ---- the end -------------------------------------------------------------------------------
+
+// Handlers are destroyed, never called; MPI is drained first, because buffers may live in the
+// coroutine frames that die with them.
+COHORT_INLINE void engine::shutdown() {
+  sleep_.stop();
+  leave(drain_bound());
+  loop_.reset();
+  destroy_ready();
+}
+
+// Frames that die in the shutdown of other services may hand in operations after ours.
+COHORT_INLINE engine::~engine() { destroy_ready(); }
+
+COHORT_INLINE void engine::destroy_ready() {
+  do {  // what is destroyed may start operations
+    handed_in_.move_to(ready_);
+    while (!ready_.empty()) ready_.pop()->destroy();
+  } while (handed_in_.has_any());
+}
+
+}  // namespace cohort::progress
