@@ -9,6 +9,7 @@
 #include <cohort/coordinator/data/packed_calls.hpp>
 #include <cohort/coordinator/data/sized_calls.hpp>
 #include <cohort/coordinator/data/whole_calls.hpp>
+#include <cohort/coordinator/instance.hpp>
 
 #include <algorithm>
 #include <cstddef>
