@@ -330,7 +330,7 @@ template <class Any>
 void group_list<Any>::drain(const protocol::action& one) {
   if (log_.faults.any()) return;
   for (const auto& group : all_) {
-    if (group->name_ != one.name) continue;
+    if (group->name_ != one.name || group->is_elected()) continue;
     group->good_ = one.count;
     for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
       group->push(*make_neutral(group->sig_, group->view_).release(), number);
