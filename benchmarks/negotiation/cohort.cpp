@@ -7,7 +7,9 @@
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/progress/future.hpp>
 
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace with_cohort {
 
@@ -19,10 +21,10 @@ asio::awaitable<double> direct(cohort::communicator world, double& value, int ro
   co_return bench::nanoseconds_since(start) / rounds;
 }
 
-asio::awaitable<double> named(cohort::coordinator coord, double& value, int rounds) {
+asio::awaitable<double> named(cohort::process_set in, double& value, int rounds) {
   const auto start = bench::clock::now();
   for (int i = 0; i < rounds; ++i) {
-    co_await coord.all_reduce("value", value, cohort::op::max);
+    co_await in.all_reduce("value", value, cohort::op::max);
   }
   co_return bench::nanoseconds_since(start) / rounds;
 }
@@ -56,6 +58,22 @@ asio::awaitable<double> new_names(cohort::coordinator coord, double& value, int 
     co_await coord.all_reduce(name, value, cohort::op::max);
   }
   co_return bench::nanoseconds_since(start) / rounds;
+}
+
+asio::awaitable<double> beside_waiting(cohort::process_set in, cohort::process_set waiting,
+                                       double& value, int rounds) {
+  double held = 1;
+  const bool is_last = waiting.rank() == waiting.size() - 1;
+  std::optional<cohort::future<void>> end;
+  if (!is_last) end = waiting.all_reduce("held", held, cohort::op::max, cohort::as_future);
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    co_await in.all_reduce("value", value, cohort::op::max);
+  }
+  const double time = bench::nanoseconds_since(start) / rounds;
+  if (is_last) end = waiting.all_reduce("held", held, cohort::op::max, cohort::as_future);
+  co_await std::move(*end);
+  co_return time;
 }
 
 }  // namespace with_cohort

@@ -28,8 +28,10 @@ struct competitor {
 
 asio::awaitable<double> ready(double value) { co_return value; }
 
+/// `unit` is of ratios to the first competitor.
 void report(const std::vector<competitor>& competitors,
-            const std::vector<std::vector<double>>& times, const std::vector<bool>& far) {
+            const std::vector<std::vector<double>>& times, const std::vector<bool>& far,
+            const char* unit) {
   std::printf("all_reduce 8 B: %s, median %.0f ns; %zu chunks, %zu with far cores\n",
               competitors[0].name, bench::median(times[0]), far.size(),
               bench::only(times[0], far, true).size());
@@ -37,7 +39,7 @@ void report(const std::vector<competitor>& competitors,
     const std::size_t base = competitors[who].base;
     const auto ratio = bench::ratios(times[who], times[base]);
     bench::print_row(std::string("  ") + competitors[who].name, bench::median(ratio),
-                     base == 0 ? "x raw" : "x direct", competitors[who].target);
+                     base == 0 ? unit : "x direct", competitors[who].target);
     const auto apart = bench::only(ratio, far, true);
     const auto close = bench::only(ratio, far, false);
     std::printf("      %.0f ns, half of the ratios %.2f to %.2f", bench::median(times[who]),
@@ -49,8 +51,53 @@ void report(const std::vector<competitor>& competitors,
   }
 }
 
+struct shape {
+  int chunks;
+  int rounds;
+};
+
+/// Lets them take turns, and reports.
+asio::awaitable<void> compare(cohort::communicator world, bench::core_distance& distance,
+                              const std::vector<competitor>& competitors, const char* unit,
+                              shape of) {
+  double value = 1;
+  std::vector<std::vector<double>> times(competitors.size());
+  std::vector<bool> far;
+  for (int chunk = -2; chunk < of.chunks; ++chunk) {  // two to warm up
+    const double round_trip = distance.round_trip();
+    if (chunk >= 0) far.push_back(round_trip > 200);
+    for (std::size_t turn = 0; turn < competitors.size(); ++turn) {
+      const std::size_t who = (turn + far.size()) % competitors.size();
+      MPI_Barrier(world.native());
+      const double time = co_await competitors[who].chunk(value, of.rounds);
+      if (chunk >= 0) times[who].push_back(time);
+    }
+  }
+  if (world.rank() == 0) report(competitors, times, far, unit);
+}
+
+/// On hosts a set has an order of its own, so it does not wait for what another set waits for.
+asio::awaitable<void> measure_sets(cohort::communicator world, cohort::coordinator coord,
+                                   bench::core_distance& distance, shape of) {
+  const auto all = cohort::ranks::all(world.size());
+  const auto set = co_await coord.add_process_set(all);
+  const auto other = co_await coord.add_process_set(all);
+  std::vector<competitor> competitors;
+  competitors.push_back(
+      {"named, in a process set",
+       [set](double& value, int count) { return with_cohort::named(set, value, count); }, 0});
+  competitors.push_back({"the same, while another set waits for a rank",
+                         [set, other](double& value, int count) {
+                           return with_cohort::beside_waiting(set, other, value, count);
+                         },
+                         0});
+  co_await compare(world, distance, competitors, "x that", of);
+  co_await set.remove();
+  co_await other.remove();
+}
+
 asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& distance,
-                              int chunks, int rounds) {
+                              shape of) {
   const cohort::coordinator coord(world);
   co_await coord.barrier();
   double grouped = 1;
@@ -75,30 +122,20 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
       {"start of a persistent group", by(with_cohort::persistent, group), 1.3, 1});
   competitors.push_back({"MPI_Allreduce (blocking)", raw(raw_mpi::blocking_all_reduce), 0});
 
+  co_await compare(world, distance, competitors, "x raw", of);
   double value = 1;
-  std::vector<std::vector<double>> times(competitors.size());
-  std::vector<bool> far;
-  for (int chunk = -2; chunk < chunks; ++chunk) {  // two to warm up
-    const double round_trip = distance.round_trip();
-    if (chunk >= 0) far.push_back(round_trip > 200);
-    for (std::size_t turn = 0; turn < competitors.size(); ++turn) {
-      const std::size_t who = (turn + far.size()) % competitors.size();
-      MPI_Barrier(world.native());
-      const double time = co_await competitors[who].chunk(value, rounds);
-      if (chunk >= 0) times[who].push_back(time);
-    }
-  }
   const auto before = coord.stats();
-  co_await with_cohort::named(coord, value, rounds);
+  co_await with_cohort::named(coord, value, of.rounds);
   const auto after = coord.stats();
   if (world.rank() == 0) {
-    report(competitors, times, far);
-    const auto each = [&](std::uint64_t count) { return static_cast<double>(count) / rounds; };
+    const auto each = [&](std::uint64_t count) { return static_cast<double>(count) / of.rounds; };
     std::printf("\nrank 0 sends, for each operation with a known name\n");
     bench::print_row("  control messages", each(after.messages_sent - before.messages_sent), "");
     bench::print_row("  bytes in them", each(after.bytes_sent - before.bytes_sent), "B");
+    std::printf("\n");
   }
   co_await group.remove();
+  co_await measure_sets(world, coord, distance, of);
   co_await coord.shutdown();
 }
 
@@ -118,6 +155,6 @@ int main(int argc, char** argv) {
   cohort::communicator world(io);
   if (world.rank() == 0) bench::print_machine(world.size());
   bench::core_distance distance(cohort::mpi::comm_ref(world.native()));
-  asio::co_spawn(io, measure(world, distance, chunks, rounds), cohort::rethrow);
+  asio::co_spawn(io, measure(world, distance, {chunks, rounds}), cohort::rethrow);
   io.run();
 }

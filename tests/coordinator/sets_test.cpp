@@ -259,6 +259,43 @@ TEST_CASE("groups end: removal, unequal starts, joins", "[coordinator][groups]")
   });
 }
 
+TEST_CASE("process sets that overlap have persistent groups of their own",
+          "[coordinator][groups]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    const auto all = co_await coord.add_process_set(cohort::ranks::all(world.size()));
+    const auto evens = co_await coord.add_process_set(every_second(world.size()));
+    std::vector<int> a(3);
+    std::vector<int> b(3);
+    const auto of_all =
+        co_await all.make_persistent(cohort::bundle("g").add("x", a), cohort::op::sum);
+    cohort::persistent_group of_evens;
+    if (evens) {
+      of_evens = co_await evens.make_persistent(cohort::bundle("g").add("x", b), cohort::op::sum);
+    }
+    for (int round = 0; round < 20; ++round) {  // in another order on some ranks
+      a.assign(3, 1);
+      b.assign(3, 1);
+      const bool turned = (world.rank() / 2 + round) % 2 != 0;
+      std::optional<cohort::future<void>> first;
+      if (evens && turned) first = of_evens.start(cohort::as_future);
+      co_await of_all.start();
+      if (evens && !turned) first = of_evens.start(cohort::as_future);
+      if (first) co_await std::move(*first);
+      CHECK(a == std::vector<int>(3, all.size()));
+      if (evens) CHECK(b == std::vector<int>(3, evens.size()));
+    }
+    CHECK(co_await cohort_test::code_of(all.join()) == cohort::errc::not_accepting);
+    if (evens) {
+      CHECK(co_await cohort_test::code_of(evens.join()) == cohort::errc::not_accepting);
+      co_await of_evens.remove();
+      CHECK(co_await evens.join() >= 0);
+    }
+    co_await all.remove();  // with its group
+    CHECK(co_await cohort_test::code_of(of_all.start()) == cohort::errc::not_accepting);
+    CHECK(co_await coord.join() >= 0);
+  });
+}
+
 TEST_CASE("starts that a leaver lacks end with peer_lost", "[coordinator][groups]") {
   const auto elements = GENERATE(std::size_t{3}, std::size_t{1500000});  // in pieces, one at a time
   cohort_test::on_world([elements](cohort::communicator world) -> asio::awaitable<void> {

@@ -57,8 +57,15 @@ inline signature named(signature sig, const std::string& name) {
 struct made_set {
   std::vector<std::pair<char, signature>> slots;
   int root = 0;
+  int starts = 0;  // of a persistent group; 0: there is none
   bool joins = false;
 };
+
+/// How many times more, or less, a rank starts a persistent group than the others.
+inline int more_starts(rng& random) {
+  static const std::vector<int> more{0, 0, 0, -1, 1};
+  return random.choice(more);
+}
 
 inline made_set random_made_set(rng& random, const disturbances& on, const std::set<int>& members) {
   made_set result;
@@ -69,6 +76,7 @@ inline made_set random_made_set(rng& random, const disturbances& on, const std::
     const auto known = kinds.emplace(name, random_signature(random, result.root, on.frozen)).first;
     result.slots.emplace_back(name, known->second);
   }
+  if (on.persistent && random.happens(.5)) result.starts = random.between(1, 3);
   return result;
 }
 
@@ -78,6 +86,7 @@ inline void add_steps_in_made_set(rng& random, const disturbances& on, const mad
   step what;
   what.inside = made_by;
   int key = made_by - 1000;
+  const auto begin = static_cast<std::ptrdiff_t>(lane.size());
   std::vector<std::pair<char, signature>> todo = plan.slots;
   random.shuffle(todo);  // all of a name have one signature
   for (const auto& [name, sig] : todo) {
@@ -95,6 +104,26 @@ inline void add_steps_in_made_set(rng& random, const disturbances& on, const mad
       lane.push_back(what);
     }
     if (on.skip && random.happens(.05)) break;
+  }
+  if (plan.starts != 0) {
+    step group;
+    group.inside = made_by;
+    group.key = made_by - 900;
+    group.name.second = "persistent";
+    const auto insert = [&](step::kind how) {
+      const std::size_t places = lane.size() - static_cast<std::size_t>(begin) + 1;
+      group.what = how;
+      group.wait = random.happens(wait);
+      lane.insert(lane.begin() + begin + static_cast<std::ptrdiff_t>(random.below(places)), group);
+    };
+    for (int n = plan.starts + more_starts(random); n > 0; --n) insert(step::kind::start);
+    if (random.happens(.5)) insert(step::kind::remove);
+    if (!on.skip || random.happens(.9)) {
+      group.what = step::kind::submit;
+      group.sig = signature_of(op_kind::group_create, 1, 0);
+      group.wait = wait != 0 && random.happens(.7);
+      lane.insert(lane.begin() + begin, group);
+    }
   }
   if (plan.joins && !(on.missing_join && random.happens(.3))) {
     what.what = step::kind::join;
@@ -259,13 +288,19 @@ inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
             lanes[0].begin() + static_cast<std::ptrdiff_t>(random.below(lanes[0].size() + 1)),
             what);
       };
-      if (on.persistent && inst.sets.size() == 1) {
+      if (on.persistent) {
         step what;
         what.name = {s, "persistent"};
         what.key = -1;
         what.what = step::kind::start;
-        static const std::vector<int> more{0, 0, 0, -1, 1};
-        for (int n = starts + random.choice(more); n > 0; --n) insert(what);
+        for (int n = starts + more_starts(random); n > 0; --n) {
+          what.wait = s != 0 && random.happens(wait);
+          insert(what);
+        }
+        if (s != 0 && random.happens(.5)) {
+          what.what = step::kind::remove;
+          insert(what);
+        }
         if (!on.skip || random.happens(.9)) {
           what.what = step::kind::submit;
           what.sig = signature_of(op_kind::group_create, 1, 0);
@@ -450,7 +485,8 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
 /// A job of a few ranks. Per rank a program, lanes apart by |. a+: `a` with another signature,
 /// !a: cancel it, ?a: its deadline passes, g and h: all_gather, J: join, P: create a persistent
 /// group (p: without waiting), S: start it, Q: stall query, M01: make a set of ranks 0 and 1, %a:
-/// `a` in it, %J: join in it, %L: leave it; at the end of its program a rank leaves.
+/// `a` in it, and so %J, %P and %S, %R: remove the group, %L: leave the set; at the end of its
+/// program a rank leaves.
 struct small_job {
   const char* name;
   int arity;  // 1: a chain, rank 1 is an inner node
@@ -494,6 +530,8 @@ inline const std::vector<small_job>& small_jobs() {
       {"set, leave", 1, {"", "M12 %a %L", "M12 %a %b %L"}},
       {"set, generation", 1, {"a b", "M12 %a b %L", "M12 a %L"}, 1, 1},
       {"set, join", 1, {"M01 %a %J", "M01 %J %L"}},
+      {"set, persistent", 1, {"M01 %P %S %J", "M01 %P %J %S %L"}},
+      {"set, removal", 1, {"M01 %P %S %R %J", "M01 %P %S %R %J"}},
   };
   return jobs;
 }
@@ -506,7 +544,7 @@ inline step small_step(const std::string& word, std::map<std::string, int>& keys
   if (word[0] == '%') {
     what = word == "%L" ? step{} : small_step(word.substr(1), keys);
     if (word == "%L") what.what = step::kind::leave_set;
-    what.key = key_of(word);
+    what.key = key_of(word == "%S" || word == "%R" ? "%P" : word);
     what.inside = keys.at("M");
   } else if (word[0] == 'M') {
     rank_set members;
@@ -518,10 +556,11 @@ inline step small_step(const std::string& word, std::map<std::string, int>& keys
   } else if (word == "J") {
     what.what = step::kind::join;
     what.name = {0, "join"};
-  } else if (word == "S") {
-    what.what = step::kind::start;
+  } else if (word == "S" || word == "R") {
+    what.what = word == "S" ? step::kind::start : step::kind::remove;
     what.key = key_of("P");
     what.name = {0, "P"};
+    what.wait = word == "R";
   } else if (word == "Q") {
     what.what = step::kind::stall;
   } else if (word[0] == '!' || word[0] == '?') {

@@ -189,17 +189,22 @@ MUTANTS = {
                 " if (!self.operations_[slot].told) self.announce_own(self.operations_[slot]); });"),
                (WORLD, "check(fresh < 2 ||", "check(true || fresh < 2 ||"),
                (WORLD, "if (sigs.size() < 2 && !hidden) continue;", "continue;")),
-    "no-drain": ("H4", (LOG, "if (first && log_.any_leaver() && !log_.groups.empty()) {",
-                        "if (false) {")),
+    "no-drain": ("H4", (LOG, "if (first && log_.any_leaver() &&", "if (false &&")),
     "start-after-left": ("H3", (CLIENT, "if (leaving_ || log_.any_leaver() ||",
                                 "if (leaving_ || groups_.frozen ||")),
     "no-park": ("H3", (WORLD, ".holds_group_completions()) {",
                        ".holds_group_completions() && false) {")),
     "query-without-joins": ("Q1", (STALL, "if (source == tree_.self() ||"
                                    " tree_.is_leaf_child(source)) {", "if (false) {")),
-    "join-persistent": ("H2", (CLIENT, "refuses(set) || (spans(set) &&"
-                               " (!log_.groups.empty() || pending_creations_ != 0))",
-                               "refuses(set)")),
+    "join-persistent": ("H2", (CLIENT, "refuses(set) || has_group(set)", "refuses(set)")),
+    "join-persistent-in-set": ("H2", (CLIENT, "refuses(set) || has_group(set)",
+                                      "refuses(set) || (set == 0 && has_group(set))")),
+    "join-while-asked-for": ("H2", (CLIENT, "return one.name != none && log_.names[one.name].set"
+                                    " == set &&", "return false &&")),
+    "starts-of-sets-counted": ("H1", (NODE, "return log_.names[group].set == 0;", "return true;")),
+    "set-keeps-groups": ("P8", (LOG, "if (record.set == set) --record.held_by;"
+                                " return record.set == set; }); leavers_",
+                                "static_cast<void>(record); return false; }); leavers_")),
     "persistent-joined": ("H2", (SIGNATURE, "sig.kind == op_kind::group_create ||", "")),
     "listed-left": ("D2", (AGG, "if (lacking.empty()) return;", "if (true) return;")),
     "listed-promised": ("D2", (AGG, "lacking.subtract(wanted->second);", "")),

@@ -552,8 +552,11 @@ TEST_CASE("a name of a set that has ended is forgotten with the next generation"
   small.cache_keep = 0;
   small.name_capacity = 4;
   fake_job job(3, 2, small);
+  signature create = sum_of(4);
+  create.kind = op_kind::group_create;
   for (int round = 0; round < 40; ++round) {
     const std::uint32_t set = make_set(job, {0, 2});
+    for (const int rank : {0, 2}) job.submit_in(rank, set, "group", create);  // not removed
     job.submit_in(0, set, "dead");
     job.submit_in(0, set, "dead");
     job.submit_in(2, set, "w");
@@ -571,15 +574,106 @@ TEST_CASE("a name of a set that has ended is forgotten with the next generation"
   for (int rank = 0; rank < 3; ++rank) CHECK(job.node_of(rank).log().names.name_count() < 10);
 }
 
-TEST_CASE("a persistent group needs a set of all ranks") {
+TEST_CASE("a persistent group of some ranks is agreed on, and not started by number") {
   fake_job job(3, 2);
   const std::uint32_t set = make_set(job, {0, 1});
   signature create = sum_of(4);
   create.kind = op_kind::group_create;
-  CHECK(job.submit_in(0, set, "p", create).status == submission_status::refused);
-  CHECK(job.submit(0, "p", create).status == submission_status::pending);
-  CHECK(job.node_of(0).join(set, 900).status == submission_status::pending);
-  CHECK(job.node_of(0).join(0, 900).status == submission_status::refused);
+  for (const int rank : {0, 1}) {
+    CHECK(job.submit_in(rank, set, "p", create).status == submission_status::pending);
+    CHECK(job.node_of(rank).join(set, 900).status == submission_status::refused);  // [protocol H2]
+  }
+  job.settle();
+  CHECK(job.node_of(0).start_group(set, "p") == std::nullopt);
+  CHECK(job.node_of(0).join(set, 900).status == submission_status::refused);
+  for (const int rank : {0, 2}) {
+    CHECK(job.submit(rank, "p", create).status == submission_status::pending);
+    CHECK(job.node_of(rank).join(0, 900).status == submission_status::refused);
+  }
+  CHECK(job.node_of(1).join(0, 900).status == submission_status::pending);  // it has none there
+  job.settle();
+  CHECK(job.log(0).back() == "'p': needs data of rank 1, joined");  // [protocol J6]
+  CHECK(job.node_of(0).join(0, 901).status == submission_status::pending);
+}
+
+TEST_CASE("a persistent group of a set is removed where its starts are as many on all members") {
+  fake_job job(4, 1);
+  const std::uint32_t set = make_set(job, {1, 2, 3});
+  signature create = sum_of(4);
+  create.kind = op_kind::group_create;
+  for (const int rank : {1, 2, 3}) job.submit_in(rank, set, "p", create);
+  job.settle();
+  const auto remove = [&](std::uint64_t on_first) {
+    signature sig = sum_of(4);
+    sig.kind = op_kind::group_remove;
+    for (const int rank : {1, 2, 3}) {
+      sig.detail = rank == 1 ? on_first : 2;
+      job.submit_in(rank, set, "p", sig);
+    }
+    job.settle();
+    return job.log(2).back();
+  };
+  CHECK(remove(3).find("starts differs: 3 on rank 1") != std::string::npos);  // [protocol H5]
+  CHECK(job.node_of(2).join(set, 900).status == submission_status::refused);
+  CHECK(remove(2) == "p#2");
+  CHECK(job.node_of(2).join(set, 900).status == submission_status::pending);
+  for (int rank = 0; rank < 4; ++rank) CHECK(job.node_of(rank).log().groups.empty());
+}
+
+TEST_CASE("a set that ends takes its persistent groups along, be it one of all ranks") {
+  fake_job job(3, 2);
+  const bool of_all = GENERATE(true, false);
+  const rank_set members = of_all ? rank_set{0, 1, 2} : rank_set{0, 2};
+  const std::uint32_t set = make_set(job, members);
+  signature create = sum_of(4);
+  create.kind = op_kind::group_create;
+  for (const int rank : members.list()) job.submit_in(rank, set, "p", create);
+  for (int rank = 0; rank < 3; ++rank) job.submit(rank, "of all", create);
+  job.settle();
+  for (int rank = 0; rank < 3; ++rank) CHECK(job.node_of(rank).log().groups.size() == 2);
+  CHECK(job.node_of(0).start_group(set, "p") == std::nullopt);
+  CHECK(job.node_of(0).start_group(0, "of all") == 0);
+  for (const int rank : members.list()) job.node_of(rank).leave_set(set, departure::drained);
+  job.settle();
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(job.node_of(rank).log().groups.size() == 1);
+    CHECK(job.node_of(rank).log().digest() == job.node_of(0).log().digest());
+  }
+  signature remove = sum_of(4);
+  remove.kind = op_kind::group_remove;
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank != 0) CHECK(job.node_of(rank).start_group(0, "of all") == 0);
+    remove.detail = job.node_of(rank).group_starts(0, "of all");
+    job.submit(rank, "of all", remove);
+  }
+  job.settle();
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(job.node_of(rank).log().groups.empty());
+    CHECK(job.node_of(rank).join(0, 900).status == submission_status::pending);
+  }
+}
+
+// Their starts are operations, which end like others; so there is nothing to count. [protocol H3]
+TEST_CASE("a rank that leaves drains the persistent groups of all ranks, and no others") {
+  fake_job job(3, 1);
+  const std::uint32_t set = make_set(job, {1, 2});
+  signature create = sum_of(4);
+  create.kind = op_kind::group_create;
+  for (const int rank : {1, 2}) job.submit_in(rank, set, "p", create);
+  const bool both = GENERATE(false, true);
+  for (int rank = 0; both && rank < 3; ++rank) job.submit(rank, "of all", create);
+  job.settle();
+  job.node_of(0).leave(departure::drained);
+  job.settle();
+  CHECK(!job.node_of(2).holds_group_completions());
+  const std::string& last = job.log(2).back();
+  CHECK((last == "drain of all: 0 made, 0 to 0") == both);
+  CHECK(last.find("drain p") == std::string::npos);
+  for (const int rank : {1, 2}) {  // who has not left goes on in the set
+    CHECK(job.submit_in(rank, set, "p: start").status == submission_status::pending);
+  }
+  job.settle();
+  CHECK(job.log(1).back() == "p: start#0");
 }
 
 TEST_CASE("a leave of a set by ranks that are not in it is no message") {

@@ -140,6 +140,7 @@ struct oracle_operation {
   int newest = -1;                    // of a join: the rank with the newest state
   std::optional<std::uint32_t> made;  // the set that it has made
   bool withdrawn = false;
+  bool elected = false;  // and known to be on its rank
   bool is_submission = false;
   operation_ref operation;
 

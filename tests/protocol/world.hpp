@@ -29,7 +29,7 @@ using bytes = std::vector<std::byte>;
 
 /// Something that a coroutine of a rank does.
 struct step {
-  enum class kind { submit, cancel, join, start, stall, leave_set } what = kind::submit;
+  enum class kind { submit, cancel, join, start, remove, stall, leave_set } what = kind::submit;
   int key = 0;  // names a submission within the task
   full_name name;
   signature sig;
@@ -209,6 +209,9 @@ class world {
   void cancel(int number, int operation, bool deadline);
   int join(int number, int rank, std::uint32_t set);
   void leave_set(int number, int rank, std::uint32_t set, bool abandons);
+  [[nodiscard]] bool has_group(int number, int rank, std::uint32_t set) const;
+  [[nodiscard]] bool removes_group(int number, int rank, const full_name& group) const;
+  void use_group(task& one, const step& what);
   void start_group(int number, int rank, const full_name& group);
   bool close(const closer& one);
   bool decide(int number);
@@ -439,6 +442,7 @@ inline void world::perform(int number, int rank, const action& one) {
         check(ops != inst.submitted.end() && ops->second.size() == one.count, "P2 ", name, " ",
               what.number, " elected with ", one.count, " participants");
         if (one.made != none) op(number, operation).made = one.made;
+        if (operation >= 0) op(number, operation).elected = true;
         check(operation < 0 || op(number, operation).sig == what.sig, "P2 ", name, " ", what.number,
               " started with another signature on rank ", rank);
       }
@@ -490,6 +494,10 @@ inline void world::perform(int number, int rank, const action& one) {
         check(inst.gone[one.set].contains(member) ||
                   inspector::left(inst.nodes[static_cast<std::size_t>(member)]),
               "D2 set ", one.set, " has ended, and rank ", member, " is in it");
+      }
+      for (const name_index group : self.log().groups) {
+        check(self.name(group).set != one.set, "P8 rank ", rank, " keeps a group of set ", one.set,
+              ", which has ended");
       }
       break;
     case action_kind::renumber:
@@ -558,6 +566,8 @@ inline void world::log_item(int number, const node& self, part item, name_index 
     }
     check(sig != nullptr && (sig->root < 0 || ops.contains(sig->root)), "P2 ", name, " ", at_number,
           " elected without data at its root");
+    check(!name.second.ends_with(": start") || ops.size() == inst.members(name).size(), "H2 ", name,
+          " ", at_number, " elected although a rank has joined");
   } else if (item == part::fail) {
     inst.failures[{name, at_number}] = ending_of(*why);
     bool right = true;
@@ -688,10 +698,11 @@ inline bool world::step_of(task& one) {
       at(one.instance).ever_joined.insert(what.name.first);
       one.waits = join(one.instance, one.rank, what.name.first);
       break;
-    case step::kind::start: {
+    case step::kind::start:
+    case step::kind::remove: {
       const auto found = one.keys.find(what.key);
       if (found != one.keys.end() && op(one.instance, found->second).result == ending::ok) {
-        start_group(one.instance, one.rank, what.name);
+        use_group(one, what);
       }
       break;
     }
@@ -773,9 +784,16 @@ inline int world::join(int number, int rank, std::uint32_t set) {
   inst.operations.back().rank = rank;
   inst.operations.back().name = {set, "join"};
   const bool was_in = inst.joined[set].contains(rank);
+  const node& before = inst.nodes[static_cast<std::size_t>(rank)];
+  const bool with_group = has_group(number, rank, set);
+  const bool refused = with_group || inspector::left(before) || inspector::joined(before, set) ||
+                       inspector::left_set(before, set);
+  if (with_group) hit("H2 join where there is a persistent group");
   inst.joined[set].insert(rank);  // it may be the last, and elect
   call(number, rank, [&](node& self) {
     const submission result = self.join(set, static_cast<std::uint64_t>(index) + 1);
+    check((result.status == submission_status::refused) == refused, "H2 join in set ", set,
+          " on rank ", rank, refused ? " is not refused" : " is refused");
     if (result.status == submission_status::pending) return;
     if (!was_in) at(number).joined[set].erase(rank);
     op(number, index)
@@ -793,6 +811,54 @@ inline void world::leave_set(int number, int rank, std::uint32_t set, bool aband
   call(number, rank, [&](node& self) {
     self.leave_set(set, abandons ? departure::abandoned : departure::drained);
   });
+}
+
+// Whether the rank has a persistent group in the set, or has asked for one.
+inline bool world::has_group(int number, int rank, std::uint32_t set) const {
+  bool has = false;
+  for (const oracle_operation& one : instances_[static_cast<std::size_t>(number)].operations) {
+    if (one.rank != rank || one.name.first != set || !one.is_submission) continue;
+    const bool fails = one.result != ending::none && one.result != ending::ok;
+    if (one.sig.kind == op_kind::group_create && !fails) has = true;
+    if (one.sig.kind == op_kind::group_remove && one.elected) has = false;
+  }
+  return has;
+}
+
+// Whether the rank has asked for it to be removed, and this has not failed: it starts it no more.
+inline bool world::removes_group(int number, int rank, const full_name& group) const {
+  const auto& all = instances_[static_cast<std::size_t>(number)].operations;
+  return std::any_of(all.begin(), all.end(), [&](const oracle_operation& one) {
+    return one.rank == rank && one.name == group && one.sig.kind == op_kind::group_remove &&
+           (one.result == ending::none || one.result == ending::ok);
+  });
+}
+
+// Outside of set 0 a start is a submission [protocol H1], and the group may be removed, which tells
+// how many there have been [protocol H5].
+inline void world::use_group(task& one, const step& what) {
+  if (what.name.first == 0) return start_group(one.instance, one.rank, what.name);
+  if (removes_group(one.instance, one.rank, what.name)) return;
+  const full_name start{what.name.first, what.name.second + ": start"};
+  step submitted = what;
+  if (what.what == step::kind::start) {
+    call(one.instance, one.rank, [&](node& self) {
+      check(!self.start_group(what.name.first, what.name.second), "H1 ", what.name,
+            " is started without being agreed on");
+    });
+    hit("H1 start that is elected");
+    submitted.name = start;
+    submitted.sig = signature();
+    submitted.sig.element_size = 4;
+  } else {
+    hit("H5 removal");
+    submitted.sig = signature();
+    submitted.sig.kind = op_kind::group_remove;
+    submitted.sig.detail = static_cast<std::uint64_t>(at(one.instance).count[{one.rank, start}]);
+  }
+  const int operation = submit(one.instance, one.rank, submitted);
+  one.submitted.push_back(operation);
+  if (what.wait) one.waits = operation;
 }
 
 inline void world::start_group(int number, int rank, const full_name& group) {

@@ -53,8 +53,7 @@ class coordinator : public process_set {
   /// rank has joined or left. *Cost*: two rounds of negotiation, and four communicators, which the
   /// listed ranks make as by `communicator::dup`. With a backend for devices there are five, and
   /// the log is the coordinator's own: all ranks launch the operations of all sets in one order, a
-  /// failure of a data operation ends all sets, and persistent groups of a set are
-  /// errc::not_supported.
+  /// failure of a data operation ends all sets, and each start of a persistent group is elected.
   template <class Token = default_token>
   auto add_process_set(ranks members, Token&& token = Token()) const {
     return start(coordination::add_set_body<process_set>(std::move(members)), token);

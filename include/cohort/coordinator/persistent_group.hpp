@@ -142,22 +142,22 @@ struct replay_options {
 /// The tensors of a bundle, which are all_reduced in place each time the group is started. Ranks
 /// agree once, when it is made; after that the n-th start on one rank belongs to the n-th on every
 /// other, in any order beside other operations, and no message is needed but the reduction itself.
-/// A handle. The buffers must live until the group is removed or its coordinator has ended.
+/// A handle. The buffers must live until the group is removed, or its set or coordinator has ended.
 ///
-/// On device memory each start is elected like a named operation, since devices launch in one order
-/// on all ranks. The options `on` and `ends` of the group are those of every start.
+/// On device memory, and in process sets of a coordinator for devices, each start is elected like a
+/// named operation, since devices launch in one order on all ranks. The options `on` and `ends` of
+/// the group are those of every start.
 ///
-/// While there is a group, `join()` fails with errc::not_accepting; once a rank has left, so do
-/// starts, and those that some rank lacks end with peer_lost_error on all.
+/// While there is a group, `join()` of its set or coordinator fails with errc::not_accepting; once
+/// a rank has left, so do starts, and those that some rank lacks end with peer_lost_error on all.
 class persistent_group {
  public:
   persistent_group() noexcept {}
   [[nodiscard]] explicit operator bool() const noexcept { return where_ != nullptr; }
 
-  /// Reduces the tensors. `void(std::exception_ptr)`. *Cancellation*: none, it has started; on
-  /// devices until it is elected.
-  /// *Cost*: a direct all_reduce on a communicator of its own, and packing where there are several
-  /// small tensors.
+  /// Reduces the tensors. `void(std::exception_ptr)`. *Cancellation*: none, it has started; where
+  /// starts are elected, until then. *Cost*: a direct all_reduce on a communicator of its own, and
+  /// packing where there are several small tensors; where starts are elected, that of all_reduce.
   template <completion_token_for<void(std::exception_ptr)> Token = default_token>
   auto start(Token&& token = Token()) const {
     return coordination::initiate(where_, coordination::group_start_body(state_), token);

@@ -35,10 +35,12 @@ using mpi::kernels_of;
 using mpi::unnamed_element;
 using mpi::wire_kernels;
 
+class group_state;
+
 /// What was captured of a persistent group.
 struct captured_state {
-  const void* group = nullptr;  ///< a group_state, to compare
-  std::uint64_t start = 0;      ///< the start of the group that captured it: the same on all ranks
+  std::weak_ptr<const group_state> group;
+  std::uint64_t start = 0;  ///< the start of the group that captured it: the same on all ranks
   std::shared_ptr<comm::device_graph> graph;
 };
 

@@ -92,8 +92,8 @@ class basic_node {
   // ---- this rank's own events ----
 
   /// A named operation. `token` is not zero and comes back in the action that ends it. `sizes` is
-  /// what may differ per rank, for the kinds where that is so. `site` may be null. Persistent
-  /// groups are refused but in a set of all ranks.
+  /// what may differ per rank, for the kinds where that is so. `site` may be null. Starts of a
+  /// persistent group are submissions, too, unless it is one of set 0: see `start_group`.
   submission submit(std::uint32_t set, std::string_view name, const signature& sig,
                     std::uint64_t token, std::span<const std::int64_t> sizes = {},
                     const call_site* site = nullptr);
@@ -124,8 +124,8 @@ class basic_node {
   /// Nobody decides: withdraws all that is pending and abandons (protocol W4). What is elected all
   /// the same still comes as `start`.
   void give_up();
-  /// Starts a persistent group without asking anybody: the number of the start, or nothing if it
-  /// is refused (protocol H1, H3).
+  /// Starts a persistent group of set 0 without asking anybody: the number of the start, or nothing
+  /// if it is refused (protocol H1, H3).
   std::optional<std::uint64_t> start_group(std::uint32_t set, std::string_view name);
   std::optional<std::uint64_t> start_group(name_index group);
   /// How often this rank has started it; the `detail` of a group_remove (protocol H5).
@@ -232,10 +232,9 @@ class basic_node {
 
   // client
   [[nodiscard]] bool refuses(std::uint32_t set) const;
-  // Whether all ranks are in it: only then it may have persistent groups, whose starts all count.
-  [[nodiscard]] bool spans(std::uint32_t set) const noexcept {
-    return sets_[set].size == static_cast<std::size_t>(tree_.ranks());
-  }
+  [[nodiscard]] bool has_group(std::uint32_t set) const;
+  // Whether a group's starts have numbers, and are in no log. [protocol H1]
+  [[nodiscard]] bool counts_starts(name_index group) const { return log_.names[group].set == 0; }
   void announce_own(operation& one);
   void send_leave(std::uint32_t set = none);
   void drop_poison(std::uint32_t set);
@@ -324,7 +323,6 @@ class basic_node {
   std::vector<std::uint32_t> free_operations_;
   std::vector<std::size_t> pending_in_set_;
   std::size_t pending_ = 0;
-  std::size_t pending_creations_ = 0;
   std::map<key, verdict_ptr> poison_;
   std::vector<join_state> joins_;  // per set
   std::optional<departure> leaving_;

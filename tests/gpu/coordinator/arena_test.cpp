@@ -540,6 +540,26 @@ DOUBLE_TEST_CASE(
   });
 }
 
+DOUBLE_TEST_CASE("a process set that has ended gives back what its groups keep of a fusion arena") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    device::stream on;
+    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
+    three all(arena, on);
+    const auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
+    const auto group = co_await set.make_persistent(all.bundle(), op::sum);
+    arena = {};  // the group has it
+    co_await all.give_all(static_cast<float>(world.rank() + 1));
+    co_await group.start();
+    co_await all.expect_all(sum_over(world.size()));
+    CHECK(fake_nccl::calls("ncclMemFree") == 0);
+    co_await set.remove();
+    CHECK(co_await soon([] { return fake_nccl::calls("ncclMemFree") == 1; }));  // there is a handle
+    CHECK(co_await code_of(group.start()) == errc::not_accepting);
+    co_await coord.shutdown();
+  });
+}
+
 DOUBLE_TEST_CASE(
     "a fusion arena may go while operations are in flight, and after its coordinator") {
   const bool outlives = GENERATE(false, true);

@@ -354,6 +354,44 @@ DOUBLE_TEST_CASE("the data of who gives up are kept, and what it does to them la
   });
 }
 
+DOUBLE_TEST_CASE("who gives up a start of a process set's group on the host has its data kept") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    if (world.size() < 2) co_return;
+    const cohort::log::capture log;
+    cohort::coordinator_options options;
+    options.query_timeout = 100ms;
+    options.decision_timeout = 400ms;
+    coordinator coord(world, nccl::backend(), options);
+    co_await sums(coord, "before");
+    const auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
+    std::vector<float> values(3, 1.0F);
+    cohort::bundle members("group");
+    members.add("values", values);
+    const auto group = co_await set.make_persistent(std::move(members), op::sum);
+    co_await meet(world);
+    ending started;
+    if (world.rank() == 0) {  // a long computation, until the others have given up
+      for (int rank = 1; rank < world.size(); ++rank) wait_for_sign(rank);
+      group.start(started.handler());
+      CHECK(co_await soon([&] { return started.over; }));
+      if (started.well()) {
+        CHECK(values == std::vector<float>(3, static_cast<float>(world.size())));
+      }
+    } else {
+      int other = 1;
+      ending late;
+      group.start(started.handler());
+      coord.all_reduce("late", other, op::sum, {.deadline = 50ms}, late.handler());
+      CHECK(co_await soon([&] { return started.over && late.over; }));
+      CHECK(started.code() == errc::deadline_exceeded);
+      CHECK(has(started.text(), "'group: start': no decision within 400 ms"));
+      values.assign(3, 100.0F);
+      let_loop_go(0);
+    }
+    co_await coord.shutdown();
+  });
+}
+
 DOUBLE_TEST_CASE("operations whose device does not end after a fault are forgotten by then") {
   const gpus_of_ranks machine;
   asio::io_context io;

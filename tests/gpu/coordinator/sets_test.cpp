@@ -7,7 +7,10 @@
 #include "support.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <optional>
 #include <random>
+#include <utility>
 
 namespace {
 
@@ -97,6 +100,23 @@ std::vector<cohort::future<process_set>> ask_for_sets(const coordinator& coord, 
     asked.push_back(coord.add_process_set(members, as_future));
   }
   return asked;
+}
+
+/// Rank 0 of the set starts the group once more than the others, until these do so, too.
+asio::awaitable<void> is_removed_when_equal(process_set set, cohort::persistent_group group) {
+  co_await group.start();
+  if (set.size() > 1) {
+    std::optional<cohort::future<void>> extra;
+    if (set.rank() == 0) extra = group.start(as_future);
+    const auto problem = co_await caught<cohort::mismatch_error>(group.remove());
+    REQUIRE(problem);
+    CHECK(problem->field() == "starts");
+    CHECK(co_await code_of(set.join()) == errc::not_accepting);
+    if (set.rank() != 0) extra = group.start(as_future);
+    co_await std::move(*extra);
+  }
+  co_await group.remove();
+  CHECK(co_await code_of(group.start()) == errc::not_accepting);
 }
 
 }  // namespace
@@ -469,15 +489,164 @@ DOUBLE_TEST_CASE("a coordinator on devices waits at its end for a set that is be
   });
 }
 
-TEST_CASE("process sets of a coordinator on devices have no persistent groups") {
+TEST_CASE("process sets of a coordinator on devices have persistent groups, which are elected") {
   with_sets([](auto world, auto coord) -> asio::awaitable<void> {
     const auto set = co_await coord.add_process_set(lower(world.size()));
-    std::vector<float> a(3);
     if (set) {
-      CHECK(co_await code_of(set.make_persistent(cohort::bundle("g").add("a", a), op::sum)) ==
-            errc::not_supported);
+      std::vector<float> host(3, 1);
+      const device::stream on;
+      auto device = co_await filled(on, 3, 2.0F);
+      const auto on_host =
+          co_await set.make_persistent(cohort::bundle("host").add("h", host), op::sum);
+      const auto on_device =
+          co_await set.make_persistent(cohort::bundle("device").add("d", device), op::sum);
+      const auto captured = co_await on_device.capture();
+      const auto size = static_cast<float>(set.size());
+      co_await on_device.start();
+      co_await on_host.start();
+      co_await on_host.start();
+      co_await on_device.replay(captured);
+      CHECK(host == std::vector<float>(3, size * size));
+      CHECK(co_await now_in(device) == std::vector<float>(3, 2 * size * size));
+      co_await on_host.remove();
+      co_await on_device.remove();
     }
     co_await set_works(set);
     co_await set_works(coord);
+  });
+}
+
+TEST_CASE("starts of groups of process sets that overlap run in one order on all ranks") {
+  with_sets([](auto world, auto coord) -> asio::awaitable<void> {
+    const auto first = co_await coord.add_process_set(lower(world.size()));
+    const auto second = co_await coord.add_process_set(upper(world.size()));
+    std::vector<process_set> sets{coord, first, second};
+    std::erase_if(sets, [](const auto& set) { return !set; });
+    const device::stream on;
+    std::deque<device::vector<float>> on_device;
+    std::deque<std::vector<float>> on_host;
+    std::vector<cohort::persistent_group> groups;
+    for (const process_set& set : sets) {  // of the same names
+      on_device.push_back(co_await filled(on, 4, 1.0F));
+      on_host.emplace_back(4, 1.0F);
+      cohort::bundle of_device("device");
+      of_device.add("d", on_device.back());
+      groups.push_back(co_await set.make_persistent(std::move(of_device), op::sum));
+      cohort::bundle of_host("host");
+      of_host.add("h", on_host.back());
+      groups.push_back(co_await set.make_persistent(std::move(of_host), op::sum));
+    }
+    std::mt19937 random(static_cast<unsigned>(world.rank()) + 3);
+    std::vector<std::size_t> order(groups.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::vector<float> expected(sets.size(), 1.0F);
+    for (int round = 0; round < 5; ++round) {
+      std::shuffle(order.begin(), order.end(), random);
+      std::deque<ending> ends;
+      for (const std::size_t i : order) groups[i].start(ends.emplace_back().handler());
+      CHECK(co_await soon([&] { return all_over(ends); }));
+      for (const ending& one : ends) CHECK(one.text().empty());
+      for (std::size_t i = 0; i < sets.size(); ++i) {
+        expected[i] *= static_cast<float>(sets[i].size());
+        CHECK(co_await now_in(on_device[i]) == std::vector<float>(4, expected[i]));
+        CHECK(on_host[i] == std::vector<float>(4, expected[i]));
+      }
+    }
+    for (const auto& group : groups) co_await group.remove();
+    CHECK_DOUBLE(fake_nccl::cycles().empty());
+  });
+}
+
+TEST_CASE("a group of a process set on devices is removed once all have started it equally often") {
+  with_sets([](auto world, auto coord) -> asio::awaitable<void> {
+    const device::stream on;
+    auto values = co_await filled(on, 2, 1.0F);
+    std::vector<int> host(2, 1);
+    // Of all ranks, and of some.
+    std::vector<process_set> sets;
+    sets.push_back(co_await coord.add_process_set(backwards(world.size())));
+    sets.push_back(co_await coord.add_process_set(lower(world.size())));
+    for (const process_set& set : sets) {
+      if (!set) continue;
+      cohort::bundle of_device("device");
+      of_device.add("d", values);
+      const auto on_device = co_await set.make_persistent(std::move(of_device), op::max);
+      cohort::bundle of_host("host");
+      of_host.add("h", host);
+      const auto on_host = co_await set.make_persistent(std::move(of_host), op::max);
+      co_await is_removed_when_equal(set, on_device);
+      CHECK(co_await code_of(set.join()) == errc::not_accepting);  // there is the other
+      co_await is_removed_when_equal(set, on_host);
+      CHECK(co_await set.join() == set.size() - 1);
+    }
+    co_await set_works(coord);
+  });
+}
+
+TEST_CASE("no rank joins in a process set on devices that has a persistent group") {
+  with_sets([](auto world, auto coord) -> asio::awaitable<void> {
+    const int n = world.size();
+    const auto set = co_await coord.add_process_set(backwards(n));
+    const device::stream on;
+    auto values = co_await filled(on, 3, static_cast<float>(world.rank()));
+    cohort::bundle members("g");
+    members.add("v", values);
+    auto making = set.make_persistent(std::move(members), op::average, {}, as_future);
+    CHECK(co_await code_of(set.join()) == errc::not_accepting);  // it is asked for
+    const auto group = co_await std::move(making);
+    const auto captured = co_await group.capture();
+    CHECK(co_await code_of(set.join()) == errc::not_accepting);
+    // Among all ranks there is none: who has joined there works on in the set.
+    std::optional<cohort::future<int>> joined;
+    if (n > 1 && world.rank() == 0) joined = coord.join(as_future);
+    co_await group.replay(captured);
+    co_await group.start();
+    const float mean = static_cast<float>(n - 1) / 2;
+    CHECK(co_await now_in(values) == std::vector<float>(3, mean));
+    if (!joined) {
+      int one = 1;
+      co_await coord.all_reduce("without rank 0", one, op::sum);
+      CHECK(one == std::max(n - 1, 1));
+      joined = coord.join(as_future);
+    }
+    const int newest = co_await std::move(*joined);
+    CHECK(newest == n - 1);
+    co_await group.remove();
+    CHECK(co_await set.join() == n - 1);
+    co_await set_works(set);
+  });
+}
+
+TEST_CASE("a process set on devices that ends takes its persistent groups along") {
+  with_sets([](auto world, auto coord) -> asio::awaitable<void> {
+    const int n = world.size();
+    const device::stream on;
+    for (int round = 0; round < 4; ++round) {
+      const cohort::ranks members = round % 2 == 0 ? backwards(n) : lower(n);
+      const auto set = co_await coord.add_process_set(members);
+      if (!set) continue;
+      auto values = co_await filled(on, 3, 1.0F);
+      std::vector<float> host(3, 1);
+      cohort::bundle of_device("device");
+      of_device.add("d", values);
+      const auto on_device = co_await set.make_persistent(std::move(of_device), op::sum);
+      cohort::bundle of_host("host");
+      of_host.add("h", host);
+      const auto on_host = co_await set.make_persistent(std::move(of_host), op::sum);
+      const auto captured = co_await on_device.capture();
+      co_await on_device.replay(captured);
+      co_await on_host.start();
+      co_await set.remove();
+      CHECK(co_await code_of(on_device.start()) == errc::not_accepting);
+      CHECK(co_await code_of(on_device.replay(captured)) == errc::not_accepting);
+      CHECK(co_await code_of(on_host.start()) == errc::not_accepting);
+      CHECK(co_await code_of(on_host.remove()) == errc::not_accepting);
+      const auto expected = static_cast<float>(set.size());
+      CHECK(co_await now_in(values) == std::vector<float>(3, expected));
+      CHECK(host == std::vector<float>(3, expected));
+    }
+    co_await set_works(coord);
+    const int newest = co_await coord.join();  // no group is left that would forbid it
+    CHECK(newest == n - 1);
   });
 }

@@ -65,6 +65,7 @@ class device_gate {
   void open(set_view<Any>& of);
   void admit(task& one, std::string_view name, const protocol::signature& sig);
   void require(task& one, std::string_view name, const protocol::signature& sig);
+  [[nodiscard]] std::string refuses_capture(const task& one) const;
   [[nodiscard]] std::string find_places(task& one) const;
   void pass_deadline(task& over);
   [[nodiscard]] const char* undefined() const noexcept;
@@ -150,6 +151,18 @@ void device_gate<Any>::require(task& one, std::string_view name, const protocol:
                                        std::string(one.verb()) + " '" + std::string(name) +
                                        "' of " + protocol::element_name(sig) +
                                        " in device memory: " + why);
+}
+
+/// Why this rank, and every other, cannot capture a persistent group; or nothing.
+template <class Any>
+std::string device_gate<Any>::refuses_capture(const task& one) const {
+  const set_view<Any>& set = *one.view;
+  comm::device_call what;
+  describe(what, one, set.rank());
+  what.set = set.place.set;
+  what.use = comm::device_use::capture;
+  for (tensor& each : what.tensors) each.divisor = set.size();
+  return backend_->refuses(what);
 }
 
 /// Finds out what of a task lies in arenas, and keeps that memory. In words, for the signature;

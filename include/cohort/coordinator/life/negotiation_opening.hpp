@@ -287,6 +287,7 @@ void negotiation_opening<Any>::slots_made(communicator made) {
   place.slots = {log_.slots.state()->data.native(), log_.slots.state()->exchange.native()};
   place.slots.resize(log_.options.slots);
   log_.plane.open(*log_.control.state(), log_.backend.get(), log_.device.get());
+  log_.neighbours.find();
   log_.life.opened();
   try {
     log_.neighbours.open();

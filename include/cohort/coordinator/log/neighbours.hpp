@@ -46,7 +46,9 @@ class neighbours_in_tree final : private comm::channel::client {
 
   comm::channel channel;
 
-  /// Throws std::system_error.
+  /// Who they are.
+  void find();
+  /// To hear of them; throws std::system_error.
   void open();
   [[nodiscard]] bool none() const noexcept { return edges_.empty(); }
   void flush();
@@ -86,10 +88,16 @@ class neighbours_in_tree final : private comm::channel::client {
 };
 
 template <class Any>
+void neighbours_in_tree<Any>::find() {
+  const protocol::tree& shape = log_.node.shape();
+  if (!shape.is_root()) edges_.push_back({shape.parent()});
+  for (const int rank : shape.children()) edges_.push_back({rank});
+}
+
+template <class Any>
 void neighbours_in_tree<Any>::open() {
-  std::vector<int> all = log_.node.shape().children();
-  if (!log_.node.shape().is_root()) all.insert(all.begin(), log_.node.shape().parent());
-  for (const int rank : all) edges_.push_back({rank});
+  std::vector<int> all;
+  for (const edge& one : edges_) all.push_back(one.rank);
   if (!all.empty()) channel.open(log_.control, all);
 }
 

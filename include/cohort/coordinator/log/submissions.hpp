@@ -273,11 +273,9 @@ void submissions<Any>::join(task& one) {
   log_.engine.started();
 }
 
+/// With the guard held. The rank stays joined.
 template <class Any>
 void submissions<Any>::stop_joining(task& one) {
-  const comm::request_source::guard hold(log_.source);
-  if (one.view->joining != &one) return;
-  one.view->joining = nullptr;
   one.fail(std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
   complete(one);
   log_.stay_awake();

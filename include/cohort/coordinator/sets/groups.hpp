@@ -7,7 +7,6 @@
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/data/compress.hpp>
 #include <cohort/coordinator/data/data_plane.hpp>
-#include <cohort/coordinator/data/device_calls.hpp>
 #include <cohort/coordinator/data/stand_in.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 
@@ -30,9 +29,12 @@ class group_list;
 
 /// A persistent group on one rank: its tensors, a communicator and a data plane of its own. Its
 /// starts need no message, for every one is the next collective on that communicator. On device
-/// memory every start is an operation like any other. [protocol H1]
+/// memory, and in a set that shares its log, every start is an operation like any other.
+/// [protocol H1]
 template <class Any>
-class persistent_state final : public group_state, private data_plane::client {
+class persistent_state final : public group_state,
+                               public std::enable_shared_from_this<persistent_state<Any>>,
+                               private data_plane::client {
  public:
   persistent_state(negotiation<Any>& log, set_view<Any>& set)
       : log_(log), view_(set), plane_(*this, log.options, 1) {}
@@ -52,6 +54,11 @@ class persistent_state final : public group_state, private data_plane::client {
   void data_failed(execution& what, std::error_code why) noexcept override {
     log_.faults.failed(what, why);
   }
+  [[nodiscard]] bool is_elected() const noexcept { return device_ != nullptr || !view_.is_whole(); }
+  void release() noexcept {
+    removed_ = true;
+    if (device_) device_->buffers.clear();  // and with them the memory
+  }
   void end(task& one, std::uint64_t number) noexcept;
   void push(task& one, std::uint64_t number);
 
@@ -61,7 +68,7 @@ class persistent_state final : public group_state, private data_plane::client {
   protocol::signature sig_;  // of a start
   std::vector<tensor> members_;
   std::unique_ptr<device_part> device_;  // of every start
-  std::uint64_t starts_ = 0;             // on a device
+  std::uint64_t starts_ = 0;             // where they are elected
   std::string text_;
   std::source_location site_;  // where it was made
   protocol::name_index name_ = protocol::none;
@@ -69,8 +76,7 @@ class persistent_state final : public group_state, private data_plane::client {
   data_plane plane_;
   std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [protocol H4]
   bool removed_ = false;
-  std::deque<std::pair<task*, std::uint64_t>>
-      held_;  // complete, but not yet for sure [protocol H3]
+  std::deque<std::pair<task*, std::uint64_t>> held_;  // complete, not yet for sure [protocol H3]
 };
 
 /// Groups enter by an election and leave by another; between these, starts.
@@ -101,9 +107,15 @@ class group_list {
   void for_each_plane(Visit visit) const {
     for (const auto& each : all_) visit(each->plane_);
   }
-  /// After a fault: nobody will say which starts are good.
+  /// Nobody will say which starts are good.
   void fail_held();
-  /// At the end.
+  /// The set has ended, which shares its log: its starts are elected, and none is under way.
+  void forget(const set_view<Any>& set) noexcept {
+    std::erase_if(all_, [&set](const auto& each) {
+      if (&each->view_ == &set) each->release();
+      return &each->view_ == &set;
+    });
+  }
   void clear() noexcept { all_.clear(); }
   void leave_to_mpi() {
     for (const auto& each : all_) each->comm_.keep();
@@ -111,8 +123,8 @@ class group_list {
 
  private:
   using group_type = persistent_state<Any>;
-  void start_on_device(task& one, group_type& group);
-  [[nodiscard]] std::string refuses_capture(const task& one) const;
+  void start_elected(task& one, group_type& group);
+  bool use_device(task& one, group_type& group);
   void describe_capture(task& one, const group_type& group, protocol::signature& sig);
   [[nodiscard]] std::string capture_text(const task& one, const group_type& group) const;
 
@@ -124,11 +136,6 @@ template <class Any>
 std::shared_ptr<group_state> group_list<Any>::add(task& one, std::string_view name,
                                                   protocol::signature sig,
                                                   const std::source_location& site) {
-  if (!one.view->is_whole()) {
-    one.fail(std::make_exception_ptr(
-        error(errc::not_supported, "persistent group '" + std::string(name) +
-                                       "' of a process set of a coordinator for devices")));
-  }
   auto group = std::make_shared<group_type>(log_, *one.view);
   if (one.wanted != compression::none) compress<Any>(one, name, sig);
   if (one.space != memory_space::host) {
@@ -149,7 +156,7 @@ std::shared_ptr<group_state> group_list<Any>::add(task& one, std::string_view na
   // A creation moves no data: the collective is the making of the communicator.
   one.kind = sig.kind = op_kind::group_create;
   one.context = group.get();
-  one.made = group->device_ ? nullptr : &group->made;
+  one.made = group->is_elected() ? nullptr : &group->made;
   {
     const comm::request_source::guard hold(log_.source);
     all_.push_back(group);
@@ -158,26 +165,19 @@ std::shared_ptr<group_state> group_list<Any>::add(task& one, std::string_view na
   return group;
 }
 
-/// Its communicator is there.
 template <class Any>
 void group_list<Any>::elected(task& own) {
   auto& group = *static_cast<group_type*>(own.context);
-  if (own.kind == op_kind::group_remove) {
-    group.removed_ = true;
-    if (group.device_) group.device_->buffers.clear();  // and with them the memory
-    return;
-  }
-  if (group.device_) {
-    group.name_ = own.name;
-    return;
-  }
+  if (own.kind == op_kind::group_remove) return group.release();
+  group.name_ = own.name;
+  if (group.is_elected()) return;
   try {
     group.comm_ = mpi::comm::adopt(group.made);
   } catch (...) {
+    group.name_ = protocol::none;
     own.fail(std::current_exception());
     return;
   }
-  group.name_ = own.name;
   group.place_ = {
       0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
   group.plane_.open(*log_.control.state(), nullptr);
@@ -189,17 +189,16 @@ void group_list<Any>::start(task& one, group_state& which) {
   one.take(group.sig_);
   one.first = group.members_.front();
   one.others.assign(group.members_.begin() + 1, group.members_.end());
-  if (group.device_) return start_on_device(one, group);
-  if (one.device) {
-    one.fail(std::make_exception_ptr(
-        error(errc::not_supported, capture_text(one, group) + ": it is in memory of the host")));
-    const comm::request_source::guard hold(log_.source);
-    ++one.view->counted.submitted;
-    return log_.tasks.complete(one);
-  }
+  const bool is_on_host = !group.device_ && one.device != nullptr;  // and is to be captured
+  if (group.is_elected() && !is_on_host) return start_elected(one, group);
   {
     const comm::request_source::guard hold(log_.source);
     ++one.view->counted.submitted;
+    if (is_on_host) {
+      one.fail(std::make_exception_ptr(
+          error(errc::not_supported, capture_text(one, group) + ": it is in memory of the host")));
+      return log_.tasks.complete(one);
+    }
     std::optional<std::uint64_t> number;
     // After a fault here its collective would be taken for the one that has failed.
     if (!log_.faults.broken && !log_.faults.any() && group.name_ != protocol::none &&
@@ -231,7 +230,7 @@ void group_list<Any>::start(task& one, group_state& which) {
 /// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do. A
 /// capture and a replay are starts that must be the same on all ranks.
 template <class Any>
-void group_list<Any>::start_on_device(task& one, group_type& group) {
+void group_list<Any>::start_elected(task& one, group_type& group) {
   protocol::signature sig = group.sig_;
   {
     const comm::request_source::guard hold(log_.source);
@@ -240,23 +239,11 @@ void group_list<Any>::start_on_device(task& one, group_type& group) {
       one.fail(log_.faults.broken ? log_.faults.broken : log_.tasks.refusal(group.text_));
       return log_.tasks.complete(one);
     }
-    device_part& part = one.use_device();
-    if (part.use == comm::device_use::capture && !log_.faults.broken && !log_.sets.whole().left &&
-        !log_.faults.any()) {
-      if (const std::string why = refuses_capture(one); !why.empty()) {
-        ++one.view->counted.submitted;
-        one.fail(std::make_exception_ptr(
-            error(errc::not_supported, capture_text(one, group) + ": " + why)));
-        return log_.tasks.complete(one);
-      }
-    }
+    if (group.device_ && !use_device(one, group)) return log_.tasks.complete(one);
     ++group.starts_;
-    part.buffers = group.device_->buffers;  // a removal gives them back
-    if (part.on.device < 0) part.on = group.device_->on;
-    if (part.use != comm::device_use::replay) part.ends = group.device_->ends;
   }
   try {
-    describe_capture(one, group, sig);
+    if (group.device_) describe_capture(one, group, sig);
   } catch (...) {
     one.fail(std::current_exception());  // of this rank alone, and the others hear of it
   }
@@ -264,15 +251,23 @@ void group_list<Any>::start_on_device(task& one, group_type& group) {
                     std::chrono::nanoseconds::zero());
 }
 
-/// Why this rank, and every other, cannot capture the group.
+/// A start on a device: false if it can be none on any rank.
 template <class Any>
-std::string group_list<Any>::refuses_capture(const task& one) const {
-  comm::device_call what;
-  describe(what, one, one.view->rank());
-  what.set = one.view->place.set;
-  what.use = comm::device_use::capture;
-  for (tensor& each : what.tensors) each.divisor = one.view->size();
-  return log_.device->refuses(what);
+bool group_list<Any>::use_device(task& one, group_type& group) {
+  device_part& part = one.use_device();
+  if (part.use == comm::device_use::capture && !log_.faults.broken && !log_.sets.whole().left &&
+      !log_.faults.any()) {
+    if (const std::string why = log_.device.refuses_capture(one); !why.empty()) {
+      ++one.view->counted.submitted;
+      one.fail(std::make_exception_ptr(
+          error(errc::not_supported, capture_text(one, group) + ": " + why)));
+      return false;
+    }
+  }
+  part.buffers = group.device_->buffers;  // a removal gives them back
+  if (part.on.device < 0) part.on = group.device_->on;
+  if (part.use != comm::device_use::replay) part.ends = group.device_->ends;
+  return true;
 }
 
 /// Says in the signature how the group is started, so that this is the same on all ranks.
@@ -283,7 +278,7 @@ void group_list<Any>::describe_capture(task& one, const group_type& group,
   if (part.use == comm::device_use::run) return;
   const captured_state* const known = part.captured.get();
   if (part.use == comm::device_use::replay) {
-    const bool is_its = known != nullptr && known->graph && known->group == &group;
+    const bool is_its = known != nullptr && known->graph && known->group.lock().get() == &group;
     sig.detail = is_its ? 1 + known->start : 1;
     if (const comm::device_buffer* const span = part.without_order(); is_its && span != nullptr) {
       throw error(errc::invalid_argument,
@@ -295,7 +290,7 @@ void group_list<Any>::describe_capture(task& one, const group_type& group,
   }
   sig.detail = 1;
   part.ends = until::complete;
-  part.captured->group = &group;
+  part.captured->group = group.weak_from_this();
   part.captured->start = group.starts_;
   part.captured->graph =
       log_.device->make_graph("the graph of persistent group '" + group.text_ + "'");
@@ -322,7 +317,7 @@ void group_list<Any>::remove(task& one, group_state& which, const std::source_lo
       return log_.tasks.complete(one);
     }
     // [protocol H5]
-    sig.detail = group.device_ ? group.starts_ : log_.node.group_starts(0, group.text_);
+    sig.detail = group.is_elected() ? group.starts_ : log_.node.group_starts(0, group.text_);
   }
   one.kind = sig.kind = op_kind::group_remove;
   one.context = &group;
@@ -335,7 +330,7 @@ template <class Any>
 void group_list<Any>::drain(const protocol::action& one) {
   if (log_.faults.any()) return;
   for (const auto& group : all_) {
-    if (group->name_ != one.name) continue;
+    if (group->name_ != one.name || group->is_elected()) continue;
     group->good_ = one.count;
     for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
       group->push(*make_neutral(group->sig_, group->view_).release(), number);

@@ -336,6 +336,7 @@ void set_list<Any>::release_ended() {
     if (found != views_.end()) {
       set_view<Any>& one = *found->second;
       if (one.opening || !log_.plane.idle_at(one.place)) return;
+      log_.groups.forget(one);
       try {
         log_.device->close(one.place.set);
       } catch (const std::exception& problem) {

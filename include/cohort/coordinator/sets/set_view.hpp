@@ -142,6 +142,9 @@ void set_view<Any>::join(task& one) {
 
 template <class Any>
 void set_view<Any>::stop_joining(task& one) {
+  const comm::request_source::guard hold(log_.source);
+  if (joining != &one) return;
+  joining = nullptr;
   log_.tasks.stop_joining(one);
 }
 

@@ -55,7 +55,7 @@ submission basic_node<Any>::submit(std::uint32_t set, std::string_view text, con
     result.why = broken_;
     return result;
   }
-  if (refuses(set) || (sig.kind == op_kind::group_create && !spans(set))) {
+  if (refuses(set)) {
     result.status = submission_status::refused;
     return result;
   }
@@ -106,7 +106,6 @@ submission basic_node<Any>::submit(std::uint32_t set, std::string_view text, con
   log_.names[name].operations.insert(number, slot);
   ++pending_;
   ++pending_in_set_[set];
-  if (sig.kind == op_kind::group_create) ++pending_creations_;
   result.operation = {slot, one.turn};
   announce_own(one);
   pump();
@@ -138,14 +137,25 @@ bool basic_node<Any>::withdraw(operation_ref which, withdrawal_reason reason, st
   return true;
 }
 
+// [protocol H2] Or this rank has asked for one, which may be elected before the others hear of a
+// join.
+template <class Any>
+bool basic_node<Any>::has_group(std::uint32_t set) const {
+  return std::any_of(log_.groups.begin(), log_.groups.end(),
+                     [&](name_index group) { return log_.names[group].set == set; }) ||
+         std::any_of(operations_.begin(), operations_.end(), [&](const operation& one) {
+           return one.name != none && log_.names[one.name].set == set &&
+                  log_.names.entry(one.entry).sig.kind == op_kind::group_create;
+         });
+}
+
 template <class Any>
 submission basic_node<Any>::join(std::uint32_t set, std::uint64_t token) {
   submission result;
   if (broken_) {
     result.status = submission_status::failed;
     result.why = broken_;
-  } else if (refuses(set) || (spans(set) && (!log_.groups.empty() || pending_creations_ != 0))) {
-    // [protocol S2, H2]
+  } else if (refuses(set) || has_group(set)) {  // [protocol S2, H2]
     result.status = submission_status::refused;
   } else if (log_.has_leaver(set)) {  // [protocol L4]
     result.status = submission_status::failed;
@@ -226,7 +236,8 @@ std::optional<std::uint64_t> basic_node<Any>::start_group(std::uint32_t set,
 template <class Any>
 std::optional<std::uint64_t> basic_node<Any>::start_group(name_index name) {
   if (leaving_ || log_.any_leaver() || log_.closed) return std::nullopt;  // [protocol H3]
-  if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end()) {
+  if (std::find(log_.groups.begin(), log_.groups.end(), name) == log_.groups.end() ||
+      !counts_starts(name)) {
     return std::nullopt;
   }
   return groups_.start(name);
@@ -290,7 +301,6 @@ void basic_node<Any>::free_operation(std::uint32_t slot) {
   operation& one = operations_[slot];
   --pending_;
   --pending_in_set_[log_.names[one.name].set];
-  if (log_.names.entry(one.entry).sig.kind == op_kind::group_create) --pending_creations_;
   log_.names.release(one.entry);
   one.name = none;
   ++one.turn;

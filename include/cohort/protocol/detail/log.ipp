@@ -160,6 +160,11 @@ void basic_node<Any>::apply_set_ended(std::uint32_t set) {
     out_of_place("a set ends twice, or while this rank is in it");
   }
   log_.end_set(set);
+  std::erase_if(log_.groups, [&](name_index group) {  // which nobody has removed
+    name_record& record = log_.names[group];
+    if (record.set == set) --record.held_by;
+    return record.set == set;
+  });
   leavers_.erase(set);
   if (sets_[set].contains_me) {
     action tell;
@@ -288,7 +293,9 @@ void basic_node<Any>::apply_left(const waiting_leave& one) {
     if (!log_.dead(mine.name, mine.number)) return;
     fail_operation(slot, lost(log_.names[mine.name].set));
   });
-  if (first && log_.any_leaver() && !log_.groups.empty()) {  // [protocol H3]
+  if (first && log_.any_leaver() &&
+      std::any_of(log_.groups.begin(), log_.groups.end(),
+                  [this](name_index group) { return counts_starts(group); })) {  // [protocol H3]
     groups_.frozen = true;
     send_counts();
   }
@@ -299,6 +306,7 @@ template <class Any>
 void basic_node<Any>::send_counts() {
   std::vector<start_range> mine;
   for (const name_index group : log_.groups) {
+    if (!counts_starts(group)) continue;
     mine.push_back({group, groups_.starts(group), groups_.starts(group)});
   }
   groups_.gather();
