@@ -3,17 +3,17 @@
 # SPDX-License-Identifier: BSL-1.0
 #
 # check_format.sh: whether every source file is as clang-format would write it. Other versions than
-# 14 (that of Debian 12) disagree about details, so without it the check is skipped (status 77).
-# To put a file right: clang-format-14 -i FILE
+# 19 (in Debian 12 and 13) disagree about details, so without it the check is skipped (status 77).
+# To put a file right: clang-format-19 -i FILE
 cd "$(dirname "$0")/.." || exit 1
 
-for tool in clang-format-14 clang-format; do
+for tool in clang-format-19 clang-format; do
   case $("$tool" --version 2>/dev/null) in
-    *"version 14."*) found=$tool; break ;;
+    *"version 19."*) found=$tool; break ;;
   esac
 done
 if [ -z "${found-}" ]; then
-  echo "format check skipped: clang-format 14 is not installed"
+  echo "format check skipped: clang-format 19 is not installed"
   exit 77
 fi
 find include tests examples benchmarks docs \

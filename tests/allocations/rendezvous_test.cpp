@@ -92,10 +92,8 @@ TEST_CASE("a value of a known key allocates nothing in the steady state") {
 }
 
 TEST_CASE("a new step with a new key allocates little") {
-  const double short_named = measure(
-      {}, [](int round) { return round; }, 1, "edge");
-  const double long_named = measure(
-      {}, [](int round) { return round; }, 1, long_name);
+  const double short_named = measure({}, [](int round) { return round; }, 1, "edge");
+  const double long_named = measure({}, [](int round) { return round; }, 1, long_name);
   CAPTURE(short_named, long_named);
   CHECK(short_named < 8);  // of which the error that ends the step takes most
   CHECK(long_named < 8);

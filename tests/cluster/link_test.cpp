@@ -151,10 +151,9 @@ class caller : public cluster::call_verbs<caller> {
  public:
   explicit caller(asio::io_context& io) : server(std::make_shared<cluster::call_server>(io)) {
     std::tie(near, far) = cluster::local_link::pair(io, std::size_t{1} << 20U);
-    calls = std::make_shared<cluster::call_client>(io, std::size_t{1} << 20U,
-                                                   [near = near](int, const std::string&) {
-                                                     return cluster::callee_process{near, nullptr};
-                                                   });
+    calls = std::make_shared<cluster::call_client>(
+        io, std::size_t{1} << 20U,
+        [near = near](int, const std::string&) { return cluster::callee_process{near, nullptr}; });
     near->start(
         [this](message&& each) { good = calls->answered(answering, std::move(each)) && good; },
         [](std::error_code) {});

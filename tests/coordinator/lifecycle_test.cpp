@@ -246,7 +246,9 @@ TEST_CASE("futures are dropped before and after election", "[coordinator][lifecy
       co_await works(coord, "between");
     }
     // An owned buffer too.
-    { auto one = coord.all_reduce("owned", std::vector<int>(5, 1), op::sum, as_future); }
+    {
+      auto one = coord.all_reduce("owned", std::vector<int>(5, 1), op::sum, as_future);
+    }
     co_await works(coord, "owned");
   });
 }

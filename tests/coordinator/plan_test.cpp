@@ -118,9 +118,7 @@ TEST_CASE("a sorted plan follows from names and sizes", "[coordinator][plan]") {
   std::vector<float> w(3);
   std::vector<double> b(4);
   CHECK(cohort::sorted_plan(cohort::bundle("model").add("w", w).add("b", b)) == plan{{"b", "w"}});
-  CHECK(has(refusal_of([] {
-              static_cast<void>(cohort::sorted_plan({{"a", 1}, {"a", 2}}));
-            }),
+  CHECK(has(refusal_of([] { static_cast<void>(cohort::sorted_plan({{"a", 1}, {"a", 2}})); }),
             "'a' is given twice"));
 }
 

@@ -121,7 +121,9 @@ TEST_CASE("engines describe what is in flight, newest first") {
 }
 
 TEST_CASE("an engine that is gone is not asked") {
-  { const fake_engine gone("gone"); }
+  {
+    const fake_engine gone("gone");
+  }
   CHECK(process::describe_in_flight().empty());
 }
 

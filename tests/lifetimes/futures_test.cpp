@@ -324,7 +324,9 @@ TEST_CASE("the frame of a waiting coroutine may be destroyed in mid-wait") {
       co_await std::move(sum);
       done = true;
     };
-    { const foreign waiting = body(world, *numbers, resumed); }
+    {
+      const foreign waiting = body(world, *numbers, resumed);
+    }
     numbers.reset();
     io.run();
     CHECK_FALSE(resumed);

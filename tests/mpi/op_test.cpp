@@ -189,10 +189,9 @@ TEST_CASE("a commutative function of the user's reduces") {
 }
 
 TEST_CASE("a non-commutative function of the user's keeps the order of the ranks") {
-  const cohort::user_op then{[](const affine& f, const affine& g) {
-                               return affine{f.a * g.a, f.b * g.a + g.b};
-                             },
-                             cohort::non_commutative};
+  const cohort::user_op then{
+      [](const affine& f, const affine& g) { return affine{f.a * g.a, f.b * g.a + g.b}; },
+      cohort::non_commutative};
   affine expected{1, 0};
   for (int i = 0; i < size(); ++i) {
     expected = then.combine(expected, affine{i + 2, i + 1});
@@ -204,10 +203,9 @@ TEST_CASE("a non-commutative function of the user's keeps the order of the ranks
 }
 
 TEST_CASE("a user function sees every element of a long array of aggregates") {
-  const cohort::user_op add{[](const affine& f, const affine& g) {
-                              return affine{f.a + g.a, f.b + g.b};
-                            },
-                            cohort::commutative};
+  const cohort::user_op add{
+      [](const affine& f, const affine& g) { return affine{f.a + g.a, f.b + g.b}; },
+      cohort::commutative};
   std::vector<affine> values(10007);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = {static_cast<std::int64_t>(i), rank()};

@@ -144,7 +144,9 @@ TEST_CASE("a dropped message is thrown away, so that its sender completes") {
       sent = send_synchronously(world, mine, 8);
       message = co_await cohort::matched_probe(world, left_of(world), 8);
       std::array<int, 1> buffer{};
-      { const auto never_awaited = cohort::recv(world, std::move(message), buffer); }
+      {
+        const auto never_awaited = cohort::recv(world, std::move(message), buffer);
+      }
       message = cohort::p2p::message();
       co_await std::move(sent);
     });

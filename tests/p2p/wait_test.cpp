@@ -225,7 +225,9 @@ TEST_CASE("a dropped future of wait lets go: nothing is written back") {
       MPI_Start(request.get());
       again = *request;
     }
-    { const auto dropped = cohort::wait(world, *request, cohort::as_future); }
+    {
+      const auto dropped = cohort::wait(world, *request, cohort::as_future);
+    }
     request.reset();
     co_await meet(world);
     send_now(world, 7, right_of(world), 8);

@@ -482,8 +482,7 @@ TEST_CASE_METHOD(fixture, "rethrow lets an exception out of run() and marks the 
   CHECK_THROWS_WITH(io.run(), "on purpose");
   CHECK(cohort::process::failed);
   cohort::process::failed = false;
-  asio::co_spawn(
-      io, []() -> task { co_return; }, cohort::rethrow);
+  asio::co_spawn(io, []() -> task { co_return; }, cohort::rethrow);
   asio::co_spawn(io, give(source, 3), cohort::rethrow);
   end_later(3, 1ms);
   io.restart();

@@ -172,7 +172,9 @@ TEST_CASE("an emission is a deadline's on its own thread, until the outermost on
   CHECK_FALSE(emitting_deadline());
   {
     const cohort::progress::deadline_emission outer;
-    { const cohort::progress::deadline_emission inner; }
+    {
+      const cohort::progress::deadline_emission inner;
+    }
     CHECK(emitting_deadline());
     bool elsewhere = true;
     std::thread([&] { elsewhere = emitting_deadline(); }).join();

@@ -46,8 +46,7 @@ struct planning {
   /// The names of the next pack, in order.
   std::string next(bool members_lost = false) {
     std::vector<record_index> pack;
-    planner.choose(
-        names, table, [=](std::uint32_t) { return members_lost; }, pack);
+    planner.choose(names, table, [=](std::uint32_t) { return members_lost; }, pack);
     std::string text;
     for (const record_index index : pack) {
       text += (text.empty() ? "" : " ") + names[table[index].name].text;

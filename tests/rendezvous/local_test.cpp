@@ -141,7 +141,9 @@ TEST_CASE("a dropped future does not take a value", "[rendezvous][local]") {
   with_rendezvous([](cohort::communicator world, cohort::rendezvous exchange) -> task {
     auto step = exchange.step(1);
     const auto key = own(world, "dropped");
-    { auto unused = step.recv<int>(key, as_future); }
+    {
+      auto unused = step.recv<int>(key, as_future);
+    }
     step.send(key, 5);
     const auto got = co_await step.recv<int>(key);
     CHECK(got.value == 5);

@@ -99,8 +99,8 @@ class multi_error : public error {
 /// The values of all, or multi_error with the errors of all that failed. `ranks` says whose outcome
 /// each is; without it they are those of the ranks 0, 1, ...
 template <class T>
-requires(!std::is_void_v<T>) std::vector<T> values(std::vector<outcome<T>> each,
-                                                   std::span<const int> ranks = {});
+  requires(!std::is_void_v<T>)
+std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks = {});
 template <std::same_as<void> T>
 void values(const std::vector<outcome<T>>& each, std::span<const int> ranks = {});
 

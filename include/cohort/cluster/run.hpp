@@ -22,10 +22,10 @@ concept takes_context = requires(Main& main, asio::io_context& io) {
   { main(io) } -> comm::main_result;
 };
 template <class Main>
-concept takes_context_and_arguments = requires(Main& main, asio::io_context& io, int argc,
-                                               char** argv) {
-  { main(io, argc, argv) } -> comm::main_result;
-};
+concept takes_context_and_arguments =
+    requires(Main& main, asio::io_context& io, int argc, char** argv) {
+      { main(io, argc, argv) } -> comm::main_result;
+    };
 template <class Main>
 concept manager_coroutine = takes_context<Main> || takes_context_and_arguments<Main>;
 

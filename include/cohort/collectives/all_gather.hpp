@@ -32,7 +32,7 @@ using all_gather_into_vector =
 /// *Cost*: MPI's; each rank receives the whole of `out`. *Source*: `MPI_Iallgather`.
 /// *Example*: `co_await cohort::all_gather(world, mine, all);`
 template <class In, class Out, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::all_gather_verb, In, Out>
+  requires collectives::detail::movement_call<Token, collectives::all_gather_verb, In, Out>
 auto all_gather(const communicator& comm, In&& in, Out&& out, Token&& token = Token()) {
   return collectives::detail::start_movement<collectives::all_gather_verb, In, Out>(
       comm, std::forward<In>(in), std::forward<Out>(out), 0, token);
@@ -40,7 +40,7 @@ auto all_gather(const communicator& comm, In&& in, Out&& out, Token&& token = To
 
 /// The same in place: rank r's block lies in `buffer` already, as the r-th of equal blocks.
 template <class Buffer, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::all_gather_verb, Buffer>
+  requires collectives::detail::movement_call_in_place<Token, collectives::all_gather_verb, Buffer>
 auto all_gather(const communicator& comm, Buffer&& buffer, Token&& token = Token()) {
   return collectives::detail::start_movement_in_place<collectives::all_gather_verb, Buffer>(
       comm, std::forward<Buffer>(buffer), 0, token);
@@ -62,9 +62,9 @@ asio::awaitable<void> all_gather(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Iallgatherv`.
 /// *Example*: `auto all = co_await cohort::all_gather_v(world, mine, counts);`
 template <class In, block_counts Counts, class Token = default_token>
-requires collectives::gatherable<In> &&
-    completion_token_for<Token,
-                         collectives::detail::signature_of<collectives::all_gather_into_vector<In>>>
+  requires collectives::gatherable<In> &&
+           completion_token_for<
+               Token, collectives::detail::signature_of<collectives::all_gather_into_vector<In>>>
 auto all_gather_v(const communicator& comm, In&& in, Counts&& counts, Token&& token = Token()) {
   using body = collectives::all_gather_into_vector<In>;
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};
@@ -77,8 +77,8 @@ auto all_gather_v(const communicator& comm, In&& in, Counts&& counts, Token&& to
 
 /// The same into `out`, where `counts` tells the blocks: counts alone, or a `block_list`.
 template <class In, class Out, block_counts Counts, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::all_gather_v_verb, In, Out,
-                                            collectives::detail::out_list>
+  requires collectives::detail::movement_call<Token, collectives::all_gather_v_verb, In, Out,
+                                              collectives::detail::out_list>
 auto all_gather_v(const communicator& comm, In&& in, Out&& out, Counts&& counts,
                   Token&& token = Token()) {
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};
@@ -89,8 +89,8 @@ auto all_gather_v(const communicator& comm, In&& in, Out&& out, Counts&& counts,
 /// The same in place: `all_gather_v(world, cohort::in_place, buffer, counts)`. Rank r's block lies
 /// in `buffer` already.
 template <class Buffer, block_counts Counts, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::all_gather_v_verb, Buffer,
-                                                     collectives::detail::out_list>
+  requires collectives::detail::movement_call_in_place<Token, collectives::all_gather_v_verb,
+                                                       Buffer, collectives::detail::out_list>
 auto all_gather_v(const communicator& comm, in_place_t, Buffer&& buffer, Counts&& counts,
                   Token&& token = Token()) {
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};

@@ -26,9 +26,9 @@ using all_reduce_body = detail::reduction_body<all_reduce_verb, In, Out, Op>;
 /// *Cost*: MPI's; log2(n) messages of the buffer's size for small ones. *Source*: `MPI_Iallreduce`.
 /// *Example*: `co_await cohort::all_reduce(world, gradient, cohort::op::average);`
 template <class Buffer, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_in<Op, Buffer> && completion_token_for<
-    Token,
-    typename collectives::all_reduce_in_place_body<Buffer, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_in<Op, Buffer> &&
+           completion_token_for<Token, typename collectives::all_reduce_in_place_body<
+                                           Buffer, std::remove_cvref_t<Op>>::signature>
 auto all_reduce(const communicator& comm, Buffer&& buffer, Op&&, Token&& token = Token()) {
   using body = collectives::all_reduce_in_place_body<Buffer, std::remove_cvref_t<Op>>;
   return comm::initiate(comm, body(buffer, collectives::detail::place_in(comm)), token);
@@ -38,8 +38,9 @@ auto all_reduce(const communicator& comm, Buffer&& buffer, Op&&, Token&& token =
 ///
 /// *Requires* besides: `out` has as many elements as `in`, and they do not overlap.
 template <class In, class Out, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_to<Op, In, Out> && completion_token_for<
-    Token, typename collectives::all_reduce_body<In, Out, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_to<Op, In, Out> &&
+           completion_token_for<Token, typename collectives::all_reduce_body<
+                                           In, Out, std::remove_cvref_t<Op>>::signature>
 auto all_reduce(const communicator& comm, In&& in, Out&& out, Op&&, Token&& token = Token()) {
   using body = collectives::all_reduce_body<In, Out, std::remove_cvref_t<Op>>;
   return comm::initiate(comm, body(in, out, collectives::detail::place_in(comm)), token);

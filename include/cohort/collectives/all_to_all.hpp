@@ -24,7 +24,7 @@ struct all_to_all_v_verb;
 /// *Cost*: MPI's; each rank sends and receives its whole buffers. *Source*: `MPI_Ialltoall`.
 /// *Example*: `co_await cohort::all_to_all(world, outgoing, incoming);`
 template <class In, class Out, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::all_to_all_verb, In, Out>
+  requires collectives::detail::movement_call<Token, collectives::all_to_all_verb, In, Out>
 auto all_to_all(const communicator& comm, In&& in, Out&& out, Token&& token = Token()) {
   return collectives::detail::start_movement<collectives::all_to_all_verb, In, Out>(
       comm, std::forward<In>(in), std::forward<Out>(out), 0, token);
@@ -32,7 +32,7 @@ auto all_to_all(const communicator& comm, In&& in, Out&& out, Token&& token = To
 
 /// The same in place: what comes from rank r replaces what went to it.
 template <class Buffer, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::all_to_all_verb, Buffer>
+  requires collectives::detail::movement_call_in_place<Token, collectives::all_to_all_verb, Buffer>
 auto all_to_all(const communicator& comm, Buffer&& buffer, Token&& token = Token()) {
   return collectives::detail::start_movement_in_place<collectives::all_to_all_verb, Buffer>(
       comm, std::forward<Buffer>(buffer), 0, token);
@@ -53,8 +53,8 @@ asio::awaitable<void> all_to_all(const communicator&, Arguments&&...) {
 /// *Example*: `co_await cohort::all_to_all_v(world, outgoing, sent, incoming, received);`
 template <class In, block_counts InCounts, class Out, block_counts OutCounts,
           class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::all_to_all_v_verb, In, Out,
-                                            collectives::detail::both_lists>
+  requires collectives::detail::movement_call<Token, collectives::all_to_all_v_verb, In, Out,
+                                              collectives::detail::both_lists>
 auto all_to_all_v(const communicator& comm, In&& in, InCounts&& in_counts, Out&& out,
                   OutCounts&& out_counts, Token&& token = Token()) {
   collectives::detail::both_lists lists{collectives::detail::to_list(in_counts),
@@ -65,8 +65,8 @@ auto all_to_all_v(const communicator& comm, In&& in, InCounts&& in_counts, Out&&
 
 /// The same in place: `counts[r]` elements are exchanged with rank r.
 template <class Buffer, block_counts Counts, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::all_to_all_v_verb, Buffer,
-                                                     collectives::detail::both_lists>
+  requires collectives::detail::movement_call_in_place<Token, collectives::all_to_all_v_verb,
+                                                       Buffer, collectives::detail::both_lists>
 auto all_to_all_v(const communicator& comm, Buffer&& buffer, Counts&& counts,
                   Token&& token = Token()) {
   collectives::detail::both_lists lists{collectives::detail::to_list(counts),

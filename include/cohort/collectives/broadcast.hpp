@@ -28,8 +28,8 @@ struct broadcast_body;
 /// *Cost*: MPI's; log2(n) messages of the buffer's size for small ones. *Source*: `MPI_Ibcast`.
 /// *Example*: `co_await cohort::broadcast(world, weights, 0);`
 template <class Buffer, std::integral Root, class Token = default_token>
-requires verb_output<Buffer> &&
-    completion_token_for<Token, typename collectives::broadcast_body<Buffer>::signature>
+  requires verb_output<Buffer> &&
+           completion_token_for<Token, typename collectives::broadcast_body<Buffer>::signature>
 auto broadcast(const communicator& comm, Buffer&& buffer, Root root, Token&& token = Token()) {
   const auto place = collectives::detail::place_in(comm, collectives::detail::to_rank(root));
   return comm::initiate(comm, collectives::broadcast_body<Buffer>(buffer, place), token);

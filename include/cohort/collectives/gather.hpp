@@ -24,7 +24,7 @@ struct gather_v_verb;
 /// *Cost*: MPI's; the root receives the whole of `out`. *Source*: `MPI_Igather`.
 /// *Example*: `co_await cohort::gather(world, mine, all, 0);`
 template <class In, class Out, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::gather_verb, In, Out>
+  requires collectives::detail::movement_call<Token, collectives::gather_verb, In, Out>
 auto gather(const communicator& comm, In&& in, Out&& out, Root root, Token&& token = Token()) {
   return collectives::detail::start_movement<collectives::gather_verb, In, Out>(
       comm, std::forward<In>(in), std::forward<Out>(out), collectives::detail::to_rank(root),
@@ -34,7 +34,7 @@ auto gather(const communicator& comm, In&& in, Out&& out, Root root, Token&& tok
 /// The same in place. At the root, `buffer` is the result and its own block lies in it already;
 /// elsewhere it is what the rank gives.
 template <class Buffer, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::gather_verb, Buffer>
+  requires collectives::detail::movement_call_in_place<Token, collectives::gather_verb, Buffer>
 auto gather(const communicator& comm, Buffer&& buffer, Root root, Token&& token = Token()) {
   return collectives::detail::start_movement_in_place<collectives::gather_verb, Buffer>(
       comm, std::forward<Buffer>(buffer), collectives::detail::to_rank(root), token);
@@ -54,8 +54,8 @@ asio::awaitable<void> gather(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Igatherv`.
 /// *Example*: `co_await cohort::gather_v(world, mine, all, counts, 0);`
 template <class In, class Out, block_counts Counts, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::gather_v_verb, In, Out,
-                                            collectives::detail::out_list>
+  requires collectives::detail::movement_call<Token, collectives::gather_v_verb, In, Out,
+                                              collectives::detail::out_list>
 auto gather_v(const communicator& comm, In&& in, Out&& out, Counts&& counts, Root root,
               Token&& token = Token()) {
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};
@@ -66,8 +66,8 @@ auto gather_v(const communicator& comm, In&& in, Out&& out, Counts&& counts, Roo
 
 /// The same in place, as with `gather`.
 template <class Buffer, block_counts Counts, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::gather_v_verb, Buffer,
-                                                     collectives::detail::out_list>
+  requires collectives::detail::movement_call_in_place<Token, collectives::gather_v_verb, Buffer,
+                                                       collectives::detail::out_list>
 auto gather_v(const communicator& comm, Buffer&& buffer, Counts&& counts, Root root,
               Token&& token = Token()) {
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};

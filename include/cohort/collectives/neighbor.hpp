@@ -32,7 +32,7 @@ struct neighbor_all_to_all_v_verb;
 /// *Cost*: one message to and from each neighbour. *Source*: `MPI_Ineighbor_allgather`.
 /// *Example*: `co_await cohort::neighbor_all_gather(grid, mine, around);`
 template <class In, class Out, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::neighbor_all_gather_verb, In, Out>
+  requires collectives::detail::movement_call<Token, collectives::neighbor_all_gather_verb, In, Out>
 auto neighbor_all_gather(const communicator& comm, In&& in, Out&& out, Token&& token = Token()) {
   return collectives::detail::start_movement<collectives::neighbor_all_gather_verb, In, Out>(
       comm, std::forward<In>(in), std::forward<Out>(out), 0, token);
@@ -48,8 +48,8 @@ asio::awaitable<void> neighbor_all_gather(const communicator&, Arguments&&...) {
 /// The same with `counts[i]` elements from the i-th neighbour: counts, or a `block_list`.
 /// *Source*: `MPI_Ineighbor_allgatherv`.
 template <class In, class Out, block_counts Counts, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::neighbor_all_gather_v_verb, In, Out,
-                                            collectives::detail::out_list>
+  requires collectives::detail::movement_call<Token, collectives::neighbor_all_gather_v_verb, In,
+                                              Out, collectives::detail::out_list>
 auto neighbor_all_gather_v(const communicator& comm, In&& in, Out&& out, Counts&& counts,
                            Token&& token = Token()) {
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};
@@ -71,7 +71,7 @@ asio::awaitable<void> neighbor_all_gather_v(const communicator&, Arguments&&...)
 /// views are packed. *Source*: `MPI_Ineighbor_alltoall`. *Example*: `co_await
 /// cohort::neighbor_all_to_all(grid, edges, halo);`
 template <class In, class Out, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::neighbor_all_to_all_verb, In, Out>
+  requires collectives::detail::movement_call<Token, collectives::neighbor_all_to_all_verb, In, Out>
 auto neighbor_all_to_all(const communicator& comm, In&& in, Out&& out, Token&& token = Token()) {
   return collectives::detail::start_movement<collectives::neighbor_all_to_all_verb, In, Out>(
       comm, std::forward<In>(in), std::forward<Out>(out), 0, token);
@@ -88,8 +88,8 @@ asio::awaitable<void> neighbor_all_to_all(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Ineighbor_alltoallv`.
 template <class In, block_counts InCounts, class Out, block_counts OutCounts,
           class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::neighbor_all_to_all_v_verb, In, Out,
-                                            collectives::detail::both_lists>
+  requires collectives::detail::movement_call<Token, collectives::neighbor_all_to_all_v_verb, In,
+                                              Out, collectives::detail::both_lists>
 auto neighbor_all_to_all_v(const communicator& comm, In&& in, InCounts&& in_counts, Out&& out,
                            OutCounts&& out_counts, Token&& token = Token()) {
   collectives::detail::both_lists lists{collectives::detail::to_list(in_counts),

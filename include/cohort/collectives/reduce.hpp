@@ -28,8 +28,9 @@ using reduce_body = detail::reduction_body<reduce_verb, In, Out, Op>;
 /// *Cost*: MPI's; log2(n) messages of the buffer's size for small ones. *Source*: `MPI_Ireduce`.
 /// *Example*: `co_await cohort::reduce(world, histogram, cohort::op::sum, 0);`
 template <class Buffer, reduction Op, std::integral Root, class Token = default_token>
-requires collectives::detail::reduces_in<Op, Buffer> && completion_token_for<
-    Token, typename collectives::reduce_in_place_body<Buffer, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_in<Op, Buffer> &&
+           completion_token_for<Token, typename collectives::reduce_in_place_body<
+                                           Buffer, std::remove_cvref_t<Op>>::signature>
 auto reduce(const communicator& comm, Buffer&& buffer, Op&&, Root root, Token&& token = Token()) {
   using body = collectives::reduce_in_place_body<Buffer, std::remove_cvref_t<Op>>;
   return comm::initiate(
@@ -42,8 +43,9 @@ auto reduce(const communicator& comm, Buffer&& buffer, Op&&, Root root, Token&& 
 /// *Requires* besides: at the root, `out` has as many elements as `in`, and they do not overlap.
 /// Elsewhere `out` is ignored and may be empty.
 template <class In, class Out, reduction Op, std::integral Root, class Token = default_token>
-requires collectives::detail::reduces_to<Op, In, Out> && completion_token_for<
-    Token, typename collectives::reduce_body<In, Out, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_to<Op, In, Out> &&
+           completion_token_for<Token, typename collectives::reduce_body<
+                                           In, Out, std::remove_cvref_t<Op>>::signature>
 auto reduce(const communicator& comm, In&& in, Out&& out, Op&&, Root root,
             Token&& token = Token()) {
   using body = collectives::reduce_body<In, Out, std::remove_cvref_t<Op>>;

@@ -34,8 +34,8 @@ using scatters_in_place_v =
 /// *Cost*: MPI's; each rank sends about the size of `in`. *Source*: `MPI_Ireduce_scatter_block`.
 /// *Example*: `co_await cohort::reduce_scatter(world, gradient, shard, cohort::op::average);`
 template <class In, class Out, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_to<Op, In, Out> &&
-    completion_token_for<Token, typename collectives::scatters<In, Out, Op>::signature>
+  requires collectives::detail::reduces_to<Op, In, Out> &&
+           completion_token_for<Token, typename collectives::scatters<In, Out, Op>::signature>
 auto reduce_scatter(const communicator& comm, In&& in, Out&& out, Op&&, Token&& token = Token()) {
   using body = collectives::scatters<In, Out, Op>;
   return comm::initiate(comm, body(in, out, collectives::detail::place_in(comm)), token);
@@ -43,8 +43,9 @@ auto reduce_scatter(const communicator& comm, In&& in, Out&& out, Op&&, Token&& 
 
 /// The same in place: the result is in the first elements of `buffer`, the rest is undefined.
 template <class Buffer, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_in<Op, Buffer> &&
-    completion_token_for<Token, typename collectives::scatters_in_place<Buffer, Op>::signature>
+  requires collectives::detail::reduces_in<Op, Buffer> &&
+           completion_token_for<Token,
+                                typename collectives::scatters_in_place<Buffer, Op>::signature>
 auto reduce_scatter(const communicator& comm, Buffer&& buffer, Op&&, Token&& token = Token()) {
   using body = collectives::scatters_in_place<Buffer, Op>;
   return comm::initiate(comm, body(buffer, collectives::detail::place_in(comm)), token);
@@ -65,8 +66,8 @@ asio::awaitable<void> reduce_scatter(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Ireduce_scatter`.
 /// *Example*: `co_await cohort::reduce_scatter_v(world, in, out, counts, cohort::op::sum);`
 template <class In, class Out, integer_list Counts, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_to<Op, In, Out> &&
-    completion_token_for<Token, typename collectives::scatters_v<In, Out, Op>::signature>
+  requires collectives::detail::reduces_to<Op, In, Out> &&
+           completion_token_for<Token, typename collectives::scatters_v<In, Out, Op>::signature>
 auto reduce_scatter_v(const communicator& comm, In&& in, Out&& out, Counts&& counts, Op&&,
                       Token&& token = Token()) {
   using body = collectives::scatters_v<In, Out, Op>;
@@ -75,8 +76,9 @@ auto reduce_scatter_v(const communicator& comm, In&& in, Out&& out, Counts&& cou
 
 /// The same in place: the result is in the first elements of `buffer`, the rest is undefined.
 template <class Buffer, integer_list Counts, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_in<Op, Buffer> &&
-    completion_token_for<Token, typename collectives::scatters_in_place_v<Buffer, Op>::signature>
+  requires collectives::detail::reduces_in<Op, Buffer> &&
+           completion_token_for<Token,
+                                typename collectives::scatters_in_place_v<Buffer, Op>::signature>
 auto reduce_scatter_v(const communicator& comm, Buffer&& buffer, Counts&& counts, Op&&,
                       Token&& token = Token()) {
   using body = collectives::scatters_in_place_v<Buffer, Op>;

@@ -32,8 +32,9 @@ using exclusive_scan_body = detail::reduction_body<exclusive_scan_verb, In, Out,
 /// *Cost*: MPI's; up to n messages in a row of the buffer's size. *Source*: `MPI_Iscan`.
 /// *Example*: `co_await cohort::scan(world, in, out, cohort::op::sum);`
 template <class Buffer, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_in<Op, Buffer> && completion_token_for<
-    Token, typename collectives::scan_in_place_body<Buffer, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_in<Op, Buffer> &&
+           completion_token_for<Token, typename collectives::scan_in_place_body<
+                                           Buffer, std::remove_cvref_t<Op>>::signature>
 auto scan(const communicator& comm, Buffer&& buffer, Op&&, Token&& token = Token()) {
   using body = collectives::scan_in_place_body<Buffer, std::remove_cvref_t<Op>>;
   return comm::initiate(comm, body(buffer, collectives::detail::place_in(comm)), token);
@@ -41,8 +42,9 @@ auto scan(const communicator& comm, Buffer&& buffer, Op&&, Token&& token = Token
 
 /// The same, out of place. `out` has as many elements as `in`, and they do not overlap.
 template <class In, class Out, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_to<Op, In, Out> && completion_token_for<
-    Token, typename collectives::scan_body<In, Out, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_to<Op, In, Out> &&
+           completion_token_for<
+               Token, typename collectives::scan_body<In, Out, std::remove_cvref_t<Op>>::signature>
 auto scan(const communicator& comm, In&& in, Out&& out, Op&&, Token&& token = Token()) {
   using body = collectives::scan_body<In, Out, std::remove_cvref_t<Op>>;
   return comm::initiate(comm, body(in, out, collectives::detail::place_in(comm)), token);
@@ -63,9 +65,9 @@ asio::awaitable<void> scan(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Iexscan`.
 /// *Example*: `co_await cohort::exclusive_scan(world, offset, cohort::op::sum);`
 template <class Buffer, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_in<Op, Buffer> && completion_token_for<
-    Token,
-    typename collectives::exclusive_scan_in_place_body<Buffer, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_in<Op, Buffer> &&
+           completion_token_for<Token, typename collectives::exclusive_scan_in_place_body<
+                                           Buffer, std::remove_cvref_t<Op>>::signature>
 auto exclusive_scan(const communicator& comm, Buffer&& buffer, Op&&, Token&& token = Token()) {
   using body = collectives::exclusive_scan_in_place_body<Buffer, std::remove_cvref_t<Op>>;
   return comm::initiate(comm, body(buffer, collectives::detail::place_in(comm)), token);
@@ -73,8 +75,9 @@ auto exclusive_scan(const communicator& comm, Buffer&& buffer, Op&&, Token&& tok
 
 /// The same, out of place. At rank 0, `out` is left alone.
 template <class In, class Out, reduction Op, class Token = default_token>
-requires collectives::detail::reduces_to<Op, In, Out> && completion_token_for<
-    Token, typename collectives::exclusive_scan_body<In, Out, std::remove_cvref_t<Op>>::signature>
+  requires collectives::detail::reduces_to<Op, In, Out> &&
+           completion_token_for<Token, typename collectives::exclusive_scan_body<
+                                           In, Out, std::remove_cvref_t<Op>>::signature>
 auto exclusive_scan(const communicator& comm, In&& in, Out&& out, Op&&, Token&& token = Token()) {
   using body = collectives::exclusive_scan_body<In, Out, std::remove_cvref_t<Op>>;
   return comm::initiate(comm, body(in, out, collectives::detail::place_in(comm)), token);

@@ -24,7 +24,7 @@ struct scatter_v_verb;
 /// *Cost*: MPI's; the root sends the whole of `in`. *Source*: `MPI_Iscatter`.
 /// *Example*: `co_await cohort::scatter(world, all, mine, 0);`
 template <class In, class Out, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::scatter_verb, In, Out>
+  requires collectives::detail::movement_call<Token, collectives::scatter_verb, In, Out>
 auto scatter(const communicator& comm, In&& in, Out&& out, Root root, Token&& token = Token()) {
   return collectives::detail::start_movement<collectives::scatter_verb, In, Out>(
       comm, std::forward<In>(in), std::forward<Out>(out), collectives::detail::to_rank(root),
@@ -34,7 +34,7 @@ auto scatter(const communicator& comm, In&& in, Out&& out, Root root, Token&& to
 /// The same in place. At the root, `buffer` holds all blocks and its own stays where it is;
 /// elsewhere it is what the rank gets.
 template <class Buffer, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::scatter_verb, Buffer>
+  requires collectives::detail::movement_call_in_place<Token, collectives::scatter_verb, Buffer>
 auto scatter(const communicator& comm, Buffer&& buffer, Root root, Token&& token = Token()) {
   return collectives::detail::start_movement_in_place<collectives::scatter_verb, Buffer>(
       comm, std::forward<Buffer>(buffer), collectives::detail::to_rank(root), token);
@@ -54,8 +54,8 @@ asio::awaitable<void> scatter(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Iscatterv`.
 /// *Example*: `co_await cohort::scatter_v(world, all, mine, counts, 0);`
 template <class In, class Out, block_counts Counts, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call<Token, collectives::scatter_v_verb, In, Out,
-                                            collectives::detail::in_list>
+  requires collectives::detail::movement_call<Token, collectives::scatter_v_verb, In, Out,
+                                              collectives::detail::in_list>
 auto scatter_v(const communicator& comm, In&& in, Out&& out, Counts&& counts, Root root,
                Token&& token = Token()) {
   collectives::detail::in_list lists{collectives::detail::to_list(counts)};
@@ -66,8 +66,8 @@ auto scatter_v(const communicator& comm, In&& in, Out&& out, Counts&& counts, Ro
 
 /// The same in place, as with `scatter`.
 template <class Buffer, block_counts Counts, std::integral Root, class Token = default_token>
-requires collectives::detail::movement_call_in_place<Token, collectives::scatter_v_verb, Buffer,
-                                                     collectives::detail::in_list>
+  requires collectives::detail::movement_call_in_place<Token, collectives::scatter_v_verb, Buffer,
+                                                       collectives::detail::in_list>
 auto scatter_v(const communicator& comm, Buffer&& buffer, Counts&& counts, Root root,
                Token&& token = Token()) {
   collectives::detail::in_list lists{collectives::detail::to_list(counts)};

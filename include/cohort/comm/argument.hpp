@@ -138,7 +138,7 @@ inline constexpr bool any_staged<std::tuple<Arguments...>> = (Arguments::is_stag
 template <class Body>
 inline constexpr bool is_staged = false;
 template <class Body>
-requires requires { typename Body::arguments; }
+  requires requires { typename Body::arguments; }
 inline constexpr bool is_staged<Body> = any_staged<typename Body::arguments>;
 
 /// The name of the first buffer that a body takes for the host's and that is in device memory, or

@@ -87,12 +87,11 @@ class backend_completion {
 /// else: ranks that choose differently hang. `start` returns at once, keeps the context alive until
 /// it has called the completion, and never calls it before it returns.
 template <class Backend>
-concept collective_backend = requires(Backend& backend, const collective_call& call,
-                                      backend_completion done) {
-  { backend.takes(call) }
-  noexcept->std::same_as<bool>;
-  {backend.start(call, done)};
-};
+concept collective_backend =
+    requires(Backend& backend, const collective_call& call, backend_completion done) {
+      { backend.takes(call) } noexcept -> std::same_as<bool>;
+      { backend.start(call, done) };
+    };
 
 /// A backend behind virtual functions, so that a communicator can carry any.
 class any_backend {

@@ -65,10 +65,10 @@ class doorbells;
 /// some ranks only, it throws from a `void check(const mpi::comm_ref&) const` if it has one: all
 /// ranks hear of that before they are in `create`.
 template <class Topology>
-concept topology = std::copyable<Topology> &&
-    requires(const Topology& shape, const mpi::comm_ref& over) {
-  { shape.create(over) } -> std::same_as<mpi::comm>;
-};
+concept topology =
+    std::copyable<Topology> && requires(const Topology& shape, const mpi::comm_ref& over) {
+      { shape.create(over) } -> std::same_as<mpi::comm>;
+    };
 
 /// What all handles of one communicator share.
 ///

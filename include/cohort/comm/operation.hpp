@@ -97,11 +97,11 @@ concept operation_body = requires(Body& body, const Body& constant, const commun
                                   poster& post, failure_text& text) {
   { Body::name } -> std::convertible_to<const char*>;
   { Body::cancellation } -> std::convertible_to<cancels>;
-  { constant.check(state) }
-  noexcept->std::same_as<errc>;  // misuse that this rank can see; errc{}: none
-  constant.explain(text);        // the values, if it is one
-  { constant.bytes() }
-  noexcept->std::same_as<std::size_t>;
+  {
+    constant.check(state)
+  } noexcept -> std::same_as<errc>;  // misuse that this rank can see; errc{}: none
+  constant.explain(text);            // the values, if it is one
+  { constant.bytes() } noexcept -> std::same_as<std::size_t>;
   { body.post(post) } -> std::same_as<int>;  // MPI's return code
   typename Body::signature;                  // completion signature
 };

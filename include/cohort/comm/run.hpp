@@ -38,10 +38,10 @@ concept takes_world = requires(Main& main, communicator world) {
   { main(world) } -> main_result;
 };
 template <class Main>
-concept takes_world_and_arguments = requires(Main& main, communicator world, int argc,
-                                             char** argv) {
-  { main(world, argc, argv) } -> main_result;
-};
+concept takes_world_and_arguments =
+    requires(Main& main, communicator world, int argc, char** argv) {
+      { main(world, argc, argv) } -> main_result;
+    };
 template <class Main>
 concept main_coroutine = takes_world<Main> || takes_world_and_arguments<Main>;
 

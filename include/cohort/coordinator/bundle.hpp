@@ -75,7 +75,8 @@ class bundle {
   /// Throws errc::invalid_argument for a name that is in it and for memory of a device beside that
   /// of the host, errc::not_supported for a buffer that is not contiguous.
   template <class B>
-  requires coordination::bundle_buffer<B> bundle& add(std::string name, B& buffer) & {
+    requires coordination::bundle_buffer<B>
+  bundle& add(std::string name, B& buffer) & {
     member fresh;
     fresh.what.kernels = &coordination::kernels_of<coordination::value_of<B&>>;
     if constexpr (located_buffer<B&>) {
@@ -107,17 +108,20 @@ class bundle {
     return *this;
   }
   template <class B>
-  requires coordination::bundle_buffer<B> bundle && add(std::string name, B& buffer) && {
+    requires coordination::bundle_buffer<B>
+  bundle&& add(std::string name, B& buffer) && {
     return std::move(add(std::move(name), buffer));
   }
   /// Chosen when a call does not fit: says what is wrong with it.
   template <class... Arguments>
-  requires(!coordination::joins_bundle<Arguments...>) bundle& add(Arguments&&...) & {
+    requires(!coordination::joins_bundle<Arguments...>)
+  bundle& add(Arguments&&...) & {
     coordination::explain_member<Arguments...>();
     return *this;
   }
   template <class... Arguments>
-  requires(!coordination::joins_bundle<Arguments...>) bundle && add(Arguments&&...) && {
+    requires(!coordination::joins_bundle<Arguments...>)
+  bundle&& add(Arguments&&...) && {
     coordination::explain_member<Arguments...>();
     return std::move(*this);
   }

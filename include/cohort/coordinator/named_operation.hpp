@@ -99,7 +99,7 @@ class named_operation final
 template <class Handler>
 inline constexpr bool is_detached = std::is_same_v<Handler, asio::detail::detached_handler>;
 template <class Handler>
-requires requires { typename Handler::target_type; }
+  requires requires { typename Handler::target_type; }
 inline constexpr bool is_detached<Handler> = is_detached<typename Handler::target_type>;
 
 /// What cancelling does to an operation that ranks agree upon.

@@ -115,15 +115,15 @@ class option_row {
   using options = coordinator_options;
 
   constexpr option_row(std::string_view called, const char* from, std::uint64_t low,
-                       std::uint64_t high, std::uint64_t options::*where)
+                       std::uint64_t high, std::uint64_t options::* where)
       : name(called), variable(from), least(low), most(high), number_(where) {}
   constexpr option_row(std::string_view called, const char* from, std::uint64_t low,
-                       std::uint64_t high, std::uint32_t options::*where)
+                       std::uint64_t high, std::uint32_t options::* where)
       : name(called), variable(from), least(low), most(high), small_(where) {}
   constexpr option_row(std::string_view called, const char* from, std::uint64_t low,
-                       std::chrono::nanoseconds options::*where)
+                       std::chrono::nanoseconds options::* where)
       : name(called), variable(from), least(low), most(a_year), time_(where) {}
-  constexpr option_row(std::string_view called, const char* from, bool options::*where)
+  constexpr option_row(std::string_view called, const char* from, bool options::* where)
       : name(called), variable(from), least(0), most(1), flag_(where) {}
 
   std::string_view name;
@@ -159,10 +159,10 @@ class option_row {
  private:
   static constexpr auto a_year = static_cast<std::uint64_t>(longest_duration.count());
 
-  std::uint64_t options::*number_ = nullptr;
-  std::uint32_t options::*small_ = nullptr;
-  std::chrono::nanoseconds options::*time_ = nullptr;
-  bool options::*flag_ = nullptr;
+  std::uint64_t options::* number_ = nullptr;
+  std::uint32_t options::* small_ = nullptr;
+  std::chrono::nanoseconds options::* time_ = nullptr;
+  bool options::* flag_ = nullptr;
 };
 
 /// All of them, in the order of the table. What ranks must agree on are the values of these rows.

@@ -188,8 +188,8 @@ class persistent_group {
         token);
   }
   template <completion_token_for<void(std::exception_ptr)> Token>
-  requires(!std::same_as<std::remove_cvref_t<Token>, replay_options>) auto replay(
-      const captured_group& what, Token&& token) const {
+    requires(!std::same_as<std::remove_cvref_t<Token>, replay_options>)
+  auto replay(const captured_group& what, Token&& token) const {
     return replay(what, replay_options(), std::forward<Token>(token));
   }
   /// Ends the group. Collective. Fails with mismatch_error where ranks have started it unequally
@@ -214,9 +214,8 @@ class persistent_group {
     return {};
   }
   template <class... Arguments>
-  requires(!coordination::replays<captured_group, replay_options, Arguments...>)
-      asio::awaitable<void> replay(Arguments&&...)
-  const {
+    requires(!coordination::replays<captured_group, replay_options, Arguments...>)
+  asio::awaitable<void> replay(Arguments&&...) const {
     static_assert(coordination::never_fits<Arguments...>,
                   "replay takes what capture() gave, then replay_options, then a completion token");
     return {};

@@ -68,7 +68,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
   /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
   template <class B, class Op, class First = call_options, class Second = not_given>
-  requires reducible<B, Op> && call_tail<First, Second>
+    requires reducible<B, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, B&& buffer, const Op&, First&& first = First(),
                   Second&& second = Second()) const {
     return start(all_reduce_body<Op, B>(std::move(name), options_in(first), buffer),
@@ -76,7 +76,7 @@ class named_verbs : public message_verbs<named_verbs> {
   }
   /// Out of place: `out` has as many elements as `in`.
   template <class In, class Out, class Op, class First = call_options, class Second = not_given>
-  requires beside<In, Out> && reducible_input<In, Op> && call_tail<First, Second>
+    requires beside<In, Out> && reducible_input<In, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, First&& first = First(),
                   Second&& second = Second()) const {
     return start(all_reduce_to_body<Op, In, Out>(std::move(name), options_in(first), in, out),
@@ -84,16 +84,16 @@ class named_verbs : public message_verbs<named_verbs> {
   }
   /// Without a name.
   template <class B, class Op, class Token = default_token>
-  requires named_output<B> &&(!std::convertible_to<B, operation_name>)&&named_reduction_for<
-      Op, value_of<B>> auto all_reduce(B&& buffer, const Op& op, Token&& token = Token(),
-                                       std::source_location where =
-                                           std::source_location::current()) const {
+    requires named_output<B> &&
+             (!std::convertible_to<B, operation_name>) && named_reduction_for<Op, value_of<B>>
+  auto all_reduce(B&& buffer, const Op& op, Token&& token = Token(),
+                  std::source_location where = std::source_location::current()) const {
     return all_reduce(operation_name(where), std::forward<B>(buffer), op, call_options(), token);
   }
 
   /// Reduces to `root`, where the buffer holds the result; elsewhere it is left as it is.
   template <class B, class Op, class First = call_options, class Second = not_given>
-  requires reducible<B, Op> && call_tail<First, Second>
+    requires reducible<B, Op> && call_tail<First, Second>
   auto reduce(operation_name name, B&& buffer, const Op&, int root, First&& first = First(),
               Second&& second = Second()) const {
     return start(reduce_body<Op, B>(std::move(name), options_in(first), buffer, root),
@@ -102,7 +102,7 @@ class named_verbs : public message_verbs<named_verbs> {
 
   /// Copies the root's buffer to every rank.
   template <class B, class First = call_options, class Second = not_given>
-  requires named_output<B> && call_tail<First, Second>
+    requires named_output<B> && call_tail<First, Second>
   auto broadcast(operation_name name, B&& buffer, int root, First&& first = First(),
                  Second&& second = Second()) const {
     return start(broadcast_body<B>(std::move(name), options_in(first), buffer, root),
@@ -112,7 +112,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
   /// from time to time; what has not changed on any rank is not told again.
   template <class In, class First = call_options, class Second = not_given>
-  requires named_input<In> && call_tail<First, Second>
+    requires named_input<In> && call_tail<First, Second>
   auto all_gather(operation_name name, In&& in, First&& first = First(),
                   Second&& second = Second()) const {
     return start(all_gather_body<In>(std::move(name), options_in(first), in),
@@ -122,7 +122,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
   /// Results: what came, in rank order, and how many elements from each rank.
   template <class In, class Splits, class First = call_options, class Second = not_given>
-  requires named_input<In> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
+    requires named_input<In> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
   auto all_to_all(operation_name name, In&& in, const Splits& splits, First&& first = First(),
                   Second&& second = Second()) const {
     return start(all_to_all_body<In>(std::move(name), options_in(first), in, splits),
@@ -132,7 +132,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
   /// ranks, n / r, and the first n % r ranks one more.
   template <class In, class Op, class First = call_options, class Second = not_given>
-  requires reducible_input<In, Op> && call_tail<First, Second>
+    requires reducible_input<In, Op> && call_tail<First, Second>
   auto reduce_scatter(operation_name name, In&& in, const Op&, First&& first = First(),
                       Second&& second = Second()) const {
     return start(reduce_scatter_body<Op, In>(std::move(name), options_in(first), in),
@@ -141,7 +141,7 @@ class named_verbs : public message_verbs<named_verbs> {
 
   /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
   template <class In, class First = call_options, class Second = not_given>
-  requires named_input<In> && call_tail<First, Second>
+    requires named_input<In> && call_tail<First, Second>
   auto gather(operation_name name, In&& in, int root, First&& first = First(),
               Second&& second = Second()) const {
     return start(gather_body<In>(std::move(name), options_in(first), in, root),
@@ -151,7 +151,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// Gives each rank its block of the root's `in`, which only counts there and has
   /// `size() × out.size()` elements.
   template <class In, class Out, class First = call_options, class Second = not_given>
-  requires beside<In, Out> && call_tail<First, Second>
+    requires beside<In, Out> && call_tail<First, Second>
   auto scatter(operation_name name, In&& in, Out&& out, int root, First&& first = First(),
                Second&& second = Second()) const {
     return start(scatter_body<In, Out>(std::move(name), options_in(first), in, out, root),
@@ -160,8 +160,9 @@ class named_verbs : public message_verbs<named_verbs> {
 
   /// Completes when every rank has come to it.
   template <class Token = default_token>
-  requires(!std::convertible_to<Token, operation_name>) auto barrier(
-      Token&& token = Token(), std::source_location where = std::source_location::current()) const {
+    requires(!std::convertible_to<Token, operation_name>)
+  auto barrier(Token&& token = Token(),
+               std::source_location where = std::source_location::current()) const {
     return start(barrier_body(operation_name(where)), token);
   }
   template <class Token = default_token>
@@ -171,7 +172,7 @@ class named_verbs : public message_verbs<named_verbs> {
 
   /// The tensors of a bundle as one operation: all of them or none.
   template <class Op, class First = call_options, class Second = not_given>
-  requires bundle_reduction<Op> && call_tail<First, Second>
+    requires bundle_reduction<Op> && call_tail<First, Second>
   auto grouped_all_reduce(bundle members, const Op&, First&& first = First(),
                           Second&& second = Second(),
                           std::source_location where = std::source_location::current()) const {
@@ -181,7 +182,7 @@ class named_verbs : public message_verbs<named_verbs> {
   }
   /// Reduces them to `root`; elsewhere they are left as they are.
   template <class Op, class First = call_options, class Second = not_given>
-  requires bundle_reduction<Op> && call_tail<First, Second>
+    requires bundle_reduction<Op> && call_tail<First, Second>
   auto grouped_reduce(bundle members, const Op&, int root, First&& first = First(),
                       Second&& second = Second(),
                       std::source_location where = std::source_location::current()) const {
@@ -234,7 +235,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// Reduces each member and gives each rank its part of each, by name: of n elements on r ranks,
   /// n / r, and the first n % r ranks one more.
   template <class Op, class First = call_options, class Second = not_given>
-  requires bundle_reduction<Op> && call_tail<First, Second>
+    requires bundle_reduction<Op> && call_tail<First, Second>
   auto grouped_reduce_scatter(bundle members, const Op&, First&& first = First(),
                               Second&& second = Second(),
                               std::source_location where = std::source_location::current()) const {
@@ -246,7 +247,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// A group of tensors that can be started without negotiation, see \ref persistent_group.
   /// *Cost*: one negotiated operation, and a communicator, made as by `communicator::dup`.
   template <class Op, class First = call_options, class Second = not_given>
-  requires bundle_reduction<Op> && call_tail<First, Second>
+    requires bundle_reduction<Op> && call_tail<First, Second>
   auto make_persistent(bundle members, const Op&, First&& first = First(),
                        Second&& second = Second(),
                        std::source_location where = std::source_location::current()) const {

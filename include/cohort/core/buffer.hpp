@@ -55,7 +55,7 @@ using data_pointer_t = decltype(std::ranges::data(std::declval<R&>()));
 // std::array<double, 3> is a buffer of three doubles.
 template <class R>
 concept range_of_elements = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    element_or_const<std::remove_pointer_t<data_pointer_t<R>>>;
+                            element_or_const<std::remove_pointer_t<data_pointer_t<R>>>;
 
 template <class V>
 inline constexpr bool is_strided_view = false;
@@ -75,8 +75,7 @@ concept strided =
 
 template <class B>
 concept scalar = std::is_lvalue_reference_v<B> && element<std::remove_cvref_t<B>> &&
-                 !std::ranges::range<std::remove_reference_t<B>> &&
-                 !strided<B>;
+                 !std::ranges::range<std::remove_reference_t<B>> && !strided<B>;
 
 // An rvalue may be passed where the view survives the object: spans and the like.
 template <class B>
@@ -124,12 +123,15 @@ concept owned_buffer =
 /// The view of a buffer. Free: no call into MPI, no allocation. For an owned buffer, pass the
 /// lvalue where it has been moved to.
 template <class B>
-requires readable_buffer<B&&> || readable_buffer<B> || owned_buffer<std::remove_cvref_t<B>>
-[[nodiscard]] constexpr auto view_of(B&& buffer) { return detail::view_maker::make(buffer); }
+  requires readable_buffer<B&&> || readable_buffer<B> || owned_buffer<std::remove_cvref_t<B>>
+[[nodiscard]] constexpr auto view_of(B&& buffer) {
+  return detail::view_maker::make(buffer);
+}
 
 /// A readable buffer whose elements may be written.
 template <class B>
-concept writable_buffer = readable_buffer<B> &&
+concept writable_buffer =
+    readable_buffer<B> &&
     !std::is_const_v<std::remove_pointer_t<decltype(detail::viewed_t<B>::data)>>;
 
 /// What a verb takes to read from or to write to: borrowed or owned.
@@ -149,7 +151,7 @@ concept located_buffer = detail::is_off_host<B> && requires(std::remove_referenc
   { memory_traits<std::remove_cvref_t<B>>::locate(buffer) } -> std::same_as<memory_location>;
   {
     memory_traits<std::remove_cvref_t<B>>::lease(buffer)
-    } -> std::convertible_to<std::shared_ptr<const void>>;
+  } -> std::convertible_to<std::shared_ptr<const void>>;
   typename memory_traits<std::remove_cvref_t<B>>::result;
 };
 /// One that can be written.
@@ -178,8 +180,8 @@ struct element_of<B> {
 
 /// The element type of a buffer, without const.
 template <class B>
-requires(input_buffer<B> || located_buffer<B>) using element_of_t =
-    std::remove_const_t<typename detail::element_of<B>::type>;
+  requires(input_buffer<B> || located_buffer<B>)
+using element_of_t = std::remove_const_t<typename detail::element_of<B>::type>;
 
 template <class B>
 constexpr auto detail::view_maker::make(B&& buffer) {

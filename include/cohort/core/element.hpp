@@ -63,9 +63,7 @@ struct located {
 namespace detail {
 
 template <class T>
-concept has_representation = requires {
-  typename element_traits<T>::as;
-};
+concept has_representation = requires { typename element_traits<T>::as; };
 
 // A structural test for std::complex keeps <complex>, which brings in the streams, out of every
 // program that does not use it.
@@ -140,8 +138,7 @@ consteval bool is_element();
 /// A type with an element_type: arithmetic types, std::complex, f16, bf16, std::byte, and types
 /// that element_traits declares to be one of these.
 template <class T>
-concept named_element = detail::element_code<T>()
-!= detail::no_element_code;
+concept named_element = detail::element_code<T>() != detail::no_element_code;
 
 /// The name of a named element.
 template <named_element T>

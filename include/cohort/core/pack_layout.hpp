@@ -104,9 +104,8 @@ constexpr void lay_out(std::size_t tensors, spacing how, std::size_t most, ItemO
     if (each.piece == 0) {
       visit(call{i, 1, 0, each.bytes, false});
     } else {
-      cut(each.bytes, each.piece, [&](std::size_t begin, std::size_t length) {
-        visit(call{i, 1, begin, length, false});
-      });
+      cut(each.bytes, each.piece,
+          [&](std::size_t begin, std::size_t length) { visit(call{i, 1, begin, length, false}); });
     }
   }
   close();

@@ -27,13 +27,16 @@ class ranks {
   ranks() noexcept {}
   /// The ranks one by one. Throws errc::bad_rank for a negative or a repeated one.
   template <std::same_as<int>... Rank>
-  requires(sizeof...(Rank) > 0) explicit ranks(Rank... rank) : list_{rank...} { validate(); }
+    requires(sizeof...(Rank) > 0)
+  explicit ranks(Rank... rank) : list_{rank...} {
+    validate();
+  }
   /// The ranks of a range of integers.
   template <class Range>
-  requires std::ranges::input_range<const Range&> &&
-      std::convertible_to < std::ranges::range_reference_t<const Range&>,
-  int > &&(!std::same_as<Range, ranks>)explicit ranks(const Range& range)
-      : list_(std::ranges::begin(range), std::ranges::end(range)) {
+    requires std::ranges::input_range<const Range&> &&
+             std::convertible_to<std::ranges::range_reference_t<const Range&>, int> &&
+             (!std::same_as<Range, ranks>)
+  explicit ranks(const Range& range) : list_(std::ranges::begin(range), std::ranges::end(range)) {
     validate();
   }
 

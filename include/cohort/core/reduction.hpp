@@ -237,11 +237,15 @@ class user_op {
   static constexpr bool commutes = Commutes;
 
   // User-provided: g++ 12 mishandles other temporaries in co_await expressions.
-  constexpr user_op(F, commutative_t) noexcept requires Commutes {}
-  constexpr user_op(F, non_commutative_t) noexcept requires(!Commutes) {}
+  constexpr user_op(F, commutative_t) noexcept
+    requires Commutes
+  {}
+  constexpr user_op(F, non_commutative_t) noexcept
+    requires(!Commutes)
+  {}
 
   template <class T>
-  static constexpr bool accepts = element<T>&& requires(const F& function, const T& value) {
+  static constexpr bool accepts = element<T> && requires(const F& function, const T& value) {
     { function(value, value) } -> std::convertible_to<T>;
   };
   template <class T>
@@ -257,9 +261,7 @@ user_op(F, non_commutative_t) -> user_op<F, false>;
 
 /// A reduction operation, whatever it is defined for.
 template <class Op>
-concept reduction = requires {
-  std::remove_cvref_t<Op>::template accepts<int>;
-};
+concept reduction = requires { std::remove_cvref_t<Op>::template accepts<int>; };
 
 /// An operation that is defined for the element type. Pairs that MPI leaves undefined, such as the
 /// sum of bool, bits of floating point, the smallest complex number or an integer average, are not.
@@ -279,7 +281,7 @@ inline constexpr bool is_average = std::same_as<std::remove_cvref_t<Op>, op::ave
 
 /// Turns sums over `n` ranks into averages, in place: the second half of op::average.
 template <class T>
-requires reduction_for<op::average_t, T>
+  requires reduction_for<op::average_t, T>
 constexpr void apply_average(buffer_view<T> sums, int n);
 
 template <class T>
@@ -319,7 +321,7 @@ constexpr void divide_run(T* data, std::size_t count, int n) {
 }  // namespace detail
 
 template <class T>
-requires reduction_for<op::average_t, T>
+  requires reduction_for<op::average_t, T>
 constexpr void apply_average(buffer_view<T> sums, int n) {
   if (n == 1) {
     return;

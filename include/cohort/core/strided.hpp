@@ -34,7 +34,8 @@ struct buffer_view {
     return block == 0 ? 0 : count / block;
   }
   constexpr operator buffer_view<const T>() const noexcept  // NOLINT(*-explicit-*)
-      requires(!std::is_const_v<T>) {
+    requires(!std::is_const_v<T>)
+  {
     return {data, count, block, stride};
   }
 };
@@ -74,7 +75,8 @@ void pack(buffer_view<T> from, std::remove_const_t<T>* out);
 
 /// The reverse: copies elements that lie side by side into a view.
 template <class T>
-requires(!std::is_const_v<T>) void unpack(const T* in, buffer_view<T> to);
+  requires(!std::is_const_v<T>)
+void unpack(const T* in, buffer_view<T> to);
 
 /// A multidimensional view in the manner of std::mdspan over plain memory.
 template <class V>
@@ -84,8 +86,7 @@ concept mdspan_like = requires(const V& view) {
   { V::rank() } -> std::convertible_to<std::size_t>;
   view.extent(0);
   view.stride(0);
-}
-&&(V::rank() >= 1);
+} && (V::rank() >= 1);
 
 /// Reads a multidimensional view as regularly strided memory. Elements travel in the order of their
 /// addresses, whatever the order of the dimensions. Throws errc::not_supported if more than two
@@ -106,7 +107,8 @@ void pack(buffer_view<T> from, std::remove_const_t<T>* out) {
 }
 
 template <class T>
-requires(!std::is_const_v<T>) void unpack(const T* in, buffer_view<T> to) {
+  requires(!std::is_const_v<T>)
+void unpack(const T* in, buffer_view<T> to) {
   if (to.contiguous()) {
     std::copy_n(in, to.count, to.data);
     return;

@@ -25,10 +25,10 @@ enum class until : std::uint8_t {
 struct stream_ref {
   stream_ref() noexcept {}
   template <class Stream>
-  requires requires(const Stream& one) {
-    static_cast<const void*>(one.get());
-    static_cast<int>(one.device());
-  }
+    requires requires(const Stream& one) {
+      static_cast<const void*>(one.get());
+      static_cast<int>(one.device());
+    }
   stream_ref(const Stream& one)  // NOLINT: converting, so that a stream can be named as an option
       : native(one.get()), device(one.device()), keep(std::make_shared<const Stream>(one)) {}
 
@@ -44,8 +44,8 @@ class stream_argument {
  public:
   stream_argument() noexcept {}
   template <class Stream>
-  requires std::convertible_to<const Stream&, stream_ref> stream_argument(const Stream& one)
-  noexcept  // NOLINT: converting
+    requires std::convertible_to<const Stream&, stream_ref>
+  stream_argument(const Stream& one) noexcept  // NOLINT: converting
       : stream_(&one),
         make_([](const void* stream) { return stream_ref(*static_cast<const Stream*>(stream)); }) {}
 

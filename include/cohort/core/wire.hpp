@@ -54,13 +54,11 @@ class reader;
 namespace detail {
 
 template <class T>
-concept number = (std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool> &&
+concept number = (std::integral<T> || std::floating_point<T>) && !std::same_as<T, bool> &&
                  !std::same_as<T, long double>;
 
 template <class T>
-concept has_fields = requires(writer& out, T& value) {
-  wire_fields(out, value);
-};
+concept has_fields = requires(writer& out, T& value) { wire_fields(out, value); };
 
 }  // namespace detail
 

@@ -44,7 +44,8 @@ class view_buffer final : public std::streambuf {
 
 /// A length, and what cereal writes. What cereal does not take when reading is bad_value.
 template <class Archive, class T>
-requires(by_cereal<T>) void wire_fields(Archive& archive, T& value) {
+  requires(by_cereal<T>)
+void wire_fields(Archive& archive, T& value) {
   if constexpr (Archive::reads) {
     detail::view_buffer bytes(archive.text());
     if (!archive.ok()) return;

@@ -113,7 +113,7 @@ namespace detail {
 
 template <cohort::detail::complex_like T>
 inline constexpr bool copied_whole<T> =
-    copied_whole<typename T::value_type>&& std::is_trivially_copyable_v<T>;
+    copied_whole<typename T::value_type> && std::is_trivially_copyable_v<T>;
 
 }  // namespace detail
 

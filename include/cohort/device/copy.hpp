@@ -45,9 +45,7 @@ span<const T> device_view(const vector<T>& all) {
 }
 
 template <class B>
-concept device_end = requires(B& buffer) {
-  device_view(buffer);
-};
+concept device_end = requires(B& buffer) { device_view(buffer); };
 
 template <class B>
 concept host_end =
@@ -104,8 +102,8 @@ concept copyable_buffer =
 /// the devices cannot reach each other. A span of the other device without a producer is ordered
 /// with nothing there. Other errors: errc::size_mismatch, CUDA's codes.
 template <copyable_buffer From, copyable_buffer To>
-requires std::same_as<std::remove_const_t<detail::end_element_t<std::remove_reference_t<From>>>,
-                      detail::end_element_t<std::remove_reference_t<To>>>
+  requires std::same_as<std::remove_const_t<detail::end_element_t<std::remove_reference_t<From>>>,
+                        detail::end_element_t<std::remove_reference_t<To>>>
 void copy(const stream& on, From&& from, To&& to) {
   detail::queue_copy(on, detail::end_of(from), detail::end_of(to),
                      sizeof(detail::end_element_t<std::remove_reference_t<To>>));

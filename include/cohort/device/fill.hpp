@@ -25,7 +25,7 @@ namespace cohort::device {
 /// comes after it; a vector may go before. *Errors*: error(errc::wrong_device), CUDA's codes.
 /// *Cost*: one `cudaMemsetAsync`, and events if the buffer has another stream.
 template <class To>
-requires detail::device_end<std::remove_reference_t<To>>
+  requires detail::device_end<std::remove_reference_t<To>>
 void fill_bytes(const stream& on, To&& to, std::byte value);
 
 /// The same with elements: each becomes `value`, the neutral element of a reduction say.
@@ -34,7 +34,7 @@ void fill_bytes(const stream& on, To&& to, std::byte value);
 /// the first element, which then doubles on the device, in as many copies as the size has binary
 /// digits. It needs no memory, so it never waits for the device.
 template <class To>
-requires detail::device_end<std::remove_reference_t<To>>
+  requires detail::device_end<std::remove_reference_t<To>>
 void fill(const stream& on, To&& to,
           const std::type_identity_t<detail::end_element_t<std::remove_reference_t<To>>>& value);
 
@@ -56,7 +56,7 @@ void between_producer_work(const stream& on, const copy_end& to, Queue queue) {
 }  // namespace detail
 
 template <class To>
-requires detail::device_end<std::remove_reference_t<To>>
+  requires detail::device_end<std::remove_reference_t<To>>
 void fill_bytes(const stream& on, To&& to, std::byte value) {
   using element = detail::end_element_t<std::remove_reference_t<To>>;
   static_assert(!std::is_const_v<element>, "what is to be filled is const");
@@ -73,7 +73,7 @@ void fill_bytes(const stream& on, To&& to, std::byte value) {
 // until all is full. A pattern in pinned memory would need fewer calls, but CUDA may wait for the
 // device when it is asked for that memory.
 template <class To>
-requires detail::device_end<std::remove_reference_t<To>>
+  requires detail::device_end<std::remove_reference_t<To>>
 void fill(const stream& on, To&& to,
           const std::type_identity_t<detail::end_element_t<std::remove_reference_t<To>>>& value) {
   using element = detail::end_element_t<std::remove_reference_t<To>>;

@@ -40,7 +40,7 @@ class span {
   span(vector<value_type>& all) noexcept  // NOLINT: converting, as std::span does
       : data_(all.data()), size_(all.size()), device_(all.device()), producer_(producer_of(all)) {}
   span(const vector<value_type>& all) noexcept  // NOLINT: the same
-      requires std::is_const_v<T>
+    requires std::is_const_v<T>
       : data_(all.data()), size_(all.size()), device_(all.device()), producer_(producer_of(all)) {}
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
   span(const span<U>& other) noexcept  // NOLINT: the same

@@ -47,8 +47,8 @@ struct staged_copy_options {
 /// *Cost*: a copy by the host more than `copy`, a call and a wait for each piece.
 /// *Source*: docs/design/gpu.md.
 template <copyable_buffer From, copyable_buffer To>
-requires std::same_as<std::remove_const_t<detail::end_element_t<std::remove_reference_t<From>>>,
-                      detail::end_element_t<std::remove_reference_t<To>>>
+  requires std::same_as<std::remove_const_t<detail::end_element_t<std::remove_reference_t<From>>>,
+                        detail::end_element_t<std::remove_reference_t<To>>>
 [[nodiscard]] asio::awaitable<void> staged_copy(const stream& on, From&& from, To&& to,
                                                 staged_copy_options options = {});
 
@@ -160,10 +160,10 @@ inline asio::awaitable<void> staged_copy_of(stream on, copy_end from, copy_end t
 }  // namespace detail
 
 template <copyable_buffer From, copyable_buffer To>
-requires std::same_as<std::remove_const_t<detail::end_element_t<std::remove_reference_t<From>>>,
-                      detail::end_element_t<std::remove_reference_t<To>>>
-    asio::awaitable<void> staged_copy(const stream& on, From&& from, To&& to,
-                                      staged_copy_options options) {
+  requires std::same_as<std::remove_const_t<detail::end_element_t<std::remove_reference_t<From>>>,
+                        detail::end_element_t<std::remove_reference_t<To>>>
+asio::awaitable<void> staged_copy(const stream& on, From&& from, To&& to,
+                                  staged_copy_options options) {
   return detail::staged_copy_of(on, detail::end_of(from), detail::end_of(to),
                                 sizeof(detail::end_element_t<std::remove_reference_t<To>>),
                                 options.piece);

@@ -60,7 +60,8 @@ struct arithmetic {
   using type = T;
 };
 template <class T>
-requires(sizeof(T) == 2 && real_number<T>) struct arithmetic<T> {
+  requires(sizeof(T) == 2 && real_number<T>)
+struct arithmetic<T> {
   using type = float;
 };
 

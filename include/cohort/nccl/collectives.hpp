@@ -29,7 +29,7 @@ namespace cohort::nccl {
 /// *Source*: `ncclAllReduce`.
 /// *Example*: `co_await cohort::nccl::all_reduce(gpus, compute, g, cohort::op::average);`
 template <writable_buffer B, reduction_of<element_of<B>> Op, class... Tail>
-requires detail::tail_for<detail::signature_for<B>, Tail...>
+  requires detail::tail_for<detail::signature_for<B>, Tail...>
 auto all_reduce(const communicator& comm, const device::stream& on, B&& buffer, const Op& op,
                 Tail&&... tail) {
   using T = element_of<B>;
@@ -43,8 +43,8 @@ auto all_reduce(const communicator& comm, const device::stream& on, B&& buffer, 
 /// The same, out of place. `out` has as many elements as `in`; they are the same memory or do not
 /// overlap.
 template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto all_reduce(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                 const Op& op, Tail&&... tail) {
   using T = element_of<In>;
@@ -60,8 +60,8 @@ auto all_reduce(const communicator& comm, const device::stream& on, In&& in, Out
 /// The root's `out` gets the combination of all ranks' `in`; elsewhere `out` is not touched and may
 /// be empty. *Source*: `ncclReduce`.
 template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto reduce(const communicator& comm, const device::stream& on, In&& in, Out&& out, const Op& op,
             int root, Tail&&... tail) {
   using T = element_of<In>;
@@ -82,7 +82,7 @@ auto reduce(const communicator& comm, const device::stream& on, In&& in, Out&& o
 
 /// All ranks get the root's elements, in place. *Source*: `ncclBroadcast`.
 template <writable_buffer B, class... Tail>
-requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
+  requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
 auto broadcast(const communicator& comm, const device::stream& on, B&& buffer, int root,
                Tail&&... tail) {
   using T = element_of<B>;
@@ -95,8 +95,8 @@ auto broadcast(const communicator& comm, const device::stream& on, B&& buffer, i
 /// Every rank gets the elements of all, in the order of ranks: `out` is as many times longer than
 /// `in` as there are ranks. In place: `in` is this rank's part of `out`. *Source*: `ncclAllGather`.
 template <device_buffer In, writable_buffer Out, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto all_gather(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                 Tail&&... tail) {
   using T = element_of<In>;
@@ -111,8 +111,8 @@ auto all_gather(const communicator& comm, const device::stream& on, In&& in, Out
 /// Every rank gets its part of the combination: `in` is as many times longer than `out` as there
 /// are ranks. In place: `out` is this rank's part of `in`. *Source*: `ncclReduceScatter`.
 template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto reduce_scatter(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                     const Op& op, Tail&&... tail) {
   using T = element_of<In>;
@@ -128,8 +128,8 @@ auto reduce_scatter(const communicator& comm, const device::stream& on, In&& in,
 /// Rank j gets the j-th of equal parts of every rank's `in`. Never in place.
 /// *Source*: `ncclAlltoAll` from 2.28.3 on, before that a group of messages.
 template <device_buffer In, writable_buffer Out, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto all_to_all(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                 Tail&&... tail) {
   using T = element_of<In>;
@@ -145,8 +145,8 @@ auto all_to_all(const communicator& comm, const device::stream& on, In&& in, Out
 /// The root gets the elements of all ranks; elsewhere `out` is not touched and may be empty.
 /// *Source*: `ncclGather` from 2.28.3 on, before that a group of messages.
 template <device_buffer In, writable_buffer Out, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto gather(const communicator& comm, const device::stream& on, In&& in, Out&& out, int root,
             Tail&&... tail) {
   using T = element_of<In>;
@@ -165,8 +165,8 @@ auto gather(const communicator& comm, const device::stream& on, In&& in, Out&& o
 /// Every rank gets its part of the root's `in`; elsewhere `in` is not read and may be empty.
 /// *Source*: `ncclScatter` from 2.28.3 on, before that a group of messages.
 template <device_buffer In, writable_buffer Out, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto scatter(const communicator& comm, const device::stream& on, In&& in, Out&& out, int root,
              Tail&&... tail) {
   using T = element_of<In>;
@@ -185,7 +185,7 @@ auto scatter(const communicator& comm, const device::stream& on, In&& in, Out&& 
 /// What the streams have queued on all ranks before this comes before what follows it.
 /// *Source*: `ncclAllReduce` of one number.
 template <class... Tail>
-requires detail::tail_for<void(std::error_code), Tail...>
+  requires detail::tail_for<void(std::error_code), Tail...>
 auto barrier(const communicator& comm, const device::stream& on, Tail&&... tail) {
   request asked = detail::request_for(comm.state(), on, "barrier", op_kind::barrier);
   return detail::initiate<void(std::error_code)>(std::move(asked), std::tuple<>(),

@@ -101,7 +101,7 @@ class group {
 
   /// Posts them, once. Takes what every verb takes at its end.
   template <class... Tail>
-  requires detail::tail_for<void(std::error_code), Tail...>
+    requires detail::tail_for<void(std::error_code), Tail...>
   auto run(Tail&&... tail) {
     request asked = std::move(asked_);
     detail::refuse_overlap(asked);
@@ -162,8 +162,9 @@ class set_group {
 
   /// Posts them, once. Takes what every verb takes at its end, but for `in_group`.
   template <class... Tail>
-  requires detail::tail_for<void(std::error_code), Tail...> &&
-      (!std::same_as<std::remove_cvref_t<Tail>, in_group_t> && ...) auto run(Tail&&... tail) {
+    requires detail::tail_for<void(std::error_code), Tail...> &&
+             (!std::same_as<std::remove_cvref_t<Tail>, in_group_t> && ...)
+  auto run(Tail&&... tail) {
     request asked;
     asked.verb = "set_group";
     for (const request& part : parts_) {

@@ -52,7 +52,8 @@ concept device_buffer = detail::is_device_buffer<std::remove_cvref_t<B>>;
 
 /// One that can be written.
 template <class B>
-concept writable_buffer = device_buffer<B> &&
+concept writable_buffer =
+    device_buffer<B> &&
     !std::is_const_v<std::remove_pointer_t<decltype(std::declval<B&>().data())>>;
 
 template <device_buffer B>
@@ -157,7 +158,7 @@ inline constexpr bool is_tail<Signature, Last> =
     std::is_same_v<std::remove_cvref_t<Last>, in_group_t> || completion_token_for<Last, Signature>;
 template <class Signature, class Ends, class Token>
 inline constexpr bool is_tail<Signature, Ends, Token> =
-    std::is_same_v<std::remove_cvref_t<Ends>, until>&& completion_token_for<Token, Signature>;
+    std::is_same_v<std::remove_cvref_t<Ends>, until> && completion_token_for<Token, Signature>;
 
 template <class Signature, class... Tail>
 concept tail_for = is_tail<Signature, Tail...>;

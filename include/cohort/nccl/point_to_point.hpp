@@ -36,7 +36,7 @@ request message_request(const communicator& comm, const device::stream& on, cons
 /// Messages between two ranks match in order. Two ranks that send to each other need a group.
 /// *Source*: `ncclSend`.
 template <device_buffer B, class... Tail>
-requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
+  requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
 auto send(const communicator& comm, const device::stream& on, B&& buffer, int to, Tail&&... tail) {
   request asked = detail::message_request(comm, on, "send", op_kind::send, buffer, to);
   asked.one.from = buffer.data();
@@ -45,7 +45,7 @@ auto send(const communicator& comm, const device::stream& on, B&& buffer, int to
 
 /// Receives exactly as many elements as the buffer has. *Source*: `ncclRecv`.
 template <writable_buffer B, class... Tail>
-requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
+  requires movable<element_of<B>> && detail::tail_for<detail::signature_for<B>, Tail...>
 auto recv(const communicator& comm, const device::stream& on, B&& buffer, int from,
           Tail&&... tail) {
   request asked = detail::message_request(comm, on, "recv", op_kind::recv, buffer, from);
@@ -79,8 +79,8 @@ inline void check_counts(request& asked, const char* field, std::span<const std:
 /// Every rank gets the elements of all: `counts`, the same on all ranks, says how many of each.
 /// Never in place.
 template <device_buffer In, writable_buffer Out, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                   std::span<const std::size_t> counts, Tail&&... tail) {
   using T = element_of<In>;
@@ -109,8 +109,8 @@ auto all_gather_v(const communicator& comm, const device::stream& on, In&& in, O
 /// elements the part of each has, and `in` has all of them. Never in place. *Source*: a group of
 /// `ncclReduce`, one for each rank.
 template <device_buffer In, writable_buffer Out, reduction_of<element_of<In>> Op, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto reduce_scatter_v(const communicator& comm, const device::stream& on, In&& in, Out&& out,
                       std::span<const std::size_t> counts, const Op& op, Tail&&... tail) {
   using T = element_of<In>;
@@ -143,8 +143,8 @@ auto reduce_scatter_v(const communicator&, const device::stream&, In&&, Out&&,
 /// Rank j gets `send_counts[j]` elements of `in`, which are one behind the other, and from rank j
 /// come `recv_counts[j]`. Never in place.
 template <device_buffer In, writable_buffer Out, class... Tail>
-requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
-    detail::tail_for<detail::signature_for<In, Out>, Tail...>
+  requires std::same_as<element_of<In>, element_of<Out>> && movable<element_of<In>> &&
+           detail::tail_for<detail::signature_for<In, Out>, Tail...>
 auto all_to_all_v(const communicator& comm, const device::stream& on, In&& in,
                   std::span<const std::size_t> send_counts, Out&& out,
                   std::span<const std::size_t> recv_counts, Tail&&... tail) {

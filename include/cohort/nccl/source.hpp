@@ -102,16 +102,14 @@ namespace detail {
 /// Begins the work at the next look, for who holds the lock of the source.
 template <class T>
 progress::look_task<T> at_next_look(issue_source& source, progress::look_task<T> work) {
-  look_condition look(
-      source, [] { return true; }, true);
+  look_condition look(source, [] { return true; }, true);
   co_await look;
   co_return co_await work;
 }
 
 /// Calls it inside the next look, where handlers are no longer run too.
 inline progress::look_task<> call_at_look(issue_source& source, std::function<void()> what) {
-  look_condition look(
-      source, [] { return true; }, true);
+  look_condition look(source, [] { return true; }, true);
   co_await look;
   what();
 }

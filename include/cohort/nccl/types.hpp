@@ -90,8 +90,7 @@ consteval int number_code() {
 /// NCCL reduces it: signed and unsigned integers of 1, 4 and 8 bytes, float, double, cohort's and
 /// CUDA's types of 16 bits, and CUDA's of 8 bits from NCCL 2.24 on.
 template <class T>
-concept number = detail::number_code<T>()
-!= detail::no_type;
+concept number = detail::number_code<T>() != detail::no_type;
 
 /// A complex number of float or double. It is summed as two of its reals.
 template <class T>
@@ -103,7 +102,7 @@ concept movable = std::is_trivially_copyable_v<T>;
 
 /// As an operand of a reduction.
 template <class T>
-requires number<T> || complex_number<T>
+  requires number<T> || complex_number<T>
 constexpr element reduced_as() {
   if constexpr (number<T>) {
     return {static_cast<ncclDataType_t>(detail::number_code<T>())};
@@ -193,7 +192,8 @@ template <class Op, class T>
 concept reduction_of = detail::reduces<std::remove_cvref_t<Op>, T>();
 
 template <class T, class Op>
-requires reduction_of<Op, T> operator_value as_operator(const Op& operation) {
+  requires reduction_of<Op, T>
+operator_value as_operator(const Op& operation) {
   using kind = std::remove_cvref_t<Op>;
   operator_value made;
   if constexpr (detail::is_scaled<kind>) {

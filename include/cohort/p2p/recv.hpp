@@ -25,9 +25,7 @@ struct recv_new_message_body;
 /// A container that can be made as long as a message is.
 template <class Container>
 concept receivable = owned_buffer<Container> && std::default_initializable<Container> &&
-    requires(Container& container, std::size_t n) {
-  container.resize(n);
-};
+                     requires(Container& container, std::size_t n) { container.resize(n); };
 
 }  // namespace p2p
 
@@ -45,8 +43,8 @@ concept receivable = owned_buffer<Container> && std::default_initializable<Conta
 /// *Cost*: one message. *Source*: `MPI_Irecv`, or `MPI_Improbe` and `MPI_Imrecv`.
 /// *Example*: `auto st = co_await cohort::recv(world, halo, left, 7);`
 template <class Buffer, class Token = default_token>
-requires verb_output<Buffer> &&
-    completion_token_for<Token, typename p2p::recv_body<Buffer>::signature>
+  requires verb_output<Buffer> &&
+           completion_token_for<Token, typename p2p::recv_body<Buffer>::signature>
 auto recv(const communicator& comm, Buffer&& buffer, int source, int tag, Token&& token = Token()) {
   return comm::initiate(comm, p2p::recv_body<Buffer>(buffer, source, tag), token);
 }
@@ -72,8 +70,8 @@ auto recv(const communicator& comm, int source, int tag, Token&& token = Token()
 /// *Source*: `MPI_Imrecv`.
 /// *Example*: `auto st = co_await cohort::recv(world, std::move(message), buffer);`
 template <class Buffer, class Token = default_token>
-requires verb_output<Buffer> &&
-    completion_token_for<Token, typename p2p::recv_message_body<Buffer>::signature>
+  requires verb_output<Buffer> &&
+           completion_token_for<Token, typename p2p::recv_message_body<Buffer>::signature>
 auto recv(const communicator& comm, p2p::message&& from, Buffer&& buffer, Token&& token = Token()) {
   return comm::initiate(comm, p2p::recv_message_body<Buffer>(std::move(from), buffer), token);
 }

@@ -29,8 +29,8 @@ struct send_body;
 /// *Cost*: one message. *Source*: `MPI_Isend`, `MPI_Issend`, `MPI_Irsend`.
 /// *Example*: `co_await cohort::send(world, halo, right, 7);`
 template <send_mode Mode = send_mode::standard, class Buffer, class Token = default_token>
-requires verb_input<Buffer> &&
-    completion_token_for<Token, typename p2p::send_body<Buffer, Mode>::signature>
+  requires verb_input<Buffer> &&
+           completion_token_for<Token, typename p2p::send_body<Buffer, Mode>::signature>
 auto send(const communicator& comm, Buffer&& buffer, int destination, int tag,
           Token&& token = Token()) {
   return comm::initiate(comm, p2p::send_body<Buffer, Mode>(buffer, destination, tag), token);

@@ -28,8 +28,8 @@ struct send_recv_body;
 /// cannot be, so the operation ends when it is done. *Cost*: two messages. *Source*: `MPI_Isend`,
 /// `MPI_Irecv`. *Example*: `co_await cohort::send_recv(world, edge, right, halo, left, 7);`
 template <class Out, class In, class Token = default_token>
-requires verb_input<Out> && verb_output<In> &&
-    completion_token_for<Token, typename p2p::send_recv_body<Out, In>::signature>
+  requires verb_input<Out> && verb_output<In> &&
+           completion_token_for<Token, typename p2p::send_recv_body<Out, In>::signature>
 auto send_recv(const communicator& comm, Out&& out, int destination, In&& in, int source, int tag,
                Token&& token = Token()) {
   return comm::initiate(comm, p2p::send_recv_body<Out, In>(out, destination, in, source, tag),

@@ -67,7 +67,8 @@ class engine : public asio::execution_context::service {
   /// Adds a source, which must outlive the context's last handler.
   void attach(polled_source& source) { sources_.add(source); }
   template <poll_source Source>
-  requires(!std::derived_from<Source, polled_source>) void attach(Source& source) {
+    requires(!std::derived_from<Source, polled_source>)
+  void attach(Source& source) {
     sources_.add(&source, std::make_unique<source_adapter<Source>>(source));
   }
   /// The source goes. What was handed in since the context ended goes first: it may use the source.

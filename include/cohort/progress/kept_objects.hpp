@@ -62,7 +62,7 @@ class kept_until_closed final : public asio::execution_context::service {
     ends_ = true;
     each([](Instance& one) { one.abandon(); });
     each([](Instance& one) { one.drive(); });
-    if constexpr (requires(Instance & one) { one.settle_tasks(); }) {
+    if constexpr (requires(Instance& one) { one.settle_tasks(); }) {
       each([](Instance& one) { one.settle_tasks(); });
       each([](Instance& one) { one.destroy_tasks(); });
     }

@@ -198,7 +198,7 @@ template <class Source>
 concept poll_source = requires(Source& source, ready_queue& ready) {
   { source.begin_lap(ready) } -> std::same_as<bool>;
   { source.test(ready) } -> std::same_as<std::size_t>;
-  {source.end_lap()};
+  { source.end_lap() };
   { source.pending() } -> std::convertible_to<std::size_t>;
   { source.bytes() } -> std::convertible_to<std::size_t>;
 };

@@ -99,9 +99,9 @@ asio::awaitable<typename progress::detail::values_of<T>::type> when_all(
 /// The same for lazy awaitables: starts each, in range order, on the caller's executor.
 /// *Cancellation* is passed on to all that run, at once. *Cost*: one coroutine each.
 template <class Range>
-requires std::ranges::input_range<Range> && progress::detail::is_awaitable<
-    std::ranges::range_value_t<Range>>::value auto
-when_all(Range awaitables) -> asio::awaitable<typename progress::detail::values_of<
+  requires std::ranges::input_range<Range> &&
+           progress::detail::is_awaitable<std::ranges::range_value_t<Range>>::value
+auto when_all(Range awaitables) -> asio::awaitable<typename progress::detail::values_of<
     typename progress::detail::is_awaitable<std::ranges::range_value_t<Range>>::value_type>::type>;
 
 // ---- implementation ------------------------------------------------------------------------
@@ -144,9 +144,9 @@ asio::awaitable<typename progress::detail::values_of<T>::type> when_all(
 }
 
 template <class Range>
-requires std::ranges::input_range<Range> && progress::detail::is_awaitable<
-    std::ranges::range_value_t<Range>>::value auto
-when_all(Range awaitables) -> asio::awaitable<typename progress::detail::values_of<
+  requires std::ranges::input_range<Range> &&
+           progress::detail::is_awaitable<std::ranges::range_value_t<Range>>::value
+auto when_all(Range awaitables) -> asio::awaitable<typename progress::detail::values_of<
     typename progress::detail::is_awaitable<std::ranges::range_value_t<Range>>::value_type>::type> {
   using value_type =
       typename progress::detail::is_awaitable<std::ranges::range_value_t<Range>>::value_type;

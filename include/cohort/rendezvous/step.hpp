@@ -52,7 +52,7 @@ class rendezvous_step {
   /// *Requires* that this rank is the key's source. *Cost*: local, a lookup; else one message,
   /// which leaves at the engine's next look. *Throws* see the class; for want of memory.
   template <class T>
-  requires meeting::sendable<T>
+    requires meeting::sendable<T>
   void send(const rendezvous_key& key, T&& value, bool dead = false) const {
     const int me = where().rank();
     const bool remote = me >= 0 && key.destination != me;
@@ -60,7 +60,8 @@ class rendezvous_step {
   }
   /// Chosen, as are its sisters below, when a call fits no other form: says what is wrong with it.
   template <class... Arguments>
-  requires(!meeting::send_fits<Arguments...>) void send(Arguments&&...) const {
+    requires(!meeting::send_fits<Arguments...>)
+  void send(Arguments&&...) const {
     meeting::explain_send<Arguments...>();
   }
   /// Tells the receiver that there will be no value: the sender is on a branch that is not taken.
@@ -80,9 +81,8 @@ class rendezvous_step {
   }
 
   template <class T = meeting::no_type, class... Arguments>
-  requires(!meeting::receive_fits<T, void(std::exception_ptr, received<T>), Arguments...>)
-      asio::awaitable<void> recv(Arguments&&...)
-  const {
+    requires(!meeting::receive_fits<T, void(std::exception_ptr, received<T>), Arguments...>)
+  asio::awaitable<void> recv(Arguments&&...) const {
     meeting::explain_receive<T, Arguments...>();
     return {};
   }
@@ -91,17 +91,15 @@ class rendezvous_step {
   /// that were sent as spans, vectors or arrays of E. The result's value is the part that was
   /// filled. More than fits is errc::message_too_long, and stays.
   template <class E, std::size_t N, class Token = default_token>
-  requires(!std::is_const_v<E> && meeting::plain<E>) auto recv_into(const rendezvous_key& key,
-                                                                    std::span<E, N> into,
-                                                                    Token&& token = Token()) const {
+    requires(!std::is_const_v<E> && meeting::plain<E>)
+  auto recv_into(const rendezvous_key& key, std::span<E, N> into, Token&& token = Token()) const {
     return meeting::initiate(
         handle(), meeting::into_body<E>(state_or_null(), key, std::span<E>(into)), token);
   }
 
   template <class... Arguments>
-  requires(!meeting::receive_into_fits<Arguments...>) asio::awaitable<void> recv_into(
-      Arguments&&...)
-  const {
+    requires(!meeting::receive_into_fits<Arguments...>)
+  asio::awaitable<void> recv_into(Arguments&&...) const {
     meeting::explain_receive_into<Arguments...>();
     return {};
   }
@@ -115,9 +113,8 @@ class rendezvous_step {
     return meeting::initiate(handle(), meeting::next_body<T>(state_or_null(), key), token);
   }
   template <class T = meeting::no_type, class... Arguments>
-  requires(!meeting::receive_fits<T, void(std::exception_ptr, std::optional<T>), Arguments...>)
-      asio::awaitable<void> next(Arguments&&...)
-  const {
+    requires(!meeting::receive_fits<T, void(std::exception_ptr, std::optional<T>), Arguments...>)
+  asio::awaitable<void> next(Arguments&&...) const {
     meeting::explain_receive<T, Arguments...>();
     return {};
   }

@@ -80,7 +80,8 @@ struct elements_of {
   using type = void;
 };
 template <plain E>
-requires(!std::same_as<E, bool>) struct elements_of<std::vector<E>> {
+  requires(!std::same_as<E, bool>)
+struct elements_of<std::vector<E>> {
   using type = E;
 };
 template <>
@@ -101,7 +102,7 @@ struct is_view<std::string_view> : std::true_type {};
 
 /// Its bytes are those of its memory.
 template <class T>
-concept raw_value = sequence<T> ||(plain<T> && !is_view<T>::value);
+concept raw_value = sequence<T> || (plain<T> && !is_view<T>::value);
 
 template <class T>
 struct registered {
@@ -306,13 +307,13 @@ inline constexpr bool is_shared<std::shared_ptr<const T>> = true;
 /// Something that can be received.
 template <class T>
 concept receivable = std::same_as<T, std::remove_cvref_t<T>> && std::movable<T> &&
-                     std::default_initializable<T> && !is_view<T>::value &&
-                     !std::is_pointer_v<T> && !is_shared<T> && (raw_value<T> || wire::value<T>);
+                     std::default_initializable<T> && !is_view<T>::value && !std::is_pointer_v<T> &&
+                     !is_shared<T> && (raw_value<T> || wire::value<T>);
 
 /// Something that can be sent.
 template <class T>
-concept sendable = receivable<kept_t<T>> &&
-    (!is_shared<std::remove_cvref_t<T>> || raw_value<kept_t<T>>);
+concept sendable =
+    receivable<kept_t<T>> && (!is_shared<std::remove_cvref_t<T>> || raw_value<kept_t<T>>);
 
 /// `remote`: it will leave this process, so an object that must be encoded need not be copied.
 template <class T>

@@ -93,13 +93,19 @@ TEST_CASE("a dropped future over device memory waits in place for a collective, 
     auto values = co_await filled(on, 10, 1);
     const device::span<int> view(values);
     co_await meet(world);
-    { auto dropped = cohort::all_reduce(world, view, op::sum, cohort::as_future); }
+    {
+      auto dropped = cohort::all_reduce(world, view, op::sum, cohort::as_future);
+    }
     std::vector<int> host(3, 1);
     co_await cohort::all_reduce(world, host, op::sum);
     CHECK(host == std::vector<int>(3, world.size()));
     // Unlike a handler, which would have to be run.
-    { auto dropped = cohort::broadcast(world, view, 0, cohort::as_future); }
-    { auto dropped = cohort::barrier(world, cohort::as_future); }
+    {
+      auto dropped = cohort::broadcast(world, view, 0, cohort::as_future);
+    }
+    {
+      auto dropped = cohort::barrier(world, cohort::as_future);
+    }
     co_await meet(world);
   });
 }
@@ -110,12 +116,16 @@ TEST_CASE("a dropped future over device memory gives up a receive that nobody an
     const device::stream on;
     auto room = co_await filled(on, 10, 1);
     const device::span<int> view(room);
-    { auto dropped = cohort::recv(world, view, left_of(world), 5, cohort::as_future); }
+    {
+      auto dropped = cohort::recv(world, view, left_of(world), 5, cohort::as_future);
+    }
     {
       auto posted = cohort::recv(world, view, left_of(world), 5, cohort::as_future);
       co_await pause(5ms);
     }
-    { auto owning = cohort::recv(world, room, left_of(world), 5, cohort::as_future); }
+    {
+      auto owning = cohort::recv(world, room, left_of(world), 5, cohort::as_future);
+    }
     CHECK(co_await now_in(room) == std::vector<int>(10, 1));
     co_await meet(world);
   });

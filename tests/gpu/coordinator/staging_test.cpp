@@ -269,7 +269,9 @@ DOUBLE_TEST_CASE("what a buffer's stream has queued comes first, and it sees the
     device::vector<int> values(50, on);
     device::pinned_vector<int> before(50, on);
     device::pinned_vector<int> after(50, on);
-    { device::pinned_vector<std::byte> for_the_pool(50 * sizeof(int), on); }
+    {
+      device::pinned_vector<std::byte> for_the_pool(50 * sizeof(int), on);
+    }
     co_await meet(world);
     fake_gpu::hold(on.get());
     write(on, before, values, world.rank() + 1);
@@ -354,7 +356,9 @@ TEST_CASE("a staged verb takes every token, and owns what is moved in") {
     }
     CHECK(co_await soon([&] { return gone.over; }));
     CHECK(!gone.code);
-    { auto dropped = cohort::all_reduce(world, again, op::max, cohort::as_future); }
+    {
+      auto dropped = cohort::all_reduce(world, again, op::max, cohort::as_future);
+    }
     co_await cohort::barrier(world);
   });
 }
@@ -612,8 +616,7 @@ DOUBLE_TEST_CASE("an MPI that is CUDA-aware gets the pointer, behind the buffer'
           auto comm = co_await world.dup();
           if (world.rank() == 0) fake_gpu::hold(on.get());
           if (world.rank() == 0) {
-            static_cast<void>(fake_gpu::launch(
-                on.get(), [](void*) {}, nullptr));
+            static_cast<void>(fake_gpu::launch(on.get(), [](void*) {}, nullptr));
           }
           cohort::all_reduce(comm, values, op::sum, held.handler());
           auto failed = co_await caught<cohort::rank_error>(nccl::make_communicator(world));

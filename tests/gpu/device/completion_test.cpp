@@ -232,7 +232,9 @@ TEST_CASE("a wait is given up, and the work goes on") {
     CHECK(passed);
   }
   SECTION("by dropping its future") {
-    { const auto dropped = device::done(io, on, cohort::as_future); }
+    {
+      const auto dropped = device::done(io, on, cohort::as_future);
+    }
     CHECK_FALSE(is_idle(on));
   }
   closed.open();

@@ -355,7 +355,9 @@ TEST_CASE("vectors come and go while the device is held up") {
   if (here.lacks()) return;
   const device::stream busy(0);
   const device::stream on(0);
-  { const device::pinned_vector<int> warm(100, on); }
+  {
+    const device::pinned_vector<int> warm(100, on);
+  }
   finish(on);
   gate closed(busy);
   for (int i = 0; i < 3; ++i) {

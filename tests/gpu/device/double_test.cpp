@@ -204,7 +204,9 @@ TEST_CASE("what a foreign reset has destroyed is gone, and the device works agai
 TEST_CASE("an event of the pool that a reset has destroyed is replaced") {
   const machine here;
   asio::io_context io;
-  { const auto pooled = device::stream(0).record(); }
+  {
+    const auto pooled = device::stream(0).record();
+  }
   REQUIRE(cudaDeviceReset() == cudaSuccess);
   const device::stream now(0);
   const auto before = fake_gpu::calls("cudaEventCreateWithFlags");

@@ -566,7 +566,9 @@ DOUBLE_TEST_CASE("a communicator that cannot end in time is leaked and named") {
           CHECK(gpus.stands() == nccl::phase::leaked);
           CHECK(log.contains("has not ended in time and is leaked"));
           const auto frees = fake_gpu::calls("cudaFreeAsync");
-          { const device::vector<int> dropped(10); }
+          {
+            const device::vector<int> dropped(10);
+          }
           CHECK(fake_gpu::calls("cudaFreeAsync") == frees);  // they might block at exit
         }
         co_await meet(world);

@@ -268,7 +268,7 @@ TEST_CASE("an enqueued operation orders the stream, and its memory may go") {
         co_await nccl::all_reduce(gpus, compute, v, op::sum, nccl::until::enqueued);
       }
       device::copy(compute, v, result);  // sees the result of all ten
-    }                                    // the vector goes; its stream is `elsewhere`
+    }  // the vector goes; its stream is `elsewhere`
     co_await device::done(compute);
     int expected = 1;
     for (int round = 0; round < 10; ++round) expected *= n;

@@ -147,8 +147,7 @@ class call_verbs {
       return [&]<std::size_t... I>(std::index_sequence<I...>) {
         auto token = std::get<arity>(std::move(all));
         return body(token, std::get<I>(std::move(all))...);
-      }
-      (std::make_index_sequence<arity>());
+      }(std::make_index_sequence<arity>());
     }
   }
 

@@ -245,8 +245,8 @@ multi_error::multi_error(std::vector<member> errors, std::size_t of)
     : error(errc::remote, detail::list_of(errors, of)), errors_(std::move(errors)) {}
 
 template <class T>
-requires(!std::is_void_v<T>) std::vector<T> values(std::vector<outcome<T>> each,
-                                                   std::span<const int> ranks) {
+  requires(!std::is_void_v<T>)
+std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks) {
   detail::throw_errors(each, ranks);
   std::vector<T> all;
   all.reserve(each.size());

@@ -44,9 +44,8 @@ struct signature<Result (Class::*)(Parameters...) const noexcept>
 template <class Callee>
 struct signature_of : signature<std::remove_pointer_t<Callee>> {};
 template <class Callee>
-requires(std::is_empty_v<Callee>&& requires { &Callee::operator(); }) struct signature_of<Callee>
-    : signature<decltype(&Callee::operator())> {
-};
+  requires(std::is_empty_v<Callee> && requires { &Callee::operator(); })
+struct signature_of<Callee> : signature<decltype(&Callee::operator())> {};
 
 // --- The call_context in front ------------------------------------------------------------------
 
@@ -115,7 +114,7 @@ constexpr problem span_problem(std::type_identity<std::span<T, N>>) noexcept {
   return good ? problem::none : problem::span_elements;
 }
 template <class Parameter>
-requires is_span<std::remove_cvref_t<Parameter>>
+  requires is_span<std::remove_cvref_t<Parameter>>
 struct parameter_problem<Parameter> {
   static constexpr problem value =
       span_problem<Parameter>(std::type_identity<std::remove_cvref_t<Parameter>>());

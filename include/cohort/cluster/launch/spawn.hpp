@@ -228,7 +228,7 @@ class child_start {
     if (::dup2(null, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) fail(errors, redirect);
     close_at_exec();
     // Handlers of the parent do not exist in the program, but what it ignores would stay ignored.
-    struct sigaction standard {};
+    struct sigaction standard{};
     standard.sa_handler = SIG_DFL;
     for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &standard, nullptr);
     sigset_t nothing;

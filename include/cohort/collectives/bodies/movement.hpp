@@ -30,16 +30,14 @@ concept movement = requires(place where, const comm::communicator_state& state, 
 
 /// A verb that a backend may do: it has a `kind`, and no lists.
 template <class Verb, class Lists>
-concept has_backend_kind = std::same_as<Lists, no_lists> && requires {
-  Verb::kind;
-};
+concept has_backend_kind = std::same_as<Lists, no_lists> && requires { Verb::kind; };
 
 /// What both bodies below share: where the rank stands, the lists, and the verb's questions.
 template <movement Verb, class Lists>
 struct movement_base {
   static constexpr const char* name = Verb::name;
-  static constexpr bool in_listed = requires(Lists & lists) { lists.in; };
-  static constexpr bool out_listed = requires(Lists & lists) { lists.out; };
+  static constexpr bool in_listed = requires(Lists& lists) { lists.in; };
+  static constexpr bool out_listed = requires(Lists& lists) { lists.out; };
   // Between blocks of a list, or where there is no neighbour.
   static constexpr bool has_gaps = out_listed || !Verb::own_block_stays;
 
@@ -169,7 +167,9 @@ struct movement_body : movement_base<Verb, Lists> {
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
     return base::values(block(), sizeof(value_type));
   }
-  [[nodiscard]] comm::collective_call call() requires has_backend_kind<Verb, Lists> {
+  [[nodiscard]] comm::collective_call call()
+    requires has_backend_kind<Verb, Lists>
+  {
     return {Verb::kind,
             Verb::reads(where) ? from.whole(in.view()) : nullptr,
             Verb::writes(where) ? to.whole(out.view()) : nullptr,
@@ -246,7 +246,9 @@ struct in_place_movement_body : movement_base<Verb, Lists> {
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
     return base::values(block(), sizeof(value_type));
   }
-  [[nodiscard]] comm::collective_call call() requires has_backend_kind<Verb, Lists> {
+  [[nodiscard]] comm::collective_call call()
+    requires has_backend_kind<Verb, Lists>
+  {
     void* const elements = whole.whole(data.view());
     return {Verb::kind,
             is_in()     ? elements
@@ -309,7 +311,8 @@ template <class Token, class Verb, class In, class Out, class Lists = no_lists>
 concept movement_call =
     movable_to<In, Out> && completion_token_for<Token, signature_of<moves<Verb, In, Out, Lists>>>;
 template <class Token, class Verb, class Buffer, class Lists = no_lists>
-concept movement_call_in_place = verb_output<Buffer> &&
+concept movement_call_in_place =
+    verb_output<Buffer> &&
     completion_token_for<Token, signature_of<moves_in_place<Verb, Buffer, Lists>>>;
 
 template <class Verb, class In, class Out, class Token, class Lists = no_lists>

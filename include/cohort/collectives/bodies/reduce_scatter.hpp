@@ -135,7 +135,9 @@ struct reduce_scatter_body {
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
     return blocks.template agreed<value_type, Op>(in.count());
   }
-  [[nodiscard]] comm::collective_call call() requires(Sizes == detail::block_sizes::equal) {
+  [[nodiscard]] comm::collective_call call()
+    requires(Sizes == detail::block_sizes::equal)
+  {
     return detail::reduction_call<value_type, Op>(op_kind::reduce_scatter, sent.in(in.view()),
                                                   result.out(out.view()), out.count(), 0);
   }
@@ -195,7 +197,9 @@ struct reduce_scatter_in_place_body {
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
     return blocks.template agreed<value_type, Op>(data.count());
   }
-  [[nodiscard]] comm::collective_call call() requires(Sizes == detail::block_sizes::equal) {
+  [[nodiscard]] comm::collective_call call()
+    requires(Sizes == detail::block_sizes::equal)
+  {
     return detail::reduction_call<value_type, Op>(op_kind::reduce_scatter, MPI_IN_PLACE,
                                                   elements.in(data.view()), blocks.own_count(), 0);
   }

@@ -24,15 +24,12 @@ namespace cohort::collectives::detail {
 
 /// Whether one call of MPI can take so many elements of a reduction.
 template <class Op>
-inline constexpr bool has_large_reductions = mpi::has_large_counts && !requires {
-  typename Op::function_type;
-};
+inline constexpr bool has_large_reductions =
+    mpi::has_large_counts && !requires { typename Op::function_type; };
 
 /// Whether the host computes too: it divides for an average, and calls functions of the user.
 template <class Op>
-inline constexpr bool works_on_host = is_average<Op> || requires {
-  typename Op::function_type;
-};
+inline constexpr bool works_on_host = is_average<Op> || requires { typename Op::function_type; };
 
 /// Values that `checks::cross_rank` compares: count, size of an element, operation, root.
 template <class T, class Op>
@@ -131,7 +128,8 @@ struct in_place_reduction_body {
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
     return agreed_values<value_type, Op>(data.count(), where.root);
   }
-  [[nodiscard]] comm::collective_call call() requires requires { Verb::kind; }
+  [[nodiscard]] comm::collective_call call()
+    requires requires { Verb::kind; }
   {
     value_type* const here = elements.in(data.view());
     return reduction_call<value_type, Op>(Verb::kind, gives_only() ? here : MPI_IN_PLACE,
@@ -190,7 +188,8 @@ struct reduction_body {
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
     return agreed_values<value_type, Op>(in.count(), where.root);
   }
-  [[nodiscard]] comm::collective_call call() requires requires { Verb::kind; }
+  [[nodiscard]] comm::collective_call call()
+    requires requires { Verb::kind; }
   {
     return reduction_call<value_type, Op>(Verb::kind, sent.in(in.view()), target(), in.count(),
                                           where.root);

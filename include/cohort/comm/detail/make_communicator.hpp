@@ -97,8 +97,11 @@ template <topology Topology>
 struct make_topology {
   static constexpr const char* name = "create";
   Topology shape;
-  void check(const mpi::comm_ref& fresh) const requires requires { shape.check(fresh); }
-  { shape.check(fresh); }
+  void check(const mpi::comm_ref& fresh) const
+    requires requires { shape.check(fresh); }
+  {
+    shape.check(fresh);
+  }
   mpi::comm operator()(const mpi::comm_ref&, const mpi::comm& fresh) const {
     return shape.create(fresh);
   }

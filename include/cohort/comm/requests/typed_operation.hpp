@@ -68,7 +68,7 @@ class typed_operation final
     this->verb = Body::name;
     this->bytes = body_.bytes();
     this->cancellable = Body::cancellation == cancels::receive;
-    if constexpr (requires(poster & post) { body_.advance(post); }) this->advance_ = &advance_body;
+    if constexpr (requires(poster& post) { body_.advance(post); }) this->advance_ = &advance_body;
   }
 
   /// 1. What this rank can see to be wrong ends the operation before any MPI call. 2. A backend may
@@ -237,7 +237,7 @@ class typed_operation final
       const auto& check = static_cast<typed_operation*>(base)->check_;
       if (check && !check->done()) return check->completed();
     }
-    if constexpr (requires(Body & body, poster & post) { body.advance(post); }) {
+    if constexpr (requires(Body& body, poster& post) { body.advance(post); }) {
       auto* self = static_cast<typed_operation*>(base);
       poster post(self->state(), *self);
       return self->body_.advance(post);

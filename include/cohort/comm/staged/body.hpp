@@ -39,7 +39,8 @@ struct carriers_among;
 template <class First, class... More>
 struct carriers_among<std::tuple<First, More...>> : carriers_among<std::tuple<More...>> {};
 template <class First, class... More>
-requires First::is_staged struct carriers_among<std::tuple<First, More...>> {
+  requires First::is_staged
+struct carriers_among<std::tuple<First, More...>> {
   using type = typename First::carriers;
 };
 
@@ -94,10 +95,16 @@ class staged_body {
     body_.explain(text);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return body_.bytes(); }
-  [[nodiscard]] int peer() const noexcept requires requires(const Body& body) { body.peer(); }
-  { return body_.peer(); }
-  [[nodiscard]] auto agreed() const requires requires(const Body& body) { body.agreed(); }
-  { return body_.agreed(); }
+  [[nodiscard]] int peer() const noexcept
+    requires requires(const Body& body) { body.peer(); }
+  {
+    return body_.peer();
+  }
+  [[nodiscard]] auto agreed() const
+    requires requires(const Body& body) { body.agreed(); }
+  {
+    return body_.agreed();
+  }
 
   void begin(poster& post, argument_check* check) {
     phase_ = phase::fetching;

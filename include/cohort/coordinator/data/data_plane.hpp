@@ -31,7 +31,7 @@ class basic_data_plane {
     virtual void data_done(execution& what) noexcept = 0;
     /// Something of it has been started.
     virtual void data_started(const execution& what,
-                              comm::path_statistics coordinator_statistics::*by,
+                              comm::path_statistics coordinator_statistics::* by,
                               std::size_t bytes) noexcept = 0;
     /// Something of an operation could not be posted here, and MPI still works on other parts. The
     /// tasks are not complete: `data_failed` follows, or the operation is given up.

@@ -43,7 +43,7 @@ class log_performer final : private data_plane::client {
   void fail(const protocol::action& one);
   void trace_failure(const task& one, std::string_view name);
   void data_done(execution& what) noexcept override;
-  void data_started(const execution& what, comm::path_statistics coordinator_statistics::*by,
+  void data_started(const execution& what, comm::path_statistics coordinator_statistics::* by,
                     std::size_t bytes) noexcept override {
     (what.tasks.front()->view->counted.*by).add(bytes);
   }

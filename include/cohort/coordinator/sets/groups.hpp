@@ -44,7 +44,7 @@ class persistent_state final : public group_state,
  private:
   friend class group_list<Any>;
   void data_done(execution& what) noexcept override;
-  void data_started(const execution& what, comm::path_statistics coordinator_statistics::*by,
+  void data_started(const execution& what, comm::path_statistics coordinator_statistics::* by,
                     std::size_t bytes) noexcept override {
     log_.performer.client().data_started(what, by, bytes);
   }

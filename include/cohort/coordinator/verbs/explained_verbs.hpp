@@ -115,199 +115,199 @@ class explained_verbs : public Verbs {
   // Chosen only where no verb fits: by rank it would win over names, which need a conversion.
   using Verbs::all_reduce;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.all_reduce(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> all_reduce(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.all_reduce(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> all_reduce(Arguments&&...) const {
     explain_named<takes{true, false}, Arguments...>();
     return {};
   }
   using Verbs::reduce;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.reduce(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> reduce(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.reduce(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> reduce(Arguments&&...) const {
     explain_named<takes{true, true}, Arguments...>();
     return {};
   }
   using Verbs::broadcast;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.broadcast(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> broadcast(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.broadcast(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> broadcast(Arguments&&...) const {
     explain_named<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::all_gather;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.all_gather(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> all_gather(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.all_gather(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> all_gather(Arguments&&...) const {
     explain_named<takes{}, Arguments...>();
     return {};
   }
   using Verbs::all_to_all;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.all_to_all(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> all_to_all(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.all_to_all(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> all_to_all(Arguments&&...) const {
     explain_named<takes{}, Arguments...>();
     return {};
   }
   using Verbs::reduce_scatter;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.reduce_scatter(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> reduce_scatter(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.reduce_scatter(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> reduce_scatter(Arguments&&...) const {
     explain_named<takes{true, false}, Arguments...>();
     return {};
   }
   using Verbs::gather;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.gather(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> gather(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.gather(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> gather(Arguments&&...) const {
     explain_named<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::scatter;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.scatter(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> scatter(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.scatter(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> scatter(Arguments&&...) const {
     explain_named<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::send;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.send(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> send(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.send(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> send(Arguments&&...) const {
     explain_named<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::recv;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.recv(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> recv(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.recv(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> recv(Arguments&&...) const {
     explain_named<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::grouped_all_reduce;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_all_reduce(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_all_reduce(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_all_reduce(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_all_reduce(Arguments&&...) const {
     explain_grouped<takes{true, false}, Arguments...>();
     return {};
   }
   using Verbs::grouped_reduce;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_reduce(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_reduce(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_reduce(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_reduce(Arguments&&...) const {
     explain_grouped<takes{true, true}, Arguments...>();
     return {};
   }
   using Verbs::grouped_broadcast;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_broadcast(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_broadcast(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_broadcast(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_broadcast(Arguments&&...) const {
     explain_grouped<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::grouped_all_gather;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_all_gather(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_all_gather(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_all_gather(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_all_gather(Arguments&&...) const {
     explain_grouped<takes{}, Arguments...>();
     return {};
   }
   using Verbs::grouped_gather;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_gather(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_gather(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_gather(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_gather(Arguments&&...) const {
     explain_grouped<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::grouped_scatter;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_scatter(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_scatter(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_scatter(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_scatter(Arguments&&...) const {
     explain_grouped<takes{false, true}, Arguments...>();
     return {};
   }
   using Verbs::grouped_all_to_all;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_all_to_all(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_all_to_all(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_all_to_all(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_all_to_all(Arguments&&...) const {
     explain_grouped<takes{}, Arguments...>();
     return {};
   }
   using Verbs::grouped_reduce_scatter;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.grouped_reduce_scatter(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> grouped_reduce_scatter(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.grouped_reduce_scatter(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> grouped_reduce_scatter(Arguments&&...) const {
     explain_grouped<takes{true, false}, Arguments...>();
     return {};
   }
   using Verbs::make_persistent;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.make_persistent(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> make_persistent(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.make_persistent(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> make_persistent(Arguments&&...) const {
     explain_grouped<takes{true, false}, Arguments...>();
     return {};
   }
   using Verbs::barrier;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.barrier(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> barrier(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.barrier(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> barrier(Arguments&&...) const {
     explain_plain<Arguments...>();
     return {};
   }
   using Verbs::broadcast_object;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.broadcast_object(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> broadcast_object(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.broadcast_object(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> broadcast_object(Arguments&&...) const {
     explain_object<Arguments...>();
     return {};
   }
   using Verbs::all_gather_object;
   template <class... Arguments>
-  requires(!requires(const Verbs& set, Arguments&&... arguments) {
-    set.all_gather_object(std::forward<Arguments>(arguments)...);
-  }) asio::awaitable<void> all_gather_object(Arguments&&...)
-  const {
+    requires(!requires(const Verbs& set, Arguments&&... arguments) {
+      set.all_gather_object(std::forward<Arguments>(arguments)...);
+    })
+  asio::awaitable<void> all_gather_object(Arguments&&...) const {
     explain_object<Arguments...>();
     return {};
   }

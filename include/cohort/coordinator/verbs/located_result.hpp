@@ -32,9 +32,8 @@ template <class B>
 auto empty_beside(const B& buffer) {
   using traits = memory_traits<B>;
   using owner = typename traits::result;
-  constexpr bool chooses = requires(owner like, stream_ref on) {
-    memory_traits<owner>::make(std::size_t{0}, like, on);
-  };
+  constexpr bool chooses =
+      requires(owner like, stream_ref on) { memory_traits<owner>::make(std::size_t{0}, like, on); };
   if (chooses && traits::locate(buffer).device < 0) return owner();
   return owner(traits::make(0, buffer));
 }

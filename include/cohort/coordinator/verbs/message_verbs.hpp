@@ -84,7 +84,7 @@ class message_verbs {
   /// passed as an rvalue is handed back.
   /// *Example:* `co_await coord.send("activations", buffer, to_rank);`
   template <class B, class First = call_options, class Second = not_given>
-  requires named_input<B> && call_tail<First, Second>
+    requires named_input<B> && call_tail<First, Second>
   auto send(operation_name name, B&& buffer, int to_rank, First&& first = First(),
             Second&& second = Second()) const {
     return start(message_body<B, true>(std::move(name), options_in(first), buffer, to_rank),
@@ -93,7 +93,7 @@ class message_verbs {
 
   /// Fills a buffer with what rank `from_rank` of the set sends under the same name.
   template <class B, class First = call_options, class Second = not_given>
-  requires named_output<B> && call_tail<First, Second>
+    requires named_output<B> && call_tail<First, Second>
   auto recv(operation_name name, B&& buffer, int from_rank, First&& first = First(),
             Second&& second = Second()) const {
     return start(message_body<B, false>(std::move(name), options_in(first), buffer, from_rank),

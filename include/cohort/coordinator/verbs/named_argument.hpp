@@ -53,8 +53,9 @@ using value_of = typename detail::value_of<B>::type;
 
 /// An input and an output of the same elements, both on the host or both on a device.
 template <class In, class Out>
-concept beside = named_input<In> && named_output<Out> &&
-    (located_buffer<In> == located_buffer<Out>)&&std::same_as<value_of<In>, value_of<Out>>;
+concept beside =
+    named_input<In> && named_output<Out> && (located_buffer<In> == located_buffer<Out>) &&
+    std::same_as<value_of<In>, value_of<Out>>;
 
 inline void require_contiguous(task& of, bool contiguous) {
   if (contiguous) return;

@@ -23,7 +23,8 @@ using protocol::signature_flag;
 
 /// What the named reductions accept: what the direct ones do, and the average of integers.
 template <class Op, class T>
-concept named_reduction_for = reduction<Op> &&
+concept named_reduction_for =
+    reduction<Op> &&
     (reduction_for<Op, T> || (is_average<Op> && element<T> && reduction_for<op::sum_t, T>));
 
 /// A buffer that a reduction can write, or read.

@@ -65,7 +65,8 @@ inline constexpr bool copied_whole<std::array<T, N>> = (N > 0 && copied_whole<T>
 template <class T>
 struct base_of {
   template <class Base>
-  requires(std::is_base_of_v<Base, T> && !std::same_as<Base, T>) operator Base() const noexcept;
+    requires(std::is_base_of_v<Base, T> && !std::same_as<Base, T>)
+  operator Base() const noexcept;
 };
 
 inline constexpr std::size_t member_limit = 12;

@@ -19,13 +19,13 @@ struct resolve {
   using type = T;
 };
 template <class T>
-requires(cohort::detail::has_representation<T> &&
-         !std::same_as<typename element_traits<T>::as, opaque>) struct resolve<T>
-    : resolve<typename element_traits<T>::as> {
-};
+  requires(cohort::detail::has_representation<T> &&
+           !std::same_as<typename element_traits<T>::as, opaque>)
+struct resolve<T> : resolve<typename element_traits<T>::as> {};
 template <class T>
-requires(std::is_enum_v<T> && !cohort::detail::has_representation<T> &&
-         !std::same_as<T, std::byte>) struct resolve<T> {
+  requires(std::is_enum_v<T> && !cohort::detail::has_representation<T> &&
+           !std::same_as<T, std::byte>)
+struct resolve<T> {
   using type = std::underlying_type_t<T>;
 };
 
@@ -89,7 +89,7 @@ template <class T>
 
 /// Exactly the type a C program would name, so that raw MPI on the other side matches it.
 template <class T>
-requires is_predefined<T>
+  requires is_predefined<T>
 [[nodiscard]] MPI_Datatype predefined() {
   if constexpr (is_mpi_pair<T>) {
     return pair_type<T>();

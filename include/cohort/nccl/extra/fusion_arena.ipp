@@ -72,8 +72,7 @@ COHORT_INLINE progress::look_task<> fusion_arenas::make(std::shared_ptr<job> whi
   state.plain = !registers();
   state.bytes = made->bytes = bytes;
   detail::memory_taking taking(state);
-  look_condition taken(
-      source, [&] { return taking.is_over(); }, true);
+  look_condition taken(source, [&] { return taking.is_over(); }, true);
   co_await taken;
   detail::problem bad;
   try {

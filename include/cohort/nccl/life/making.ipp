@@ -169,8 +169,7 @@ COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::co
     return std::all_of(what.places.begin(), what.places.end(),
                        [](const turn& place) { return place.has_come(); });
   };
-  look_condition come(
-      source, [&] { return have_come() || is_down(); }, true);
+  look_condition come(source, [&] { return have_come() || is_down(); }, true);
   co_await come;
   std::error_code why;
   // A thread of NCCL writes it once more when init ends. If nobody has seen that end, it is kept.

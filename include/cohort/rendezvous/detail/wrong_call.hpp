@@ -46,20 +46,20 @@ inline constexpr bool is_writable_span<std::span<E, N>> = !std::is_const_v<E> &&
 template <class... Arguments>
 concept send_fits =
     (sizeof...(Arguments) == 2 || sizeof...(Arguments) == 3) &&
-    key_argument<argument_at<0, Arguments...>>&& sendable<argument_at<1, Arguments...>> &&
+    key_argument<argument_at<0, Arguments...>> && sendable<argument_at<1, Arguments...>> &&
     (sizeof...(Arguments) == 2 || std::convertible_to<argument_at<2, Arguments...>, bool>);
 
 /// recv<T>(key[, token]), and next.
 template <class T, class Signature, class... Arguments>
-concept receive_fits = receivable<T> &&(sizeof...(Arguments) == 1 || sizeof...(Arguments) == 2) &&
-                       key_argument<argument_at<0, Arguments...>>&& token_or_none<
-                           argument_at<1, Arguments...>, Signature>;
+concept receive_fits = receivable<T> && (sizeof...(Arguments) == 1 || sizeof...(Arguments) == 2) &&
+                       key_argument<argument_at<0, Arguments...>> &&
+                       token_or_none<argument_at<1, Arguments...>, Signature>;
 
 /// recv_into(key, span[, token]).
 template <class... Arguments>
 concept receive_into_fits = (sizeof...(Arguments) == 2 || sizeof...(Arguments) == 3) &&
-                            key_argument<argument_at<0, Arguments...>>&& is_writable_span<
-                                std::remove_cvref_t<argument_at<1, Arguments...>>>;
+                            key_argument<argument_at<0, Arguments...>> &&
+                            is_writable_span<std::remove_cvref_t<argument_at<1, Arguments...>>>;
 
 template <class... Arguments>
 consteval void explain_send() {

@@ -28,7 +28,7 @@ namespace detail {
 
 /// Process ids mean the same to processes for which this is the same.
 COHORT_INLINE std::uint64_t process_space() noexcept {
-  struct stat about {};
+  struct stat about{};
   return ::stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
 }
 
@@ -80,7 +80,7 @@ COHORT_INLINE segment::segment(const address& of) {
   // Should the descriptor have become something else, opening it must do nothing.
   const detail::descriptor opened{::open(path.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   if (opened.value < 0) detail::throw_errno(path.data());
-  struct stat about {};
+  struct stat about{};
   if (::fstat(opened.value, &about) != 0) detail::throw_errno("fstat");
   const auto expected = static_cast<std::uint64_t>(header) + of.bytes;
   if (!S_ISREG(about.st_mode) || static_cast<std::uint64_t>(about.st_size) != expected) {
