@@ -479,7 +479,7 @@ DOUBLE_TEST_CASE(
       source.begin_lap(ready);
       source.test(ready);
       source.end_lap();
-      STATIC_REQUIRE(nccl::issue_source::is_dear);
+      CHECK(source.is_dear());
       CHECK(fake_gpu::calls("cudaEventQuery") - before == 1);
       CHECK(ready.empty());
       CHECK(source.longest_nap() == cohort::engine_options().nap);
