@@ -4,7 +4,7 @@
 
 /// \file Keys for the tests of the rendezvous.
 
-#include <cohort/rendezvous/key.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
 
 #include <cstdint>
 #include <string_view>

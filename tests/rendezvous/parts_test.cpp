@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The pure parts: keys and their text form, intervals, the table of one step, records.
-#include <cohort/rendezvous/key.hpp>
 #include <cohort/rendezvous/node/record.hpp>
 #include <cohort/rendezvous/node/step_state.hpp>
 #include <cohort/rendezvous/table.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
 
 #include <atomic>
 #include <memory>

@@ -28,7 +28,7 @@ namespace meeting = cohort::meeting;
 template <class T>
 class probe final : public meeting::receiver {
  public:
-  probe() : receiver(&ended, &place) { type = meeting::type_id<T>(); }
+  probe() { type = meeting::type_id<T>(); }
   /// How often it has ended.
   int ends = 0;
   std::function<void()> then;
@@ -58,22 +58,21 @@ class probe final : public meeting::receiver {
     return meeting::take_value<T>(*value);
   }
 
- private:
-  static void ended(receiver& base) {
-    auto& self = static_cast<probe&>(base);
-    ++self.ends;
-    if (self.then) self.then();
+  void end() override {
+    ++ends;
+    if (then) then();
   }
-  static std::byte* place(receiver& base, std::size_t bytes) {
-    auto& self = static_cast<probe&>(base);
+  std::byte* prepare(std::size_t bytes) override {
     if constexpr (meeting::sequence<T>) {
-      self.here_.emplace();
-      self.here_->resize(bytes / sizeof(typename T::value_type));
-      return reinterpret_cast<std::byte*>(self.here_->data());
+      here_.emplace();
+      here_->resize(bytes / sizeof(typename T::value_type));
+      return reinterpret_cast<std::byte*>(here_->data());
     } else {
       throw std::system_error(make_error_code(errc::size_mismatch));
     }
   }
+
+ private:
   std::optional<T> here_;
 };
 

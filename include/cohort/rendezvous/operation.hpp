@@ -2,24 +2,112 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file A receive with its handler: executor, cancellation, memory, completion.
+/// \file What verbs are made of: one rank of a rendezvous as an interface, and the operations that
+/// wait there with their handlers.
+///
+/// A verb makes a body, and `initiate` an operation of it, in memory from the pool:
+///
+///     return meeting::initiate(handle(), meeting::recv_body<T>(step, key), token);
+///
+/// 1. `body.start(receiver, endpoint)` hands the operation in, as a receiver.
+/// 2. What it waits for comes, with a lock held: `receiver::end` hands it to the engine.
+/// 3. The engine delivers it. `body.finish(arrival)` returns what the handler is told, the
+///    operation is freed, and the handler is called.
 
+#include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/handler_operation.hpp>
-#include <cohort/rendezvous/endpoint.hpp>
+#include <cohort/rendezvous/receiver.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <system_error>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace cohort::meeting {
 
-/// One operation of a rendezvous that waits. The body says for what: `start(receiver, endpoint)`
-/// hands it in once the body lies where it stays, `step` says where it waits, and `finish` calls
-/// the handler.
+/// One rank of a rendezvous. An interface, so that only who makes one compiles what is behind it.
+class endpoint {
+ public:
+  endpoint(const endpoint&) = delete;
+  endpoint& operator=(const endpoint&) = delete;
+  virtual ~endpoint() = default;
+
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+  /// -1 before the initialisation.
+  [[nodiscard]] int rank() const noexcept { return rank_.load(std::memory_order_acquire); }
+  /// Counts receivers that have been handed to the engine by this thread.
+  static void count_ended() noexcept { ++ended_; }
+  [[nodiscard]] static std::size_t ended() noexcept { return ended_; }
+
+  virtual void initialize(const communicator& world) = 0;
+  [[nodiscard]] virtual std::uint64_t incarnation(int rank) = 0;
+  [[nodiscard]] virtual step_ptr step(step_id id) = 0;
+  /// The last handle of a lease is gone.
+  virtual void release(step_state& step) noexcept = 0;
+  [[nodiscard]] virtual std::vector<waiting_key> waiting(const step_state& step) = 0;
+  virtual void send(step_state& step, const rendezvous_key& key, packet_ptr value) = 0;
+  /// The step need not outlive the end of the receiver, which may come at once.
+  virtual void receive(step_state& step, const rendezvous_key& key, receiver& one) = 0;
+  /// Asks for the end of a receiver that waits in this step or, if that is null, for the close.
+  virtual void cancel(step_state* step, receiver& one, const std::exception_ptr& why) = 0;
+  virtual void drain(step_state& step, receiver& one) = 0;
+  virtual void abort(step_state& step, const std::exception_ptr& why) = 0;
+  virtual void cleanup(step_id id) = 0;
+  virtual void sweep() = 0;
+  [[nodiscard]] virtual std::vector<step_id> steps() = 0;
+  virtual void wait_closed(receiver& one) = 0;
+  [[nodiscard]] virtual std::vector<leaked_value> leaks() = 0;
+  [[nodiscard]] virtual rendezvous_statistics statistics() = 0;
+  /// Leaves and waits in place, for destructors.
+  virtual void leave_in_place() noexcept = 0;
+
+  // At the end of the context: see progress::kept_until_closed.
+  [[nodiscard]] virtual bool closed() const noexcept = 0;
+  virtual void abandon() = 0;
+  virtual void drive() = 0;
+
+ protected:
+  explicit endpoint(progress::engine& engine) : engine_(engine) {}
+
+  progress::engine& engine_;
+  std::atomic<int> rank_{-1};
+  std::uint64_t incarnation_ = 0;
+  static inline constinit thread_local std::size_t ended_ = 0;  // of all endpoints
+};
+
+/// What the handles share: with the last of them the rank leaves.
+class endpoint_handle {
+ public:
+  explicit endpoint_handle(std::shared_ptr<endpoint> where) : where_(std::move(where)) {}
+  endpoint_handle(const endpoint_handle&) = delete;
+  endpoint_handle& operator=(const endpoint_handle&) = delete;
+  ~endpoint_handle() { where_->leave_in_place(); }
+  [[nodiscard]] endpoint& operator*() const noexcept { return *where_; }
+
+ private:
+  std::shared_ptr<endpoint> where_;
+};
+using handle_ptr = std::shared_ptr<endpoint_handle>;
+
+/// A template with one instance, so that only who makes a rendezvous compiles what is behind it.
+/// Initialises it over `world`, if there is one.
+template <class Any>
+[[nodiscard]] handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options,
+                                       const communicator& world);
+
+/// One operation of a rendezvous that waits. The body says for what: see above. It also has `step`,
+/// where it waits, and `prepare(bytes)`, which is the receiver's.
 template <class Handler, class Body>
 class waiting_operation final
     : public progress::handler_operation<waiting_operation<Handler, Body>, Handler>,
@@ -27,7 +115,6 @@ class waiting_operation final
  public:
   waiting_operation(Handler& handler, handle_ptr where, Body&& body)
       : waiting_operation::handler_operation(handler),
-        receiver(&ended, &place),
         where_(std::move(where)),
         body_(std::move(body)) {}
 
@@ -40,7 +127,7 @@ class waiting_operation final
       body_.start(*this, here);  // the context keeps the endpoint
     } catch (...) {
       fail(std::current_exception());
-      receiver::end();
+      end();
     }
   }
 
@@ -59,9 +146,16 @@ class waiting_operation final
     }
     return [until_the_end = work{std::move(where_)}, body = std::move(body_),
             what = std::move(static_cast<arrival&>(*this))](Handler&& handler) mutable {
-      body.finish(std::move(handler), what);
+      std::apply(std::move(handler), body.finish(what));
     };
   }
+
+  void end() override {
+    endpoint& here = **where_;
+    here.count_ended();
+    here.engine().complete(this);
+  }
+  [[nodiscard]] std::byte* prepare(std::size_t bytes) override { return body_.prepare(bytes); }
 
  private:
   /// Ends when the handler has returned.
@@ -75,16 +169,6 @@ class waiting_operation final
     }
     handle_ptr where;
   };
-
-  static void ended(receiver& base) {
-    auto& self = static_cast<waiting_operation&>(base);
-    endpoint& here = **self.where_;
-    here.count_ended();
-    here.engine().complete(&self);
-  }
-  static std::byte* place(receiver& base, std::size_t bytes) {
-    return static_cast<waiting_operation&>(base).body_.prepare(bytes);
-  }
 
   handle_ptr where_;
   Body body_;
@@ -101,7 +185,7 @@ struct start_waiting {
             arrival nothing;
             nothing.error =
                 std::make_exception_ptr(cohort::error(errc::invalid_argument, "no rendezvous"));
-            body.finish(std::move(own), nothing);
+            std::apply(std::move(own), body.finish(nothing));
           });
       return;
     }
@@ -180,10 +264,9 @@ struct recv_body : receive_body {
     what.value.reset();
     return result;
   }
-  template <class Handler>
-  void finish(Handler&& handler, arrival& what) {
+  [[nodiscard]] std::tuple<std::exception_ptr, received<T>> finish(arrival& what) {
     received<T> result = take(what);
-    std::forward<Handler>(handler)(std::move(what.error), std::move(result));
+    return {std::move(what.error), std::move(result)};
   }
 
   std::conditional_t<sequence<T>, T, char> here{};
@@ -195,12 +278,11 @@ struct next_body : recv_body<T> {
   using signature = void(std::exception_ptr, std::optional<T>);
   using recv_body<T>::recv_body;
 
-  template <class Handler>
-  void finish(Handler&& handler, arrival& what) {
+  [[nodiscard]] std::tuple<std::exception_ptr, std::optional<T>> finish(arrival& what) {
     received<T> result = this->take(what);
     if (result.dead) result.value.reset();
     if (what.error && is_closed(what.error)) what.error = nullptr;
-    std::forward<Handler>(handler)(std::move(what.error), std::move(result.value));
+    return {std::move(what.error), std::move(result.value)};
   }
   [[nodiscard]] static bool is_closed(const std::exception_ptr& why) noexcept {
     try {
@@ -232,8 +314,7 @@ struct into_body : receive_body {
   void check(std::size_t bytes) const {
     if (bytes % sizeof(E) != 0) throw std::system_error(make_error_code(wire_errc::trailing));
   }
-  template <class Handler>
-  void finish(Handler&& handler, arrival& what) {
+  [[nodiscard]] std::tuple<std::exception_ptr, received<std::span<E>>> finish(arrival& what) {
     received<std::span<E>> result;
     try {
       if (what.direct) {
@@ -252,7 +333,7 @@ struct into_body : receive_body {
       what.error = std::current_exception();
     }
     what.value.reset();
-    std::forward<Handler>(handler)(std::move(what.error), std::move(result));
+    return {std::move(what.error), std::move(result)};
   }
 
   std::span<E> into;
@@ -267,9 +348,8 @@ struct drain_body {
     where.drain(*keep, one);
   }
   [[nodiscard]] static std::byte* prepare(std::size_t) { return nullptr; }
-  template <class Handler>
-  void finish(Handler&& handler, arrival& what) {
-    std::forward<Handler>(handler)(std::move(what.error));
+  [[nodiscard]] static std::tuple<std::exception_ptr> finish(arrival& what) {
+    return {std::move(what.error)};
   }
   step_ptr step;
 };
@@ -281,11 +361,11 @@ struct close_body {
     where.wait_closed(one);
   }
   [[nodiscard]] static std::byte* prepare(std::size_t) { return nullptr; }
-  template <class Handler>
-  void finish(Handler&& handler, arrival& what) {
+  [[nodiscard]] std::tuple<std::exception_ptr, std::vector<leaked_value>> finish(
+      arrival& what) const {
     std::vector<leaked_value> leaks;
     if (from != nullptr && !what.error) leaks = from->leaks();
-    std::forward<Handler>(handler)(std::move(what.error), std::move(leaks));
+    return {std::move(what.error), std::move(leaks)};
   }
   static constexpr std::nullptr_t step = nullptr;
   endpoint* from = nullptr;

@@ -4,7 +4,7 @@
 
 /// \file `cohort::rendezvous`: values that are sent and received by key, step by step.
 
-#include <cohort/rendezvous/endpoint.hpp>
+#include <cohort/rendezvous/operation.hpp>
 #include <cohort/rendezvous/step.hpp>
 
 #include <concepts>

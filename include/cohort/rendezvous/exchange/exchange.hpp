@@ -7,10 +7,8 @@
 #include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/progress/polled_source.hpp>
-#include <cohort/rendezvous/exchange/closing.hpp>
+#include <cohort/rendezvous/exchange/life.hpp>
 #include <cohort/rendezvous/exchange/messenger.hpp>
-#include <cohort/rendezvous/exchange/opening.hpp>
-#include <cohort/rendezvous/exchange/reports.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -23,6 +21,32 @@
 #include <vector>
 
 namespace cohort::meeting {
+
+/// Who waits here, for a value, for the end of a step or for the close of all, and of whose age
+/// `wanted` says true, the first of them; a line break and a line each.
+template <class Node, class Predicate>
+[[nodiscard]] std::string who_waits(const Node& of, const receiver_list& closers,
+                                    progress::engine::clock::time_point now, Predicate wanted) {
+  constexpr std::size_t most = 20;
+  std::string lines;
+  std::size_t count = 0;
+  const auto add = [&](receiver& one, auto text) {
+    if (!wanted(one.age) || ++count > most) return;
+    lines += "\n  rank " + std::to_string(of.rank()) + ": rendezvous ";
+    lines += text() + ", " + one.age.text(now);
+  };
+  of.for_each_waiting([&](const step_state& step, const rendezvous_key* key, receiver& one) {
+    add(one, [&] {
+      std::string text = key == nullptr ? "drained" : "recv '" + to_string(*key) + "'";
+      text += " of step " + std::to_string(step.id);
+      if (key != nullptr) text += " from rank " + std::to_string(key->source);
+      return text;
+    });
+  });
+  closers.for_each([&](receiver& one) { add(one, [] { return std::string("close"); }); });
+  if (count > most) lines += "\n  and " + std::to_string(count - most) + " more";
+  return lines;
+}
 
 /// One rank of a rendezvous.
 /// (A template, so that only who uses it compiles its bodies.)
@@ -54,11 +78,89 @@ class exchange final : public endpoint,
   /// This rank's options are out of range: it is opened only to say so.
   void refuse() noexcept { refuses_ = true; }
 
-  void initialize(const communicator& world) override;
-  [[nodiscard]] std::uint64_t incarnation(int rank) override;
-  [[nodiscard]] step_ptr step(step_id id) override;
-  void send(step_state& step, const rendezvous_key& key, packet_ptr value) override;
-  void receive(step_state& step, const rendezvous_key& key, receiver& one) override;
+  void initialize(const communicator& world) override {
+    if (!world) throw error(errc::invalid_communicator, "rendezvous");
+    if (&world.state()->engine != &engine_) {
+      throw error(errc::invalid_communicator, "rendezvous: a communicator of another context");
+    }
+    comm::request_source& requests = world.state()->source;
+    if (const errc bad = requests.usable(); bad != errc{}) throw error(bad, "rendezvous");
+    {
+      const guard guarded(requests);
+      auto opening = open_with_others<Any>(*this, messenger_,
+                                           {incarnation_, refuses_ ? 0 : options.chunk_bytes});
+      if (!begin_opening(world)) return;
+      progress::begin_look_task(std::move(opening), {.verb = "rendezvous"},
+                                [this](const std::exception_ptr& why) {
+                                  const guard held(*source.load());
+                                  const look_lock hold(*this);
+                                  if (why) messenger_.break_down(why);
+                                  if (stalls_.is_on()) may_stall_ = true;  // a tick may have been
+                                  --this->operations;
+                                  advance();
+                                });
+    }
+    engine_.started();
+  }
+  [[nodiscard]] std::uint64_t incarnation(int rank) override {
+    const lock hold(mutex);
+    if (!node.is_open()) throw error(errc::not_initialised, "rendezvous: incarnation");
+    if (rank < 0 || rank >= node.size()) throw error(errc::bad_rank, "rendezvous: incarnation");
+    return node.incarnation(rank);
+  }
+  [[nodiscard]] step_ptr step(step_id id) override {
+    step_ptr one;
+    call([&] {
+      if (sweep_.is_on()) sweep_.sweep(node, clock::now());
+      one = node.step(id);
+      one->leases.fetch_add(1);
+      one->last_use.store(clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    });
+    return one;
+  }
+  void send(step_state& step, const rendezvous_key& key, packet_ptr value) override {
+    check_name(key);
+    used(step);
+    if (is_own(key)) {
+      step.local.send(key, std::move(value));
+      return;
+    }
+    if (comm::request_source* const requests = source.load()) {
+      if (const errc bad = requests->usable(); bad != errc{}) throw error(bad, "rendezvous: send");
+    }
+    call([&] {
+      if (!node.is_open()) {
+        if (const auto why = step.local.ended()) std::rethrow_exception(why);
+        step.deferred.emplace_back(owned_key(key), std::move(value));
+        return;
+      }
+      if (key.source_incarnation != 0 && key.source == node.rank() &&
+          key.source_incarnation != incarnation_) {
+        throw error(errc::stale_incarnation, "'" + to_string(key) + "': send");
+      }
+      node.send(step, key, value);
+    });
+  }
+  void receive(step_state& step, const rendezvous_key& key, receiver& one) override {
+    check_name(key);
+    used(step);
+    if (is_own(key)) {
+      const step_ptr keep = step.shared_from_this();
+      const bool waits = step.local.receive(key, one).waits != 0;
+      if (step.drain_waits.load()) call([&] { node.check_drained(step); });
+      if (waits && stalls_.is_on()) call([&] { may_stall_ = true; });
+      return;
+    }
+    comm::request_source* const requests = source.load();
+    if (requests != nullptr && key.source != rank()) {
+      if (const errc bad = requests->usable(); bad != errc{}) throw error(bad, "rendezvous: recv");
+    }
+    step_ptr keep;  // not destroyed with the lock
+    call([&] {
+      if (node.look_up(step.id) != &step) keep = step.shared_from_this();
+      node.receive(step, key, one);
+    });
+  }
   void cancel(step_state* step, receiver& one, const std::exception_ptr& why) override {
     call([&] {
       if (step == nullptr) return closing_.stop_waiting(one, why);
@@ -101,7 +203,18 @@ class exchange final : public endpoint,
     all.chunks = messenger_.chunks();
     return all;
   }
-  void leave_in_place() noexcept override;
+  /// For destructors. Inside the loop the rank leaves in the background.
+  void leave_in_place() noexcept override try {
+    if (abandoned_ || core::closed.load()) return;
+    call([this] { closing_.begin(); });
+    if (core::closed.load() || engine_.get_executor().running_in_this_thread() ||
+        !engine_.context().stopped()) {
+      return;
+    }
+    wait_in_place();
+  } catch (const std::exception& problem) {
+    log::write(log::level::error, std::string("rendezvous: leaving: ") + problem.what());
+  }
   /// And no look is inside it any more.
   [[nodiscard]] bool closed() const noexcept override {
     const lock hold(mutex);
@@ -111,7 +224,13 @@ class exchange final : public endpoint,
     call([this] { closing_.begin(); });
     abandoned_ = true;
   }
-  void drive() override;
+  void drive() override {
+    if (wait_in_place()) return;
+    progress::left_to_mpi().add(this->shared_from_this());
+    const guard guarded(*source.load());
+    const look_lock hold(*this);
+    closing_.leave_to_mpi();
+  }
 
  private:
   using core = exchange_core<Any>;
@@ -124,9 +243,48 @@ class exchange final : public endpoint,
   using core::source;
   using typename core::lock;
   using typename core::look_lock;
-  std::size_t at_look() override;
-  void at_tick(clock::time_point now) override;
-  void list_waiting(std::string& text, clock::time_point now) override;
+  std::size_t at_look() override {
+    this->look_wanted.store(false, std::memory_order_relaxed);
+    const std::size_t before = ended_;
+    // Between the locks it might close, and go.
+    const auto keep = messenger_.paused() ? this->shared_from_this() : nullptr;
+    {
+      const look_lock hold(*this);
+      if (core::closed.load()) return 0;
+      messenger_.flush(true);
+    }
+    messenger_.resume();
+    const look_lock hold(*this);
+    advance();
+    return ended_ - before;
+  }
+  void at_tick(clock::time_point now) override {
+    std::string stalled;
+    {
+      const look_lock hold(*this);
+      if (core::closed.load()) return;
+      if (sweep_.is_on()) {
+        sweep_.sweep(node, now);
+        messenger_.flush(true);
+      }
+      closing_.check_deadline(now);
+      bool more = false;
+      stalled = who_waits(node, closing_.waiting(), now, [&](progress::pending_age& age) {
+        const bool is_due = stalls_.is_due(age, now);
+        more = more || !age.reported;
+        return is_due;
+      });
+      may_stall_ = more && stalls_.is_on();
+      stay_awake();
+    }
+    stalls_.warn(stalled);
+  }
+  void list_waiting(std::string& text, clock::time_point now) override {
+    const lock hold(mutex);
+    const std::string lines =
+        who_waits(node, closing_.waiting(), now, [](const progress::pending_age&) { return true; });
+    if (!lines.empty()) text.append(lines, 1).append("\n");
+  }
   void advance() override {
     stay_awake();
     closing_.advance();
@@ -143,8 +301,41 @@ class exchange final : public endpoint,
     return me >= 0 && key.source == me && key.destination == me &&
            (key.source_incarnation == 0 || key.source_incarnation == incarnation_);
   }
-  bool begin_opening(const communicator& world);
-  bool wait_in_place();
+  /// False if it is initialised with such a communicator.
+  bool begin_opening(const communicator& world) {
+    const look_lock hold(*this);
+    if (node.closing()) throw error(errc::closed, "rendezvous");
+    if (node.is_open()) {
+      int relation = MPI_UNEQUAL;
+      mpi::check(MPI_Comm_compare(world.native(), this->parent.native(), &relation),
+                 "MPI_Comm_compare");
+      if (relation == MPI_CONGRUENT || relation == MPI_IDENT) return false;
+      throw error(errc::invalid_communicator,
+                  "rendezvous: it is initialised with another communicator");
+    }
+    this->parent = world;
+    source.store(&world.state()->source);
+    source.load()->watch(*this);
+    rank_.store(world.rank(), std::memory_order_release);
+    node.open(world.rank(), world.size(), incarnation_);
+    may_stall_ = stalls_.is_on();
+    ++this->operations;  // what another thread closes now waits for it
+    return true;
+  }
+  /// False if the others have not closed in time, now or before.
+  bool wait_in_place() {
+    std::chrono::nanoseconds bound{0};
+    {
+      const lock hold(mutex);
+      if (!closing_.has_expired()) bound = std::min(engine_.drain_bound(), options.leave_time);
+    }
+    if (engine_.drive_until([this] { return core::closed.load(); }, bound)) return true;
+    const guard guarded(*source.load());
+    const look_lock hold(*this);
+    closing_.expire();
+    stay_awake();
+    return false;
+  }
 
   messenger<Any> messenger_;
   closing<Any> closing_;
@@ -154,8 +345,6 @@ class exchange final : public endpoint,
   bool abandoned_ = false;
   bool may_stall_ = false;  // somebody waits who may have to be named, maybe for this rank itself
 };
-
-// ---- beginning ---------------------------------------------------------------------------------
 
 template <class Any>
 handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options,
@@ -178,215 +367,6 @@ handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& opt
   if (world) one->initialize(world);
   if (refused) std::rethrow_exception(refused);
   return handle;
-}
-
-template <class Any>
-void exchange<Any>::initialize(const communicator& world) {
-  if (!world) throw error(errc::invalid_communicator, "rendezvous");
-  if (&world.state()->engine != &engine_) {
-    throw error(errc::invalid_communicator, "rendezvous: a communicator of another context");
-  }
-  comm::request_source& requests = world.state()->source;
-  if (const errc bad = requests.usable(); bad != errc{}) throw error(bad, "rendezvous");
-  {
-    const guard guarded(requests);
-    auto opening = open_with_others<Any>(*this, messenger_,
-                                         {incarnation_, refuses_ ? 0 : options.chunk_bytes});
-    if (!begin_opening(world)) return;
-    progress::begin_look_task(std::move(opening), {.verb = "rendezvous"},
-                              [this](const std::exception_ptr& why) {
-                                const guard held(*source.load());
-                                const look_lock hold(*this);
-                                if (why) messenger_.break_down(why);
-                                if (stalls_.is_on()) may_stall_ = true;  // a tick may have been
-                                --this->operations;
-                                advance();
-                              });
-  }
-  engine_.started();
-}
-
-/// False if it is initialised with such a communicator.
-template <class Any>
-bool exchange<Any>::begin_opening(const communicator& world) {
-  const look_lock hold(*this);
-  if (node.closing()) throw error(errc::closed, "rendezvous");
-  if (node.is_open()) {
-    int relation = MPI_UNEQUAL;
-    mpi::check(MPI_Comm_compare(world.native(), this->parent.native(), &relation),
-               "MPI_Comm_compare");
-    if (relation == MPI_CONGRUENT || relation == MPI_IDENT) return false;
-    throw error(errc::invalid_communicator,
-                "rendezvous: it is initialised with another communicator");
-  }
-  this->parent = world;
-  source.store(&world.state()->source);
-  source.load()->watch(*this);
-  rank_.store(world.rank(), std::memory_order_release);
-  node.open(world.rank(), world.size(), incarnation_);
-  may_stall_ = stalls_.is_on();
-  ++this->operations;  // what another thread closes now waits for it
-  return true;
-}
-
-template <class Any>
-std::uint64_t exchange<Any>::incarnation(int rank) {
-  const lock hold(mutex);
-  if (!node.is_open()) throw error(errc::not_initialised, "rendezvous: incarnation");
-  if (rank < 0 || rank >= node.size()) throw error(errc::bad_rank, "rendezvous: incarnation");
-  return node.incarnation(rank);
-}
-
-// ---- calls -------------------------------------------------------------------------------------
-
-template <class Any>
-step_ptr exchange<Any>::step(step_id id) {
-  step_ptr one;
-  call([&] {
-    if (sweep_.is_on()) sweep_.sweep(node, clock::now());
-    one = node.step(id);
-    one->leases.fetch_add(1);
-    one->last_use.store(clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  });
-  return one;
-}
-
-template <class Any>
-void exchange<Any>::send(step_state& step, const rendezvous_key& key, packet_ptr value) {
-  check_name(key);
-  used(step);
-  if (is_own(key)) {
-    step.local.send(key, std::move(value));
-    return;
-  }
-  if (comm::request_source* const requests = source.load()) {
-    if (const errc bad = requests->usable(); bad != errc{}) throw error(bad, "rendezvous: send");
-  }
-  call([&] {
-    if (!node.is_open()) {
-      if (const auto why = step.local.ended()) std::rethrow_exception(why);
-      step.deferred.emplace_back(owned_key(key), std::move(value));
-      return;
-    }
-    if (key.source_incarnation != 0 && key.source == node.rank() &&
-        key.source_incarnation != incarnation_) {
-      throw error(errc::stale_incarnation, "'" + to_string(key) + "': send");
-    }
-    node.send(step, key, value);
-  });
-}
-
-template <class Any>
-void exchange<Any>::receive(step_state& step, const rendezvous_key& key, receiver& one) {
-  check_name(key);
-  used(step);
-  if (is_own(key)) {
-    const step_ptr keep = step.shared_from_this();
-    const bool waits = step.local.receive(key, one).waits != 0;
-    if (step.drain_waits.load()) call([&] { node.check_drained(step); });
-    if (waits && stalls_.is_on()) call([&] { may_stall_ = true; });
-    return;
-  }
-  comm::request_source* const requests = source.load();
-  if (requests != nullptr && key.source != rank()) {
-    if (const errc bad = requests->usable(); bad != errc{}) throw error(bad, "rendezvous: recv");
-  }
-  step_ptr keep;  // not destroyed with the lock
-  call([&] {
-    if (node.look_up(step.id) != &step) keep = step.shared_from_this();
-    node.receive(step, key, one);
-  });
-}
-
-// ---- looks -------------------------------------------------------------------------------------
-
-template <class Any>
-std::size_t exchange<Any>::at_look() {
-  this->look_wanted.store(false, std::memory_order_relaxed);
-  const std::size_t before = ended_;
-  // Between the locks it might close, and go.
-  const auto keep = messenger_.paused() ? this->shared_from_this() : nullptr;
-  {
-    const look_lock hold(*this);
-    if (core::closed.load()) return 0;
-    messenger_.flush(true);
-  }
-  messenger_.resume();
-  const look_lock hold(*this);
-  advance();
-  return ended_ - before;
-}
-
-template <class Any>
-void exchange<Any>::at_tick(clock::time_point now) {
-  std::string stalled;
-  {
-    const look_lock hold(*this);
-    if (core::closed.load()) return;
-    if (sweep_.is_on()) {
-      sweep_.sweep(node, now);
-      messenger_.flush(true);
-    }
-    closing_.check_deadline(now);
-    bool more = false;
-    stalled = who_waits(node, closing_.waiting(), now, [&](progress::pending_age& age) {
-      const bool is_due = stalls_.is_due(age, now);
-      more = more || !age.reported;
-      return is_due;
-    });
-    may_stall_ = more && stalls_.is_on();
-    stay_awake();
-  }
-  stalls_.warn(stalled);
-}
-
-template <class Any>
-void exchange<Any>::list_waiting(std::string& text, clock::time_point now) {
-  const lock hold(mutex);
-  const std::string lines =
-      who_waits(node, closing_.waiting(), now, [](const progress::pending_age&) { return true; });
-  if (!lines.empty()) text.append(lines, 1).append("\n");
-}
-
-// ---- the end -----------------------------------------------------------------------------------
-
-/// For destructors. Inside the loop the rank leaves in the background.
-template <class Any>
-void exchange<Any>::leave_in_place() noexcept try {
-  if (abandoned_ || core::closed.load()) return;
-  call([this] { closing_.begin(); });
-  if (core::closed.load() || engine_.get_executor().running_in_this_thread() ||
-      !engine_.context().stopped()) {
-    return;
-  }
-  wait_in_place();
-} catch (const std::exception& problem) {
-  log::write(log::level::error, std::string("rendezvous: leaving: ") + problem.what());
-}
-
-/// False if the others have not closed in time, now or before.
-template <class Any>
-bool exchange<Any>::wait_in_place() {
-  std::chrono::nanoseconds bound{0};
-  {
-    const lock hold(mutex);
-    if (!closing_.has_expired()) bound = std::min(engine_.drain_bound(), options.leave_time);
-  }
-  if (engine_.drive_until([this] { return core::closed.load(); }, bound)) return true;
-  const guard guarded(*source.load());
-  const look_lock hold(*this);
-  closing_.expire();
-  stay_awake();
-  return false;
-}
-
-template <class Any>
-void exchange<Any>::drive() {
-  if (wait_in_place()) return;
-  progress::left_to_mpi().add(this->shared_from_this());
-  const guard guarded(*source.load());
-  const look_lock hold(*this);
-  closing_.leave_to_mpi();
 }
 
 }  // namespace cohort::meeting

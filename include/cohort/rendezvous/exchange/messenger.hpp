@@ -10,8 +10,8 @@
 #include <cohort/comm/channel.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/post.hpp>
-#include <cohort/rendezvous/endpoint.hpp>
 #include <cohort/rendezvous/node/node.hpp>
+#include <cohort/rendezvous/operation.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -45,7 +45,7 @@ class exchange_core : public comm::look_hook {
   /// With both locks: something has happened that a later step may have waited for.
   virtual void advance() = 0;
 
-  /// A call of the user, under the node's lock.
+  /// A call of the user, under the node's lock. What it has to say leaves at the next look.
   template <class Call>
   void call(Call what) {
     packet_list dropped;  // destroyed last
@@ -54,11 +54,16 @@ class exchange_core : public comm::look_hook {
       what();
       if (!node.dropped().empty()) dropped = std::move(node.dropped());
     }
-    touch();
-  }
-  void look_soon() {
-    if (look_wanted.load(std::memory_order_relaxed) || look_wanted.exchange(true)) return;
-    source.load()->at_next_look(*this);
+    comm::request_source* const requests = source.load();
+    // Relaxed: the look clears the flag before it takes the mutex that this call has just held.
+    if (requests == nullptr || closed.load() || look_wanted.load(std::memory_order_relaxed)) return;
+    if (look_wanted.exchange(true, std::memory_order_relaxed)) return;
+    {
+      const comm::request_source::guard hold(*requests);
+      if (closed.load()) return;  // since then; the source has forgotten this hook
+      requests->at_next_look(*this);
+    }
+    engine.started();
   }
   /// MPI_Finalize waits for all ranks; from now on it has a bound.
   void miss() {
@@ -80,25 +85,7 @@ class exchange_core : public comm::look_hook {
 
  protected:
   ~exchange_core() override = default;
-
- private:
-  void touch();
 };
-
-/// What was said leaves at the next look.
-template <class Any>
-void exchange_core<Any>::touch() {
-  comm::request_source* const requests = source.load();
-  // Relaxed: the look clears the flag before it takes the mutex that the call has just held.
-  if (requests == nullptr || closed.load() || look_wanted.load(std::memory_order_relaxed)) return;
-  if (look_wanted.exchange(true, std::memory_order_relaxed)) return;
-  {
-    const comm::request_source::guard hold(*requests);
-    if (closed.load()) return;  // since then; the source has forgotten this hook
-    requests->at_next_look(*this);
-  }
-  engine.started();
-}
 
 /// The node's lock, taken inside a look. The loop destroys what is dropped meanwhile.
 template <class Any>
@@ -149,9 +136,31 @@ class messenger final : private comm::channel::client {
   /// Messages on its data, large values and the rounds of closing on its exchange.
   [[nodiscard]] const communicator& control() const noexcept { return control_; }
 
-  /// Sends what is to be said; inside a look acknowledgements alone wait for the next one, to
-  /// travel with what the handlers of this one have to say.
-  void flush(bool all);
+  /// Sends what is to be said, unless a message to that rank is still under way. Without `all`,
+  /// acknowledgements alone wait for the next look, to travel with what the handlers of this one
+  /// have to say.
+  void flush(bool all) {
+    if (!ready_) return;
+    if (here_.node.has_transfers()) start_transfers();
+    basic_outbox<Any>& outbox = here_.node.outbox();
+    std::vector<int>& speaking = outbox.speaking();
+    bool look_again = !all && channel_.paused();
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < speaking.size(); ++i) {
+      const int to = speaking[i];
+      const bool has_time = !all && !outbox.has_urgent(to);
+      if (has_time) look_again = true;
+      if (has_time || channel_.sending(to)) {
+        speaking[kept++] = to;
+      } else if (outbox.take_message(to, channel_.message(to))) {
+        if (const std::error_code why = channel_.send(to)) lose(to, why);
+      }
+    }
+    speaking.resize(kept);
+    if (!look_again) return;
+    here_.look_wanted.store(true, std::memory_order_relaxed);
+    here_.source.load()->at_next_look(here_);
+  }
   /// While this rank waits for others its engine looks for their messages, and has ticks; otherwise
   /// it may sleep until the doorbell rings.
   void expect(bool waits) {
@@ -162,7 +171,15 @@ class messenger final : private comm::channel::client {
   void resume() { channel_.resume(); }
 
   /// Everything ends with `why`, here and on the other ranks.
-  void break_down(const std::exception_ptr& why);
+  void break_down(const std::exception_ptr& why) {
+    if (here_.broken) return;
+    here_.broken = why;
+    try {
+      here_.node.break_down(why);
+      flush(true);
+    } catch (const std::exception&) {  // no memory: the others find out by their deadlines
+    }
+  }
 
   // For the rounds of closing.
   /// All requests of this rank are answered, and all it has to say or to move has gone.
@@ -192,29 +209,72 @@ class messenger final : private comm::channel::client {
   class transfer_operation;
 
   [[nodiscard]] bool is_idle() const noexcept { return !here_.node.busy() && transfers_.empty(); }
-  void send(int to) {
-    if (!here_.node.outbox().take_message(to, channel_.message(to))) return;
-    if (const std::error_code why = channel_.send(to)) lose(to, why);
+  void start_transfers() {
+    for (const transfer& one : here_.node.take_transfers()) {
+      auto* op = new transfer_operation(*this, one);
+      ++here_.operations;
+      transfers_.push_back(op);
+      const int rc = op->post(control_.state()->exchange.native());
+      if (rc == MPI_SUCCESS) continue;
+      op->fail(mpi::make_error(rc));
+      if (comm::request_source::pending(*op)) continue;  // the chunks that were posted come first
+      op->ended();
+      delete op;
+    }
   }
-  void start_transfers();
   void lose(int peer, std::error_code why) {
     if (here_.node.outbox().is_lost(peer)) return;
     here_.node.lose(peer, why.message());
     has_lost(peer);
   }
-  void has_lost(int peer);
+  void has_lost(int peer) {
+    log::write(log::level::error, "rank " + std::to_string(here_.node.rank()) +
+                                      ": rendezvous: rank " + std::to_string(peer) +
+                                      " is lost: " + here_.node.outbox().why_lost(peer));
+    here_.miss();
+    for (const auto& [from, request] : here_.node.take_given_up()) {
+      for (transfer_operation* const one : transfers_) {
+        if (one->is_receive(from, request)) here_.source.load()->cancel(*one);
+      }
+    }
+  }
 
   // The channel's; these take the node's lock.
-  void received(int from, unsigned kind, std::span<const std::byte> message) override;
-  void malformed(int from, const char* what) override;
-  void sent(int to) override {
+  void received(int from, unsigned, std::span<const std::byte> message) override {
     const look_lock hold(here_);
-    if (here_.node.outbox().has_message(to)) send(to);
+    const std::size_t ended_before = endpoint::ended();
+    try {
+      if (!here_.node.outbox().is_lost(from)) {
+        here_.node.receive(from, message);
+        if (here_.node.outbox().is_lost(from)) has_lost(from);
+      }
+    } catch (...) {
+      break_down(std::current_exception());
+    }
+    if (endpoint::ended() != ended_before) channel_.pause();  // what those have to say leaves first
+    flush(false);
+    here_.advance();
+  }
+  void malformed(int from, const char* what) override {
+    const look_lock hold(here_);
+    if (!here_.node.outbox().is_lost(from) && !here_.broken) {
+      here_.node.refuse_message(from, what);
+      has_lost(from);
+    }
+    flush(false);
+    here_.advance();
+  }
+  void sent(int) override {
+    const look_lock hold(here_);
+    flush(false);
   }
   void failed(int peer, bool sends, std::error_code why) override {
     const look_lock hold(here_);
-    if (sends) return lose(peer, why);
-    break_down(std::make_exception_ptr(std::system_error(why, "rendezvous: a receive")));
+    if (!sends) {
+      return break_down(std::make_exception_ptr(std::system_error(why, "rendezvous: a receive")));
+    }
+    lose(peer, why);
+    flush(false);
   }
   void settled() override {
     const look_lock hold(here_);
@@ -228,83 +288,6 @@ class messenger final : private comm::channel::client {
   std::uint64_t chunks_ = 0;  // sent
   bool ready_ = false;
 };
-
-// ---- messages ----------------------------------------------------------------------------------
-
-template <class Any>
-void messenger<Any>::flush(bool all) {
-  if (!ready_) return;
-  if (here_.node.has_transfers()) start_transfers();
-  std::vector<int>& speaking = here_.node.outbox().speaking();
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < speaking.size(); ++i) {
-    const int to = speaking[i];
-    if (!all && !here_.node.outbox().has_urgent(to)) {
-      speaking[kept++] = to;
-    } else if (!channel_.sending(to)) {
-      send(to);
-    }
-  }
-  speaking.resize(kept);
-  if (kept != 0) here_.look_soon();
-}
-
-template <class Any>
-void messenger<Any>::received(int from, unsigned, std::span<const std::byte> message) {
-  const look_lock hold(here_);
-  const std::size_t ended_before = endpoint::ended();
-  try {
-    if (!here_.node.outbox().is_lost(from)) {
-      here_.node.receive(from, message);
-      if (here_.node.outbox().is_lost(from)) has_lost(from);
-    }
-  } catch (...) {
-    break_down(std::current_exception());
-  }
-  if (endpoint::ended() != ended_before) {  // what those have to say leaves first
-    channel_.pause();
-    here_.look_soon();
-  }
-  flush(false);
-  here_.advance();
-}
-
-template <class Any>
-void messenger<Any>::malformed(int from, const char* what) {
-  const look_lock hold(here_);
-  if (!here_.node.outbox().is_lost(from) && !here_.broken) {
-    here_.node.refuse_message(from, what);
-    has_lost(from);
-  }
-  flush(false);
-  here_.advance();
-}
-
-template <class Any>
-void messenger<Any>::has_lost(int peer) {
-  log::write(log::level::error, "rank " + std::to_string(here_.node.rank()) +
-                                    ": rendezvous: rank " + std::to_string(peer) +
-                                    " is lost: " + here_.node.outbox().why_lost(peer));
-  here_.miss();
-  for (const auto& [from, request] : here_.node.take_given_up()) {
-    for (transfer_operation* const one : transfers_) {
-      if (one->is_receive(from, request)) here_.source.load()->cancel(*one);
-    }
-  }
-}
-
-template <class Any>
-void messenger<Any>::break_down(const std::exception_ptr& why) {
-  if (here_.broken) return;
-  here_.broken = why;
-  try {
-    here_.node.break_down(why);
-    flush(true);
-  } catch (const std::exception&) {  // no memory: the others find out by their deadlines
-  }
-}
-
-// ---- large values ------------------------------------------------------------------------------
 
 /// A large value, in chunks.
 template <class Any>
@@ -364,20 +347,5 @@ class messenger<Any>::transfer_operation final : public comm::request_operation 
   messenger& owner_;
   transfer what_;
 };
-
-template <class Any>
-void messenger<Any>::start_transfers() {
-  for (const transfer& one : here_.node.take_transfers()) {
-    auto* op = new transfer_operation(*this, one);
-    ++here_.operations;
-    transfers_.push_back(op);
-    const int rc = op->post(control_.state()->exchange.native());
-    if (rc == MPI_SUCCESS) continue;
-    op->fail(mpi::make_error(rc));
-    if (comm::request_source::pending(*op)) continue;  // the chunks that were posted come first
-    op->ended();
-    delete op;
-  }
-}
 
 }  // namespace cohort::meeting

@@ -13,7 +13,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/wire.hpp>
-#include <cohort/rendezvous/key.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
 
 #include <cstddef>
 #include <cstdint>
