@@ -36,7 +36,7 @@
 
 namespace cohort::meeting {
 
-/// One rank of a rendezvous. An interface, so that only who makes one compiles what is behind it.
+/// One rank of a rendezvous, as the verbs see it.
 class endpoint {
  public:
   endpoint(const endpoint&) = delete;
@@ -53,13 +53,13 @@ class endpoint {
   virtual void initialize(const communicator& world) = 0;
   [[nodiscard]] virtual std::uint64_t incarnation(int rank) = 0;
   [[nodiscard]] virtual step_ptr step(step_id id) = 0;
-  /// The last handle of a lease is gone.
+  /// The last of the handles that share a lease is gone.
   virtual void release(step_state& step) noexcept = 0;
   [[nodiscard]] virtual std::vector<waiting_key> waiting(const step_state& step) = 0;
   virtual void send(step_state& step, const rendezvous_key& key, packet_ptr value) = 0;
   /// The step need not outlive the end of the receiver, which may come at once.
   virtual void receive(step_state& step, const rendezvous_key& key, receiver& one) = 0;
-  /// Asks for the end of a receiver that waits in this step or, if that is null, for the close.
+  /// Ends a receiver that waits in this step or, if that is null, for the close.
   virtual void cancel(step_state* step, receiver& one, const std::exception_ptr& why) = 0;
   virtual void drain(step_state& step, receiver& one) = 0;
   virtual void abort(step_state& step, const std::exception_ptr& why) = 0;
@@ -100,8 +100,7 @@ class endpoint_handle {
 };
 using handle_ptr = std::shared_ptr<endpoint_handle>;
 
-/// A template with one instance, so that only who makes a rendezvous compiles what is behind it.
-/// Initialises it over `world`, if there is one.
+/// Makes one rank of a rendezvous, and initialises it over `world`, if there is one.
 template <class Any>
 [[nodiscard]] handle_ptr open_endpoint(progress::engine& engine, const rendezvous_options& options,
                                        const communicator& world);
@@ -202,8 +201,8 @@ auto initiate(const handle_ptr& where, Body&& body, Token& token) {
                                                 std::forward<Body>(body));
 }
 
-/// What the bodies of receives share. The key's name is copied, for a lazy token starts later; it
-/// is needed until the start only.
+/// What the bodies of receives share. The key's name is copied because a lazy token starts the
+/// operation later; after the start it is not needed any more.
 struct receive_body {
   receive_body(step_ptr in, const rendezvous_key& key_) : step(std::move(in)), key(key_) {}
 
@@ -241,7 +240,7 @@ struct recv_body : receive_body {
       return far->data();
     }
   }
-  /// The value that came; the error is what taking it throws.
+  /// The value that came. What this throws inside becomes the error.
   [[nodiscard]] received<T> take(arrival& what) {
     received<T> result;
     if (what.error) return result;

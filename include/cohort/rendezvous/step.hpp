@@ -3,6 +3,10 @@
 #pragma once
 
 /// \file `cohort::rendezvous_step`: sends and receives of one step.
+///
+///     step.send(key, std::vector<float>(1000, 1.F));                     // on rank key.source
+///     auto [value, dead] = co_await step.recv<std::vector<float>>(key);  // on key.destination
+///     while (auto next = co_await step.next<int>(numbers)) use(*next);   // a stream, to its end
 
 #include <cohort/core/asio.hpp>
 #include <cohort/rendezvous/operation.hpp>
@@ -25,7 +29,7 @@ namespace cohort {
 
 namespace meeting {
 
-// Which calls of a step fit, and the words for one that does not.
+// Which calls of a step fit, and what the compiler says of one that does not.
 
 /// Of a receive that was called without a type. Not receivable.
 struct no_type {
@@ -126,15 +130,16 @@ consteval void explain_receive_into() {
 
 }  // namespace meeting
 
-/// A lease on a step of a \ref rendezvous. A handle: copies are the same step. The step's values
-/// live until it is cleaned up or the rendezvous closes, not until the last lease.
+/// A step of a \ref rendezvous. A handle: copies are the same step. Its values live until the step
+/// is cleaned up or the rendezvous closes, even if all handles are gone.
 ///
-/// *Threads.* Every function may be called from any thread. *Errors.* Receives end with, and sends
-/// throw, what the step was aborted with; errc::closed, errc::step_cleaned, errc::not_local,
-/// errc::stale_incarnation, errc::duplicate_key, errc::type_mismatch, peer_lost_error;
-/// step_aborted_error for a step that the sender has aborted.
-/// *Cancellation* of a receive: total. Its value goes to the next receive of the key. A transfer
-/// into a receive's memory that has begun is waited for.
+/// *Threads.* Every function may be called from any thread.
+/// *Errors.* Receives end with these, and sends throw them: what the step was aborted with;
+/// errc::closed, errc::step_cleaned, errc::not_local, errc::stale_incarnation,
+/// errc::duplicate_key, errc::type_mismatch, peer_lost_error; step_aborted_error for a step that
+/// the sender has aborted.
+/// *Cancellation* of a receive: total, and its value goes to the next receive of the key. But a
+/// receive first waits while its memory is being written to.
 class rendezvous_step {
  public:
   /// No step. Every verb on it fails with errc::invalid_argument.
@@ -154,8 +159,8 @@ class rendezvous_step {
   /// the receiver. An rvalue is moved, other values are copied; spans and views become vectors and
   /// strings; a `std::shared_ptr<const T>` is kept and not copied.
   ///
-  /// *Requires* that this rank is the key's source. *Cost*: local, a lookup; else one message,
-  /// which leaves at the engine's next look. *Throws* see the class; for want of memory.
+  /// *Requires* that this rank is the key's source. *Cost*: a lookup; to another rank, one message,
+  /// which leaves at the engine's next look. *Throws* the errors of the class, and std::bad_alloc.
   template <class T>
     requires meeting::sendable<T>
   void send(const rendezvous_key& key, T&& value, bool dead = false) const {
@@ -163,7 +168,8 @@ class rendezvous_step {
     const bool remote = me >= 0 && key.destination != me;
     where().send(state(), key, meeting::make_packet(std::forward<T>(value), dead, remote));
   }
-  /// Chosen, as are its sisters below, when a call fits no other form: says what is wrong with it.
+  /// Chosen when a call fits no other form, to say what is wrong with it; recv, recv_into and next
+  /// have such a form too.
   template <class... Arguments>
     requires(!meeting::send_fits<Arguments...>)
   void send(Arguments&&...) const {
@@ -175,8 +181,9 @@ class rendezvous_step {
   }
 
   /// The next value of the key. *Completion*: `void(std::exception_ptr, received<T>)`.
-  /// *Requires* that this rank is the key's destination. A value of another type is errc::
-  /// type_mismatch, and stays. *Cost*: local, a lookup; else a request, unless the value is here.
+  /// *Requires* that this rank is the key's destination. A value of another type is
+  /// errc::type_mismatch, and stays for the next receive. *Cost*: a lookup; for a value of another
+  /// rank that is not here yet, a request.
   /// *Source*: `RendezvousInterface::RecvAsync` of TensorFlow.
   /// *Example*: `auto [value, dead] = co_await step.recv<std::vector<float>>(key);`
   template <meeting::receivable T,
@@ -192,9 +199,9 @@ class rendezvous_step {
     return {};
   }
 
-  /// The same into memory of the caller's, which must live until the receive has ended: for values
+  /// The same into memory of the caller's, which must live until the receive has ended. For values
   /// that were sent as spans, vectors or arrays of E. The result's value is the part that was
-  /// filled. More than fits is errc::message_too_long, and stays.
+  /// filled. A value that does not fit is errc::message_too_long, and stays for the next receive.
   template <class E, std::size_t N, class Token = default_token>
     requires(!std::is_const_v<E> && meeting::plain<E>)
   auto recv_into(const rendezvous_key& key, std::span<E, N> into, Token&& token = Token()) const {
@@ -209,8 +216,7 @@ class rendezvous_step {
     return {};
   }
 
-  /// The next value of a stream; nothing after \ref send_dead, or when the sender has closed:
-  /// `while (auto value = co_await step.next<int>(key))`.
+  /// The next value of a stream: none after \ref send_dead, and when the sender has closed.
   /// *Completion*: `void(std::exception_ptr, std::optional<T>)`.
   template <meeting::receivable T,
             completion_token_for<void(std::exception_ptr, std::optional<T>)> Token = default_token>
@@ -224,9 +230,9 @@ class rendezvous_step {
     return {};
   }
 
-  /// Completes when all that this rank has sent in this step has been received, or never will be,
-  /// because its destination has aborted or cleaned up the step or has closed. Clean the step up
-  /// after it, not before. peer_lost_error if the destination is lost.
+  /// Completes when all that this rank has sent in this step has been received. A value counts as
+  /// received if its destination has aborted or cleaned up the step or has closed. Clean the step
+  /// up after this, not before. peer_lost_error if a destination is lost.
   /// *Completion*: `void(std::exception_ptr)`.
   template <class Token = default_token>
   auto drained(Token&& token = Token()) const {
@@ -234,8 +240,8 @@ class rendezvous_step {
   }
 
   /// Ends all operations of the step on this rank, now and later, with this error, and drops its
-  /// values. Ranks that ask for a value of this one are answered with it. The first error stays,
-  /// but one that only follows from another (closed, aborted elsewhere, cancelled) gives way.
+  /// values. Ranks that ask for a value of this one get the error as an answer. The first error
+  /// stays, unless it only follows from another (closed, aborted elsewhere, cancelled).
   void abort(std::exception_ptr why) const {
     if (why) where().abort(state(), why);
   }

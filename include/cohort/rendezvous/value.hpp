@@ -26,8 +26,8 @@
 
 namespace cohort {
 
-/// What a receive gives: the value, unless only "dead" was sent, and whether the sender was on a
-/// branch that is not taken.
+/// What a receive gives: the value, and whether the sender was on a branch that is not taken
+/// ("dead"). If only that was sent, there is no value.
 template <class T>
 struct received {
   received() noexcept {}  // user-provided: g++ 12, see tests/compilers/gcc12.cpp
@@ -37,7 +37,7 @@ struct received {
 
 namespace meeting {
 
-/// A type that values have, in this program: an identity that travels, and a name for errors.
+/// A type of values in this program: a number that travels, and a name for errors.
 struct type_record {
   std::uint64_t id;
   std::string_view name;
@@ -57,6 +57,7 @@ inline std::atomic<const type_record*>& known_types() noexcept {
   return "a type unknown to this program (" + std::to_string(id) + ")";
 }
 
+/// The name of a type, as the compiler writes it.
 template <class T>
 [[nodiscard]] constexpr auto pretty() noexcept {
   const std::string_view text(__PRETTY_FUNCTION__);

@@ -3,6 +3,9 @@
 #pragma once
 
 /// \file The words of a rendezvous: keys and their text form, steps, errors, what is left, options.
+///
+///     const cohort::rendezvous_key key{.source = 0, .destination = 3, .name = "activations"};
+///     const auto options = cohort::rendezvous_options().push_limit(16384).single_use();
 
 #include <cohort/core/error.hpp>
 #include <cohort/progress/pool.hpp>
@@ -26,8 +29,8 @@ namespace cohort {
 /// Which value: an edge named `name` from one rank to another, in one iteration of one frame of
 /// a loop. Values of equal keys of one step follow each other, first in, first out.
 ///
-/// All fields count when a value is looked up, but the incarnation: that is compared afterwards,
-/// where both sides give one. The key borrows the name; what is called with a key copies it.
+/// A value is looked up by all fields but the incarnation. That is compared afterwards, if both
+/// sides give one. The key borrows the name; what is called with a key copies it.
 struct rendezvous_key {
   int source = 0;                        ///< the rank that sends
   std::uint64_t source_incarnation = 0;  ///< of that process, see rendezvous::incarnation; 0: any
@@ -76,7 +79,7 @@ struct parsed_key {
 /// digits. In the name `;`, `:` and `%` are written as `%3b`, `%3a` and `%25`.
 [[nodiscard]] std::string to_string(const rendezvous_key& key);
 
-/// The key that \ref to_string has written. Throws nothing (but for want of memory).
+/// The key that \ref to_string has written. Throws std::bad_alloc only.
 [[nodiscard]] parsed_key parse_key(std::string_view text);
 
 /// The longest name of a key, in bytes.
@@ -106,7 +109,7 @@ struct key_hash {
 /// The number of a step. A step that has been cleaned up never comes back.
 using step_id = std::int64_t;
 
-/// A step was aborted on another rank, which this rank has asked for a value.
+/// This rank has asked another one for a value, and the step was aborted there.
 class step_aborted_error : public rank_error {
  public:
   step_aborted_error(int rank, std::error_code cause, const std::string& text)
@@ -153,7 +156,7 @@ struct node_options {
   std::uint64_t credit = 1U << 20U;     ///< bytes pushed to one rank and not yet received there
   std::size_t inline_limit = 8192;      ///< larger values travel by offer and grant
   std::uint64_t largest = 1ULL << 40U;  ///< a larger offer is refused
-  int tags = 32767;                     ///< transfers to this rank at a time, most
+  int tags = 32767;                     ///< most transfers to this rank at a time
   bool single_use = false;
 };
 
@@ -170,7 +173,8 @@ class rendezvous_options {
     node.push_limit = bytes;
     return *this;
   }
-  /// Bytes pushed to one rank that it has not received yet; what exceeds them waits to be pulled.
+  /// So many bytes may be pushed to one rank that it has not received yet. What exceeds them waits
+  /// until it is asked for.
   rendezvous_options& credit(std::uint64_t bytes) noexcept {
     node.credit = bytes;
     return *this;
@@ -191,7 +195,7 @@ class rendezvous_options {
     chunk_bytes = bytes;
     return *this;
   }
-  /// Large transfers to this rank at a time.
+  /// So many large values may be on their way to this rank at a time.
   rendezvous_options& transfers(int most) noexcept {
     node.tags = most;
     return *this;
@@ -201,7 +205,7 @@ class rendezvous_options {
     node.single_use = yes;
     return *this;
   }
-  /// Steps that nobody holds or waits in and that were last used so long ago are cleaned up; zero:
+  /// Steps are cleaned up that nobody holds or waits in and that were last used so long ago. Zero:
   /// never.
   rendezvous_options& step_ttl(std::chrono::nanoseconds time) noexcept {
     ttl = time;
@@ -329,7 +333,7 @@ inline parsed_key parse_key(std::string_view text) {
 
 namespace meeting {
 
-/// A key that a map keeps, or looks for, with its hash.
+/// A key with its hash, as it is looked up; below, as a map keeps it.
 struct hashed_key {
   rendezvous_key key;
   std::size_t hash;

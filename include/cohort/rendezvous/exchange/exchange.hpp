@@ -22,8 +22,8 @@
 
 namespace cohort::meeting {
 
-/// Who waits here, for a value, for the end of a step or for the close of all, and of whose age
-/// `wanted` says true, the first of them; a line break and a line each.
+/// A line break and a line for each who waits here for a value, for the end of a step or for the
+/// close of all, and of whose age `wanted` says true; of many, for the first of them.
 template <class Node, class Predicate>
 [[nodiscard]] std::string who_waits(const Node& of, const receiver_list& closers,
                                     progress::engine::clock::time_point now, Predicate wanted) {
@@ -48,8 +48,8 @@ template <class Node, class Predicate>
   return lines;
 }
 
-/// One rank of a rendezvous.
-/// (A template, so that only who uses it compiles its bodies.)
+/// One rank of a rendezvous. A call of the user takes the node's lock and asks for a look of the
+/// engine; in that look it speaks to the other ranks.
 template <class Any>
 class exchange final : public endpoint,
                        private exchange_core<Any>,
@@ -75,7 +75,7 @@ class exchange final : public endpoint,
     requests->forget(*this);
   }
 
-  /// This rank's options are out of range: it is opened only to say so.
+  /// This rank's options are out of range: it is opened only to tell the others.
   void refuse() noexcept { refuses_ = true; }
 
   void initialize(const communicator& world) override {
@@ -295,7 +295,7 @@ class exchange final : public endpoint,
   void used(step_state& step) const noexcept {
     step.last_use.store(engine_.coarse_now().time_since_epoch().count(), std::memory_order_relaxed);
   }
-  /// From this rank to itself: no other rank and no lock but the table's has to do with it.
+  /// Whether it is from this rank to itself: then only the table, with its own lock, is concerned.
   [[nodiscard]] bool is_own(const rendezvous_key& key) const noexcept {
     const int me = rank();
     return me >= 0 && key.source == me && key.destination == me &&
@@ -343,7 +343,7 @@ class exchange final : public endpoint,
   progress::stall_watch stalls_;
   bool refuses_ = false;
   bool abandoned_ = false;
-  bool may_stall_ = false;  // somebody waits who may have to be named, maybe for this rank itself
+  bool may_stall_ = false;  // somebody waits who may have to be named, if only for this rank itself
 };
 
 template <class Any>

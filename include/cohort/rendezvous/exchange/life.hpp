@@ -27,7 +27,7 @@
 
 namespace cohort::meeting {
 
-// ---- opening
+// ---- opening ----------------------------------------------------------------------------------
 
 inline constexpr const char* option_ranges = "chunk is at least 1, transfers are 1 to 32767";
 
@@ -89,9 +89,9 @@ progress::look_task<> open_with_others(exchange_core<Any>& all, messenger<Any>& 
   by.flush(true);
 }
 
-// ---- what is left
+// ---- what is left -----------------------------------------------------------------------------
 
-/// `what` has happened with these values.
+/// Warns of values that nobody has received; `what` says where it ends with them.
 template <class Any = void>
 void warn_of_leaks(int rank, const std::vector<leaked_value>& leaks, const char* what) {
   if (leaks.empty()) return;
@@ -106,7 +106,7 @@ void warn_of_leaks(int rank, const std::vector<leaked_value>& leaks, const char*
   log::write(log::level::warning, text);
 }
 
-/// That receives wait in a rendezvous that was never initialised, and ends.
+/// Warns of receives in a rendezvous that was never initialised, and ends.
 template <class Node>
 void warn_of_waiting(const Node& of) {
   std::string waiting;
@@ -127,11 +127,11 @@ class step_sweep {
  public:
   using clock = progress::engine::clock;
 
-  /// Zero: none does.
+  /// With a time of zero no step is cleaned up.
   explicit step_sweep(std::chrono::nanoseconds ttl) : ttl_(ttl) {}
 
   [[nodiscard]] bool is_on() const noexcept { return ttl_ > ttl_.zero(); }
-  /// Now, or, without `at_once`, if the last one is some time ago. Says which values that loses.
+  /// Without `at_once`, only if the last sweep is some time ago. Warns of values that this loses.
   template <class Node>
   void sweep(Node& of, clock::time_point now, bool at_once = false) {
     if (!is_on() || (!at_once && now - last_ < ttl_ / 4)) return;
@@ -163,7 +163,7 @@ class step_sweep {
   clock::time_point last_{};
 };
 
-// ---- closing
+// ---- closing ----------------------------------------------------------------------------------
 
 /// How far a rank has closed. The steps between them are rounds of all ranks.
 enum class closing_stage : std::uint8_t {
@@ -177,6 +177,7 @@ enum class closing_stage : std::uint8_t {
   closed,
 };
 
+/// How far this rank has closed, and who waits until all have.
 template <class Any>
 class closing {
  public:
@@ -240,7 +241,7 @@ class closing {
   void check_deadline(clock::time_point now) {
     if (has_begun() && now > until_) expire();
   }
-  /// The others may still come; this rank goes on serving them while its loop runs.
+  /// The deadline has passed. The others may still come: this rank serves them while its loop runs.
   void expire() {
     if (std::exchange(expired_, true)) return;
     here_.miss();
@@ -248,7 +249,7 @@ class closing {
     closers_.end_all(late_error());
     if (round_ != nullptr) here_.source.load()->set_idle(*round_, true);
   }
-  /// The others have not come, and MPI keeps what it works on.
+  /// The others have not come at the end of the context: MPI keeps what it works on.
   void leave_to_mpi() {
     stage_ = closing_stage::left_to_mpi;
     round::leave_to_mpi(*this);
@@ -308,7 +309,8 @@ class closing {
   clock::time_point until_ = clock::time_point::max();
 };
 
-/// To all_left and all_answered by barriers, to counted by the sums of the messages to each rank.
+/// What brings all ranks to the next stage. It is a barrier, and before `counted` a sum of the
+/// messages that were sent to each rank.
 template <class Any>
 class closing<Any>::round final : public comm::request_operation {
  public:

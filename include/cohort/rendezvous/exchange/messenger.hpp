@@ -4,8 +4,9 @@
 
 /// \file How the messages and large values of a node reach other ranks.
 ///
-/// The room `exchange` owns one rank of a rendezvous on MPI. Calls of the verbs enter by
-/// `endpoint.hpp`, messages by `comm/channel.hpp`; the ends of receivers, and warnings, leave.
+/// The room `exchange` owns one rank of a rendezvous on MPI. Calls of the verbs enter by the
+/// interface `endpoint` of `operation.hpp`, messages by `comm/channel.hpp`; the ends of receivers,
+/// and warnings, leave.
 
 #include <cohort/comm/channel.hpp>
 #include <cohort/core/log.hpp>
@@ -65,7 +66,7 @@ class exchange_core : public comm::look_hook {
     }
     engine.started();
   }
-  /// MPI_Finalize waits for all ranks; from now on it has a bound.
+  /// Some rank may never come: from now on MPI_Finalize, which waits for all, has a bound.
   void miss() {
     ++missed;
     process::missing.fetch_add(1);
@@ -87,7 +88,8 @@ class exchange_core : public comm::look_hook {
   ~exchange_core() override = default;
 };
 
-/// The node's lock, taken inside a look. The loop destroys what is dropped meanwhile.
+/// The node's lock, taken inside a look. Values that are dropped meanwhile are handed to the
+/// engine, which destroys them.
 template <class Any>
 class exchange_core<Any>::look_lock {
  public:
@@ -161,13 +163,13 @@ class messenger final : private comm::channel::client {
     here_.look_wanted.store(true, std::memory_order_relaxed);
     here_.source.load()->at_next_look(here_);
   }
-  /// While this rank waits for others its engine looks for their messages, and has ticks; otherwise
+  /// While this rank waits for others, its engine looks for their messages and has ticks. Otherwise
   /// it may sleep until the doorbell rings.
   void expect(bool waits) {
     if (ready_) channel_.expect(waits || here_.node.waits() || !is_idle());
   }
   [[nodiscard]] bool paused() const noexcept { return channel_.paused(); }
-  /// With the guard alone.
+  /// With the lock of the request source alone.
   void resume() { channel_.resume(); }
 
   /// Everything ends with `why`, here and on the other ranks.
@@ -283,7 +285,7 @@ class messenger final : private comm::channel::client {
 
   exchange_core<Any>& here_;
   communicator control_;
-  comm::channel channel_;  // touched with the guard
+  comm::channel channel_;  // touched with the request source locked
   std::vector<transfer_operation*> transfers_;
   std::uint64_t chunks_ = 0;  // sent
   bool ready_ = false;

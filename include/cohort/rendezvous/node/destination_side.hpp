@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What a rank does as the destination of values: asks, takes in order, grants, and tells
-/// what it takes no more.
+/// \file What a rank does as the destination of values: it asks for them, takes them in order,
+/// grants offers, and tells what it takes no more.
 
 #include <cohort/rendezvous/node/node_state.hpp>
 
@@ -52,7 +52,7 @@ class destination_side {
     if (here_.is_open() && key.view().source != here_.rank) begin_asking(step, key);
     return true;
   }
-  /// Requests whose transfers to here nobody will send: the rank, the request.
+  /// Requests that were granted and whose bytes will never come: the rank, the request.
   [[nodiscard]] std::vector<std::pair<int, std::uint64_t>> take_given_up() {
     return requests_.take_given_up();
   }
@@ -83,7 +83,7 @@ class destination_side {
     put(place, from, credit, one);
     deliver(channel);
   }
-  /// value, offer, pushed, refusal.
+  /// An answer to a request: value, offer, pushed or refusal.
   void on_answer(int from, const record& one) {
     const asked* const found = requests_.find(one.id);
     if (found == nullptr || found->peer != from || found->granted != nullptr) return;
@@ -140,7 +140,7 @@ class destination_side {
     std::uint64_t& expected = step->links[from].expected;
     expected = std::max(expected, one.size);
   }
-  /// A large value.
+  /// The bytes of a large value have come, or will not.
   void has_come(const transfer& what, std::error_code failed) {
     const std::optional<asked> request = requests_.take_granted(what.id);
     if (!request) return;
@@ -163,11 +163,11 @@ class destination_side {
     }
   }
 
-  /// Receives of the key wait that nothing has been asked for.
+  /// Receives of the key wait, and nothing has been asked for them yet.
   void begin_asking(step_state& step, const rendezvous_key& key) {
     balance(step.channel_from(hashed(key)));
   }
-  /// What the ranks' processes are known by has come.
+  /// The incarnations of the ranks are known now.
   void check_incarnations() {
     for (const auto& [id, step] : here_.steps) {
       const auto stale = [&](const rendezvous_key& key, const receiver& one) {
@@ -213,7 +213,7 @@ class destination_side {
     std::erase_if(without_tag_, [&](const auto& each) { return each.first.get() == &step; });
   }
   void forget_all_incoming() { requests_.forget(-1); }
-  /// `coming`: requests of this rank whose values that one will send all the same.
+  /// The lost rank sends nothing any more but what this rank has requested in `coming`.
   void give_up_all_but(int lost, const std::vector<std::uint64_t>& coming) {
     requests_.give_up_all_but(lost, coming);
   }
@@ -235,8 +235,8 @@ class destination_side {
   using slot_kind = step_state::slot_kind;
   static hashed_key hashed(const rendezvous_key& key) { return {key, key_hash()(key)}; }
   static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
-  /// `waits`: receives that wait for the key, if that is known.
-  /// Brings what has come, in order, to the table.
+  /// Brings what has come to the table, in the order of its numbers, and asks for what receives
+  /// then wait for. `waits`: how many receives wait for the key, if that is known.
   void deliver(incoming& channel, std::size_t waits = unknown) {
     step_state& step = *channel.step;
     const hashed_key key = channel.key->view();

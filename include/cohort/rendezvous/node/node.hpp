@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file One rank of a rendezvous as a pure state machine: it is given messages and calls, and
-/// makes messages and transfers.
+/// \file One rank of a rendezvous as a pure state machine.
+///
+///     node.send(step, key, value);                    // a call of this rank
+///     node.receive(from, message);                    // a message of another one
+///     for (int to : node.outbox().speaking()) node.outbox().take_message(to, bytes);
+///     for (const transfer& one : node.take_transfers()) move_bytes(one);
 
 #include <cohort/rendezvous/node/destination_side.hpp>
 #include <cohort/rendezvous/node/source_side.hpp>
@@ -23,8 +27,7 @@ namespace cohort::meeting {
 /// A rank as the source and as the destination of values, and what concerns both: the beginning,
 /// steps and their ends, records that come, ranks that are lost.
 ///
-/// Not synchronised, but for `step_state::local`, which has a lock of its own. A template with one
-/// instance, so that only who makes a rendezvous compiles it.
+/// Not synchronised, but for `step_state::local`, which has a lock of its own.
 template <class Any = void>
 class basic_node : private node_state_owner<Any>,
                    public source_side<Any>,
@@ -67,7 +70,7 @@ class basic_node : private node_state_owner<Any>,
   [[nodiscard]] bool is_open() const noexcept { return here_.is_open(); }
   [[nodiscard]] int rank() const noexcept { return here_.rank; }
   [[nodiscard]] int size() const noexcept { return here_.size; }
-  /// What the processes of the ranks are known by; index rank.
+  /// The incarnations of all ranks, by rank.
   void know(std::vector<std::uint64_t> incarnations) {
     here_.incarnations = std::move(incarnations);
     this->check_incarnations();
@@ -103,7 +106,7 @@ class basic_node : private node_state_owner<Any>,
     }
     end(step, why, derived);
   }
-  /// False if there was nothing. Its number is used up either way.
+  /// False if there is no such step. Its number is used up either way.
   bool cleanup(step_id id) {
     here_.cleaned.insert(id);
     const auto found = here_.steps.find(id);
@@ -117,8 +120,8 @@ class basic_node : private node_state_owner<Any>,
         true);
     return true;
   }
-  /// Calls `visit(step, key, receiver)` for each receive that waits for its value, and with a null
-  /// key for who waits until the step is drained. It must not call back.
+  /// Calls `visit(step, key, receiver)` for each receive that waits for its value, and for each who
+  /// waits until the step is drained, with a null key. It must not call back.
   template <class Visit>
   void for_each_waiting(Visit visit) const {
     for (const auto& [id, one] : here_.steps) {
@@ -155,7 +158,7 @@ class basic_node : private node_state_owner<Any>,
   [[nodiscard]] bool busy() const noexcept { return this->is_asking() || this->is_sending(); }
   /// Somebody here waits for another rank.
   [[nodiscard]] bool waits() const noexcept { return this->is_asking() || this->is_draining(); }
-  /// All ranks have closed, and nothing is on its way. What is left.
+  /// All ranks have closed, and nothing is on its way. Returns what is left.
   std::vector<leaked_value> finish() {
     std::vector<leaked_value> leaks;
     const auto why = std::make_exception_ptr(
@@ -202,7 +205,7 @@ class basic_node : private node_state_owner<Any>,
     this->lose_destination(peer);
     this->lose_source(peer);
   }
-  /// What it has sent was no message: it is told so, and lost.
+  /// That rank has sent what is no message: it is told so, and counts as lost.
   void refuse_message(int from, const std::string& why) {
     if (here_.out.is_lost(from) || here_.broken) return;
     lose(from, "it has sent bytes that are no message: " + why);
@@ -210,7 +213,7 @@ class basic_node : private node_state_owner<Any>,
         from, "it has got bytes from rank " + std::to_string(from) + " that are no message: " + why,
         this->on_their_way(from));
   }
-  /// Everything ends with `why`, of which the other ranks are told, who lose this one.
+  /// Everything ends with `why`. The other ranks are told, and count this one as lost.
   void break_down(const std::exception_ptr& why) {
     if (here_.broken) return;
     here_.broken = why;
@@ -285,10 +288,10 @@ class basic_node : private node_state_owner<Any>,
     if (what.incoming) return this->has_come(what, failed);
     this->has_gone(what);
   }
-  /// Values that are needed no more, and whose destructors may call anything: to be destroyed
-  /// without locks.
+  /// Values that are needed no more. Their destructors may call anything, so they are to be
+  /// destroyed without locks.
   [[nodiscard]] packet_list& dropped() noexcept { return here_.dropped; }
-  /// Without the chunks, which whoever moves the bytes counts.
+  /// Without the chunks: these are counted where the bytes are moved.
   [[nodiscard]] const rendezvous_statistics& statistics() const noexcept {
     return here_.statistics;
   }

@@ -21,7 +21,8 @@
 
 namespace cohort::meeting {
 
-/// What this rank has to say to each other one: records, and what it owes, which travels with them.
+/// What this rank has to say to each other one: records, and acknowledgements, which it owes until
+/// the next message takes them along.
 template <class Any>
 class basic_outbox {
  public:
@@ -34,7 +35,7 @@ class basic_outbox {
     put(out, what);
     speaks(to, one);
   }
-  /// That values have been received, which goes with the next message.
+  /// Says that values have been received.
   void owe(int to, step_id step, std::uint64_t values, std::uint64_t credit) {
     peer_state& one = peer(to);
     if (one.lost || silent_) return;
@@ -43,7 +44,7 @@ class basic_outbox {
     owed.credit += credit;
     speaks(to, one);
   }
-  /// That this rank takes no more values of the step.
+  /// Says that this rank takes no more values of the step.
   void owe_end(int to, step_id step, reason why) {
     peer_state& one = peer(to);
     if (one.lost || silent_) return;
@@ -52,7 +53,7 @@ class basic_outbox {
     owed.why = why;
     speaks(to, one);
   }
-  /// That a request gets no value; with the step's error, if it is aborted.
+  /// Says that a request gets no value, and why; for an aborted step, with its error.
   void refuse(int to, std::uint64_t id, reason why, const step_state* step = nullptr) {
     record one{.kind = record_kind::refusal, .id = id, .why = why};
     if (why == reason::aborted && step != nullptr) {
@@ -75,7 +76,7 @@ class basic_outbox {
   void fall_silent() noexcept { silent_ = true; }
   [[nodiscard]] bool is_silent() const noexcept { return silent_; }
 
-  /// Nothing that was to be said to that rank is. False if it was lost before.
+  /// What was to be said to that rank is dropped. False if it was lost before.
   bool lose(int rank, std::string why) {
     peer_state& gone = peer(rank);
     if (std::exchange(gone.lost, true)) return false;
@@ -151,13 +152,13 @@ class basic_outbox {
   bool silent_ = false;
 };
 
-/// Who this rank is, its steps, and what waits to be taken by who drives it.
+/// Who this rank is, its steps, and what is to be taken by whoever drives the node.
 template <class Any>
 struct node_state {
   explicit node_state(const node_options& with) : options(with) {}
 
   [[nodiscard]] bool is_open() const noexcept { return rank >= 0; }
-  /// What the process of a rank is known by; 0 if that is not known.
+  /// The incarnation of a rank; 0 if it is not known.
   [[nodiscard]] std::uint64_t incarnation_of(int of) const noexcept {
     if (of == rank) return incarnation;
     const auto index = static_cast<std::size_t>(of);
@@ -216,7 +217,7 @@ struct node_state {
   interval_set<step_id> cleaned;
   std::vector<transfer> transfers;
   packet_list dropped;
-  rendezvous_statistics statistics;  // without the chunks, which who moves the bytes counts
+  rendezvous_statistics statistics;  // without the chunks
   bool closing = false;
   std::exception_ptr broken;
 };
@@ -244,6 +245,7 @@ struct asked {
   }
 };
 
+/// The requests of this rank that have no answer yet, and the tags of those that were granted.
 template <class Any>
 class basic_requests {
  public:
@@ -255,7 +257,7 @@ class basic_requests {
     const auto found = asked_.find(id);
     return found == asked_.end() ? nullptr : &found->second;
   }
-  /// It is answered.
+  /// It is answered, and no request any more.
   asked take(std::uint64_t id) {
     const auto found = asked_.find(id);
     asked one = std::move(found->second);
@@ -277,7 +279,7 @@ class basic_requests {
     here_.out.say(asked_.at(id).peer, {.kind = record_kind::withdraw, .id = id});
   }
 
-  // Offers that are granted: the bytes travel under a tag that nothing else uses.
+  // The bytes of an offer that is granted travel under a tag that nothing else uses.
   [[nodiscard]] bool has_tag() const noexcept {
     return !free_tags_.empty() || next_tag_ <= here_.options.tags;
   }
@@ -306,14 +308,14 @@ class basic_requests {
     return one;
   }
 
-  /// Those to this rank, or all, end here, but for transfers that were granted: these end by what
-  /// drives them.
+  /// Forgets the requests to this rank or, if it is -1, all. Those that were granted stay until
+  /// their transfers end.
   void forget(int to) {
     std::erase_if(asked_, [to](const auto& each) {
       return (to < 0 || each.second.peer == to) && each.second.granted == nullptr;
     });
   }
-  /// Nobody will send the values that that rank was granted, but those of `coming`.
+  /// Of the values that the lost rank was to send, only those of `coming` will come.
   void give_up_all_but(int lost, const std::vector<std::uint64_t>& coming) {
     for (const auto& [id, one] : asked_) {
       if (one.peer != lost || one.granted == nullptr) continue;

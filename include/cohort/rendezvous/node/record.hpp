@@ -8,8 +8,11 @@
 /// messages, transfers to be made and the ends of receivers leave. It knows no MPI, no threads and
 /// no clock.
 ///
-/// A message is a list of records. Its source and destination are those of the keys in it: a push
-/// comes from a key's source, a request from its destination.
+/// A message is a list of records. A record does not say which ranks its key is about: a push comes
+/// from the key's source, a request from its destination.
+///
+///     put(out, {.kind = record_kind::withdraw, .id = 7});
+///     const record one = get_record(in);  // in.ok() tells whether it is one
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/wire.hpp>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What a rank does as the source of values: pushes, answers, offers, and who waits until all
-/// is received.
+/// \file What a rank does as the source of values: it pushes, answers and offers, and tells those
+/// who wait until all is received.
 
 #include <cohort/rendezvous/node/node_state.hpp>
 
@@ -18,13 +18,13 @@
 
 namespace cohort::meeting {
 
-/// Numbers the values of each key. One goes to its destination at once while it is small and the
-/// credit lasts, else when it is asked for; every request gets exactly one answer.
+/// Numbers the values of each key. A small value goes to its destination at once, as long as the
+/// credit lasts; any other waits until it is asked for. Every request gets exactly one answer.
 template <class Any>
 class source_side {
  public:
-  /// Keys of other destinations. Throws the step's error, errc::duplicate_key, errc::not_local.
-  /// What it need not keep stays where it is.
+  /// To another rank. Throws the step's error, errc::duplicate_key or errc::not_local. Takes the
+  /// value only if it has to keep it.
   void send(step_state& step, const rendezvous_key& key, packet_ptr& value) {
     if (step.local.has_ended()) std::rethrow_exception(step.local.ended());
     const int to = key.destination;
@@ -89,8 +89,8 @@ class source_side {
     --draining_;
     return true;
   }
-  /// The local table has been emptied, or another rank has taken values: see whether the step is
-  /// drained.
+  /// The local table has been emptied, or another rank has taken values: ends those who wait, if
+  /// that has drained the step.
   void check_drained(step_state& step) {
     if (step.drains.empty() || step.unreceived != 0 || !step.deferred.empty()) return;
     if (!here_.closing && step.local.own_values() != 0) return;
@@ -147,7 +147,7 @@ class source_side {
     parked_.erase(found);
     here_.out.refuse(from, one.id, reason::withdrawn);
   }
-  /// To an offer.
+  /// A reply to an offer: grant or decline.
   void on_reply(int from, const record& one) {
     const auto found = offers_.find({from, one.id});
     if (found == offers_.end()) return;
@@ -180,8 +180,8 @@ class source_side {
     step->unreceived -= values;
     check_drained(*step);
   }
-  /// Nobody there will ask for values of the step any more. What a rank that has closed has not
-  /// received is kept, for it is reported.
+  /// Nobody there will ask for values of the step any more. If that is because the rank has closed,
+  /// its values are kept, for they are reported.
   void on_over(int from, const record& one) {
     step_state* const step = here_.look_up(one.step);
     if (step == nullptr || step->ended) return;
@@ -292,7 +292,7 @@ class source_side {
     here_.out.say(to, one);
     offers_[{to, id}] = {step.shared_from_this(), &channel, number, std::move(value)};
   }
-  /// Asks to be told if the rank stops to take values of the step before it has all.
+  /// Asks the rank to tell if it stops taking values of the step before it has all.
   void watch(step_state& step, int to, step_state::link& one) {
     if (one.over || one.watched == one.sent) return;
     one.watched = one.sent;
