@@ -4,7 +4,7 @@
 
 /// \file Gate of the layer rendezvous: values sent and received by key, step by step.
 
-#include <cohort/rendezvous/vocabulary.hpp>
 #include <cohort/rendezvous/rendezvous.hpp>
 #include <cohort/rendezvous/step.hpp>
 #include <cohort/rendezvous/table.hpp>
+#include <cohort/rendezvous/vocabulary.hpp>
