@@ -88,10 +88,6 @@ struct three {
   }
 };
 
-device::stream domain_here(const communicator& world) {
-  return asio::use_service<nccl::issue_source>(world.get_executor().context()).domain_of(0);
-}
-
 }  // namespace
 
 DOUBLE_TEST_CASE("tensors side by side in a fusion arena are reduced by one call, without a copy") {
@@ -597,8 +593,7 @@ DOUBLE_TEST_CASE(
 
 DOUBLE_TEST_CASE("a fusion arena is made when the device is drained, and does not stop the loop") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 100, 1.0F);
     auto others = co_await filled(on, 100, 1.0F);
@@ -609,10 +604,7 @@ DOUBLE_TEST_CASE("a fusion arena is made when the device is drained, and does no
     ending behind;
     std::optional<nccl::fusion_arena> arena;
     coord.all_reduce("ahead", values, op::sum, ahead.handler());
-    CHECK(co_await soon([&] {
-      const auto all = coord.pending();
-      return !all.empty() && all.front().started;
-    }));
+    CHECK(co_await soon([&] { return is_started(coord, "ahead"); }));
     ending made;
     nccl::make_fusion_arena(coord, 4096, [&](std::exception_ptr why, nccl::fusion_arena its) {
       made.why = why;
@@ -645,8 +637,7 @@ DOUBLE_TEST_CASE("a fusion arena that one rank cannot have is one error on all r
   const char* const call = GENERATE("ncclMemAlloc", "ncclCommRegister");
   on_gpus([call](communicator world) -> asio::awaitable<void> {
     const int last = world.size() - 1;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     if (world.rank() == last) fake_nccl::fail_next(call, ncclSystemError);
     std::optional<cohort::rank_error> failed;
     try {
@@ -703,8 +694,7 @@ DOUBLE_TEST_CASE("what is wrong with a fusion arena is said by name") {
 DOUBLE_TEST_CASE("the making of a fusion arena may be given up before all ranks want it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const bool is_last = world.rank() == world.size() - 1;
     if (is_last) {
       auto making = nccl::make_fusion_arena(coord, 4096);
@@ -731,8 +721,7 @@ DOUBLE_TEST_CASE("a rank that joins or leaves instead of making a fusion arena i
   const bool joins = GENERATE(false, true);
   on_gpus([joins](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     if (world.rank() == 0) {
       if (joins) {
         co_await coord.join();
@@ -759,8 +748,7 @@ DOUBLE_TEST_CASE("a coordinator may close, and may fail, while a fusion arena is
   const bool fails = GENERATE(false, true);
   on_gpus([fails](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 100, 1.0F);
     const device::stream domain = domain_here(world);
@@ -777,9 +765,8 @@ DOUBLE_TEST_CASE("a coordinator may close, and may fail, while a fusion arena is
     co_await meet(world);
     ending closed;
     if (fails) {
-      const auto comms = fake_nccl::communicators_of(world.size());
-      REQUIRE(comms.size() == 1);
-      if (world.rank() == 0) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+      const ncclComm_t comm = native(world);
+      if (world.rank() == 0) fake_nccl::set_async_error(comm, ncclSystemError);
       CHECK(co_await soon([&] {
         return log.contains(nccl::make_error(ncclSystemError).message()) || log.contains("remote");
       }));
@@ -810,10 +797,7 @@ DOUBLE_TEST_CASE(
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    cohort::coordinator_options options;
-    options.query_timeout = 100ms;
-    options.decision_timeout = 400ms;
-    coordinator coord(world, nccl::backend(), options);
+    coordinator coord(world, nccl::backend(), impatient());
     auto arena = co_await nccl::make_fusion_arena(coord, 4096);
     device::stream on;
     auto part = arena.allocate<float>(10, on);

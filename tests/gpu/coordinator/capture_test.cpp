@@ -327,16 +327,13 @@ DOUBLE_TEST_CASE("a fault while a graph is replayed ends every operation of ever
     auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
     auto captured = co_await group.capture();
     co_await group.replay(captured);
-    co_await meet(world);
-    const auto comms = fake_nccl::communicators_of(world.size());
-    REQUIRE(comms.size() == 1);
-    fake_nccl::hang_next(comms.front());
-    co_await meet(world);
+    const ncclComm_t comm = native(world);
+    co_await hangs_next(world, comm);
     std::deque<ending> ends;
     for (int i = 0; i < 3; ++i) group.replay(captured, ends.emplace_back().handler());
-    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comms.front()) != 0; }));
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comm) != 0; }));
     co_await meet(world);
-    if (world.rank() == 1) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+    if (world.rank() == 1) fake_nccl::set_async_error(comm, ncclSystemError);
     CHECK(co_await soon([&] { return all_over(ends); }));
     for (const ending& one : ends) {
       INFO(one.text());
@@ -367,8 +364,7 @@ DOUBLE_TEST_CASE(
         auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
         co_await group.start();
         co_await meet(world);
-        const auto comms = fake_nccl::communicators_of(world.size());
-        REQUIRE(comms.size() == 1);
+        const ncclComm_t comm = native(world);
         const auto before = fake_gpu::calls("cudaStreamBeginCapture");
         fake_nccl::hold_launches(true);  // the capture is begun, and its calls are in progress
         std::deque<ending> ends;
@@ -382,7 +378,7 @@ DOUBLE_TEST_CASE(
           std::this_thread::sleep_for(50ms);
         }
         if (world.rank() == 1 && !lost) {
-          fake_nccl::set_async_error(comms.front(), ncclSystemError);
+          fake_nccl::set_async_error(comm, ncclSystemError);
         }
         co_await pause(50ms);
         fake_nccl::hold_launches(false);

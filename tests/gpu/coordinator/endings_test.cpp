@@ -104,10 +104,7 @@ DOUBLE_TEST_CASE("a context may end with operations on its device, and they end 
       run(io, sums(coord, "before"));
       fake_gpu::hold(on.get());
       coord.all_reduce("it", values, op::sum, end.handler());
-      CHECK(run_until(io, [&] {
-        const auto all = coord.pending();
-        return !all.empty() && all.front().started;
-      }));
+      CHECK(run_until(io, [&] { return is_started(coord, "it"); }));
       bool met = false;
       asio::co_spawn(io, meet(world), [&](std::exception_ptr) { met = true; });
       CHECK(run_until(io, [&] { return met; }));

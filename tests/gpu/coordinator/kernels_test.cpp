@@ -47,15 +47,6 @@ asio::awaitable<void> needs_kernels(coordinator coord) {
   CHECK(co_await now_in(values) == std::vector<float>(33, static_cast<float>(coord.size())));
 }
 
-template <class Error>
-asio::awaitable<std::optional<Error>> why_closed(coordinator coord) {
-  if (coord.size() == 1) {
-    device::vector<float> some(3);
-    co_return co_await caught<Error>(coord.all_reduce("some", some, op::sum));
-  }
-  co_return co_await caught<Error>(coord.barrier("of rank " + std::to_string(coord.rank())));
-}
-
 }  // namespace
 
 DOUBLE_TEST_CASE("kernels apply what NCCL cannot, and nothing goes through the host") {
@@ -258,7 +249,7 @@ DOUBLE_TEST_CASE("kernels that one rank cannot have are one outcome on all ranks
         CHECK(log.contains(told) == (world.rank() == last));
         CHECK((fake_gpu::calls("cuLaunchKernel") == 0) == (world.rank() == last));
       } else {
-        auto failed = co_await why_closed<cohort::rank_error>(coord);
+        auto failed = co_await why_not_opened<cohort::rank_error>(coord);
         REQUIRE(failed);
         INFO(failed->what());
         CHECK(failed->code() == errc::not_supported);

@@ -195,8 +195,7 @@ TEST_CASE("handles may be dropped with operations in flight") {
 TEST_CASE("ranks that have joined bring neutral elements on their devices") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const int active = world.size() - 1;
     if (world.rank() != active) {
       device::stream on;
@@ -229,11 +228,7 @@ TEST_CASE("ranks that have joined bring neutral elements to reductions over node
   const bool first_joins = GENERATE(false, true);  // it is the leader of its node
   on_gpus([=](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    nccl::backend_options options;
-    options.hierarchical = true;
-    options.node = world.rank() / ranks_of_node;
-    coordinator coord(world, nccl::backend(options));
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, over_nodes(world, ranks_of_node));
     const int joins = first_joins ? 0 : world.size() - 1;
     const int active = world.size() - 1;
     const int least_rank = first_joins ? 1 : 0;
@@ -289,8 +284,7 @@ TEST_CASE("a rank that leaves ends what needs it, and what is on the devices com
 TEST_CASE("a cancelled operation ends at once before its election, and completes after it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 10, 1.0F);
     if (world.rank() == 0) {
@@ -303,10 +297,7 @@ TEST_CASE("a cancelled operation ends at once before its election, and completes
     co_await meet(world);
     held_stream held(source.domain_of(values.device()));
     auto late = coord.all_reduce("late", values, op::sum, cohort::as_future);
-    CHECK(co_await soon([&] {
-      const auto all = coord.pending();
-      return !all.empty() && all.front().started;
-    }));
+    CHECK(co_await soon([&] { return is_started(coord, "late"); }));
     late.cancel();
     held.let_go();
     co_await std::move(late);
@@ -348,11 +339,7 @@ DOUBLE_TEST_CASE("a coordinator may reduce over nodes, and a fault in between en
   const bool fails = GENERATE(false, true);
   on_gpus([fails](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
-    nccl::backend_options options;
-    options.hierarchical = true;
-    options.node = world.rank() / 2;
-    coordinator coord(world, nccl::backend(options));
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, over_nodes(world, 2));
     device::stream on;
     std::vector<device::vector<float>> values;
     for (std::size_t i = 0; i < 10; ++i) values.push_back(co_await filled(on, 50 + i, 1.0F));

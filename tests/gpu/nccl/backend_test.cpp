@@ -107,12 +107,6 @@ comm::device_call call_of(op_kind kind, reduction_code reduction = reduction_cod
   return made;
 }
 
-template <class T>
-asio::awaitable<std::vector<T>> now_in(const device::vector<T>& values) {
-  auto all = read(values.producer(), values);
-  co_return co_await std::move(all);
-}
-
 }  // namespace
 
 TEST_CASE("packs of small tensors and large ones are reduced together") {

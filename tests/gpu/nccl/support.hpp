@@ -189,6 +189,13 @@ asio::awaitable<std::vector<T>> read(device::stream from, const device::vector<T
   co_return std::vector<T>(host.begin(), host.end());
 }
 
+/// What device memory holds when all that its stream has queued is over.
+template <class T>
+asio::awaitable<std::vector<T>> now_in(const device::vector<T>& values) {
+  auto all = read(values.producer(), values);
+  co_return co_await std::move(all);
+}
+
 /// Queues the writing of `values`; `pinned` must stay until it is over.
 template <class T>
 void write(const device::stream& on, device::pinned_vector<T>& pinned, device::vector<T>& to,
