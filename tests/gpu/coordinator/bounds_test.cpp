@@ -117,8 +117,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank 
         device::stream on;
         auto parts = co_await filled(on, 2, 1);
         auto behind = co_await filled(on, 2, 1.0F);
-        const int number = co_await common_number(world);
-        const silence silent(number, world);
+        const silence silent(co_await common_number(world), world);
         co_await silent.comes(world);
         const int last = world.size() - 1;
         const cohort::call_options limit{.deadline = deadline_of(world)};
@@ -160,8 +159,7 @@ DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
         auto coord = co_await opened(world, over_nodes(world, 1, that_abort()));
         device::stream on;
         auto values = co_await filled(on, 2, 1.0F);
-        const int number = co_await common_number(world);
-        const silence silent(number, world);
+        const silence silent(co_await common_number(world), world);
         co_await silent.comes(world);
         const int last = world.size() - 1;
         ending end;
@@ -192,8 +190,7 @@ DOUBLE_TEST_CASE("a deadline over an operation whose sizes come late is only tol
     auto coord = co_await opened(world);
     device::stream on;
     auto parts = co_await filled(on, 2, 1);
-    const int number = co_await common_number(world);
-    const silence silent(number, world);
+    const silence silent(co_await common_number(world), world);
     co_await silent.comes(world);
     const int last = world.size() - 1;
     ending gathered;
@@ -302,8 +299,7 @@ DOUBLE_TEST_CASE("the data of who gives up are kept, and what it does to them la
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend(), impatient());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, {}, impatient());
     device::stream on;
     auto a = co_await filled(on, 3, 1.0F);
     auto b = co_await filled(on, 2, 1.0F);
@@ -338,8 +334,7 @@ DOUBLE_TEST_CASE("who gives up a start of a process set's group on the host has 
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend(), impatient());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, {}, impatient());
     const auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
     std::vector<float> values(3, 1.0F);
     cohort::bundle members("group");

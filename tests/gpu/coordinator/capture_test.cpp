@@ -4,6 +4,7 @@
 /// \file Persistent groups that are captured once and replayed.
 
 #include "support.hpp"
+#include "tensors_of_group.hpp"
 
 namespace {
 
@@ -11,48 +12,6 @@ using namespace cohort_test;
 using cohort::communicator;
 using cohort::coordinator;
 using cohort::errc;
-
-/// A group of two packed tensors and a large one, all on one stream.
-struct tensors_of_group {
-  device::stream on;
-  device::vector<float> a;
-  device::vector<float> b;
-  device::vector<float> large;
-  device::pinned_vector<float> next;
-};
-
-asio::awaitable<tensors_of_group> make_tensors() {
-  device::stream on;
-  auto a = co_await filled(on, 10, 1.0F);
-  auto b = co_await filled(on, 1000, 1.0F);
-  auto large = co_await filled(on, 100000, 1.0F);
-  device::pinned_vector<float> next(100000, on);
-  co_return tensors_of_group{on, std::move(a), std::move(b), std::move(large), std::move(next)};
-}
-
-[[nodiscard]] cohort::bundle bundle_of(tensors_of_group& all) {
-  cohort::bundle made("step");
-  made.add("a", all.a).add("b", all.b).add("large", all.large);
-  return made;
-}
-
-/// Queues new inputs; what was there before must be over.
-void give(tensors_of_group& all, float value) {
-  std::fill(all.next.begin(), all.next.end(), value);
-  for (auto* const each : {&all.a, &all.b, &all.large}) {
-    device::copy(all.on, std::span(all.next).first(each->size()), *each);
-  }
-}
-
-/// All tensors hold it everywhere.
-asio::awaitable<void> expect(const tensors_of_group& all, float value) {
-  for (const auto* const each : {&all.a, &all.b, &all.large}) {
-    const auto seen = co_await now_in(*each);
-    const bool same = std::all_of(seen.begin(), seen.end(), [&](float x) { return x == value; });
-    INFO("elements: " << seen.size() << ", the first: " << seen.front() << ", not " << value);
-    CHECK(same);
-  }
-}
 
 [[nodiscard]] float sum_over(const communicator& world) {
   return static_cast<float>(world.size() * (world.size() + 1) / 2);

@@ -436,9 +436,7 @@ DOUBLE_TEST_CASE("a timeline stays whole when a device fails, and asks nothing o
             coord.grouped_all_reduce(lost[i].bundle("bad " + std::to_string(i)), op::max,
                                      ends.emplace_back().handler());
           }
-          CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comm) != 0; }));
-          co_await meet(world);
-          fail_on_rank_0(world, comm, sticky);
+          co_await fails_on_rank_0(world, comm, sticky);
           CHECK(co_await soon([&] { return all_over(ends); }));
           for (const ending& one : ends) CHECK(one.is_data_error());
           const std::uint64_t asked = asked_of_device();

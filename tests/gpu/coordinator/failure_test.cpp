@@ -119,6 +119,48 @@ inline asio::awaitable<void> hang(communicator world, coordinator coord, traffic
   co_await meet(world);
 }
 
+/// The first pack of all ranks holds the whole device, so all stands behind it, while on the last
+/// rank something fails, which is told.
+template <class Fail, class Submit>
+inline asio::awaitable<void> fails_behind_a_pack(communicator world, std::string told, Fail fail,
+                                                 Submit submit) {
+  const cohort::log::capture log;
+  auto coord = co_await opened(world);
+  traffic work;
+  co_await work.prepare(coord);
+  co_await meet(world);
+  const bool fails = world.rank() == world.size() - 1;
+  const device::stream domain = domain_here(world);
+  fake_gpu::hold(domain.get());
+  if (fails) fail(true);
+  submit(coord, work);
+  if (fails) {
+    CHECK(co_await soon([&] { return log.contains(told); }));
+    fail(false);
+  }
+  co_await meet(world);
+  fake_gpu::release(domain.get());
+  co_await all_fail(work.ends());
+  co_await begins_anew(world, coord);
+}
+
+/// MPI fails once, in this function, on the rank where it is so.
+class mpi_failure {
+ public:
+  mpi_failure(const char* function, bool here) : function_(function), here_(here) {
+    faults::reset();
+    if (here) faults::fail_next(function, MPI_ERR_NO_MEM);
+  }
+  void check_and_end() const {
+    if (here_) CHECK(faults::failed_as_asked(function_));
+    faults::reset();
+  }
+
+ private:
+  const char* function_;
+  bool here_;
+};
+
 }  // namespace
 
 DOUBLE_TEST_CASE("an asynchronous error of NCCL ends every operation of every rank") {
@@ -307,49 +349,28 @@ DOUBLE_TEST_CASE("a rank that does not lap is named, and the operations of all r
 DOUBLE_TEST_CASE("a launch that fails on one rank ends every operation of every rank") {
   const std::string function = GENERATE(as<std::string>{}, "ncclAllReduce", "ncclGroupEnd");
   on_gpus([function](communicator world) -> asio::awaitable<void> {
-    const cohort::log::capture log;
-    auto coord = co_await opened(world);
-    traffic work;
-    co_await work.prepare(coord);
-    co_await meet(world);
-    const bool fails = world.rank() == world.size() - 1;
-    // The first pack holds the whole device, so all stands behind it.
-    const device::stream domain = domain_here(world);
-    fake_gpu::hold(domain.get());
-    if (fails) fake_nccl::fail_next(function.c_str(), ncclSystemError);
-    work.submit(coord, "failing");
-    if (fails) {
-      const std::string what = std::string(nccl::make_error(ncclSystemError).message());
-      CHECK(co_await soon([&] { return log.contains(what); }));
-    }
-    co_await meet(world);
-    fake_gpu::release(domain.get());
-    co_await all_fail(work.ends());
-    co_await begins_anew(world, coord);
+    const auto fail = [&](bool fails) {
+      if (fails) fake_nccl::fail_next(function.c_str(), ncclSystemError);
+    };
+    const auto submit = [](const coordinator& coord, traffic& work) {
+      work.submit(coord, "failing");
+    };
+    const std::string told(nccl::make_error(ncclSystemError).message());
+    co_await fails_behind_a_pack(world, told, fail, submit);
   });
 }
 
 DOUBLE_TEST_CASE("a pack without device memory ends every operation of every rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
-    const cohort::log::capture log;
-    auto coord = co_await opened(world);
-    traffic work;
-    co_await work.prepare(coord);
-    co_await meet(world);
-    const bool fails = world.rank() == world.size() - 1;
-    const device::stream domain = domain_here(world);
-    fake_gpu::hold(domain.get());
-    if (fails) fake_gpu::fail_next("cudaMallocAsync", cudaErrorMemoryAllocation, 1000000);
-    work.submit_sums(coord, "failing");
-    if (fails) {
-      const std::string what = device::make_error(cudaErrorMemoryAllocation).message();
-      CHECK(co_await soon([&] { return log.contains(what); }));
-      fake_gpu::fail_next("cudaMallocAsync", cudaSuccess, 0);
-    }
-    co_await meet(world);
-    fake_gpu::release(domain.get());
-    co_await all_fail(work.ends());
-    co_await begins_anew(world, coord);
+    const auto fail = [](bool fails) {
+      fake_gpu::fail_next("cudaMallocAsync", fails ? cudaErrorMemoryAllocation : cudaSuccess,
+                          fails ? 1000000 : 0);
+    };
+    const auto submit = [](const coordinator& coord, traffic& work) {
+      work.submit_sums(coord, "failing");
+    };
+    const std::string told = device::make_error(cudaErrorMemoryAllocation).message();
+    co_await fails_behind_a_pack(world, told, fail, submit);
   });
 }
 
@@ -417,16 +438,14 @@ DOUBLE_TEST_CASE(
     coordinator coord(world, nccl::backend());
     traffic work;
     co_await hang(world, coord, work);
-    faults::reset();
     std::vector<int> host(3, 1);
-    if (world.rank() == last) faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
+    const mpi_failure failure("MPI_Iallreduce", world.rank() == last);
     ending failing;
     coord.all_reduce("host", host, op::sum, failing.handler());
     co_await all_fail(work.ends());
     CHECK(co_await soon([&] { return failing.over; }));
     CHECK(failing.is_data_error());
-    if (world.rank() == last) CHECK(faults::failed_as_asked("MPI_Iallreduce"));
-    faults::reset();
+    failure.check_and_end();
     co_await begins_anew(world, coord);
   });
 }
@@ -443,14 +462,12 @@ TEST_CASE("MPI's part of a reduction that fails on one rank ends every operation
     auto shorts = co_await filled(on, 10, std::int16_t{1});
     auto floats = co_await filled(on, 10, 1.0F);
     co_await meet(world);
-    faults::reset();
-    if (world.rank() == last) faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
+    const mpi_failure failure("MPI_Iallreduce", world.rank() == last);
     std::deque<ending> ends;
     coord.all_reduce("by MPI", shorts, op::sum, {.priority = 1}, ends.emplace_back().handler());
     coord.all_reduce("behind", floats, op::sum, ends.emplace_back().handler());
     co_await all_fail(ends);
-    if (world.rank() == last) CHECK(faults::failed_as_asked("MPI_Iallreduce"));
-    faults::reset();
+    failure.check_and_end();
     co_await begins_anew(world, coord);
   });
 }
@@ -465,14 +482,12 @@ TEST_CASE("a fault while sizes are exchanged ends what waits for them") {
     auto values = co_await filled(on, 5, 1.0F);
     auto parts = co_await filled(on, 2, 1);
     co_await meet(world);
-    faults::reset();
-    if (world.rank() == last) faults::fail_next("MPI_Iallgather", MPI_ERR_NO_MEM);
+    const mpi_failure failure("MPI_Iallgather", world.rank() == last);
     std::deque<ending> ends;
     coord.all_gather("gather", parts, {.priority = 1}, ends.emplace_back().handler());
     coord.all_reduce("behind", values, op::sum, ends.emplace_back().handler());
     co_await all_fail(ends);
-    if (world.rank() == last) CHECK(faults::failed_as_asked("MPI_Iallgather"));
-    faults::reset();
+    failure.check_and_end();
     co_await begins_anew(world, coord);
   });
 }

@@ -105,8 +105,9 @@ inline asio::awaitable<void> sums(cohort::coordinator coord, std::string name) {
 
 /// A coordinator that has worked.
 inline asio::awaitable<cohort::coordinator> opened(cohort::communicator world,
-                                                   nccl::backend_options options = {}) {
-  cohort::coordinator made(world, nccl::backend(options));
+                                                   nccl::backend_options backend = {},
+                                                   cohort::coordinator_options options = {}) {
+  cohort::coordinator made(world, nccl::backend(backend), options);
   co_await sums(made, "before");
   co_return made;
 }
@@ -135,9 +136,12 @@ inline cohort::coordinator_options impatient() {
   return options;
 }
 
-/// Rank 0 loses its device, or NCCL fails there.
-inline void fail_on_rank_0(const cohort::communicator& world, ncclComm_t comm, bool lost) {
-  if (world.rank() != 0) return;
+/// Once that communicator hangs on all ranks, rank 0 loses its device, or NCCL fails there.
+inline asio::awaitable<void> fails_on_rank_0(cohort::communicator world, ncclComm_t comm,
+                                             bool lost) {
+  CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comm) != 0; }));
+  co_await meet(world);
+  if (world.rank() != 0) co_return;
   if (lost) {
     fake_gpu::break_device(0, cudaErrorIllegalAddress);
   } else {

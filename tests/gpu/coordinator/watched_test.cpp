@@ -263,9 +263,7 @@ DOUBLE_TEST_CASE("ranges end with operations that fail on a device") {
             coord.all_reduce(prefix + std::to_string(i), values[i], op::sum,
                              ends.emplace_back().handler());
           }
-          CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comm) != 0; }));
-          co_await meet(world);
-          fail_on_rank_0(world, comm, sticky);
+          co_await fails_on_rank_0(world, comm, sticky);
           CHECK(co_await soon([&] { return all_over(ends); }));
           for (const ending& one : ends) CHECK(one.is_data_error());
           check_all_ended(prefix, 1 + ends.size());

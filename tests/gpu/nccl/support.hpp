@@ -215,6 +215,31 @@ asio::awaitable<device::vector<T>> filled(device::stream on, std::size_t size, T
   co_return made;
 }
 
+/// A new communicator of NCCL works.
+inline asio::awaitable<void> nccl_works(cohort::communicator world) {
+  auto gpus = co_await nccl::make_communicator(world);
+  const device::stream on;
+  auto values = co_await filled<int>(on, 10, 1);
+  co_await nccl::all_reduce(gpus, on, values, op::sum);
+  CHECK(co_await now_in(values) == std::vector<int>(10, world.size()));
+}
+
+/// Runs `body(world, io)` until that stops the loop, which ends the context with all that `body`
+/// holds, and looks whether something of NCCL is left.
+template <class Body>
+void in_ended_context(Body body) {
+  const gpus_of_ranks machine;
+  {
+    const cohort::log::capture log;
+    asio::io_context io;
+    const cohort::communicator world(io);
+    asio::co_spawn(io, body(world, io), asio::detached);
+    io.run();
+  }
+  CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
+  CHECK_DOUBLE(fake_nccl::faults().empty());
+}
+
 /// Whether the source has seen so many launches go through whose operations have not ended.
 inline bool on_the_device(const nccl::communicator& of, int operations = 1) {
   std::string text;
