@@ -22,9 +22,7 @@ using cohort::errc;
 TEST_CASE("a captured group reduces what its tensors hold at each replay") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     CHECK(captured);
     co_await expect(all, 1.0F);  // nothing has run
     for (int step = 1; step < 5; ++step) {
@@ -44,9 +42,7 @@ TEST_CASE("a captured group reduces what its tensors hold at each replay") {
 DOUBLE_TEST_CASE("a replay is one launch of a graph, without a call of NCCL") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     const auto launches = fake_gpu::calls("cudaGraphLaunch");
     const auto calls = fake_nccl::calls("ncclAllReduce");
     const auto groups = fake_nccl::calls("ncclGroupStart");
@@ -66,9 +62,7 @@ DOUBLE_TEST_CASE("a replay is one launch of a graph, without a call of NCCL") {
 TEST_CASE("replays keep one order with operations submitted in another order on each rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::average);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::average);
     device::stream beside;
     std::vector<device::vector<float>> others;
     for (std::size_t i = 0; i < 4; ++i) others.push_back(co_await filled(beside, 50 + i, 1.0F));
@@ -103,9 +97,7 @@ TEST_CASE("replays keep one order with operations submitted in another order on 
 TEST_CASE("what follows an enqueued replay on its stream sees the result") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     device::stream compute;
     device::vector<float> seen(1000, compute);
     device::pinned_vector<float> written(1000, compute);
@@ -281,10 +273,8 @@ DOUBLE_TEST_CASE("a fault while a graph is replayed ends every operation of ever
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    auto all = co_await make_tensors();
     coordinator coord(world, nccl::backend());
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     co_await group.replay(captured);
     const ncclComm_t comm = native(world);
     co_await hangs_next(world, comm);
@@ -360,10 +350,8 @@ DOUBLE_TEST_CASE(
 TEST_CASE("a capture or a replay that is cancelled before its election leaves the group usable") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    auto all = co_await make_tensors();
     coordinator coord(world, nccl::backend());
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     co_await meet(world);
     for (const bool replays : {false, true}) {
       if (world.rank() == 0) {  // the others do not come

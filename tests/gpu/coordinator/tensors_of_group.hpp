@@ -54,4 +54,19 @@ inline asio::awaitable<void> expect(const tensors_of_group& all, float value) {
   }
 }
 
+/// A persistent group of such tensors, and a graph of it.
+struct captured_tensors {
+  tensors_of_group all;
+  cohort::persistent_group group;
+  cohort::captured_group captured;
+};
+
+template <class Op>
+asio::awaitable<captured_tensors> make_captured(cohort::coordinator coord, Op reduction) {
+  auto all = co_await make_tensors();
+  auto group = co_await coord.make_persistent(bundle_of(all), reduction);
+  auto captured = co_await group.capture();
+  co_return captured_tensors{std::move(all), std::move(group), std::move(captured)};
+}
+
 }  // namespace cohort_test
