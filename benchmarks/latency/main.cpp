@@ -67,14 +67,7 @@ class contest {
       const auto ratio = bench::ratios(times[who], times[0]);
       bench::print_row(std::string("  ") + competitors[who].name, bench::median(ratio), "x raw",
                        competitors[who].target);
-      const auto apart = bench::only(ratio, far, true);
-      const auto close = bench::only(ratio, far, false);
-      std::printf("      %.0f ns, half of the ratios %.3f to %.3f", bench::median(times[who]),
-                  bench::percentile(ratio, 0.25), bench::percentile(ratio, 0.75));
-      if (!apart.empty() && !close.empty()) {
-        std::printf("; near %.3f, far %.3f", bench::median(close), bench::median(apart));
-      }
-      std::printf("\n");
+      bench::print_spread(times[who], ratio, far, 3);
     }
     std::printf("\n");
   }

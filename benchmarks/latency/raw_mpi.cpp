@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include "competitors.hpp"
+#include "support/raw_ping_pong.hpp"
 #include "support/statistics.hpp"
 
 namespace raw_mpi {
@@ -27,20 +28,7 @@ double all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
 }
 
 double ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  const int count = static_cast<int>(buffer.size());
-  const auto send = [&] { MPI_Send(buffer.data(), count, MPI_DOUBLE, 1 - rank, 0, comm); };
-  const auto recv = [&] {
-    MPI_Recv(buffer.data(), count, MPI_DOUBLE, 1 - rank, 0, comm, MPI_STATUS_IGNORE);
-  };
-  const auto start = bench::clock::now();
-  for (int i = 0; i < rounds; ++i) {
-    if (rank == 0) send();
-    recv();
-    if (rank == 1) send();
-  }
-  return bench::nanoseconds_since(start) / rounds;
+  return bench::raw_ping_pong(comm, buffer, rounds);
 }
 
 }  // namespace raw_mpi

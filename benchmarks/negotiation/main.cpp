@@ -40,14 +40,7 @@ void report(const std::vector<competitor>& competitors,
     const auto ratio = bench::ratios(times[who], times[base]);
     bench::print_row(std::string("  ") + competitors[who].name, bench::median(ratio),
                      base == 0 ? unit : "x direct", competitors[who].target);
-    const auto apart = bench::only(ratio, far, true);
-    const auto close = bench::only(ratio, far, false);
-    std::printf("      %.0f ns, half of the ratios %.2f to %.2f", bench::median(times[who]),
-                bench::percentile(ratio, 0.25), bench::percentile(ratio, 0.75));
-    if (!apart.empty() && !close.empty()) {
-      std::printf("; near %.2f, far %.2f", bench::median(close), bench::median(apart));
-    }
-    std::printf("\n");
+    bench::print_spread(times[who], ratio, far);
   }
 }
 

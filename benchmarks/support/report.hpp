@@ -6,11 +6,13 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>
+#include <support/statistics.hpp>
 
 #include <cstdio>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace bench {
 
@@ -59,6 +61,20 @@ inline void print_row(const std::string& what, double value, const char* unit, d
                 value <= target ? "met" : "MISSED");
   }
   std::fflush(stdout);
+}
+
+/// Beneath a row: the median time, between what half of the ratios lie, and which ratio it is where
+/// the ranks had near cores and where they had far ones, if both occurred.
+inline void print_spread(const std::vector<double>& times, const std::vector<double>& ratio,
+                         const std::vector<bool>& far, int digits = 2) {
+  std::printf("      %.0f ns, half of the ratios %.*f to %.*f", median(times), digits,
+              percentile(ratio, 0.25), digits, percentile(ratio, 0.75));
+  const auto apart = only(ratio, far, true);
+  const auto close = only(ratio, far, false);
+  if (!apart.empty() && !close.empty()) {
+    std::printf("; near %.*f, far %.*f", digits, median(close), digits, median(apart));
+  }
+  std::printf("\n");
 }
 
 }  // namespace bench

@@ -91,6 +91,25 @@ asio::awaitable<void> lose_rank(workers all, int rank) {
   CHECK(lost->ranks() == std::vector<int>{rank});
 }
 
+/// The only rank of a job is lost, and comes back.
+asio::awaitable<void> check_restarts(workers all) {
+  auto losing = lose_rank(all, 0);
+  co_await std::move(losing);
+  co_await all.ready();
+  const int pid = co_await all.call<&own_pid>(0);
+  CHECK(pid == all.pid(0));
+}
+
+/// The only rank of a job is lost, and the next launch has begun, which makes this file.
+asio::awaitable<void> begin_restart(workers all, std::string begun) {
+  auto losing = lose_rank(all, 0);
+  co_await std::move(losing);
+  while (!std::filesystem::exists(begun)) {
+    auto pause = sleep(all.context(), 5ms);
+    co_await std::move(pause);
+  }
+}
+
 /// An actor's second connection, which shows that it lives.
 class pulse {
  public:
@@ -543,12 +562,8 @@ TEST_CASE("a job whose new launcher hangs can be ended", "[cluster][loss]") {
       files, own, at_version ? "if [ \"$second\" ]; then " + hang + "; fi;" : "", hang);
   const auto options = immortal(1).command({launcher}).interrupt(true);
   with_mortal_workers(options, [&](workers all) -> asio::awaitable<void> {
-    auto losing = lose_rank(all, 0);
-    co_await std::move(losing);
-    while (!std::filesystem::exists(begun)) {
-      auto pause = sleep(all.context(), 5ms);
-      co_await std::move(pause);
-    }
+    auto restarting = begin_restart(all, begun);
+    co_await std::move(restarting);
     if (how == 0) co_await all.shutdown();
     if (how == 1) all.terminate();
   });
@@ -564,12 +579,8 @@ TEST_CASE("a shutdown has its limit also while a job is started again", "[cluste
       files, own, "", "trap '' TERM; touch " + begun + "; while :; do sleep 1; done");
   const auto options = immortal(1).command({launcher}).grace(2s);
   with_mortal_workers(options, [&](workers all) -> asio::awaitable<void> {
-    auto losing = lose_rank(all, 0);
-    co_await std::move(losing);
-    while (!std::filesystem::exists(begun)) {
-      auto pause = sleep(all.context(), 5ms);
-      co_await std::move(pause);
-    }
+    auto restarting = begin_restart(all, begun);
+    co_await std::move(restarting);
     auto ending = code_of(all.shutdown(100ms));
     const std::error_code code = co_await std::move(ending);
     CHECK(code == errc::stalled);
@@ -603,11 +614,8 @@ TEST_CASE("a job whose machine needs time to come back is started again", "[clus
       "echo x >> " + count + "; if [ $(wc -l < " + count + ") -lt 5 ]; then exit 3; fi");
   with_workers(immortal(1).command({launcher}).respawns(1),
                [](workers all) -> asio::awaitable<void> {
-                 auto losing = lose_rank(all, 0);
-                 co_await std::move(losing);
-                 co_await all.ready();
-                 const int pid = co_await all.call<&own_pid>(0);
-                 CHECK(pid == all.pid(0));
+                 auto restarting = check_restarts(all);
+                 co_await std::move(restarting);
                });
 }
 
@@ -692,11 +700,8 @@ TEST_CASE("a rank that is lost while the job starts again is no further loss", "
       files, own, "", "if [ ! -e " + once + " ]; then touch " + once + "; exit 3; fi");
   const cohort::log::capture lines;
   with_workers(immortal(1).command({launcher}), [](workers all) -> asio::awaitable<void> {
-    auto losing = lose_rank(all, 0);
-    co_await std::move(losing);
-    co_await all.ready();
-    const int pid = co_await all.call<&own_pid>(0);
-    CHECK(pid == all.pid(0));
+    auto restarting = check_restarts(all);
+    co_await std::move(restarting);
   });
   CHECK(lines.contains("the job is started again: it could not be started again: the launcher"));
 }

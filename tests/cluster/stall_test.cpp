@@ -228,6 +228,21 @@ void check_gone(const workers& all) {
   }
 }
 
+/// The end names these workers, which are stuck, and leaves none.
+asio::awaitable<void> check_ends(workers all, ids stuck) {
+  auto ending = end(all);
+  const ids named = co_await std::move(ending);
+  CHECK(named == stuck);
+  check_gone(all);
+}
+
+asio::awaitable<void> check_works_and_ends(workers all, int together, ids stuck) {
+  auto working = check_all_work(all, together);
+  co_await std::move(working);
+  auto ending = check_ends(all, std::move(stuck));
+  co_await std::move(ending);
+}
+
 }  // namespace
 
 TEST_CASE("a rank that fails before a collective stops neither later calls nor the shutdown",
@@ -245,10 +260,8 @@ TEST_CASE("a rank that fails before a collective stops neither later calls nor t
     for (const int rank : all.ids()) CHECK(all.state(rank) == worker_state::ready);
     auto still = check_all_work(all, 3);
     co_await std::move(still);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0, 2});
-    check_gone(all);
+    auto ending = check_ends(all, {0, 2});
+    co_await std::move(ending);
   });
 }
 
@@ -257,10 +270,8 @@ TEST_CASE("a shutdown names the worker that is stuck in a collective, and no oth
   with_mortal_workers(quiet(3), [](workers all) -> asio::awaitable<void> {
     const auto each = co_await all.with(soon()).call_all<&one_throws>(1);
     CHECK(stalled_because_of(each[0]) == ids{1});
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0});
-    check_gone(all);
+    auto ending = check_ends(all, {0});
+    co_await std::move(ending);
   });
 }
 
@@ -284,12 +295,8 @@ TEST_CASE("a callee that catches its cancellation and waits on does not stop lat
   with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
     const auto each = co_await all.with(soon()).call_all<&one_throws_others_catch>();
     CHECK(stalled_because_of(each[0]) == ids{1});
-    auto working = check_all_work(all, 2);
-    co_await std::move(working);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0});
-    check_gone(all);
+    auto rest = check_works_and_ends(all, 2, {0});
+    co_await std::move(rest);
   });
 }
 
@@ -305,9 +312,8 @@ TEST_CASE("calls on all that were made before one stalls are run after it", "[cl
       CHECK(outcomes[0].value() == 2);
       CHECK(outcomes[1].value() == 2);
     }
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0});
+    auto ending = check_ends(all, {0});
+    co_await std::move(ending);
   });
 }
 
@@ -338,12 +344,8 @@ TEST_CASE("calls on all that one rank has begun before an earlier one stalls are
     }
     for (const auto& one : co_await std::move(begun)) CHECK(stalled_because_of(one) == ids{1});
     for (const auto& one : co_await std::move(later)) CHECK(one.value() == 3);
-    auto working = check_all_work(all, 3);
-    co_await std::move(working);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0, 2});
-    check_gone(all);
+    auto rest = check_works_and_ends(all, 3, {0, 2});
+    co_await std::move(rest);
   });
 }
 
@@ -358,10 +360,8 @@ TEST_CASE("what a rank that fails has begun to open is not taken for what the ne
       const auto opened = co_await all.with(limit).call_all<&opens_together>();
       for (const auto& one : opened) CHECK(one.value() == 3);
     }
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{1});
-    check_gone(all);
+    auto ending = check_ends(all, {1});
+    co_await std::move(ending);
   });
 }
 
@@ -431,9 +431,8 @@ TEST_CASE("of two calls on all that fail on different ranks the second does not 
     const auto failed = co_await std::move(second);
     CHECK_THROWS_AS(failed[0].value(), std::domain_error);
     for (const auto& one : co_await std::move(third)) CHECK(one.value() == 3);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{2});
+    auto ending = check_ends(all, {2});
+    co_await std::move(ending);
   });
 }
 
@@ -453,11 +452,8 @@ TEST_CASE("a deadline that leaves a rank in a collective does not stop later cal
   with_mortal_workers(quiet(2), [](workers all) -> asio::awaitable<void> {
     const auto each = co_await all.with(after_answers().deadline(200ms)).call_all<&some_wait>();
     for (const auto& one : each) CHECK_THROWS_AS(one.value(), cohort::deadline_error);
-    auto working = check_all_work(all, 2);
-    co_await std::move(working);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0});
+    auto rest = check_works_and_ends(all, 2, {0});
+    co_await std::move(rest);
   });
 }
 
@@ -480,11 +476,8 @@ TEST_CASE(
     auto bounded = cohort::with_deadline(std::move(calling), 200ms);
     const auto each = co_await std::move(bounded);
     for (const auto& one : each) CHECK_THROWS_AS(one.value(), std::system_error);
-    auto working = check_all_work(all, 2);
-    co_await std::move(working);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0});
+    auto rest = check_works_and_ends(all, 2, {0});
+    co_await std::move(rest);
   });
 }
 
@@ -506,12 +499,8 @@ TEST_CASE("a worker that does not let its loop run is left out until it does", "
     auto answering = until_ready(all, 0);
     co_await std::move(answering);
     CHECK(all.cause(0).empty());
-    auto working = check_all_work(all, 3);
-    co_await std::move(working);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named.empty());
-    check_gone(all);
+    auto rest = check_works_and_ends(all, 3, {});
+    co_await std::move(rest);
   });
 }
 
@@ -528,12 +517,8 @@ TEST_CASE("a worker that was left out and is in a collective since is named at t
     std::ofstream(file) << "now";
     auto answering = until_ready(all, 0);
     co_await std::move(answering);
-    auto working = check_all_work(all, 3);
-    co_await std::move(working);
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0});
-    check_gone(all);
+    auto rest = check_works_and_ends(all, 3, {0});
+    co_await std::move(rest);
   });
 }
 
@@ -542,11 +527,8 @@ TEST_CASE("a shutdown does not wait for a worker that is known to be stuck", "[c
     const std::string never = "/nonexistent/file";
     const auto each = co_await all.with(soon()).call_all<&one_throws_one_is_busy>(never);
     CHECK(stalled_because_of(each[0]) == ids{1});
-    auto ending = end(all);
-    const ids named = co_await std::move(ending);
-    CHECK(named == ids{0});
-    CHECK(ends(static_cast<int>(all.pid(0))));
-    CHECK(ends(static_cast<int>(all.pid(1))));
+    auto ending = check_ends(all, {0});
+    co_await std::move(ending);
   });
 }
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -24,6 +23,7 @@ using cohort_test::compressed;
 using cohort_test::coordinated;
 using cohort_test::exact;
 using cohort_test::exact_sum;
+using cohort_test::inexact;
 namespace op = cohort::op;
 
 /// Options with which little data already goes in several pieces.
@@ -105,23 +105,11 @@ TEST_CASE("other values are rounded", "[coordinator][compression]") {
     co_await coord.all_reduce("near", near, op::max, compressed(compression::none));
     CHECK(near == std::vector<float>(3, 1.0F + std::ldexp(1.0F, -bits - 1)));
 
-    std::mt19937 random(17);
-    std::vector<double> data(1000);
-    std::vector<double> sum(data.size());
-    for (int rank = 0; rank < coord.size(); ++rank) {
-      for (std::size_t i = 0; i < data.size(); ++i) {
-        const double value = 0.5 + static_cast<double>(random() % 100'000) / 1e5;
-        if (rank == coord.rank()) data[i] = value;
-        sum[i] += value;
-      }
-    }
-    co_await coord.all_reduce("random", data, op::sum, compressed(how));
+    inexact values(1000, coord.rank(), coord.size());
+    co_await coord.all_reduce("random", values.mine, op::sum, compressed(how));
     // Each value is rounded once, and each addition once more.
     const double bound = 2 * coord.size() * std::ldexp(1.0, -bits);
-    double worst = 0;
-    for (std::size_t i = 0; i < data.size(); ++i) {
-      worst = std::max(worst, std::abs(data[i] - sum[i]) / sum[i]);
-    }
+    const double worst = values.worst(values.mine);
     CHECK(worst <= bound);
     CHECK(worst > 0);
   });

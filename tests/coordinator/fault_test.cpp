@@ -24,6 +24,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using cohort::as_future;
+using cohort::communicator;
+using cohort::coordinator;
 using cohort::errc;
 using cohort_test::caught;
 using cohort_test::has;
@@ -31,24 +33,36 @@ using cohort_test::works;
 namespace op = cohort::op;
 
 /// Without faults the next coordinator of the ranks works.
-asio::awaitable<void> works_again(cohort::communicator world) {
+asio::awaitable<void> works_again(communicator world) {
   faults::reset();
-  cohort::coordinator next(world);
+  coordinator next(world);
   co_await works(next, "after");
   co_await next.shutdown();
 }
 
+/// What is large travels in pieces of 4096 bytes.
+cohort::coordinator_options small_pieces() {
+  cohort::coordinator_options options;
+  options.piece = 4096;
+  options.fusion_threshold = 4096;
+  return options;
+}
+
 /// `body(world, coord)` on at least `least` ranks, with a coordinator that has worked.
 template <class Body>
-void on_ranks(int least, Body body) {
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+void on_ranks(int least, const cohort::coordinator_options& options, Body body) {
+  cohort_test::on_world([&](communicator world) -> asio::awaitable<void> {
     if (world.size() < least) co_return;
-    cohort::coordinator coord(world);
+    coordinator coord(world, options);
     co_await works(coord, "before");
     co_await cohort_test::meet(world);
     faults::reset();
     co_await body(world, coord);
   });
+}
+template <class Body>
+void on_ranks(int least, Body body) {
+  on_ranks(least, {}, body);
 }
 
 }  // namespace
@@ -56,9 +70,9 @@ void on_ranks(int least, Body body) {
 TEST_CASE("a data operation that fails on one rank ends the coordinator on all",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+  cohort_test::on_world([&](communicator world) -> asio::awaitable<void> {
     const int last = world.size() - 1;
-    cohort::coordinator coord(world);
+    coordinator coord(world);
     co_await works(coord, "before");
     // A leaf of the broadcast does not take part. The others need not wait for it.
     std::vector<int> data(4, 1);
@@ -108,8 +122,8 @@ TEST_CASE("a data operation that fails on all ranks", "[coordinator][failures]")
   const std::string function = GENERATE(as<std::string>{}, "MPI_Iallreduce", "MPI_Ibarrier",
                                         "MPI_Iallgather", "MPI_Iallgatherv", "MPI_Ireduce");
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world);
+  cohort_test::on_world([&](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world);
     co_await works(coord, "before");
     std::vector<int> data(4, 1);
     faults::reset();
@@ -141,8 +155,8 @@ TEST_CASE("a data operation that fails on all ranks", "[coordinator][failures]")
 
 namespace {
 
-/// One operation of each way through the data plane. What is large travels in pieces of 4096 bytes.
-asio::awaitable<void> one_of(cohort::coordinator coord, std::string what) {
+/// One operation of each way through the data plane. With small_pieces().
+asio::awaitable<void> one_of(coordinator coord, std::string what) {
   std::vector<int> data(4, 1);
   std::vector<int> large(20'000, 1);
   std::vector<int> all(4 * static_cast<std::size_t>(coord.size()), 1);
@@ -179,16 +193,8 @@ TEST_CASE("a data operation that others have posted already ends on all ranks",
       GENERATE(as<std::string>{}, "all_reduce", "all_reduce in pieces", "all_reduce of a pack",
                "barrier", "all_gather, its sizes", "all_to_all", "join");
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
+  on_ranks(2, small_pieces(), [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     const int last = world.size() - 1;
-    cohort::coordinator_options options;
-    options.piece = 4096;
-    options.fusion_threshold = 4096;
-    cohort::coordinator coord(world, options);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
     if (world.rank() == last) faults::fail_next(function_of(what), MPI_ERR_NO_MEM);
     const auto begun = std::chrono::steady_clock::now();
     const auto problem = co_await caught<cohort::data_error>(one_of(coord, what));
@@ -234,6 +240,27 @@ asio::awaitable<void> until_told() {
   MPI_Recv(nullptr, 0, MPI_BYTE, 2, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
+/// Rank 1 stops when it has told its sizes, until it is told by rank 2.
+class stop_after_sizes {
+ public:
+  explicit stop_after_sizes(const communicator& world) : done_(world.rank() != 1) {
+    if (done_) return;
+    faults::replace_testsome(
+        [this](int n, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
+          if (!done_ && faults::calls("MPI_Iallgather") != 0) {
+            done_ = true;
+            CHECK(stop_until_told());
+          }
+          return PMPI_Testsome(n, requests, found, indices, statuses);
+        });
+  }
+  stop_after_sizes(const stop_after_sizes&) = delete;
+  [[nodiscard]] bool done() const noexcept { return done_; }
+
+ private:
+  bool done_;
+};
+
 /// How it has failed, if it has.
 asio::awaitable<std::optional<cohort::data_error>> watched(asio::awaitable<void> work,
                                                            bool& ended) {
@@ -253,7 +280,7 @@ asio::awaitable<std::optional<cohort::data_error>> watched(asio::awaitable<void>
 TEST_CASE("buffers are the callers' again only when every rank has closed",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  on_ranks(3, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+  on_ranks(3, [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     const int last = world.size() - 1;
     const std::uint64_t before = coord.stats().messages_sent;
     if (world.rank() == last) {
@@ -291,15 +318,7 @@ TEST_CASE("buffers are the callers' again only when every rank has closed",
 TEST_CASE("an operation that is posted in part tells of it at once", "[coordinator][failures]") {
   const bool bundled = GENERATE(true, false);  // two requests of one chain, or of two
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 3) co_return;
-    cohort::coordinator_options options;
-    options.piece = 4096;
-    options.fusion_threshold = 4096;
-    cohort::coordinator coord(world, options);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
+  on_ranks(3, small_pieces(), [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     std::vector<int> a(4, 1);
     std::vector<int> b(8, 1);
     std::vector<int> large(20'000, 1);
@@ -352,23 +371,13 @@ TEST_CASE("an operation that is posted in part tells of it at once", "[coordinat
 TEST_CASE("receives that are posted keep their memory when the sends fail",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  on_ranks(3, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+  on_ranks(3, [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     // What ranks with so much data say of it.
     faults::alter_sent([rank = world.rank()](void* sizes) {
       *static_cast<std::int64_t*>(sizes) = ~*static_cast<std::int64_t*>(sizes);
       if (rank == 2) faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
     });
-    bool told = world.rank() != 1;
-    if (world.rank() == 1) {
-      faults::replace_testsome(
-          [&](int n, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
-            if (!told && faults::calls("MPI_Iallgather") != 0) {
-              told = true;
-              CHECK(stop_until_told());
-            }
-            return PMPI_Testsome(n, requests, found, indices, statuses);
-          });
-    }
+    const stop_after_sizes stop(world);
     std::vector<int> data(4, world.rank());
     int value = 1;
     std::optional<cohort::future<void>> later;
@@ -394,7 +403,7 @@ TEST_CASE("receives that are posted keep their memory when the sends fail",
     const auto problem = co_await std::move(pending);
     REQUIRE(problem);
     CHECK(problem->ranks() == std::vector<int>{2});
-    CHECK(told);
+    CHECK(stop.done());
     CHECK(coord.pending().empty());
     co_await coord.shutdown();
     co_await works_again(world);
@@ -417,8 +426,8 @@ struct failing_backend {
 TEST_CASE("a backend that cannot start an operation ends the coordinator",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world, failing_backend());
+  cohort_test::on_world([&](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, failing_backend());
     co_await coord.join();  // which no backend is asked to do
     std::vector<int> data(4, 1);
     const auto problem = co_await caught<cohort::data_error>(coord.all_reduce("it", data, op::sum));
@@ -434,25 +443,10 @@ TEST_CASE("a backend that cannot start an operation ends the coordinator",
 // and "b", which needs the slot of "a", must not wait for them.
 TEST_CASE("the next operation takes a slot when its last part is posted",
           "[coordinator][failures]") {
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 3) co_return;
-    cohort::coordinator_options options;
-    options.slots = 1;
-    cohort::coordinator coord(world, options);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
-    bool told = world.rank() != 1;
-    if (world.rank() == 1) {
-      faults::replace_testsome(
-          [&](int n, MPI_Request* requests, int* found, int* indices, MPI_Status* statuses) {
-            if (!told && faults::calls("MPI_Iallgather") != 0) {
-              told = true;
-              CHECK(stop_until_told());
-            }
-            return PMPI_Testsome(n, requests, found, indices, statuses);
-          });
-    }
+  cohort::coordinator_options options;
+  options.slots = 1;
+  on_ranks(3, options, [&](communicator world, coordinator coord) -> asio::awaitable<void> {
+    const stop_after_sizes stop(world);
     std::vector<int> data(4, world.rank());
     auto a = coord.all_gather("a", data, as_future);
     auto b = coord.all_gather("b", data, as_future);
@@ -467,7 +461,7 @@ TEST_CASE("the next operation takes a slot when its last part is posted",
     }
     const auto all = co_await std::move(a);
     const auto same = co_await std::move(b);
-    CHECK(told);
+    CHECK(stop.done());
     CHECK(all.size() == 4 * static_cast<std::size_t>(world.size()));
     CHECK(all == same);
     co_await coord.shutdown();
@@ -479,12 +473,12 @@ TEST_CASE("a start of a persistent group that others have posted already",
           "[coordinator][failures]") {
   const bool packed = GENERATE(true, false);
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+  cohort_test::on_world([&](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const int last = world.size() - 1;
     std::vector<int> a(4, 1);
     std::vector<int> b(8, 1);
-    cohort::coordinator coord(world);
+    coordinator coord(world);
     co_await works(coord, "before");
     cohort::bundle tensors("group");
     tensors.add("a", a);
@@ -515,16 +509,12 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
           "[coordinator][failures]") {
   const std::string which = GENERATE(as<std::string>{}, "leaf", "inner node", "root");
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+  cohort::coordinator_options options;
+  options.radix = 1;
+  const int least = which == "inner node" ? 3 : 2;
+  on_ranks(least, options, [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     const int last = world.size() - 1;
-    if (last < (which == "inner node" ? 2 : 1)) co_return;
     const int failing = which == "leaf" ? last : which == "root" ? 0 : 1;
-    cohort::coordinator_options options;
-    options.radix = 1;
-    cohort::coordinator coord(world, options);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
     if (world.rank() == failing) faults::fail_next("MPI_Isend", MPI_ERR_NO_MEM);
     const auto begun = std::chrono::steady_clock::now();
     const auto problem = co_await caught<cohort::peer_lost_error>(one_of(coord, "all_reduce"));
@@ -550,7 +540,7 @@ TEST_CASE("a control message that MPI fails to send ends the coordinator on all 
 TEST_CASE("who has not heard of the end is told when it cannot be sent",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  on_ranks(2, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+  on_ranks(2, [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     const auto heard = [&] { return coord.stats().messages_received; };
     const auto before = heard();
     co_await cohort_test::meet(world);
@@ -576,7 +566,7 @@ TEST_CASE("who has not heard of the end is told when it cannot be sent",
 TEST_CASE("a message that has come before a break is not taken after it",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  on_ranks(3, [&](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+  on_ranks(3, [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     int x = 1;
     std::vector<int> y(world.rank() == 0 ? 4 : 8, 1);  // which they do not agree on
     const auto before = coord.stats();
@@ -613,17 +603,12 @@ TEST_CASE("a message that has come before a break is not taken after it",
 TEST_CASE("a rank whose every control message fails is found out at the deadlines",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+  cohort::coordinator_options options;
+  options.query_timeout = 100ms;
+  options.decision_timeout = 400ms;
+  options.leave_deadline = 1s;
+  on_ranks(2, options, [&](communicator world, coordinator coord) -> asio::awaitable<void> {
     const int last = world.size() - 1;
-    if (last < 1) co_return;
-    cohort::coordinator_options options;
-    options.query_timeout = 100ms;
-    options.decision_timeout = 400ms;
-    options.leave_deadline = 1s;
-    cohort::coordinator coord(world, options);
-    co_await works(coord, "before");
-    co_await cohort_test::meet(world);
-    faults::reset();
     std::vector<int> data(3, 1);
     const auto begun = std::chrono::steady_clock::now();
     if (world.rank() == last) {

@@ -285,27 +285,40 @@ asio::awaitable<cohort::future<cohort::process_set>> ask_between(cohort::coordin
   co_return set;
 }
 
-/// Rank 1 gives up while it waits for a set.
-asio::awaitable<void> gives_up(cohort::coordinator coord,
-                               cohort::future<cohort::process_set> waiting) {
+/// Rank 1 gives up what the others do not submit.
+asio::awaitable<void> gives_up(cohort::coordinator coord) {
   std::vector<double> data(3, 1);
   const auto other = co_await caught<cohort::deadline_error>(
       cohort::with_deadline(coord.all_reduce("nobody else", data, cohort::op::sum), 1ms));
   REQUIRE(other);
+}
+
+/// Rank 1 gives up while it waits for a set.
+asio::awaitable<void> gives_up(cohort::coordinator coord,
+                               cohort::future<cohort::process_set> waiting) {
+  co_await gives_up(coord);
   const auto problem = co_await caught<cohort::deadline_error>(std::move(waiting));
   REQUIRE(problem);
   CHECK(cohort_test::has(problem->what(), "no decision within 400 ms"));
   CHECK(problem->stall().silent == std::vector<int>{0});
 }
 
+/// `body(world, coord)` on at least `least` ranks, with an impatient coordinator that has worked.
+template <class Body>
+void on_ranks(int least, Body body) {
+  cohort_test::on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    if (world.size() < least) co_return;
+    cohort::coordinator coord(world, impatient());
+    co_await cohort_test::works(coord, "before");
+    co_await body(world, coord);
+  });
+}
+
 }  // namespace
 
 // A rank asks for a process set in two steps, and may give up before each is decided, or between.
 TEST_CASE("a rank that gives up a process set before it is agreed on", "[coordinator][silent]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
-    cohort::coordinator coord(world, impatient());
-    co_await cohort_test::works(coord, "before");
+  on_ranks(2, [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     if (world.rank() == 0) {
       compute_until_told(1);
       // It may be agreed on with what rank 1 has sent first; but not confirmed by a rank that left.
@@ -329,11 +342,8 @@ TEST_CASE("a rank that gives up a process set before it is agreed on", "[coordin
 }
 
 TEST_CASE("a rank that gives up a process set between its steps", "[coordinator][silent]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+  on_ranks(3, [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     const int rank = world.rank();
-    if (world.size() < 3) co_return;
-    cohort::coordinator coord(world, impatient());
-    co_await cohort_test::works(coord, "before");
     // Rank 2 takes no part in it before it is told, so no set is confirmed anywhere.
     std::vector<double> data(3, 1);
     held_back held = hold_back(coord, data);
@@ -367,11 +377,8 @@ TEST_CASE("a rank that gives up a process set between its steps", "[coordinator]
 }
 
 TEST_CASE("a process set that is withdrawn between its steps", "[coordinator][silent]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+  on_ranks(3, [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     const int rank = world.rank();
-    if (world.size() < 3) co_return;
-    cohort::coordinator coord(world, impatient());
-    co_await cohort_test::works(coord, "before");
     std::vector<double> data(3, 1);
     held_back held = hold_back(coord, data);
     if (rank == 2) {
@@ -399,10 +406,7 @@ TEST_CASE("a process set that is withdrawn between its steps", "[coordinator][si
 
 TEST_CASE("a rank that gives up a persistent group which is made all the same",
           "[coordinator][silent]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
-    cohort::coordinator coord(world, impatient());
-    co_await cohort_test::works(coord, "before");
+  on_ranks(2, [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     std::vector<float> data(10, 1);
     auto making = coord.make_persistent(cohort::bundle("group").add("data", data), cohort::op::sum,
                                         {}, cohort::as_future);
@@ -418,10 +422,7 @@ TEST_CASE("a rank that gives up a persistent group which is made all the same",
       }
       CHECK(refused);
     } else if (world.rank() == 1) {
-      std::vector<double> other(3, 1);
-      const auto late = co_await caught<cohort::deadline_error>(
-          cohort::with_deadline(coord.all_reduce("nobody else", other, cohort::op::sum), 1ms));
-      REQUIRE(late);
+      co_await gives_up(coord);
       const auto problem = co_await caught<cohort::deadline_error>(std::move(making));
       REQUIRE(problem);
       tell(0);
@@ -434,10 +435,7 @@ TEST_CASE("a rank that gives up a persistent group which is made all the same",
 }
 
 TEST_CASE("a rank that gives up ends its join as well", "[coordinator][silent]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
-    cohort::coordinator coord(world, impatient());
-    co_await cohort_test::works(coord, "before");
+  on_ranks(2, [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     if (world.rank() == 0) {
       compute_until_told(1);
     } else if (world.rank() == 1) {
@@ -513,10 +511,7 @@ TEST_CASE("a rank that gives up a process set which is made all the same",
 }
 
 TEST_CASE("a leaf that computes is named as silent or missing", "[coordinator][silent]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
-    if (world.size() < 2) co_return;
-    cohort::coordinator coord(world, impatient());
-    co_await cohort_test::works(coord, "before");
+  on_ranks(2, [](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
     const int late = world.size() - 1;
     std::vector<int> data(3, 1);
     if (world.rank() == late) {

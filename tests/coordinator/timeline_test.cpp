@@ -610,32 +610,49 @@ TEST_CASE("a file stops growing at its limit and says so") {
   CHECK(log.contains("events are lost"));
 }
 
+namespace {
+
+/// Runs `body(say)` in another process, which is killed some time after it has said whether all is
+/// well so far.
+template <class Body>
+void run_until_killed(Body body, int microseconds = 0) {
+  int pipe_ends[2];
+  REQUIRE(::pipe(pipe_ends) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    body([&](bool well) {
+      if (::write(pipe_ends[1], well ? "y" : "n", 1) != 1) ::_exit(1);
+    });
+    ::_exit(1);
+  }
+  char answer = 'n';
+  CHECK(::read(pipe_ends[0], &answer, 1) == 1);
+  ::usleep(static_cast<useconds_t>(microseconds));
+  ::kill(child, SIGKILL);
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+  CHECK(answer == 'y');
+}
+
+}  // namespace
+
 TEST_CASE("a process that is killed leaves a valid file with everything it has flushed") {
   folder at;
   const std::string path = at / "trace.json";
   for (const int flushed : {0, 1, 700}) {
-    int pipe_ends[2];
-    REQUIRE(::pipe(pipe_ends) == 0);
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
+    run_until_killed([&](auto say) {
       timeline line(0, 1);
       const bool good = !line.start(path);
       for (int i = 0; i < flushed; ++i) record_one(line, i);
       line.flush();
       for (int i = 0; i < 50; ++i) record_one(line, i);
-      if (::write(pipe_ends[1], good ? "y" : "n", 1) != 1) ::_exit(1);
+      say(good);
       for (;;) ::pause();
-    }
-    char answer = 'n';
-    CHECK(::read(pipe_ends[0], &answer, 1) == 1);
-    ::kill(child, SIGKILL);
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-    CHECK(WIFSIGNALED(status));
-    ::close(pipe_ends[0]);
-    ::close(pipe_ends[1]);
-    CHECK(answer == 'y');
+    });
     CHECK(events(path).size() == static_cast<std::size_t>(flushed));
   }
 }
@@ -648,22 +665,13 @@ TEST_CASE("a process that is killed while it writes leaves a valid file, as good
   std::mt19937 random(4);
   int cut = 0;
   for (int round = 0; round < 20; ++round) {
-    int pipe_ends[2];
-    REQUIRE(::pipe(pipe_ends) == 0);
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      timeline line(0, 1);
-      if (line.start(path, {.ring = 1000}) || ::write(pipe_ends[1], "y", 1) != 1) ::_exit(1);
-      for (int i = 0;; ++i) record_one(line, i);
-    }
-    char answer = 'n';
-    CHECK(::read(pipe_ends[0], &answer, 1) == 1);
-    ::usleep(static_cast<useconds_t>(random() % 8000));
-    ::kill(child, SIGKILL);
-    CHECK(::waitpid(child, nullptr, 0) == child);
-    ::close(pipe_ends[0]);
-    ::close(pipe_ends[1]);
+    run_until_killed(
+        [&](auto say) {
+          timeline line(0, 1);
+          say(!line.start(path, {.ring = 1000}));
+          for (int i = 0;; ++i) record_one(line, i);
+        },
+        static_cast<int>(random() % 8000));
     const std::string text = content(path);
     const std::size_t end = text.find("\n]}\n");
     if (end == std::string::npos) {

@@ -6,7 +6,10 @@
 
 #include <cohort/coordinator/options.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <random>
 #include <vector>
 
 namespace cohort_test {
@@ -35,5 +38,30 @@ std::vector<T> exact_sum(std::size_t count, int ranks) {
   }
   return sum;
 }
+
+/// Others, which are rounded: a rank's, and the sums over all ranks.
+struct inexact {
+  std::vector<double> mine;
+  std::vector<double> sum;
+
+  inexact(std::size_t count, int rank, int ranks) : mine(count), sum(count) {
+    std::mt19937 random(17);
+    for (int one = 0; one < ranks; ++one) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const double value = 0.5 + static_cast<double>(random() % 100'000) / 1e5;
+        if (one == rank) mine[i] = value;
+        sum[i] += value;
+      }
+    }
+  }
+  /// How far `seen` is from the sums at most, as a part of them.
+  [[nodiscard]] double worst(const std::vector<double>& seen) const {
+    double found = 0;
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      found = std::max(found, std::abs(seen[i] - sum[i]) / sum[i]);
+    }
+    return found;
+  }
+};
 
 }  // namespace cohort_test

@@ -66,13 +66,14 @@ asio::awaitable<void> expect(device::stream on, device::span<T> of, T value) {
 
 [[nodiscard]] float sum_over(int ranks) { return static_cast<float>(ranks * (ranks + 1) / 2); }
 
-/// Three tensors one behind the other, with padding between them.
+/// Three tensors one behind the other in an arena, with padding between them.
 struct three {
+  nccl::fusion_arena arena;
   device::stream on;
   std::array<device::span<float>, 3> parts;
 
-  three(const nccl::fusion_arena& arena, const device::stream& stream)
-      : on(stream),
+  explicit three(nccl::fusion_arena in)
+      : arena(std::move(in)),
         parts{arena.allocate<float>(100, on), arena.allocate<float>(7, on),
               arena.allocate<float>(1000, on)} {}
   asio::awaitable<void> give_all(float value) {
@@ -88,10 +89,6 @@ struct three {
   }
 };
 
-device::stream domain_here(const communicator& world) {
-  return asio::use_service<nccl::issue_source>(world.get_executor().context()).domain_of(0);
-}
-
 }  // namespace
 
 DOUBLE_TEST_CASE("tensors side by side in a fusion arena are reduced by one call, without a copy") {
@@ -103,15 +100,15 @@ DOUBLE_TEST_CASE("tensors side by side in a fusion arena are reduced by one call
     CHECK(arena.bytes() == 1 << 16);
     CHECK(fake_nccl::calls("ncclMemAlloc") == 1);
     CHECK(fake_nccl::calls("ncclCommRegister") == 1);
-    device::stream on;
-    three all(arena, on);
-    CHECK(arena.allocated() == 448 + 64 + 4032);
-    CHECK_THROWS_AS(arena.allocate<float>(1 << 14), cohort::error);
-    CHECK_THROWS_AS(arena.allocate<float>(std::numeric_limits<std::size_t>::max()), cohort::error);
+    three all(std::move(arena));
+    CHECK(all.arena.allocated() == 448 + 64 + 4032);
+    CHECK_THROWS_AS(all.arena.allocate<float>(1 << 14), cohort::error);
+    CHECK_THROWS_AS(all.arena.allocate<float>(std::numeric_limits<std::size_t>::max()),
+                    cohort::error);
     CHECK_THROWS_AS(nccl::fusion_arena().allocate<float>(1), cohort::error);
     // What lies between them, and is nobody's, does not matter.
-    const device::span<float> between(all.parts[0].data() + 100, 12, on);
-    co_await give(on, between, std::numeric_limits<float>::quiet_NaN());
+    const device::span<float> between(all.parts[0].data() + 100, 12, all.on);
+    co_await give(all.on, between, std::numeric_limits<float>::quiet_NaN());
     co_await all.give_all(static_cast<float>(world.rank() + 1));
     {
       const cost of;
@@ -142,9 +139,7 @@ DOUBLE_TEST_CASE(
     options.frozen_plan = {{"a", "b", "c"}};
     if (backwards) options.frozen_plan = {{"c", "b", "a"}};
     coordinator coord(world, nccl::backend(), options);
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    device::stream on;
-    three all(arena, on);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     for (int step = 1; step < 4; ++step) {
       co_await all.give_all(static_cast<float>((world.rank() + 1) * step));
       const cost of;
@@ -162,14 +157,14 @@ DOUBLE_TEST_CASE(
     }
     // One alone, and larger than what is packed.
     co_await all.give_all(1.0F);
-    auto large = arena.allocate<float>(3000, on);
-    co_await give(on, large, 2.0F);
+    auto large = all.arena.allocate<float>(3000, all.on);
+    co_await give(all.on, large, 2.0F);
     const cost of;
     co_await coord.all_reduce("large", large, op::sum);
     co_await coord.broadcast("alone", all.parts[1], 0);
     CHECK(of.copies() == 0);
     CHECK(of.in_place() == 2);
-    co_await expect(on, large, static_cast<float>(2 * world.size()));
+    co_await expect(all.on, large, static_cast<float>(2 * world.size()));
     co_await coord.shutdown();
   });
 }
@@ -179,9 +174,7 @@ DOUBLE_TEST_CASE("small and large tensors side by side in a fusion arena are one
     nccl::backend_options options;
     options.pack_below = 256;  // bytes
     coordinator coord(world, nccl::backend(options));
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    device::stream on;
-    three all(arena, on);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     co_await all.give_all(1.0F);
     const cost of;
     co_await coord.grouped_all_reduce(all.bundle(), op::sum);
@@ -195,9 +188,7 @@ DOUBLE_TEST_CASE("small and large tensors side by side in a fusion arena are one
 DOUBLE_TEST_CASE("all reductions and factors are right in a fusion arena") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    device::stream on;
-    three all(arena, on);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     const int n = world.size();
     const auto mine = static_cast<float>(world.rank() + 1);
     const cost of;
@@ -233,27 +224,27 @@ DOUBLE_TEST_CASE("all reductions and factors are right in a fusion arena") {
       CHECK(now.in_place() == 0);
     }
     co_await all.expect_all(static_cast<float>(2 * n));
-    auto counts = arena.allocate<int>(50, on);
-    auto more = arena.allocate<int>(5, on);
-    co_await give(on, counts, -7);
-    co_await give(on, more, 9);
+    auto counts = all.arena.allocate<int>(50, all.on);
+    auto more = all.arena.allocate<int>(5, all.on);
+    co_await give(all.on, counts, -7);
+    co_await give(all.on, more, 9);
     cohort::bundle integers("integers");
     integers.add("counts", counts).add("more", more);
     const cost now;
     co_await coord.grouped_all_reduce(std::move(integers), op::average);
     CHECK(now.in_place() == 1);
     CHECK(now.copies() == 0);
-    co_await expect(on, counts, -7);
-    co_await expect(on, more, 9);
+    co_await expect(all.on, counts, -7);
+    co_await expect(all.on, more, 9);
     // The host multiplies what NCCL has summed in place: the factor is none of 16 bits.
-    auto halves = arena.allocate<cohort::f16>(40, on);
-    co_await give(on, halves, cohort::f16(1024.0F));
+    auto halves = all.arena.allocate<cohort::f16>(40, all.on);
+    co_await give(all.on, halves, cohort::f16(1024.0F));
     cohort::call_options small;
     small.postscale = 1.0 / 32768;
     const cost last;
     co_await coord.all_reduce("halves", halves, op::sum, small);
     CHECK(last.in_place() == 1);
-    co_await expect(on, halves, cohort::f16(static_cast<float>(n) / 32));
+    co_await expect(all.on, halves, cohort::f16(static_cast<float>(n) / 32));
     co_await coord.shutdown();
   });
 }
@@ -261,15 +252,13 @@ DOUBLE_TEST_CASE("all reductions and factors are right in a fusion arena") {
 DOUBLE_TEST_CASE("what does not lie side by side in a fusion arena is packed") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     auto second = co_await nccl::make_fusion_arena(coord, 1 << 14);
-    device::stream on;
-    three all(arena, on);
-    auto elsewhere = co_await filled(on, 10, 1.0F);
+    auto elsewhere = co_await filled(all.on, 10, 1.0F);
     // At the offset that follows the last tensor of the first arena.
-    CHECK(second.allocate<std::byte>(arena.allocated()).size() == arena.allocated());
-    auto other = second.allocate<float>(20, on);
-    co_await give(on, other, 1.0F);
+    CHECK(second.allocate<std::byte>(all.arena.allocated()).size() == all.arena.allocated());
+    auto other = second.allocate<float>(20, all.on);
+    co_await give(all.on, other, 1.0F);
     const auto is_packed = [&](cohort::bundle members) -> asio::awaitable<void> {
       const cost of;
       co_await coord.grouped_all_reduce(std::move(members), op::sum);
@@ -282,22 +271,22 @@ DOUBLE_TEST_CASE("what does not lie side by side in a fusion arena is packed") {
     cohort::bundle gap("gap");
     gap.add("a", all.parts[0]).add("c", all.parts[2]);
     co_await is_packed(std::move(gap));
-    co_await expect(on, all.parts[0], n);
-    co_await expect(on, all.parts[1], 1.0F);
-    co_await expect(on, all.parts[2], n);
+    co_await expect(all.on, all.parts[0], n);
+    co_await expect(all.on, all.parts[1], 1.0F);
+    co_await expect(all.on, all.parts[2], n);
     co_await all.give_all(1.0F);
     cohort::bundle mixed("mixed");
     mixed.add("a", all.parts[0]).add("v", elsewhere).add("b", all.parts[1]);
     co_await is_packed(std::move(mixed));
-    co_await expect(on, all.parts[0], n);
-    co_await expect(on, all.parts[1], n);
+    co_await expect(all.on, all.parts[0], n);
+    co_await expect(all.on, all.parts[1], n);
     CHECK(co_await now_in(elsewhere) == std::vector<float>(10, n));
     co_await all.give_all(1.0F);
     cohort::bundle both("both");
     both.add("c", all.parts[2]).add("other", other);
     co_await is_packed(std::move(both));
-    co_await expect(on, all.parts[2], n);
-    co_await expect(on, other, n);
+    co_await expect(all.on, all.parts[2], n);
+    co_await expect(all.on, other, n);
     co_await coord.shutdown();
   });
 }
@@ -430,9 +419,7 @@ TEST_CASE("tensors at other offsets of a fusion arena are a mismatch that names 
 DOUBLE_TEST_CASE("ranks that have joined bring neutral elements, and keep what is in their arena") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    device::stream on;
-    three all(arena, on);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     const int n = world.size();
     const bool joins = n > 1 && world.rank() == n - 1;
     const int active = n > 1 ? n - 1 : 1;
@@ -445,7 +432,7 @@ DOUBLE_TEST_CASE("ranks that have joined bring neutral elements, and keep what i
       co_await coord.grouped_all_reduce(all.bundle(), op::sum);
       co_await all.expect_all(static_cast<float>(-3 * active));
       co_await coord.all_reduce("alone", all.parts[2], op::average);
-      co_await expect(on, all.parts[2], static_cast<float>(-3 * active));
+      co_await expect(all.on, all.parts[2], static_cast<float>(-3 * active));
       co_await coord.grouped_broadcast(all.bundle(), 0);
     }
     co_await coord.join();
@@ -467,12 +454,10 @@ DOUBLE_TEST_CASE("process sets made before and after a fusion arena reduce in it
     for (int rank = 0; rank < (world.size() + 1) / 2; ++rank) listed.push_back(rank);
     const bool is_in = world.rank() < static_cast<int>(listed.size());
     auto before = co_await coord.add_process_set(cohort::ranks(listed));
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     CHECK(fake_nccl::calls("ncclCommRegister") == (is_in ? 2U : 1U));
     auto after = co_await coord.add_process_set(cohort::ranks(listed));
     CHECK(fake_nccl::calls("ncclCommRegister") == (is_in ? 3U : 1U));
-    device::stream on;
-    three all(arena, on);
     co_await all.give_all(1.0F);
     std::vector<cohort::process_set> sets{before, after};
     for (const cohort::process_set& set : sets) {
@@ -491,7 +476,7 @@ DOUBLE_TEST_CASE("process sets made before and after a fusion arena reduce in it
     if (is_in) co_await after.grouped_all_reduce(all.bundle(), op::max);
     co_await coord.grouped_all_reduce(all.bundle(), op::sum);
     co_await all.expect_all(static_cast<float>(world.size()));
-    arena = {};
+    all.arena = {};
     CHECK(co_await soon([] { return fake_nccl::calls("ncclMemFree") == 1; }));
     auto last = co_await coord.add_process_set(cohort::ranks(listed));  // nothing to register
     if (is_in) co_await last.barrier("there");
@@ -503,11 +488,9 @@ DOUBLE_TEST_CASE(
     "a persistent group in a fusion arena starts and replays without copies, and keeps it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    device::stream on;
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    three all(arena, on);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     auto group = co_await coord.make_persistent(all.bundle(), op::sum);
-    arena = {};  // the group has it
+    all.arena = {};  // the group has it
     const auto value = static_cast<float>(world.rank() + 1);
     co_await all.give_all(value);
     {
@@ -543,12 +526,10 @@ DOUBLE_TEST_CASE(
 DOUBLE_TEST_CASE("a process set that has ended gives back what its groups keep of a fusion arena") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    device::stream on;
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    three all(arena, on);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     const auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
     const auto group = co_await set.make_persistent(all.bundle(), op::sum);
-    arena = {};  // the group has it
+    all.arena = {};  // the group has it
     co_await all.give_all(static_cast<float>(world.rank() + 1));
     co_await group.start();
     co_await all.expect_all(sum_over(world.size()));
@@ -565,15 +546,13 @@ DOUBLE_TEST_CASE(
   const bool outlives = GENERATE(false, true);
   on_gpus([outlives](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    device::stream on;
-    auto arena = co_await nccl::make_fusion_arena(coord, 1 << 16);
-    three all(arena, on);
+    three all(co_await nccl::make_fusion_arena(coord, 1 << 16));
     co_await all.give_all(1.0F);
     const device::stream domain = domain_here(world);
     fake_gpu::hold(domain.get());
     ending end;
     coord.grouped_all_reduce(all.bundle(), op::sum, end.handler());
-    if (!outlives) arena = {};
+    if (!outlives) all.arena = {};
     co_await pause(20ms);
     co_await meet(world);  // the loop goes on
     CHECK(fake_nccl::calls("ncclMemFree") == 0);
@@ -588,7 +567,7 @@ DOUBLE_TEST_CASE(
       CHECK(co_await soon([] { return fake_nccl::live_communicators() == 0; }));
       co_await all.expect_all(static_cast<float>(world.size()));
       CHECK(fake_nccl::calls("ncclMemFree") == 0);
-      arena = {};
+      all.arena = {};
     }
     CHECK(co_await soon([] { return fake_nccl::calls("ncclMemFree") == 1; }));
     if (!outlives) CHECK(fake_nccl::calls("ncclCommDeregister") == 1);
@@ -597,8 +576,7 @@ DOUBLE_TEST_CASE(
 
 DOUBLE_TEST_CASE("a fusion arena is made when the device is drained, and does not stop the loop") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 100, 1.0F);
     auto others = co_await filled(on, 100, 1.0F);
@@ -609,10 +587,7 @@ DOUBLE_TEST_CASE("a fusion arena is made when the device is drained, and does no
     ending behind;
     std::optional<nccl::fusion_arena> arena;
     coord.all_reduce("ahead", values, op::sum, ahead.handler());
-    CHECK(co_await soon([&] {
-      const auto all = coord.pending();
-      return !all.empty() && all.front().started;
-    }));
+    CHECK(co_await soon([&] { return is_started(coord, "ahead"); }));
     ending made;
     nccl::make_fusion_arena(coord, 4096, [&](std::exception_ptr why, nccl::fusion_arena its) {
       made.why = why;
@@ -645,8 +620,7 @@ DOUBLE_TEST_CASE("a fusion arena that one rank cannot have is one error on all r
   const char* const call = GENERATE("ncclMemAlloc", "ncclCommRegister");
   on_gpus([call](communicator world) -> asio::awaitable<void> {
     const int last = world.size() - 1;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     if (world.rank() == last) fake_nccl::fail_next(call, ncclSystemError);
     std::optional<cohort::rank_error> failed;
     try {
@@ -703,8 +677,7 @@ DOUBLE_TEST_CASE("what is wrong with a fusion arena is said by name") {
 DOUBLE_TEST_CASE("the making of a fusion arena may be given up before all ranks want it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const bool is_last = world.rank() == world.size() - 1;
     if (is_last) {
       auto making = nccl::make_fusion_arena(coord, 4096);
@@ -731,8 +704,7 @@ DOUBLE_TEST_CASE("a rank that joins or leaves instead of making a fusion arena i
   const bool joins = GENERATE(false, true);
   on_gpus([joins](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     if (world.rank() == 0) {
       if (joins) {
         co_await coord.join();
@@ -759,8 +731,7 @@ DOUBLE_TEST_CASE("a coordinator may close, and may fail, while a fusion arena is
   const bool fails = GENERATE(false, true);
   on_gpus([fails](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 100, 1.0F);
     const device::stream domain = domain_here(world);
@@ -777,9 +748,8 @@ DOUBLE_TEST_CASE("a coordinator may close, and may fail, while a fusion arena is
     co_await meet(world);
     ending closed;
     if (fails) {
-      const auto comms = fake_nccl::communicators_of(world.size());
-      REQUIRE(comms.size() == 1);
-      if (world.rank() == 0) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+      const ncclComm_t comm = native(world);
+      if (world.rank() == 0) fake_nccl::set_async_error(comm, ncclSystemError);
       CHECK(co_await soon([&] {
         return log.contains(nccl::make_error(ncclSystemError).message()) || log.contains("remote");
       }));
@@ -810,10 +780,7 @@ DOUBLE_TEST_CASE(
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    cohort::coordinator_options options;
-    options.query_timeout = 100ms;
-    options.decision_timeout = 400ms;
-    coordinator coord(world, nccl::backend(), options);
+    coordinator coord(world, nccl::backend(), impatient());
     auto arena = co_await nccl::make_fusion_arena(coord, 4096);
     device::stream on;
     auto part = arena.allocate<float>(10, on);
@@ -879,15 +846,14 @@ DOUBLE_TEST_CASE("before NCCL 2.19, and over nodes, what lies in a fusion arena 
     CHECK(!arena.registered());
     CHECK(fake_nccl::calls("ncclMemAlloc") == 0);
     CHECK(fake_nccl::calls("ncclCommRegister") == 0);
-    device::stream on;
-    three all(arena, on);
+    three all(std::move(arena));
     co_await all.give_all(1.0F);
     const cost of;
     co_await coord.grouped_all_reduce(all.bundle(), op::sum);
     CHECK(of.copies() > 0);
     co_await all.expect_all(static_cast<float>(world.size()));
     const auto allocations = fake_gpu::live_allocations(0);
-    arena = {};
+    all.arena = {};
     CHECK(co_await soon([&] { return fake_gpu::live_allocations(0) == allocations - 1; }));
     CHECK(fake_nccl::calls("ncclMemFree") == 0);
     co_await coord.shutdown();

@@ -64,8 +64,10 @@ class silence {
       }
     }
   }
-  /// By the others, before they submit.
-  [[nodiscard]] asio::awaitable<void> has_begun() const {
+  /// By all, before they submit; the others return when it has begun.
+  [[nodiscard]] asio::awaitable<void> comes(communicator world) const {
+    co_await meet(world);
+    if (rank_ == size_ - 1) co_return;
     auto waiting = soon([this] { return told(size_ - 1); });
     const bool has = co_await std::move(waiting);
     CHECK(has);
@@ -109,18 +111,15 @@ DOUBLE_TEST_CASE("a deadline passes over an operation whose sizes a silent rank 
       [](communicator world) -> asio::awaitable<void> {
         if (world.size() < 2) co_return;
         const cohort::log::capture log;
-        coordinator coord(world, nccl::backend(that_abort()));
-        co_await sums(coord, "before");
+        auto coord = co_await opened(world, that_abort());
         auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
         CHECK(fake_nccl::live_communicators() == 2);
         device::stream on;
         auto parts = co_await filled(on, 2, 1);
         auto behind = co_await filled(on, 2, 1.0F);
-        const int number = co_await common_number(world);
-        const silence silent(number, world);
-        co_await meet(world);
+        const silence silent(co_await common_number(world), world);
+        co_await silent.comes(world);
         const int last = world.size() - 1;
-        if (world.rank() != last) co_await silent.has_begun();
         const cohort::call_options limit{.deadline = deadline_of(world)};
         ending gathered;
         ending reduced;
@@ -157,18 +156,12 @@ DOUBLE_TEST_CASE("a deadline passes over an operation between nodes") {
       [](communicator world) -> asio::awaitable<void> {
         if (world.size() < 2) co_return;
         const cohort::log::capture log;
-        nccl::backend_options options = that_abort();
-        options.hierarchical = true;
-        options.node = world.rank();
-        coordinator coord(world, nccl::backend(options));
-        co_await sums(coord, "before");
+        auto coord = co_await opened(world, over_nodes(world, 1, that_abort()));
         device::stream on;
         auto values = co_await filled(on, 2, 1.0F);
-        const int number = co_await common_number(world);
-        const silence silent(number, world);
-        co_await meet(world);
+        const silence silent(co_await common_number(world), world);
+        co_await silent.comes(world);
         const int last = world.size() - 1;
-        if (world.rank() != last) co_await silent.has_begun();
         ending end;
         coord.all_reduce("x", values, op::sum, {.deadline = deadline_of(world)}, end.handler());
         if (world.rank() == last) {
@@ -194,15 +187,12 @@ DOUBLE_TEST_CASE("a deadline over an operation whose sizes come late is only tol
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto parts = co_await filled(on, 2, 1);
-    const int number = co_await common_number(world);
-    const silence silent(number, world);
-    co_await meet(world);
+    const silence silent(co_await common_number(world), world);
+    co_await silent.comes(world);
     const int last = world.size() - 1;
-    if (world.rank() != last) co_await silent.has_begun();
     ending gathered;
     coord.all_gather("g", parts, {.deadline = deadline_of(world)}, gathered.handler());
     if (world.rank() == last) {
@@ -229,23 +219,15 @@ DOUBLE_TEST_CASE("a loop ends after a fault while leaders reduce between nodes")
         over = std::chrono::steady_clock::now();
         if (world.size() < 2) co_return;
         const cohort::log::capture log;
-        nccl::backend_options options;
-        options.hierarchical = true;
-        options.node = world.rank();
-        coordinator coord(world, nccl::backend(options));
-        co_await sums(coord, "before");
+        auto coord = co_await opened(world, over_nodes(world, 1));
         device::stream on;
         auto values = co_await filled(on, 5, 1.0F);
-        auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
         co_await meet(world);
         const int last = world.size() - 1;
-        if (world.rank() == last) fake_gpu::hold(source.domain_of(0).get());
+        if (world.rank() == last) fake_gpu::hold(domain_here(world).get());
         ending end;
         coord.all_reduce("x", values, op::sum, end.handler());
-        CHECK(co_await soon([&] {
-          const auto pending = coord.pending();
-          return !pending.empty() && pending.front().started;
-        }));
+        CHECK(co_await soon([&] { return is_started(coord, "x"); }));
         co_await pause(200ms);
         co_await meet(world);
         if (world.rank() == last) fake_gpu::break_device(0, cudaErrorIllegalAddress);
@@ -265,14 +247,12 @@ DOUBLE_TEST_CASE("a deadline that passes just before the election ends what the 
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
     const int last = world.size() - 1;
-    coordinator coord(world, nccl::backend(that_abort()));
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, that_abort());
     device::stream on;
     auto values = co_await filled(on, 5, 1.0F);
-    const auto comms = fake_nccl::communicators_of(world.size());
-    REQUIRE(comms.size() == 1);
+    const ncclComm_t comm = native(world);
     co_await meet(world);
-    fake_nccl::hang_next(comms.front());
+    fake_nccl::hang_next(comm);
     ending end;
     const auto rank_0_told = [] {
       const cohort::mpi::lock calls;
@@ -319,11 +299,7 @@ DOUBLE_TEST_CASE("the data of who gives up are kept, and what it does to them la
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    cohort::coordinator_options options;
-    options.query_timeout = 100ms;
-    options.decision_timeout = 400ms;
-    coordinator coord(world, nccl::backend(), options);
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, {}, impatient());
     device::stream on;
     auto a = co_await filled(on, 3, 1.0F);
     auto b = co_await filled(on, 2, 1.0F);
@@ -358,11 +334,7 @@ DOUBLE_TEST_CASE("who gives up a start of a process set's group on the host has 
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    cohort::coordinator_options options;
-    options.query_timeout = 100ms;
-    options.decision_timeout = 400ms;
-    coordinator coord(world, nccl::backend(), options);
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, {}, impatient());
     const auto set = co_await coord.add_process_set(cohort::ranks::all(world.size()));
     std::vector<float> values(3, 1.0F);
     cohort::bundle members("group");
@@ -399,26 +371,23 @@ DOUBLE_TEST_CASE("operations whose device does not end after a fault are forgott
   const auto body = [](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());  // whose bound for aborts is far longer
-    co_await sums(coord, "before");
+    const auto coord = co_await opened(world);  // whose bound for aborts is far longer
     device::stream on;
     auto a = co_await filled(on, 5, 1.0F);
     auto b = co_await filled(on, 5, 1.0F);
-    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
     co_await meet(world);
     const bool is_it = world.rank() == 0;
-    const auto comms = fake_nccl::communicators_of(world.size());
-    REQUIRE(comms.size() == 1);
+    const ncclComm_t comm = native(world);
     // Its kernels do not begin, so that an abort, which waits for them, does not end.
     std::optional<held_stream> held;
-    if (is_it) held.emplace(source.domain_of(0));
+    if (is_it) held.emplace(domain_here(world));
     std::deque<ending> ends;
     coord.all_reduce("a", a, op::sum, ends.emplace_back().handler());
     coord.broadcast("b", b, 0, ends.emplace_back().handler());
     CHECK(co_await soon([&] { return is_started(coord, "a") && is_started(coord, "b"); }));
-    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comms.front()) != 0; }));
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comm) != 0; }));
     co_await meet(world);
-    if (is_it) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+    if (is_it) fake_nccl::set_async_error(comm, ncclSystemError);
     CHECK(co_await soon([&] { return all_over(ends); }));
     for (const ending& one : ends) CHECK(one.is_data_error());
     CHECK(fake_nccl::blocked_calls() == (is_it ? 1 : 0));

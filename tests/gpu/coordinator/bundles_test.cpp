@@ -245,8 +245,7 @@ TEST_CASE("bundles on devices that cannot be cut or differ are told of by name")
 
 TEST_CASE("buffers of a bundle on devices may go while it is gathered") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const device::stream on;
     std::optional<cohort::gathered_bundle> come;
     {

@@ -4,6 +4,7 @@
 /// \file Persistent groups that are captured once and replayed.
 
 #include "support.hpp"
+#include "tensors_of_group.hpp"
 
 namespace {
 
@@ -11,48 +12,6 @@ using namespace cohort_test;
 using cohort::communicator;
 using cohort::coordinator;
 using cohort::errc;
-
-/// A group of two packed tensors and a large one, all on one stream.
-struct tensors_of_group {
-  device::stream on;
-  device::vector<float> a;
-  device::vector<float> b;
-  device::vector<float> large;
-  device::pinned_vector<float> next;
-};
-
-asio::awaitable<tensors_of_group> make_tensors() {
-  device::stream on;
-  auto a = co_await filled(on, 10, 1.0F);
-  auto b = co_await filled(on, 1000, 1.0F);
-  auto large = co_await filled(on, 100000, 1.0F);
-  device::pinned_vector<float> next(100000, on);
-  co_return tensors_of_group{on, std::move(a), std::move(b), std::move(large), std::move(next)};
-}
-
-[[nodiscard]] cohort::bundle bundle_of(tensors_of_group& all) {
-  cohort::bundle made("step");
-  made.add("a", all.a).add("b", all.b).add("large", all.large);
-  return made;
-}
-
-/// Queues new inputs; what was there before must be over.
-void give(tensors_of_group& all, float value) {
-  std::fill(all.next.begin(), all.next.end(), value);
-  for (auto* const each : {&all.a, &all.b, &all.large}) {
-    device::copy(all.on, std::span(all.next).first(each->size()), *each);
-  }
-}
-
-/// All tensors hold it everywhere.
-asio::awaitable<void> expect(const tensors_of_group& all, float value) {
-  for (const auto* const each : {&all.a, &all.b, &all.large}) {
-    const auto seen = co_await now_in(*each);
-    const bool same = std::all_of(seen.begin(), seen.end(), [&](float x) { return x == value; });
-    INFO("elements: " << seen.size() << ", the first: " << seen.front() << ", not " << value);
-    CHECK(same);
-  }
-}
 
 [[nodiscard]] float sum_over(const communicator& world) {
   return static_cast<float>(world.size() * (world.size() + 1) / 2);
@@ -63,9 +22,7 @@ asio::awaitable<void> expect(const tensors_of_group& all, float value) {
 TEST_CASE("a captured group reduces what its tensors hold at each replay") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     CHECK(captured);
     co_await expect(all, 1.0F);  // nothing has run
     for (int step = 1; step < 5; ++step) {
@@ -85,9 +42,7 @@ TEST_CASE("a captured group reduces what its tensors hold at each replay") {
 DOUBLE_TEST_CASE("a replay is one launch of a graph, without a call of NCCL") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     const auto launches = fake_gpu::calls("cudaGraphLaunch");
     const auto calls = fake_nccl::calls("ncclAllReduce");
     const auto groups = fake_nccl::calls("ncclGroupStart");
@@ -107,9 +62,7 @@ DOUBLE_TEST_CASE("a replay is one launch of a graph, without a call of NCCL") {
 TEST_CASE("replays keep one order with operations submitted in another order on each rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::average);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::average);
     device::stream beside;
     std::vector<device::vector<float>> others;
     for (std::size_t i = 0; i < 4; ++i) others.push_back(co_await filled(beside, 50 + i, 1.0F));
@@ -144,9 +97,7 @@ TEST_CASE("replays keep one order with operations submitted in another order on 
 TEST_CASE("what follows an enqueued replay on its stream sees the result") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());
-    auto all = co_await make_tensors();
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     device::stream compute;
     device::vector<float> seen(1000, compute);
     device::pinned_vector<float> written(1000, compute);
@@ -322,21 +273,16 @@ DOUBLE_TEST_CASE("a fault while a graph is replayed ends every operation of ever
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    auto all = co_await make_tensors();
     coordinator coord(world, nccl::backend());
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     co_await group.replay(captured);
-    co_await meet(world);
-    const auto comms = fake_nccl::communicators_of(world.size());
-    REQUIRE(comms.size() == 1);
-    fake_nccl::hang_next(comms.front());
-    co_await meet(world);
+    const ncclComm_t comm = native(world);
+    co_await hangs_next(world, comm);
     std::deque<ending> ends;
     for (int i = 0; i < 3; ++i) group.replay(captured, ends.emplace_back().handler());
-    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comms.front()) != 0; }));
+    CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comm) != 0; }));
     co_await meet(world);
-    if (world.rank() == 1) fake_nccl::set_async_error(comms.front(), ncclSystemError);
+    if (world.rank() == 1) fake_nccl::set_async_error(comm, ncclSystemError);
     CHECK(co_await soon([&] { return all_over(ends); }));
     for (const ending& one : ends) {
       INFO(one.text());
@@ -367,8 +313,7 @@ DOUBLE_TEST_CASE(
         auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
         co_await group.start();
         co_await meet(world);
-        const auto comms = fake_nccl::communicators_of(world.size());
-        REQUIRE(comms.size() == 1);
+        const ncclComm_t comm = native(world);
         const auto before = fake_gpu::calls("cudaStreamBeginCapture");
         fake_nccl::hold_launches(true);  // the capture is begun, and its calls are in progress
         std::deque<ending> ends;
@@ -382,7 +327,7 @@ DOUBLE_TEST_CASE(
           std::this_thread::sleep_for(50ms);
         }
         if (world.rank() == 1 && !lost) {
-          fake_nccl::set_async_error(comms.front(), ncclSystemError);
+          fake_nccl::set_async_error(comm, ncclSystemError);
         }
         co_await pause(50ms);
         fake_nccl::hold_launches(false);
@@ -405,10 +350,8 @@ DOUBLE_TEST_CASE(
 TEST_CASE("a capture or a replay that is cancelled before its election leaves the group usable") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    auto all = co_await make_tensors();
     coordinator coord(world, nccl::backend());
-    auto group = co_await coord.make_persistent(bundle_of(all), op::sum);
-    auto captured = co_await group.capture();
+    auto [all, group, captured] = co_await make_captured(coord, op::sum);
     co_await meet(world);
     for (const bool replays : {false, true}) {
       if (world.rank() == 0) {  // the others do not come

@@ -7,7 +7,6 @@
 #include "support/exact.hpp"
 
 #include <cmath>
-#include <random>
 
 namespace {
 
@@ -100,24 +99,12 @@ TEST_CASE("other values are rounded once for each rank, and in their sums") {
     co_await coord.all_reduce("half", near, op::max, compressed(how));
     CHECK(co_await now_in(near) == std::vector<float>(3, 1.0F + std::ldexp(4.0F, -bits)));
 
-    std::mt19937 random(17);
-    std::vector<double> data(1000);
-    std::vector<double> sum(data.size());
-    for (int rank = 0; rank < coord.size(); ++rank) {
-      for (std::size_t i = 0; i < data.size(); ++i) {
-        const double value = 0.5 + static_cast<double>(random() % 100'000) / 1e5;
-        if (rank == coord.rank()) data[i] = value;
-        sum[i] += value;
-      }
-    }
-    auto there = co_await on_device(on, data);
+    const inexact values(1000, coord.rank(), coord.size());
+    auto there = co_await on_device(on, values.mine);
     co_await coord.all_reduce("random", there, op::sum, compressed(how));
     const auto seen = co_await now_in(there);
     const double bound = 2 * coord.size() * std::ldexp(1.0, -bits);
-    double worst = 0;
-    for (std::size_t i = 0; i < data.size(); ++i) {
-      worst = std::max(worst, std::abs(seen[i] - sum[i]) / sum[i]);
-    }
+    const double worst = values.worst(seen);
     CHECK(worst <= bound);
     CHECK(worst > 0);  // it has been rounded
     co_await coord.shutdown();

@@ -96,6 +96,7 @@ struct gradients {
   asio::awaitable<void> make(device::stream on, std::size_t size = 16) {
     for (int i = 0; i < 4; ++i) values.push_back(co_await filled(on, size, 1.0F));
   }
+  [[nodiscard]] device::stream on() const { return values.front().producer(); }
   cohort::bundle bundle(const std::string& name) {
     cohort::bundle made(name);
     for (std::size_t i = 0; i < values.size(); ++i) made.add(std::to_string(i), values[i]);
@@ -103,8 +104,16 @@ struct gradients {
   }
 };
 
-device::stream domain_stream(const cohort::communicator& world) {
-  return asio::use_service<nccl::issue_source>(world.get_executor().context()).domain_of(0);
+/// Runs `body(world, coord, small)`, and shuts the coordinator down.
+template <class Body>
+void with_gradients(Body body) {
+  on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world, nccl::backend());
+    gradients small;
+    co_await small.make(device::stream());
+    co_await body(world, coord, small);
+    co_await coord.shutdown();
+  });
 }
 
 /// Begins when the first base event has been reached, so that the first operation is timed in any
@@ -143,12 +152,9 @@ inline std::uint64_t asked_of_device() {
 
 TEST_CASE("a timeline has what the device did, in rows of its own, on the host's clock") {
   const timeline_file file;
-  on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world, nccl::backend());
-    const device::stream on;
-    gradients small;
-    co_await small.make(on);
-    auto large = co_await filled(on, 1200000, 1.0F);
+  with_gradients([&](cohort::communicator, cohort::coordinator coord,
+                     gradients& small) -> asio::awaitable<void> {
+    auto large = co_await filled(small.on(), 1200000, 1.0F);
     co_await sums(coord, "before");
     record(coord, file);
     co_await coord.grouped_all_reduce(small.bundle("gradients"), op::sum);
@@ -186,7 +192,6 @@ TEST_CASE("a timeline has what the device did, in rows of its own, on the host's
     // In the time of the device they follow one another to its resolution.
     CHECK(packs[0].end <= reductions[0].begin + 1);
     CHECK(reductions[0].end <= unpacks[0].begin + 1);
-    co_await coord.shutdown();
   });
 }
 
@@ -198,7 +203,7 @@ DOUBLE_TEST_CASE("what the device did lies where the host saw it, and is as long
     const device::stream on;
     auto values = co_await filled(on, 1000, 1.0F);
     co_await coord.all_reduce("before", values, op::max);
-    const device::stream domain = domain_stream(world);
+    const device::stream domain = domain_here(world);
     const auto all = fake_nccl::communicators_of(world.size());
     REQUIRE(all.size() == 1);
     clock_reading reading;
@@ -245,7 +250,7 @@ DOUBLE_TEST_CASE("a timeline shows that a pack is filled while the one before is
     co_await second.make(on);
     auto warm = co_await filled(on, 1, 1.0F);
     co_await coord.all_reduce("warm", warm, op::sum);
-    const device::stream domain = domain_stream(world);
+    const device::stream domain = domain_here(world);
     const std::uint64_t made = fake_gpu::calls(fake_gpu::make_timing_event);
     const auto reached = [] { return fake_gpu::calls("timing events that are reached"); };
     const std::uint64_t before = reached();
@@ -291,11 +296,8 @@ DOUBLE_TEST_CASE("a timeline shows that a pack is filled while the one before is
 
 DOUBLE_TEST_CASE("without a timeline nothing is timed on a device, and after one nothing is left") {
   const timeline_file file;
-  on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world, nccl::backend());
-    const device::stream on;
-    gradients small;
-    co_await small.make(on);
+  with_gradients([&](cohort::communicator world, cohort::coordinator coord,
+                     gradients& small) -> asio::awaitable<void> {
     for (int i = 0; i < 5; ++i) {
       co_await coord.grouped_all_reduce(small.bundle("silent"), op::max);
     }
@@ -338,7 +340,6 @@ DOUBLE_TEST_CASE("without a timeline nothing is timed on a device, and after one
     coord.stop_timeline();
     const json second = file.read(coord);
     CHECK(slices_of(second, "device reduce").size() == 1);
-    co_await coord.shutdown();
   });
 }
 
@@ -365,11 +366,8 @@ TEST_CASE("a timeline that runs to the end has all that the device did") {
 
 TEST_CASE("messages, sets, replays and reductions over nodes are seen on the device") {
   const timeline_file file;
-  on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world, nccl::backend());
-    const device::stream on;
-    gradients small;
-    co_await small.make(on);
+  with_gradients([&](cohort::communicator world, cohort::coordinator coord,
+                     gradients& small) -> asio::awaitable<void> {
     auto group = co_await coord.make_persistent(small.bundle("group"), op::max);
     auto pair = co_await coord.add_process_set(cohort::ranks::stride(0, 1, 1));
     record(coord, file);
@@ -396,14 +394,10 @@ TEST_CASE("messages, sets, replays and reductions over nodes are seen on the dev
     captured = {};
     co_await group.remove();
     if (world.rank() == 0) co_await pair.remove();
-    co_await coord.shutdown();
   });
   on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    nccl::backend_options over_nodes;
-    over_nodes.hierarchical = true;
-    over_nodes.node = world.rank() / 2;
-    cohort::coordinator coord(world, nccl::backend(over_nodes));
+    cohort::coordinator coord(world, nccl::backend(over_nodes(world, 2)));
     const device::stream on;
     gradients small;
     co_await small.make(on);
@@ -435,29 +429,17 @@ DOUBLE_TEST_CASE("a timeline stays whole when a device fails, and asks nothing o
           co_await sums(coord, "before");
           record(coord, file);
           co_await coord.grouped_all_reduce(small.bundle("good"), op::max);
-          co_await meet(world);
-          const auto all = fake_nccl::communicators_of(world.size());
-          REQUIRE(all.size() == 1);
-          fake_nccl::hang_next(all.front());
-          co_await meet(world);
+          const ncclComm_t comm = native(world);
+          co_await hangs_next(world, comm);
           std::deque<ending> ends;
           for (std::size_t i = 0; i < lost.size(); ++i) {
             coord.grouped_all_reduce(lost[i].bundle("bad " + std::to_string(i)), op::max,
                                      ends.emplace_back().handler());
           }
-          CHECK(co_await soon([&] { return fake_nccl::pending_kernels(all.front()) != 0; }));
-          co_await meet(world);
-          std::uint64_t asked = 0;
-          if (world.rank() == 0) {
-            if (sticky) {
-              fake_gpu::break_device(0, cudaErrorIllegalAddress);
-            } else {
-              fake_nccl::set_async_error(all.front(), ncclRemoteError);
-            }
-          }
+          co_await fails_on_rank_0(world, comm, sticky);
           CHECK(co_await soon([&] { return all_over(ends); }));
           for (const ending& one : ends) CHECK(one.is_data_error());
-          asked = asked_of_device();
+          const std::uint64_t asked = asked_of_device();
           co_await pause(120ms);
           coord.stop_timeline();
           if (sticky && world.rank() == 0) {
@@ -476,11 +458,8 @@ DOUBLE_TEST_CASE("a timeline stays whole when a device fails, and asks nothing o
 
 DOUBLE_TEST_CASE("operations go on where events with timing cannot be had or read") {
   const timeline_file file;
-  on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world, nccl::backend());
-    const device::stream on;
-    gradients small;
-    co_await small.make(on);
+  with_gradients([&](cohort::communicator, cohort::coordinator coord,
+                     gradients& small) -> asio::awaitable<void> {
     co_await coord.grouped_all_reduce(small.bundle("before"), op::max);
     co_await coord.grouped_all_reduce(small.bundle("before"), op::max);
     record(coord, file);
@@ -494,22 +473,18 @@ DOUBLE_TEST_CASE("operations go on where events with timing cannot be had or rea
     const json whole = file.read(coord);
     CHECK(slices_of(whole, "device reduce").empty());
     CHECK(slices_of(whole, "data").size() == 2);
-    co_await coord.shutdown();
   });
 }
 
 DOUBLE_TEST_CASE("an enqueued operation is in the timeline once the device has done it") {
   const timeline_file file;
-  on_gpus([&](cohort::communicator world) -> asio::awaitable<void> {
-    cohort::coordinator coord(world, nccl::backend());
-    const device::stream on;
-    gradients small;
-    co_await small.make(on);
+  with_gradients([&](cohort::communicator world, cohort::coordinator coord,
+                     gradients& small) -> asio::awaitable<void> {
     co_await sums(coord, "before");
     const device::stream late;
     record(coord, file);
     fake_gpu::hold(late.get());
-    on.wait(late.record());
+    small.on().wait(late.record());
     cohort::call_options how;
     how.ends = cohort::until::enqueued;
     co_await coord.grouped_all_reduce(small.bundle("enqueued"), op::max, how);
@@ -517,7 +492,7 @@ DOUBLE_TEST_CASE("an enqueued operation is in the timeline once the device has d
     CHECK(slices_of(file.read(coord), "device reduce").empty());
     co_await meet(world);
     fake_gpu::release(late.get());
-    auto over = device::done(on);
+    auto over = device::done(small.on());
     co_await std::move(over);
     // A tick of the engine's finds it, and those come while something is awaited.
     const auto seen = [&] { return slices_of(file.read(coord), "device unpack").size() == 1; };
@@ -530,6 +505,5 @@ DOUBLE_TEST_CASE("an enqueued operation is in the timeline once the device has d
     }
     CHECK(missing[0] == 0);
     coord.stop_timeline();
-    co_await coord.shutdown();
   });
 }

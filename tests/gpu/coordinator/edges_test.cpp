@@ -52,8 +52,7 @@ DOUBLE_TEST_CASE("packs that were not filled when all failed are not filled late
     const cohort::log::capture log;
     std::deque<ending> ends;
     const device::stream late;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const device::stream on;
     std::vector<device::vector<float>> values;
     for (int i = 0; i < 16; ++i) values.push_back(co_await filled(on, 100, 1.0F));
@@ -69,10 +68,7 @@ DOUBLE_TEST_CASE("packs that were not filled when all failed are not filled late
                                ends.emplace_back().handler());
     }
     CHECK(co_await soon([&] { return first.is_at_hand(); }));
-    CHECK(co_await soon([&] {
-      const auto all = coord.pending();
-      return std::all_of(all.begin(), all.end(), [](const auto& one) { return one.started; });
-    }));
+    CHECK(co_await soon([&] { return all_started(coord); }));
     co_await meet(world);
     values.clear();  // each operation has a lease, as long as it has not failed
     co_await meet(world);
@@ -86,10 +82,7 @@ DOUBLE_TEST_CASE("packs that were not filled when all failed are not filled late
     co_await pause(20ms);
     check_device();
     co_await meet(world);
-    const auto again = co_await world.dup();
-    coordinator fresh(again, nccl::backend());
-    co_await sums(fresh, "after");
-    co_await fresh.shutdown();
+    co_await works_anew(world);
   });
 }
 
@@ -101,8 +94,7 @@ DOUBLE_TEST_CASE("borrowed memory may go in the order of its stream after a fail
     const cohort::log::capture log;
     std::deque<ending> ends;
     const device::stream late;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const device::stream on;
     auto a = co_await filled(on, 100, 1.0F);
     auto b = co_await filled(on, 100, 1.0F);
@@ -119,11 +111,7 @@ DOUBLE_TEST_CASE("borrowed memory may go in the order of its stream after a fail
     all.add("0", of_a).add("1", of_b);
     coord.grouped_all_reduce(std::move(all), op::sum, {.on = late}, ends.emplace_back().handler());
     CHECK(co_await soon([&] { return first.is_at_hand(); }));
-    CHECK(co_await soon([&] {
-      const auto pending = coord.pending();
-      return std::all_of(pending.begin(), pending.end(),
-                         [](const auto& one) { return one.started; });
-    }));
+    CHECK(co_await soon([&] { return all_started(coord); }));
     co_await meet(world);
     first.fail();
     CHECK(co_await soon([&] { return all_over(ends); }));
@@ -144,8 +132,7 @@ DOUBLE_TEST_CASE("borrowed memory may go in the order of its stream after a fail
 TEST_CASE("a stream that is captured between submission and launch is left alone") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;  // it is launched at once
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const device::stream on;
     auto values = co_await filled(on, 5, 1.0F);
     co_await meet(world);
@@ -203,8 +190,7 @@ TEST_CASE("a direct verb ends later where its stream is captured before it is la
 TEST_CASE("a gather does not wait for what its stream is given after the submission") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;  // its size is known at once
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const device::stream on;
     auto values = co_await filled(on, 5, static_cast<float>(world.rank()));
     const std::vector<std::size_t> parts(static_cast<std::size_t>(world.size()), 1);
@@ -302,8 +288,7 @@ TEST_CASE("a factor before a sum keeps it in range whatever factor comes after i
 TEST_CASE("borrowed memory that nothing orders or keeps is refused by name") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     const device::stream on;
     auto values = co_await filled(on, 5, 1.0F);
     const device::span<float> bare(values.data(), values.size(), 0);

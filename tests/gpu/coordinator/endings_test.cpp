@@ -17,40 +17,51 @@ using cohort::communicator;
 using cohort::coordinator;
 using cohort::errc;
 
-/// Nothing is left of NCCL, and its rules were kept.
-void nothing_is_left() {
-  CHECK_DOUBLE(fake_nccl::faults().empty());
-  CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
+/// A machine where in the end nothing is left of NCCL, and its rules were kept.
+class emptied_gpus {
+ public:
+  ~emptied_gpus() {
+    CHECK_DOUBLE(fake_nccl::faults().empty());
+    CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
+  }
+
+ private:
+  gpus_of_ranks machine_;
+};
+
+nccl::backend_options over_nodes_if(bool hierarchical, const communicator& world) {
+  return hierarchical ? over_nodes(world, 2) : nccl::backend_options();
 }
 
-/// What becomes of an operation if a rank has gone meanwhile.
-bool ended_in_words(const ending& end) {
-  return end.over && (end.well() || end.is_data_error() || end.code() == errc::peer_lost ||
-                      end.code() == errc::not_accepting);
-}
+/// An operation on a device, which outlives the context of its coordinator.
+struct lasting_operation {
+  const clocked bound;
+  const cohort::log::capture log;
+  const device::stream on;
+  device::vector<float> values{10, on};
+  ending end;
+
+  void start(const coordinator& coord) { coord.all_reduce("it", values, op::sum, end.handler()); }
+  /// On a rank that goes on it ends well, or in words if a rank has gone meanwhile.
+  void check_end(asio::io_context& io) {
+    CHECK(run_until(io, [&] { return end.over; }));
+    INFO(end.text());
+    CHECK((end.well() || end.is_data_error() || end.code() == errc::peer_lost ||
+           end.code() == errc::not_accepting));
+  }
+};
 
 }  // namespace
 
 TEST_CASE("a context may end before its loop has run, with operations for devices submitted") {
   const whose which = GENERATE(whose::all, whose::first, whose::last);
-  const gpus_of_ranks machine;
-  {
-    const clocked bound;
-    const cohort::log::capture log;
-    const device::stream on;
-    device::vector<float> values(10, on);
-    ending end;
-    asio::io_context io;
-    const communicator world(io);
-    coordinator coord(world, nccl::backend());
-    coord.all_reduce("it", values, op::sum, end.handler());
-    if (!ends_early(which, world)) {
-      CHECK(run_until(io, [&] { return end.over; }));
-      INFO(end.text());
-      CHECK(ended_in_words(end));
-    }
-  }
-  nothing_is_left();
+  const emptied_gpus machine;
+  lasting_operation it;
+  asio::io_context io;
+  const communicator world(io);
+  const coordinator coord(world, nccl::backend());
+  it.start(coord);
+  if (!ends_early(which, world)) it.check_end(io);
 }
 
 TEST_CASE("a context may end at any look of an opening on devices") {
@@ -58,101 +69,65 @@ TEST_CASE("a context may end at any look of an opening on devices") {
   const bool hierarchical = GENERATE(false, true);
   for (const int looks : {1, 3, 7, 20, 60, 200, 1000}) {
     INFO("looks: " << looks);
-    const gpus_of_ranks machine;
-    {
-      const clocked bound;
-      const cohort::log::capture log;
-      const device::stream on;
-      device::vector<float> values(10, on);
-      ending end;
-      nccl::backend_options options;
-      options.hierarchical = hierarchical;
-      asio::io_context io;
-      const communicator world(io);
-      options.node = world.rank() / 2;
-      coordinator coord(world, nccl::backend(options));
-      coord.all_reduce("it", values, op::sum, end.handler());
-      look_for(io, looks + world.rank());
-      if (!ends_early(which, world)) {
-        CHECK(run_until(io, [&] { return end.over; }));
-        INFO(end.text());
-        CHECK(ended_in_words(end));
-      }
-    }
-    nothing_is_left();
+    const emptied_gpus machine;
+    lasting_operation it;
+    asio::io_context io;
+    const communicator world(io);
+    const coordinator coord(world, nccl::backend(over_nodes_if(hierarchical, world)));
+    it.start(coord);
+    look_for(io, looks + world.rank());
+    if (!ends_early(which, world)) it.check_end(io);
   }
 }
 
 DOUBLE_TEST_CASE("a context may end with operations on its device, and they end well elsewhere") {
   const whose which = GENERATE(whose::all, whose::first, whose::last);
   const bool hierarchical = GENERATE(false, true);
-  const gpus_of_ranks machine;
+  const emptied_gpus machine;
+  lasting_operation it;
+  std::thread later;
   {
-    const clocked bound;
-    const cohort::log::capture log;
-    const device::stream on;
-    device::vector<float> values(10, on);
-    ending end;
-    std::thread later;
-    {
-      nccl::backend_options options;
-      options.hierarchical = hierarchical;
-      asio::io_context io;
-      communicator world(io);
-      options.node = world.rank() / 2;
-      coordinator coord(world, nccl::backend(options));
-      run(io, sums(coord, "before"));
-      fake_gpu::hold(on.get());
-      coord.all_reduce("it", values, op::sum, end.handler());
-      CHECK(run_until(io, [&] {
-        const auto all = coord.pending();
-        return !all.empty() && all.front().started;
-      }));
-      bool met = false;
-      asio::co_spawn(io, meet(world), [&](std::exception_ptr) { met = true; });
-      CHECK(run_until(io, [&] { return met; }));
-      later = std::thread([on] {
-        std::this_thread::sleep_for(200ms);
-        fake_gpu::release(on.get());
-      });
-      if (!ends_early(which, world)) {
-        CHECK(run_until(io, [&] { return end.over; }));
-        INFO(end.text());
-        CHECK(end.well());
-      }
+    asio::io_context io;
+    const communicator world(io);
+    const coordinator coord(world, nccl::backend(over_nodes_if(hierarchical, world)));
+    run(io, sums(coord, "before"));
+    fake_gpu::hold(it.on.get());
+    it.start(coord);
+    CHECK(run_until(io, [&] { return is_started(coord, "it"); }));
+    bool met = false;
+    asio::co_spawn(io, meet(world), [&](std::exception_ptr) { met = true; });
+    CHECK(run_until(io, [&] { return met; }));
+    later = std::thread([on = it.on] {
+      std::this_thread::sleep_for(200ms);
+      fake_gpu::release(on.get());
+    });
+    if (!ends_early(which, world)) {
+      it.check_end(io);
+      CHECK(it.end.well());
     }
-    later.join();
   }
-  nothing_is_left();
+  later.join();
 }
 
 TEST_CASE("a context may end while a process set is being opened, with operations on devices") {
   const whose which = GENERATE(whose::all, whose::first, whose::last);
   for (const int looks : {0, 2, 5, 20, 60, 200}) {
     INFO("looks: " << looks);
-    const gpus_of_ranks machine;
-    {
-      const clocked bound;
-      const cohort::log::capture log;
-      const device::stream on;
-      device::vector<float> values(10, on);
-      ending end;
-      bool made = false;
-      asio::io_context io;
-      communicator world(io);
-      coordinator coord(world, nccl::backend());
-      run(io, sums(coord, "before"));
-      coord.all_reduce("it", values, op::sum, end.handler());
-      coord.add_process_set(cohort::ranks::all(world.size()),
-                            [&](std::exception_ptr, cohort::process_set) { made = true; });
-      look_for(io, looks + world.rank());
-      if (!ends_early(which, world)) {
-        CHECK(run_until(io, [&] { return end.over && made; }));
-        INFO(end.text());
-        CHECK(ended_in_words(end));
-      }
+    const emptied_gpus machine;
+    lasting_operation it;
+    bool made = false;
+    asio::io_context io;
+    const communicator world(io);
+    const coordinator coord(world, nccl::backend());
+    run(io, sums(coord, "before"));
+    it.start(coord);
+    coord.add_process_set(cohort::ranks::all(world.size()),
+                          [&](std::exception_ptr, cohort::process_set) { made = true; });
+    look_for(io, looks + world.rank());
+    if (!ends_early(which, world)) {
+      it.check_end(io);
+      CHECK(run_until(io, [&] { return made; }));
     }
-    nothing_is_left();
   }
 }
 
@@ -160,27 +135,24 @@ TEST_CASE("a context may end while a communicator of NCCL is being made") {
   const whose which = GENERATE(whose::all, whose::first, whose::last);
   for (const int looks : {0, 1, 3, 7, 20, 60, 200}) {
     INFO("looks: " << looks);
-    const gpus_of_ranks machine;
-    {
-      const clocked bound;
-      const cohort::log::capture log;
-      asio::io_context io;
-      const communicator world(io);
-      std::exception_ptr why;
-      bool over = false;
-      nccl::communicator kept;
-      nccl::make_communicator(world, {}, [&](std::exception_ptr failed, nccl::communicator made) {
-        why = failed;
-        over = true;
-        kept = made;
-      });
-      look_for(io, looks + world.rank());
-      if (!ends_early(which, world)) {
-        CHECK(run_until(io, [&] { return over; }));
-        CHECK((why != nullptr) != static_cast<bool>(kept));
-      }
-      kept = {};
+    const emptied_gpus machine;
+    const clocked bound;
+    const cohort::log::capture log;
+    asio::io_context io;
+    const communicator world(io);
+    std::exception_ptr why;
+    bool over = false;
+    nccl::communicator kept;
+    nccl::make_communicator(world, {}, [&](std::exception_ptr failed, nccl::communicator made) {
+      why = failed;
+      over = true;
+      kept = made;
+    });
+    look_for(io, looks + world.rank());
+    if (!ends_early(which, world)) {
+      CHECK(run_until(io, [&] { return over; }));
+      CHECK((why != nullptr) != static_cast<bool>(kept));
     }
-    nothing_is_left();
+    kept = {};
   }
 }

@@ -90,18 +90,6 @@ asio::awaitable<void> all_fail(std::deque<ending>& ends) {
   }
 }
 
-/// What ends an operation that is never elected, where the backend cannot be opened. Operations on
-/// memory of the host that are elected before that is known may well be done. A single rank waits
-/// for its device instead.
-template <class Error>
-asio::awaitable<std::optional<Error>> why_not_opened(coordinator coord) {
-  if (coord.size() == 1) {
-    device::vector<float> some(3);
-    co_return co_await caught<Error>(coord.all_reduce("some", some, op::sum));
-  }
-  co_return co_await caught<Error>(coord.barrier("of rank " + std::to_string(coord.rank())));
-}
-
 /// What is submitted later fails too; the coordinator can be left, and the next one works.
 asio::awaitable<void> begins_anew(communicator world, coordinator coord) {
   device::stream on;
@@ -117,30 +105,61 @@ asio::awaitable<void> begins_anew(communicator world, coordinator coord) {
   co_await coord.shutdown();
   CHECK(co_await soon_on_double([] { return fake_nccl::live_communicators() == 0; }));
   co_await meet(world);
-  auto again = co_await world.dup();
-  coordinator fresh(again, nccl::backend());
-  co_await sums(fresh, "after");
-  co_await fresh.shutdown();
-}
-
-inline ncclComm_t native(const communicator& world) {
-  const auto all = fake_nccl::communicators_of(world.size());
-  REQUIRE(all.size() == 1);
-  return all.front();
+  co_await works_anew(world);
 }
 
 /// A coordinator whose next kernel on every rank hangs, with operations behind it.
 inline asio::awaitable<void> hang(communicator world, coordinator coord, traffic& work) {
   co_await sums(coord, "before");
   co_await work.prepare(coord);
-  co_await meet(world);
-  fake_nccl::hang_next(native(world));
-  co_await meet(world);
+  co_await hangs_next(world, native(world));
   work.submit(coord, "hanging");
   const ncclComm_t comm = native(world);
   CHECK(co_await soon([&] { return fake_nccl::pending_kernels(comm) != 0; }));
   co_await meet(world);
 }
+
+/// The first pack of all ranks holds the whole device, so all stands behind it, while on the last
+/// rank something fails, which is told.
+template <class Fail, class Submit>
+inline asio::awaitable<void> fails_behind_a_pack(communicator world, std::string told, Fail fail,
+                                                 Submit submit) {
+  const cohort::log::capture log;
+  auto coord = co_await opened(world);
+  traffic work;
+  co_await work.prepare(coord);
+  co_await meet(world);
+  const bool fails = world.rank() == world.size() - 1;
+  const device::stream domain = domain_here(world);
+  fake_gpu::hold(domain.get());
+  if (fails) fail(true);
+  submit(coord, work);
+  if (fails) {
+    CHECK(co_await soon([&] { return log.contains(told); }));
+    fail(false);
+  }
+  co_await meet(world);
+  fake_gpu::release(domain.get());
+  co_await all_fail(work.ends());
+  co_await begins_anew(world, coord);
+}
+
+/// MPI fails once, in this function, on the rank where it is so.
+class mpi_failure {
+ public:
+  mpi_failure(const char* function, bool here) : function_(function), here_(here) {
+    faults::reset();
+    if (here) faults::fail_next(function, MPI_ERR_NO_MEM);
+  }
+  void check_and_end() const {
+    if (here_) CHECK(faults::failed_as_asked(function_));
+    faults::reset();
+  }
+
+ private:
+  const char* function_;
+  bool here_;
+};
 
 }  // namespace
 
@@ -203,8 +222,7 @@ TEST_CASE("a deadline over what a device does is reported where no abort is aske
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 5, 1.0F);
     auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
@@ -284,10 +302,7 @@ DOUBLE_TEST_CASE("a foreign reset of one rank's device ends every operation of e
         CHECK(coord.pending().empty());
         co_await coord.shutdown();
         co_await meet(world);
-        auto again = co_await world.dup();
-        coordinator fresh(again, nccl::backend());
-        co_await sums(fresh, "after");
-        co_await fresh.shutdown();
+        co_await works_anew(world);
       },
       true);
 }
@@ -305,9 +320,7 @@ DOUBLE_TEST_CASE("a rank that does not lap is named, and the operations of all r
     traffic work;
     co_await sums(coord, "before");
     co_await work.prepare(coord);
-    co_await meet(world);
-    fake_nccl::hang_next(native(world));
-    co_await meet(world);
+    co_await hangs_next(world, native(world));
     auto running = coord.all_reduce("bounded", values, op::sum, cohort::as_future);
     work.submit(coord, "hanging");
     const ncclComm_t comm = native(world);
@@ -336,60 +349,34 @@ DOUBLE_TEST_CASE("a rank that does not lap is named, and the operations of all r
 DOUBLE_TEST_CASE("a launch that fails on one rank ends every operation of every rank") {
   const std::string function = GENERATE(as<std::string>{}, "ncclAllReduce", "ncclGroupEnd");
   on_gpus([function](communicator world) -> asio::awaitable<void> {
-    const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
-    traffic work;
-    co_await work.prepare(coord);
-    co_await meet(world);
-    const bool fails = world.rank() == world.size() - 1;
-    // The first pack holds the whole device, so all stands behind it.
-    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
-    const device::stream domain = source.domain_of(0);
-    fake_gpu::hold(domain.get());
-    if (fails) fake_nccl::fail_next(function.c_str(), ncclSystemError);
-    work.submit(coord, "failing");
-    if (fails) {
-      const std::string what = std::string(nccl::make_error(ncclSystemError).message());
-      CHECK(co_await soon([&] { return log.contains(what); }));
-    }
-    co_await meet(world);
-    fake_gpu::release(domain.get());
-    co_await all_fail(work.ends());
-    co_await begins_anew(world, coord);
+    const auto fail = [&](bool fails) {
+      if (fails) fake_nccl::fail_next(function.c_str(), ncclSystemError);
+    };
+    const auto submit = [](const coordinator& coord, traffic& work) {
+      work.submit(coord, "failing");
+    };
+    const std::string told(nccl::make_error(ncclSystemError).message());
+    co_await fails_behind_a_pack(world, told, fail, submit);
   });
 }
 
 DOUBLE_TEST_CASE("a pack without device memory ends every operation of every rank") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
-    const cohort::log::capture log;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
-    traffic work;
-    co_await work.prepare(coord);
-    co_await meet(world);
-    const bool fails = world.rank() == world.size() - 1;
-    auto& source = asio::use_service<nccl::issue_source>(world.get_executor().context());
-    const device::stream domain = source.domain_of(0);
-    fake_gpu::hold(domain.get());
-    if (fails) fake_gpu::fail_next("cudaMallocAsync", cudaErrorMemoryAllocation, 1000000);
-    work.submit_sums(coord, "failing");
-    if (fails) {
-      const std::string what = device::make_error(cudaErrorMemoryAllocation).message();
-      CHECK(co_await soon([&] { return log.contains(what); }));
-      fake_gpu::fail_next("cudaMallocAsync", cudaSuccess, 0);
-    }
-    co_await meet(world);
-    fake_gpu::release(domain.get());
-    co_await all_fail(work.ends());
-    co_await begins_anew(world, coord);
+    const auto fail = [](bool fails) {
+      fake_gpu::fail_next("cudaMallocAsync", fails ? cudaErrorMemoryAllocation : cudaSuccess,
+                          fails ? 1000000 : 0);
+    };
+    const auto submit = [](const coordinator& coord, traffic& work) {
+      work.submit_sums(coord, "failing");
+    };
+    const std::string told = device::make_error(cudaErrorMemoryAllocation).message();
+    co_await fails_behind_a_pack(world, told, fail, submit);
   });
 }
 
 DOUBLE_TEST_CASE("a pack that gets its device memory at the second attempt is right") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     std::vector<device::vector<float>> values;
     for (int i = 0; i < 8; ++i) values.push_back(co_await filled(on, 20, 1.0F));
@@ -422,10 +409,7 @@ DOUBLE_TEST_CASE("an opening without pinned memory on one rank is one error on a
     if (world.rank() == last) fake_gpu::fail_next("cudaHostAlloc", cudaSuccess, 0);
     co_await coord.shutdown();
     co_await meet(world);
-    auto again = co_await world.dup();
-    coordinator fresh(again, nccl::backend());
-    co_await sums(fresh, "after");
-    co_await fresh.shutdown();
+    co_await works_anew(world);
   });
 }
 
@@ -441,10 +425,7 @@ DOUBLE_TEST_CASE("an init of NCCL that fails on one rank is one error on all ran
     CHECK(has(failed->what(), "on rank " + std::to_string(last) + ": "));
     co_await coord.shutdown();
     co_await meet(world);
-    auto again = co_await world.dup();
-    coordinator fresh(again, nccl::backend());
-    co_await sums(fresh, "after");
-    co_await fresh.shutdown();
+    co_await works_anew(world);
   });
 }
 
@@ -457,16 +438,14 @@ DOUBLE_TEST_CASE(
     coordinator coord(world, nccl::backend());
     traffic work;
     co_await hang(world, coord, work);
-    faults::reset();
     std::vector<int> host(3, 1);
-    if (world.rank() == last) faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
+    const mpi_failure failure("MPI_Iallreduce", world.rank() == last);
     ending failing;
     coord.all_reduce("host", host, op::sum, failing.handler());
     co_await all_fail(work.ends());
     CHECK(co_await soon([&] { return failing.over; }));
     CHECK(failing.is_data_error());
-    if (world.rank() == last) CHECK(faults::failed_as_asked("MPI_Iallreduce"));
-    faults::reset();
+    failure.check_and_end();
     co_await begins_anew(world, coord);
   });
 }
@@ -478,20 +457,17 @@ TEST_CASE("MPI's part of a reduction that fails on one rank ends every operation
     const int last = world.size() - 1;
     nccl::backend_options options;
     options.host_path = true;
-    coordinator coord(world, nccl::backend(options));
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, options);
     device::stream on;
     auto shorts = co_await filled(on, 10, std::int16_t{1});
     auto floats = co_await filled(on, 10, 1.0F);
     co_await meet(world);
-    faults::reset();
-    if (world.rank() == last) faults::fail_next("MPI_Iallreduce", MPI_ERR_NO_MEM);
+    const mpi_failure failure("MPI_Iallreduce", world.rank() == last);
     std::deque<ending> ends;
     coord.all_reduce("by MPI", shorts, op::sum, {.priority = 1}, ends.emplace_back().handler());
     coord.all_reduce("behind", floats, op::sum, ends.emplace_back().handler());
     co_await all_fail(ends);
-    if (world.rank() == last) CHECK(faults::failed_as_asked("MPI_Iallreduce"));
-    faults::reset();
+    failure.check_and_end();
     co_await begins_anew(world, coord);
   });
 }
@@ -501,20 +477,17 @@ TEST_CASE("a fault while sizes are exchanged ends what waits for them") {
     if (world.size() < 2) co_return;
     const cohort::log::capture log;
     const int last = world.size() - 1;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 5, 1.0F);
     auto parts = co_await filled(on, 2, 1);
     co_await meet(world);
-    faults::reset();
-    if (world.rank() == last) faults::fail_next("MPI_Iallgather", MPI_ERR_NO_MEM);
+    const mpi_failure failure("MPI_Iallgather", world.rank() == last);
     std::deque<ending> ends;
     coord.all_gather("gather", parts, {.priority = 1}, ends.emplace_back().handler());
     coord.all_reduce("behind", values, op::sum, ends.emplace_back().handler());
     co_await all_fail(ends);
-    if (world.rank() == last) CHECK(faults::failed_as_asked("MPI_Iallgather"));
-    faults::reset();
+    failure.check_and_end();
     co_await begins_anew(world, coord);
   });
 }

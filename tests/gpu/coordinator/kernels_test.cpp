@@ -5,6 +5,7 @@
 
 #include "support.hpp"
 #include "support/fake_gpu/nvrtc_control.hpp"
+#include "tensors_of_group.hpp"
 
 #include <dlfcn.h>
 
@@ -45,15 +46,6 @@ asio::awaitable<void> needs_kernels(coordinator coord) {
   scaled.postscale = 0.5;
   co_await coord.all_reduce("scaled", values, op::max, scaled);
   CHECK(co_await now_in(values) == std::vector<float>(33, static_cast<float>(coord.size())));
-}
-
-template <class Error>
-asio::awaitable<std::optional<Error>> why_closed(coordinator coord) {
-  if (coord.size() == 1) {
-    device::vector<float> some(3);
-    co_return co_await caught<Error>(coord.all_reduce("some", some, op::sum));
-  }
-  co_return co_await caught<Error>(coord.barrier("of rank " + std::to_string(coord.rank())));
 }
 
 }  // namespace
@@ -171,29 +163,17 @@ DOUBLE_TEST_CASE("groups with factors are captured, with kernels and without") {
     auto options = kernels_are(kernels);
     options.pack_below = 5000;
     coordinator coord(world, nccl::backend(options));
-    device::stream on;
-    auto a = co_await filled(on, 10, 1.0F);
-    auto b = co_await filled(on, 11, 1.0F);
-    auto large = co_await filled(on, 100000, 1.0F);
-    device::pinned_vector<float> next(100000, on);
-    cohort::bundle bundle("step");
-    bundle.add("a", a).add("b", b).add("large", large);
+    auto all = co_await make_tensors(11);
     cohort::call_options scaled;
     scaled.prescale = 2;
     scaled.postscale = 3;
-    auto group = co_await coord.make_persistent(bundle, op::max, scaled);
+    auto group = co_await coord.make_persistent(bundle_of(all), op::max, scaled);
     auto captured = co_await group.capture();
     auto again = co_await group.capture();
     for (int step = 1; step < 4; ++step) {
-      std::fill(next.begin(), next.end(), static_cast<float>(step * (world.rank() + 1)));
-      for (auto* const each : {&a, &b, &large}) {
-        device::copy(on, std::span(next).first(each->size()), *each);
-      }
+      give(all, static_cast<float>(step * (world.rank() + 1)));
       co_await group.replay(step == 2 ? again : captured);
-      const auto wanted = static_cast<float>(6 * step * world.size());
-      CHECK(co_await now_in(a) == std::vector<float>(10, wanted));
-      CHECK(co_await now_in(b) == std::vector<float>(11, wanted));
-      CHECK(co_await now_in(large) == std::vector<float>(100000, wanted));
+      co_await expect(all, static_cast<float>(6 * step * world.size()));
       co_await needs_kernels(coord);  // beside it, through the host without kernels
     }
     CHECK((fake_gpu::calls("cuLaunchKernel") == 0) == (kernels == kernel_use::off));
@@ -258,7 +238,7 @@ DOUBLE_TEST_CASE("kernels that one rank cannot have are one outcome on all ranks
         CHECK(log.contains(told) == (world.rank() == last));
         CHECK((fake_gpu::calls("cuLaunchKernel") == 0) == (world.rank() == last));
       } else {
-        auto failed = co_await why_closed<cohort::rank_error>(coord);
+        auto failed = co_await why_not_opened<cohort::rank_error>(coord);
         REQUIRE(failed);
         INFO(failed->what());
         CHECK(failed->code() == errc::not_supported);

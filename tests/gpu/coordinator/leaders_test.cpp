@@ -16,11 +16,7 @@ DOUBLE_TEST_CASE("a leader that fails between nodes ends every operation of ever
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 3) co_return;  // two nodes, and one of them with two ranks
     const cohort::log::capture log;
-    nccl::backend_options options;
-    options.hierarchical = true;
-    options.node = world.rank() / 2;
-    coordinator coord(world, nccl::backend(options));
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, over_nodes(world, 2));
     device::stream on;
     std::deque<device::vector<float>> values;
     for (std::size_t i = 0; i < 4; ++i) values.push_back(co_await filled(on, 50 + i, 1.0F));

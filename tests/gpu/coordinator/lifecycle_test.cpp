@@ -13,6 +13,30 @@ using cohort::communicator;
 using cohort::coordinator;
 using cohort::errc;
 
+/// Reductions of all ranks but one, which has joined; `first` is the first of the others.
+asio::awaitable<void> reduces_without_one(coordinator coord, int first,
+                                          cohort::call_options factors) {
+  const int active = coord.size() - 1;
+  const device::stream on;
+  const int mine = -5 - coord.rank();
+  auto least = co_await filled(on, 7, std::int32_t{mine});
+  auto mean = co_await filled(on, 9, std::int32_t{mine});
+  auto value = co_await filled(on, 11, static_cast<float>(mine));
+  auto scaled = co_await filled(on, 13, static_cast<double>(mine));
+  co_await coord.all_reduce("max", least, op::max);
+  co_await coord.all_reduce("mean", mean, op::average);
+  co_await coord.all_reduce("half", value, op::average);
+  co_await coord.all_reduce("scaled", scaled, op::sum, factors);
+  int sum = 0;
+  for (int rank = first; rank < first + active; ++rank) sum += -5 - rank;
+  CHECK(co_await now_in(least) == std::vector<std::int32_t>(7, -5 - first));
+  CHECK(co_await now_in(mean) == std::vector<std::int32_t>(9, sum / active));
+  const auto means = co_await now_in(value);
+  CHECK(means.front() == Approx(static_cast<float>(sum) / static_cast<float>(active)));
+  const double factor = factors.prescale * factors.postscale;
+  CHECK(co_await now_in(scaled) == std::vector<double>(13, factor * sum));
+}
+
 }  // namespace
 
 TEST_CASE("a second coordinator on a device is refused on all ranks while the first has it") {
@@ -195,28 +219,9 @@ TEST_CASE("handles may be dropped with operations in flight") {
 TEST_CASE("ranks that have joined bring neutral elements on their devices") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    const auto coord = co_await opened(world);
     const int active = world.size() - 1;
-    if (world.rank() != active) {
-      device::stream on;
-      const int mine = -5 - world.rank();
-      auto least = co_await filled(on, 7, std::int32_t{mine});
-      auto mean = co_await filled(on, 9, std::int32_t{mine});
-      auto value = co_await filled(on, 11, static_cast<float>(mine));
-      auto scaled = co_await filled(on, 13, static_cast<double>(mine));
-      co_await coord.all_reduce("max", least, op::max);
-      co_await coord.all_reduce("mean", mean, op::average);
-      co_await coord.all_reduce("half", value, op::average);
-      co_await coord.all_reduce("scaled", scaled, op::sum, {.prescale = 2});
-      int sum = 0;
-      for (int rank = 0; rank < active; ++rank) sum += -5 - rank;
-      CHECK(co_await now_in(least) == std::vector<std::int32_t>(7, -5));
-      CHECK(co_await now_in(mean) == std::vector<std::int32_t>(9, sum / active));
-      const auto means = co_await now_in(value);
-      CHECK(means.front() == Approx(static_cast<float>(sum) / static_cast<float>(active)));
-      CHECK(co_await now_in(scaled) == std::vector<double>(13, 2.0 * sum));
-    }
+    if (world.rank() != active) co_await reduces_without_one(coord, 0, {.prescale = 2});
     const auto newest = co_await coord.join();
     CHECK(newest == active - 1);
     co_await sums(coord, "after");
@@ -229,35 +234,11 @@ TEST_CASE("ranks that have joined bring neutral elements to reductions over node
   const bool first_joins = GENERATE(false, true);  // it is the leader of its node
   on_gpus([=](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    nccl::backend_options options;
-    options.hierarchical = true;
-    options.node = world.rank() / ranks_of_node;
-    coordinator coord(world, nccl::backend(options));
-    co_await sums(coord, "before");
+    const auto coord = co_await opened(world, over_nodes(world, ranks_of_node));
     const int joins = first_joins ? 0 : world.size() - 1;
-    const int active = world.size() - 1;
-    const int least_rank = first_joins ? 1 : 0;
+    const cohort::call_options factors{.prescale = 2, .postscale = 3};
     if (world.rank() != joins) {
-      const device::stream on;
-      const int mine = -5 - world.rank();
-      auto least = co_await filled(on, 7, std::int32_t{mine});
-      auto mean = co_await filled(on, 9, std::int32_t{mine});
-      auto value = co_await filled(on, 11, static_cast<float>(mine));
-      auto scaled = co_await filled(on, 13, static_cast<double>(mine));
-      co_await coord.all_reduce("max", least, op::max);
-      co_await coord.all_reduce("mean", mean, op::average);
-      co_await coord.all_reduce("half", value, op::average);
-      cohort::call_options factors;
-      factors.prescale = 2;
-      factors.postscale = 3;
-      co_await coord.all_reduce("scaled", scaled, op::sum, factors);
-      int sum = 0;
-      for (int rank = least_rank; rank < least_rank + active; ++rank) sum += -5 - rank;
-      CHECK(co_await now_in(least) == std::vector<std::int32_t>(7, -5 - least_rank));
-      CHECK(co_await now_in(mean) == std::vector<std::int32_t>(9, sum / active));
-      const auto means = co_await now_in(value);
-      CHECK(means.front() == Approx(static_cast<float>(sum) / static_cast<float>(active)));
-      CHECK(co_await now_in(scaled) == std::vector<double>(13, 6.0 * sum));
+      co_await reduces_without_one(coord, first_joins ? 1 : 0, factors);
     }
     static_cast<void>(co_await coord.join());
     co_await sums(coord, "after");
@@ -289,8 +270,7 @@ TEST_CASE("a rank that leaves ends what needs it, and what is on the devices com
 TEST_CASE("a cancelled operation ends at once before its election, and completes after it") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
-    coordinator coord(world, nccl::backend());
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world);
     device::stream on;
     auto values = co_await filled(on, 10, 1.0F);
     if (world.rank() == 0) {
@@ -303,10 +283,7 @@ TEST_CASE("a cancelled operation ends at once before its election, and completes
     co_await meet(world);
     held_stream held(source.domain_of(values.device()));
     auto late = coord.all_reduce("late", values, op::sum, cohort::as_future);
-    CHECK(co_await soon([&] {
-      const auto all = coord.pending();
-      return !all.empty() && all.front().started;
-    }));
+    CHECK(co_await soon([&] { return is_started(coord, "late"); }));
     late.cancel();
     held.let_go();
     co_await std::move(late);
@@ -348,11 +325,7 @@ DOUBLE_TEST_CASE("a coordinator may reduce over nodes, and a fault in between en
   const bool fails = GENERATE(false, true);
   on_gpus([fails](communicator world) -> asio::awaitable<void> {
     const cohort::log::capture log;
-    nccl::backend_options options;
-    options.hierarchical = true;
-    options.node = world.rank() / 2;
-    coordinator coord(world, nccl::backend(options));
-    co_await sums(coord, "before");
+    auto coord = co_await opened(world, over_nodes(world, 2));
     device::stream on;
     std::vector<device::vector<float>> values;
     for (std::size_t i = 0; i < 10; ++i) values.push_back(co_await filled(on, 50 + i, 1.0F));

@@ -10,16 +10,6 @@
 
 using namespace cohort_test;
 
-namespace {
-
-template <class T>
-asio::awaitable<std::vector<T>> content_of(const device::vector<T>& values) {
-  auto all = read(values.producer(), values);
-  co_return co_await std::move(all);
-}
-
-}  // namespace
-
 TEST_CASE("a message in device memory between two ranks of a coordinator") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());
@@ -28,7 +18,7 @@ TEST_CASE("a message in device memory between two ranks of a coordinator") {
     if (last != 0 && world.rank() == 0) {
       auto values = co_await filled(on, 1000, 2.5F);
       co_await coord.send("x", values, last);
-      CHECK(co_await content_of(values) == std::vector<float>(1000, 2.5F));
+      CHECK(co_await now_in(values) == std::vector<float>(1000, 2.5F));
       device::vector<double> nothing(0, on);
       co_await coord.send("nothing", nothing, last);
       // What is passed as an rvalue is handed back.
@@ -38,12 +28,12 @@ TEST_CASE("a message in device memory between two ranks of a coordinator") {
     } else if (last != 0 && world.rank() == last) {
       auto values = co_await filled(on, 1000, 0.0F);
       co_await coord.recv("x", values, 0);
-      CHECK(co_await content_of(values) == std::vector<float>(1000, 2.5F));
+      CHECK(co_await now_in(values) == std::vector<float>(1000, 2.5F));
       device::vector<double> nothing(0, on);
       co_await coord.recv("nothing", nothing, 0);
       auto room = co_await filled(on, 3, std::int64_t{0});
       const auto come = co_await coord.recv("moved", std::move(room), 0);
-      CHECK(co_await content_of(come) == std::vector<std::int64_t>(3, 7));
+      CHECK(co_await now_in(come) == std::vector<std::int64_t>(3, 7));
     }
     co_await coord.shutdown();
   });
@@ -99,9 +89,9 @@ TEST_CASE("rings of messages between reductions submitted in another order on ea
     for (std::size_t i = 0; i < rounds; ++i) {
       const auto sum = static_cast<double>(ranks * (ranks - 1) / 2) +
                        static_cast<double>(i) * static_cast<double>(ranks);
-      CHECK(co_await content_of(sums[i]) == std::vector<double>(50 + i, sum));
+      CHECK(co_await now_in(sums[i]) == std::vector<double>(50 + i, sum));
       if (ranks == 1) continue;
-      CHECK(co_await content_of(in[i]) ==
+      CHECK(co_await now_in(in[i]) ==
             std::vector<float>(100 + i, static_cast<float>(previous + 10 * static_cast<int>(i))));
     }
     co_await coord.shutdown();
@@ -121,11 +111,11 @@ TEST_CASE("what follows an enqueued recv on the stream sees what has come") {
       co_await coord.send("x", values, last, {.on = compute, .ends = cohort::until::enqueued});
       device::pinned_vector<float> after(5000, compute);
       write(compute, after, values, -1.0F);
-      CHECK(co_await content_of(values) == std::vector<float>(5000, -1.0F));
+      CHECK(co_await now_in(values) == std::vector<float>(5000, -1.0F));
     } else if (last != 0 && world.rank() == last) {
       auto values = co_await filled(compute, 5000, 0.0F);
       co_await coord.recv("x", values, 0, {.on = compute, .ends = cohort::until::enqueued});
-      CHECK(co_await content_of(values) == std::vector<float>(5000, 3.0F));
+      CHECK(co_await now_in(values) == std::vector<float>(5000, 3.0F));
     }
     co_await coord.shutdown();
   });
@@ -179,8 +169,8 @@ TEST_CASE("messages in device memory of a process set count its ranks") {
     if (set.rank() != 0) set.recv("ring", in, previous, ended);
     CHECK(co_await soon([&] { return over == 3; }));
     CHECK(failed == 0);
-    CHECK(co_await content_of(in) == std::vector<float>(40, static_cast<float>(previous)));
-    CHECK(co_await content_of(sum) == std::vector<float>(3, static_cast<float>(ranks)));
+    CHECK(co_await now_in(in) == std::vector<float>(40, static_cast<float>(previous)));
+    CHECK(co_await now_in(sum) == std::vector<float>(3, static_cast<float>(ranks)));
     co_await coord.shutdown();
   });
 }

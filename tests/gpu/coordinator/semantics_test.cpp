@@ -21,12 +21,6 @@ using namespace cohort_test;
 
 namespace {
 
-template <class T>
-asio::awaitable<std::vector<T>> values_of(const device::vector<T>& values) {
-  auto all = read(values.producer(), values);
-  co_return co_await std::move(all);
-}
-
 /// Counts operations that have ended, and errors.
 struct tally {
   std::size_t over = 0;
@@ -70,7 +64,7 @@ asio::awaitable<void> reduce_all(cohort::coordinator coord, device::stream on, s
   const std::array<int, 5> wanted{n * (n + 1) / 2, n, 1, 1 << n, n};
   for (std::size_t i = 0; i < values.size(); ++i) {
     INFO(type << ", reduction " << i);
-    const std::vector<T> found = co_await values_of(values[i]);
+    const std::vector<T> found = co_await now_in(values[i]);
     CHECK(std::all_of(found.begin(), found.end(), [&](const T& one) {
       return static_cast<float>(one) == static_cast<float>(wanted[i]);
     }));
@@ -99,7 +93,7 @@ TEST_CASE("a coordinator reduces every element type of NCCL's in every way") {
     const auto mine = static_cast<float>(world.rank() + 1);
     auto moved = co_await filled(on, 5, __nv_fp8_e4m3(mine));
     co_await coord.broadcast("fp8", moved, world.size() - 1);
-    const auto found = co_await values_of(moved);
+    const auto found = co_await now_in(moved);
     CHECK(static_cast<float>(found[4]) == static_cast<float>(world.size()));
   });
 }
@@ -171,7 +165,7 @@ TEST_CASE("a pack is reduced when the last of its tensors is there, and not befo
       co_await pause(10ms);
       held.let_go();
       for (const auto& each : values) {
-        const std::vector<float> found = co_await values_of(each);
+        const std::vector<float> found = co_await now_in(each);
         CHECK(found == std::vector<float>(100, n * static_cast<float>(step + 1)));
       }
     }
@@ -225,7 +219,7 @@ TEST_CASE("a detached named operation goes on, with what was moved into it") {
     }
     const std::vector<int> wanted(100, world.size() * (world.size() + 1) / 2);
     CHECK(co_await soon([&] { return memory.expired(); }));
-    CHECK(co_await values_of(out) == wanted);
+    CHECK(co_await now_in(out) == wanted);
     co_await coord.shutdown();
   });
 }
@@ -260,32 +254,32 @@ TEST_CASE("ranks that have joined bring what does not count to reductions on dev
       coord.all_reduce("product", product, op::product, all.handler());
       CHECK(co_await soon([&] { return all.over == 8; }));
       CHECK(all.failed == 0);
-      CHECK(co_await values_of(most) == std::vector<float>(7, -1.0F));
-      CHECK(co_await values_of(least) == std::vector<std::int64_t>(7, 1));
-      const auto means = co_await values_of(mean);
+      CHECK(co_await now_in(most) == std::vector<float>(7, -1.0F));
+      CHECK(co_await now_in(least) == std::vector<std::int64_t>(7, 1));
+      const auto means = co_await now_in(mean);
       for (const double one : means) CHECK(std::abs(one - active) < 1e-12);
       // A factor of 1/3 is rounded to 16 bits.
-      const auto halves = co_await values_of(of_16_bits);
+      const auto halves = co_await now_in(of_16_bits);
       const auto wanted = static_cast<float>(active);
       for (const cohort::f16 one : halves) {
         CHECK(std::abs(static_cast<float>(one) - wanted) < 0.01F);
       }
-      CHECK(co_await values_of(counted) == std::vector<std::int32_t>(7, -active));
-      CHECK(co_await values_of(small) == std::vector<std::uint8_t>(7, 200));
-      CHECK(co_await values_of(sum) ==
+      CHECK(co_await now_in(counted) == std::vector<std::int32_t>(7, -active));
+      CHECK(co_await now_in(small) == std::vector<std::uint8_t>(7, 200));
+      CHECK(co_await now_in(sum) ==
             std::vector<std::uint32_t>(7, static_cast<std::uint32_t>(3 * active)));
-      CHECK(co_await values_of(product) == std::vector<float>(7, static_cast<float>(1 << active)));
+      CHECK(co_await now_in(product) == std::vector<float>(7, static_cast<float>(1 << active)));
       // Each still has its part of what is scattered, and nothing comes from who has joined.
       auto all_of_them = co_await coord.all_gather("all", counted);
       CHECK(all_of_them.size() == 7 * static_cast<std::size_t>(active));
       auto part = co_await coord.reduce_scatter("part", counted, op::sum);
       CHECK(part.size() == cohort::part_of(7, world.rank(), n));
-      CHECK(co_await values_of(part) == std::vector<std::int32_t>(part.size(), -active * active));
+      CHECK(co_await now_in(part) == std::vector<std::int32_t>(part.size(), -active * active));
     }
     co_await coord.join();
     auto last = co_await filled(on, 3, 1.0F);
     co_await coord.all_reduce("all again", last, op::average);
-    CHECK(co_await values_of(last) == std::vector<float>(3, 1.0F));
+    CHECK(co_await now_in(last) == std::vector<float>(3, 1.0F));
   });
 }
 
@@ -362,7 +356,7 @@ DOUBLE_TEST_CASE("bundles are filled while the one before has not been reduced")
     CHECK(co_await soon([&] { return all.over == 2; }));
     CHECK(all.failed == 0);
     for (auto& each : values) {
-      CHECK(co_await values_of(each) == std::vector<float>(16, static_cast<float>(world.size())));
+      CHECK(co_await now_in(each) == std::vector<float>(16, static_cast<float>(world.size())));
     }
   });
 }
@@ -395,7 +389,7 @@ TEST_CASE("launches keep one order although each rank submits and has its data i
       CHECK(all.failed == 0);
       wanted *= static_cast<float>(world.size());
       for (std::size_t i = 0; i < tensors; ++i) {
-        CHECK(co_await values_of(values[i]) == std::vector<float>(10 + i, wanted));
+        CHECK(co_await now_in(values[i]) == std::vector<float>(10 + i, wanted));
       }
     }
     CHECK_DOUBLE(fake_nccl::cycles().empty());
@@ -435,7 +429,7 @@ DOUBLE_TEST_CASE(
     CHECK(co_await soon([&] { return of_devices.over == 3; }));
     CHECK(of_devices.failed + of_host.failed == 0);
     for (const auto& each : values) {
-      CHECK(co_await values_of(each) == std::vector<float>(each.size(), n));
+      CHECK(co_await now_in(each) == std::vector<float>(each.size(), n));
     }
     CHECK(host == std::vector<float>(3, n));
     const auto after = coord.stats();
@@ -464,7 +458,7 @@ DOUBLE_TEST_CASE(
     held.let_go();
     CHECK(co_await soon([&] { return one.over == 1; }));
     CHECK(one.failed == 0);
-    CHECK(co_await values_of(values) == std::vector<float>(4, static_cast<float>(world.size())));
+    CHECK(co_await now_in(values) == std::vector<float>(4, static_cast<float>(world.size())));
     co_await coord.shutdown();
   });
 }

@@ -226,8 +226,7 @@ DOUBLE_TEST_CASE("ranges end with operations that are cancelled, or whose handle
     auto values = co_await filled(on, 10, 1.0F);
     ending end;
     {
-      cohort::coordinator coord(world, nccl::backend());
-      co_await sums(coord, "before");
+      auto coord = co_await opened(world);
       if (world.rank() == 0 && world.size() > 1) {
         auto early = coord.all_reduce("early", values, op::sum, cohort::as_future);
         early.cancel();
@@ -257,25 +256,14 @@ DOUBLE_TEST_CASE("ranges end with operations that fail on a device") {
           const device::stream on;
           std::vector<device::vector<float>> values;
           for (int i = 0; i < 6; ++i) values.push_back(co_await filled(on, 16, 1.0F));
-          co_await meet(world);
-          const auto all = fake_nccl::communicators_of(world.size());
-          REQUIRE(all.size() == 1);
-          fake_nccl::hang_next(all.front());
-          co_await meet(world);
+          const ncclComm_t comm = native(world);
+          co_await hangs_next(world, comm);
           std::deque<ending> ends;
           for (std::size_t i = 0; i < values.size(); ++i) {
             coord.all_reduce(prefix + std::to_string(i), values[i], op::sum,
                              ends.emplace_back().handler());
           }
-          CHECK(co_await soon([&] { return fake_nccl::pending_kernels(all.front()) != 0; }));
-          co_await meet(world);
-          if (world.rank() == 0) {
-            if (sticky) {
-              fake_gpu::break_device(0, cudaErrorIllegalAddress);
-            } else {
-              fake_nccl::set_async_error(all.front(), ncclRemoteError);
-            }
-          }
+          co_await fails_on_rank_0(world, comm, sticky);
           CHECK(co_await soon([&] { return all_over(ends); }));
           for (const ending& one : ends) CHECK(one.is_data_error());
           check_all_ended(prefix, 1 + ends.size());

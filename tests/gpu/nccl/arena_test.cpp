@@ -100,25 +100,15 @@ DOUBLE_TEST_CASE("an arena may go after its communicator, and nothing is freed a
 
 TEST_CASE("a context may end with an arena, or with one that has just gone") {
   const bool has_gone = GENERATE(false, true);
-  const gpus_of_ranks machine;
-  {
-    const cohort::log::capture log;
-    asio::io_context io;
-    const communicator world(io);
-    const auto forever = [&]() -> asio::awaitable<void> {
-      auto gpus = co_await nccl::make_communicator(world);
-      const std::vector<nccl::communicator> on(1, gpus);
-      auto memory = co_await nccl::make_arena(on, 400);
-      co_await meet(world);
-      if (has_gone) memory = nccl::arena();
-      io.stop();
-      co_await pause(1h);
-    };
-    asio::co_spawn(io, forever, asio::detached);
-    io.run();
-  }
-  CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
-  CHECK_DOUBLE(fake_nccl::faults().empty());
+  in_ended_context([&](communicator world, asio::io_context& io) -> asio::awaitable<void> {
+    auto gpus = co_await nccl::make_communicator(world);
+    const std::vector<nccl::communicator> on(1, gpus);
+    auto memory = co_await nccl::make_arena(on, 400);
+    co_await meet(world);
+    if (has_gone) memory = nccl::arena();
+    io.stop();
+    co_await pause(1h);
+  });
 }
 
 DOUBLE_TEST_CASE("what makes no arena is said") {

@@ -38,6 +38,12 @@ class elector {
   elector(const elector&) = delete;
 
   void open() { open(0, world); }
+  asio::awaitable<void> opens() {
+    open();
+    auto is_open = soon([this] { return opened; });
+    const bool did = co_await std::move(is_open);
+    CHECK(did);
+  }
   void open(std::uint32_t set, const cohort::communicator& over) {
     opened = false;
     const comm::request_source::guard hold(world.state()->source);
@@ -107,10 +113,12 @@ comm::device_call call_of(op_kind kind, reduction_code reduction = reduction_cod
   return made;
 }
 
-template <class T>
-asio::awaitable<std::vector<T>> now_in(const device::vector<T>& values) {
-  auto all = read(values.producer(), values);
-  co_return co_await std::move(all);
+/// A sum in place.
+comm::device_call sum_of(elector& all, device::vector<float>& values, int ranks = 1) {
+  auto made = call_of(op_kind::all_reduce, reduction_code::sum);
+  made.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), ranks));
+  made.marks.push_back(all.mark(values));
+  return made;
 }
 
 }  // namespace
@@ -238,10 +246,7 @@ TEST_CASE("an operation whose sizes are not known yet holds those behind it") {
     auto& gather = all.start(std::move(call));
 
     auto values = co_await filled(on, 10, 1.0F);
-    auto behind = call_of(op_kind::all_reduce, reduction_code::sum);
-    behind.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
-    behind.marks.push_back(all.mark(values));
-    auto& after = all.start(std::move(behind));
+    auto& after = all.start(sum_of(all, values));
     // The communicator is there, and still nothing goes on.
     CHECK(co_await soon([&] { return all.opened; }));
     co_await pause(20ms);
@@ -264,8 +269,7 @@ TEST_CASE("a set is opened after what was started before it, on all ranks") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     auto members = co_await world.dup();
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     const auto ranks = static_cast<std::size_t>(world.size());
     device::stream on;
     auto mine = co_await filled(on, 3, static_cast<std::int32_t>(world.rank()));
@@ -281,10 +285,8 @@ TEST_CASE("a set is opened after what was started before it, on all ranks") {
     all.open(1, members);
 
     auto values = co_await filled(on, 10, 1.0F);
-    auto behind = call_of(op_kind::all_reduce, reduction_code::sum);
+    auto behind = sum_of(all, values);
     behind.set = 1;
-    behind.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
-    behind.marks.push_back(all.mark(values));
     auto& after = all.start(std::move(behind));
     co_await pause(30ms);
     CHECK((!late || !all.opened));
@@ -302,16 +304,10 @@ TEST_CASE("what is started behind the place of a set waits for it, however late 
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     auto members = co_await world.dup();
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     const device::stream on;
     auto values = co_await filled(on, 10, 1.0F);
-    const auto sum = [&]() -> elector::pending& {
-      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
-      call.tensors.push_back(tensor_of<float>(values.data(), values.data(), values.size(), 1));
-      call.marks.push_back(all.mark(values));
-      return all.start(std::move(call));
-    };
+    const auto sum = [&]() -> elector::pending& { return all.start(sum_of(all, values)); };
     // The others are in NCCL's init of the set, and would not come into a sum before it.
     const bool late = world.rank() == 0;
     all.reserve(1);
@@ -341,8 +337,7 @@ TEST_CASE("memory of packs that are being filled is kept when their operations f
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() == 1) co_return;  // everything is launched at once
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     const device::stream late;
     const device::stream on;
     std::vector<device::vector<float>> buffers;
@@ -384,8 +379,7 @@ TEST_CASE("memory of packs that are being filled is kept when their operations f
 TEST_CASE("the memory of a graph is there before a replay, and goes after it") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     const device::stream on;
     auto a = co_await filled(on, 1000, 1.0F);
     auto b = co_await filled(on, 10, 1.0F);
@@ -436,8 +430,7 @@ TEST_CASE("what is kept of an operation comes before what its streams are given 
   const bool by_option = GENERATE(false, true);  // the memory has no stream, the operation has
   on_gpus([by_option](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     const device::stream on;
     const device::stream late;
     auto values = co_await filled(on, 1000, 1.0F);
@@ -469,8 +462,7 @@ TEST_CASE("what is kept of an operation comes before what its streams are given 
 TEST_CASE("memory that no stream is ordered with is not kept") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     const device::stream on;
     auto values = co_await filled(on, 10, 1.0F);
     const comm::device_buffer buffer{
@@ -610,8 +602,7 @@ TEST_CASE("while a coordinator has a device, other communicators are refused the
     auto values = co_await filled(on, 4, 1.0F);
     {
       elector all(world);
-      all.open();
-      CHECK(co_await soon([&] { return all.opened; }));
+      co_await all.opens();
       CHECK_FALSE(all.failed);
       outcome direct;
       nccl::all_reduce(gpus, on, values, op::sum, direct.handler());
@@ -689,17 +680,10 @@ TEST_CASE("a reduction over nodes goes through MPI between them, in its place of
 TEST_CASE("a failure ends what was started on every rank: on the device and waiting") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     device::stream on;
     auto values = co_await filled(on, 16, 1.0F);
-    const auto reduction = [&] {
-      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
-      call.tensors.push_back(
-          tensor_of<float>(values.data(), values.data(), values.size(), world.size()));
-      call.marks.push_back(all.mark(values));
-      return call;
-    };
+    const auto reduction = [&] { return sum_of(all, values, world.size()); };
     const bool begins = world.rank() == world.size() - 1;
     if (begins) {
       all.start(reduction());
@@ -735,16 +719,11 @@ TEST_CASE("a failure ends what was started on every rank: on the device and wait
 TEST_CASE("an operation that is forgotten is never completed") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     device::stream on;
     auto values = co_await filled(on, 16, 1.0F);
     for (int i = 0; i < 2; ++i) {
-      auto call = call_of(op_kind::all_reduce, reduction_code::sum);
-      call.tensors.push_back(
-          tensor_of<float>(values.data(), values.data(), values.size(), world.size()));
-      call.marks.push_back(all.mark(values));
-      auto& one = all.start(std::move(call));
+      auto& one = all.start(sum_of(all, values, world.size()));
       if (i != 0) continue;
       CHECK(co_await soon([&] { return one.done.over; }));
       CHECK_FALSE(all.backend->forget(one.done));  // it has been completed
@@ -761,8 +740,7 @@ TEST_CASE("an operation that is forgotten is never completed") {
 DOUBLE_TEST_CASE("the next pack is filled while the one before has not been reduced") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     elector all(world);
-    all.open();
-    CHECK(co_await soon([&] { return all.opened; }));
+    co_await all.opens();
     device::stream on;
     std::vector<device::vector<float>> buffers;
     for (int i = 0; i < 8; ++i) buffers.push_back(co_await filled(on, 16, 1.0F));

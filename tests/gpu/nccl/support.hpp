@@ -189,6 +189,13 @@ asio::awaitable<std::vector<T>> read(device::stream from, const device::vector<T
   co_return std::vector<T>(host.begin(), host.end());
 }
 
+/// What device memory holds when all that its stream has queued is over.
+template <class T>
+asio::awaitable<std::vector<T>> now_in(const device::vector<T>& values) {
+  auto all = read(values.producer(), values);
+  co_return co_await std::move(all);
+}
+
 /// Queues the writing of `values`; `pinned` must stay until it is over.
 template <class T>
 void write(const device::stream& on, device::pinned_vector<T>& pinned, device::vector<T>& to,
@@ -206,6 +213,31 @@ asio::awaitable<device::vector<T>> filled(device::stream on, std::size_t size, T
   auto done = device::done(on);
   co_await std::move(done);
   co_return made;
+}
+
+/// A new communicator of NCCL works.
+inline asio::awaitable<void> nccl_works(cohort::communicator world) {
+  auto gpus = co_await nccl::make_communicator(world);
+  const device::stream on;
+  auto values = co_await filled<int>(on, 10, 1);
+  co_await nccl::all_reduce(gpus, on, values, op::sum);
+  CHECK(co_await now_in(values) == std::vector<int>(10, world.size()));
+}
+
+/// Runs `body(world, io)` until that stops the loop, which ends the context with all that `body`
+/// holds, and looks whether something of NCCL is left.
+template <class Body>
+void in_ended_context(Body body) {
+  const gpus_of_ranks machine;
+  {
+    const cohort::log::capture log;
+    asio::io_context io;
+    const cohort::communicator world(io);
+    asio::co_spawn(io, body(world, io), asio::detached);
+    io.run();
+  }
+  CHECK_DOUBLE(fake_nccl::live_communicators() == 0);
+  CHECK_DOUBLE(fake_nccl::faults().empty());
 }
 
 /// Whether the source has seen so many launches go through whose operations have not ended.
