@@ -7,19 +7,15 @@
 /// category, function_table, hmac, wire_std, wire_cereal.
 
 #include <cohort/core/buffer.hpp>
-#include <cohort/core/clock.hpp>
 #include <cohort/core/config.hpp>
-#include <cohort/core/duration.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
-#include <cohort/core/half.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/core/ranks.hpp>
 #include <cohort/core/reduction.hpp>
-#include <cohort/core/strided.hpp>
+#include <cohort/core/time.hpp>
 #include <cohort/core/tool_range.hpp>
-#include <cohort/core/version.hpp>
 #include <cohort/core/wire.hpp>

@@ -4,7 +4,7 @@
 /// \file
 /// A buffer argument inside an operation: borrowed, or owned and handed back.
 
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 
 #include <cstddef>
 #include <system_error>

@@ -8,7 +8,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/tensor.hpp>
 #include <cohort/core/buffer.hpp>
-#include <cohort/core/until.hpp>
+#include <cohort/core/devices.hpp>
 
 #include <chrono>
 #include <concepts>

@@ -14,8 +14,8 @@
 ///
 /// Needs ELF and dl_iterate_phdr (Linux, the BSDs).
 
+#include <cohort/core/crypto.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/hmac.hpp>
 
 #include <cstddef>
 #include <cstdint>

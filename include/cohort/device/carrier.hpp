@@ -9,7 +9,7 @@
 
 #if COHORT_HAS_CUDA
 
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/device/copy.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/pinned_vector.hpp>

@@ -5,7 +5,7 @@
 /// \file Memory that the processes of one node map together.
 
 #include <cohort/core/config.hpp>
-#include <cohort/core/host.hpp>
+#include <cohort/core/process.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,7 @@
 /// arguments of a verb enter, and what leaves is an operation for `comm::initiate`.
 
 #include <cohort/comm/communicator.hpp>
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <cohort/collectives/bodies/call.hpp>
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/layout.hpp>

@@ -6,8 +6,8 @@
 
 #include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/comm/requests/source.hpp>
-#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
 
 #include <fcntl.h>
 #include <ifaddrs.h>

@@ -5,7 +5,6 @@
 /// \file Which elements have a datatype that MPI predefines, and which one.
 
 #include <cohort/core/element.hpp>
-#include <cohort/core/half.hpp>
 #include <cohort/mpi/native.hpp>
 
 #include <concepts>

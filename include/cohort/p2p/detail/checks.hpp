@@ -5,7 +5,7 @@
 /// What a rank can see to be wrong with a message, and the words for a call that does not fit.
 
 #include <cohort/comm/communicator.hpp>
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/mpi/status.hpp>
 

@@ -5,8 +5,8 @@
 /// \file How a rendezvous is opened, and what its ranks compare.
 
 #include <cohort/comm/joint.hpp>
-#include <cohort/core/option_mismatch.hpp>
-#include <cohort/core/random.hpp>
+#include <cohort/core/crypto.hpp>
+#include <cohort/core/failure.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/rendezvous/exchange/messenger.hpp>
 

@@ -4,7 +4,7 @@
 
 /// \file Bodies of shm/reduce.hpp.
 
-#include <cohort/core/half.hpp>
+#include <cohort/core/element.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/op.hpp>

@@ -4,7 +4,7 @@
 
 /// \file Bodies of shm/segment.hpp.
 
-#include <cohort/core/random.hpp>
+#include <cohort/core/crypto.hpp>
 #include <cohort/shm/segment.hpp>
 
 #include <fcntl.h>
