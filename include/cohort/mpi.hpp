@@ -4,13 +4,10 @@
 
 /// \file The whole layer mpi: RAII over <mpi.h>, usable without an event loop.
 
-#include <cohort/mpi/blocks.hpp>
 #include <cohort/mpi/comm.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/error.hpp>
-#include <cohort/mpi/finalize.hpp>
-#include <cohort/mpi/group.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
@@ -18,6 +15,4 @@
 #include <cohort/mpi/post.hpp>
 #include <cohort/mpi/request.hpp>
 #include <cohort/mpi/shared_window.hpp>
-#include <cohort/mpi/state.hpp>
-#include <cohort/mpi/status.hpp>
 #include <cohort/mpi/topology.hpp>

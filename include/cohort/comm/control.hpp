@@ -7,7 +7,7 @@
 
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/post.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <cstddef>
 #include <span>

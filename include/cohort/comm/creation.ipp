@@ -7,7 +7,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 
-#include <cohort/mpi/group.hpp>
+#include <cohort/mpi/comm.hpp>
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>

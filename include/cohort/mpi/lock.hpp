@@ -4,7 +4,7 @@
 
 /// \file The lock that serialises calls into MPI below MPI_THREAD_MULTIPLE.
 
-#include <cohort/mpi/state.hpp>
+#include <cohort/mpi/native.hpp>
 
 #include <atomic>
 #include <ctime>

@@ -5,7 +5,7 @@
 /// A message that a matched probe has taken out of the queue and that is still to be received.
 
 #include <cohort/comm/operation.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <utility>
 

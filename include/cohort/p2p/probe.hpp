@@ -5,7 +5,7 @@
 /// `cohort::probe` and `cohort::matched_probe`: wait until a message is there, before receiving it.
 
 #include <cohort/comm/operation.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 #include <cohort/p2p/detail/checks.hpp>
 #include <cohort/p2p/message.hpp>
 

@@ -7,7 +7,7 @@
 #include <cohort/collectives/block_list.hpp>
 #include <cohort/collectives/bodies/reduction.hpp>
 #include <cohort/collectives/reduce.hpp>
-#include <cohort/mpi/blocks.hpp>
+#include <cohort/mpi/post.hpp>
 
 #include <algorithm>
 #include <optional>

@@ -7,10 +7,10 @@
 
 #include <cohort/collectives/block_list.hpp>
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/mpi/blocks.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/native.hpp>
+#include <cohort/mpi/post.hpp>
 
 #include <cstddef>
 #include <optional>

@@ -7,10 +7,10 @@
 #include <cohort/comm/requests/list.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/error.hpp>
-#include <cohort/mpi/finalize.hpp>
 #include <cohort/mpi/lock.hpp>
-#include <cohort/mpi/state.hpp>
+#include <cohort/mpi/native.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/polled_source.hpp>

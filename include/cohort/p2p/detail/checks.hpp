@@ -7,7 +7,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/mpi/post.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <tuple>
 #include <type_traits>
