@@ -15,4 +15,4 @@
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/sinks.hpp>
 #include <cohort/cluster/workers.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>

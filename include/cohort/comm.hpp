@@ -9,6 +9,5 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/control.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/comm/poll.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/comm/run.hpp>

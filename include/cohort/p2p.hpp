@@ -4,7 +4,6 @@
 /// \file
 /// Gate of the layer p2p: messages between two ranks, and any other MPI request.
 
-#include <cohort/p2p/message.hpp>
 #include <cohort/p2p/probe.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>

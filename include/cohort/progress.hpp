@@ -5,16 +5,12 @@
 /// Gate of the layer progress: the engine on Asio, futures, when_all, deadlines.
 
 #include <cohort/progress/backoff.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/handler.hpp>
 #include <cohort/progress/handler_operation.hpp>
-#include <cohort/progress/kept_objects.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/polled_source.hpp>
-#include <cohort/progress/pool.hpp>
-#include <cohort/progress/progress_thread.hpp>
-#include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/when_all.hpp>

@@ -5,5 +5,4 @@
 /// Gate of the layer shm.
 
 #include <cohort/shm/backend.hpp>
-#include <cohort/shm/reduce.hpp>
-#include <cohort/shm/segment.hpp>
+#include <cohort/shm/memory.hpp>

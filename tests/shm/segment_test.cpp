@@ -6,8 +6,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/shm/detail/channel.hpp>
-#include <cohort/shm/reduce.hpp>
-#include <cohort/shm/segment.hpp>
+#include <cohort/shm/memory.hpp>
 
 #include <sys/resource.h>
 

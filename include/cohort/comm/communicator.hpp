@@ -268,6 +268,15 @@ class communicator {
   comm::communicator_state* state_ = nullptr;
 };
 
+/// Lets MPI make progress once. Runs no handler: what has finished is delivered when the loop gets
+/// its turn, so a future may become ready only then. Most MPI libraries move nothing while nobody
+/// calls them; a look between two layers of a computation is what makes communication overlap it.
+///
+/// *Cost*: one `MPI_Testsome` over what is pending. *Threads*: as for starting an operation.
+inline void poll(const communicator& comm) {
+  if (comm) comm.state()->engine.look();
+}
+
 }  // namespace cohort
 
 // Brings the bodies: a communicator's own verbs are operations too.

@@ -6,9 +6,8 @@
 
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/p2p/bodies/incoming.hpp>
-#include <cohort/p2p/detail/checks.hpp>
-#include <cohort/p2p/message.hpp>
+#include <cohort/p2p/bodies/common.hpp>
+#include <cohort/p2p/probe.hpp>
 
 namespace cohort {
 namespace p2p {

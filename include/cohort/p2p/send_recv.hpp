@@ -7,8 +7,7 @@
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>
-#include <cohort/p2p/bodies/incoming.hpp>
-#include <cohort/p2p/detail/checks.hpp>
+#include <cohort/p2p/bodies/common.hpp>
 
 #include <tuple>
 

@@ -22,7 +22,7 @@
 /// look task, what is in `comm/joint.hpp`, and what other sources offer.
 
 #include <cohort/core/log.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <coroutine>
 #include <cstddef>

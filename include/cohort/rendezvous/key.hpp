@@ -5,7 +5,7 @@
 /// \file The key under which a value is sent and received, and its text form.
 
 #include <cohort/core/error.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <array>
 #include <charconv>

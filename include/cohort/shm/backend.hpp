@@ -8,7 +8,7 @@
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/comm/backend.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/shm/segment.hpp>
+#include <cohort/shm/memory.hpp>
 
 #include <concepts>
 #include <cstddef>

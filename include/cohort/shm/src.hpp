@@ -12,8 +12,7 @@
 #include <cohort/shm.hpp>
 #include <cohort/shm/detail/backend.ipp>
 #include <cohort/shm/detail/channel.ipp>
-#include <cohort/shm/detail/reduce.ipp>
-#include <cohort/shm/detail/segment.ipp>
+#include <cohort/shm/detail/memory.ipp>
 
 namespace cohort::shm {
 

@@ -17,7 +17,6 @@
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/operation.hpp>
-#include <cohort/progress/pool.hpp>
 
 #include <asio/thread_pool.hpp>
 

@@ -6,7 +6,7 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/progress/polled_source.hpp>
-#include <cohort/shm/reduce.hpp>
+#include <cohort/shm/memory.hpp>
 
 #include <array>
 #include <atomic>
