@@ -14,6 +14,31 @@
 
 namespace cohort::comm {
 
+template <class B>
+concept any_buffer = verb_input<B> || owned_buffer<std::remove_reference_t<B>>;
+
+/// A compile error where a verb is given something else for its first buffer. Says whether it is
+/// one.
+template <class B>
+consteval bool require_buffer() {
+  static_assert(any_buffer<B>,
+                "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
+                "span, a strided view, or a container rvalue (a temporary would dangle)");
+  return any_buffer<B>;
+}
+
+namespace detail {
+/// What a completion gives back of an argument: nothing, or the container.
+template <bool Owned, class Container, class Kept>
+[[nodiscard]] auto back_to_caller(Kept& kept) {
+  if constexpr (Owned) {
+    return std::tuple<Container>(std::move(kept));
+  } else {
+    return std::tuple<>();
+  }
+}
+}  // namespace detail
+
 /// Keeps what a verb was given for a parameter `B&&`: the view of a borrowed buffer, or the
 /// container itself if it was passed as an rvalue. An owned container lies in the operation, which
 /// does not move while MPI works, so take `view()` at the post, not before.
@@ -44,14 +69,7 @@ class argument {
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return count() * sizeof(value_type); }
 
-  /// What the completion gives back: nothing, or the container.
-  [[nodiscard]] auto take() {
-    if constexpr (owned) {
-      return std::tuple<B>(std::move(kept_));
-    } else {
-      return std::tuple<>();
-    }
-  }
+  [[nodiscard]] auto take() { return detail::back_to_caller<owned, B>(kept_); }
 
  private:
   static decltype(auto) keep(std::remove_reference_t<B>& buffer) {
@@ -95,14 +113,7 @@ class argument<B> {
   [[nodiscard]] stage& where() noexcept { return stage_; }
   [[nodiscard]] const stage& where() const noexcept { return stage_; }
 
-  /// What the completion gives back: nothing, or the container.
-  [[nodiscard]] auto take() {
-    if constexpr (comes_back) {
-      return std::tuple<object>(std::move(kept_));
-    } else {
-      return std::tuple<>();
-    }
-  }
+  [[nodiscard]] auto take() { return detail::back_to_caller<comes_back, object>(kept_); }
 
  private:
   struct nothing {};

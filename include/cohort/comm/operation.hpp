@@ -14,6 +14,7 @@
 #include <exception>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <type_traits>
 
 namespace cohort::comm {
@@ -23,6 +24,18 @@ enum class cancels : std::uint8_t {
   receive,  ///< total: MPI gives it up, or the message has already come
   detach,   ///< terminal: nothing is borrowed, so the operation goes on alone
   never     ///< MPI works on the caller's buffers: ignored; under a deadline it is reported
+};
+
+/// What follows from the arguments of a body, which derives from it. `Extra` comes before the
+/// containers that the completion gives back.
+template <class Arguments, class... Extra>
+struct body_over;
+template <class... Arguments, class... Extra>
+struct body_over<std::tuple<Arguments...>, Extra...> {
+  using arguments = std::tuple<Arguments...>;
+  using signature = typename completion_signature<arguments, Extra...>::type;
+  static constexpr cancels cancellation =
+      (Arguments::owned && ...) ? cancels::detach : cancels::never;
 };
 
 /// Where a body hands its requests in. Alive during `post` and `advance` only, with MPI locked.

@@ -16,6 +16,15 @@
 
 namespace cohort {
 
+namespace detail {
+template <class Half>
+[[nodiscard]] constexpr Half half_of(std::uint16_t bits) noexcept {
+  Half result{};
+  result.bits = bits;
+  return result;
+}
+}  // namespace detail
+
 /// IEEE 754 binary16: 5 exponent bits, 10 mantissa bits. Converts to float exactly; from float by
 /// rounding to the nearest, ties to even. Arithmetic happens in float.
 struct f16 {
@@ -23,7 +32,9 @@ struct f16 {
   explicit constexpr f16(float value) noexcept : bits(encode(value)) {}
   constexpr operator float() const noexcept { return decode(bits); }  // NOLINT(*-explicit-*)
 
-  [[nodiscard]] static constexpr f16 from_bits(std::uint16_t bits) noexcept;
+  [[nodiscard]] static constexpr f16 from_bits(std::uint16_t bits) noexcept {
+    return detail::half_of<f16>(bits);
+  }
 
   std::uint16_t bits;
 
@@ -41,7 +52,9 @@ struct bf16 {
     return std::bit_cast<float>(std::uint32_t{bits} << 16);
   }
 
-  [[nodiscard]] static constexpr bf16 from_bits(std::uint16_t bits) noexcept;
+  [[nodiscard]] static constexpr bf16 from_bits(std::uint16_t bits) noexcept {
+    return detail::half_of<bf16>(bits);
+  }
 
   std::uint16_t bits;
 
@@ -68,12 +81,6 @@ namespace detail {
 
 // The conversions choose by masks: where there are conditions, compilers make branches of them and
 // do not vectorise loops.
-
-constexpr f16 f16::from_bits(std::uint16_t bits) noexcept {
-  f16 result{0.0F};
-  result.bits = bits;
-  return result;
-}
 
 constexpr std::uint16_t f16::encode(float value) noexcept {
   const auto word = std::bit_cast<std::uint32_t>(value);
@@ -105,12 +112,6 @@ constexpr float f16::decode(std::uint16_t bits) noexcept {
   // Infinity and NaN: all bits of the exponent.
   const std::uint32_t above = detail::mask_if_less(0x0F7FFFFFU, magnitude) & 0x7F800000U;
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(finite) | above);
-}
-
-constexpr bf16 bf16::from_bits(std::uint16_t bits) noexcept {
-  bf16 result{0.0F};
-  result.bits = bits;
-  return result;
 }
 
 constexpr std::uint16_t bf16::encode(float value) noexcept {

@@ -9,6 +9,7 @@
 /// coordinator, arguments and results of remote calls, what broadcast_object carries.
 
 #include <cohort/core/config.hpp>
+#include <cohort/core/element.hpp>
 
 #include <array>
 #include <bit>

@@ -7,6 +7,7 @@
 /// arguments of a verb enter, and what leaves is an operation for `comm::initiate`.
 
 #include <cohort/collectives/block_list.hpp>
+#include <cohort/comm/argument.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/mpi/datatype.hpp>
@@ -104,8 +105,7 @@ struct missing {};
 template <std::size_t Index, class... Arguments>
 using argument_at = std::tuple_element_t<Index, std::tuple<Arguments&&..., missing&&, missing&&>>;
 
-template <class Argument>
-concept any_buffer = verb_input<Argument> || owned_buffer<std::remove_reference_t<Argument>>;
+using comm::any_buffer;
 
 template <class Argument>
 struct element_of_any {
@@ -126,10 +126,7 @@ template <has_root Rooted, class... Arguments>
 consteval void explain_movement() {
   using first = argument_at<0, Arguments...>;
   using second = argument_at<1, Arguments...>;
-  constexpr bool is_buffer = any_buffer<first>;
-  static_assert(is_buffer,
-                "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
-                "span, a strided view, or a container rvalue (a temporary would dangle)");
+  constexpr bool is_buffer = comm::require_buffer<first>();
   constexpr bool rooted =
       Rooted == has_root::no || (std::integral<std::remove_cvref_t<Arguments>> || ...);
   static_assert(!is_buffer || rooted, "the root is missing: an integer after the buffers");

@@ -53,14 +53,12 @@ template <class... Arguments>
 consteval void explain_message() {
   using first = std::tuple_element_t<0, std::tuple<Arguments&&..., int>>;
   constexpr bool is_message = std::is_same_v<std::remove_cvref_t<first>, message>;
-  constexpr bool is_buffer = verb_input<first> || owned_buffer<std::remove_reference_t<first>>;
+  constexpr bool is_buffer = comm::any_buffer<first>;
   static_assert(
       !is_message,
       "a matched message is received once: pass it with std::move, then a buffer that can "
       "be written, or use recv<Container>(comm, std::move(message))");
-  static_assert(is_message || is_buffer,
-                "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
-                "span, a strided view, or a container rvalue (a temporary would dangle)");
+  if constexpr (!is_message) static_cast<void>(comm::require_buffer<first>());
   static_assert(!is_buffer || never<Arguments...>,
                 "this call does not fit: after the buffer come a rank and a tag, both int, then a "
                 "completion token; a receive needs a buffer that can be written");
