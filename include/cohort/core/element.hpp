@@ -149,9 +149,13 @@ struct opaque {};
 
 /// The customisation point for types of your own. Trivially copyable aggregates and enumerations
 /// need nothing. Specialise it for a class with constructors, or to make a class reduce like a
-/// number: \code template <> struct cohort::element_traits<metres> { using as = double; }; template
-/// <> struct cohort::element_traits<stamp> { using as = cohort::opaque; }; \endcode `as` has the
-/// size and layout of the type: a named element, a std::array of one, or opaque.
+/// number. `as` has the size and layout of the type: a named element, a std::array of one, or
+/// opaque.
+///
+///     template <>
+///     struct cohort::element_traits<metres> { using as = double; };
+///     template <>
+///     struct cohort::element_traits<stamp> { using as = cohort::opaque; };
 template <class T>
 struct element_traits {};
 
