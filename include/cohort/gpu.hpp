@@ -8,8 +8,7 @@
 ///
 ///     co_await cohort::nccl::all_reduce(gpus, compute, gradient, cohort::op::sum);  // NCCL
 ///     co_await coord.all_reduce("gradient", gradient, cohort::op::sum);  // NCCL, in any order
-///     co_await cohort::all_reduce(world, gradient, cohort::op::sum);     // MPI, by way of the
-///     host
+///     co_await cohort::all_reduce(world, gradient, cohort::op::sum);     // MPI, staged
 
 #include <cohort/device.hpp>
 #include <cohort/nccl.hpp>

@@ -99,19 +99,19 @@ class argument<B> {
   using view_type = buffer_view<element>;
 
   explicit argument(std::remove_reference_t<B>& buffer)
-      : stage_{data_of(buffer), buffer.size() * sizeof(element),
+      : place_{data_of(buffer), buffer.size() * sizeof(element),
                memory_traits<object>::locate(buffer), memory_traits<object>::lease(buffer)},
         kept_(keep(buffer)) {}
   argument(argument&& other) noexcept
-      : stage_(std::move(other.stage_)), kept_(std::move(other.kept_)) {}
+      : place_(std::move(other.place_)), kept_(std::move(other.kept_)) {}
 
   [[nodiscard]] view_type view() const noexcept {
-    return contiguous_view(reinterpret_cast<element*>(stage_.at), count());
+    return contiguous_view(reinterpret_cast<element*>(place_.at), count());
   }
   [[nodiscard]] std::size_t count() const noexcept { return bytes() / sizeof(element); }
-  [[nodiscard]] std::size_t bytes() const noexcept { return stage_.bytes; }
-  [[nodiscard]] stage& where() noexcept { return stage_; }
-  [[nodiscard]] const stage& where() const noexcept { return stage_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return place_.bytes; }
+  [[nodiscard]] staged_buffer& where() noexcept { return place_; }
+  [[nodiscard]] const staged_buffer& where() const noexcept { return place_; }
 
   [[nodiscard]] auto take() { return detail::back_to_caller<comes_back, object>(kept_); }
 
@@ -128,7 +128,7 @@ class argument<B> {
     }
   }
 
-  stage stage_;
+  staged_buffer place_;
   [[no_unique_address]] std::conditional_t<comes_back, object, nothing> kept_;
 };
 

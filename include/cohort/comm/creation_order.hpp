@@ -55,9 +55,9 @@ class creation_turn {
 /// Who tries does not wait, and who waits holds only turns of lower places than the one that it
 /// waits for. So there is no circle of creations that wait for each other, and as turns are given
 /// in the order in which they were asked for, every creation that all members have entered is made.
-class creation_steps {
+class creation_stages {
  public:
-  enum class step : std::uint8_t {
+  enum class stage : std::uint8_t {
     exchange,   ///< send `value()` to each of `sends()`, receive from each of `receives()`
     try_turn,   ///< take the turn if it is free
     give_turn,  ///< give it back, if this member has it
@@ -68,7 +68,7 @@ class creation_steps {
   /// Children of a member in the tree.
   static constexpr int radix = 4;
 
-  creation_steps(int members, int self) : members_(members), self_(self) {
+  creation_stages(int members, int self) : members_(members), self_(self) {
     sends_.reserve(radix + 1);
     receives_.reserve(radix + 1);
   }
@@ -76,7 +76,7 @@ class creation_steps {
   /// What to do next; needs no memory, for the others count on this member. `answer`: after
   /// `exchange`, whether all that was received is true; after `try_turn`, whether the turn was
   /// taken.
-  [[nodiscard]] step next(bool answer);
+  [[nodiscard]] stage next(bool answer);
 
   /// `place_of(member)`: in an order of all processes of the job. If one is negative, nobody knows
   /// a place of all, and they keep their order here. Needs no memory.
@@ -160,43 +160,43 @@ inline void creation_turn::give_back(const void* who) {
   std::erase(queue_, who);
 }
 
-inline creation_steps::step creation_steps::next(bool answer) {
+inline creation_stages::stage creation_stages::next(bool answer) {
   sends_.clear();
   receives_.clear();
   value_ = true;
   switch (stage_++) {
     case 0:  // who is below has entered
       add_children(receives_);
-      return step::exchange;
+      return stage::exchange;
     case 1:  // and all have
       if (!is_root()) ask_parent();
-      return step::exchange;
+      return stage::exchange;
     case 2:
-      return step::try_turn;
+      return stage::try_turn;
     case 3:
       taken_ = answer;
       add_children(sends_);
       add_children(receives_);
-      return step::exchange;
+      return stage::exchange;
     case 4:
       taken_ = taken_ && answer;
       value_ = taken_;
       if (!is_root()) ask_parent();
-      return step::exchange;
+      return stage::exchange;
     case 5:
       if (!is_root()) taken_ = answer;
       value_ = taken_;
       add_children(sends_);
-      return step::exchange;
+      return stage::exchange;
     case 6:
-      return taken_ ? step::make : step::give_turn;
+      return taken_ ? stage::make : stage::give_turn;
     case 7:
-      return step::find_line;
+      return stage::find_line;
     case 8:
       if (before_ >= 0) receives_.push_back(before_);
-      return step::exchange;
+      return stage::exchange;
     case 9:
-      return step::wait_turn;
+      return stage::wait_turn;
     case 10:
       if (after_ >= 0) {
         sends_.push_back(after_);
@@ -208,22 +208,22 @@ inline creation_steps::step creation_steps::next(bool answer) {
       } else if (last_ != self_) {
         receives_.push_back(last_);
       }
-      return step::exchange;
+      return stage::exchange;
     case 11:
       add_children(sends_);
-      return step::exchange;
+      return stage::exchange;
     default:
-      return step::make;
+      return stage::make;
   }
 }
 
-inline void creation_steps::add_children(std::vector<int>& to) const {
+inline void creation_stages::add_children(std::vector<int>& to) const {
   for (int i = 1; i <= radix && radix * self_ + i < members_; ++i) {
     to.push_back(radix * self_ + i);
   }
 }
 
-inline void creation_steps::ask_parent() {
+inline void creation_stages::ask_parent() {
   sends_.push_back(parent());
   receives_.push_back(parent());
 }

@@ -19,7 +19,7 @@
 namespace cohort {
 
 /// A located buffer of an operation, and where MPI finds its elements.
-struct stage {
+struct staged_buffer {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   memory_location where;
@@ -27,8 +27,8 @@ struct stage {
   std::byte* at = nullptr;            ///< set by a carrier, for as long as that lives
 };
 
-/// Carries the stages of one operation to the host and back. Nothing in it blocks: who has it asks
-/// it at each look.
+/// Carries the staged buffers of one operation to the host and back. Nothing in it blocks: who has
+/// it asks it at each look.
 class carrier {
  public:
   carrier(const carrier&) = delete;
@@ -37,7 +37,7 @@ class carrier {
 
   /// The elements are read before the operation, written after it, or both. `direct`: MPI is given
   /// the memory itself. Throws what stands in the way.
-  virtual void add(stage& of, bool is_read, bool is_written, bool direct) = 0;
+  virtual void add(staged_buffer& of, bool is_read, bool is_written, bool direct) = 0;
   /// Begins to bring the elements to the host, or to wait until they are there.
   virtual void fetch() = 0;
   /// Begins to bring `most` bytes of each result back, if there is any. Not if there is none.

@@ -15,10 +15,10 @@
 namespace cohort::progress {
 
 /// Free lists by size class, one set per thread. Not copied, not shared: every function touches the
-/// calling thread only. Asio's own recycling allocator keeps two blocks a thread, which is right for
-/// one chain of handlers and wrong for a hundred operations in flight. A block returns to the thread
-/// that frees it. Lists are bounded, so memory that a burst needed goes back to the system when the
-/// lists are full.
+/// calling thread only. Asio's own recycling allocator keeps two blocks a thread, which is right
+/// for one chain of handlers and wrong for a hundred operations in flight. A block returns to the
+/// thread that frees it. Lists are bounded, so memory that a burst needed goes back to the system
+/// when the lists are full.
 class pool {
  public:
   static constexpr std::size_t granule = 64;  ///< bytes between size classes
@@ -40,10 +40,10 @@ class pool {
     node* head;
     std::size_t room;  // blocks it still takes; 0 also before its first use and at the thread's end
   };
-  enum class stage : unsigned char { unused, open, closed };
+  enum class state : unsigned char { unused, open, closed };
   struct lists {
     std::array<list, classes> by_class;
-    stage now;
+    state now;
   };
   /// Empties the lists when the thread ends. Apart from them, so that using them needs no guard.
   struct keeper {
@@ -54,7 +54,7 @@ class pool {
   static void open() {
     static thread_local const keeper at_thread_exit;
     static_cast<void>(at_thread_exit);
-    mine_.now = stage::open;
+    mine_.now = state::open;
     for (std::size_t i = 0; i < classes; ++i) {
       mine_.by_class[i].room = max_bytes / ((i + 1) * granule);
     }
@@ -124,12 +124,12 @@ inline void pool::deallocate(void* block, std::size_t bytes) noexcept {
 
 inline void* pool::allocate_new(std::size_t bytes) {
   const std::size_t index = class_of(bytes);
-  if (mine_.now == stage::unused) open();
+  if (mine_.now == state::unused) open();
   return ::operator new(index < classes ? (index + 1) * granule : bytes);
 }
 
 inline void pool::give_back_or_keep(void* block, std::size_t index) noexcept {
-  if (mine_.now == stage::unused && index < classes) {  // a thread that only gives back
+  if (mine_.now == state::unused && index < classes) {  // a thread that only gives back
     open();
     list& free = mine_.by_class[index];
     free.head = ::new (block) node{nullptr};
@@ -140,7 +140,7 @@ inline void pool::give_back_or_keep(void* block, std::size_t index) noexcept {
 }
 
 inline pool::keeper::~keeper() {
-  mine_.now = stage::closed;
+  mine_.now = state::closed;
   for (list& free : mine_.by_class) {
     free.room = 0;
     while (node* block = free.head) {

@@ -85,8 +85,8 @@ class backend {
 /// `world`. Where its ranks are on several nodes, or cannot map each other's memory, all ranks get
 /// a backend that takes nothing, and rank 0 logs why. *Errors*, on all ranks:
 /// error(cross_rank_mismatch) where options differ, error(invalid_argument) with the name of an
-/// option that is out of range. Cannot be cancelled. *Cost*: two small collectives, and `orders * 4
-/// * chunk` bytes per rank.
+/// option that is out of range. Cannot be cancelled. *Cost*: two small collectives, and
+/// 4 * `orders` * `chunk` bytes per rank.
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
 

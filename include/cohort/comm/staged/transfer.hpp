@@ -103,7 +103,7 @@ class transfer : public std::enable_shared_from_this<transfer> {
     begin();
     load_->fetch();
   }
-  /// `most`: bytes of a stage that have come. False if nothing is to be brought back.
+  /// `most`: bytes of a staged buffer that have come. False if nothing is to be brought back.
   [[nodiscard]] bool start_out(std::size_t most) {
     comes_back_ = true;
     if (!wanted_) return false;
