@@ -178,8 +178,8 @@ class communicator {
   template <std::same_as<asio::io_context> Context>
   explicit communicator(Context& io, const communicator_options& options = {})
       : communicator(io, MPI_COMM_WORLD, options) {}
-  /// A duplicate of `original`, which stays the caller's. (Templates, so that only who makes a
-  /// communicator compiles an engine.)
+  /// A duplicate of `original`, which stays the caller's. (Templates, so that only files
+  /// that make a communicator compile an engine.)
   template <std::same_as<asio::io_context> Context>
   communicator(Context& io, MPI_Comm original, const communicator_options& options = {});
 

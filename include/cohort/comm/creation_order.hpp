@@ -52,9 +52,10 @@ class creation_turn {
 ///    rank in MPI_COMM_WORLD): each waits for its turn, then tells the next member. The last one
 ///    tells the root of the tree, which tells all to go on.
 ///
-/// Who tries does not wait, and who waits holds only turns of lower places than the one that it
-/// waits for. So there is no circle of creations that wait for each other, and as turns are given
-/// in the order in which they were asked for, every creation that all members have entered is made.
+/// A member that tries does not wait, and one that waits holds only turns of lower places than the
+/// one that it waits for. So there is no circle of creations that wait for each other, and as turns
+/// are given in the order in which they were asked for, every creation that all members have
+/// entered is made.
 class creation_stages {
  public:
   enum class stage : std::uint8_t {
@@ -165,7 +166,7 @@ inline creation_stages::stage creation_stages::next(bool answer) {
   receives_.clear();
   value_ = true;
   switch (stage_++) {
-    case 0:  // who is below has entered
+    case 0:  // the members below have entered
       add_children(receives_);
       return stage::exchange;
     case 1:  // and all have

@@ -3,6 +3,27 @@
 #pragma once
 /// \file
 /// How a verb is made: a small body that checks, posts and finishes, and one `initiate`.
+///
+///     struct barrier_body {
+///       using signature = void(std::error_code);
+///       static constexpr const char* name = "barrier";  // for reports
+///       static constexpr cancels cancellation = cancels::detach;
+///       errc check(const communicator_state&) const noexcept { return errc{}; }
+///       void explain(failure_text&) const {}        // of what `check` has found
+///       std::size_t bytes() const noexcept { return 0; }
+///       int post(const poster& post) const {        // with MPI locked
+///         MPI_Request request = MPI_REQUEST_NULL;
+///         return post.add(MPI_Ibarrier(post.native(), &request), request);
+///       }
+///       std::tuple<> finish(std::error_code, const outcome_of_requests&) const { return {}; }
+///     };
+///
+///     template <completion_token_for<void(std::error_code)> Token>
+///     auto barrier(const communicator& comm, Token&& token) {
+///       return comm::initiate(comm, barrier_body(), token);
+///     }
+///
+/// A body over buffers derives from \ref body_over, and keeps them as `comm::argument`.
 
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/communicator.hpp>
@@ -61,8 +82,8 @@ class poster {
     if (return_code != MPI_SUCCESS) op_.fail(mpi::make_error(return_code));
   }
   /// The operation goes on without a request, until its `completion().in_look` is called with the
-  /// source locked: that calls `advance`, which begins with `resume`. Who is to call it counts the
-  /// operation as pending, in a source of the engine, and calls it in a look.
+  /// source locked: that calls `advance`, which begins with `resume`. Its caller
+  /// counts the operation as pending, in a source of the engine, and calls it in a look.
   void hold() const noexcept { op_.waits_for_turn_ = true; }
   void resume() const noexcept { op_.waits_for_turn_ = false; }
   [[nodiscard]] backend_completion completion() const noexcept { return {comm_.engine, op_}; }

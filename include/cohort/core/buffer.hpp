@@ -295,9 +295,9 @@ template <class B>
 concept output_buffer = writable_buffer<B> || owned_buffer<B>;
 
 /// A buffer of a class whose `memory_traits` say that it is on a device: `data()` and `size()` of
-/// elements, its place, its lease, and an owner like it. Verbs of MPI take them where who knows
-/// that memory carries it to the host (core/devices.hpp); named operations do, where the
-/// coordinator has a backend for devices.
+/// elements, its place, its lease, and an owner like it. Verbs of MPI take them where a
+/// header that knows the memory says how it comes to the host (core/devices.hpp); named operations
+/// do where the coordinator has a backend for devices.
 template <class B>
 concept located_buffer = detail::is_off_host<B> && requires(std::remove_reference_t<B>& buffer) {
   requires element<std::remove_const_t<std::remove_pointer_t<decltype(buffer.data())>>>;

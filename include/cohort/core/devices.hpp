@@ -4,8 +4,8 @@
 
 /// \file What verbs say of devices, without their headers: how elements that lie where MPI cannot
 /// work on them come to where it can, and back; when an operation on a device ends for its awaiter;
-/// and the stream that it is ordered with. Who knows the memory and who knows MPI meet here, so
-/// that neither includes the other.
+/// and the stream that it is ordered with. The layer that knows
+/// the memory and the one that knows MPI meet here, so that neither includes the other.
 
 #include <cohort/core/buffer.hpp>
 
@@ -27,8 +27,8 @@ struct staged_buffer {
   std::byte* at = nullptr;            ///< set by a carrier, for as long as that lives
 };
 
-/// Carries the staged buffers of one operation to the host and back. Nothing in it blocks: who has
-/// it asks it at each look.
+/// Carries the staged buffers of one operation to the host and back. Nothing in it blocks: its
+/// owner asks it at each look.
 class carrier {
  public:
   carrier(const carrier&) = delete;

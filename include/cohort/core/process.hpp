@@ -103,8 +103,8 @@ void leave_all() noexcept;
 /// Drains every engine, newest first, all together within the bound. False if something is left.
 bool drain_all(std::chrono::nanoseconds bound);
 
-/// Makes some progress on every engine of this thread: who asks waits for something that one of
-/// them may hold, and their loops do not run meanwhile.
+/// Makes some progress on every engine of this thread. For a caller that waits for something that
+/// one of them may hold, while their loops do not run.
 void look_at_all();
 
 }  // namespace cohort::process

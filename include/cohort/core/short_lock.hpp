@@ -24,8 +24,9 @@ inline void wait_after(unsigned looks) noexcept {
 }  // namespace detail
 
 /// Free, it costs one locked instruction for both ends, where `std::mutex` costs two and two calls.
-/// Who has to wait looks on, then yields its core, then sleeps for 50 us at a time: whoever holds
-/// it must not wait for anything. Not fair, and not to be taken twice. For `std::unique_lock`.
+/// A thread that has to wait looks on, then yields its core, then sleeps for 50 us at a time:
+/// whoever holds it must not wait for anything. Not fair, and not to be taken twice. For
+/// `std::unique_lock`.
 class short_lock {
  public:
   short_lock() noexcept = default;

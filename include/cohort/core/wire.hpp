@@ -138,7 +138,7 @@ class reader {
   [[nodiscard]] std::error_code error() const noexcept {
     return ok() ? std::error_code{} : make_error_code(error_);
   }
-  /// Makes the reader fail: for the values' own rules, checked by who reads.
+  /// Makes the reader fail: for rules of the values that only the code that reads them knows.
   void fail(wire_errc why) noexcept;
 
   [[nodiscard]] std::uint64_t varint() noexcept;

@@ -3,6 +3,9 @@
 #pragma once
 
 /// \file The lock that serialises calls into MPI below MPI_THREAD_MULTIPLE.
+///
+///     const cohort::mpi::lock calls;  // around calls of MPI of your own, beside the library's
+///     MPI_Ibarrier(MPI_COMM_WORLD, &request);
 
 #include <cohort/core/short_lock.hpp>
 #include <cohort/mpi/native.hpp>

@@ -3,6 +3,10 @@
 #pragma once
 
 /// \file Memory that the ranks of one node share.
+///
+///     const auto node = cohort::mpi::comm_ref::world().split_node();
+///     const cohort::mpi::shared_window<std::atomic<int>> seen(node, 1);  // one for each rank
+///     ++seen.of(0)[0];                                                   // all count at rank 0
 
 #include <cohort/core/error.hpp>
 #include <cohort/mpi/comm.hpp>

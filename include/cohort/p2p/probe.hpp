@@ -71,7 +71,7 @@ namespace cohort {
 template <completion_token_for<void(std::error_code, status)> Token = default_token>
 auto probe(const communicator& comm, int source, int tag, Token&& token = Token());
 
-/// The same, and takes the message out of the queue: only who holds the result can receive it.
+/// The same, and takes the message out of the queue: only the holder of the result can receive it.
 ///
 /// *Completion*: `void(std::error_code, p2p::message)`; the message is also its status, and goes to
 /// `cohort::recv` with `std::move`. *Cancellation*: total. *Source*: `MPI_Improbe`.

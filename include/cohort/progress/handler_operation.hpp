@@ -133,8 +133,9 @@ inline constexpr bool fills_future =
 /// \tparam Derived has, public,
 /// - `engine& owner() const`,
 /// - `auto outcome(bool dropped)`: moves out all that the handler will be told, and returns what
-///   tells it, to be called with the handler once the operation is freed. `dropped`: who awaited
-///   has gone with its buffers, so the result is `operation_aborted` and they are not touched,
+///   tells it, to be called with the handler once the operation is freed. `dropped`: the
+///   awaiter has gone with its buffers, so the result is `operation_aborted` and they are not
+///   touched,
 /// - `void cancel(asio::cancellation_type)` if it is connected; the type is not `none`,
 /// - perhaps `void leaves(action)`, called first when it ends, on the thread of the lap, and once
 ///   more with `deliver_here` on a foreign executor.
@@ -180,7 +181,7 @@ class handler_operation : public Base {
     find_executor(by);
     connect_cancellation(by, borrows);
   }
-  // Its two parts, for who hands the operation in between them.
+  // Its two parts, for a caller that hands the operation in between them.
   void find_executor(const engine& by) { executor_.set(*handler_, by.get_executor()); }
   void connect_cancellation(engine& by, bool borrows) {
     auto slot = asio::get_associated_cancellation_slot(*handler_);
@@ -295,7 +296,7 @@ template <class... Arguments>
 operation* handler_operation<Derived, Handler, Base>::detach(engine& by,
                                                              std::tuple<Arguments...> told) {
   asio::get_associated_cancellation_slot(*handler_).clear();
-  if constexpr (fills_future) future()->slot().clear();  // who cancels holds its lock
+  if constexpr (fills_future) future()->slot().clear();  // a canceller holds its lock
   memory_of_detached_.emplace(memory_of(*handler_));
   operation* const farewell = handler_delivery<Handler, Arguments...>::make(
       *handler_, by, std::move(executor_), std::move(told));

@@ -72,9 +72,9 @@ class request_operation : public progress::operation {
   communicator_state* live_on = nullptr;  ///< the communicator that counts it as live, if one does
   int peer = -1;                          ///< other rank, where there is one
   bool cancellable = false;               ///< the request added last is a receive
-  bool stalls = true;                     ///< false: nobody waits for it, or who does warns by name
-  MPI_Status status;                      ///< of the request added last
-  MPI_Request left = MPI_REQUEST_NULL;    ///< what MPI left of the request: inactive, if persistent
+  bool stalls = true;  ///< false: nobody waits for it, or the awaiter warns by name
+  MPI_Status status;   ///< of the request added last
+  MPI_Request left = MPI_REQUEST_NULL;  ///< what MPI left of the request: inactive, if persistent
   MPI_Message message = MPI_MESSAGE_NULL;  ///< what a matched probe found
 
  protected:
@@ -109,7 +109,7 @@ class request_operation : public progress::operation {
 
 /// What comes before an operation is posted: the comparison of its arguments between ranks
 /// (`checks::cross_rank`), data that are not there yet, operations that were started earlier. An
-/// interface, so that only who makes a source compiles it.
+/// interface, so that only files that make a source compile it.
 class argument_check {
  public:
   using post_function = void (*)(request_operation*);

@@ -120,8 +120,8 @@ class look_hooks {
   std::vector<look_hook*> watching_;
 };
 
-/// Who may call MPI, and touch what a source keeps, at a time: the holder of the process-wide lock
-/// at SERIALIZED, of the source's own mutex at MULTIPLE, and below the one thread that there is.
+/// Lets one thread at a time call MPI and touch what a source keeps: by the process-wide lock at
+/// SERIALIZED, by the source's own mutex at MULTIPLE; at lower levels there is only one thread.
 class source_lock {
  public:
   /// `one_thread`: the program promises to have no second engine; throws
@@ -152,8 +152,8 @@ class source_lock {
   std::recursive_mutex own_mutex_;
 };
 
-/// The bell that wakes an engine which sleeps while control receives are posted, and who is told
-/// that it sleeps. Touched with the guard of the source.
+/// The bell that wakes an engine which sleeps while control receives are posted, and the
+/// flags that say so to others. Touched with the guard of the source.
 class source_bell {
  public:
   /// Made at the first call.

@@ -143,7 +143,7 @@ COHORT_INLINE void leave_all() noexcept {
 
 COHORT_INLINE void look_at_all() {
   auto& registry = detail::the_registry();
-  const std::unique_lock held(registry.mutex, std::try_to_lock);  // who has it looks already
+  const std::unique_lock held(registry.mutex, std::try_to_lock);  // its holder looks already
   if (held) registry.for_each([](hooks& entry) { entry.look(); });
 }
 

@@ -180,7 +180,7 @@ class wake_up {
   virtual ~wake_up() = default;
   /// Begins to wait for a ring, unless it waits already. Called inside a handler of the loop only.
   virtual void arm() = 0;
-  /// Whether some of those who ring cannot be sure to be heard: then nobody sleeps for ever.
+  /// Whether a ring may be lost: then nobody sleeps for ever.
   [[nodiscard]] virtual bool may_miss() const noexcept { return false; }
 };
 

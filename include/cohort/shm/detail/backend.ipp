@@ -168,7 +168,7 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (steps != 0) {
     engine_.started();  // the wait begins anew
   } else if (engine_.oversubscribed()) {
-    std::this_thread::yield();  // who is waited for may need this core
+    std::this_thread::yield();  // the rank that is waited for may need this core
   }
   const std::size_t found = ended.size();
   if (found == 0) return 0;
@@ -275,7 +275,7 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
   // Of the ranks that cannot, the lowest is named.
   told[6] = made == nullptr ? ranks - rank : 0;
   co_await all_reduce(world, told, op::max);
-  if (made != nullptr) made->seal();  // all have mapped it who could
+  if (made != nullptr) made->seal();  // all that could have mapped it
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (told[2 * i] == ~told[2 * i + 1]) continue;
     constexpr std::array names{"chunk", "whole_up_to", "orders"};
