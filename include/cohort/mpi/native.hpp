@@ -54,8 +54,8 @@ enum class thread_level { single, funneled, serialized, multiple };
 
 namespace detail {
 
-/// What is known about MPI. Watched: the attribute of environment.hpp is in place, so MPI is up until
-/// its deletion sets gone.
+/// What is known about MPI. Watched: the attribute of environment.hpp is in place, so MPI is up
+/// until its deletion sets gone.
 enum class phase { unknown, watched, gone };
 
 inline constexpr int unknown_level = -1;
