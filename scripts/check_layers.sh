@@ -60,7 +60,7 @@ function read_page(    line, cells, name, names, count, i, block, inside) {
   close(page)
 }
 
-# "cohort/comm/poll.hpp" is in the room comm, "cohort/nccl/life/making.ipp" in nccl/life. Gates and
+# "cohort/comm/communicator.hpp" is in the room comm, "cohort/nccl/life/making.ipp" in nccl/life. Gates and
 # src.hpp are in none.
 function room_of(path,    parts, count) {
   count = split(path, parts, "/")
@@ -116,7 +116,7 @@ function code_of(line,    at, rest) {
   return line
 }
 
-# "cohort/comm/poll.hpp" and the gate "cohort/comm.hpp" belong to comm.
+# "cohort/comm/communicator.hpp" and the gate "cohort/comm.hpp" belong to comm.
 function layer_of(path,    parts) {
   split(path, parts, "/")
   sub(/[.]hpp$/, "", parts[2])

@@ -11,8 +11,8 @@
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/p2p/recv.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -6,7 +6,7 @@
 
 #include <cohort/comm/control.hpp>
 #include <cohort/p2p/recv.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <array>
 #include <cstring>

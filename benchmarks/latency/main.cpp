@@ -10,7 +10,7 @@
 #include "support/statistics.hpp"
 
 #include <cohort/mpi/environment.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -15,7 +15,7 @@
 
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/mpi/environment.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -11,7 +11,7 @@
 #include "support/statistics.hpp"
 
 #include <cohort/mpi/environment.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -14,7 +14,7 @@
 
 #include <cohort/cluster/launch/launcher.hpp>
 #include <cohort/cluster/serve.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -1,8 +1,19 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
-
-/// \file Gate of the layer coordinator: named collectives in any order, negotiated, fused, cached.
+/// \file
+/// The layer coordinator: collectives that have names. Each rank submits them in any order; what
+/// all ranks have submitted runs, small ones together in one call, and who is missing is named.
+///
+/// \code
+/// cohort::coordinator coord(world);
+/// std::vector<float> w(1000, 1.0F), b(20, 2.0F);
+/// auto first = coord.all_reduce("layer1/w", w, cohort::op::average, cohort::as_future);
+/// auto second = coord.all_reduce("layer1/b", b, cohort::op::average, cohort::as_future);
+/// co_await std::move(second);  // another rank may have begun with "layer1/b"
+/// co_await std::move(first);
+/// co_await coord.shutdown();
+/// \endcode
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/coordinator.hpp>

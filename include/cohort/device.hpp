@@ -2,8 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Gate of the layer device: CUDA streams, memory, copies, and awaiting them. Declares nothing but
+/// The layer device: streams of CUDA, memory, copies, and awaiting them. Declares nothing but
 /// COHORT_HAS_CUDA, which is 0 then, where there is no <cuda_runtime.h>.
+///
+///     cohort::device::stream compute;                            // on the default device
+///     cohort::device::vector<float> gradient(1 << 20, compute);  // lives in the stream's order
+///     cohort::device::pinned_vector<float> host(1 << 20, compute);
+///     backward(gradient.data(), compute.get());        // your kernels
+///     cohort::device::copy(compute, gradient, host);   // queued, not waited for
+///     co_await cohort::device::done(compute);          // other coroutines run meanwhile
+///     co_await cohort::all_reduce(world, host, cohort::op::sum);
 
 #include <cohort/device/batch.hpp>
 #include <cohort/device/completion.hpp>

@@ -8,9 +8,9 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 
 #include <malloc.h>
 

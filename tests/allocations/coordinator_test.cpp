@@ -5,8 +5,8 @@
 
 #include <cohort/coordinator.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -4,7 +4,7 @@
 // What a value of a rendezvous allocates between its send and its receive, once its key is known,
 // and what a new step with new keys does.
 
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/rendezvous.hpp>
 
 #include <chrono>

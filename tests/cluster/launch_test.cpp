@@ -3,7 +3,7 @@
 #include <cohort/cluster/link/tcp_link.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/native.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <asio/connect.hpp>
 

@@ -5,8 +5,8 @@
 
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 

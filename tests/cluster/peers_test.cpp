@@ -11,8 +11,8 @@
 #include <cohort/cluster/serve.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/mpi/environment.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/deadline.hpp>
-#include <cohort/progress/rethrow.hpp>
 
 #include <signal.h>
 

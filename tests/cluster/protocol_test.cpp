@@ -8,8 +8,8 @@
 #include <cohort/cluster/manager.hpp>
 #include <cohort/cluster/output/line.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <memory>

@@ -21,16 +21,16 @@
 
 namespace {
 
-using cohort::comm::creation_steps;
+using cohort::comm::creation_stages;
 using cohort::comm::creation_turn;
-using step = creation_steps::step;
+using step = creation_stages::stage;
 
 /// One member of a creation, as the class that calls MPI drives it.
 struct member {
   member(int process_, const std::vector<int>& whom, int self)
       : process(process_), steps(static_cast<int>(whom.size()), self) {}
   int process;
-  creation_steps steps;
+  creation_stages steps;
   enum class phase { enters, moves, receives, queues, makes, done } at = phase::enters;
   bool answer = true;
   std::size_t received = 0;

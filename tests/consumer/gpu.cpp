@@ -5,7 +5,7 @@
 // has no device, every rank prints the error that names all such ranks, and fails if it does not.
 #include <cohort/gpu.hpp>
 #include <cohort/mpi/environment.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <cstddef>
 #include <cstdio>

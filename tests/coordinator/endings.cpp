@@ -9,8 +9,8 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/p2p/recv.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/rethrow.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

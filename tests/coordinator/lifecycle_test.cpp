@@ -7,9 +7,8 @@
 #include <cohort/coordinator.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/kept_objects.hpp>
-#include <cohort/progress/progress_thread.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <asio/strand.hpp>

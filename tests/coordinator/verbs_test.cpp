@@ -3,8 +3,8 @@
 //
 // Every named verb: its result, in place and out of place, owned and borrowed, fused and alone.
 #include <cohort/coordinator.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <chrono>

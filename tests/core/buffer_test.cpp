@@ -4,7 +4,6 @@
 // The buffer concepts and the views that buffers become.
 
 #include <cohort/core/buffer.hpp>
-#include <cohort/core/strided.hpp>
 
 #include <array>
 #include <complex>

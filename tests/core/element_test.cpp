@@ -4,7 +4,6 @@
 // Elements, half-precision numbers, and which reductions are defined for which elements.
 
 #include <cohort/core/element.hpp>
-#include <cohort/core/half.hpp>
 #include <cohort/core/reduction.hpp>
 
 #include <array>

@@ -3,7 +3,7 @@
 
 // SHA-256 with the examples of FIPS 180-4 and RFC 6234, HMAC with those of RFC 4231.
 
-#include <cohort/core/hmac.hpp>
+#include <cohort/core/crypto.hpp>
 
 #include <cstddef>
 #include <span>

@@ -3,14 +3,12 @@
 
 // The small vocabulary: errors, failures, ranks, outcomes, the clock, durations.
 
-#include <cohort/core/clock.hpp>
 #include <cohort/core/config.hpp>
-#include <cohort/core/duration.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/ranks.hpp>
-#include <cohort/core/version.hpp>
+#include <cohort/core/time.hpp>
 
 #include <cstdlib>
 #include <memory>

@@ -7,9 +7,9 @@
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/gather.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/rethrow.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/shm/backend.hpp>
 
 #include <array>

@@ -10,9 +10,9 @@
 #include <cohort/mpi/environment.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <algorithm>

@@ -5,13 +5,12 @@
 // others.
 
 #include <cohort/collectives/all_reduce.hpp>
-#include <cohort/comm/poll.hpp>
+#include <cohort/comm/communicator.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/progress_thread.hpp>
-#include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <asio/experimental/awaitable_operators.hpp>

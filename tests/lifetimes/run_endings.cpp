@@ -9,8 +9,8 @@
 #include <cohort/mpi/native.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -5,13 +5,13 @@
 // in flight. There is nothing to compare: the sanitizers say whether it was clean.
 
 #include <cohort/collectives/all_reduce.hpp>
-#include <cohort/comm/poll.hpp>
+#include <cohort/comm/communicator.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/p2p/wait.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <array>

@@ -5,8 +5,7 @@
 
 #include <cohort/core/ranks.hpp>
 #include <cohort/mpi/comm.hpp>
-#include <cohort/mpi/group.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 #include <cohort/mpi/topology.hpp>
 
 #include <vector>

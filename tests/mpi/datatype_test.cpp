@@ -7,7 +7,7 @@
 #include <cohort/mpi/comm.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/layout.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <array>
 #include <complex>

@@ -6,9 +6,8 @@
 #include <cohort/core/process.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/error.hpp>
-#include <cohort/mpi/finalize.hpp>
 #include <cohort/mpi/lock.hpp>
-#include <cohort/mpi/state.hpp>
+#include <cohort/mpi/native.hpp>
 
 #include <atomic>
 #include <string>

@@ -3,7 +3,6 @@
 
 // Posting with 64-bit counts, and blocks of unequal size.
 
-#include <cohort/mpi/blocks.hpp>
 #include <cohort/mpi/comm.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>

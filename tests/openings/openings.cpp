@@ -18,8 +18,8 @@
 #include <cohort/coordinator.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/topology.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 #include <cohort/rendezvous.hpp>
 #include <cohort/shm/backend.hpp>
 

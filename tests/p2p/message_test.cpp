@@ -6,7 +6,7 @@
 #include <cohort/comm.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/p2p.hpp>
-#include <cohort/p2p/message.hpp>
+#include <cohort/p2p/probe.hpp>
 #include <cohort/progress.hpp>
 
 #include <array>

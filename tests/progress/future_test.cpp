@@ -5,7 +5,7 @@
 // tests/lifetimes/futures_test.cpp has what needs MPI.
 
 #include <cohort/progress.hpp>
-#include <cohort/progress/handler.hpp>
+#include <cohort/progress/handler_operation.hpp>
 #include <cohort/testing.hpp>
 
 #include <asio/experimental/awaitable_operators.hpp>

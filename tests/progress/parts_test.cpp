@@ -7,7 +7,6 @@
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/polled_source.hpp>
-#include <cohort/progress/pool.hpp>
 #include <cohort/testing/manual_clock.hpp>
 
 #include <chrono>

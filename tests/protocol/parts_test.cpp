@@ -7,7 +7,7 @@
 
 #include "protocol/support.hpp"
 
-#include <cohort/core/rank_set.hpp>
+#include <cohort/core/ranks.hpp>
 #include <cohort/protocol.hpp>
 #include <cohort/protocol/epoch_map.hpp>
 #include <cohort/protocol/name_table.hpp>

@@ -5,7 +5,7 @@
 
 #include "support/catch.hpp"
 
-#include <cohort/core/category.hpp>
+#include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/core/wire_cereal.hpp>
 #include <cohort/core/wire_std.hpp>

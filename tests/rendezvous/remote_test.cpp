@@ -4,9 +4,9 @@
 // Between ranks: pushed, pulled and large values, errors as answers, cleanup, close, deferred
 // initialisation.
 #include <cohort/core/log.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
-#include <cohort/progress/rethrow.hpp>
 #include <cohort/progress/when_all.hpp>
 #include <cohort/rendezvous.hpp>
 

@@ -4,7 +4,7 @@
 // Collectives through shared memory: the same verbs give the same results as through MPI.
 
 #include <cohort/collectives.hpp>
-#include <cohort/core/half.hpp>
+#include <cohort/core/element.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/progress/deadline.hpp>

@@ -5,9 +5,8 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/mpi/datatype.hpp>
-#include <cohort/shm/detail/channel.hpp>
-#include <cohort/shm/reduce.hpp>
-#include <cohort/shm/segment.hpp>
+#include <cohort/shm/detail/sequence.hpp>
+#include <cohort/shm/memory.hpp>
 
 #include <sys/resource.h>
 
@@ -27,7 +26,7 @@ namespace {
 
 using cohort::shm::segment;
 
-/// What a channel completes.
+/// What a sequence completes.
 struct call : cohort::comm::request_operation {
   call() noexcept : request_operation(&run) {}
   static void run(operation* base, action) { static_cast<call*>(base)->ended = true; }
@@ -105,12 +104,12 @@ TEST_CASE("threads as ranks: nobody reads what another still writes", "[shm]") {
   using cohort::comm::collective_call;
   const std::size_t ranks = GENERATE(as<std::size_t>(), 2, 3, 4);
   constexpr std::size_t chunk = 1024;
-  const segment memory(cohort::shm::detail::channel::bytes(ranks, chunk));
+  const segment memory(cohort::shm::detail::sequence::bytes(ranks, chunk));
   std::vector<int> wrong(ranks, 0);
   const auto work = [&](std::size_t rank) {
     asio::io_context io;
     auto& engine = asio::use_service<cohort::progress::engine>(io);
-    cohort::shm::detail::channel own(memory.bytes(), rank, ranks, chunk, 256);
+    cohort::shm::detail::sequence own(memory.bytes(), rank, ranks, chunk, 256);
     std::mt19937 same(5);
     for (int round = 0; round < 300; ++round) {
       const std::size_t count = 1 + same() % 900;

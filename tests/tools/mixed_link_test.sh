@@ -22,7 +22,7 @@ for family in open_mpi:OPEN_MPI mpich:MPICH_VERSION; do
   printf '#define MPI_VERSION 4\n#define MPI_SUBVERSION 0\n#define %s 1\n' "${family#*:}" \
     >"${family%:*}/mpi.h"
 done
-printf '#include <cohort/core/version.hpp>\n' >version.hpp
+printf '#include <cohort/core/config.hpp>\n' >version.hpp
 printf '#include <cohort/core/asio.hpp>\n' >asio.hpp
 printf '#include <cohort/mpi/native.hpp>\n' >mpi.hpp
 

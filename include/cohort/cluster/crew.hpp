@@ -15,7 +15,6 @@
 #include <cohort/cluster/membership/membership.hpp>
 #include <cohort/cluster/membership/own_calls.hpp>
 #include <cohort/cluster/membership/stalls.hpp>
-#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
 

@@ -4,7 +4,6 @@
 
 /// \file Exceptions that travel between processes, and the errors of many processes in one.
 
-#include <cohort/core/category.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>

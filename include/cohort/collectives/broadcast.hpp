@@ -45,14 +45,9 @@ asio::awaitable<void> broadcast(const communicator&, Arguments&&...) {
 namespace collectives {
 
 template <class Buffer>
-struct broadcast_body {
-  using data_type = comm::argument<Buffer>;
-  using value_type = typename data_type::value_type;
-  using arguments = std::tuple<data_type>;
-  using signature = typename comm::completion_signature<arguments>::type;
+struct broadcast_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
+  using value_type = typename comm::argument<Buffer>::value_type;
   static constexpr const char* name = name_of(op_kind::broadcast).data();
-  static constexpr comm::cancels cancellation =
-      data_type::owned ? comm::cancels::detach : comm::cancels::never;
 
   broadcast_body(std::remove_reference_t<Buffer>& buffer, detail::place where_)
       : data(buffer), where(where_) {}
@@ -106,7 +101,7 @@ struct broadcast_body {
     return where.is_root() ? copy.in(data.view()) : copy.out(data.view());
   }
 
-  data_type data;
+  comm::argument<Buffer> data;
   detail::packed<value_type> copy;
   detail::place where;
 };

@@ -2,7 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// `cohort::neighbor_all_gather`, `cohort::neighbor_all_to_all` and their `_v` forms.
+/// `cohort::neighbor_all_gather`, `cohort::neighbor_all_to_all` and their `_v` forms: collectives
+/// in which a rank gives to its neighbours in a topology, and gets from them.
+///
+/// \code
+/// auto grid = co_await world.create(cohort::mpi::cartesian::balanced(world.size(), 2));
+/// std::vector<int> out(4, world.rank()), in(4, -1);  // one element for each neighbour
+/// co_await cohort::neighbor_all_to_all(grid, out, in);
+/// \endcode
 
 #include <cohort/collectives/bodies/movement.hpp>
 #include <cohort/mpi/native.hpp>

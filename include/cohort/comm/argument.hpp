@@ -4,7 +4,7 @@
 /// \file
 /// A buffer argument inside an operation: borrowed, or owned and handed back.
 
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 
 #include <cstddef>
 #include <system_error>
@@ -13,6 +13,31 @@
 #include <utility>
 
 namespace cohort::comm {
+
+template <class B>
+concept any_buffer = verb_input<B> || owned_buffer<std::remove_reference_t<B>>;
+
+/// A compile error where a verb is given something else for its first buffer. Says whether it is
+/// one.
+template <class B>
+consteval bool require_buffer() {
+  static_assert(any_buffer<B>,
+                "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
+                "span, a strided view, or a container rvalue (a temporary would dangle)");
+  return any_buffer<B>;
+}
+
+namespace detail {
+/// What a completion gives back of an argument: nothing, or the container.
+template <bool Owned, class Container, class Kept>
+[[nodiscard]] auto back_to_caller(Kept& kept) {
+  if constexpr (Owned) {
+    return std::tuple<Container>(std::move(kept));
+  } else {
+    return std::tuple<>();
+  }
+}
+}  // namespace detail
 
 /// Keeps what a verb was given for a parameter `B&&`: the view of a borrowed buffer, or the
 /// container itself if it was passed as an rvalue. An owned container lies in the operation, which
@@ -44,14 +69,7 @@ class argument {
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return count() * sizeof(value_type); }
 
-  /// What the completion gives back: nothing, or the container.
-  [[nodiscard]] auto take() {
-    if constexpr (owned) {
-      return std::tuple<B>(std::move(kept_));
-    } else {
-      return std::tuple<>();
-    }
-  }
+  [[nodiscard]] auto take() { return detail::back_to_caller<owned, B>(kept_); }
 
  private:
   static decltype(auto) keep(std::remove_reference_t<B>& buffer) {
@@ -81,28 +99,21 @@ class argument<B> {
   using view_type = buffer_view<element>;
 
   explicit argument(std::remove_reference_t<B>& buffer)
-      : stage_{data_of(buffer), buffer.size() * sizeof(element),
+      : place_{data_of(buffer), buffer.size() * sizeof(element),
                memory_traits<object>::locate(buffer), memory_traits<object>::lease(buffer)},
         kept_(keep(buffer)) {}
   argument(argument&& other) noexcept
-      : stage_(std::move(other.stage_)), kept_(std::move(other.kept_)) {}
+      : place_(std::move(other.place_)), kept_(std::move(other.kept_)) {}
 
   [[nodiscard]] view_type view() const noexcept {
-    return contiguous_view(reinterpret_cast<element*>(stage_.at), count());
+    return contiguous_view(reinterpret_cast<element*>(place_.at), count());
   }
   [[nodiscard]] std::size_t count() const noexcept { return bytes() / sizeof(element); }
-  [[nodiscard]] std::size_t bytes() const noexcept { return stage_.bytes; }
-  [[nodiscard]] stage& where() noexcept { return stage_; }
-  [[nodiscard]] const stage& where() const noexcept { return stage_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return place_.bytes; }
+  [[nodiscard]] staged_buffer& where() noexcept { return place_; }
+  [[nodiscard]] const staged_buffer& where() const noexcept { return place_; }
 
-  /// What the completion gives back: nothing, or the container.
-  [[nodiscard]] auto take() {
-    if constexpr (comes_back) {
-      return std::tuple<object>(std::move(kept_));
-    } else {
-      return std::tuple<>();
-    }
-  }
+  [[nodiscard]] auto take() { return detail::back_to_caller<comes_back, object>(kept_); }
 
  private:
   struct nothing {};
@@ -117,7 +128,7 @@ class argument<B> {
     }
   }
 
-  stage stage_;
+  staged_buffer place_;
   [[no_unique_address]] std::conditional_t<comes_back, object, nothing> kept_;
 };
 

@@ -178,8 +178,8 @@ class communicator {
   template <std::same_as<asio::io_context> Context>
   explicit communicator(Context& io, const communicator_options& options = {})
       : communicator(io, MPI_COMM_WORLD, options) {}
-  /// A duplicate of `original`, which stays the caller's. (Templates, so that only who makes a
-  /// communicator compiles an engine.)
+  /// A duplicate of `original`, which stays the caller's. (Templates, so that only files
+  /// that make a communicator compile an engine.)
   template <std::same_as<asio::io_context> Context>
   communicator(Context& io, MPI_Comm original, const communicator_options& options = {});
 
@@ -267,6 +267,15 @@ class communicator {
   }
   comm::communicator_state* state_ = nullptr;
 };
+
+/// Lets MPI make progress once. Runs no handler: what has finished is delivered when the loop gets
+/// its turn, so a future may become ready only then. Most MPI libraries move nothing while nobody
+/// calls them; a look between two layers of a computation is what makes communication overlap it.
+///
+/// *Cost*: one `MPI_Testsome` over what is pending. *Threads*: as for starting an operation.
+inline void poll(const communicator& comm) {
+  if (comm) comm.state()->engine.look();
+}
 
 }  // namespace cohort
 

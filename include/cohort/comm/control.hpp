@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Control messages: receives that nobody waits for, and sends that wake who sleeps. They are the
-/// library's own, and need not be as many on all ranks, so a communicator does not count them.
+/// Control messages: receives that nobody waits for, and sends that wake a receiver that sleeps.
+/// They are the library's own, and need not be as many on all ranks, so a communicator does not
+/// count them.
 
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/post.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <cstddef>
 #include <span>

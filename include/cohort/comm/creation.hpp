@@ -29,7 +29,7 @@ inline constexpr int invited_creation_tag = 32765;
 /// MPI lets a process be in several creations, but libraries hang if two processes enter them in
 /// different orders, which ranks that run at different speeds do (Open MPI issue 2025). What is
 /// made here is made when all members have called, and none of their processes takes part in
-/// another creation; `creation_steps` tells how. Those over one communicator with the same tag
+/// another creation; `creation_stages` tells how. Those over one communicator with the same tag
 /// follow one another as they were begun, which must be the same order on all ranks.
 ///
 /// The new communicator is made with messages between members only, so that it is of no account
@@ -40,7 +40,7 @@ inline constexpr int invited_creation_tag = 32765;
 class creation final : private look_hook {
  public:
   /// `parent` and `op` must live until it has left. `members` are ranks of the parent; none: all.
-  /// Takes the memory for all steps, in which the others count on this rank.
+  /// Takes the memory for all stages, in which the others count on this rank.
   creation(communicator_state& parent, request_operation& op, ranks members = ranks(),
            int tag = creation_tag);
   ~creation() override { creation_turn::of_process().leave(); }
@@ -81,7 +81,7 @@ class creation final : private look_hook {
   };
   std::size_t at_look() override;
   bool advance() noexcept;
-  bool take_steps();
+  bool take_stages();
   void line_up();
   bool post_exchange();
   void wait() noexcept;
@@ -96,7 +96,7 @@ class creation final : private look_hook {
   creation* next_ = nullptr;  // over the same parent
   bool linked_ = false;
   bool waits_for_turn_ = false;  // of the process; else of the parent
-  creation_steps steps_;
+  creation_stages stages_;
   std::vector<char> received_;  // MPI writes here
   char sent_ = 0;
 };

@@ -7,7 +7,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 
-#include <cohort/mpi/group.hpp>
+#include <cohort/mpi/comm.hpp>
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>
@@ -23,10 +23,10 @@ COHORT_INLINE creation::creation(communicator_state& parent, request_operation& 
       op_(op),
       members_(std::move(members)),
       tag_(tag),
-      steps_(members_.empty() ? parent.exchange.size() : static_cast<int>(members_.size()),
-             members_.empty() ? parent.exchange.rank()
-                              : members_.position_of(parent.exchange.rank())) {
-  received_.reserve(creation_steps::radix + 1);
+      stages_(members_.empty() ? parent.exchange.size() : static_cast<int>(members_.size()),
+              members_.empty() ? parent.exchange.rank()
+                               : members_.position_of(parent.exchange.rank())) {
+  received_.reserve(creation_stages::radix + 1);
   creation_turn::of_process().enter();
 }
 
@@ -67,7 +67,7 @@ COHORT_INLINE bool creation::advance() noexcept {
   op_.waits_for_turn_ = false;
   if (op_.failed() || !linked_) return false;
   try {
-    return take_steps();
+    return take_stages();
   } catch (const std::system_error& problem) {
     op_.fail(problem.code());
   } catch (...) {
@@ -76,32 +76,32 @@ COHORT_INLINE bool creation::advance() noexcept {
   return request_source::pending(op_);
 }
 
-COHORT_INLINE bool creation::take_steps() {
+COHORT_INLINE bool creation::take_stages() {
   creation_turn& turn = creation_turn::of_process();
   bool answer = std::all_of(received_.begin(), received_.end(), [](char one) { return one != 0; });
   for (;;) {
     received_.clear();
-    switch (steps_.next(answer)) {
-      case creation_steps::step::exchange:
+    switch (stages_.next(answer)) {
+      case creation_stages::stage::exchange:
         answer = true;
         if (post_exchange()) return true;
         break;
-      case creation_steps::step::try_turn:
+      case creation_stages::stage::try_turn:
         answer = turn.try_take(this);
         break;
-      case creation_steps::step::give_turn:
+      case creation_stages::stage::give_turn:
         turn.give_back(this);
         break;
-      case creation_steps::step::find_line:
+      case creation_stages::stage::find_line:
         line_up();
         break;
-      case creation_steps::step::wait_turn:
+      case creation_stages::stage::wait_turn:
         turn.wait(this);
         if (turn.has(this)) break;
         waits_for_turn_ = true;
         wait();
         return true;
-      case creation_steps::step::make:
+      case creation_stages::stage::make:
         return false;
     }
   }
@@ -110,16 +110,16 @@ COHORT_INLINE bool creation::take_steps() {
 /// False if there is nothing to exchange.
 COHORT_INLINE bool creation::post_exchange() {
   const MPI_Comm over = parent_.exchange.native();
-  received_.resize(steps_.receives().size());
+  received_.resize(stages_.receives().size());
   MPI_Request request = MPI_REQUEST_NULL;
   for (std::size_t i = 0; i < received_.size(); ++i) {
-    mpi::check(mpi::post::irecv(&received_[i], 1, MPI_BYTE, rank_of(steps_.receives()[i]), tag_,
+    mpi::check(mpi::post::irecv(&received_[i], 1, MPI_BYTE, rank_of(stages_.receives()[i]), tag_,
                                 over, &request),
                "MPI_Irecv");
     parent_.source.add(request, op_);
   }
-  sent_ = steps_.value() ? 1 : 0;
-  for (const int member : steps_.sends()) {
+  sent_ = stages_.value() ? 1 : 0;
+  for (const int member : stages_.sends()) {
     mpi::check(mpi::post::isend(&sent_, 1, MPI_BYTE, rank_of(member), tag_, over, &request),
                "MPI_Isend");
     parent_.source.add(request, op_);
@@ -136,7 +136,7 @@ COHORT_INLINE int creation::rank_of(int member) const noexcept {
 COHORT_INLINE void creation::line_up() {
   const mpi::group here = parent_.exchange.group();
   const mpi::group world = mpi::comm_ref::world().group();
-  steps_.line_up([&](int member) {
+  stages_.line_up([&](int member) {
     const int rank = rank_of(member);
     int place = MPI_UNDEFINED;
     mpi::check(MPI_Group_translate_ranks(here.native(), 1, &rank, world.native(), &place),

@@ -1,6 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
+
 /// \file
 /// In which order processes make communicators: the rules alone, without MPI.
 
@@ -51,12 +52,13 @@ class creation_turn {
 ///    rank in MPI_COMM_WORLD): each waits for its turn, then tells the next member. The last one
 ///    tells the root of the tree, which tells all to go on.
 ///
-/// Who tries does not wait, and who waits holds only turns of lower places than the one that it
-/// waits for. So there is no circle of creations that wait for each other, and as turns are given
-/// in the order in which they were asked for, every creation that all members have entered is made.
-class creation_steps {
+/// A member that tries does not wait, and one that waits holds only turns of lower places than the
+/// one that it waits for. So there is no circle of creations that wait for each other, and as turns
+/// are given in the order in which they were asked for, every creation that all members have
+/// entered is made.
+class creation_stages {
  public:
-  enum class step : std::uint8_t {
+  enum class stage : std::uint8_t {
     exchange,   ///< send `value()` to each of `sends()`, receive from each of `receives()`
     try_turn,   ///< take the turn if it is free
     give_turn,  ///< give it back, if this member has it
@@ -67,7 +69,7 @@ class creation_steps {
   /// Children of a member in the tree.
   static constexpr int radix = 4;
 
-  creation_steps(int members, int self) : members_(members), self_(self) {
+  creation_stages(int members, int self) : members_(members), self_(self) {
     sends_.reserve(radix + 1);
     receives_.reserve(radix + 1);
   }
@@ -75,7 +77,7 @@ class creation_steps {
   /// What to do next; needs no memory, for the others count on this member. `answer`: after
   /// `exchange`, whether all that was received is true; after `try_turn`, whether the turn was
   /// taken.
-  [[nodiscard]] step next(bool answer);
+  [[nodiscard]] stage next(bool answer);
 
   /// `place_of(member)`: in an order of all processes of the job. If one is negative, nobody knows
   /// a place of all, and they keep their order here. Needs no memory.
@@ -122,8 +124,109 @@ class creation_steps {
   std::vector<int> receives_;
 };
 
-}  // namespace cohort::comm
+inline creation_turn& creation_turn::of_process() {
+  static creation_turn& instance = *new creation_turn;
+  return instance;
+}
 
-#ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/comm/creation_order.ipp>
-#endif
+inline void creation_turn::enter() {
+  const std::lock_guard hold(mutex_);
+  queue_.reserve(entered_ + 1);
+  ++entered_;
+}
+
+inline void creation_turn::leave() noexcept {
+  const std::lock_guard hold(mutex_);
+  --entered_;
+}
+
+inline bool creation_turn::try_take(const void* who) {
+  const std::lock_guard hold(mutex_);
+  if (queue_.empty()) queue_.push_back(who);
+  return queue_.front() == who;
+}
+
+inline void creation_turn::wait(const void* who) {
+  const std::lock_guard hold(mutex_);
+  queue_.push_back(who);
+}
+
+inline bool creation_turn::has(const void* who) const {
+  const std::lock_guard hold(mutex_);
+  return !queue_.empty() && queue_.front() == who;
+}
+
+inline void creation_turn::give_back(const void* who) {
+  const std::lock_guard hold(mutex_);
+  std::erase(queue_, who);
+}
+
+inline creation_stages::stage creation_stages::next(bool answer) {
+  sends_.clear();
+  receives_.clear();
+  value_ = true;
+  switch (stage_++) {
+    case 0:  // the members below have entered
+      add_children(receives_);
+      return stage::exchange;
+    case 1:  // and all have
+      if (!is_root()) ask_parent();
+      return stage::exchange;
+    case 2:
+      return stage::try_turn;
+    case 3:
+      taken_ = answer;
+      add_children(sends_);
+      add_children(receives_);
+      return stage::exchange;
+    case 4:
+      taken_ = taken_ && answer;
+      value_ = taken_;
+      if (!is_root()) ask_parent();
+      return stage::exchange;
+    case 5:
+      if (!is_root()) taken_ = answer;
+      value_ = taken_;
+      add_children(sends_);
+      return stage::exchange;
+    case 6:
+      return taken_ ? stage::make : stage::give_turn;
+    case 7:
+      return stage::find_line;
+    case 8:
+      if (before_ >= 0) receives_.push_back(before_);
+      return stage::exchange;
+    case 9:
+      return stage::wait_turn;
+    case 10:
+      if (after_ >= 0) {
+        sends_.push_back(after_);
+      } else if (!is_root()) {
+        sends_.push_back(0);
+      }
+      if (!is_root()) {
+        receives_.push_back(parent());
+      } else if (last_ != self_) {
+        receives_.push_back(last_);
+      }
+      return stage::exchange;
+    case 11:
+      add_children(sends_);
+      return stage::exchange;
+    default:
+      return stage::make;
+  }
+}
+
+inline void creation_stages::add_children(std::vector<int>& to) const {
+  for (int i = 1; i <= radix && radix * self_ + i < members_; ++i) {
+    to.push_back(radix * self_ + i);
+  }
+}
+
+inline void creation_stages::ask_parent() {
+  sends_.push_back(parent());
+  receives_.push_back(parent());
+}
+
+}  // namespace cohort::comm

@@ -5,7 +5,7 @@
 /// Bodies of `comm/mailbox.hpp`.
 
 #include <cohort/comm/mailbox.hpp>
-#include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/context.hpp>
 
 namespace cohort::comm {
 

@@ -3,6 +3,27 @@
 #pragma once
 /// \file
 /// How a verb is made: a small body that checks, posts and finishes, and one `initiate`.
+///
+///     struct barrier_body {
+///       using signature = void(std::error_code);
+///       static constexpr const char* name = "barrier";  // for reports
+///       static constexpr cancels cancellation = cancels::detach;
+///       errc check(const communicator_state&) const noexcept { return errc{}; }
+///       void explain(failure_text&) const {}        // of what `check` has found
+///       std::size_t bytes() const noexcept { return 0; }
+///       int post(const poster& post) const {        // with MPI locked
+///         MPI_Request request = MPI_REQUEST_NULL;
+///         return post.add(MPI_Ibarrier(post.native(), &request), request);
+///       }
+///       std::tuple<> finish(std::error_code, const outcome_of_requests&) const { return {}; }
+///     };
+///
+///     template <completion_token_for<void(std::error_code)> Token>
+///     auto barrier(const communicator& comm, Token&& token) {
+///       return comm::initiate(comm, barrier_body(), token);
+///     }
+///
+/// A body over buffers derives from \ref body_over, and keeps them as `comm::argument`.
 
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/communicator.hpp>
@@ -14,6 +35,7 @@
 #include <exception>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <type_traits>
 
 namespace cohort::comm {
@@ -23,6 +45,18 @@ enum class cancels : std::uint8_t {
   receive,  ///< total: MPI gives it up, or the message has already come
   detach,   ///< terminal: nothing is borrowed, so the operation goes on alone
   never     ///< MPI works on the caller's buffers: ignored; under a deadline it is reported
+};
+
+/// What follows from the arguments of a body, which derives from it. `Extra` comes before the
+/// containers that the completion gives back.
+template <class Arguments, class... Extra>
+struct body_over;
+template <class... Arguments, class... Extra>
+struct body_over<std::tuple<Arguments...>, Extra...> {
+  using arguments = std::tuple<Arguments...>;
+  using signature = typename completion_signature<arguments, Extra...>::type;
+  static constexpr cancels cancellation =
+      (Arguments::owned && ...) ? cancels::detach : cancels::never;
 };
 
 /// Where a body hands its requests in. Alive during `post` and `advance` only, with MPI locked.
@@ -48,8 +82,8 @@ class poster {
     if (return_code != MPI_SUCCESS) op_.fail(mpi::make_error(return_code));
   }
   /// The operation goes on without a request, until its `completion().in_look` is called with the
-  /// source locked: that calls `advance`, which begins with `resume`. Who is to call it counts the
-  /// operation as pending, in a source of the engine, and calls it in a look.
+  /// source locked: that calls `advance`, which begins with `resume`. Its caller
+  /// counts the operation as pending, in a source of the engine, and calls it in a look.
   void hold() const noexcept { op_.waits_for_turn_ = true; }
   void resume() const noexcept { op_.waits_for_turn_ = false; }
   [[nodiscard]] backend_completion completion() const noexcept { return {comm_.engine, op_}; }

@@ -81,8 +81,8 @@ struct main_ended {
 /// MPI does not run, 1 is returned; so it is, after a line that says so, where somebody has stopped
 /// the context before the coroutine has ended.
 ///
-/// Who wants to own the loop, to run a second context or to go on after an error writes the long
-/// form: \ref environment, an `asio::io_context`, \ref communicator, `asio::co_spawn` with
+/// A program that is to own the loop, to run a second context or to go on after an error has the
+/// long form: \ref environment, an `asio::io_context`, \ref communicator, `asio::co_spawn` with
 /// \ref rethrow.
 template <class Main>
 [[nodiscard]] int run(int argc, char** argv, Main&& main, const run_options& options = {});

@@ -10,12 +10,9 @@
 #endif
 
 #include <cohort/comm.hpp>
-#include <cohort/comm/agreement.ipp>
 #include <cohort/comm/channel.ipp>
 #include <cohort/comm/creation.ipp>
-#include <cohort/comm/creation_order.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
-#include <cohort/comm/detail/doorbells.ipp>
 #include <cohort/comm/mailbox.ipp>
 #include <cohort/comm/requests/list.ipp>
 #include <cohort/comm/requests/source.ipp>

@@ -4,9 +4,9 @@
 
 /// \file The options of a coordinator, their environment variables, and the options of one call.
 
-#include <cohort/core/duration.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/until.hpp>
+#include <cohort/core/time.hpp>
 
 #include <charconv>
 #include <chrono>
@@ -146,7 +146,7 @@ class option_row {
     if (time_ != nullptr) to.*time_ = std::chrono::nanoseconds(static_cast<std::int64_t>(value));
   }
 
-  /// As it stands in the environment and in files: exact, durations as "0.25s" (core/duration.hpp).
+  /// As it stands in the environment and in files: exact, durations as "0.25s" (core/time.hpp).
   /// Nothing for what is no such number, or out of range.
   [[nodiscard]] std::optional<std::uint64_t> parse(std::string_view text) const;
   [[nodiscard]] std::string print(std::uint64_t value) const;

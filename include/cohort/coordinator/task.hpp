@@ -5,7 +5,6 @@
 /// \file One named operation on one rank: its tensors, and the handler that waits for them.
 
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/comm/tensor.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/kinds.hpp>

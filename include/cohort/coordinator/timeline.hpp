@@ -4,7 +4,7 @@
 
 /// \file The timeline: what a coordinator did when, in a file that Perfetto opens.
 
-#include <cohort/core/clock.hpp>
+#include <cohort/core/time.hpp>
 
 #include <cstddef>
 #include <cstdint>

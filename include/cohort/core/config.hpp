@@ -14,7 +14,7 @@
 #error "cohort needs C++20: compile with -std=c++20 or newer"
 #endif
 
-// Written by hand at every release; core/version.hpp has the same as constants.
+// Written by hand at every release; the constants below have the same.
 #define COHORT_VERSION_MAJOR 0
 #define COHORT_VERSION_MINOR 1
 #define COHORT_VERSION_PATCH 0
@@ -65,3 +65,15 @@ COHORT_MUST_BE_SAME(version_or_compilation,
                     COHORT_TEXT(COHORT_VERSION_MAJOR) "_" COHORT_TEXT(COHORT_VERSION_MINOR) "_"
                     COHORT_TEXT(COHORT_VERSION_PATCH) "_" COHORT_TEXT(COHORT_HOW_COMPILED));
 // clang-format on
+
+namespace cohort {
+
+inline constexpr int version_major = COHORT_VERSION_MAJOR;
+inline constexpr int version_minor = COHORT_VERSION_MINOR;
+inline constexpr int version_patch = COHORT_VERSION_PATCH;
+
+/// The version as text, "major.minor.patch".
+inline constexpr const char* version_string = COHORT_TEXT(COHORT_VERSION_MAJOR) "." COHORT_TEXT(
+    COHORT_VERSION_MINOR) "." COHORT_TEXT(COHORT_VERSION_PATCH);
+
+}  // namespace cohort

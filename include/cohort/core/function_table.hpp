@@ -14,8 +14,8 @@
 ///
 /// Needs ELF and dl_iterate_phdr (Linux, the BSDs).
 
+#include <cohort/core/crypto.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/hmac.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -105,7 +105,7 @@ class function_table {
   };
 
   /// The table of this process. The first call makes it: O(n log n) for n functions, once. Any
-  /// thread may call it. (A template, so that only who needs the table compiles its making.)
+  /// thread may call it. A template: see docs/design/layers.md.
   template <class Any = void>
   [[nodiscard]] static const function_table& instance();
 
@@ -197,7 +197,7 @@ class registered {
   }
 
   /// The same in the table that is given. A library that a program loads with dlopen() may have a
-  /// table of its own, so who sends numbers keeps the table that belongs to the connection.
+  /// table of its own, so a sender of numbers keeps the table that belongs to the connection.
   [[nodiscard]] static std::size_t index(const function_table& table) {
     static_cast<void>(&one_);  // brings it into being
     return table.index_of(Code, name());

@@ -93,7 +93,7 @@ inline constexpr std::string_view reduction_names[] = {
 [[nodiscard]] constexpr bool is_persistent(op_kind kind) noexcept {
   return kind == op_kind::group_create || kind == op_kind::group_remove;
 }
-/// Whether a rank's data goes to others. The root of a message is who sends it.
+/// Whether a rank's data goes to others. The root of a message is its sender.
 [[nodiscard]] constexpr bool brings_data(op_kind kind, bool is_root) noexcept {
   return is_root ||
          (kind != op_kind::broadcast && kind != op_kind::scatter && kind != op_kind::message);

@@ -3,12 +3,13 @@
 #pragma once
 
 /// \file Facts about this process that upper layers fill in and lower layers need at the end of a
-/// program: the rank, whether the program has failed, and what is still in flight.
+/// program: the rank, the host, whether the program has failed, and what is still in flight.
 
 #include <cohort/core/config.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -20,6 +21,14 @@ inline std::atomic<int> rank{-1};
 
 /// How each line begins that the library writes: "[cohort rank 3] ".
 [[nodiscard]] std::string line_prefix();
+
+/// The same for processes of one machine and container, and for no others: a hash of the boot id,
+/// which tells machines of one name apart, and of the host's name, which tells containers apart.
+/// Reads a file; ask once.
+[[nodiscard]] std::uint64_t host_id();
+
+/// The machine's name; "?" if it has none.
+[[nodiscard]] std::string host_name();
 
 /// Set when an exception left the event loop: finalizing MPI would then wait for ever for ranks
 /// that still wait for this one, so the environment aborts the job instead.
@@ -94,8 +103,8 @@ void leave_all() noexcept;
 /// Drains every engine, newest first, all together within the bound. False if something is left.
 bool drain_all(std::chrono::nanoseconds bound);
 
-/// Makes some progress on every engine of this thread: who asks waits for something that one of
-/// them may hold, and their loops do not run meanwhile.
+/// Makes some progress on every engine of this thread. For a caller that waits for something that
+/// one of them may hold, while their loops do not run.
 void look_at_all();
 
 }  // namespace cohort::process

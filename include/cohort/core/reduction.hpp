@@ -47,17 +47,46 @@ inline constexpr bool is_ordered_pair<located<T>> = is_ordered<T>;
 template <class T>
 using calculated = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
 
+// Which elements an operation is defined for.
+struct of_numbers {
+  template <class T>
+  static constexpr bool accepts = is_number<T>;
+};
+struct of_floating {
+  template <class T>
+  static constexpr bool accepts = is_floating<T>;
+};
+struct of_ordered {
+  template <class T>
+  static constexpr bool accepts = is_ordered<T>;
+};
+struct of_truths {
+  template <class T>
+  static constexpr bool accepts = is_truth<T>;
+};
+struct of_bits {
+  template <class T>
+  static constexpr bool accepts = is_bits<T>;
+};
+struct of_pairs {
+  template <class T>
+  static constexpr bool accepts = is_ordered_pair<T>;
+};
+
+/// What an operation is besides its arithmetic.
+template <reduction_code Code, class Elements>
+struct reduces : Elements {
+  static constexpr reduction_code code = Code;
+  static constexpr std::string_view name = reduction_names[static_cast<std::size_t>(Code)];
+};
+
 }  // namespace detail
 
 /// The operations, as objects to pass: op::sum, op::max, …. Each type says by `accepts<T>` which
 /// elements it is defined for, and combines two values on this process by combine().
 namespace op {
 
-struct sum_t {
-  static constexpr std::string_view name = "sum";
-  static constexpr reduction_code code = reduction_code::sum;
-  template <class T>
-  static constexpr bool accepts = detail::is_number<T>;
+struct sum_t : detail::reduces<reduction_code::sum, detail::of_numbers> {
   template <class T>
   static constexpr T combine(T a, T b) {
     using as = detail::calculated<T>;
@@ -66,18 +95,14 @@ struct sum_t {
 };
 
 /// The sum divided by the number of ranks; the division happens after completion.
-struct average_t : sum_t {
-  static constexpr std::string_view name = "average";
-  static constexpr reduction_code code = reduction_code::average;
+struct average_t : detail::reduces<reduction_code::average, detail::of_floating> {
   template <class T>
-  static constexpr bool accepts = detail::is_floating<T>;
+  static constexpr T combine(T a, T b) {
+    return sum_t::combine(a, b);
+  }
 };
 
-struct product_t {
-  static constexpr std::string_view name = "product";
-  static constexpr reduction_code code = reduction_code::product;
-  template <class T>
-  static constexpr bool accepts = detail::is_number<T>;
+struct product_t : detail::reduces<reduction_code::product, detail::of_numbers> {
   template <class T>
   static constexpr T combine(T a, T b) {
     using as = detail::calculated<T>;
@@ -85,88 +110,56 @@ struct product_t {
   }
 };
 
-struct min_t {
-  static constexpr std::string_view name = "min";
-  static constexpr reduction_code code = reduction_code::min;
-  template <class T>
-  static constexpr bool accepts = detail::is_ordered<T>;
+struct min_t : detail::reduces<reduction_code::min, detail::of_ordered> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return b < a ? b : a;
   }
 };
 
-struct max_t {
-  static constexpr std::string_view name = "max";
-  static constexpr reduction_code code = reduction_code::max;
-  template <class T>
-  static constexpr bool accepts = detail::is_ordered<T>;
+struct max_t : detail::reduces<reduction_code::max, detail::of_ordered> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return a < b ? b : a;
   }
 };
 
-struct logical_and_t {
-  static constexpr std::string_view name = "logical_and";
-  static constexpr reduction_code code = reduction_code::logical_and;
-  template <class T>
-  static constexpr bool accepts = detail::is_truth<T>;
+struct logical_and_t : detail::reduces<reduction_code::logical_and, detail::of_truths> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return static_cast<T>(static_cast<bool>(a) && static_cast<bool>(b));
   }
 };
 
-struct logical_or_t {
-  static constexpr std::string_view name = "logical_or";
-  static constexpr reduction_code code = reduction_code::logical_or;
-  template <class T>
-  static constexpr bool accepts = detail::is_truth<T>;
+struct logical_or_t : detail::reduces<reduction_code::logical_or, detail::of_truths> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return static_cast<T>(static_cast<bool>(a) || static_cast<bool>(b));
   }
 };
 
-struct logical_xor_t {
-  static constexpr std::string_view name = "logical_xor";
-  static constexpr reduction_code code = reduction_code::logical_xor;
-  template <class T>
-  static constexpr bool accepts = detail::is_truth<T>;
+struct logical_xor_t : detail::reduces<reduction_code::logical_xor, detail::of_truths> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return static_cast<T>(static_cast<bool>(a) != static_cast<bool>(b));
   }
 };
 
-struct bit_and_t {
-  static constexpr std::string_view name = "bit_and";
-  static constexpr reduction_code code = reduction_code::bit_and;
-  template <class T>
-  static constexpr bool accepts = detail::is_bits<T>;
+struct bit_and_t : detail::reduces<reduction_code::bit_and, detail::of_bits> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return static_cast<T>(a & b);
   }
 };
 
-struct bit_or_t {
-  static constexpr std::string_view name = "bit_or";
-  static constexpr reduction_code code = reduction_code::bit_or;
-  template <class T>
-  static constexpr bool accepts = detail::is_bits<T>;
+struct bit_or_t : detail::reduces<reduction_code::bit_or, detail::of_bits> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return static_cast<T>(a | b);
   }
 };
 
-struct bit_xor_t {
-  static constexpr std::string_view name = "bit_xor";
-  static constexpr reduction_code code = reduction_code::bit_xor;
-  template <class T>
-  static constexpr bool accepts = detail::is_bits<T>;
+struct bit_xor_t : detail::reduces<reduction_code::bit_xor, detail::of_bits> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return static_cast<T>(a ^ b);
@@ -174,11 +167,7 @@ struct bit_xor_t {
 };
 
 /// The smallest value and its location; equal values give the smaller location.
-struct min_loc_t {
-  static constexpr std::string_view name = "min_loc";
-  static constexpr reduction_code code = reduction_code::min_loc;
-  template <class T>
-  static constexpr bool accepts = detail::is_ordered_pair<T>;
+struct min_loc_t : detail::reduces<reduction_code::min_loc, detail::of_pairs> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return b.value < a.value || (!(a.value < b.value) && b.location < a.location) ? b : a;
@@ -186,11 +175,7 @@ struct min_loc_t {
 };
 
 /// The largest value and its location; equal values give the smaller location.
-struct max_loc_t {
-  static constexpr std::string_view name = "max_loc";
-  static constexpr reduction_code code = reduction_code::max_loc;
-  template <class T>
-  static constexpr bool accepts = detail::is_ordered_pair<T>;
+struct max_loc_t : detail::reduces<reduction_code::max_loc, detail::of_pairs> {
   template <class T>
   static constexpr T combine(T a, T b) {
     return a.value < b.value || (!(b.value < a.value) && b.location < a.location) ? b : a;

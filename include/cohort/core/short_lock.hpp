@@ -10,9 +10,23 @@
 
 namespace cohort {
 
+namespace detail {
+/// After so many looks at a lock that somebody else has: looks on, then yields the core, then
+/// sleeps for 50 us at a time, for whoever holds it has lost its core, or blocks.
+inline void wait_after(unsigned looks) noexcept {
+  if (looks >= 2000) {
+    const timespec moment{0, 50'000};
+    ::nanosleep(&moment, nullptr);
+  } else if (looks >= 100) {
+    std::this_thread::yield();
+  }
+}
+}  // namespace detail
+
 /// Free, it costs one locked instruction for both ends, where `std::mutex` costs two and two calls.
-/// Who has to wait looks on, then yields its core, then sleeps for 50 us at a time: whoever holds
-/// it must not wait for anything. Not fair, and not to be taken twice. For `std::unique_lock`.
+/// A thread that has to wait looks on, then yields its core, then sleeps for 50 us at a time:
+/// whoever holds it must not wait for anything. Not fair, and not to be taken twice. For
+/// `std::unique_lock`.
 class short_lock {
  public:
   short_lock() noexcept = default;
@@ -30,14 +44,7 @@ class short_lock {
 
  private:
   void wait() noexcept {
-    for (unsigned looks = 0; !try_lock(); ++looks) {
-      if (looks >= 2000) {  // whoever holds it has lost its core
-        const timespec moment{0, 50'000};
-        ::nanosleep(&moment, nullptr);
-      } else if (looks >= 100) {
-        std::this_thread::yield();
-      }
-    }
+    for (unsigned looks = 0; !try_lock(); ++looks) detail::wait_after(looks);
   }
 
   std::atomic<bool> held_{false};

@@ -14,7 +14,6 @@
 #include <cohort/core/detail/log.ipp>
 #include <cohort/core/detail/process.ipp>
 #include <cohort/core/detail/ranks.ipp>
-#include <cohort/core/detail/wire.ipp>
 #include <cohort/core/function_table.hpp>
 
 namespace cohort {

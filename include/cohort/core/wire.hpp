@@ -9,6 +9,7 @@
 /// coordinator, arguments and results of remote calls, what broadcast_object carries.
 
 #include <cohort/core/config.hpp>
+#include <cohort/core/element.hpp>
 
 #include <array>
 #include <bit>
@@ -137,7 +138,7 @@ class reader {
   [[nodiscard]] std::error_code error() const noexcept {
     return ok() ? std::error_code{} : make_error_code(error_);
   }
-  /// Makes the reader fail: for the values' own rules, checked by who reads.
+  /// Makes the reader fail: for rules of the values that only the code that reads them knows.
   void fail(wire_errc why) noexcept;
 
   [[nodiscard]] std::uint64_t varint() noexcept;
@@ -210,8 +211,41 @@ template <class T>
 
 }  // namespace cohort::wire
 
-#include <cohort/core/detail/wire.hpp>
+namespace cohort {
 
-#ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/core/detail/wire.ipp>
-#endif
+namespace detail {
+
+class wire_category_type final : public std::error_category {
+ public:
+  [[nodiscard]] const char* name() const noexcept override { return "cohort.wire"; }
+  [[nodiscard]] std::string message(int value) const override {
+    switch (static_cast<wire_errc>(value)) {
+      case wire_errc::truncated:
+        return "the bytes end before the value does";
+      case wire_errc::too_long:
+        return "a length is larger than the bytes that are left can hold";
+      case wire_errc::bad_value:
+        return "a value is outside its range";
+      case wire_errc::trailing:
+        return "bytes are left after the value";
+      case wire_errc::too_deep:
+        return "objects are nested beyond the limit";
+    }
+    return "unknown error of the wire format";
+  }
+};
+
+}  // namespace detail
+
+inline const std::error_category& wire_category() noexcept {
+  static const detail::wire_category_type category;
+  return category;
+}
+
+inline std::error_code make_error_code(wire_errc code) noexcept {
+  return {static_cast<int>(code), wire_category()};
+}
+
+}  // namespace cohort
+
+#include <cohort/core/detail/wire.hpp>

@@ -7,8 +7,8 @@
 ///
 /// They stand apart because their headers are not needed by every message.
 
-#include <cohort/core/category.hpp>
 #include <cohort/core/element.hpp>
+#include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>
 
 #include <bitset>

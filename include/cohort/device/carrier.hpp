@@ -9,7 +9,7 @@
 
 #if COHORT_HAS_CUDA
 
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/device/copy.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/pinned_vector.hpp>
@@ -44,7 +44,7 @@ class pinned_carrier final : public carrier {
   }
 
   /// Also throws error(errc::device_ordered) where NCCL launches and MPI is to be given the memory.
-  inline void add(stage& of, bool is_read, bool is_written, bool direct) override;
+  inline void add(staged_buffer& of, bool is_read, bool is_written, bool direct) override;
   inline void fetch() override;
   [[nodiscard]] inline bool store(std::size_t most) override;
   [[nodiscard]] inline bool is_over(bool ends) noexcept override;
@@ -52,8 +52,8 @@ class pinned_carrier final : public carrier {
 
  private:
   struct part {
-    stage of;
-    stage* target;
+    staged_buffer of;
+    staged_buffer* target;
     bool is_read;
     bool is_written;
     bool is_lent;
@@ -66,7 +66,7 @@ class pinned_carrier final : public carrier {
     bool is_copy;  // of this operation: not before it is over may the memory be used again
   };
 
-  [[nodiscard]] static inline stream stream_of(const stage& of);
+  [[nodiscard]] static inline stream stream_of(const staged_buffer& of);
   inline void take_memory();
   [[nodiscard]] inline bool is_reached(const mark& one) noexcept;
   void fail(std::error_code why) noexcept {
@@ -89,7 +89,7 @@ class pinned_carrier final : public carrier {
   std::error_code why_;
 };
 
-inline void pinned_carrier::add(stage& of, bool is_read, bool is_written, bool direct) {
+inline void pinned_carrier::add(staged_buffer& of, bool is_read, bool is_written, bool direct) {
   check_usable(of.where.device);
   parts_.push_back({of, &of, is_read, is_written, false, {}, {}, {}});
   if (!direct) return;
@@ -101,7 +101,7 @@ inline void pinned_carrier::add(stage& of, bool is_read, bool is_written, bool d
 }
 
 /// The stream that writes the buffer, or one of their own.
-inline stream pinned_carrier::stream_of(const stage& of) {
+inline stream pinned_carrier::stream_of(const staged_buffer& of) {
   if (of.where.producer == nullptr) return stream(stream_options{.device = of.where.device});
   auto* const native = static_cast<cudaStream_t>(const_cast<void*>(of.where.producer));
   return stream::borrow(native, of.where.device);

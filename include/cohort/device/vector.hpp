@@ -9,7 +9,7 @@
 #if COHORT_HAS_CUDA
 
 #include <cohort/core/buffer.hpp>
-#include <cohort/core/until.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/device/cuda_types.hpp>
 #include <cohort/device/stream.hpp>
 

@@ -7,7 +7,6 @@
 /// and for what MPI reduces of them.
 
 #include <cohort/core/element.hpp>
-#include <cohort/core/half.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>

@@ -6,7 +6,6 @@
 
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
-#include <cohort/mpi/state.hpp>
 
 #include <string>
 #include <system_error>

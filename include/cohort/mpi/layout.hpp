@@ -2,16 +2,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file A buffer as MPI wants it: address, count and datatype, whatever its size and its gaps.
+/// \file Buffers as MPI wants them: address, count and datatype, whatever their size and their
+/// gaps; and where the blocks of the ranks lie in one, 64-bit with every MPI.
 
 #include <cohort/core/buffer.hpp>
+#include <cohort/core/error.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/native.hpp>
 
+#include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace cohort::mpi {
 
@@ -70,6 +78,101 @@ inline void layout::own(datatype type) noexcept {
   owned_ = std::move(type);
   type_ = owned_.native();
   count_ = 1;
+}
+
+/// Where the blocks of the ranks lie in a buffer: counts and displacements in elements. MPI reads
+/// the arrays until the operation is complete, so keep the object, in one place, for as long.
+///
+/// Numbers that fit an int are given to the functions every MPI has. Larger ones go to the _c
+/// functions, or, without these, are counted in units of a derived type of the largest block that
+/// divides them all. If no unit makes them fit, the constructor throws errc::count_too_large.
+class blocks {
+ public:
+  /// Blocks that follow each other without gaps.
+  blocks(std::span<const std::size_t> counts, MPI_Datatype type);
+  /// Blocks at stated places; as many displacements as counts, otherwise errc::size_mismatch.
+  blocks(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
+         MPI_Datatype type);
+
+  [[nodiscard]] MPI_Datatype type() const noexcept { return type_; }
+  /// Whether the numbers need the _c functions.
+  [[nodiscard]] bool large() const noexcept { return !large_counts_.empty(); }
+  [[nodiscard]] const int* counts() const noexcept { return counts_.data(); }
+  [[nodiscard]] const int* displacements() const noexcept { return displacements_.data(); }
+  /// The same numbers for the _c functions: filled if large(), or by widen().
+  [[nodiscard]] const MPI_Count* large_counts() const noexcept { return large_counts_.data(); }
+  [[nodiscard]] const MPI_Aint* large_displacements() const noexcept {
+    return large_displacements_.data();
+  }
+  /// Makes large() true: both sides of an all-to-all go to the same function. Posting does it.
+  void widen();
+  /// Whether type() is a unit of several elements, which reductions cannot use.
+  [[nodiscard]] bool folded() const noexcept { return static_cast<bool>(owned_); }
+
+ private:
+  void assign(std::span<const std::size_t> counts, std::span<const std::size_t> displacements);
+
+  MPI_Datatype type_;
+  datatype owned_;
+  std::vector<int> counts_;
+  std::vector<int> displacements_;
+  std::vector<MPI_Count> large_counts_;
+  std::vector<MPI_Aint> large_displacements_;
+};
+
+inline blocks::blocks(std::span<const std::size_t> counts, MPI_Datatype type) : type_(type) {
+  std::vector<std::size_t> displacements(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), displacements.begin(), std::size_t{0});
+  assign(counts, displacements);
+}
+
+inline blocks::blocks(std::span<const std::size_t> counts,
+                      std::span<const std::size_t> displacements, MPI_Datatype type)
+    : type_(type) {
+  if (counts.size() != displacements.size()) {
+    throw error(errc::size_mismatch, "blocks: counts=" + std::to_string(counts.size()) +
+                                         ", displacements=" + std::to_string(displacements.size()));
+  }
+  assign(counts, displacements);
+}
+
+inline void blocks::assign(std::span<const std::size_t> counts,
+                           std::span<const std::size_t> displacements) {
+  std::size_t largest = 0;
+  std::size_t unit = 0;
+  for (const auto& list : {counts, displacements}) {
+    for (const std::size_t number : list) {
+      largest = std::max(largest, number);
+      unit = std::gcd(unit, number);
+    }
+  }
+  if (largest > INT_MAX && has_large_counts) {
+    large_counts_.assign(counts.begin(), counts.end());
+    large_displacements_.assign(displacements.begin(), displacements.end());
+    return;
+  }
+  if (largest > INT_MAX) {
+    if (largest / unit > INT_MAX) {
+      throw error(errc::count_too_large, "blocks: largest=" + std::to_string(largest) +
+                                             ", common unit=" + std::to_string(unit));
+    }
+    owned_ = contiguous_type(unit, type_);
+    type_ = owned_.native();
+  } else {
+    unit = 1;
+  }
+  const auto scaled = [unit](std::size_t number) { return static_cast<int>(number / unit); };
+  counts_.resize(counts.size());
+  displacements_.resize(displacements.size());
+  std::transform(counts.begin(), counts.end(), counts_.begin(), scaled);
+  std::transform(displacements.begin(), displacements.end(), displacements_.begin(), scaled);
+}
+
+inline void blocks::widen() {
+  if (!large()) {
+    large_counts_.assign(counts_.begin(), counts_.end());
+    large_displacements_.assign(displacements_.begin(), displacements_.end());
+  }
 }
 
 }  // namespace cohort::mpi

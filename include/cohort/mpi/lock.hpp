@@ -3,12 +3,14 @@
 #pragma once
 
 /// \file The lock that serialises calls into MPI below MPI_THREAD_MULTIPLE.
+///
+///     const cohort::mpi::lock calls;  // around calls of MPI of your own, beside the library's
+///     MPI_Ibarrier(MPI_COMM_WORLD, &request);
 
-#include <cohort/mpi/state.hpp>
+#include <cohort/core/short_lock.hpp>
+#include <cohort/mpi/native.hpp>
 
 #include <atomic>
-#include <ctime>
-#include <thread>
 
 namespace cohort::mpi {
 
@@ -22,12 +24,7 @@ class turn_lock {
   void lock() noexcept {
     const unsigned mine = next_.fetch_add(1, std::memory_order_relaxed);
     for (unsigned looks = 0; served_.load(std::memory_order_acquire) != mine; ++looks) {
-      if (looks >= 2000) {  // somebody blocks inside MPI
-        const timespec moment{0, 50'000};
-        ::nanosleep(&moment, nullptr);
-      } else if (looks >= 100) {
-        std::this_thread::yield();
-      }
+      cohort::detail::wait_after(looks);
     }
   }
   void unlock() noexcept {

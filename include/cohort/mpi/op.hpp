@@ -7,8 +7,8 @@
 
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
+#include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/error.hpp>
-#include <cohort/mpi/finalize.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
 

@@ -4,6 +4,7 @@
 
 /// \file The nonblocking functions of MPI with one 64-bit signature each.
 
+#include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/native.hpp>
 
 #include <climits>
@@ -44,11 +45,19 @@ inline constexpr auto large_ialltoall = &MPI_Ialltoall_c;
 inline constexpr auto large_ineighbor_allgather = &MPI_Ineighbor_allgather_c;
 inline constexpr auto large_ineighbor_alltoall = &MPI_Ineighbor_alltoall_c;
 inline constexpr auto large_imrecv = &MPI_Imrecv_c;
+inline constexpr auto large_igatherv = &MPI_Igatherv_c;
+inline constexpr auto large_iscatterv = &MPI_Iscatterv_c;
+inline constexpr auto large_iallgatherv = &MPI_Iallgatherv_c;
+inline constexpr auto large_ialltoallv = &MPI_Ialltoallv_c;
+inline constexpr auto large_ineighbor_allgatherv = &MPI_Ineighbor_allgatherv_c;
+inline constexpr auto large_ineighbor_alltoallv = &MPI_Ineighbor_alltoallv_c;
+inline constexpr auto large_ireduce_scatter = &MPI_Ireduce_scatter_c;
 #else
 inline constexpr missing large_isend, large_issend, large_irsend, large_irecv, large_ibcast,
     large_iallreduce, large_ireduce, large_iscan, large_iexscan, large_ireduce_scatter_block,
     large_igather, large_iscatter, large_iallgather, large_ialltoall, large_ineighbor_allgather,
-    large_ineighbor_alltoall, large_imrecv;
+    large_ineighbor_alltoall, large_imrecv, large_igatherv, large_iscatterv, large_iallgatherv,
+    large_ialltoallv, large_ineighbor_allgatherv, large_ineighbor_alltoallv, large_ireduce_scatter;
 #endif
 
 [[nodiscard]] constexpr bool fits(MPI_Count count) noexcept { return count <= INT_MAX; }
@@ -188,6 +197,92 @@ inline constexpr missing large_isend, large_issend, large_irsend, large_irecv, l
                                 MPI_Message* message, MPI_Request* request) {
   return detail::fits(count) ? MPI_Imrecv(data, detail::narrow(count), type, message, request)
                              : detail::large_imrecv(data, count, type, message, request);
+}
+
+[[nodiscard]] inline int igatherv(const void* in, MPI_Count count, MPI_Datatype type, void* out,
+                                  const blocks& parts, int root, MPI_Comm comm,
+                                  MPI_Request* request) {
+  if (!parts.large() && detail::fits(count)) {
+    return MPI_Igatherv(in, detail::narrow(count), type, out, parts.counts(), parts.displacements(),
+                        parts.type(), root, comm, request);
+  }
+  return detail::large_igatherv(in, count, type, out, parts.large_counts(),
+                                parts.large_displacements(), parts.type(), root, comm, request);
+}
+
+[[nodiscard]] inline int iscatterv(const void* in, const blocks& parts, void* out, MPI_Count count,
+                                   MPI_Datatype type, int root, MPI_Comm comm,
+                                   MPI_Request* request) {
+  if (!parts.large() && detail::fits(count)) {
+    return MPI_Iscatterv(in, parts.counts(), parts.displacements(), parts.type(), out,
+                         detail::narrow(count), type, root, comm, request);
+  }
+  return detail::large_iscatterv(in, parts.large_counts(), parts.large_displacements(),
+                                 parts.type(), out, count, type, root, comm, request);
+}
+
+[[nodiscard]] inline int iallgatherv(const void* in, MPI_Count count, MPI_Datatype type, void* out,
+                                     const blocks& parts, MPI_Comm comm, MPI_Request* request) {
+  if (!parts.large() && detail::fits(count)) {
+    return MPI_Iallgatherv(in, detail::narrow(count), type, out, parts.counts(),
+                           parts.displacements(), parts.type(), comm, request);
+  }
+  return detail::large_iallgatherv(in, count, type, out, parts.large_counts(),
+                                   parts.large_displacements(), parts.type(), comm, request);
+}
+
+[[nodiscard]] inline int ineighbor_allgatherv(const void* in, MPI_Count count, MPI_Datatype type,
+                                              void* out, const blocks& parts, MPI_Comm comm,
+                                              MPI_Request* request) {
+  if (!parts.large() && detail::fits(count)) {
+    return MPI_Ineighbor_allgatherv(in, detail::narrow(count), type, out, parts.counts(),
+                                    parts.displacements(), parts.type(), comm, request);
+  }
+  return detail::large_ineighbor_allgatherv(in, count, type, out, parts.large_counts(),
+                                            parts.large_displacements(), parts.type(), comm,
+                                            request);
+}
+
+[[nodiscard]] inline int ialltoallv(const void* in, blocks& sent, void* out, blocks& received,
+                                    MPI_Comm comm, MPI_Request* request) {
+  if (!sent.large() && !received.large()) {
+    return MPI_Ialltoallv(in, sent.counts(), sent.displacements(), sent.type(), out,
+                          received.counts(), received.displacements(), received.type(), comm,
+                          request);
+  }
+  sent.widen();
+  received.widen();
+  return detail::large_ialltoallv(in, sent.large_counts(), sent.large_displacements(), sent.type(),
+                                  out, received.large_counts(), received.large_displacements(),
+                                  received.type(), comm, request);
+}
+
+[[nodiscard]] inline int ineighbor_alltoallv(const void* in, blocks& sent, void* out,
+                                             blocks& received, MPI_Comm comm,
+                                             MPI_Request* request) {
+  if (!sent.large() && !received.large()) {
+    return MPI_Ineighbor_alltoallv(in, sent.counts(), sent.displacements(), sent.type(), out,
+                                   received.counts(), received.displacements(), received.type(),
+                                   comm, request);
+  }
+  sent.widen();
+  received.widen();
+  return detail::large_ineighbor_alltoallv(
+      in, sent.large_counts(), sent.large_displacements(), sent.type(), out,
+      received.large_counts(), received.large_displacements(), received.type(), comm, request);
+}
+
+/// Needs blocks that follow each other. Folded ones are MPI_ERR_COUNT: reductions cannot use them.
+[[nodiscard]] inline int ireduce_scatter(const void* in, void* out, const blocks& parts, MPI_Op op,
+                                         MPI_Comm comm, MPI_Request* request) {
+  if (parts.folded()) {
+    return MPI_ERR_COUNT;
+  }
+  if (!parts.large()) {
+    return MPI_Ireduce_scatter(in, out, parts.counts(), parts.type(), op, comm, request);
+  }
+  return detail::large_ireduce_scatter(in, out, parts.large_counts(), parts.type(), op, comm,
+                                       request);
 }
 
 }  // namespace cohort::mpi::post

@@ -10,6 +10,5 @@
 #endif
 
 #include <cohort/mpi.hpp>
-#include <cohort/mpi/detail/finalize.ipp>
-#include <cohort/mpi/detail/shared_window.ipp>
+#include <cohort/mpi/detail/environment.ipp>
 #include <cohort/mpi/detail/topology.ipp>

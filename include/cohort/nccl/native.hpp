@@ -20,8 +20,8 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/core/category.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/outcome.hpp>
 
 #include <nccl.h>
 
@@ -44,7 +44,7 @@ namespace cohort::nccl {
 }
 
 /// The category of codes that NCCL returned; its name is "nccl". It is registered, so a code keeps
-/// its category on the way from another process (core/category.hpp).
+/// its category on the way from another process (core/outcome.hpp).
 const std::error_category& nccl_category() noexcept;
 
 /// The code of a return value; no error for `ncclSuccess`.

@@ -1,16 +1,63 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
-/// \file
-/// `cohort::probe` and `cohort::matched_probe`: wait until a message is there, before receiving it.
+
+/// \file `cohort::probe` and `cohort::matched_probe`: wait until a message is there, before
+/// receiving it; and the message that the second has taken out of the queue.
 
 #include <cohort/comm/operation.hpp>
-#include <cohort/mpi/status.hpp>
-#include <cohort/p2p/detail/checks.hpp>
-#include <cohort/p2p/message.hpp>
+#include <cohort/mpi/request.hpp>
+#include <cohort/p2p/bodies/common.hpp>
 
 #include <tuple>
 #include <utility>
+
+namespace cohort::p2p {
+
+/// What `cohort::matched_probe` gives: the status of a message and the right to receive it.
+///
+/// Nobody else can receive it. Give it to `cohort::recv` once. *Dropped*, it is received in the
+/// background and thrown away, so that nothing stays inside MPI and the sender completes; this
+/// needs memory of its size, and holds work until it is done. After the context has stopped, the
+/// destructor does so in place, within the engine's bound for that.
+/// It keeps the communicator alive, and like a communicator must not outlive the context.
+class message : public status {
+ public:
+  /// No message.
+  message() noexcept {}
+  message(communicator origin, MPI_Message native, const status& found) noexcept
+      : status(found), origin_(std::move(origin)), native_(native) {}
+  message(message&& other) noexcept
+      : status(other),
+        origin_(std::move(other.origin_)),
+        native_(std::exchange(other.native_, MPI_MESSAGE_NULL)) {}
+  /// Swaps: the message that was here is dropped with `other`.
+  message& operator=(message&& other) noexcept {
+    std::swap<status>(*this, other);
+    std::swap(origin_, other.origin_);
+    std::swap(native_, other.native_);
+    return *this;
+  }
+  ~message() {
+    if (native_ != MPI_MESSAGE_NULL) discard();
+  }
+
+  /// Whether there is a message to receive.
+  [[nodiscard]] explicit operator bool() const noexcept { return native_ != MPI_MESSAGE_NULL; }
+  /// The communicator it was sent on.
+  [[nodiscard]] const communicator& origin() const noexcept { return origin_; }
+  /// MPI's handle, for `MPI_Imrecv`, which sets it to null.
+  [[nodiscard]] MPI_Message& native() noexcept { return native_; }
+
+ private:
+  void discard() noexcept;
+  void discard_in_place();
+
+  communicator origin_;
+  MPI_Message native_ = MPI_MESSAGE_NULL;
+};
+
+}  // namespace cohort::p2p
 
 namespace cohort {
 
@@ -24,7 +71,7 @@ namespace cohort {
 template <completion_token_for<void(std::error_code, status)> Token = default_token>
 auto probe(const communicator& comm, int source, int tag, Token&& token = Token());
 
-/// The same, and takes the message out of the queue: only who holds the result can receive it.
+/// The same, and takes the message out of the queue: only the holder of the result can receive it.
 ///
 /// *Completion*: `void(std::error_code, p2p::message)`; the message is also its status, and goes to
 /// `cohort::recv` with `std::move`. *Cancellation*: total. *Source*: `MPI_Improbe`.
@@ -103,3 +150,7 @@ auto matched_probe(const communicator& comm, int source, int tag, Token&& token)
 }
 
 }  // namespace cohort
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/p2p/detail/message.ipp>
+#endif

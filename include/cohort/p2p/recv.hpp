@@ -6,9 +6,8 @@
 
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/p2p/bodies/incoming.hpp>
-#include <cohort/p2p/detail/checks.hpp>
-#include <cohort/p2p/message.hpp>
+#include <cohort/p2p/bodies/common.hpp>
+#include <cohort/p2p/probe.hpp>
 
 namespace cohort {
 namespace p2p {
@@ -95,10 +94,7 @@ asio::awaitable<void> recv(const communicator&, Arguments&&...) {
 namespace p2p {
 
 template <class Buffer>
-struct recv_body {
-  using data_type = comm::argument<Buffer>;
-  using arguments = std::tuple<data_type>;
-  using signature = typename comm::completion_signature<arguments, status>::type;
+struct recv_body : comm::body_over<std::tuple<comm::argument<Buffer>>, status> {
   static constexpr const char* name = "recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
@@ -168,13 +164,8 @@ struct matched {
 };
 
 template <class Buffer>
-struct recv_message_body : matched {
-  using data_type = comm::argument<Buffer>;
-  using arguments = std::tuple<data_type>;
-  using signature = typename comm::completion_signature<arguments, status>::type;
+struct recv_message_body : matched, comm::body_over<std::tuple<comm::argument<Buffer>>, status> {
   static constexpr const char* name = "recv";
-  static constexpr comm::cancels cancellation =
-      data_type::owned ? comm::cancels::detach : comm::cancels::never;
 
   recv_message_body(message&& from_, std::remove_reference_t<Buffer>& buffer)
       : matched(std::move(from_)), in(buffer, from.source(), from.tag()) {}

@@ -7,7 +7,7 @@
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>
-#include <cohort/p2p/detail/checks.hpp>
+#include <cohort/p2p/bodies/common.hpp>
 
 namespace cohort {
 
@@ -46,15 +46,10 @@ asio::awaitable<void> send(const communicator&, Arguments&&...) {
 namespace p2p {
 
 template <class Buffer, send_mode Mode>
-struct send_body {
-  using data_type = comm::argument<Buffer>;
-  using arguments = std::tuple<data_type>;
-  using signature = typename comm::completion_signature<arguments>::type;
+struct send_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
   static constexpr const char* name = Mode == send_mode::standard      ? "send"
                                       : Mode == send_mode::synchronous ? "send<synchronous>"
                                                                        : "send<ready>";
-  static constexpr comm::cancels cancellation =
-      data_type::owned ? comm::cancels::detach : comm::cancels::never;
 
   send_body(std::remove_reference_t<Buffer>& buffer, int destination_, int tag_)
       : data(buffer), destination(destination_), tag(tag_) {}
@@ -83,7 +78,7 @@ struct send_body {
     visit("buffer", self.data, true, false);
   }
 
-  data_type data;
+  comm::argument<Buffer> data;
   int destination;
   int tag;
 };

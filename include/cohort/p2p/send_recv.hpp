@@ -7,8 +7,7 @@
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>
-#include <cohort/p2p/bodies/incoming.hpp>
-#include <cohort/p2p/detail/checks.hpp>
+#include <cohort/p2p/bodies/common.hpp>
 
 #include <tuple>
 
@@ -46,11 +45,8 @@ asio::awaitable<void> send_recv(const communicator&, Arguments&&...) {
 namespace p2p {
 
 template <class Out, class In>
-struct send_recv_body {
-  using out_type = comm::argument<Out>;
-  using in_type = comm::argument<In>;
-  using arguments = std::tuple<out_type, in_type>;
-  using signature = typename comm::completion_signature<arguments, status>::type;
+struct send_recv_body
+    : comm::body_over<std::tuple<comm::argument<Out>, comm::argument<In>>, status> {
   static constexpr const char* name = "send_recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
@@ -88,7 +84,7 @@ struct send_recv_body {
     visit("in", self.in.data, false, true);
   }
 
-  out_type out;
+  comm::argument<Out> out;
   int destination;
   detail::incoming<In> in;
 };

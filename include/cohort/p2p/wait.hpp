@@ -5,7 +5,7 @@
 /// `cohort::wait`: awaits any MPI request: persistent, one-sided, file, another library's.
 
 #include <cohort/comm/operation.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <tuple>
 #include <utility>

@@ -25,9 +25,10 @@ struct bell_address {
 ///
 /// *Threads.* `arm` is called inside handlers of the loop only (`engine` sees to that), which may
 /// run on several threads: a ring is a handler beside the lap. `address` and `ring` from anywhere.
-/// Who parks says so through a flag, on one host, or is rung with every message, once. A datagram
-/// between hosts may be lost, or never arrive where UDP is filtered or the first address is not the
-/// one that leads there: who is rung from other hosts looks once a second, too.
+/// An engine that parks says so through a flag that ranks of its host see; other ranks ring with
+/// every message, once. A datagram between hosts may be lost, or never arrive where UDP is filtered
+/// or the first address does not lead there: so an engine that is rung from other hosts also looks
+/// once a second.
 class doorbell final : public wake_up {
  public:
   /// Throws `std::system_error` if no socket can be had.

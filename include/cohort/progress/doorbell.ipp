@@ -4,7 +4,7 @@
 /// \file
 /// Bodies of `progress/doorbell.hpp`.
 
-#include <cohort/core/random.hpp>
+#include <cohort/core/crypto.hpp>
 #include <cohort/progress/doorbell.hpp>
 
 #include <arpa/inet.h>

@@ -8,9 +8,7 @@
 #include <cohort/core/config.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
-#include <cohort/progress/engine/event_loop.hpp>
-#include <cohort/progress/engine/sleep.hpp>
-#include <cohort/progress/engine/sources.hpp>
+#include <cohort/progress/engine/parts.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/polled_source.hpp>
 

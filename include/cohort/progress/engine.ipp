@@ -6,7 +6,7 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <asio/posix/stream_descriptor.hpp>
 

@@ -3,6 +3,14 @@
 #pragma once
 /// \file
 /// `cohort::future<T>`: an operation that has already started, to be awaited later.
+///
+/// \code
+/// std::vector<float> gradient(1 << 20);
+/// auto sum = cohort::all_reduce(world, gradient, cohort::op::sum, cohort::as_future);
+/// cohort::poll(world);                // it has started: compute, and look now and then
+/// if (!sum.is_ready()) std::puts("still in flight");
+/// co_await std::move(sum);            // the result, or an exception
+/// \endcode
 
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/detail/future_state.hpp>

@@ -1,6 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
+
 /// \file
 /// An operation that ends with a completion handler: the handler's memory, executor, cancellation
 /// and future, and the call.
@@ -27,10 +28,10 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/handler.hpp>
+#include <cohort/progress/engine/parts.hpp>
 #include <cohort/progress/operation.hpp>
-#include <cohort/progress/pool.hpp>
 
+#include <asio/associator.hpp>
 #include <asio/executor_work_guard.hpp>
 
 #include <memory>
@@ -42,11 +43,99 @@
 
 namespace cohort::progress {
 
+/// The executor of a handler, and the work that keeps a foreign one alive.
+///
+/// On the engine's own executor a lap calls the handler itself: it costs less, and what it throws
+/// leaves the lap at once, where `asio::dispatch` would hold it back until the lap has ended.
+template <class Handler>
+class handler_executor {
+  using own_executor = asio::io_context::executor_type;
+  using executor = asio::associated_executor_t<Handler, own_executor>;
+  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
+                                                     asio::execution::outstanding_work.tracked))>;
+
+ public:
+  void set(const Handler& handler, const own_executor& own) {
+    const executor ex = asio::get_associated_executor(handler, own);
+    if (!same(ex, own)) {
+      foreign_.emplace(asio::prefer(ex, asio::execution::outstanding_work.tracked));
+    }
+  }
+
+  /// False where the handler belongs on the engine's own context: then laps and timers keep that
+  /// alive, and the lap calls the handler itself.
+  [[nodiscard]] bool is_foreign() const noexcept { return foreign_.has_value(); }
+  /// Delivers `op`, which owns this, on the foreign executor; destroys it if that drops it.
+  void dispatch(detail::event_loop& loop, operation& op) {
+    auto where = std::move(*foreign_);
+    if constexpr (std::is_same_v<tracked, asio::any_io_executor>) {
+      loop.dispatch(std::move(where), op);
+    } else {
+      asio::dispatch(where, detail::hop(op));
+    }
+  }
+
+ private:
+  static bool same(const executor& ex, const own_executor& own) noexcept {
+    if constexpr (std::is_same_v<executor, own_executor>) {
+      return ex == own;
+    } else if constexpr (requires { ex.template target<own_executor>(); }) {
+      const auto* inside = executor_inside<own_executor>(ex);
+      return inside != nullptr && *inside == own;
+    } else {
+      return false;
+    }
+  }
+  std::optional<tracked> foreign_;
+};
+
+// ---- the future ---------------------------------------------------------------------------------
+
+/// What is associated with a handler that fills no future.
+struct no_future {};
+
+template <class Handler, class Candidate = no_future>
+struct associated_future;
+
+namespace detail {
+
+template <class Handler, class Candidate, class = void, class = void>
+struct associated_future_impl {
+  using type = Candidate;
+  static type get(const Handler&, const Candidate& none = Candidate()) noexcept { return none; }
+};
+template <class Handler, class Candidate, class Adapter>
+struct associated_future_impl<Handler, Candidate, std::void_t<typename Handler::filled_future_type>,
+                              Adapter> {
+  using type = typename Handler::filled_future_type;
+  static type get(const Handler& handler, const Candidate& = Candidate()) noexcept {
+    return handler.get_filled_future();
+  }
+};
+template <class Handler, class Candidate>
+struct associated_future_impl<
+    Handler, Candidate, void,
+    std::void_t<typename asio::associator<associated_future, Handler, Candidate>::type>>
+    : asio::associator<associated_future, Handler, Candidate> {};
+
+}  // namespace detail
+
+/// An associator, like those of executors and allocators, so `as_tuple(as_future)`,
+/// `bind_executor(ex, as_future)` and Asio's other adapters pass on what they wrap.
+template <class Handler, class Candidate>
+struct associated_future : detail::associated_future_impl<Handler, Candidate> {};
+
+/// Whether a handler fills a future, itself or behind adapters.
+template <class Handler>
+inline constexpr bool fills_future =
+    !std::is_same_v<typename associated_future<Handler>::type, no_future>;
+
 /// \tparam Derived has, public,
 /// - `engine& owner() const`,
 /// - `auto outcome(bool dropped)`: moves out all that the handler will be told, and returns what
-///   tells it, to be called with the handler once the operation is freed. `dropped`: who awaited
-///   has gone with its buffers, so the result is `operation_aborted` and they are not touched,
+///   tells it, to be called with the handler once the operation is freed. `dropped`: the
+///   awaiter has gone with its buffers, so the result is `operation_aborted` and they are not
+///   touched,
 /// - `void cancel(asio::cancellation_type)` if it is connected; the type is not `none`,
 /// - perhaps `void leaves(action)`, called first when it ends, on the thread of the lap, and once
 ///   more with `deliver_here` on a foreign executor.
@@ -92,7 +181,7 @@ class handler_operation : public Base {
     find_executor(by);
     connect_cancellation(by, borrows);
   }
-  // Its two parts, for who hands the operation in between them.
+  // Its two parts, for a caller that hands the operation in between them.
   void find_executor(const engine& by) { executor_.set(*handler_, by.get_executor()); }
   void connect_cancellation(engine& by, bool borrows) {
     auto slot = asio::get_associated_cancellation_slot(*handler_);
@@ -207,7 +296,7 @@ template <class... Arguments>
 operation* handler_operation<Derived, Handler, Base>::detach(engine& by,
                                                              std::tuple<Arguments...> told) {
   asio::get_associated_cancellation_slot(*handler_).clear();
-  if constexpr (fills_future) future()->slot().clear();  // who cancels holds its lock
+  if constexpr (fills_future) future()->slot().clear();  // a canceller holds its lock
   memory_of_detached_.emplace(memory_of(*handler_));
   operation* const farewell = handler_delivery<Handler, Arguments...>::make(
       *handler_, by, std::move(executor_), std::move(told));

@@ -22,7 +22,7 @@
 /// look task, what is in `comm/joint.hpp`, and what other sources offer.
 
 #include <cohort/core/log.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <coroutine>
 #include <cstddef>
@@ -37,8 +37,8 @@ namespace cohort::progress {
 /// What look tasks that await one another have in common.
 struct look_chain {
   const char* verb = "";                ///< what they are for, in reports and errors
-  const void* owner = nullptr;          ///< who may leave to MPI what they wait for
-  std::coroutine_handle<> outermost{};  ///< destroyed by who will not resume any of them
+  const void* owner = nullptr;          ///< what they wait for can be left to MPI by naming it
+  std::coroutine_handle<> outermost{};  ///< to destroy where none of them will be resumed
 };
 
 /// In the promises of all of them.

@@ -18,9 +18,8 @@
 ///       }
 ///     };                                      // and then: engine.attach(source)
 
-#include <cohort/core/clock.hpp>
-#include <cohort/core/duration.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/time.hpp>
 #include <cohort/progress/operation.hpp>
 
 #include <chrono>

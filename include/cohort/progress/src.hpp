@@ -12,8 +12,7 @@
 #include <cohort/progress.hpp>
 #include <cohort/progress/doorbell.ipp>
 #include <cohort/progress/engine.ipp>
-#include <cohort/progress/engine/sleep.ipp>
-#include <cohort/progress/engine/sources.ipp>
+#include <cohort/progress/engine/parts.ipp>
 
 namespace cohort::progress {
 

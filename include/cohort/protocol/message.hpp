@@ -6,7 +6,7 @@
 /// down.
 
 #include <cohort/core/error.hpp>
-#include <cohort/core/rank_set.hpp>
+#include <cohort/core/ranks.hpp>
 #include <cohort/protocol/numbers.hpp>
 #include <cohort/protocol/signature.hpp>
 

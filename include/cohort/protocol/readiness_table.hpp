@@ -5,7 +5,7 @@
 /// \file What a node knows about the operations that are not decided: who below it has announced
 /// them, and who has joined.
 
-#include <cohort/core/rank_set.hpp>
+#include <cohort/core/ranks.hpp>
 #include <cohort/protocol/name_table.hpp>
 #include <cohort/protocol/tree.hpp>
 

@@ -5,7 +5,7 @@
 /// \file The tree along which facts travel up and decisions travel down, as one rank sees it.
 
 #include <cohort/core/error.hpp>
-#include <cohort/core/rank_set.hpp>
+#include <cohort/core/ranks.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,7 +5,7 @@
 /// \file What a value is to a rendezvous: its type, its bytes, and the packet that keeps it.
 
 #include <cohort/core/wire.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <algorithm>
 #include <array>

@@ -8,7 +8,7 @@
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/comm/backend.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/shm/segment.hpp>
+#include <cohort/shm/memory.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -80,15 +80,13 @@ class backend {
   std::string why_;
 };
 
-/// A backend over the ranks of `world`. *Collective over* `world`. Where they are on several nodes
-/// or cannot map each other's memory, all ranks get one that takes nothing, and rank 0 logs why:
-/// `co_await world.split_node()` is a communicator for which it works. Throws on all ranks:
-/// error(cross_rank_mismatch) where options differ, error(invalid_argument) naming the option that
-/// is out of range. Cannot be cancelled. Cost: two small collectives, and `orders * 4 * chunk`
-/// bytes per rank. \code world.set_backend(co_await cohort::shm::make_backend(world));
-/// cohort::coordinator coord(world, co_await cohort::shm::make_backend(world));
-/// \endcode
-// A template, so that who does not call it does not compile its collectives.
+/// A backend over the ranks of `world`, for a communicator or for a coordinator:
+/// `cohort::coordinator coord(node, co_await cohort::shm::make_backend(node));`. *Collective over*
+/// `world`. Where its ranks are on several nodes, or cannot map each other's memory, all ranks get
+/// a backend that takes nothing, and rank 0 logs why. *Errors*, on all ranks:
+/// error(cross_rank_mismatch) where options differ, error(invalid_argument) with the name of an
+/// option that is out of range. Cannot be cancelled. *Cost*: two small collectives, and
+/// 4 * `orders` * `chunk` bytes per rank.
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
 

@@ -11,9 +11,8 @@
 
 #include <cohort/shm.hpp>
 #include <cohort/shm/detail/backend.ipp>
-#include <cohort/shm/detail/channel.ipp>
-#include <cohort/shm/detail/reduce.ipp>
-#include <cohort/shm/detail/segment.ipp>
+#include <cohort/shm/detail/memory.ipp>
+#include <cohort/shm/detail/sequence.ipp>
 
 namespace cohort::shm {
 

@@ -4,7 +4,7 @@
 /// \file
 /// A clock that stands still until a test moves it.
 
-#include <cohort/core/clock.hpp>
+#include <cohort/core/time.hpp>
 
 #include <chrono>
 

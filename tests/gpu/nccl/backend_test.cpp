@@ -5,7 +5,7 @@
 
 #include "support.hpp"
 
-#include <cohort/core/half.hpp>
+#include <cohort/core/element.hpp>
 #include <cohort/mpi/element_kernels.hpp>
 #include <cohort/nccl/backend.hpp>
 #include <cohort/nccl/extra/captured_graph.hpp>

@@ -6,7 +6,7 @@
 
 #include "support.hpp"
 
-#include <cohort/core/half.hpp>
+#include <cohort/core/element.hpp>
 #include <cohort/nccl/extra/pack_kernels.hpp>
 
 #include <algorithm>

@@ -13,11 +13,10 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/function_table.hpp>
-#include <cohort/core/host.hpp>
+#include <cohort/core/process.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/operation.hpp>
-#include <cohort/progress/pool.hpp>
 
 #include <asio/thread_pool.hpp>
 

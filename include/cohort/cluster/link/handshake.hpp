@@ -10,9 +10,8 @@
 /// both nonces, so one that was recorded is of no use. What follows is not encrypted: this is for
 /// networks whose other users are trusted not to change packets.
 
+#include <cohort/core/crypto.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/hmac.hpp>
-#include <cohort/core/random.hpp>
 
 #include <array>
 #include <cstddef>

@@ -9,8 +9,8 @@
 /// \file What the messages between manager and workers say.
 
 #include <cohort/cluster/link/handshake.hpp>
+#include <cohort/core/crypto.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/hmac.hpp>
 #include <cohort/core/wire.hpp>
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 #include <cohort/cluster/link/reception.hpp>
 #include <cohort/cluster/membership/heartbeats.hpp>
 #include <cohort/cluster/membership/membership.hpp>
+#include <cohort/core/crypto.hpp>
 #include <cohort/core/function_table.hpp>
-#include <cohort/core/random.hpp>
 
 #include <algorithm>
 #include <cstddef>

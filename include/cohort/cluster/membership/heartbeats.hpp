@@ -5,7 +5,7 @@
 /// \file Which workers are asked for signs of life, and who is lost for want of them.
 
 #include <cohort/cluster/membership/membership.hpp>
-#include <cohort/core/host.hpp>
+#include <cohort/core/process.hpp>
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,6 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/ranks.hpp>
 #include <cohort/mpi/comm.hpp>
-#include <cohort/mpi/group.hpp>
 
 #include <cstdint>
 #include <utility>

@@ -9,9 +9,9 @@
 #include <cohort/cluster/link/tcp_link.hpp>
 #include <cohort/cluster/worker/process.hpp>
 #include <cohort/cluster/worker/start.hpp>
+#include <cohort/core/crypto.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
-#include <cohort/core/random.hpp>
 #include <cohort/progress/deadline.hpp>
 
 #include <fcntl.h>

@@ -18,7 +18,6 @@
 #include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/function_table.hpp>
-#include <cohort/core/host.hpp>
 #include <cohort/core/process.hpp>
 
 #include <unistd.h>

@@ -4,7 +4,7 @@
 /// \file
 /// The body of every collective that moves blocks: one side is read, the other is written.
 
-#include <cohort/collectives/bodies/sides.hpp>
+#include <cohort/collectives/bodies/call.hpp>
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/post.hpp>
@@ -127,19 +127,19 @@ struct movement_base {
   }
 };
 
+/// A result that the operation makes comes first, containers that it was given follow.
+template <class In, class Out>
+using in_and_out = std::conditional_t<requires { typename Out::made_here; }, std::tuple<Out, In>,
+                                      std::tuple<In, Out>>;
+
 /// From one buffer to another.
 template <movement Verb, class In, class Out, class Lists = no_lists>
-struct movement_body : movement_base<Verb, Lists> {
+struct movement_body : movement_base<Verb, Lists>, comm::body_over<in_and_out<In, Out>> {
   using base = movement_base<Verb, Lists>;
   using base::blocks;
   using base::where;
   using value_type = typename Out::value_type;
-  // A result that the operation made comes first, containers that it was given follow.
   static constexpr bool makes_result = requires { typename Out::made_here; };
-  using arguments = std::conditional_t<makes_result, std::tuple<Out, In>, std::tuple<In, Out>>;
-  using signature = typename comm::completion_signature<arguments>::type;
-  static constexpr comm::cancels cancellation =
-      In::owned && Out::owned ? comm::cancels::detach : comm::cancels::never;
 
   movement_body(In in_, Out out_, place where_, Lists lists_ = {})
       : base(where_, std::move(lists_)), in(std::move(in_)), out(std::move(out_)) {}
@@ -215,16 +215,11 @@ struct movement_body : movement_base<Verb, Lists> {
 /// In one buffer. A rank that would both read and write has the larger side in it; at the others it
 /// is the one side they have.
 template <movement Verb, class Buffer, class Lists = no_lists>
-struct in_place_movement_body : movement_base<Verb, Lists> {
+struct in_place_movement_body : movement_base<Verb, Lists>, comm::body_over<std::tuple<Buffer>> {
   using base = movement_base<Verb, Lists>;
   using base::blocks;
   using base::where;
-  using data_type = Buffer;
-  using value_type = typename data_type::value_type;
-  using arguments = std::tuple<data_type>;
-  using signature = typename comm::completion_signature<arguments>::type;
-  static constexpr comm::cancels cancellation =
-      data_type::owned ? comm::cancels::detach : comm::cancels::never;
+  using value_type = typename Buffer::value_type;
 
   in_place_movement_body(Buffer buffer, place where_, Lists lists_ = {})
       : base(where_, std::move(lists_)), data(std::move(buffer)) {}
@@ -286,7 +281,7 @@ struct in_place_movement_body : movement_base<Verb, Lists> {
     return is_both() ? Verb::in_is_larger : Verb::reads(where);
   }
 
-  data_type data;
+  Buffer data;
   side<value_type> whole;
   side<value_type> other;
 };

@@ -7,7 +7,7 @@
 #include <cohort/collectives/block_list.hpp>
 #include <cohort/collectives/bodies/reduction.hpp>
 #include <cohort/collectives/reduce.hpp>
-#include <cohort/mpi/blocks.hpp>
+#include <cohort/mpi/post.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -103,16 +103,9 @@ int post_reduce_scatter(comm::poster& post, const void* in, T* out,
 }  // namespace detail
 
 template <class In, class Out, class Op, detail::block_sizes Sizes>
-struct reduce_scatter_body {
-  using in_type = comm::argument<In>;
-  using out_type = comm::argument<Out>;
-  using value_type = typename out_type::value_type;
-  using arguments = std::tuple<in_type, out_type>;
-  using signature = typename comm::completion_signature<arguments>::type;
+struct reduce_scatter_body : comm::body_over<std::tuple<comm::argument<In>, comm::argument<Out>>> {
+  using value_type = typename comm::argument<Out>::value_type;
   static constexpr const char* name = detail::scattered_blocks<Sizes>::name;
-  static constexpr comm::cancels cancellation =
-      in_type::owned && out_type::owned ? comm::cancels::detach : comm::cancels::never;
-
   static constexpr bool works_on_host = detail::works_on_host<Op>;
 
   reduce_scatter_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_,
@@ -159,8 +152,8 @@ struct reduce_scatter_body {
     visit("out", self.out, false, true);
   }
 
-  in_type in;
-  out_type out;
+  comm::argument<In> in;
+  comm::argument<Out> out;
   detail::scattered_blocks<Sizes> blocks;
   std::optional<mpi::blocks> parts;
   detail::packed<const value_type> sent;
@@ -168,15 +161,9 @@ struct reduce_scatter_body {
 };
 
 template <class Buffer, class Op, detail::block_sizes Sizes>
-struct reduce_scatter_in_place_body {
-  using data_type = comm::argument<Buffer>;
-  using value_type = typename data_type::value_type;
-  using arguments = std::tuple<data_type>;
-  using signature = typename comm::completion_signature<arguments>::type;
+struct reduce_scatter_in_place_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
+  using value_type = typename comm::argument<Buffer>::value_type;
   static constexpr const char* name = detail::scattered_blocks<Sizes>::name;
-  static constexpr comm::cancels cancellation =
-      data_type::owned ? comm::cancels::detach : comm::cancels::never;
-
   static constexpr bool works_on_host = true;  // it moves the block
 
   reduce_scatter_in_place_body(std::remove_reference_t<Buffer>& buffer, detail::place where)
@@ -224,7 +211,7 @@ struct reduce_scatter_in_place_body {
     visit("buffer", self.data, true, true);
   }
 
-  data_type data;
+  comm::argument<Buffer> data;
   detail::scattered_blocks<Sizes> blocks;
   std::optional<mpi::blocks> parts;
   detail::packed<value_type> elements;

@@ -7,7 +7,7 @@
 #include <cohort/collectives/bodies/call.hpp>
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/layout.hpp>
@@ -103,15 +103,9 @@ template <class T, class Op>
 
 /// In place: `data` is what the rank gives, and becomes the result where there is one.
 template <reducing Verb, class Buffer, class Op>
-struct in_place_reduction_body {
-  using data_type = comm::argument<Buffer>;
-  using value_type = typename data_type::value_type;
-  using arguments = std::tuple<data_type>;
-  using signature = typename comm::completion_signature<arguments>::type;
+struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
+  using value_type = typename comm::argument<Buffer>::value_type;
   static constexpr const char* name = Verb::name;
-  static constexpr comm::cancels cancellation =
-      data_type::owned ? comm::cancels::detach : comm::cancels::never;
-
   static constexpr bool works_on_host = detail::works_on_host<Op>;
 
   in_place_reduction_body(std::remove_reference_t<Buffer>& buffer, place where_)
@@ -154,23 +148,16 @@ struct in_place_reduction_body {
   /// MPI knows no place at the ranks that are not the root.
   [[nodiscard]] bool gives_only() const noexcept { return Verb::rooted && !where.is_root(); }
 
-  data_type data;
+  comm::argument<Buffer> data;
   packed<value_type> elements;
   place where;
 };
 
 /// From `in` to `out`, which does not count at ranks that are not the root.
 template <reducing Verb, class In, class Out, class Op>
-struct reduction_body {
-  using in_type = comm::argument<In>;
-  using out_type = comm::argument<Out>;
-  using value_type = typename out_type::value_type;
-  using arguments = std::tuple<in_type, out_type>;
-  using signature = typename comm::completion_signature<arguments>::type;
+struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::argument<Out>>> {
+  using value_type = typename comm::argument<Out>::value_type;
   static constexpr const char* name = Verb::name;
-  static constexpr comm::cancels cancellation =
-      in_type::owned && out_type::owned ? comm::cancels::detach : comm::cancels::never;
-
   static constexpr bool works_on_host = detail::works_on_host<Op>;
 
   reduction_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_, place where_)
@@ -212,8 +199,8 @@ struct reduction_body {
   [[nodiscard]] bool gives_only() const noexcept { return Verb::rooted && !where.is_root(); }
   [[nodiscard]] value_type* target() { return gives_only() ? nullptr : result.out(out.view()); }
 
-  in_type in;
-  out_type out;
+  comm::argument<In> in;
+  comm::argument<Out> out;
   packed<const value_type> sent;
   packed<value_type> result;
   place where;
@@ -228,10 +215,7 @@ consteval void explain_reduction() {
                 "cohort::user_op{function, cohort::commutative}");
   if constexpr (has_reduction) {
     using first = std::tuple_element_t<0, std::tuple<Arguments&&...>>;
-    constexpr bool is_buffer = any_buffer<first>;
-    static_assert(is_buffer,
-                  "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
-                  "span, a strided view, or a container rvalue (a temporary would dangle)");
+    constexpr bool is_buffer = comm::require_buffer<first>();
     constexpr bool rooted =
         Rooted == has_root::no || (std::integral<std::remove_cvref_t<Arguments>> || ...);
     static_assert(!is_buffer || rooted, "the root is missing: an integer after the reduction");

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Who can be rung how: addresses of all ranks, and a page of flags shared by the ranks of a node.
+/// How ranks are rung: addresses of all, and a page of flags that the ranks of a node share.
 
 #include <cohort/mpi/comm.hpp>
 #include <cohort/progress/doorbell.hpp>

@@ -22,7 +22,7 @@ namespace cohort::comm {
 template <class Make>
 struct make_communicator_body {
   using signature = void(std::error_code, communicator);
-  // Who leaves might let the others wait in MPI for ever.
+  // A rank that left might let the others wait in MPI for ever.
   static constexpr cancels cancellation = cancels::never;
 
   [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }

@@ -159,7 +159,7 @@ class cross_rank_check final : public argument_check {
       return;
     }
   }
-  /// Posts those at the front that have all they need. `in_hand` is ended by who called.
+  /// Posts those at the front that have all they need. `in_hand` is ended by the caller.
   void go_on(const cross_rank_check* in_hand) {
     communicator_state& comm = comm_;  // this object may be gone
     while (comm.unchecked != nullptr && comm.unchecked->compared_ && !comm.unchecked->held_) {

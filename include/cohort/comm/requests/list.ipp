@@ -7,7 +7,7 @@
 #include <cohort/comm/requests/list.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/error.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <algorithm>
 

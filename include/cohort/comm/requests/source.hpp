@@ -7,10 +7,10 @@
 #include <cohort/comm/requests/list.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/error.hpp>
-#include <cohort/mpi/finalize.hpp>
 #include <cohort/mpi/lock.hpp>
-#include <cohort/mpi/state.hpp>
+#include <cohort/mpi/native.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/polled_source.hpp>
@@ -120,8 +120,8 @@ class look_hooks {
   std::vector<look_hook*> watching_;
 };
 
-/// Who may call MPI, and touch what a source keeps, at a time: the holder of the process-wide lock
-/// at SERIALIZED, of the source's own mutex at MULTIPLE, and below the one thread that there is.
+/// Lets one thread at a time call MPI and touch what a source keeps: by the process-wide lock at
+/// SERIALIZED, by the source's own mutex at MULTIPLE; at lower levels there is only one thread.
 class source_lock {
  public:
   /// `one_thread`: the program promises to have no second engine; throws
@@ -152,8 +152,8 @@ class source_lock {
   std::recursive_mutex own_mutex_;
 };
 
-/// The bell that wakes an engine which sleeps while control receives are posted, and who is told
-/// that it sleeps. Touched with the guard of the source.
+/// The bell that wakes an engine which sleeps while control receives are posted, and the
+/// flags that say so to others. Touched with the guard of the source.
 class source_bell {
  public:
   /// Made at the first call.

@@ -9,7 +9,7 @@
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/staged/transfer.hpp>
-#include <cohort/mpi/status.hpp>
+#include <cohort/mpi/request.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -44,9 +44,9 @@ struct carriers_among<std::tuple<First, More...>> {
   using type = typename First::carriers;
 };
 
-/// Calls `visit(field, stage, is_read, is_written)` for the staged arguments of a body.
+/// Calls `visit(field, buffer, is_read, is_written)` for the staged arguments of a body.
 template <class Body, class Visit>
-void for_each_stage(Body& body, Visit visit) {
+void for_each_staged(Body& body, Visit visit) {
   Body::each_buffer(body, [&](const char* field, auto& argument, bool is_read, bool is_written) {
     if constexpr (std::remove_cvref_t<decltype(argument)>::is_staged) {
       visit(field, argument.where(), is_read, is_written);
@@ -81,14 +81,14 @@ class staged_body {
     if (state.options.device_memory == device_memory::refused) return errc::not_supported;
     bool claimed = false;
     if (goes_direct(state)) {
-      detail::for_each_stage(body_, [&](const char*, const stage& one, bool, bool) {
+      detail::for_each_staged(body_, [&](const char*, const staged_buffer& one, bool, bool) {
         claimed = claimed || is_claimed(one);
       });
     }
     return claimed ? errc::device_ordered : body_.check(state);
   }
   void explain(failure_text& text) const {
-    detail::for_each_stage(body_, [&](const char* field, const stage& one, bool, bool) {
+    detail::for_each_staged(body_, [&](const char* field, const staged_buffer& one, bool, bool) {
       text.with(field, "memory of device " + std::to_string(one.where.device));
       if (can_be_direct && is_claimed(one)) text.note("which NCCL works on");
     });
@@ -110,9 +110,11 @@ class staged_body {
     phase_ = phase::fetching;
     transfer_.to = std::make_shared<transfer>(post, check, carriers::make());
     const bool direct = goes_direct(post.state());
-    detail::for_each_stage(body_, [&](const char*, stage& one, bool is_read, bool is_written) {
-      if (one.bytes != 0) transfer_.to->load().add(one, is_read, is_written, direct);
-    });
+    detail::for_each_staged(body_,
+                            [&](const char*, staged_buffer& one, bool is_read, bool is_written) {
+                              if (one.bytes != 0)
+                                transfer_.to->load().add(one, is_read, is_written, direct);
+                            });
     transfer_.to->start_in();
     // The others are told in the comparison, and do not post what this rank never will.
     if (post.level() == checks::cross_rank) post.operation().fail(transfer_.to->failure());
@@ -172,7 +174,7 @@ class staged_body {
   [[nodiscard]] static bool goes_direct(const communicator_state& state) noexcept {
     return can_be_direct && state.options.device_memory == device_memory::cuda_aware;
   }
-  [[nodiscard]] static bool is_claimed(const stage& one) noexcept {
+  [[nodiscard]] static bool is_claimed(const staged_buffer& one) noexcept {
     return one.bytes != 0 && carriers::is_claimed(one.where.device);
   }
   /// True if something is on its way.

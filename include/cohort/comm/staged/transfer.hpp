@@ -8,7 +8,7 @@
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/core/carrier.hpp>
+#include <cohort/core/devices.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/polled_source.hpp>
 
@@ -103,7 +103,7 @@ class transfer : public std::enable_shared_from_this<transfer> {
     begin();
     load_->fetch();
   }
-  /// `most`: bytes of a stage that have come. False if nothing is to be brought back.
+  /// `most`: bytes of a staged buffer that have come. False if nothing is to be brought back.
   [[nodiscard]] bool start_out(std::size_t most) {
     comes_back_ = true;
     if (!wanted_) return false;

@@ -8,7 +8,7 @@
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/task.hpp>
-#include <cohort/core/half.hpp>
+#include <cohort/core/element.hpp>
 #include <cohort/protocol/validation.hpp>
 
 #include <cstddef>

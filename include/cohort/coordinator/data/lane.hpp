@@ -7,7 +7,7 @@
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/coordinator/data/fusion_allocator.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,6 @@
 
 #include <cohort/comm/creation.hpp>
 #include <cohort/coordinator/data/packed_calls.hpp>
-#include <cohort/mpi/blocks.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
 

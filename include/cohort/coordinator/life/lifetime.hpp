@@ -10,7 +10,7 @@
 #include <cohort/core/failure.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
-#include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -7,8 +7,8 @@
 #include <cohort/comm/joint.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
+#include <cohort/core/failure.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/core/option_mismatch.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/protocol/node.hpp>
 

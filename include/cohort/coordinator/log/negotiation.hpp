@@ -18,7 +18,7 @@
 #include <cohort/coordinator/sets/set_list.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/coordinator/timeline/recorder.hpp>
-#include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/protocol/node.hpp>
 
 #include <cstddef>

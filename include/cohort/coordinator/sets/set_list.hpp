@@ -7,7 +7,7 @@
 #include <cohort/comm/joint.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/protocol/node.hpp>
 

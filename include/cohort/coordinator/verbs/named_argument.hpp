@@ -116,13 +116,7 @@ class named_argument<B> {
       return put(kept_.data, kept_.size, kept_.where, kept_.lease);
     }
   }
-  [[nodiscard]] auto take() {
-    if constexpr (owned) {
-      return std::tuple<B>(std::move(kept_));
-    } else {
-      return std::tuple<>();
-    }
-  }
+  [[nodiscard]] auto take() { return comm::detail::back_to_caller<owned, B>(kept_); }
 
  private:
   static decltype(auto) keep(std::remove_reference_t<B>& buffer) {

@@ -6,7 +6,10 @@
 
 #include <cohort/core/process.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -57,6 +60,25 @@ COHORT_INLINE std::string& the_leftovers() {
 COHORT_INLINE std::string line_prefix() {
   const int known = rank.load(std::memory_order_relaxed);
   return known < 0 ? "[cohort] " : "[cohort rank " + std::to_string(known) + "] ";
+}
+
+COHORT_INLINE std::uint64_t host_id() {
+  std::array<char, 256> name{};
+  std::string text;
+  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
+    text.assign(name.data(), std::fread(name.data(), 1, name.size(), file));
+    std::fclose(file);
+    name = {};
+  }
+  if (::gethostname(name.data(), name.size() - 1) == 0) text += name.data();
+  std::uint64_t hash = 1469598103934665603U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return hash;
+}
+
+COHORT_INLINE std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 COHORT_INLINE std::chrono::nanoseconds failure_time_left(std::chrono::nanoseconds bound) noexcept {
@@ -121,7 +143,7 @@ COHORT_INLINE void leave_all() noexcept {
 
 COHORT_INLINE void look_at_all() {
   auto& registry = detail::the_registry();
-  const std::unique_lock held(registry.mutex, std::try_to_lock);  // who has it looks already
+  const std::unique_lock held(registry.mutex, std::try_to_lock);  // its holder looks already
   if (held) registry.for_each([](hooks& entry) { entry.look(); });
 }
 

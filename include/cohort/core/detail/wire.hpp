@@ -14,10 +14,7 @@ template <class T>
 inline constexpr bool is_vector = false;
 template <class T, class A>
 inline constexpr bool is_vector<std::vector<T, A>> = true;
-template <class T>
-inline constexpr bool is_std_array = false;
-template <class T, std::size_t N>
-inline constexpr bool is_std_array<std::array<T, N>> = true;
+using cohort::detail::is_std_array;
 template <class T>
 inline constexpr bool is_optional = false;
 template <class T>

@@ -10,7 +10,7 @@
 //
 // COHORT_PACK_CODE: the kernels. They touch memory through the functions `read` and `write` only,
 // which, like CUDA's conversions between a number and its bits, come from who compiles them.
-// Conversions to and from 16 bits are those of core/half.hpp, so results do not depend on who
+// Conversions to and from 16 bits are those of core/element.hpp, so results do not depend on who
 // converts.
 
 // clang-format off

@@ -15,7 +15,7 @@
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/faults/message.hpp>
 #include <cohort/nccl/queue/work.hpp>
-#include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/context.hpp>
 
 #include <array>
 #include <atomic>

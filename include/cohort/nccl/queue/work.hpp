@@ -9,9 +9,9 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/core/devices.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/tool_range.hpp>
-#include <cohort/core/until.hpp>
 #include <cohort/device/event.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/types.hpp>

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `p2p/message.hpp`: the end of a message that nobody receives.
+/// Bodies of `p2p/probe.hpp`: the end of a message that nobody receives.
 
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
-#include <cohort/p2p/detail/checks.hpp>
-#include <cohort/p2p/message.hpp>
+#include <cohort/p2p/bodies/common.hpp>
+#include <cohort/p2p/probe.hpp>
 
 #include <cstddef>
 #include <memory>

@@ -119,8 +119,9 @@ class future_state_base {
     if ((set_ready() & waited_for) != 0) resume();
   }
 
-  /// The operation was destroyed without completing: the context is going away. Who blocks in
-  /// `get()` is told; a waiting coroutine is destroyed, which breaks the cycle of state and frame.
+  /// The operation was destroyed without completing: the context is going away. A thread that
+  /// blocks in `get()` is told; a waiting coroutine is destroyed, which breaks the cycle of state
+  /// and frame.
   void abandoned() noexcept {
     leave_elsewhere();
     settled_.store(true, std::memory_order_release);

@@ -4,7 +4,7 @@
 
 /// \file A rendezvous over MPI: the calls of one rank, its looks, and how it is opened.
 
-#include <cohort/progress/kept_objects.hpp>
+#include <cohort/progress/context.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/progress/polled_source.hpp>
 #include <cohort/rendezvous/exchange/life.hpp>

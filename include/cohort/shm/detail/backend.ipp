@@ -8,7 +8,7 @@
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/polled_source.hpp>
 #include <cohort/shm/backend.hpp>
-#include <cohort/shm/detail/channel.hpp>
+#include <cohort/shm/detail/sequence.hpp>
 
 #include <algorithm>
 #include <array>
@@ -69,18 +69,18 @@ class source final : public progress::polled_source, public asio::execution_cont
   std::shared_ptr<plane_list> planes_;
 };
 
-/// A mapped segment and its channels. Everything but the constructor is called with the list
+/// A mapped segment and its sequences. Everything but the constructor is called with the list
 /// locked.
 class plane {
  public:
   plane(source& by, segment memory, std::size_t rank, std::size_t ranks,
         const backend_options& options)
       : planes_(by.planes()), engine_(by.engine()), memory_(std::move(memory)) {
-    const std::size_t each = channel::bytes(ranks, options.chunk);
-    channels_.reserve(options.orders);
+    const std::size_t each = sequence::bytes(ranks, options.chunk);
+    sequences_.reserve(options.orders);
     for (std::uint32_t i = 0; i < options.orders; ++i) {
-      channels_.emplace_back(memory_.bytes().subspan(i * each, each), rank, ranks, options.chunk,
-                             options.whole_up_to);
+      sequences_.emplace_back(memory_.bytes().subspan(i * each, each), rank, ranks, options.chunk,
+                              options.whole_up_to);
     }
     const std::lock_guard hold(planes_->mutex);
     planes_->all.push_back(this);
@@ -106,7 +106,7 @@ class plane {
       try {
         const std::size_t pending = planes_->pending.load(std::memory_order_relaxed);
         if (planes_->ended.capacity() <= pending) planes_->ended.reserve(2 * pending + 8);
-        channels_[call.order].push(call, size, done);
+        sequences_[call.order].push(call, size, done);
       } catch (...) {
         // The calls of the other ranks are one ahead from now on.
         broken_ = std::make_error_code(std::errc::not_enough_memory);
@@ -121,7 +121,7 @@ class plane {
   }
   bool forget(const comm::request_operation& op) noexcept {
     const std::lock_guard hold(planes_->mutex);
-    for (channel& each : channels_) {
+    for (sequence& each : sequences_) {
       if (!each.forget(op)) continue;
       planes_->pending.fetch_sub(1, std::memory_order_relaxed);
       return true;
@@ -132,25 +132,25 @@ class plane {
   // With the list locked.
   unsigned advance(std::vector<ended_call>& ended) {
     unsigned steps = 0;
-    for (channel& each : channels_) steps += each.advance(ended);
+    for (sequence& each : sequences_) steps += each.advance(ended);
     return steps;
   }
   void fail(std::error_code why, std::vector<ended_call>& ended) {
     const std::size_t before = ended.size();
-    for (channel& each : channels_) each.fail(why, ended);
+    for (sequence& each : sequences_) each.fail(why, ended);
     planes_->pending.fetch_sub(ended.size() - before, std::memory_order_relaxed);
     broken_ = why;
   }
   void seal() noexcept { memory_.seal(); }
-  [[nodiscard]] const std::vector<channel>& channels() const noexcept { return channels_; }
-  [[nodiscard]] std::vector<channel>& channels() noexcept { return channels_; }
+  [[nodiscard]] const std::vector<sequence>& sequences() const noexcept { return sequences_; }
+  [[nodiscard]] std::vector<sequence>& sequences() noexcept { return sequences_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes().size(); }
 
  private:
   std::shared_ptr<plane_list> planes_;
   progress::engine& engine_;
   segment memory_;
-  std::vector<channel> channels_;
+  std::vector<sequence> sequences_;
   std::error_code broken_;
 };
 
@@ -168,7 +168,7 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (steps != 0) {
     engine_.started();  // the wait begins anew
   } else if (engine_.oversubscribed()) {
-    std::this_thread::yield();  // who is waited for may need this core
+    std::this_thread::yield();  // the rank that is waited for may need this core
   }
   const std::size_t found = ended.size();
   if (found == 0) return 0;
@@ -192,7 +192,7 @@ COHORT_INLINE void source::end() {
 COHORT_INLINE void source::list(progress::pending_lines& lines) {
   const std::lock_guard hold(planes_->mutex);
   for (plane* each : planes_->all) {
-    for (channel& one : each->channels()) {
+    for (sequence& one : each->sequences()) {
       if (one.pending() != 0 && lines.names(one.age())) lines.add(one.line(), one.age());
     }
   }
@@ -218,8 +218,8 @@ COHORT_INLINE std::size_t backend::bytes() const noexcept {
 }
 
 COHORT_INLINE bool backend::takes(const comm::collective_call& call) const noexcept {
-  return plane_ != nullptr && call.order < plane_->channels().size() &&
-         plane_->channels()[call.order].takes(call);
+  return plane_ != nullptr && call.order < plane_->sequences().size() &&
+         plane_->sequences()[call.order].takes(call);
 }
 
 COHORT_INLINE bool backend::forget(const comm::request_operation& op) const noexcept {
@@ -254,7 +254,7 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
   };
   if (rank == 0 && bad.empty()) {
     attempt(
-        [&] { memory = segment(options.orders * detail::channel::bytes(ranks, options.chunk)); });
+        [&] { memory = segment(options.orders * detail::sequence::bytes(ranks, options.chunk)); });
   }
   const segment::address own = memory.where();
   std::array<std::byte, sizeof(segment::address)> packed{};
@@ -275,7 +275,7 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
   // Of the ranks that cannot, the lowest is named.
   told[6] = made == nullptr ? ranks - rank : 0;
   co_await all_reduce(world, told, op::max);
-  if (made != nullptr) made->seal();  // all have mapped it who could
+  if (made != nullptr) made->seal();  // all that could have mapped it
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (told[2 * i] == ~told[2 * i + 1]) continue;
     constexpr std::array names{"chunk", "whole_up_to", "orders"};

@@ -4,7 +4,7 @@
 
 /// \file Test double of the part of CUDA's header that tests use.
 
-#include <cohort/core/half.hpp>
+#include <cohort/core/element.hpp>
 
 struct __nv_bfloat16 {
   __nv_bfloat16() = default;

@@ -4,7 +4,7 @@
 
 /// \file Test double of the part of CUDA's header that tests use.
 
-#include <cohort/core/half.hpp>
+#include <cohort/core/element.hpp>
 
 struct __half {
   __half() = default;

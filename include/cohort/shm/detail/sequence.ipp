@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of shm/detail/channel.hpp.
+/// \file Bodies of shm/detail/sequence.hpp.
 
 #include <cohort/core/pack_layout.hpp>
-#include <cohort/shm/detail/channel.hpp>
+#include <cohort/shm/detail/sequence.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -18,8 +18,8 @@ COHORT_INLINE void copy_bytes(void* to, const void* from, std::size_t bytes) noe
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
-COHORT_INLINE channel::channel(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
-                               std::size_t chunk, std::size_t whole_up_to)
+COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
+                                 std::size_t chunk, std::size_t whole_up_to)
     : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
       buffers_(memory.data() + ranks * sizeof(progress_line)),
       rank_(rank),
@@ -30,13 +30,13 @@ COHORT_INLINE channel::channel(std::span<std::byte> memory, std::size_t rank, st
       result_(whole_up_to_),
       scratch_(chunk) {}
 
-COHORT_INLINE bool channel::takes(const comm::collective_call& call) const noexcept {
+COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
-COHORT_INLINE void channel::push(const comm::collective_call& call, std::size_t size,
-                                 comm::backend_completion done) {
+COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t size,
+                                  comm::backend_completion done) {
   if (first_ == calls_.size()) {
     calls_.clear();
     first_ = 0;
@@ -52,8 +52,8 @@ COHORT_INLINE void channel::push(const comm::collective_call& call, std::size_t 
                     false});
 }
 
-COHORT_INLINE bool channel::all_reached(counter which, std::uint64_t number,
-                                        std::uint64_t& known) const noexcept {
+COHORT_INLINE bool sequence::all_reached(counter which, std::uint64_t number,
+                                         std::uint64_t& known) const noexcept {
   if (known >= number) return true;
   std::uint64_t least = UINT64_MAX;
   for (const progress_line& each : lines_) {
@@ -64,21 +64,21 @@ COHORT_INLINE bool channel::all_reached(counter which, std::uint64_t number,
   return true;
 }
 
-COHORT_INLINE std::size_t channel::share_begin(std::size_t rank, std::size_t count,
-                                               std::size_t size) const noexcept {
+COHORT_INLINE std::size_t sequence::share_begin(std::size_t rank, std::size_t count,
+                                                std::size_t size) const noexcept {
   // Whole cache lines, so that two ranks never write to one.
   const std::size_t line = std::max<std::size_t>(packs::line / size, 1);
   return std::min(rank * packs::aligned((count + ranks_ - 1) / ranks_, line), count);
 }
 
-COHORT_INLINE unsigned channel::advance(std::vector<ended_call>& ended) {
+COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended) {
   if (first_ == calls_.size()) return 0;
   const unsigned laid = lay() ? 1 : 0;
   const unsigned reduced = reduce() ? 1 : 0;
   return laid + reduced + (finish(ended) ? 1 : 0);
 }
 
-COHORT_INLINE bool channel::forget(const comm::request_operation& op) noexcept {
+COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept {
   for (std::size_t i = first_; i < calls_.size(); ++i) {
     pending_call& each = calls_[i];
     if (each.forgotten || !each.done.is_of(op)) continue;
@@ -91,7 +91,7 @@ COHORT_INLINE bool channel::forget(const comm::request_operation& op) noexcept {
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
 
-COHORT_INLINE bool channel::lay() {
+COHORT_INLINE bool sequence::lay() {
   if (entered_ - ended_ == calls_.size() - first_) return false;
   if (laid_ - left_ == depth) return false;
   if (laid_ >= depth && !all_reached(&progress_line::left, laid_ - depth + 1, all_left_)) {
@@ -116,8 +116,8 @@ COHORT_INLINE bool channel::lay() {
   return true;
 }
 
-COHORT_INLINE void channel::lay_down(const pending_call& call, const chunk_of& one,
-                                     std::byte* to) const {
+COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& one,
+                                      std::byte* to) const {
   const comm::collective_call& what = call.what;
   const std::size_t bytes = one.count * call.size;
   const std::size_t offset = one.begin * call.size;
@@ -164,13 +164,13 @@ COHORT_INLINE void channel::lay_down(const pending_call& call, const chunk_of& o
 
 // ---- every rank reduces its share --------------------------------------------------------------
 
-COHORT_INLINE void channel::gather_sources(std::uint64_t chunk, std::size_t offset) {
+COHORT_INLINE void sequence::gather_sources(std::uint64_t chunk, std::size_t offset) {
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     sources_[rank] = buffer(rank, chunk) + offset;
   }
 }
 
-COHORT_INLINE void channel::run(pending_call& call, std::byte* out, std::size_t count) {
+COHORT_INLINE void sequence::run(pending_call& call, std::byte* out, std::size_t count) {
   try {
     call.reduce(out, sources_, count, scratch_);
   } catch (const std::system_error& problem) {
@@ -178,7 +178,7 @@ COHORT_INLINE void channel::run(pending_call& call, std::byte* out, std::size_t 
   }
 }
 
-COHORT_INLINE bool channel::reduce() {
+COHORT_INLINE bool sequence::reduce() {
   if (reduced_ == laid_ || !all_reached(&progress_line::laid, reduced_ + 1, all_laid_)) {
     return false;
   }
@@ -196,7 +196,7 @@ COHORT_INLINE bool channel::reduce() {
 
 // ---- the result goes to its place --------------------------------------------------------------
 
-COHORT_INLINE bool channel::finish(std::vector<ended_call>& ended) {
+COHORT_INLINE bool sequence::finish(std::vector<ended_call>& ended) {
   if (left_ == reduced_) return false;
   const chunk_of one = under_way_[left_ % depth];
   if (one.shared && !all_reached(&progress_line::reduced, left_ + 1, all_reduced_)) return false;
@@ -214,8 +214,8 @@ COHORT_INLINE bool channel::finish(std::vector<ended_call>& ended) {
   return true;
 }
 
-COHORT_INLINE void channel::copy_out(pending_call& call, const chunk_of& one,
-                                     std::uint64_t number) {
+COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
+                                      std::uint64_t number) {
   if (call.forgotten) return;
   const comm::collective_call& what = call.what;
   const std::size_t size = call.size;
@@ -284,14 +284,14 @@ COHORT_INLINE void channel::copy_out(pending_call& call, const chunk_of& one,
   }
 }
 
-COHORT_INLINE void channel::fail(std::error_code why, std::vector<ended_call>& ended) {
+COHORT_INLINE void sequence::fail(std::error_code why, std::vector<ended_call>& ended) {
   for (; first_ != calls_.size(); ++first_) {
     if (!calls_[first_].forgotten) ended.push_back({calls_[first_].done, why});
   }
   forgotten_ = 0;
 }
 
-COHORT_INLINE std::string channel::line() const {
+COHORT_INLINE std::string sequence::line() const {
   const comm::collective_call& what = calls_[first_].what;
   std::string text = "rank " + std::to_string(rank_) + ": shared memory: ";
   text += name_of(what.kind);

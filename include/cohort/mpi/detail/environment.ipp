@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of mpi/finalize.hpp.
+/// \file Bodies of mpi/environment.hpp.
 
 #include <cohort/core/process.hpp>
-#include <cohort/mpi/finalize.hpp>
+#include <cohort/mpi/environment.hpp>
 #include <cohort/mpi/lock.hpp>
 
 #include <unistd.h>

@@ -2,18 +2,37 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Durations as text: as the environment and files have them.
+/// \file Time as the library measures it, what may stand in for the clock in tests, and durations
+/// as the environment and files have them.
 
 #include <cohort/core/error.hpp>
 
 #include <charconv>
 #include <chrono>
+#include <concepts>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace cohort {
+
+/// All waiting, deadlines and ages are measured on this clock, which never jumps. The very type of
+/// the standard library, so that using-directives for both namespaces do not collide.
+using steady_clock = std::chrono::steady_clock;
+
+/// Something that tells the time: the real clock, or one that a test moves by hand.
+template <class C>
+concept time_source = requires(const C& source) {
+  { source.now() } -> std::convertible_to<steady_clock::time_point>;
+};
+
+/// The real clock as an object.
+struct real_clock {
+  [[nodiscard]] steady_clock::time_point now() const noexcept { return steady_clock::now(); }
+};
+
+static_assert(time_source<real_clock>);
 
 /// The longest that text can say: a year.
 inline constexpr std::chrono::nanoseconds longest_duration = std::chrono::hours(365 * 24);

@@ -2,20 +2,43 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file SHA-256 and HMAC-SHA-256: how two processes prove to each other that they know one secret.
+/// \file Random bytes of the system; SHA-256 and HMAC-SHA-256, by which two processes prove to each
+/// other that they know one secret.
 ///
-/// After FIPS 180-4 and RFC 2104, in portable code without tables but the 64 constants. It is made
-/// for tokens, tables and executables, not for bulk data.
+/// The hash is after FIPS 180-4 and RFC 2104, in portable code without tables but the 64 constants.
+/// It is made for tokens, tables and executables, not for bulk data. <random> is not used, for it
+/// costs every user a tenth of a second.
+
+#include <unistd.h>
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <span>
+#include <system_error>
 
 namespace cohort {
+
+/// Bytes that nobody can guess, for tokens and for what must differ between processes. Any thread.
+/// Throws std::system_error where the system has none. *Cost*: a system call.
+template <std::size_t N>
+[[nodiscard]] std::array<std::byte, N> random_bytes() {
+  std::array<std::byte, N> out;
+  static_assert(N <= 256);  // what getentropy gives at once
+  if (::getentropy(out.data(), N) != 0) {
+    throw std::system_error(errno, std::generic_category(), "getentropy");
+  }
+  return out;
+}
+
+/// The same as a number.
+[[nodiscard]] inline std::uint64_t random_number() {
+  return std::bit_cast<std::uint64_t>(random_bytes<sizeof(std::uint64_t)>());
+}
 
 /// What a hash or a proof looks like: 32 bytes, in the order in which they are written down.
 using sha256_digest = std::array<std::byte, 32>;

@@ -6,7 +6,7 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/progress/polled_source.hpp>
-#include <cohort/shm/reduce.hpp>
+#include <cohort/shm/memory.hpp>
 
 #include <array>
 #include <atomic>
@@ -37,17 +37,17 @@ struct ended_call {
 /// by every rank in its own buffer; then, where each rank has a share to reduce, reduced; then
 /// finished, which copies the result out. Nothing here blocks or locks: `advance` does what can be
 /// done now. All ranks come to the same chunks, for they are given the same calls.
-class channel {
+class sequence {
  public:
   static constexpr std::size_t depth = 4;  ///< buffers of a rank
 
-  /// What a channel needs of a segment.
+  /// What a sequence needs of a segment.
   [[nodiscard]] static std::size_t bytes(std::size_t ranks, std::size_t chunk) noexcept {
     return (sizeof(progress_line) + depth * chunk) * ranks;
   }
   /// `memory` is of zeros before the first rank uses it.
-  channel(std::span<std::byte> memory, std::size_t rank, std::size_t ranks, std::size_t chunk,
-          std::size_t whole_up_to);
+  sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks, std::size_t chunk,
+           std::size_t whole_up_to);
 
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
@@ -56,7 +56,7 @@ class channel {
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
   /// which has room for it.
   unsigned advance(std::vector<ended_call>& ended);
-  /// Ends all calls with `why`; the channel is of no use after it.
+  /// Ends all calls with `why`; the sequence is of no use after it.
   void fail(std::error_code why, std::vector<ended_call>& ended);
   /// The call of this operation goes on without memory and completes nothing. False if there is
   /// none.
@@ -137,5 +137,5 @@ class channel {
 }  // namespace cohort::shm::detail
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/shm/detail/channel.ipp>
+#include <cohort/shm/detail/sequence.ipp>
 #endif
