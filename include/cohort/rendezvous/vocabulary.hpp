@@ -8,7 +8,7 @@
 ///     const auto options = cohort::rendezvous_options().push_limit(16384).single_use();
 
 #include <cohort/core/error.hpp>
-#include <cohort/progress/pool.hpp>
+#include <cohort/progress/operation.hpp>
 
 #include <array>
 #include <charconv>

@@ -6,9 +6,9 @@
 /// together.
 
 #include <cohort/comm/joint.hpp>
+#include <cohort/core/crypto.hpp>
+#include <cohort/core/failure.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/core/option_mismatch.hpp>
-#include <cohort/core/random.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/rendezvous/exchange/messenger.hpp>
