@@ -46,9 +46,12 @@ struct backend_options {
   /// NVRTC, by its file or its name, see device::runtime_compiler. Each rank may have its own.
   std::string nvrtc;
   int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory
+
+  /// Whether MPI does a part of some reductions.
+  [[nodiscard]] bool uses_mpi() const noexcept { return hierarchical || host_path; }
 };
 
-/// What a backend for these options is. See backend/device_plane.hpp.
+/// What a backend for these options is, with all extras. See backend/device_plane.hpp.
 [[nodiscard]] std::shared_ptr<comm::device_backend> make_device_plane(
     const backend_options& options);
 
@@ -93,6 +96,7 @@ class backend {
 
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/backend/device_plane.ipp>
+#include <cohort/nccl/extra/install.ipp>
 #endif
 
 #endif
