@@ -5,14 +5,10 @@
 /// Gate of the layer device: CUDA streams, memory, copies, and awaiting them. Declares nothing but
 /// COHORT_HAS_CUDA, which is 0 then, where there is no <cuda_runtime.h>.
 
-#include <cohort/device/batch.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/copy.hpp>
-#include <cohort/device/cuda_types.hpp>
 #include <cohort/device/device.hpp>
 #include <cohort/device/error.hpp>
-#include <cohort/device/event.hpp>
-#include <cohort/device/fill.hpp>
 #include <cohort/device/make_pinned.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/native.hpp>
@@ -22,5 +18,4 @@
 #include <cohort/device/staged_copy.hpp>
 #include <cohort/device/state.hpp>
 #include <cohort/device/stream.hpp>
-#include <cohort/device/uuid.hpp>
 #include <cohort/device/vector.hpp>

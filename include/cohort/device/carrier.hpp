@@ -103,8 +103,7 @@ inline void pinned_carrier::add(stage& of, bool is_read, bool is_written, bool d
 /// The stream that writes the buffer, or one of their own.
 inline stream pinned_carrier::stream_of(const stage& of) {
   if (of.where.producer == nullptr) return stream(stream_options{.device = of.where.device});
-  auto* const native = static_cast<cudaStream_t>(const_cast<void*>(of.where.producer));
-  return stream::borrow(native, of.where.device);
+  return named_stream(of.where.producer, of.where.device);
 }
 
 /// A stream in capture would take the copy into its graph, and no event tells of it.

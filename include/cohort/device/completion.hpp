@@ -64,8 +64,8 @@ class completion_source final : public progress::polled_source,
   using key_type = completion_source;
   static inline asio::execution_context::id id;
 
-  /// For `asio::use_service`. A template, as that of the engine is. Throws
-  /// error(errc::invalid_argument) if COHORT_STALL_WARNING is no duration.
+  /// For `asio::use_service`. Throws error(errc::invalid_argument) if COHORT_STALL_WARNING is no
+  /// duration.
   template <std::derived_from<asio::execution_context> Context>
   explicit completion_source(Context& context);
   inline ~completion_source() override { engine_.detach(this); }

@@ -10,7 +10,7 @@
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/until.hpp>
-#include <cohort/device/cuda_types.hpp>
+#include <cohort/device/memory.hpp>
 #include <cohort/device/stream.hpp>
 
 #include <cstddef>
@@ -142,8 +142,7 @@ struct cohort::memory_traits<cohort::device::vector<T>> {
     return like.device() < 0 ? result(count) : result(count, like.producer());
   }
   static result make(std::size_t count, const device::vector<T>& like, const stream_ref& taken_on) {
-    const auto native = static_cast<cudaStream_t>(const_cast<void*>(taken_on.native));
-    const auto from = device::stream::borrow(native, taken_on.device);
+    const auto from = device::named_stream(taken_on.native, taken_on.device);
     if (like.device() >= 0) return result(count, like.producer(), from);
     return result(count, device::stream(device::stream_options{.device = from.device()}), from);
   }

@@ -9,7 +9,6 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/asio.hpp>
-#include <cohort/device/event.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/faults/channel.hpp>
 #include <cohort/nccl/life/ladder.hpp>
@@ -146,7 +145,7 @@ class issue_source final : public progress::polled_source, public asio::executio
   static inline asio::execution_context::id id;
   using clock = progress::engine::clock;
 
-  /// For `asio::use_service`. A template, as that of the engine is.
+  /// For `asio::use_service`.
   template <std::derived_from<asio::execution_context> Context>
   explicit issue_source(Context& context);
   COHORT_INLINE ~issue_source() override;

@@ -12,7 +12,7 @@
 #include <cohort/core/element.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/reduction.hpp>
-#include <cohort/device/cuda_types.hpp>
+#include <cohort/device/memory.hpp>
 
 #include <array>
 #include <concepts>

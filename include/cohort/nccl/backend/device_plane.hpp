@@ -13,7 +13,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/device/batch.hpp>
+#include <cohort/device/copy.hpp>
 #include <cohort/nccl/backend.hpp>
 #include <cohort/nccl/backend/extras.hpp>
 #include <cohort/nccl/backend/pack_layout.hpp>

@@ -6,7 +6,7 @@
 
 #include <cohort/comm/joint.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/device/uuid.hpp>
+#include <cohort/device/device.hpp>
 #include <cohort/nccl/backend/device_plane.hpp>
 #include <cohort/nccl/backend/device_sets.ipp>
 #include <cohort/nccl/backend/elected_calls.ipp>

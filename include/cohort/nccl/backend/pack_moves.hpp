@@ -11,7 +11,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/device/batch.hpp>
+#include <cohort/device/copy.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/backend/extras.hpp>

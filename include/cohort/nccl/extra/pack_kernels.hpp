@@ -9,7 +9,6 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/device/kernel_module.hpp>
 #include <cohort/device/runtime_compiler.hpp>
 #include <cohort/nccl/backend/extras.hpp>
 #include <cohort/nccl/types.hpp>

@@ -10,7 +10,6 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/device/device_clock.hpp>
-#include <cohort/device/timing_event.hpp>
 #include <cohort/nccl/backend/extras.hpp>
 
 #include <algorithm>
