@@ -77,7 +77,7 @@ class completion_source final : public progress::polled_source,
   /// Ends the wait with `operation_aborted`, unless it has ended. The work on the device goes on.
   void cancel(completion_operation& op);
 
-  // Called by the engine. What streams of the program have to move is not known: it says 0 bytes.
+  // Called by the engine. How much the program's streams have to move is not known: 0 bytes.
   bool begin_lap(progress::ready_queue&) override {
     mutex_.lock();
     return true;

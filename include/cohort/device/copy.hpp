@@ -84,7 +84,7 @@ copy_end end_of(B& buffer) {
   return {data, std::ranges::size(buffer), space, -1, nullptr};
 }
 
-/// Throws what `copy` does before anything is queued; of pageable memory only if that is refused.
+/// Throws what `copy` throws, before anything is queued. `pageable`: such memory is no error.
 void check_copy(const stream& on, const copy_end& from, const copy_end& to, bool pageable = false);
 void queue_copy(const stream& on, const copy_end& from, const copy_end& to, std::size_t width);
 
@@ -215,9 +215,9 @@ void fill_bytes(const stream& on, To&& to, std::byte value) {
   });
 }
 
-// What is not one byte: the first element byte by byte, then what is there is copied behind itself
-// until all is full. A pattern in pinned memory would need fewer calls, but CUDA may wait for the
-// device when it is asked for that memory.
+// A value of several bytes: the first element is written byte by byte, then what is there is copied
+// behind itself until all is full. A pattern in pinned memory would need fewer calls, but CUDA may
+// wait for the device when it is asked for that memory.
 template <class To>
   requires detail::device_end<std::remove_reference_t<To>>
 void fill(const stream& on, To&& to,

@@ -25,8 +25,8 @@ namespace cohort::device {
 /// is a time of the device, to be compared with that of another one of the same device. Dropping it
 /// in flight is fine.
 ///
-/// *Errors*: nothing is thrown. False, or no time, is what CUDA does not answer; a sticky error is
-/// noted, and after it CUDA is not called any more.
+/// *Errors*: nothing is thrown. False, or no time, means that CUDA has given no answer; a sticky
+/// error is noted, and after it CUDA is not called any more.
 class timing_event : public detail::event_handle {
  public:
   timing_event() noexcept {}
@@ -37,17 +37,17 @@ class timing_event : public detail::event_handle {
   /// Not recorded, and invalid if CUDA makes none.
   [[nodiscard]] static timing_event make(int device) noexcept;
 
-  /// Behind what the stream has been given. The stream is not captured.
+  /// Records it behind what the stream has been given; never on a stream that is captured.
   bool record(const stream& on) noexcept;
   /// Asks CUDA, without waiting: `cudaSuccess`, `cudaErrorNotReady`, or what went wrong.
   [[nodiscard]] cudaError_t query() const noexcept;
-  /// From there to here; both have been reached. CUDA gives milliseconds as a float, to half a
-  /// microsecond at best.
+  /// The time from `earlier` to this one, which both have been reached. CUDA gives milliseconds as
+  /// a float, to half a microsecond at best.
   [[nodiscard]] std::optional<std::chrono::nanoseconds> since(
       const timing_event& earlier) const noexcept;
 
  private:
-  /// A last error that nobody has caused but this.
+  /// Clears CUDA's last error, which this call has caused, and notes a sticky one.
   [[nodiscard]] bool went_well(cudaError_t code) const noexcept {
     if (code == cudaSuccess) return true;
     static_cast<void>(cudaGetLastError());
@@ -125,8 +125,8 @@ class device_clock {
   /// An event, and the interval in which the device came to it.
   class base {
    public:
-    /// When it was reached, on the host's clock; or nothing, if CUDA does not say. `reached` was
-    /// recorded later, has been reached, and this one too.
+    /// When `reached` was reached, on the host's clock; or nothing, if CUDA does not say. It was
+    /// recorded later than this one, and both have been reached.
     [[nodiscard]] std::optional<clock::time_point> time_of(
         const timing_event& reached) const noexcept {
       const auto passed = reached.since(event_);
@@ -183,7 +183,7 @@ class device_clock {
     fresh->known_ = true;
     now_ = fresh;
   }
-  /// By what the base event before says, unless the clocks have drifted apart since.
+  /// Cuts the interval by that of the base event before, unless the clocks have drifted apart.
   void narrow(base& fresh) const noexcept {
     const auto passed = fresh.event_.since(now_->event_);
     if (!passed) return;

@@ -71,7 +71,7 @@ namespace cohort::device {
 
 namespace detail {
 
-/// Nothing where a buffer is on the device that it is used with.
+/// Throws unless a buffer is on the device of the stream that it is used with.
 inline void check_device(int buffer, int device, const char* what) {
   if (buffer == device) return;
   throw error(errc::wrong_device, std::string(what) + " is on device " + std::to_string(buffer) +

@@ -28,8 +28,8 @@ namespace cohort::device {
 /// these signatures since CUDA 11.2. The library stays loaded.
 class runtime_compiler {
  public:
-  /// Loads it. `library` is a file or a name; empty: what the variable COHORT_NVRTC of the
-  /// environment says and nothing else; without it that of CUDA's version here, and then others.
+  /// Loads it. `library` is a file or a name. If it is empty, the variable COHORT_NVRTC of the
+  /// environment names it; without that the one of this version of CUDA is tried, and then others.
   /// Throws error(errc::not_supported) that says what was looked for in vain.
   explicit runtime_compiler(const std::string& library = {});
 
@@ -165,7 +165,7 @@ inline runtime_compiler::compiled runtime_compiler::compile(const std::string& t
   compiled made;
   made.log = take(nvrtc_.log_size, nvrtc_.log, true);
   if (code != 0) {
-    constexpr std::size_t enough = 100;  // errors of other ranks are told in few bytes
+    constexpr std::size_t enough = 100;  // other ranks are told of it in few bytes
     const std::string first = made.log.substr(0, std::min(made.log.find('\n'), enough));
     throw error(errc::not_supported, std::string("NVRTC does not compile ") + file + ": " +
                                          (first.empty() ? nvrtc_.error_text(code) : first));
@@ -256,7 +256,7 @@ inline kernel_module::function kernel_module::find(const char* name) const {
   function found = nullptr;
   check(static_cast<cudaError_t>(driver_.find(&found, native_, name)), "cuModuleGetFunction",
         device_);
-  // Older drivers load it above.
+  // Older drivers have loaded it with the call above.
   if (driver_.load_function != nullptr) {
     check(static_cast<cudaError_t>(driver_.load_function(found)), "cuFuncLoad", device_);
   }
@@ -266,7 +266,7 @@ inline kernel_module::function kernel_module::find(const char* name) const {
 inline void kernel_module::launch(function which, const stream& on, unsigned blocks,
                                   unsigned threads, const void* argument) const {
   const scoped_device here(device_);
-  check(cudaSetDevice(device_), "cudaSetDevice", device_);  // see above
+  check(cudaSetDevice(device_), "cudaSetDevice", device_);  // as in the constructor
   void* arguments[] = {const_cast<void*>(argument)};
   check(static_cast<cudaError_t>(
             driver_.launch(which, blocks, 1, 1, threads, 1, 1, 0, on.get(), arguments, nullptr)),

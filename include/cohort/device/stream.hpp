@@ -76,13 +76,13 @@ class event : public detail::event_handle {
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
-  /// One that has not been in the pool, so that its context is the one of now.
+  /// One that does not come from the pool, so it belongs to the present context of the device.
   [[nodiscard]] static event fresh(int device);
 
   /// Asks CUDA, without waiting: `cudaSuccess`, `cudaErrorNotReady`, or what went wrong. Leaves no
   /// last error behind. To be called in a scope of detail::relaxed_capture.
   [[nodiscard]] cudaError_t query() const noexcept;
-  /// The same, throwing what went wrong, and fit to be called while others capture graphs.
+  /// The same, but throws what went wrong. May be called while others capture graphs.
   [[nodiscard]] bool is_ready() const;
 };
 
@@ -114,7 +114,7 @@ inline event::~event() {
 
 inline cudaError_t event::query() const noexcept {
   const cudaError_t code = cudaEventQuery(native_);
-  // "Not ready" is an error for CUDA's memory of the last one, but not for the user's next look.
+  // CUDA remembers "not ready" as its last error, which the user's next look must not find.
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
   return code;
 }
@@ -213,7 +213,7 @@ inline bool is_default_stream(cudaStream_t native) noexcept {
   return native == nullptr || native == cudaStreamLegacy || native == cudaStreamPerThread;
 }
 
-/// Null means one of two streams, by a macro of the file that uses it.
+/// Null means one of two streams; a macro of the file that uses it says which.
 inline cudaStream_t by_name(cudaStream_t native) noexcept {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
   return native == nullptr ? cudaStreamPerThread : native;

@@ -41,20 +41,20 @@ class abort_ladder {
   abort_ladder(const abort_ladder&) = delete;
   abort_ladder& operator=(const abort_ladder&) = delete;
 
-  /// This one, and those of the same communicator on other devices of this process.
+  /// Brings down this one, and those of the same communicator on other devices of this process.
   void bring_down(communicator_state& comm, std::error_code why, const std::string& text,
                   bool tell_peers = true);
-  /// These, which one thread aborts in one group, and no others.
+  /// Brings down these and no others. One thread aborts them in one group.
   void bring_down(const communicators& all, std::error_code why, const std::string& text);
   /// `only_this`: leaves the other communicators alone, but for those `together` with it.
   void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
             bool tell_peers, const communicators& together = {});
-  /// A device that was lost or reset: nothing is called and nothing freed there any more.
+  /// For a device that was lost or reset: nothing is called and nothing freed there any more.
   void device_gone(device_queue& one);
   /// Ends everything of a device without a call of NCCL.
   void up_to_here(device_queue& one, std::error_code why, phase then, const std::string& text,
                   std::vector<work*>& ended);
-  /// One that has been finalised is destroyed, on a thread, because that may wait for the device.
+  /// Destroys one that has been finalised, on a thread, because that may wait for the device.
   void destroy(const std::shared_ptr<communicator_state>& comm);
 
   [[nodiscard]] std::size_t pending() const noexcept { return jobs_.size(); }
@@ -81,7 +81,7 @@ class abort_ladder {
     std::thread thread;        // none: there is nothing to do, or the process cannot have one more
     tools::range watched;
 
-    /// Without a thread the time of the job is over at once.
+    /// If the process cannot have a thread more, the job is taken to have run out of time.
     void start();
     /// A thread that still runs ends by itself.
     void let_go();

@@ -169,7 +169,8 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::chrono::steady_clock::time_point leave_until{};
   std::chrono::steady_clock::time_point hold_until{};
   std::shared_ptr<queue_place> place;  ///< of its leaving, once it does
-  /// Of that, made with it: who drops the last handle must not fail for want of memory.
+  /// The entry for that, made in advance: dropping the last handle must not fail for lack of
+  /// memory.
   std::list<queue_entry> own_place;
   tools::range leaves;  ///< from then until NCCL has finalised it
 
@@ -206,7 +207,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
 
   /// What was captured of its operations.
   std::vector<std::weak_ptr<captured>> graphs;
-  /// But for what is being captured. `tells`: names in the log those that are alive.
+  /// Ends them, but for those that are being captured. `tells`: names in the log those that live.
   void end_graphs(bool tells) noexcept;
   /// A thread of NCCL may still be writing into a capture until it sees that the communicator is
   /// aborted.
