@@ -11,7 +11,6 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/faults/channel.hpp>
-#include <cohort/nccl/life/ladder.hpp>
 #include <cohort/nccl/life/state.hpp>
 #include <cohort/nccl/queue/device_queue.hpp>
 #include <cohort/progress/engine.hpp>
