@@ -41,7 +41,7 @@ COHORT_INLINE progress::look_task<device_set> device_sets::make(cohort::communic
     auto agreeing = detail::agree(over, std::move(bad), "the fusion arenas were not registered");
     co_await agreeing;
   }
-  if (plane_.extras_.host != nullptr && plane_.options_.uses_mpi()) {
+  if (plane_.extras_.host != nullptr) {
     auto opening = plane_.extras_.host->open(over, std::move(node_place), its);
     co_await opening;
   }

@@ -28,7 +28,7 @@ class full_device_plane final : public device_plane {
   explicit full_device_plane(const backend_options& options)
       : device_plane(options), arenas_(*this), host_(*this) {
     extras_.arenas = &arenas_;
-    extras_.host = &host_;
+    if (options.uses_mpi()) extras_.host = &host_;
     extras_.times = &times_;
     extras_.make_graph = [](const std::string& name, int device) -> std::shared_ptr<call_graph> {
       return std::make_shared<captured_calls>(name, device);
