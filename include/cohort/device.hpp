@@ -13,14 +13,10 @@
 ///     co_await cohort::device::done(compute);          // other coroutines run meanwhile
 ///     co_await cohort::all_reduce(world, host, cohort::op::sum);
 
-#include <cohort/device/batch.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/copy.hpp>
-#include <cohort/device/cuda_types.hpp>
 #include <cohort/device/device.hpp>
 #include <cohort/device/error.hpp>
-#include <cohort/device/event.hpp>
-#include <cohort/device/fill.hpp>
 #include <cohort/device/make_pinned.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/native.hpp>
@@ -30,5 +26,4 @@
 #include <cohort/device/staged_copy.hpp>
 #include <cohort/device/state.hpp>
 #include <cohort/device/stream.hpp>
-#include <cohort/device/uuid.hpp>
 #include <cohort/device/vector.hpp>

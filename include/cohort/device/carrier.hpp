@@ -63,7 +63,7 @@ class pinned_carrier final : public carrier {
   };
   struct mark {
     event behind;
-    bool is_copy;  // of this operation: not before it is over may the memory be used again
+    bool is_copy;  // of this operation, which uses the memory until it is over
   };
 
   [[nodiscard]] static inline stream stream_of(const staged_buffer& of);
@@ -72,7 +72,7 @@ class pinned_carrier final : public carrier {
   void fail(std::error_code why) noexcept {
     if (!why_) why_ = why;
   }
-  /// In place of an exception of `what`.
+  /// Calls `what`, and keeps the code of its exception.
   template <class Function>
   void attempt(Function what) noexcept {
     try {
@@ -103,8 +103,7 @@ inline void pinned_carrier::add(staged_buffer& of, bool is_read, bool is_written
 /// The stream that writes the buffer, or one of their own.
 inline stream pinned_carrier::stream_of(const staged_buffer& of) {
   if (of.where.producer == nullptr) return stream(stream_options{.device = of.where.device});
-  auto* const native = static_cast<cudaStream_t>(const_cast<void*>(of.where.producer));
-  return stream::borrow(native, of.where.device);
+  return named_stream(of.where.producer, of.where.device);
 }
 
 /// A stream in capture would take the copy into its graph, and no event tells of it.
@@ -128,7 +127,7 @@ inline void pinned_carrier::fetch() {
   });
 }
 
-/// Queues the copies to what has come.
+/// Queues the copies to the memory that has come.
 inline void pinned_carrier::take_memory() {
   for (part& one : parts_) {
     if (!one.asked || !one.asked->has_come()) continue;
@@ -188,7 +187,7 @@ inline bool pinned_carrier::is_reached(const mark& one) noexcept {
   return true;
 }
 
-/// Managed memory is none: the host may touch it. One query of CUDA.
+/// Managed memory does not count, for the host may touch it. One query of CUDA.
 [[nodiscard]] inline bool is_device_memory(const void* pointer) noexcept {
   try {
     return locate(pointer).space == memory_space::device;
@@ -213,7 +212,7 @@ struct carrier_of<memory_space::device> {
   [[nodiscard]] static std::unique_ptr<carrier> make() {
     return std::make_unique<device::pinned_carrier>();
   }
-  /// NCCL has a communicator there.
+  /// Whether NCCL has a communicator there.
   [[nodiscard]] static bool is_claimed(int device) noexcept {
     return device >= 0 && device::state_of(device).has_launcher();
   }

@@ -64,8 +64,8 @@ class completion_source final : public progress::polled_source,
   using key_type = completion_source;
   static inline asio::execution_context::id id;
 
-  /// For `asio::use_service`. A template, as that of the engine is. Throws
-  /// error(errc::invalid_argument) if COHORT_STALL_WARNING is no duration.
+  /// For `asio::use_service`. Throws error(errc::invalid_argument) if COHORT_STALL_WARNING is no
+  /// duration.
   template <std::derived_from<asio::execution_context> Context>
   explicit completion_source(Context& context);
   inline ~completion_source() override { engine_.detach(this); }
@@ -77,7 +77,7 @@ class completion_source final : public progress::polled_source,
   /// Ends the wait with `operation_aborted`, unless it has ended. The work on the device goes on.
   void cancel(completion_operation& op);
 
-  // Called by the engine. What streams of the program have to move is not known: it says 0 bytes.
+  // Called by the engine. How much the program's streams have to move is not known: 0 bytes.
   bool begin_lap(progress::ready_queue&) override {
     mutex_.lock();
     return true;

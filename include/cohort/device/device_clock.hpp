@@ -2,21 +2,106 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// What the host's steady clock showed when a device came to an event.
+/// A mark in a stream that remembers when it was reached, and what the host's steady clock showed
+/// then.
 
 #include <cohort/device/native.hpp>
 
 #if COHORT_HAS_CUDA
 
-#include <cohort/device/timing_event.hpp>
+#include <cohort/device/stream.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 
 namespace cohort::device {
+
+/// Owns a CUDA event with timing, which costs more than `event`: for measuring only. What it says
+/// is a time of the device, to be compared with that of another one of the same device. Dropping it
+/// in flight is fine.
+///
+/// *Errors*: nothing is thrown. False, or no time, means that CUDA has given no answer; a sticky
+/// error is noted, and after it CUDA is not called any more.
+class timing_event : public detail::event_handle {
+ public:
+  timing_event() noexcept {}
+  timing_event(timing_event&& other) noexcept = default;
+  timing_event& operator=(timing_event&& other) noexcept = default;
+  ~timing_event();
+
+  /// Not recorded, and invalid if CUDA makes none.
+  [[nodiscard]] static timing_event make(int device) noexcept;
+
+  /// Records it behind what the stream has been given; never on a stream that is captured.
+  bool record(const stream& on) noexcept;
+  /// Asks CUDA, without waiting: `cudaSuccess`, `cudaErrorNotReady`, or what went wrong.
+  [[nodiscard]] cudaError_t query() const noexcept;
+  /// The time from `earlier` to this one, which both have been reached. CUDA gives milliseconds as
+  /// a float, to half a microsecond at best.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> since(
+      const timing_event& earlier) const noexcept;
+
+ private:
+  /// Clears CUDA's last error, which this call has caused, and notes a sticky one.
+  [[nodiscard]] bool went_well(cudaError_t code) const noexcept {
+    if (code == cudaSuccess) return true;
+    static_cast<void>(cudaGetLastError());
+    if (code != cudaErrorNotReady) detail::note(code, device_, generation_);
+    return false;
+  }
+  [[nodiscard]] bool is_there() const noexcept {
+    return native_ != nullptr && state_of(device_).holds(generation_);
+  }
+};
+
+inline timing_event timing_event::make(int device) noexcept {
+  timing_event made;
+  made.device_ = device;
+  made.generation_ = state_of(device).generation();
+  if (!state_of(device).holds(made.generation_)) return made;
+  const detail::relaxed_capture may_make;
+  int before = 0;
+  if (!made.went_well(cudaGetDevice(&before)) || !made.went_well(cudaSetDevice(device)))
+    return made;
+  if (!made.went_well(cudaEventCreateWithFlags(&made.native_, cudaEventDefault))) {
+    made.native_ = nullptr;
+  }
+  static_cast<void>(made.went_well(cudaSetDevice(before)));
+  return made;
+}
+
+inline timing_event::~timing_event() {
+  if (native_ == nullptr || !state_of(device_).may_free(generation_)) return;
+  static_cast<void>(went_well(cudaEventDestroy(native_)));
+}
+
+inline bool timing_event::record(const stream& on) noexcept {
+  return is_there() && on.is_alive() && went_well(cudaEventRecord(native_, on.get()));
+}
+
+inline cudaError_t timing_event::query() const noexcept {
+  if (!is_there()) return cudaErrorContextIsDestroyed;
+  const detail::relaxed_capture may_ask;
+  const cudaError_t code = cudaEventQuery(native_);
+  static_cast<void>(went_well(code));
+  return code;
+}
+
+inline std::optional<std::chrono::nanoseconds> timing_event::since(
+    const timing_event& earlier) const noexcept {
+  float milliseconds = 0;
+  if (!is_there() || !earlier.is_there()) return std::nullopt;
+  const detail::relaxed_capture may_ask;
+  if (!went_well(cudaEventElapsedTime(&milliseconds, earlier.native_, native_))) {
+    return std::nullopt;
+  }
+  return std::chrono::nanoseconds(std::llround(static_cast<double>(milliseconds) * 1e6));
+}
 
 /// Relates the time of a device to the host's.
 ///
@@ -40,8 +125,8 @@ class device_clock {
   /// An event, and the interval in which the device came to it.
   class base {
    public:
-    /// When it was reached, on the host's clock; or nothing, if CUDA does not say. `reached` was
-    /// recorded later, has been reached, and this one too.
+    /// When `reached` was reached, on the host's clock; or nothing, if CUDA does not say. It was
+    /// recorded later than this one, and both have been reached.
     [[nodiscard]] std::optional<clock::time_point> time_of(
         const timing_event& reached) const noexcept {
       const auto passed = reached.since(event_);
@@ -98,7 +183,7 @@ class device_clock {
     fresh->known_ = true;
     now_ = fresh;
   }
-  /// By what the base event before says, unless the clocks have drifted apart since.
+  /// Cuts the interval by that of the base event before, unless the clocks have drifted apart.
   void narrow(base& fresh) const noexcept {
     const auto passed = fresh.event_.since(now_->event_);
     if (!passed) return;

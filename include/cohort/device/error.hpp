@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Return codes of CUDA as std::error_code, with CUDA's own text, and which of them are the end.
+/// Return codes of CUDA as std::error_code, with CUDA's own text, and after which of them nothing
+/// works any more.
 
 #include <cohort/device/native.hpp>
 
@@ -75,7 +76,7 @@ inline void note(cudaError_t code, int device, std::uint32_t generation) {
   if (is_gone(code)) state_of(device).context_gone(generation);
 }
 
-/// The same of a call that names no device: it tells of the current one.
+/// The same for a call that names no device: its code is about the current one.
 inline void note_current(cudaError_t code) noexcept {
   int device = -1;
   if (!is_sticky(code) || cudaGetDevice(&device) != cudaSuccess) return;
@@ -106,7 +107,7 @@ constexpr bool is_no_device(cudaError_t code) noexcept {
 
 // By number where an older toolkit has no name for it: the driver may be newer. These are the codes
 // of which the headers say that the process must be ended, and uncorrectable faults of the
-// hardware. Of 999, an unknown error, they do not say that.
+// hardware. They do not say so of 999, the unknown error.
 constexpr bool is_sticky(cudaError_t code) noexcept {
   switch (static_cast<int>(code)) {
     case 214:  // an uncorrectable ECC error

@@ -25,11 +25,11 @@
 
 namespace cohort::device::detail {
 
-/// What of a request a context knows that ends.
+/// The part of a request that its context knows, and drops when it ends.
 class abandonable {
  public:
   virtual ~abandonable() = default;
-  /// Drops the handler: there is nobody any more who could call it.
+  /// Drops the handler: nobody could call it any more.
   virtual void abandon() = 0;
 };
 
@@ -64,8 +64,8 @@ class pinned_requests : public asio::execution_context::service {
   std::vector<std::weak_ptr<abandonable>> all_;
 };
 
-/// A thread asks CUDA for the block. It is not waited for: who does not want the block any more
-/// ends at once, and the block goes into the pool when it comes.
+/// A thread asks CUDA for the block. It is not waited for: a request that is given up ends at once,
+/// and the block goes into the pool when it comes.
 template <class Handler>
 class pinned_request final : public abandonable,
                              public std::enable_shared_from_this<pinned_request<Handler>> {

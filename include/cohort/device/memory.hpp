@@ -2,16 +2,45 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Where memory is, as CUDA knows it.
+/// Where memory is, as CUDA knows it, and CUDA's own number types as elements of buffers.
 
 #include <cohort/device/native.hpp>
 
 #if COHORT_HAS_CUDA
 
 #include <cohort/core/buffer.hpp>
+#include <cohort/core/element.hpp>
 #include <cohort/device/error.hpp>
 
 #include <string>
+
+// CUDA's headers need not be included to know the names of its types.
+struct __half;         // NOLINT
+struct __nv_bfloat16;  // NOLINT
+struct __nv_fp8_e4m3;  // NOLINT
+struct __nv_fp8_e5m2;  // NOLINT
+
+namespace cohort {
+
+template <>
+struct element_traits<__half> {
+  using as = f16;
+};
+template <>
+struct element_traits<__nv_bfloat16> {
+  using as = bf16;
+};
+// No element type has 8 bits: these are moved, and reduced by the direct verbs of `nccl` alone.
+template <>
+struct element_traits<__nv_fp8_e4m3> {
+  using as = opaque;
+};
+template <>
+struct element_traits<__nv_fp8_e5m2> {
+  using as = opaque;
+};
+
+}  // namespace cohort
 
 namespace cohort::device {
 
@@ -42,7 +71,7 @@ namespace cohort::device {
 
 namespace detail {
 
-/// Nothing where a buffer is on the device that it is used with.
+/// Throws unless a buffer is on the device of the stream that it is used with.
 inline void check_device(int buffer, int device, const char* what) {
   if (buffer == device) return;
   throw error(errc::wrong_device, std::string(what) + " is on device " + std::to_string(buffer) +

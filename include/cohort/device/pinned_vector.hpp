@@ -152,8 +152,8 @@ class pooled_block {
   pinned_pool::block what_;
 };
 
-/// A block for looks, in which no handler is run: found in the pool, or asked for by a thread. Who
-/// does not want it any more goes, and the block goes into the pool when it comes.
+/// A block for code that goes on in looks, where no handler is run: found in the pool, or asked for
+/// by a thread. This object may go before the block comes, which then goes into the pool.
 class polled_block {
  public:
   /// Throws std::system_error if the process cannot have one more thread.
@@ -175,7 +175,7 @@ class polled_block {
   [[nodiscard]] bool has_come() const noexcept {
     return call_->done.load(std::memory_order_acquire);
   }
-  /// When it has come. Throws why there is none.
+  /// The block, once it has come. Throws the reason if there is none.
   [[nodiscard]] pooled_block take() {
     if (call_->failed) std::rethrow_exception(std::move(call_->failed));
     return std::move(call_->block);

@@ -56,16 +56,16 @@ class device_state {
     return lost() == cudaSuccess && made_in == generation();
   }
 
-  /// Work on the device may never end, a kernel of a communicator that was given up say. What frees
-  /// memory may then wait for ever, so in this context nothing is freed any more.
+  /// Work on the device may never end, such as a kernel of a communicator that was given up. To
+  /// free memory could then take for ever, so in this context nothing is freed any more.
   void stop_frees() noexcept { no_frees_in_.store(std::uint64_t(generation()) + 1); }
   /// Whether what was made in that generation is there, and is to be destroyed by its owner.
   [[nodiscard]] bool may_free(std::uint32_t made_in) const noexcept {
     return holds(made_in) && no_frees_in_.load() != std::uint64_t(made_in) + 1;
   }
 
-  /// Somebody launches what waits for other ranks there: a communicator of NCCL. MPI must not be
-  /// given pointers into the memory of such a device, since its kernels might wait for these.
+  /// A communicator of NCCL is there, whose kernels wait for other ranks. MPI must not be given
+  /// pointers into the memory of such a device, since kernels of its own might wait behind these.
   void add_launcher() noexcept { launchers_.fetch_add(1); }
   void remove_launcher() noexcept { launchers_.fetch_sub(1); }
   [[nodiscard]] bool has_launcher() const noexcept { return launchers_.load() > 0; }

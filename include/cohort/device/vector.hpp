@@ -10,7 +10,8 @@
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/devices.hpp>
-#include <cohort/device/cuda_types.hpp>
+#include <cohort/core/until.hpp>
+#include <cohort/device/memory.hpp>
 #include <cohort/device/stream.hpp>
 
 #include <cstddef>
@@ -79,8 +80,8 @@ class vector {
   [[nodiscard]] int device() const noexcept { return memory_ ? memory_->on.device() : -1; }
   /// The stream that its life is ordered with. Not of a default-constructed or moved-from vector.
   [[nodiscard]] const stream& producer() const noexcept { return memory_->on; }
-  /// Keeps the memory when the vector goes: for operations that still use it. Who drops the last
-  /// one must have ordered the vector's stream with what uses the memory.
+  /// Keeps the memory when the vector goes: for operations that still use it. Before the last one
+  /// is dropped, the vector's stream must be ordered with what uses the memory.
   [[nodiscard]] std::shared_ptr<const void> lease() const noexcept { return memory_; }
 
  private:
@@ -116,7 +117,7 @@ vector<T>::vector(std::size_t size, stream on, const stream& taken_on) {
   auto made = std::make_shared<detail::stream_memory>(std::move(on));
   if (size != 0) {
     const scoped_device here(device);
-    // Memory is of one device.
+    // Memory belongs to one device.
     const stream& first = taken_on.device() == device ? taken_on : made->on;
     check(cudaMallocAsync(&made->data, size * sizeof(T), first.get()), "cudaMallocAsync", device);
     if (first != made->on) static_cast<void>(made->on.try_wait(first.record()));
@@ -142,8 +143,7 @@ struct cohort::memory_traits<cohort::device::vector<T>> {
     return like.device() < 0 ? result(count) : result(count, like.producer());
   }
   static result make(std::size_t count, const device::vector<T>& like, const stream_ref& taken_on) {
-    const auto native = static_cast<cudaStream_t>(const_cast<void*>(taken_on.native));
-    const auto from = device::stream::borrow(native, taken_on.device);
+    const auto from = device::named_stream(taken_on.native, taken_on.device);
     if (like.device() >= 0) return result(count, like.producer(), from);
     return result(count, device::stream(device::stream_options{.device = from.device()}), from);
   }

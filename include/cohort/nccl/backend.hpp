@@ -18,13 +18,13 @@
 
 namespace cohort::nccl {
 
-/// Whether kernels are compiled at run time that fill and empty packs, and do what NCCL cannot:
+/// Whether kernels are compiled at run time. They fill and empty packs, and do what NCCL cannot:
 /// scale factors, averages to which not all ranks bring data, 16 bits on the wire, neutral
 /// elements.
 enum class kernel_use : std::uint8_t {
   automatic,  ///< where NVRTC is found; elsewhere as `off`
   off,        ///< a batch of copies, and host code in the order of the stream
-  required,   ///< a rank that cannot is an error on all ranks
+  required,   ///< if a rank cannot have them, all ranks get an error
 };
 
 /// Equal on all ranks, but for the device.
@@ -46,9 +46,12 @@ struct backend_options {
   /// NVRTC, by its file or its name, see device::runtime_compiler. Each rank may have its own.
   std::string nvrtc;
   int node = -1;  ///< hierarchical: a number of this rank's node; -1: MPI says who shares memory
+
+  /// Whether MPI does a part of some reductions.
+  [[nodiscard]] bool uses_mpi() const noexcept { return hierarchical || host_path; }
 };
 
-/// What a backend for these options is. See backend/device_plane.hpp.
+/// What a backend for these options is, with all extras. See backend/device_plane.hpp.
 [[nodiscard]] std::shared_ptr<comm::device_backend> make_device_plane(
     const backend_options& options);
 
@@ -70,7 +73,7 @@ class backend {
  public:
   backend() {}
   explicit backend(const backend_options& options) : options_(options) {}
-  /// On the device and with the options of a communicator, which stays what it is. Throws
+  /// On the device and with the options of a communicator, which is not changed. Throws
   /// error(errc::not_supported) where that has several devices in a process.
   explicit backend(const communicator& like) {
     if (!like) throw cohort::error(errc::invalid_communicator, "nccl::backend");
@@ -93,6 +96,7 @@ class backend {
 
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/nccl/backend/device_plane.ipp>
+#include <cohort/nccl/extra/install.ipp>
 #endif
 
 #endif

@@ -42,7 +42,7 @@ inline void refuse_overlap(request& asked) {
   }
   std::sort(all.begin(), all.end(),
             [](const stretch& a, const stretch& b) { return a.begin < b.begin; });
-  // Of those before: which one ends last, and which one that is written.
+  // Among the ranges before: the one that ends last, and the written one that ends last.
   const stretch* furthest = nullptr;
   const stretch* written = nullptr;
   for (const stretch& one : all) {
@@ -68,9 +68,9 @@ inline void refuse_overlap(request& asked) {
 ///
 /// `co_await nccl::group(gpus, stream).send(a, 1).recv(b, 1).run();` A message of nothing is left
 /// out, so it must be of nothing on both sides. Buffers are borrowed; a device::vector may go
-/// before the group has ended. What NCCL allows once only in a group, more than one message for a
-/// pair of ranks, is matched in the order of the calls. What is received must not overlap with any
-/// other buffer of the group: errc::invalid_argument, which names both by their place in it.
+/// before the group has ended. Several messages from one rank to another are matched in the order
+/// of the calls. What is received must not overlap with any other buffer of the group:
+/// errc::invalid_argument, which names both by their place in it.
 class group {
  public:
   group(const communicator& comm, const device::stream& on)

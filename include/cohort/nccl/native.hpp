@@ -64,13 +64,13 @@ struct problem {
 [[nodiscard]] inline bool failed(ncclResult_t code) noexcept {
   return code != ncclSuccess && code != ncclInProgress;
 }
-/// Of a communicator: what its calls have come to, or why that cannot be told.
+/// The state of a communicator's calls, or the code with which NCCL refuses to tell it.
 [[nodiscard]] inline ncclResult_t state_of(ncclComm_t comm) noexcept {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
   return failed(asked) ? asked : state;
 }
-/// What an exception says.
+/// The code and the text of an exception.
 [[nodiscard]] problem problem_of(const std::exception_ptr& why);
 
 class category final : public std::error_category {

@@ -46,7 +46,7 @@ inline constexpr bool is_vector<device::vector<T>> = true;
 
 /// What a verb takes: a device::vector or a device::span. A vector that is moved in belongs to the
 /// operation and comes back in the result; one that is passed by name may go before the operation
-/// has ended, its memory stays until then. What a span shows must outlive the operation.
+/// has ended, for its memory stays until then. What a span shows must outlive the operation.
 template <class B>
 concept device_buffer = detail::is_device_buffer<std::remove_cvref_t<B>>;
 
@@ -79,7 +79,7 @@ struct request {
   errc bad{};                  // misuse that the verb itself has seen
   std::string facts;           // of it
   bool everybody = true;       // all ranks start it, in one order
-  std::vector<request> parts;  // it is these, each on a device of its own
+  std::vector<request> parts;  // if it is made of several, each on a device of its own
   /// Two uses that may be the same memory, or that must not overlap.
   bool may_be_in_place = false;
   bool never_in_place = false;        // of a group with one input and one output

@@ -9,10 +9,8 @@
 #if COHORT_HAS_NCCL
 
 #include <cohort/core/asio.hpp>
-#include <cohort/device/event.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/faults/channel.hpp>
-#include <cohort/nccl/life/ladder.hpp>
 #include <cohort/nccl/life/state.hpp>
 #include <cohort/nccl/queue/device_queue.hpp>
 #include <cohort/progress/engine.hpp>
@@ -60,8 +58,8 @@ class turn {
 };
 
 /// Awaited by a look task: a condition, asked for at each look with the lock of the source held.
-/// What is `bounded` by itself is seen through also when the engine ends; otherwise that throws
-/// operation_aborted.
+/// When the engine ends, a condition that is `bounded` by itself is still waited for; for another
+/// one the awaiting task gets operation_aborted.
 class look_condition final : public progress::operation {
  public:
   look_condition(issue_source& source, std::function<bool()> condition, bool is_bounded = false)
@@ -99,7 +97,7 @@ class look_condition final : public progress::operation {
 
 namespace detail {
 
-/// Begins the work at the next look, for who holds the lock of the source.
+/// Begins the work at the next look: for a caller that holds the lock of the source.
 template <class T>
 progress::look_task<T> at_next_look(issue_source& source, progress::look_task<T> work) {
   look_condition look(source, [] { return true; }, true);
@@ -107,14 +105,14 @@ progress::look_task<T> at_next_look(issue_source& source, progress::look_task<T>
   co_return co_await work;
 }
 
-/// Calls it inside the next look, where handlers are no longer run too.
+/// Calls it inside the next look, also when handlers are no longer run.
 inline progress::look_task<> call_at_look(issue_source& source, std::function<void()> what) {
   look_condition look(source, [] { return true; }, true);
   co_await look;
   what();
 }
 
-/// What the stream has queued so far is over. Throws if the device has failed.
+/// Waits until what the stream has queued so far is over. Throws if the device has failed.
 inline progress::look_task<> reached(issue_source& source, device::stream on) {
   const device::event mark = on.record();
   cudaError_t code = cudaErrorNotReady;
@@ -134,19 +132,20 @@ inline progress::look_task<> reached(issue_source& source, device::stream on) {
 /// The source of an engine that issues the operations on devices and polls them. One per context,
 /// found with `asio::use_service<issue_source>(io)`.
 ///
-/// It has a \ref device_queue for each device, which tells how they are issued, and what befalls
-/// communicators: \ref abort_ladder, \ref departures, \ref fault_messages, \ref inquiries. The
-/// engine looks once a lap while MPI has something pending, else a few times.
+/// It has a \ref device_queue for each device, where it is told how operations are issued, and
+/// parts for what happens to communicators: \ref abort_ladder, \ref departures, \ref
+/// fault_messages,
+/// \ref inquiries. The engine looks once a lap while MPI has something pending, else a few times.
 ///
 /// *Threads*: every function from any thread, but for those of parts, which are called with the
-/// lock held. Calls of NCCL are made by who laps.
+/// lock held. Calls of NCCL are made by the thread that laps.
 class issue_source final : public progress::polled_source, public asio::execution_context::service {
  public:
   using key_type = issue_source;
   static inline asio::execution_context::id id;
   using clock = progress::engine::clock;
 
-  /// For `asio::use_service`. A template, as that of the engine is.
+  /// For `asio::use_service`.
   template <std::derived_from<asio::execution_context> Context>
   explicit issue_source(Context& context);
   COHORT_INLINE ~issue_source() override;
@@ -168,9 +167,9 @@ class issue_source final : public progress::polled_source, public asio::executio
     return queue_of(device).open();
   }
   void add(std::shared_ptr<communicator_state> comm);
-  /// A device is issued to by one context as long as that lives. Throws
-  /// error(errc::single_thread_violation) if it is another one, and error(errc::stalled) if NCCL
-  /// has not come back from an abort there.
+  /// Says that this context issues to the device. Only one may, as long as it lives. Throws
+  /// error(errc::single_thread_violation) if another one does, and error(errc::stalled) if NCCL has
+  /// not come back from an abort there.
   void claim(int device);
   /// From now on operations of communicators with another `orderer` are refused on the device with
   /// errc::device_ordered. False if somebody else has done that.
@@ -180,7 +179,7 @@ class issue_source final : public progress::polled_source, public asio::executio
     if (one.admits(orderer)) one.orderer = orderer;
     return one.orderer == orderer;
   }
-  /// Ends that. No matter if it was not the holder.
+  /// Ends that; does nothing if `orderer` was not the holder.
   void let_go(int device, const void* orderer) {
     const std::lock_guard lock(mutex_);
     device_queue& one = queue_of(device);
@@ -193,8 +192,8 @@ class issue_source final : public progress::polled_source, public asio::executio
   }
   /// Whether another coordinator has another device of this process.
   [[nodiscard]] bool is_held_elsewhere(int device, const void* orderer) const;
-  /// Nothing of this library runs on the device or is on its way there. Inside `exclusively`, or in
-  /// a condition.
+  /// Whether nothing of this library runs on the device or is on its way there. Inside
+  /// `exclusively`, or in a condition.
   [[nodiscard]] bool is_drained(int device) { return queue_of(device).is_drained(); }
   /// Runs `function` while nobody else calls NCCL through this source.
   template <class Function>
@@ -204,10 +203,10 @@ class issue_source final : public progress::polled_source, public asio::executio
   }
   /// Something new is to be looked at.
   void wake() { engine_.started(); }
-  /// The same for who must not fail. Where memory lacks the next look at the device finds it.
+  /// The same for callers that must not fail. Without memory the next look at the device finds it.
   void wake_if_possible() noexcept;
 
-  /// Takes it over: it goes on in the look that finds it true. Inside a lap as well.
+  /// Takes over a condition: its task goes on in the look that finds it true. Also inside a lap.
   void wait_for(look_condition& one);
   /// Operations with steps of their own that have ended outside a look: the next one ends them.
   void end_at_next_look(const std::vector<work*>& ended);
@@ -227,8 +226,8 @@ class issue_source final : public progress::polled_source, public asio::executio
   [[nodiscard]] std::size_t pending() const noexcept override {
     return pending_.load(std::memory_order_relaxed);
   }
-  /// For the time that is spent spinning, which counts a nanosecond for each byte of a host. What
-  /// devices move in one is an estimate, not measured.
+  /// For the time that the engine spends spinning: a nanosecond for each byte that a host moves.
+  /// How many bytes a device moves in that time is an estimate, not measured.
   [[nodiscard]] std::size_t bytes() const noexcept override {
     return in_flight_.load(std::memory_order_relaxed) / bytes_per_host_byte;
   }
@@ -256,7 +255,7 @@ class issue_source final : public progress::polled_source, public asio::executio
   /// What is to be delivered now that this has ended, or null: other parts go on.
   static work* concluded(work& op) noexcept;
   void recount() noexcept;
-  /// What is still waited for comes without handlers.
+  /// Whether handlers are no longer run, so that the rest is waited for in place.
   [[nodiscard]] bool is_in_place() const { return in_place_ || engine_.stopped(); }
   template <class Function>
   void for_each_pending(Function function) {

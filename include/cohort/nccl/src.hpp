@@ -21,6 +21,7 @@
 
 #include <cohort/nccl/backend/device_plane.ipp>
 #include <cohort/nccl/extra/arena.ipp>
+#include <cohort/nccl/extra/install.ipp>
 #include <cohort/nccl/faults/channel.ipp>
 #include <cohort/nccl/life/ladder.ipp>
 #include <cohort/nccl/life/making.ipp>

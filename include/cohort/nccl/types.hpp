@@ -12,7 +12,7 @@
 #include <cohort/core/element.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/reduction.hpp>
-#include <cohort/device/cuda_types.hpp>
+#include <cohort/device/memory.hpp>
 
 #include <array>
 #include <concepts>
@@ -86,6 +86,25 @@ consteval int number_code() {
 }
 
 }  // namespace detail
+
+/// Bytes of one of NCCL's numbers.
+[[nodiscard]] constexpr std::size_t size_of(ncclDataType_t type) noexcept {
+  switch (type) {
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32:
+      return 4;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64:
+      return 8;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    default:
+      return 1;
+  }
+}
 
 /// NCCL reduces it: signed and unsigned integers of 1, 4 and 8 bytes, float, double, cohort's and
 /// CUDA's types of 16 bits, and CUDA's of 8 bits from NCCL 2.24 on.

@@ -13,14 +13,14 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/device/copy.hpp>
 #include <cohort/nccl/backend.hpp>
-#include <cohort/nccl/backend/elected_work.hpp>
+#include <cohort/nccl/backend/extras.hpp>
+#include <cohort/nccl/backend/pack_layout.hpp>
 #include <cohort/nccl/backend/pack_memory.hpp>
 #include <cohort/nccl/backend/submissions.hpp>
 #include <cohort/nccl/communicator.hpp>
-#include <cohort/nccl/extra/fusion_arena.hpp>
-#include <cohort/nccl/extra/host_path.hpp>
-#include <cohort/nccl/extra/step_times.hpp>
+#include <cohort/nccl/queue/work.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,9 +38,134 @@
 
 namespace cohort::nccl {
 
+class device_plane;
+
+/// One operation that a coordinator has elected on a device: packed, called, unpacked. It is in the
+/// issuing queue, and guarded by its lock.
+///
+/// An operation of which MPI does a part (\ref host_reducer) comes there twice: the first part
+/// reduces within the node, or only packs; the second one brings what MPI has made of it.
+class elected_work final : public work, public work_steps {
+ public:
+  elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
+               comm::backend_completion done);
+
+  /// Decides which tensors travel together.
+  void lay_out();
+  /// Queues what comes before the calls of NCCL, on the stream for packing. False: the buffer is
+  /// still in use by a pack that has not been launched.
+  bool pack();
+
+  // For what MPI does between two parts.
+  /// It is about to be laid out, as the first of two parts. `by_mpi`: NCCL does nothing of it.
+  void go_in_parts(bool by_mpi) noexcept {
+    stage_ = stage::first_part;
+    by_host_ = by_mpi;
+  }
+  [[nodiscard]] bool by_host() const noexcept { return by_host_; }
+  [[nodiscard]] bool is_between_parts() const noexcept { return stage_ == stage::between_parts; }
+  /// Null: nobody waits for it any more.
+  [[nodiscard]] const comm::device_call* what() const noexcept { return what_; }
+  [[nodiscard]] const pack_layout& layout() const noexcept { return layout_; }
+  /// Where its pack lies.
+  [[nodiscard]] std::byte* buffer() const;
+
+  void prepare(const device::stream& domain) override;
+  [[nodiscard]] cudaStream_t calls_on(const device::stream& domain) const override;
+  [[nodiscard]] device::event conclude(const device::stream& domain) override;
+  [[nodiscard]] std::optional<device::event> give_up(std::vector<buffer_use>& used) override;
+  [[nodiscard]] bool end_in_lap() override;
+
+ private:
+  friend class device_plane;
+  friend class elected_calls;
+  /// A result that is not in a pack, where NCCL has put it.
+  struct final_step {
+    const comm::tensor* tensor;
+    treatment how;
+    const void* from;
+    std::size_t count;
+  };
+  struct timed_until_here;
+  void start_times() noexcept;
+  void forget_times(bool failed) noexcept;
+  static void deliver(progress::operation* base, action what);
+  /// Takes it off the lists of the plane. Whether somebody waits for it.
+  [[nodiscard]] bool let_go();
+  [[nodiscard]] std::span<const comm::tensor> tensors() const { return what_->tensors; }
+  /// The stream for packing, behind what the buffers' streams had queued at submission.
+  [[nodiscard]] const device::stream& packing();
+  void begin_second_part(std::error_code why);
+  void begin_capture(const device::stream& domain);
+  void prepare_replay();
+  void bring_all();
+  [[nodiscard]] rank_part result_in(const comm::tensor& tensor) const;
+  void take_all(const device::stream& on);
+
+  std::shared_ptr<device_plane> plane_;
+  pack_memory& memory_;
+  comm::device_call* what_;  // null: nobody waits for it any more
+  comm::backend_completion done_;
+  comm::device_use use_;
+  std::shared_ptr<call_graph> graph_;  // captured here, or replayed
+  enum class stage : std::uint8_t { whole, first_part, between_parts, second_part };
+  stage stage_ = stage::whole;
+  bool by_host_ = false;               // NCCL cannot: MPI reduces over all ranks of the set
+  until wanted_ = until::complete;     // of the caller; the first of two parts is always complete
+  std::vector<buffer_use> kept_uses_;  // while that is under way
+  pack_layout layout_;
+  std::vector<final_step> finals_;
+  std::vector<device::batch_part> brought_;  // from other memory, since the output is registered
+  pack_memory::block* block_ = nullptr;      // where its pack lies
+  std::optional<std::uint64_t> turn_;        // there, until that is over
+  bool prepared_ = false;
+  bool packs_ = false;                            // something of it is on the stream for packing
+  std::optional<device::event> ready_;            // which is over then
+  std::unique_ptr<step_timer::operation> timed_;  // while somebody records
+  std::uint64_t timed_number_ = 0;
+};
+
+/// Makes the calls of one, and notes what is to be done to their results.
+class elected_calls {
+ public:
+  explicit elected_calls(elected_work& op);
+  void make();
+
+ private:
+  call& add(op_kind kind, const element& as, const void* from, void* to, std::size_t count,
+            std::size_t size, int root = 0);
+  /// Of bytes.
+  void move(op_kind kind, const void* from, void* to, std::size_t bytes, int root = 0) {
+    add(kind, element{ncclUint8}, from, to, bytes, 1, root);
+  }
+  [[nodiscard]] bool is_registered(const void* data) const;
+  [[nodiscard]] std::byte* take_room(std::size_t bytes);
+  [[nodiscard]] const void* input_of(const comm::tensor& tensor, const treatment& how);
+  [[nodiscard]] void* room_for(const comm::tensor& tensor, std::size_t count);
+  [[nodiscard]] const void* readable(const void* data, std::size_t size);
+  [[nodiscard]] void* writable(void* data, std::size_t size);
+  void finish(const comm::tensor& tensor, const treatment& how, const void* from,
+              std::size_t count);
+  void fused();
+  void host();
+  void reduce();
+  void reduce_scatter();
+  void all_gather();
+  void all_to_all();
+  void blocks();
+  void rooted();
+  void message();
+
+  elected_work& op_;
+  const comm::device_call& what_;
+  int rank_;
+  int ranks_;
+};
+
 /// Of one set.
 struct device_set {
-  communicator comm;               // empty while it is being made
+  communicator comm;  // empty while it is being made
+  // Of the host's part, see extra/host_path.hpp:
   communicator node;               // hierarchical, and there are several nodes
   cohort::communicator leaders;    // of the nodes; empty on other ranks
   cohort::communicator everybody;  // for what NCCL cannot reduce, with that option
@@ -68,26 +193,26 @@ class device_sets {
   /// 0: all of them. Those whose last handles are to go without the lock.
   [[nodiscard]] std::vector<device_set> close(std::uint32_t set, bool failed);
   void bring_down(std::error_code why, const std::string& text) const;
+  /// What one communicator of a set is made with.
+  [[nodiscard]] detail::making what_to_make(turn place, detail::problem bad = {}) const;
 
  private:
   [[nodiscard]] progress::look_task<device_set> make(cohort::communicator over, turn place,
                                                      turn node_place,
                                                      std::optional<turn> arena_place);
-  [[nodiscard]] progress::look_task<> make_node(cohort::communicator node, turn place,
-                                                device_set& its);
   void begin(std::uint32_t set, const cohort::communicator& over,
              const std::function<void(std::exception_ptr)>& done);
   void made(std::uint32_t set, device_set its, const std::exception_ptr& why);
-  [[nodiscard]] detail::making what_to_make(turn place, detail::problem bad = {}) const;
 
   device_plane& plane_;
   std::map<std::uint32_t, device_set> all_;
 };
 
 /// The backend of one coordinator. Its state is guarded by the lock of the issuing source, but for
-/// what is constant.
-class device_plane final : public comm::device_backend,
-                           public std::enable_shared_from_this<device_plane> {
+/// what is constant. What it may do without is in \ref extras, empty here: `make_device_plane`
+/// makes one that has all of them.
+class device_plane : public comm::device_backend,
+                     public std::enable_shared_from_this<device_plane> {
  public:
   explicit device_plane(const backend_options& options);
 
@@ -97,13 +222,16 @@ class device_plane final : public comm::device_backend,
   void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override;
   void reserve(std::uint32_t set) override;
-  [[nodiscard]] bool reduces_on_host() const noexcept override { return options_.host_path; }
+  [[nodiscard]] bool reduces_on_host() const noexcept override {
+    return extras_.host != nullptr && options_.host_path;
+  }
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
   [[nodiscard]] bool casts() const noexcept override { return true; }
-  [[nodiscard]] bool makes_arenas() const noexcept override { return true; }
+  [[nodiscard]] bool makes_arenas() const noexcept override { return extras_.arenas != nullptr; }
   [[nodiscard]] comm::arena_place place_of(const void* data, std::size_t bytes,
                                            std::shared_ptr<const void>& lease) const override {
-    return arenas_.place_of(data, bytes, lease);
+    if (extras_.arenas == nullptr) return {};
+    return extras_.arenas->place_of(data, bytes, lease);
   }
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
@@ -130,19 +258,17 @@ class device_plane final : public comm::device_backend,
   void take_times(const std::function<void(const comm::device_span&)>& visit) override;
   void close(std::uint32_t set) override;
 
- private:
-  friend class device_sets;
-  friend class elected_work;
-  friend class elected_calls;
-  friend class fusion_arenas;
-  friend class host_path;
-  /// An operation that was started, or a set that was opened or an arena that was made after it.
-  struct held {
-    elected_work* op = nullptr;
-    std::function<void()> begin{};  // of what is no operation; empty: only reserved
-    std::uint32_t set = 0;          // of a place that is reserved
-  };
-
+  // For its parts and for extras.
+  [[nodiscard]] const backend_options& options() const noexcept { return options_; }
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] bool is_device() const noexcept {
+    return device_ >= 0 && device_ < device::detail::most_devices;
+  }
+  [[nodiscard]] issue_source& source() const noexcept { return *source_; }
+  [[nodiscard]] device_sets& sets() noexcept { return sets_; }
+  [[nodiscard]] pack_memory& memory() noexcept { return memory_; }
+  /// Set once nothing is started any more.
+  [[nodiscard]] std::error_code failed() const noexcept { return failed_; }
   /// Calls `function(ended)` with the lock, and then issues what can be. What has `ended` is told
   /// by the next look.
   template <class Function>
@@ -155,6 +281,27 @@ class device_plane final : public comm::device_backend,
     source_->end_at_next_look(ended);
     source_->wake();
   }
+  /// With the lock: takes a place behind what was started, and begins when it comes.
+  void begin_in_order(std::function<void()> begin) { hold({nullptr, std::move(begin)}); }
+  /// Inside the next look, without the lock.
+  void call_at_look(std::function<void()> what) const;
+  /// Its second part is queued, before all that was elected later.
+  void come_back(elected_work& op, std::exception_ptr why);
+
+ protected:
+  extras extras_;  // constant after the constructor
+
+ private:
+  friend class device_sets;
+  friend class elected_work;
+  friend class elected_calls;
+  /// An operation that was started, or a set that was opened or an arena that was made after it.
+  struct held {
+    elected_work* op = nullptr;
+    std::function<void()> begin{};  // of what is no operation; empty: only reserved
+    std::uint32_t set = 0;          // of a place that is reserved
+  };
+
   void hold(held one) { held_.push_back(std::move(one)); }
   void hold_opening(std::uint32_t set, std::function<void()> begin);
   [[nodiscard]] std::deque<held>::iterator reserved(std::uint32_t set);
@@ -163,14 +310,10 @@ class device_plane final : public comm::device_backend,
   void queue(elected_work& op, std::vector<work*>& ended);
   void pack_ahead() noexcept;
   void forget(elected_work& op) noexcept;
-  void call_at_look(std::function<void()> what) const;
-  // See backend/overdue.ipp.
+  // Of deadlines.
   [[nodiscard]] std::string what_holds(const elected_work& op);
   [[nodiscard]] bool is_overdue(elected_work& op);
   void tell_overdue(const comm::device_call& what, std::uint64_t sequence, const std::string& text);
-  [[nodiscard]] bool is_device() const noexcept {
-    return device_ >= 0 && device_ < device::detail::most_devices;
-  }
 
   backend_options options_;
   int device_;
@@ -179,13 +322,10 @@ class device_plane final : public comm::device_backend,
   std::deque<held> held_;             // not in the issuing queue yet
   std::deque<elected_work*> queued_;  // in that queue, not launched
   std::vector<elected_work*> live_;   // not delivered
+  elected_work* in_parts_ = nullptr;  // until its second part is queued, it holds those behind it
   std::error_code failed_;
   submissions submissions_;
   pack_memory memory_;
-  // Of the room `extra`.
-  fusion_arenas arenas_;
-  host_path host_;
-  step_times times_;
 };
 
 }  // namespace cohort::nccl

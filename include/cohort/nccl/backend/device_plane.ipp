@@ -6,15 +6,11 @@
 
 #include <cohort/comm/joint.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/device/nvtx.hpp>
-#include <cohort/device/uuid.hpp>
+#include <cohort/device/device.hpp>
 #include <cohort/nccl/backend/device_plane.hpp>
 #include <cohort/nccl/backend/device_sets.ipp>
 #include <cohort/nccl/backend/elected_calls.ipp>
 #include <cohort/nccl/backend/elected_work.ipp>
-#include <cohort/nccl/backend/overdue.ipp>
-#include <cohort/nccl/extra/fusion_arena.ipp>
-#include <cohort/nccl/extra/host_path.ipp>
 #include <cohort/nccl/life/agreement.hpp>
 
 #include <algorithm>
@@ -22,20 +18,11 @@
 
 namespace cohort::nccl {
 
-COHORT_INLINE std::shared_ptr<comm::device_backend> make_device_plane(
-    const backend_options& options) {
-  return std::make_shared<device_plane>(options);
-}
-
 COHORT_INLINE device_plane::device_plane(const backend_options& options)
     : options_(options),
       device_(detail::device_for(options.communicator.device)),
       sets_(*this),
-      submissions_(device_),
-      arenas_(*this),
-      host_(*this) {
-  device::attach_tools();  // before the first operation is submitted
-}
+      submissions_(device_) {}
 
 COHORT_INLINE void device_plane::facts(
     std::vector<std::pair<std::string, std::uint64_t>>& all) const {
@@ -48,14 +35,13 @@ COHORT_INLINE void device_plane::facts(
 
 COHORT_INLINE std::string device_plane::refuses(const comm::device_call& what) const {
   if (!is_reduction(what.kind)) return {};
-  const bool captured = what.use != comm::device_use::run;
-  if (const char* const why = detail::not_of_nccl(what); why != nullptr) {
-    if (!options_.host_path) return why;
-    if (captured) return std::string(why) + ", and MPI's part cannot be captured";
-    const std::string further = host_path::not_of_mpi(what);
-    return further.empty() ? further : std::string(why) + ", " + further;
+  const char* const why = detail::not_of_nccl(what);
+  if (extras_.host != nullptr) {
+    if (std::string text = extras_.host->refuses(what, why); !text.empty()) return text;
+  } else if (why != nullptr) {
+    return why;
   }
-  if (captured && options_.hierarchical) return "over nodes it goes through the host";
+  const bool captured = what.use != comm::device_use::run;
   if (captured && !detail::allows_graphs(options_.communicator.config)) {
     return "config.graphUsageMode does not allow graphs beside plain operations";
   }
@@ -64,8 +50,9 @@ COHORT_INLINE std::string device_plane::refuses(const comm::device_call& what) c
 
 COHORT_INLINE std::shared_ptr<comm::device_graph> device_plane::make_graph(
     const std::string& name) {
+  if (extras_.make_graph == nullptr) return nullptr;
   device::check_usable(device_);
-  return std::make_shared<captured_calls>(name, device_);
+  return extras_.make_graph(name, device_);
 }
 
 // ---- sets ------------------------------------------------------------------------------------
@@ -117,7 +104,7 @@ COHORT_INLINE void device_plane::close(std::uint32_t set) {
 // ---- operations ------------------------------------------------------------------------------
 
 COHORT_INLINE void device_plane::start(comm::device_call& what, comm::backend_completion done) {
-  if (what.kind == op_kind::arena_add) return arenas_.start(what, done);
+  if (what.kind == op_kind::arena_add) return extras_.arenas->start(what, done);
   auto op = std::make_unique<elected_work>(shared_from_this(), what, done);
   change([&](auto&) {
     live_.reserve(live_.size() + 1);
@@ -130,7 +117,7 @@ COHORT_INLINE void device_plane::start(comm::device_call& what, comm::backend_co
 COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
   while (!held_.empty()) {
     if (held_.front().op == nullptr) {
-      if ((host_.is_busy() || !held_.front().begin) && !failed_) return;
+      if ((in_parts_ != nullptr || !held_.front().begin) && !failed_) return;
       const auto begin = std::move(held_.front().begin);
       held_.pop_front();  // first, for what fails at once goes on with the next
       if (begin) begin();
@@ -140,7 +127,7 @@ COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
     const device_set& set = sets_[op.what_->set];
     if (failed_ || set.failed) {
       op.fail(failed_ ? failed_ : set.failed);
-    } else if (!set.comm || !op.what_->sized || host_.is_busy()) {
+    } else if (!set.comm || !op.what_->sized || in_parts_ != nullptr) {
       return;
     }
     held_.pop_front();
@@ -152,13 +139,11 @@ COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
 
 COHORT_INLINE void device_plane::begin(elected_work& op, const device_set& set) {
   op.comm = set.comm.state();
-  op.by_host_ = host_.takes(*op.what_);
-  const bool by_nodes = set.node && op.what_->kind == op_kind::all_reduce;
-  if (!op.by_host_ && by_nodes) op.comm = set.node.state();
-  if (op.by_host_ || by_nodes) host_.begin(op);
+  if (extras_.host != nullptr) extras_.host->take(op, set);
+  if (op.stage_ == elected_work::stage::first_part) in_parts_ = &op;
   try {
     op.lay_out();
-    if (op.use_ != comm::device_use::capture) op.timed_ = times_.start(*op.what_);
+    if (op.use_ != comm::device_use::capture) op.start_times();
   } catch (const std::system_error& failed) {
     op.fail(failed.code());
   } catch (const std::bad_alloc&) {
@@ -191,13 +176,25 @@ COHORT_INLINE void device_plane::forget(elected_work& op) noexcept {
   std::erase(live_, &op);
   std::erase_if(held_, [&](const held& each) { return each.op == &op; });
   std::erase(queued_, &op);
-  host_.forget(op);
+  if (in_parts_ == &op) in_parts_ = nullptr;
+}
+
+COHORT_INLINE void device_plane::come_back(elected_work& op, std::exception_ptr why) {
+  std::error_code code = detail::problem_of(why).code;
+  change([&](std::vector<work*>& ended) {
+    if (op.what_ == nullptr) code = errc::aborted;
+    // Nothing follows: the ranks do not agree any more on what MPI is to reduce next.
+    if (code && !failed_) failed_ = code;
+    op.begin_second_part(code);
+    if (in_parts_ == &op) in_parts_ = nullptr;
+    queue(op, ended);
+  });
 }
 
 COHORT_INLINE bool device_plane::forget(const comm::request_operation& op) {
   if (source_ == nullptr) return false;
   return source_->exclusively([&] {
-    if (arenas_.forget(op)) return true;
+    if (extras_.arenas != nullptr && extras_.arenas->forget(op)) return true;
     for (elected_work* const one : live_) {
       if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
       const auto is_it = [&](const held& each) { return each.op == one; };
@@ -219,7 +216,10 @@ COHORT_INLINE void device_plane::fail(std::error_code why, const std::string& te
   std::optional<comm::backend_completion> between;
   change([&](auto&) {
     if (!failed_) failed_ = why;
-    between = host_.give_up();
+    // What MPI has of it may never end.
+    if (in_parts_ == nullptr || !in_parts_->is_between_parts()) return;
+    in_parts_->what_ = nullptr;
+    between = std::exchange(in_parts_, nullptr)->done_;
   });
   if (between) {
     call_at_look([self = shared_from_this(), each = *between, why] {
@@ -230,6 +230,84 @@ COHORT_INLINE void device_plane::fail(std::error_code why, const std::string& te
     });
   }
   sets_.bring_down(why, text);
+}
+
+// ---- a deadline over what is not in the queue of its device ----------------------------------
+
+/// What the operation waits for, in words; empty if it is about to enter the queue, or to end.
+COHORT_INLINE std::string device_plane::what_holds(const elected_work& op) {
+  if (&op == in_parts_ && op.is_between_parts()) return extras_.host->in_words(op);
+  const auto is_it = [&](const held& each) { return each.op == &op; };
+  if (std::none_of(held_.begin(), held_.end(), is_it)) return {};
+  if (in_parts_ != nullptr) {
+    return std::string(in_parts_->verb) + " before it, and that for " +
+           (in_parts_->is_between_parts() ? extras_.host->in_words(*in_parts_)
+                                          : std::string("the first part of two"));
+  }
+  const elected_work* const first = held_.front().op;
+  if (first == nullptr) return "the opening of a set before it";
+  const bool is_open = static_cast<bool>(sets_[first->what_->set].comm);
+  const std::string why = is_open ? "the sizes of all ranks" : "the opening of its set";
+  if (first == &op) return why;
+  return std::string(first->verb) + " before it, and that for " + why;
+}
+
+// 1. The ranks are asked where they stand, if there is a communicator on which to ask.
+// 2. With their answers it is reported. By option all that the coordinator has on the device ends:
+//    the peers are told, and what is held here ends with the deadline's error.
+//
+// With the lock held. False: to be asked again.
+COHORT_INLINE bool device_plane::is_overdue(elected_work& op) {
+  const std::string waits = what_holds(op);
+  if (waits.empty()) return false;
+  const comm::device_call& what = *op.what_;
+  const communicator comm = sets_[what.set].comm;
+  const std::string text = std::string(op.verb) + " in set " + std::to_string(what.set) +
+                           " of a coordinator, device=" + std::to_string(device_) +
+                           ", deadline, waits for " + waits;
+  const std::uint64_t sequence = what.sequence;
+  if (!comm) {
+    tell_overdue(what, sequence, text);
+    return true;
+  }
+  return source_->questions().inquire(
+      *comm.state(), [weak = weak_from_this(), &what, sequence, text](const std::string& findings) {
+        if (const auto self = weak.lock()) self->tell_overdue(what, sequence, text + findings);
+      });
+}
+
+/// With the lock held. The call may have ended since, and another one be in its place.
+COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std::uint64_t sequence,
+                                              const std::string& text) {
+  const auto found = std::find_if(live_.begin(), live_.end(), [&](const elected_work* each) {
+    return each->what_ == &what && each->what_->sequence == sequence;
+  });
+  if (found == live_.end() || failed_) return;
+  elected_work& op = **found;
+  if (what_holds(op).empty()) {
+    static_cast<void>(
+        source_->questions().deadline_passed(op));  // it has come into the queue meanwhile
+    return;
+  }
+  const bool aborts = options_.communicator.on_deadline == on_deadline::abort;
+  const communicator comm = sets_[what.set].comm;
+  const std::string line = (comm ? "rank " + std::to_string(comm.rank()) + ": nccl " : "nccl ") +
+                           text + (aborts ? "" : "; waiting on");
+  if (comm) {
+    comm.state()->remember({errc::deadline_exceeded, line});
+  } else {
+    log::write(log::level::error, line);
+  }
+  if (aborts) fail(errc::deadline_exceeded, line);
+}
+
+COHORT_INLINE bool device_plane::deadline_passed(comm::device_call& what) {
+  return source_->exclusively([&] {
+    for (elected_work* const op : live_) {
+      if (op->what_ == &what) return source_->questions().deadline_passed(*op) || is_overdue(*op);
+    }
+    return true;  // it has ended
+  });
 }
 
 // ---- the timeline ----------------------------------------------------------------------------
@@ -246,14 +324,14 @@ COHORT_INLINE std::string device_plane::device_name() const {
 }
 
 COHORT_INLINE void device_plane::record_times(bool yes) {
-  if (source_ == nullptr || !is_device()) return;
-  source_->exclusively([&] { times_.record(yes, device_); });
+  if (source_ == nullptr || extras_.times == nullptr || !is_device()) return;
+  source_->exclusively([&] { extras_.times->record(yes, device_); });
 }
 
 COHORT_INLINE void device_plane::take_times(
     const std::function<void(const comm::device_span&)>& visit) {
-  if (source_ == nullptr) return;
-  const auto found = source_->exclusively([&] { return times_.take(); });
+  if (source_ == nullptr || extras_.times == nullptr) return;
+  const auto found = source_->exclusively([&] { return extras_.times->take(); });
   for (const comm::device_span& each : found) visit(each);
 }
 

@@ -4,7 +4,6 @@
 /// \file
 /// The sets of a backend: bodies of `nccl/backend/device_plane.hpp`.
 
-#include <cohort/comm/joint.hpp>
 #include <cohort/nccl/backend/device_plane.hpp>
 #include <cohort/nccl/life/agreement.hpp>
 
@@ -27,49 +26,26 @@ COHORT_INLINE progress::look_task<device_set> device_sets::make(cohort::communic
                                                                 std::optional<turn> arena_place) {
   detail::problem bad;
   if (!plane_.memory_.is_there() && plane_.device_ >= 0) {
-    auto taking =
-        detail::told(plane_.memory_.take(*plane_.source_, plane_.device_, plane_.options_));
+    auto taking = detail::told(plane_.memory_.take(*plane_.source_, plane_.device_, plane_.options_,
+                                                   plane_.extras_.load_kernels));
     bad = co_await taking;
   }
   device_set its;
   auto making = detail::make_all(over, what_to_make(std::move(place), std::move(bad)));
   std::vector<communicator> made = co_await making;
   its.comm = std::move(made.front());
-  if (plane_.options_.host_path) {
-    auto for_mpi = comm::joint::duplicate(over);
-    its.everybody = co_await for_mpi;
-  }
   if (arena_place) {
-    auto enlisting =
-        detail::told(plane_.arenas_.enlist_all_on(its.comm.state(), std::move(*arena_place)));
+    auto enlisting = detail::told(
+        plane_.extras_.arenas->enlist_all_on(its.comm.state(), std::move(*arena_place)));
     bad = co_await enlisting;
     auto agreeing = detail::agree(over, std::move(bad), "the fusion arenas were not registered");
     co_await agreeing;
   }
-  if (!plane_.options_.hierarchical) co_return its;
-  auto duplicated = comm::joint::duplicate(over);
-  cohort::communicator all = co_await duplicated;
-  auto divided = comm::joint::split_nodes(all, plane_.options_.node);
-  cohort::communicator node = co_await divided;
-  const bool flat = node.size() == all.size();
-  if (!flat) {
-    auto chosen = comm::joint::split(all, node.rank() == 0 ? 0 : -1);
-    its.leaders = co_await chosen;
+  if (plane_.extras_.host != nullptr) {
+    auto opening = plane_.extras_.host->open(over, std::move(node_place), its);
+    co_await opening;
   }
-  auto within =
-      detail::told(make_node(flat ? cohort::communicator() : node, std::move(node_place), its));
-  bad = co_await within;
-  auto agreeing = detail::agree(all, std::move(bad), "the nodes' communicators were not made");
-  co_await agreeing;
   co_return its;
-}
-
-COHORT_INLINE progress::look_task<> device_sets::make_node(cohort::communicator node, turn place,
-                                                           device_set& its) {
-  if (!node) co_return;
-  auto making = detail::make_all(node, what_to_make(std::move(place)));
-  std::vector<communicator> made = co_await making;
-  its.node = std::move(made.front());
 }
 
 /// It has come to its place.
@@ -78,7 +54,7 @@ COHORT_INLINE void device_sets::begin(std::uint32_t set, const cohort::communica
   auto place = detail::place_for(over, plane_.device_);
   auto node_place = plane_.options_.hierarchical ? detail::place_for(over, plane_.device_) : turn();
   std::optional<turn> arena_place;
-  if (plane_.arenas_.are_registered()) {
+  if (plane_.extras_.arenas != nullptr && plane_.extras_.arenas->are_registered()) {
     arena_place.emplace(detail::place_for(over, plane_.device_));
   }
   auto making = make(over, std::move(place), std::move(node_place), std::move(arena_place));

@@ -3,7 +3,7 @@
 #pragma once
 /// \file
 /// The calls of NCCL that an elected operation is made of: bodies of
-/// `nccl/backend/elected_work.hpp`.
+/// `nccl/backend/device_plane.hpp`.
 
 #include <cohort/nccl/backend/device_plane.hpp>
 
@@ -22,7 +22,7 @@ COHORT_INLINE void elected_calls::make() {
   op_.finals_.clear();
   op_.brought_.clear();
   if (op_.by_host_) return host();
-  if (op_.stage_ == elected_work::stage::back) {
+  if (op_.stage_ == elected_work::stage::second_part) {
     return move(op_kind::broadcast, op_.buffer(), op_.buffer(), op_.layout_.bytes());
   }
   switch (what_.kind) {
@@ -65,6 +65,12 @@ COHORT_INLINE call& elected_calls::add(op_kind kind, const element& as, const vo
 
 // ---- where NCCL reads and writes -------------------------------------------------------------
 
+/// Whether `data` lies in an arena, which NCCL works on as a whole.
+COHORT_INLINE bool elected_calls::is_registered(const void* data) const {
+  const arena_maker* const arenas = op_.plane_->extras_.arenas;
+  return arenas != nullptr && arenas->is_registered(data);
+}
+
 /// Memory for what this rank does not bring, or does not want.
 COHORT_INLINE std::byte* elected_calls::take_room(std::size_t bytes) {
   if (bytes == 0) return nullptr;
@@ -87,14 +93,13 @@ COHORT_INLINE const void* elected_calls::input_of(const comm::tensor& tensor,
 
 /// Where NCCL writes `count` elements of a result, which `finish` takes from there.
 COHORT_INLINE void* elected_calls::room_for(const comm::tensor& tensor, std::size_t count) {
-  const bool own = tensor.wire != nullptr || tensor.out == nullptr ||
-                   op_.plane_->arenas_.is_registered(tensor.out);
+  const bool own = tensor.wire != nullptr || tensor.out == nullptr || is_registered(tensor.out);
   return own ? take_room(count * tensor.size()) : tensor.out;
 }
 
 /// Memory that NCCL may read: not registered, because it need not be on the other ranks.
 COHORT_INLINE const void* elected_calls::readable(const void* data, std::size_t size) {
-  if (size == 0 || !op_.plane_->arenas_.is_registered(data)) return data;
+  if (size == 0 || !is_registered(data)) return data;
   std::byte* const room = take_room(size);
   const device::batch_part whole{room, data, size};
   device::copy_batch(op_.packing(), std::span(&whole, 1));
@@ -104,7 +109,7 @@ COHORT_INLINE const void* elected_calls::readable(const void* data, std::size_t 
 /// The same to write; what comes is copied to `data` afterwards.
 COHORT_INLINE void* elected_calls::writable(void* data, std::size_t size) {
   if (data == nullptr) return take_room(size);
-  if (size == 0 || !op_.plane_->arenas_.is_registered(data)) return data;
+  if (size == 0 || !is_registered(data)) return data;
   std::byte* const room = take_room(size);
   op_.brought_.push_back({data, room, size});
   return room;
@@ -121,7 +126,7 @@ COHORT_INLINE void elected_calls::finish(const comm::tensor& tensor, const treat
 
 COHORT_INLINE void elected_calls::fused() {
   const bool reduces = what_.kind == op_kind::all_reduce;
-  const bool in_node = op_.stage_ == elected_work::stage::within_node;
+  const bool in_node = op_.stage_ == elected_work::stage::first_part;
   const op_kind kind = in_node ? op_kind::reduce : what_.kind;
   const int root = in_node ? 0 : what_.root;
   const bool reads = brings_data(what_.kind, rank_ == what_.root);

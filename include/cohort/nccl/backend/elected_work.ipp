@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `nccl/backend/elected_work.hpp`, but for those of the calls.
+/// What becomes of an elected operation, but for its calls: bodies of
+/// `nccl/backend/device_plane.hpp`.
 
-#include <cohort/device/nvtx.hpp>
+#include <cohort/core/tool_range.hpp>
 #include <cohort/nccl/backend/device_plane.hpp>
 #include <cohort/nccl/queue/calls.ipp>
 
@@ -24,7 +25,7 @@ COHORT_INLINE elected_work::elected_work(std::shared_ptr<device_plane> plane,
       what_(&what),
       done_(done),
       use_(what.use),
-      graph_(std::static_pointer_cast<captured_calls>(what.graph)) {
+      graph_(std::static_pointer_cast<call_graph>(what.graph)) {
   verb = what.verb;
   ends = what.ends;
   steps = this;
@@ -45,7 +46,7 @@ COHORT_INLINE bool elected_work::let_go() {
   return plane.source_->exclusively([&] {
     plane.forget(*this);
     if (turn_) block_->end(*turn_);
-    plane.times_.forget(std::move(timed_), error() ? timed_number_ : 0);
+    forget_times(static_cast<bool>(error()));
     if (use_ == comm::device_use::capture) graph_->abandon();
     return what_ != nullptr;
   });
@@ -53,8 +54,9 @@ COHORT_INLINE bool elected_work::let_go() {
 
 COHORT_INLINE bool elected_work::end_in_lap() {
   const auto plane = plane_;
-  if (stage_ == stage::within_node && !error()) {
-    plane->host_.go_between(*this);
+  if (stage_ == stage::first_part && !error()) {
+    stage_ = stage::between_parts;
+    plane->extras_.host->go_between(*this);
     return true;
   }
   const comm::backend_completion done = done_;
@@ -114,7 +116,7 @@ COHORT_INLINE bool elected_work::pack() {
   const device::scoped_device here(plane_->device_);
   more.clear();
   elected_calls calls(*this);
-  if (stage_ == stage::back) {
+  if (stage_ == stage::second_part) {
     calls.make();
     return prepared_ = true;
   }
@@ -179,6 +181,20 @@ COHORT_INLINE rank_part elected_work::result_in(const comm::tensor& tensor) cons
   return part_of_rank(tensor.count, comm->rank, comm->size);
 }
 
+/// MPI has done its part, or not: `why`.
+COHORT_INLINE void elected_work::begin_second_part(std::error_code why) {
+  stage_ = stage::second_part;
+  if (why) fail(why);
+  prepared_ = false;
+  ready_.reset();
+  if (!why) start_times();
+  ends = wanted_;
+  uses = std::move(kept_uses_);
+  if (block_ != nullptr) {
+    uses.push_back({"pack", nullptr, 0, plane_->device_, {}, block_->memory.lease()});
+  }
+}
+
 /// All that the operation does goes to the stream of the graph, and NCCL's calls follow there.
 COHORT_INLINE void elected_work::begin_capture(const device::stream& domain) {
   const device::scoped_device here(plane_->device_);
@@ -227,7 +243,7 @@ COHORT_INLINE void elected_work::prepare(const device::stream& domain) {
 
 COHORT_INLINE std::optional<device::event> elected_work::give_up(std::vector<buffer_use>& used) {
   std::erase(plane_->queued_, this);  // what it has not packed is not packed any more
-  plane_->times_.forget(std::move(timed_), std::exchange(timed_number_, 0));
+  forget_times(true);
   for (std::vector<buffer_use>* const from : {&uses, &kept_uses_}) {
     used.insert(used.end(), std::make_move_iterator(from->begin()),
                 std::make_move_iterator(from->end()));
@@ -243,12 +259,23 @@ COHORT_INLINE std::optional<device::event> elected_work::give_up(std::vector<buf
   }
 }
 
+COHORT_INLINE void elected_work::start_times() noexcept {
+  if (plane_->extras_.times != nullptr) timed_ = plane_->extras_.times->start(*what_);
+}
+
+/// Those that are under way, and if it has `failed` those that have been put.
+COHORT_INLINE void elected_work::forget_times(bool failed) noexcept {
+  const std::uint64_t number = std::exchange(timed_number_, 0);
+  if (!timed_ && (!failed || number == 0)) return;
+  plane_->extras_.times->forget(std::move(timed_), failed ? number : 0);
+}
+
 /// What has been timed is all recorded then.
 struct elected_work::timed_until_here {
   explicit timed_until_here(elected_work& of) noexcept : op(of) {}
   timed_until_here(const timed_until_here&) = delete;
   ~timed_until_here() {
-    if (op.timed_) op.timed_number_ = op.plane_->times_.put(std::move(op.timed_));
+    if (op.timed_) op.timed_number_ = op.plane_->extras_.times->put(std::move(op.timed_));
   }
   elected_work& op;
 };
@@ -273,7 +300,7 @@ COHORT_INLINE device::event elected_work::conclude(const device::stream& domain)
     return launched;
   }
   if (what_ == nullptr && turn_) block_->used = domain.record();
-  if (stage_ == stage::within_node || what_ == nullptr) return launched;
+  if (stage_ == stage::first_part || what_ == nullptr) return launched;
   if (finals_.empty() && brought_.empty() && !turn_) {
     plane.pack_ahead();
     return launched;

@@ -55,7 +55,7 @@ class pack_memory {
   /// All but the blocks. On a thread, because that may wait for whatever the device does. Without
   /// the lock.
   [[nodiscard]] progress::look_task<> take(issue_source& source, int device,
-                                           const backend_options& options);
+                                           const backend_options& options, kernel_loader load);
   /// The block for the next pack, with its turn there.
   [[nodiscard]] std::pair<block*, std::uint64_t> next_block() {
     block& one = blocks_[static_cast<std::size_t>(packs_++ % blocks_.size())];
@@ -64,7 +64,7 @@ class pack_memory {
   /// What `moves` has, through this memory. Without kernels host code does what NCCL cannot, and
   /// the first time this is told.
   void run_moves(const device::stream& on, device::pinned_vector<std::byte>& staging,
-                 captured_calls* graph);
+                 call_graph* graph);
 
   std::optional<device::stream> packing;
   std::optional<device::stream> unpacking;
@@ -76,7 +76,7 @@ class pack_memory {
  private:
   std::array<block, 2> blocks_;
   std::uint64_t packs_ = 0;
-  std::shared_ptr<const pack_kernels> kernels_;
+  std::shared_ptr<const move_kernels> kernels_;
   std::string no_kernels_;  // why, until that is told
 };
 
@@ -87,15 +87,16 @@ struct blocking_job {
   device::pinned_vector<std::byte> before;
   device::pinned_vector<std::byte> after;
   std::shared_ptr<device::pinned_vector<std::byte>> of_graphs;
-  std::shared_ptr<const pack_kernels> kernels;
+  std::shared_ptr<const move_kernels> kernels;
   std::exception_ptr failed;
   std::string no_kernels;  // why
   std::atomic<bool> done{false};
 
   /// Those of the process, or why there are none.
-  void take_kernels(int device, const backend_options& options) {
+  void take_kernels(int device, const backend_options& options, kernel_loader load) {
     try {
-      kernels = pack_kernels::of_device(device, options.nvrtc);
+      if (load == nullptr) throw cohort::error(errc::not_supported, "they are left out");
+      kernels = load(device, options.nvrtc);
     } catch (const std::system_error& problem) {
       device::check_usable(device);
       no_kernels = problem.what();
@@ -108,20 +109,19 @@ struct blocking_job {
 }  // namespace detail
 
 inline progress::look_task<> pack_memory::take(issue_source& source, int device,
-                                               const backend_options& options) {
+                                               const backend_options& options, kernel_loader load) {
   const device::stream_options as{.device = device, .high_priority = true};
   device::stream in(as);
   device::stream out(as);
   const device::stream domain = source.domain_of(device);  // where graphs run
   auto job = std::make_shared<detail::blocking_job>();
-  const bool by_mpi = options.hierarchical || options.host_path;
-  const std::size_t after_bytes = by_mpi ? mpi_bytes : staging_bytes;
-  std::thread([job, in, out, domain, after_bytes, options, device] {
+  const std::size_t after_bytes = options.uses_mpi() ? mpi_bytes : staging_bytes;
+  std::thread([job, in, out, domain, after_bytes, options, load, device] {
     try {
       job->before = device::pinned_vector<std::byte>(staging_bytes, in);
       job->after = device::pinned_vector<std::byte>(after_bytes, out);
       job->of_graphs = std::make_shared<device::pinned_vector<std::byte>>(staging_bytes, domain);
-      if (options.kernels != kernel_use::off) job->take_kernels(device, options);
+      if (options.kernels != kernel_use::off) job->take_kernels(device, options, load);
     } catch (...) {
       job->failed = std::current_exception();
     }
@@ -143,8 +143,7 @@ inline progress::look_task<> pack_memory::take(issue_source& source, int device,
 }
 
 inline void pack_memory::run_moves(const device::stream& on,
-                                   device::pinned_vector<std::byte>& staging,
-                                   captured_calls* graph) {
+                                   device::pinned_vector<std::byte>& staging, call_graph* graph) {
   if (!kernels_ && !no_kernels_.empty() && moves.change()) {
     log::write(log::level::warning, "device " + std::to_string(on.device()) +
                                         ": what NCCL cannot do to elements is done by the host, "

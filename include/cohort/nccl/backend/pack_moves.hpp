@@ -11,12 +11,11 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/device/batch.hpp>
+#include <cohort/device/copy.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/stream.hpp>
+#include <cohort/nccl/backend/extras.hpp>
 #include <cohort/nccl/backend/pack_layout.hpp>
-#include <cohort/nccl/extra/captured_graph.hpp>
-#include <cohort/nccl/extra/pack_kernels.hpp>
 
 #include <algorithm>
 #include <array>
@@ -36,8 +35,7 @@ class host_steps {
  public:
   /// Through `staging`, whose other uses have an order with `on`. What is captured in `graph`, if
   /// it is not null, goes through the graph's staging, and its functions live as long as the graph.
-  host_steps(const device::stream& on, device::pinned_vector<std::byte>& staging,
-             captured_calls* graph)
+  host_steps(const device::stream& on, device::pinned_vector<std::byte>& staging, call_graph* graph)
       : on_(on), graph_(graph), staging_(graph != nullptr ? *graph->staging : staging) {}
 
   /// `count` elements. Without `from` nothing is read.
@@ -67,7 +65,7 @@ class host_steps {
   };
 
   const device::stream& on_;
-  captured_calls* graph_;
+  call_graph* graph_;
   device::pinned_vector<std::byte>& staging_;
 };
 
@@ -119,8 +117,8 @@ void host_steps::apply(const range& over, Function function) {
 
 /// Collects moves, and queues all of them on a stream.
 ///
-/// 1. With kernels: one launch for each kind of change, none among them, and each
-///    pack_kernels::parts_of_a_launch tensors.
+/// 1. With kernels: one launch for each kind of change, of which none is one, or a few if there are
+///    many tensors.
 /// 2. Without, elements that stay what they are go in one batch of copies; for the others host code
 ///    does it in the order of the stream, tensor by tensor. The results are the same to the bit, so
 ///    it does not matter which ranks have kernels.
@@ -154,9 +152,9 @@ class pack_moves {
   }
 
   struct means {
-    const pack_kernels* kernels = nullptr;
+    const move_kernels* kernels = nullptr;
     device::pinned_vector<std::byte>* staging = nullptr;
-    captured_calls* graph = nullptr;
+    call_graph* graph = nullptr;
   };
   /// Queues them in any order, and forgets them. Throws std::system_error; some may be queued then.
   void run(const device::stream& on, const means& with);
@@ -184,11 +182,11 @@ class pack_moves {
     }
   };
   struct group {
-    pack_kernels::change how;
-    std::vector<pack_kernels::part> parts;
+    move_kernels::change how;
+    std::vector<move_kernels::part> parts;
   };
-  [[nodiscard]] static pack_kernels::change change_of(const move& one);
-  void add_part(const pack_kernels::change& how, const pack_kernels::part& one);
+  [[nodiscard]] static move_kernels::change change_of(const move& one);
+  void add_part(const move_kernels::change& how, const move_kernels::part& one);
   static void on_host(host_steps& steps, const move& one);
 
   std::vector<move> all_;
@@ -197,8 +195,8 @@ class pack_moves {
   std::size_t used_ = 0;  // of these
 };
 
-inline pack_kernels::change pack_moves::change_of(const move& one) {
-  pack_kernels::change how{one.as.type, one.as.type, one.factor, one.divisor, 0};
+inline move_kernels::change pack_moves::change_of(const move& one) {
+  move_kernels::change how{one.as.type, one.as.type, one.factor, one.divisor, 0};
   if (one.casts()) {
     const ncclDataType_t wide =
         one.tensor->wire->element == element_type::float64 ? ncclFloat64 : ncclFloat32;
@@ -212,7 +210,7 @@ inline pack_kernels::change pack_moves::change_of(const move& one) {
   return how;
 }
 
-inline void pack_moves::add_part(const pack_kernels::change& how, const pack_kernels::part& one) {
+inline void pack_moves::add_part(const move_kernels::change& how, const move_kernels::part& one) {
   std::size_t at = 0;
   while (at < used_ && !(groups_[at].how == how)) ++at;
   if (at == used_) {
@@ -254,7 +252,7 @@ inline void pack_moves::run(const device::stream& on, const means& with) {
   host_steps steps(on, *with.staging, with.graph);
   for (const move& one : all_) {
     if (with.kernels != nullptr && !one.by_host) {
-      const std::size_t elements = one.bytes() / detail::packed_type(one.as.type).size;
+      const std::size_t elements = one.bytes() / size_of(one.as.type);
       add_part(change_of(one), {one.from, one.to, elements});
     } else if (!one.changes()) {
       copies_.push_back({one.to, one.from, one.bytes()});

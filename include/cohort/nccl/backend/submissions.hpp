@@ -10,7 +10,6 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/buffer.hpp>
-#include <cohort/device/event.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/queue/work.hpp>
@@ -60,15 +59,11 @@ class submissions {
 
 namespace detail {
 
-inline cudaStream_t native_of(const void* producer) noexcept {
-  return static_cast<cudaStream_t>(const_cast<void*>(producer));
-}
-
 /// What its producer has queued so far comes first.
 inline void note_use(submission_mark& to, const comm::device_buffer& one) {
   buffer_use use{one.field, one.data, one.bytes, one.where.device, {}, one.lease};
   if (one.where.producer != nullptr) {
-    use.producer = device::stream::borrow(native_of(one.where.producer), one.where.device);
+    use.producer = device::named_stream(one.where.producer, one.where.device);
     const bool known = std::any_of(to.uses.begin(), to.uses.end(), [&](const buffer_use& other) {
       return other.producer == use.producer;
     });
@@ -99,8 +94,7 @@ inline void submissions::check_buffer(const comm::device_buffer& one) const {
                                                 ", coordinator.device=" + std::to_string(device_));
   }
   if (one.where.producer == nullptr) return;
-  check_stream(device::stream::borrow(detail::native_of(one.where.producer), one.where.device),
-               one.field);
+  check_stream(device::named_stream(one.where.producer, one.where.device), one.field);
 }
 
 inline std::shared_ptr<comm::device_mark> submissions::mark(
@@ -111,7 +105,7 @@ inline std::shared_ptr<comm::device_mark> submissions::mark(
     // What is behind it waits for the operation, if that is only enqueued.
     const comm::device_buffer as{
         "on", nullptr, 0, {memory_space::device, on.device, on.native}, on.keep};
-    check_stream(device::stream::borrow(detail::native_of(on.native), on.device), "on");
+    check_stream(device::named_stream(on.native, on.device), "on");
     detail::note_use(*made, as);
   }
   for (const comm::device_buffer& one : buffers) {
@@ -139,7 +133,7 @@ inline void submissions::add_result(comm::device_mark& to, const comm::device_bu
   check_buffer(made);
   buffer_use use{made.field, made.data, made.bytes, made.where.device, {}, made.lease};
   if (made.where.producer != nullptr) {
-    use.producer = device::stream::borrow(detail::native_of(made.where.producer), device_);
+    use.producer = device::named_stream(made.where.producer, device_);
   }
   mark.uses.push_back(std::move(use));
   const auto taken = taken_results();

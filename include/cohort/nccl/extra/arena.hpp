@@ -3,10 +3,7 @@
 #pragma once
 /// \file
 /// `cohort::nccl::arena`: device memory of NCCL's own, registered on communicators.
-///
-/// The room `extra` has what a backend, or a program, may do without. Operations and communicators
-/// enter it from `backend` and `life`; memory, graphs and times leave it. The core knows each by
-/// the one class that it has of it here.
+/// For the room `extra` see `extra/install.ipp`.
 
 #include <cohort/nccl/native.hpp>
 

@@ -8,10 +8,9 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/comm/device_backend.hpp>
-#include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>
+#include <cohort/nccl/backend/extras.hpp>
 #include <cohort/nccl/life/state.hpp>
 
 #include <cstddef>
@@ -23,26 +22,24 @@
 
 namespace cohort::nccl {
 
-/// A graph of CUDA, the stream on which it was captured, and the memory that it uses. Guarded by
-/// the lock of the issuing source, but for its destructor.
-class captured_calls final : public comm::device_graph, public captured {
+/// A graph of CUDA, the stream on which it was captured, and the memory that it uses.
+class captured_calls final : public call_graph {
  public:
   captured_calls(std::string whose, int device)
-      : captured(std::move(whose)),
-        stream(device::stream_options{.device = device, .high_priority = true}),
+      : call_graph(std::move(whose),
+                   device::stream(device::stream_options{.device = device, .high_priority = true})),
         generation_(device::state_of(device).generation()) {}
   ~captured_calls() override {
     abandon();
     static_cast<void>(end());
   }
 
-  /// What the stream is given from now on becomes the graph.
-  void begin() {
+  void begin() override {
     device::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed),
                   "cudaStreamBeginCapture", stream.device());
     capturing_ = true;
   }
-  void finish() {
+  void finish() override {
     if (!capturing_) return;
     capturing_ = false;
     cudaGraph_t graph = nullptr;
@@ -82,8 +79,7 @@ class captured_calls final : public comm::device_graph, public captured {
     retire_jobs();
     return had;
   }
-  /// What a replay uses: its share outlives end().
-  [[nodiscard]] std::shared_ptr<const void> used() {
+  [[nodiscard]] std::shared_ptr<const void> used() override {
     if (!used_) {
       auto all = std::make_shared<std::vector<std::shared_ptr<const void>>>(leases);
       all->insert(all->end(), jobs.begin(), jobs.end());
@@ -93,15 +89,7 @@ class captured_calls final : public comm::device_graph, public captured {
     }
     return used_;
   }
-  /// Null: it has ended, or there was nothing to capture.
-  [[nodiscard]] cudaGraphExec_t native() const noexcept { return native_; }
-
-  const device::stream stream;
-  device::vector<std::byte> memory;                 ///< of packs; freed in the order of the stream
-  std::vector<std::shared_ptr<const void>> leases;  ///< on what it reads and writes
-  /// For host code in the graph. All graphs of a device share it, for they run one after another.
-  std::shared_ptr<device::pinned_vector<std::byte>> staging;
-  std::vector<std::shared_ptr<const void>> jobs;  ///< what that code is given
+  [[nodiscard]] cudaGraphExec_t native() const noexcept override { return native_; }
 
  private:
   // The stream waits for each replay. If the device has gone, nobody can say whether a function

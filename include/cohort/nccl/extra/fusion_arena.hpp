@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// `cohort::nccl::fusion_arena`: memory in which a coordinator reduces without copies, and what a
-/// coordinator's backend knows of all of them.
+/// `cohort::nccl::fusion_arena`: memory in which a coordinator reduces without copies.
 
 #include <cohort/nccl/native.hpp>
 
@@ -15,9 +14,7 @@
 #include <cohort/core/pack_layout.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/stream.hpp>
-#include <cohort/nccl/backend/pack_layout.hpp>
 #include <cohort/nccl/extra/arena.hpp>
-#include <cohort/progress/look_task.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -78,53 +75,6 @@ class fusion_memory final : public comm::device_arena {
   std::atomic<bool> in_use_{false};
   mutable std::mutex mutex_;
   std::vector<part> parts_;  // ascending
-};
-
-class device_plane;
-
-/// The arenas of one backend. Guarded by the lock of the issuing source.
-///
-/// 1. Elected, and started in that order: the turn in the device's queue is taken where those of
-///    the operations are.
-/// 2. The turn has come, and what runs on the device has ended. Communicators that were to be
-///    opened before are there: their turns came first.
-/// 3. Memory is taken on a thread, for that may wait for the device, and registered on all
-///    communicators.
-/// 4. The queue goes on.
-class fusion_arenas {
- public:
-  explicit fusion_arenas(device_plane& plane) noexcept : plane_(plane) {}
-
-  /// Without the lock.
-  void start(comm::device_call& what, comm::backend_completion done);
-  /// Whether there are any, at this position of the log, that NCCL is told of.
-  [[nodiscard]] bool are_registered() const noexcept { return made_ && registers(); }
-  /// The communicator of a set that was opened after arenas were made.
-  [[nodiscard]] progress::look_task<> enlist_all_on(std::shared_ptr<communicator_state> comm,
-                                                    turn place);
-  [[nodiscard]] comm::arena_place place_of(const void* data, std::size_t bytes,
-                                           std::shared_ptr<const void>& lease) const;
-  /// Whether it lies in memory that NCCL knows on all ranks.
-  [[nodiscard]] bool is_registered(const void* data) const;
-  bool forget(const comm::request_operation& op);
-
- private:
-  /// One that is being made.
-  struct job {
-    comm::device_call* what;  // null: nobody waits for it any more
-    comm::backend_completion done;
-    std::vector<std::uint32_t> sets;  // opened before it
-  };
-  [[nodiscard]] bool registers() const noexcept;
-  void begin(const std::shared_ptr<job>& which);
-  [[nodiscard]] progress::look_task<> make(std::shared_ptr<job> which, turn place);
-  void made(const std::shared_ptr<job>& which, std::error_code why);
-  static void enlist_on(communicator_state& comm, const fusion_memory& memory);
-
-  device_plane& plane_;
-  std::shared_ptr<fusion_table> table_ = std::make_shared<fusion_table>();
-  std::vector<std::shared_ptr<job>> jobs_;
-  bool made_ = false;
 };
 
 // ---- implementation --------------------------------------------------------------------------

@@ -9,8 +9,9 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/device/kernel_module.hpp>
 #include <cohort/device/runtime_compiler.hpp>
+#include <cohort/nccl/backend/extras.hpp>
+#include <cohort/nccl/types.hpp>
 
 #include <algorithm>
 #include <array>
@@ -52,8 +53,8 @@ static_assert(sizeof(pack_table) <= 4096);
 
 }  // namespace detail
 
-/// Compiled and loaded for one device. Immutable, so any thread may launch.
-class pack_kernels {
+/// Compiled and loaded for one device.
+class pack_kernels final : public move_kernels {
  public:
   /// Those of the process, which are made by the first call. Takes up to a few seconds then, and
   /// may wait for whatever the device does: never call it where a loop runs. `nvrtc` as for
@@ -62,27 +63,8 @@ class pack_kernels {
   [[nodiscard]] static std::shared_ptr<const pack_kernels> of_device(int device,
                                                                      const std::string& nvrtc);
 
-  /// `count` elements; `from` may be `to`. No `from`: neutral elements.
-  struct part {
-    const void* from;
-    void* to;
-    std::size_t count;
-  };
-  /// What is done to each element. Numbers are scaled, or divided, in the type of the two that has
-  /// more bits, those of 16 bits as float; integers truncate toward zero.
-  struct change {
-    ncclDataType_t from = ncclUint8;
-    ncclDataType_t to = ncclUint8;
-    double factor = 1;
-    std::int64_t divisor = 1;   ///< one of the two is 1
-    std::uint64_t neutral = 0;  ///< the bits of an element
-
-    friend bool operator==(const change&, const change&) = default;
-  };
-
-  /// Queues it on `on`: one launch for each `parts_of_a_launch` parts. What the kernels read of
-  /// `parts` is copied now. Parts of no elements are left out. Throws std::system_error.
-  void run(const device::stream& on, const change& how, std::span<const part> parts) const;
+  /// One launch for each `parts_of_a_launch` parts.
+  void run(const device::stream& on, const change& how, std::span<const part> parts) const override;
 
   static constexpr std::size_t parts_of_a_launch = std::extent_v<decltype(detail::pack_table::to)>;
 
@@ -107,21 +89,21 @@ namespace detail {
 struct named_type {
   ncclDataType_t type;
   const char* name;
-  std::size_t size;
 };
-inline constexpr std::array<named_type, 10> packed_types{{{ncclInt8, "i8", 1},
-                                                          {ncclUint8, "u8", 1},
-                                                          {ncclInt32, "i32", 4},
-                                                          {ncclUint32, "u32", 4},
-                                                          {ncclInt64, "i64", 8},
-                                                          {ncclUint64, "u64", 8},
-                                                          {ncclFloat16, "f16", 2},
-                                                          {ncclFloat32, "f32", 4},
-                                                          {ncclFloat64, "f64", 8},
-                                                          {ncclBfloat16, "bf16", 2}}};
-[[nodiscard]] inline const named_type& packed_type(ncclDataType_t type) {
-  return *std::find_if(packed_types.begin(), std::prev(packed_types.end()),
-                       [&](const named_type& each) { return each.type == type; });
+inline constexpr std::array<named_type, 10> packed_types{{{ncclInt8, "i8"},
+                                                          {ncclUint8, "u8"},
+                                                          {ncclInt32, "i32"},
+                                                          {ncclUint32, "u32"},
+                                                          {ncclInt64, "i64"},
+                                                          {ncclUint64, "u64"},
+                                                          {ncclFloat16, "f16"},
+                                                          {ncclFloat32, "f32"},
+                                                          {ncclFloat64, "f64"},
+                                                          {ncclBfloat16, "bf16"}}};
+[[nodiscard]] inline const char* name_of(ncclDataType_t type) {
+  return std::find_if(packed_types.begin(), std::prev(packed_types.end()),
+                      [&](const named_type& each) { return each.type == type; })
+      ->name;
 }
 
 /// Kernels of the process. Those of a context that has gone are made anew.
@@ -160,24 +142,24 @@ inline std::string pack_kernels::compiled_by(const device::runtime_compiler& wit
 
 inline pack_kernels::pack_kernels(const device::runtime_compiler& with, int device)
     : module_(compiled_by(with, device), device) {
-  const auto find = [&](const detail::named_type& from, const detail::named_type& to) {
-    std::string name = std::string("cohort_move_") + from.name;
-    if (from.type != to.type) name += std::string("_") + to.name;
-    functions_[index_of(from.type)][index_of(to.type)] = module_.find(name.c_str());
+  const auto find = [&](ncclDataType_t from, ncclDataType_t to) {
+    std::string name = std::string("cohort_move_") + detail::name_of(from);
+    if (from != to) name += std::string("_") + detail::name_of(to);
+    functions_[index_of(from)][index_of(to)] = module_.find(name.c_str());
   };
-  for (const auto& each : detail::packed_types) find(each, each);
+  for (const auto& each : detail::packed_types) find(each.type, each.type);
   for (const ncclDataType_t wide : {ncclFloat32, ncclFloat64}) {
     for (const ncclDataType_t half : {ncclFloat16, ncclBfloat16}) {
-      find(detail::packed_type(wide), detail::packed_type(half));
-      find(detail::packed_type(half), detail::packed_type(wide));
+      find(wide, half);
+      find(half, wide);
     }
   }
 }
 
 inline void pack_kernels::run(const device::stream& on, const change& how,
                               std::span<const part> parts) const {
-  const std::size_t from_size = detail::packed_type(how.from).size;
-  const std::size_t to_size = detail::packed_type(how.to).size;
+  const std::size_t from_size = size_of(how.from);
+  const std::size_t to_size = size_of(how.to);
   const std::size_t per_block = bytes_of_a_block / from_size;
   detail::pack_table table{};
   table.factor = how.factor;

@@ -10,7 +10,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/device/device_clock.hpp>
-#include <cohort/device/timing_event.hpp>
+#include <cohort/nccl/backend/extras.hpp>
 
 #include <algorithm>
 #include <array>
@@ -25,19 +25,25 @@
 
 namespace cohort::nccl {
 
-/// Of one backend: makes events with timing while somebody records, and none otherwise. Guarded by
-/// the lock of the issuing source.
-class step_times {
+/// Of one backend: makes events with timing while somebody records, and none otherwise.
+class step_times final : public step_timer {
  public:
-  /// What an operation that is timed has. Its steps follow one another.
-  class operation {
+  void record(bool yes, int device) noexcept override;
+  [[nodiscard]] std::unique_ptr<operation> start(const comm::device_call& what) noexcept override;
+  std::uint64_t put(std::unique_ptr<operation> one) noexcept override;
+  void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept override;
+  [[nodiscard]] std::vector<comm::device_span> take() override;
+
+ private:
+  class timed final : public operation {
    public:
-    void begin(comm::device_step what, const device::stream& on, std::size_t bytes) noexcept {
+    void begin(comm::device_step what, const device::stream& on,
+               std::size_t bytes) noexcept override {
       step& one = steps_[static_cast<std::size_t>(what)];
       one.bytes = bytes;
       one.has_begun = one.begin.record(on);
     }
-    void end(comm::device_step what, const device::stream& on) noexcept {
+    void end(comm::device_step what, const device::stream& on) noexcept override {
       step& one = steps_[static_cast<std::size_t>(what)];
       one.has_ended = one.has_begun && one.end.record(on);
     }
@@ -57,25 +63,13 @@ class step_times {
     std::uint64_t recording_ = 0;
   };
 
-  /// `yes`: from now on, anew. What operations have that were started before is dropped.
-  void record(bool yes, int device) noexcept;
-  /// For an operation that is about to begin; null where nothing is recorded.
-  [[nodiscard]] std::unique_ptr<operation> start(const comm::device_call& what) noexcept;
-  /// All its events are recorded. Returns a number for `forget`.
-  std::uint64_t put(std::unique_ptr<operation> one) noexcept;
-  /// It has failed: what its events say is no time of it.
-  void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept;
-  /// Steps that are over, in the order of their operations. Never waits.
-  [[nodiscard]] std::vector<comm::device_span> take();
-
- private:
   struct entry {
     std::uint64_t number;
-    std::unique_ptr<operation> of;
+    std::unique_ptr<timed> of;
   };
   [[nodiscard]] device::timing_event take_event() noexcept;
-  void give_back(operation& one) noexcept;
-  void read(const operation& one, std::vector<comm::device_span>& to) const;
+  void give_back(timed& one) noexcept;
+  void read(const timed& one, std::vector<comm::device_span>& to) const;
 
   int device_ = -1;
   std::optional<device::device_clock> clock_;  // while somebody records
@@ -108,17 +102,17 @@ inline device::timing_event step_times::take_event() noexcept {
   return one;
 }
 
-inline std::unique_ptr<step_times::operation> step_times::start(
+inline std::unique_ptr<step_timer::operation> step_times::start(
     const comm::device_call& what) noexcept {
   if (!clock_) [[likely]] {
     return nullptr;
   }
   try {
     clock_->look();
-    auto made = std::make_unique<operation>();
+    auto made = std::make_unique<timed>();
     made->base_ = clock_->latest();
     if (!made->base_) return nullptr;
-    for (operation::step& each : made->steps_) {
+    for (timed::step& each : made->steps_) {
       each.begin = take_event();
       each.end = take_event();
     }
@@ -134,9 +128,10 @@ inline std::unique_ptr<step_times::operation> step_times::start(
 }
 
 inline std::uint64_t step_times::put(std::unique_ptr<operation> one) noexcept {
-  if (!one || !clock_ || one->recording_ != recording_) return 0;
+  std::unique_ptr<timed> its(static_cast<timed*>(one.release()));
+  if (!its || !clock_ || its->recording_ != recording_) return 0;
   try {
-    over_.push_back({++numbers_, std::move(one)});
+    over_.push_back({++numbers_, std::move(its)});
     return numbers_;
   } catch (const std::exception&) {
     return 0;
@@ -144,7 +139,7 @@ inline std::uint64_t step_times::put(std::unique_ptr<operation> one) noexcept {
 }
 
 inline void step_times::forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept {
-  if (half) give_back(*half);
+  if (half) give_back(static_cast<timed&>(*half));
   if (number == 0) return;
   for (entry& each : over_) {
     if (each.number != number) continue;
@@ -155,10 +150,10 @@ inline void step_times::forget(std::unique_ptr<operation> half, std::uint64_t nu
 }
 
 /// Events that are in flight may be recorded again.
-inline void step_times::give_back(operation& one) noexcept {
+inline void step_times::give_back(timed& one) noexcept {
   if (!clock_) return;
   try {
-    for (operation::step& each : one.steps_) {
+    for (timed::step& each : one.steps_) {
       if (each.begin.valid()) pool_.push_back(std::move(each.begin));
       if (each.end.valid()) pool_.push_back(std::move(each.end));
     }
@@ -166,9 +161,9 @@ inline void step_times::give_back(operation& one) noexcept {
   }
 }
 
-inline void step_times::read(const operation& one, std::vector<comm::device_span>& to) const {
+inline void step_times::read(const timed& one, std::vector<comm::device_span>& to) const {
   for (std::size_t i = 0; i < one.steps_.size(); ++i) {
-    const operation::step& each = one.steps_[i];
+    const timed::step& each = one.steps_[i];
     if (!each.has_ended) continue;
     const auto begin = one.base_->time_of(each.begin);
     const auto length = each.end.since(each.begin);
@@ -187,11 +182,11 @@ inline std::vector<comm::device_span> step_times::take() {
   if (!clock_) return found;
   clock_->look();
   while (!over_.empty()) {
-    operation& first = *over_.front().of;
+    timed& first = *over_.front().of;
     if (!first.base_->known()) break;
     // The steps follow one another, so the last one tells of all.
     const auto last = std::find_if(first.steps_.rbegin(), first.steps_.rend(),
-                                   [](const operation::step& each) { return each.has_ended; });
+                                   [](const timed::step& each) { return each.has_ended; });
     const cudaError_t code = last == first.steps_.rend() ? cudaSuccess : last->end.query();
     if (code == cudaErrorNotReady) break;
     if (code != cudaSuccess) {  // the device has gone, and its events with it

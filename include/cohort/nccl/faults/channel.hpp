@@ -36,33 +36,33 @@ class issue_source;
 class communicator_state;
 class work;
 
-/// Through which peers tell of faults, one for all handles of a communicator here.
+/// What peers tell of faults through. All handles of a communicator in this process share one.
 class fault_channel final : public comm::mailbox::owner,
                             public std::enable_shared_from_this<fault_channel> {
  public:
   COHORT_INLINE fault_channel(issue_source& source, const cohort::communicator& over);
 
-  /// Another handle. Before it listens.
+  /// Adds a handle, before it listens.
   void add(const std::shared_ptr<communicator_state>& handle) { handles_.push_back(handle); }
   // Without the lock of the source, for they take MPI's.
   void listen() { messages_->open(shared_from_this()); }
   void send(int to, const fault_bytes& message);
   void close() { messages_->close(); }
 
-  /// With a rank of MPI.
+  /// The numbers of messages with a rank of MPI.
   struct traffic {
     std::uint32_t sent = 0;
     std::uint32_t received = 0;
     std::optional<std::uint32_t> announced{};  ///< by its goodbye: what it has sent
   };
   // These are guarded by the source.
-  std::vector<traffic> peers;  ///< empty: there has been none
+  std::vector<traffic> peers;  ///< empty: there have been no messages
   bool parted = false;         ///< this rank has said its goodbyes
   [[nodiscard]] traffic& with(int peer, int ranks) {
     if (peers.empty()) peers.resize(static_cast<std::size_t>(ranks));
     return peers[static_cast<std::size_t>(peer)];
   }
-  /// Nothing is on its way to this rank, and nothing will be.
+  /// Whether nothing is on its way to this rank, and nothing will be.
   [[nodiscard]] bool is_over(int own) const noexcept {
     for (std::size_t i = 0; i < peers.size(); ++i) {
       const traffic& each = peers[i];
@@ -96,7 +96,7 @@ class fault_messages {
   /// A communicator that has left, and whose peers have not all said goodbye.
   struct parting {
     handle comm;
-    std::chrono::nanoseconds left{};  ///< for them, of the time in which this rank looks
+    std::chrono::nanoseconds left{};  ///< time for them; only that in which this rank looks counts
     std::chrono::steady_clock::time_point looked{};
   };
 
@@ -104,24 +104,24 @@ class fault_messages {
 
   /// Posts the receive through which peers tell of faults.
   void listen(const handle& which);
-  /// What is no message, or is about another communicator, is dropped. Returns for whom to listen
-  /// further, since this handle may have ended before others of the communicator. Null: nothing
+  /// Drops what is no message, or is about another communicator. Returns the handle for which to
+  /// listen further, since this one may have ended before others of the communicator. Null: nothing
   /// more can come.
   [[nodiscard]] handle hear(const communicator_state& comm,
                             const std::optional<fault_message>& message, int from);
-  /// That it has failed.
+  /// Tells the peers that the communicator has failed.
   void tell(const handle& comm, std::error_code why, const std::string& text, bool only_this);
-  /// To one rank of MPI, or to `every_peer`.
+  /// Sends to one rank of MPI, or to `every_peer`.
   void send_to(const handle& comm, fault_message&& message, int only);
-  /// Unless others of the communicator are up.
+  /// Ends listening, unless another handle of the communicator is up.
   void silence(const handle& comm);
   void close(std::shared_ptr<fault_channel> which);
-  /// In a lap: it has ended in order.
+  /// Says the goodbyes of a communicator that has ended in order. In a lap.
   void part(const handle& comm);
-  /// Those whose goodbyes are waited for.
+  /// How many communicators wait for goodbyes, without borrowed ones.
   [[nodiscard]] std::size_t pending() const noexcept;
   void look();
-  /// Goodbyes are not heard any more. The caller drops them without the lock.
+  /// Waits for no more goodbyes. The caller drops what it returns without the lock.
   [[nodiscard]] std::vector<parting> let_go();
 
  private:
@@ -130,8 +130,9 @@ class fault_messages {
 
   static constexpr std::chrono::nanoseconds longest_step = std::chrono::milliseconds(10);
   issue_source& source_;
-  /// What uses fault channels, which take MPI's lock: without the source's, and in order, for what
-  /// is said last has to leave before a channel closes, also where several threads run the loop.
+  /// Calls on fault channels go through it, since they take MPI's lock and must not be made with
+  /// that of the source. They keep their order, also where several threads run the loop: the last
+  /// message has to leave before a channel closes.
   asio::strand<asio::io_context::executor_type> to_peers_;
   std::vector<parting> partings_;
 };

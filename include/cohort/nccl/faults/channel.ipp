@@ -137,8 +137,8 @@ COHORT_INLINE void fault_messages::part(const handle& comm) {
   partings_.push_back({comm, bound, std::chrono::steady_clock::now()});
 }
 
-/// After each message: the one that has left, if more may come to it. `fails`: a peer's has not
-/// ended in order.
+/// After each message: the communicator that has left, if more messages may come for it. `fails`: a
+/// peer's has not ended in order.
 COHORT_INLINE fault_messages::handle fault_messages::goes_on_parting(const communicator_state& comm,
                                                                      bool fails) {
   const auto found = std::find_if(partings_.begin(), partings_.end(), [&](const parting& each) {
@@ -147,7 +147,7 @@ COHORT_INLINE fault_messages::handle fault_messages::goes_on_parting(const commu
   if (found == partings_.end()) return nullptr;
   if (!fails && !comm.channel->is_over(comm.mpi.rank())) return found->comm;
   if (fails) found->comm->keep_mpi();
-  partings_.erase(found);  // who has heard this has a share of it
+  partings_.erase(found);  // the caller has a share of it
   source_.recount();
   return nullptr;
 }

@@ -67,7 +67,7 @@ struct rank_position {
   friend bool operator==(const rank_position&, const rank_position&) = default;
 };
 
-/// Here.
+/// The answer to that.
 struct position_answer {
   std::uint64_t token = 0;
   std::uint64_t number = 0;
@@ -76,7 +76,7 @@ struct position_answer {
   friend bool operator==(const position_answer&, const position_answer&) = default;
 };
 
-/// Nothing comes from here any more, and so many messages have come to you before.
+/// No more messages come from this rank; so many have been sent to you.
 struct fault_goodbye {
   std::uint64_t token = 0;
   std::uint32_t messages = 0;

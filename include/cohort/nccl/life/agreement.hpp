@@ -14,7 +14,6 @@
 
 #include <cohort/comm/joint.hpp>
 #include <cohort/device/device.hpp>
-#include <cohort/device/uuid.hpp>
 #include <cohort/nccl/source.hpp>
 #include <cohort/progress/look_task.hpp>
 

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `nccl/life/ladder.hpp` and `nccl/life/state.hpp`: communicators that fail, what ends
-/// with them, and aborts.
+/// Bodies of `nccl/life/state.hpp`: communicators that fail, what ends with them, and aborts.
 
 #include <cohort/core/log.hpp>
 #include <cohort/nccl/source.hpp>

@@ -244,7 +244,7 @@ COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::co
     if (each[rank].failed == 0) continue;
     text += (text.empty() ? "NCCL's init failed on rank " : "; on rank ") + std::to_string(rank) +
             ": " + get(each[rank].text);
-    // What others have heard of it comes second.
+    // The rank where it failed knows more than those that have only heard of it.
     if (code == 0 || code == ncclRemoteError) code = each[rank].code;
   }
   if (!text.empty()) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// What all handles of one NCCL communicator share.
+/// What all handles of one NCCL communicator share, and how communicators end: brought down by a
+/// failure, or in order.
 
 #include <cohort/nccl/native.hpp>
 
@@ -16,16 +17,21 @@
 #include <cohort/nccl/faults/message.hpp>
 #include <cohort/nccl/queue/work.hpp>
 #include <cohort/progress/context.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/kept_objects.hpp>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -169,7 +175,8 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::chrono::steady_clock::time_point leave_until{};
   std::chrono::steady_clock::time_point hold_until{};
   std::shared_ptr<queue_place> place;  ///< of its leaving, once it does
-  /// Of that, made with it: who drops the last handle must not fail for want of memory.
+  /// The entry for that, made in advance: dropping the last handle must not fail for lack of
+  /// memory.
   std::list<queue_entry> own_place;
   tools::range leaves;  ///< from then until NCCL has finalised it
 
@@ -206,7 +213,7 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
 
   /// What was captured of its operations.
   std::vector<std::weak_ptr<captured>> graphs;
-  /// But for what is being captured. `tells`: names in the log those that are alive.
+  /// Ends them, but for those that are being captured. `tells`: names in the log those that live.
   void end_graphs(bool tells) noexcept;
   /// A thread of NCCL may still be writing into a capture until it sees that the communicator is
   /// aborted.
@@ -223,6 +230,106 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   std::array<record, 8> history_{};
   mutable std::mutex failure_mutex_;
   failure last_failure_;
+};
+
+class device_queue;
+
+/// Brings communicators down.
+///
+/// 1. No more calls on the devices concerned. 2. Their operations are failed, before an abort lets
+/// their events come. 3. The report. 4. Peers are told. 5. One helper thread aborts. 6. When it
+/// has, or its bound has passed, the awaiters end.
+///
+/// With the lock of the source held, but for `bring_down`.
+class abort_ladder {
+ public:
+  using communicators = std::vector<std::shared_ptr<communicator_state>>;
+
+  explicit abort_ladder(issue_source& source) noexcept : source_(source) {}
+  COHORT_INLINE ~abort_ladder();
+  abort_ladder(const abort_ladder&) = delete;
+  abort_ladder& operator=(const abort_ladder&) = delete;
+
+  /// Brings down this one, and those of the same communicator on other devices of this process.
+  void bring_down(communicator_state& comm, std::error_code why, const std::string& text,
+                  bool tell_peers = true);
+  /// Brings down these and no others. One thread aborts them in one group.
+  void bring_down(const communicators& all, std::error_code why, const std::string& text);
+  /// `only_this`: leaves the other communicators alone, but for those `together` with it.
+  void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
+            bool tell_peers, const communicators& together = {});
+  /// For a device that was lost or reset: nothing is called and nothing freed there any more.
+  void device_gone(device_queue& one);
+  /// Ends everything of a device without a call of NCCL.
+  void up_to_here(device_queue& one, std::error_code why, phase then, const std::string& text,
+                  std::vector<work*>& ended);
+  /// Destroys one that has been finalised, on a thread, because that may wait for the device.
+  void destroy(const std::shared_ptr<communicator_state>& comm);
+
+  [[nodiscard]] std::size_t pending() const noexcept { return jobs_.size(); }
+  std::size_t look(progress::ready_queue& ready);
+  /// Nobody waits any longer for what threads do.
+  void give_up(std::vector<work*>& ended);
+
+ private:
+  using clock = progress::engine::clock;
+  /// What a helper thread does, which has a share of it: it may outlive the source.
+  struct thread_call {
+    std::vector<ncclComm_t> natives;
+    int device = 0;
+    std::atomic<bool> done{false};
+  };
+  /// Communicators that must go, and what waits for that.
+  struct job {
+    std::shared_ptr<thread_call> call = std::make_shared<thread_call>();
+    communicators comms;
+    bool aborts = false;  // not: destroys
+    clock::time_point until{};
+    clock::time_point captures_until{};
+    std::vector<work*> ended;  // delivered when it is done
+    std::thread thread;        // none: there is nothing to do, or the process cannot have one more
+    tools::range watched;
+
+    /// If the process cannot have a thread more, the job is taken to have run out of time.
+    void start();
+    /// A thread that still runs ends by itself.
+    void let_go();
+  };
+  static std::string last_lines(const communicator_state& comm);
+  void conclude(job& one, bool done, std::vector<work*>& ended);
+
+  static constexpr auto capture_grace = std::chrono::milliseconds(200);
+  issue_source& source_;
+  std::vector<std::unique_ptr<job>> jobs_;
+};
+
+/// Communicators that leave: their operations end, they are finalised and destroyed, without a host
+/// that waits.
+///
+/// When their place in the queue has come and nothing of theirs is on the device, they are
+/// finalised; when that is over, destroyed. The queue is held meanwhile, but not for ever: where
+/// the ranks leave in another order than they start operations, finalising would wait for
+/// operations that wait for it. It launches nothing, so going on does no harm.
+///
+/// With the lock of the source held, but for `leave`.
+class departures {
+ public:
+  explicit departures(issue_source& source) noexcept : source_(source) {}
+
+  void leave(communicator_state& comm);
+  void begin(communicator_state& comm);
+  /// How many are under way.
+  [[nodiscard]] std::size_t pending() const noexcept;
+  std::size_t look(progress::ready_queue& ready);
+
+ private:
+  using clock = progress::engine::clock;
+  std::size_t leak(const std::shared_ptr<communicator_state>& comm, progress::ready_queue& ready);
+  [[nodiscard]] bool finalise(communicator_state& comm);
+  void go_on(const std::shared_ptr<communicator_state>& comm);
+
+  static constexpr auto longest_hold = std::chrono::seconds(1);
+  issue_source& source_;
 };
 
 }  // namespace cohort::nccl

@@ -29,7 +29,7 @@ namespace detail {
 #endif
 }
 
-/// Keeps the first failure, and "in progress" before success.
+/// Adds the outcome of one more call: the first failure stays, and "in progress" outweighs success.
 inline void keep(ncclResult_t& all, ncclResult_t one) noexcept {
   if (!failed(all) && one != ncclSuccess) all = one;
 }
@@ -134,20 +134,20 @@ inline ncclResult_t post(const call& one, ncclRedOp_t op, communicator_state& co
   }
 }
 
-/// Of an operation that has failed: who frees borrowed memory in the order of its stream now frees
-/// it after what is queued still.
+/// After an operation has failed: the streams of its borrowed buffers wait for what is still
+/// queued, so that memory which is freed in their order is freed after that.
 inline void let_free_behind(const std::vector<buffer_use>& uses,
                             const device::event& mark) noexcept {
   for (const buffer_use& use : uses) {
     try {
-      // What has a lease is held until then, and the stream of nobody waits for it.
+      // Memory with a lease is held until then, so its stream need not wait.
       if (use.producer && !use.lease) static_cast<void>(use.producer->try_wait(mark));
     } catch (...) {  // a device that has gone frees nothing
     }
   }
 }
 
-/// The operation of a call; one that is made for it is kept in `made`.
+/// NCCL's operation for a call; one that is made for this call is added to `made`.
 inline ncclResult_t resolve(const call& one, const communicator_state& comm,
                             std::vector<ncclRedOp_t>& made, ncclRedOp_t& op) {
   op = one.op.op;

@@ -57,13 +57,13 @@ class device_queue {
   /// communicator with memory of its own would give it back to the stream whenever it ends, also
   /// while a call there is in progress.
   [[nodiscard]] std::int32_t* scratch() noexcept { return scratch_.data(); }
-  /// The context of the device, in which the stream was made, is there no more.
+  /// Whether the device's context in which the stream was made has gone.
   [[nodiscard]] bool is_gone() const {
     return domain_ && !device::state_of(device_).holds(generation_);
   }
-  /// Asks CUDA: its stream was good once, so if CUDA refuses it, somebody has reset the device.
+  /// Asks CUDA: the stream was good once, so if CUDA refuses it, somebody has reset the device.
   void ask_whether_gone();
-  /// A call has not come back: no more of them in this context.
+  /// A call has not come back: none is made in this context any more.
   [[nodiscard]] std::error_code why_unusable() const {
     return device::state_of(device_).holds(generation_) ? lost_ : std::error_code();
   }
@@ -82,21 +82,21 @@ class device_queue {
   // 2. Issues what is at the head, until something is in progress.
   // 3. Looks at the events.
   std::size_t advance(progress::ready_queue& ready);
-  /// Of operations that are posted together: it may be posted.
+  /// For operations that are posted together: whether this one may be posted.
   [[nodiscard]] bool is_at_head(const work& op) const noexcept {
     return !stopped_ && launching_ == nullptr && !waiting_.empty() && waiting_.front().op == &op;
   }
   [[nodiscard]] bool is_launching(const work& op) const noexcept { return launching_ == &op; }
   void take_head() { waiting_.pop_front(); }
-  /// It is the call at hand now. False: it has nothing to launch, and has ended.
+  /// Makes it the call at hand. False: it has nothing to launch, and has ended.
   [[nodiscard]] bool begin(work& op);
   ncclResult_t issue(work& op);
 
-  /// Nothing of this library runs on the device or is on its way there.
+  /// Whether nothing of this library runs on the device or is on its way there.
   [[nodiscard]] bool is_drained() const noexcept {
     return flights_.empty() && launching_ == nullptr && !stopped_;
   }
-  /// No call is in progress, and none is forbidden.
+  /// Whether a call may be made: none is in progress, and calls are not stopped.
   [[nodiscard]] bool is_free() const noexcept { return launching_ == nullptr && !stopped_; }
   [[nodiscard]] bool works_for(const communicator_state& comm) const noexcept;
   [[nodiscard]] std::size_t pending() const noexcept {
@@ -109,13 +109,12 @@ class device_queue {
 
   /// No more calls: an abort is under way.
   void stop() noexcept { stopped_ = true; }
-  /// It is over. The memory of operations that were aborted is free when the stream has come so
-  /// far.
+  /// The abort is over. The memory of aborted operations is free when the stream has come so far.
   void go_on();
   /// Takes the operations of one communicator, or of all, out of the queue and off the device's
   /// list. What they use on the device stays held.
   void collect(const communicator_state* only, std::error_code why, std::vector<work*>& ended);
-  /// All of them, and holds nothing any more.
+  /// Does that for all of them, and holds nothing of theirs any more.
   void drop_all(std::error_code why, std::vector<work*>& ended);
   /// Takes out what has not been issued, and ends the places for which `is_given_up(place)`.
   template <class Test>
@@ -125,7 +124,7 @@ class device_queue {
   /// After the context has gone: nothing of it is used or freed.
   void forget_context(std::error_code why) noexcept;
 
-  const void* orderer = nullptr;  ///< who alone may start operations, if that is said
+  const void* orderer = nullptr;  ///< the only one that may start operations; null: anybody
   [[nodiscard]] bool admits(const void* other) const noexcept {
     return orderer == nullptr || orderer == other;
   }
@@ -137,7 +136,7 @@ class device_queue {
     device::event mark;  // invalid: not recorded yet, because an abort is under way
     work* op = nullptr;  // null: it has ended already
     std::vector<buffer_use> uses;
-    std::optional<device::event> ahead{};  // then, too, where there is no mark yet
+    std::optional<device::event> ahead{};  // must be reached as well, where there is no mark yet
   };
   [[nodiscard]] ncclResult_t state_of_launch(communicator_state*& of);
   [[nodiscard]] bool prepared(work& op);

@@ -107,14 +107,14 @@ COHORT_INLINE ncclResult_t device_queue::issue(work& op) {
   return all;
 }
 
-/// What goes wrong at the head of the queue. A device that has gone is seen by the next lap.
+/// Handles what goes wrong at the head of the queue. The next lap sees a device that has gone.
 COHORT_INLINE void device_queue::fall_with(communicator_state& comm, const detail::problem& bad) {
   ask_whether_gone();
   if (!device::state_of(device_).holds(generation_)) return;
   source_.ladder().fall(comm, bad.code, bad.text, false, true);
 }
 
-/// Of the call that the operation at hand is part of. `of` is who says so.
+/// The state of the call at hand. `of`: the communicator that has answered so.
 COHORT_INLINE ncclResult_t device_queue::state_of_launch(communicator_state*& of) {
   work& op = *launching_;
   of = op.comm.get();
@@ -258,7 +258,7 @@ COHORT_INLINE std::size_t device_queue::advance(progress::ready_queue& ready) {
 
 // ---- what ends before its time ---------------------------------------------------------------
 
-/// Of an operation that has not been issued. What it has queued ahead on other streams goes on
+/// Ends an operation that has not been issued. What it has queued ahead on other streams goes on
 /// there, with the memory that it uses.
 COHORT_INLINE void device_queue::give_up(work& op, std::error_code why) {
   op.fail(why);

@@ -12,7 +12,7 @@
 #include <cohort/core/devices.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/tool_range.hpp>
-#include <cohort/device/event.hpp>
+#include <cohort/core/until.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/types.hpp>
 #include <cohort/progress/engine.hpp>
@@ -41,7 +41,7 @@ struct call {
   op_kind what = op_kind::barrier;
   const void* from = nullptr;
   void* to = nullptr;
-  std::size_t count = 0;  // as NCCL counts: of one rank where the call is about a share of each
+  std::size_t count = 0;  // as NCCL counts: of one share, where each rank has a share
   ncclDataType_t type = ncclUint8;
   std::size_t width = 1;  // bytes of one of `count`
   operator_value op{};
@@ -107,10 +107,10 @@ class work : public progress::operation {
   std::vector<device::event> after;    // recorded when the operation was started
   std::optional<device::stream> user;  // the stream that the caller named
   work_steps* steps = nullptr;
-  std::shared_ptr<work_set> joined;  // the operation is these
-  work_set* part_of = nullptr;       // or one of them
+  std::shared_ptr<work_set> joined;  // the parts, if the operation is made of parts
+  work_set* part_of = nullptr;       // if it is one of the parts of another
   progress::pending_age age;         // since it was started
-  tools::range watched;              // of what somebody awaits
+  tools::range watched;              // while somebody awaits it
 
   /// "  rank 0: nccl all_reduce #3, bytes=4, device=0, queued, for 12 ms"
   [[nodiscard]] std::string line(const char* stands) const;

@@ -2,47 +2,93 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `nccl/extra/fusion_arena.hpp`: how a backend makes and registers arenas.
+/// How a backend makes fusion arenas, registers them, and knows what lies in them.
 
 #include <cohort/nccl/backend/device_plane.hpp>
+#include <cohort/nccl/backend/extras.hpp>
 #include <cohort/nccl/extra/arena.ipp>
+#include <cohort/nccl/extra/fusion_arena.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
 #include <utility>
+#include <vector>
 
 namespace cohort::nccl {
 
-COHORT_INLINE bool fusion_arenas::registers() const noexcept {
-  return !plane_.options_.hierarchical && detail::has_arenas();
-}
+/// The arenas of one backend. Guarded by the lock of the issuing source.
+///
+/// 1. Elected, and started in that order: the turn in the device's queue is taken where those of
+///    the operations are.
+/// 2. The turn has come, and what runs on the device has ended. Communicators that were to be
+///    opened before are there: their turns came first.
+/// 3. Memory is taken on a thread, for that may wait for the device, and registered on all
+///    communicators.
+/// 4. The queue goes on.
+class fusion_arenas final : public arena_maker {
+ public:
+  explicit fusion_arenas(device_plane& plane) noexcept : plane_(plane) {}
+
+  void start(comm::device_call& what, comm::backend_completion done) override;
+  bool forget(const comm::request_operation& op) override;
+  [[nodiscard]] comm::arena_place place_of(const void* data, std::size_t bytes,
+                                           std::shared_ptr<const void>& lease) const override;
+  [[nodiscard]] bool is_registered(const void* data) const override;
+  [[nodiscard]] bool are_registered() const noexcept override { return made_ && registers(); }
+  [[nodiscard]] progress::look_task<> enlist_all_on(std::shared_ptr<communicator_state> comm,
+                                                    turn place) override;
+
+ private:
+  /// One that is being made.
+  struct job {
+    comm::device_call* what;  // null: nobody waits for it any more
+    comm::backend_completion done;
+    std::vector<std::uint32_t> sets;  // opened before it
+  };
+  [[nodiscard]] bool registers() const noexcept {
+    return !plane_.options().hierarchical && detail::has_arenas();
+  }
+  void begin(const std::shared_ptr<job>& which);
+  [[nodiscard]] progress::look_task<> make(std::shared_ptr<job> which, turn place);
+  void made(const std::shared_ptr<job>& which, std::error_code why);
+  static void enlist_on(communicator_state& comm, const fusion_memory& memory);
+
+  device_plane& plane_;
+  std::shared_ptr<fusion_table> table_ = std::make_shared<fusion_table>();
+  std::vector<std::shared_ptr<job>> jobs_;
+  bool made_ = false;
+};
 
 COHORT_INLINE void fusion_arenas::start(comm::device_call& what, comm::backend_completion done) {
   auto made = std::make_shared<job>(job{&what, done, {}});
   plane_.change([&](auto&) {
     jobs_.push_back(made);
-    plane_.hold({nullptr, [self = plane_.shared_from_this(), made] { self->arenas_.begin(made); }});
+    plane_.begin_in_order([this, keep = plane_.shared_from_this(), made] { begin(made); });
   });
 }
 
 COHORT_INLINE void fusion_arenas::begin(const std::shared_ptr<job>& which) {
   made_ = true;
-  for (const auto& [number, its] : plane_.sets_.all()) which->sets.push_back(number);
-  issue_source& source = *plane_.source_;
-  turn place = plane_.is_device() ? source.reserve(plane_.device_) : turn();
-  auto done = [self = plane_.shared_from_this(), which](const std::exception_ptr& why) {
-    self->arenas_.made(which, detail::problem_of(why).code);
+  for (const auto& [number, its] : plane_.sets().all()) which->sets.push_back(number);
+  issue_source& source = plane_.source();
+  turn place = plane_.is_device() ? source.reserve(plane_.device()) : turn();
+  auto done = [this, keep = plane_.shared_from_this(), which](const std::exception_ptr& why) {
+    made(which, detail::problem_of(why).code);
   };
   progress::begin_look_task(detail::at_next_look(source, make(which, std::move(place))),
                             {.verb = "make_fusion_arena"}, std::move(done));
 }
 
 COHORT_INLINE progress::look_task<> fusion_arenas::make(std::shared_ptr<job> which, turn place) {
-  issue_source& source = *plane_.source_;
+  issue_source& source = plane_.source();
   const auto broken = [&]() -> std::error_code {
     if (which->what == nullptr) return errc::aborted;
-    if (plane_.failed_) return plane_.failed_;
+    if (plane_.failed()) return plane_.failed();
     for (const std::uint32_t number : which->sets) {
-      const device_set& its = plane_.sets_[number];
+      const device_set& its = plane_.sets()[number];
       if (its.failed) return its.failed;
       if (!its.comm || its.comm.state()->stands == phase::ready) continue;
       return its.comm.state()->why ? its.comm.state()->why : make_error_code(errc::closed);
@@ -51,12 +97,12 @@ COHORT_INLINE progress::look_task<> fusion_arenas::make(std::shared_ptr<job> whi
   };
   const auto are_open = [&] {
     return std::all_of(which->sets.begin(), which->sets.end(), [&](std::uint32_t number) {
-      const device_set& its = plane_.sets_[number];
+      const device_set& its = plane_.sets()[number];
       return its.comm || its.failed;
     });
   };
   look_condition drained(source, [&] {
-    return broken() || (are_open() && place.has_come() && source.is_drained(plane_.device_));
+    return broken() || (are_open() && place.has_come() && source.is_drained(plane_.device()));
   });
   co_await drained;
   std::size_t bytes = 0;
@@ -65,10 +111,10 @@ COHORT_INLINE progress::look_task<> fusion_arenas::make(std::shared_ptr<job> whi
     return broken();
   });
   if (why) throw std::system_error(why, "make_fusion_arena");
-  auto made = std::make_shared<fusion_memory>(table_, source, plane_.device_);
+  auto made = std::make_shared<fusion_memory>(table_, source, plane_.device());
   detail::arena_state& state = made->state();
-  state.make_bound = plane_.options_.communicator.init_bound;
-  state.free_bound = plane_.options_.communicator.leave_bound;
+  state.make_bound = plane_.options().communicator.init_bound;
+  state.free_bound = plane_.options().communicator.leave_bound;
   state.plain = !registers();
   state.bytes = made->bytes = bytes;
   detail::memory_taking taking(state);
@@ -86,7 +132,7 @@ COHORT_INLINE progress::look_task<> fusion_arenas::make(std::shared_ptr<job> whi
     made->number = which->what->sequence;
     if (made->memory != nullptr) table_->add(made);
     try {
-      for (const auto& [number, its] : plane_.sets_.all()) {
+      for (const auto& [number, its] : plane_.sets().all()) {
         if (bad.code || state.plain || !its.comm) continue;
         enlist_on(*its.comm.state(), *made);
       }
@@ -108,7 +154,7 @@ COHORT_INLINE void fusion_arenas::enlist_on(communicator_state& comm, const fusi
 }
 
 COHORT_INLINE void fusion_arenas::made(const std::shared_ptr<job>& which, std::error_code why) {
-  const bool wanted = plane_.source_->exclusively([&] {
+  const bool wanted = plane_.source().exclusively([&] {
     std::erase(jobs_, which);
     return which->what != nullptr;
   });
@@ -120,10 +166,10 @@ COHORT_INLINE void fusion_arenas::made(const std::shared_ptr<job>& which, std::e
 /// The communicator of a set that was opened after arenas were made.
 COHORT_INLINE progress::look_task<> fusion_arenas::enlist_all_on(
     std::shared_ptr<communicator_state> comm, turn place) {
-  issue_source& source = *plane_.source_;
+  issue_source& source = plane_.source();
   look_condition drained(source, [&] {
-    return comm->stands != phase::ready || plane_.failed_ ||
-           (place.has_come() && source.is_drained(plane_.device_));
+    return comm->stands != phase::ready || plane_.failed() ||
+           (place.has_come() && source.is_drained(plane_.device()));
   });
   co_await drained;
   const auto all = table_->all();
