@@ -10,7 +10,6 @@
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/devices.hpp>
-#include <cohort/core/until.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/stream.hpp>
 

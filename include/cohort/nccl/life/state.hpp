@@ -18,7 +18,6 @@
 #include <cohort/nccl/queue/work.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/progress/engine.hpp>
-#include <cohort/progress/kept_objects.hpp>
 
 #include <array>
 #include <atomic>

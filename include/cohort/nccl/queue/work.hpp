@@ -12,7 +12,6 @@
 #include <cohort/core/devices.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/tool_range.hpp>
-#include <cohort/core/until.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/types.hpp>
 #include <cohort/progress/engine.hpp>
