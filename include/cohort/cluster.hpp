@@ -4,9 +4,7 @@
 
 /// \file Gate of the layer cluster: workers that are launched, and functions called on them.
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/call_options.hpp>
 #include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>

@@ -11,11 +11,9 @@
 #include <cohort/cluster/launch/launching.hpp>
 #include <cohort/cluster/link/mpi_transport.hpp>
 #include <cohort/cluster/membership/admission.hpp>
-#include <cohort/cluster/membership/heartbeats.hpp>
 #include <cohort/cluster/membership/membership.hpp>
 #include <cohort/cluster/membership/own_calls.hpp>
 #include <cohort/cluster/membership/stalls.hpp>
-#include <cohort/core/host.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
 
@@ -35,12 +33,9 @@
 namespace cohort::cluster {
 
 /// Part of a manager, which says `workers.owner`.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_crew {
  public:
-  using crew = basic_crew;
-
   basic_crew(asio::io_context& io, const launch_options& options, bool adopts)
       : workers(io, options, adopts),
         calls(std::make_shared<call_client>(
@@ -62,8 +57,8 @@ class basic_crew {
       launching.forget_who_waits();
     };
   }
-  basic_crew(const crew&) = delete;
-  basic_crew& operator=(const crew&) = delete;
+  basic_crew(const basic_crew&) = delete;
+  basic_crew& operator=(const basic_crew&) = delete;
   ~basic_crew() { calls->retire(); }
 
   membership workers;
@@ -113,9 +108,9 @@ class basic_crew {
       each->state = worker_state::gone;
       workers.part_from(each, why);
     }
-    calls->give_up_all([&](std::string_view name, int rank) {
-      return std::make_exception_ptr(peer_lost_error(
-          {rank}, "call of " + std::string(name) + ": rank " + std::to_string(rank) + ": " + why));
+    calls->give_up_all([&](const std::string& call, int rank) {
+      return std::make_exception_ptr(
+          peer_lost_error({rank}, call + "rank " + std::to_string(rank) + ": " + why));
     });
     if (transport) {
       // Workers may be sending something until they have read it; one may be inside a function.
@@ -258,12 +253,9 @@ class basic_crew {
   void called(const std::shared_ptr<link>& from, message&& each) {
     if (workers.options.serve_calls()) return here->called(from, std::move(each));
     if (each.kind != message_kind::call) return;
-    std::vector<std::byte> bytes;
-    wire::writer out(bytes);
     const auto why = std::make_exception_ptr(
         error(errc::refused, "this manager serves no calls: set its option serve_calls"));
-    encode_exception(out, why, workers.adopted ? 0 : manager_id, process::host_name());
-    from->send(message_kind::failure, each.id, std::move(bytes));
+    call_server::answer_error(*from, each.id, why, workers.adopted ? 0 : manager_id);
   }
 
   void lost(const member_ptr& whom) {

@@ -4,10 +4,10 @@
 
 /// \file `cohort::cluster::launch` and `workers`: start workers, call functions on them, end them.
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/calls/many_calls.hpp>
 #include <cohort/cluster/job.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/core/config.hpp>
 
 #include <chrono>

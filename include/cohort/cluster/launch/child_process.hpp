@@ -31,7 +31,6 @@ namespace cohort::cluster {
 /// The destructor of a running one sends SIGTERM and returns; SIGKILL, if it is needed, and the
 /// reaping follow on the loop. If the loop is destroyed first the group gets SIGKILL there and
 /// then.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_child_process {
  public:
@@ -69,12 +68,9 @@ class basic_child_process {
 
   /// "mpiexec exited with status 1; the last that it printed:" and that, for the texts of errors.
   [[nodiscard]] std::string report() const {
-    std::string text(record_->name);
-    text += ' ';
-    text += record_->status ? record_->status->text() : "is running";
     const std::string printed = output();
-    text += printed.empty() ? " and printed nothing" : "; the last that it printed:\n";
-    return text += printed;
+    return record_->name + " " + (record_->status ? record_->status->text() : "is running") +
+           (printed.empty() ? " and printed nothing" : "; the last that it printed:\n") + printed;
   }
 
   /// Until it has ended and its output is read.

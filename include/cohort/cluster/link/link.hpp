@@ -26,7 +26,6 @@ namespace cohort::cluster {
 /// Sends and receives messages over a stream of bytes that the derived class has: a socket that has
 /// proved itself, or messages of MPI. Used by the thread that runs the context only. It keeps
 /// itself alive until it has ended.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
  public:
@@ -243,7 +242,6 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
 using link = basic_link<void>;
 
 /// One end of a pair: what is sent here arrives at the other end, by the loop.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_local_link final : public link {
  public:

@@ -67,7 +67,6 @@ inline void bound_silence(tcp_socket& socket, std::chrono::nanoseconds bound) no
 }
 
 /// Over a socket that has proved itself.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_tcp_link final : public link {
  public:
@@ -209,8 +208,7 @@ asio::awaitable<tcp_socket> connect(asio::io_context& io,
     text.clear();
     for (const asio::ip::tcp::endpoint& address : addresses) {
       const auto socket = std::make_shared<tcp_socket>(io);
-      auto trial = detail::attempt(socket, address, token, hello);
-      const std::string problem = co_await std::move(trial);
+      const std::string problem = co_await detail::attempt(socket, address, token, hello);
       if (problem.empty()) co_return std::move(*socket);
       text += (text.empty() ? "" : "; ") + to_text(address) + ": " + problem;
     }

@@ -36,7 +36,7 @@
 
 namespace cohort::cluster {
 
-/// One worker. (A template, as all classes here: so that only who uses it compiles its bodies.)
+/// One worker.
 template <class Any>
 struct basic_member {
   std::array<std::byte, session_size> session{};
@@ -260,9 +260,7 @@ class basic_membership {
 
   /// Closes the connections to a worker that may live, and tells it why.
   void part_from(const member_ptr& whom, const std::string& why) {
-    std::vector<std::byte> bytes;
-    wire::writer(bytes).text(why);
-    whom->control->send_last(message_kind::refused, std::move(bytes));
+    whom->control->send_last(message_kind::refused, wire::encode(why));
     whom->close_life();
     run_beside(io, leave(whom->control, whom->over_tcp), [](std::exception_ptr) {});
   }
