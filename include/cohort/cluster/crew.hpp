@@ -32,7 +32,7 @@
 
 namespace cohort::cluster {
 
-/// Part of a manager, which says `workers.owner`.
+/// Part of a manager, which sets `workers.owner`.
 template <class Any>
 class basic_crew {
  public:
@@ -67,7 +67,6 @@ class basic_crew {
   admission door;
   cluster::launching launching;
   cluster::stalls stalls;
-  std::shared_ptr<capture> output;           // where somebody wants it
   std::shared_ptr<own_calls> here;           // where something may be called here
   std::shared_ptr<mpi_transport> transport;  // of messages over MPI
 
@@ -75,8 +74,8 @@ class basic_crew {
     const launch_options& options = workers.options;
     auto queue = std::make_shared<output_queue>(std::move(sinks), options.output_bound(),
                                                 options.overflow());
-    output = std::make_shared<capture>(workers.io, workers.changed, std::move(queue),
-                                       options.longest_line());
+    workers.output = std::make_shared<capture>(workers.io, workers.changed, std::move(queue),
+                                               options.longest_line());
   }
   void run_calls_here(call_place place) {
     if (here) return here->server().place(std::move(place));
@@ -113,7 +112,8 @@ class basic_crew {
           peer_lost_error({rank}, call + "rank " + std::to_string(rank) + ": " + why));
     });
     if (transport) {
-      // Workers may be sending something until they have read it; one may be inside a function.
+      // Workers may send something until they have read that they are let go; one may be inside a
+      // function.
       const std::chrono::seconds linger(workers.has_begun() ? 30 : 2);
       run_beside(workers.io, transport->stop(std::chrono::seconds(2), linger),
                  [kept = transport](std::exception_ptr) {});
@@ -182,8 +182,8 @@ class basic_crew {
                                     std::to_string(static_cast<int>(kind)) + " while it is " +
                                     std::string(to_text(from->state)));
     }
-    // A large answer that nobody awaits any more may come after the number; this message is counted
-    // when this function has returned.
+    // A large answer that nobody awaits any more may come after that number. This message is
+    // counted only when this function has returned.
     if (!from->announced) return;
     const std::uint64_t others = from->control->received();
     if (others > *from->announced) {

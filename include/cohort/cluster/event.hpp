@@ -66,7 +66,7 @@ class basic_event {
     co_await wait();
     co_return std::chrono::steady_clock::now() < limit;
   }
-  /// For as long as the condition holds; false if the limit has passed before it did not.
+  /// Waits for as long as the condition holds; false if the limit has passed while it did.
   asio::awaitable<bool> wait_while(std::function<bool()> holds,
                                    std::chrono::steady_clock::time_point limit) {
     bool in_time = true;

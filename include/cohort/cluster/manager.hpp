@@ -62,14 +62,14 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     }
     crew_.capture_output(options_.sinks().empty() ? std::vector<output_sink>{console()}
                                                   : options_.sinks());
-    crew_.door.begin(crew_.output);
+    crew_.door.begin();
     crew_.door.listen();
     if (options_.by_hand()) {
       options_.by_hand()(crew_.door.addresses(), to_text(crew_.door.token()));
       crew_.door.open();
       workers().run(workers().keep_until_end());
     } else {
-      co_await crew_.launching.start(crew_.output);
+      co_await crew_.launching.start();
     }
     std::exception_ptr interrupted;
     try {
@@ -111,7 +111,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     what.over_mpi = options_.transport() == transport::mpi;
     what.capture = !options_.sinks().empty();
     if (what.capture) crew_.capture_output(options_.sinks());
-    crew_.door.begin(crew_.output);
+    crew_.door.begin();
     what.token = crew_.door.token();
     if (options_.serve_calls()) crew_.run_calls_here({});  // a worker may call before this is over
     what.addresses = listen_to_all(what);
@@ -205,8 +205,8 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     crew_.ignore_signals();
     if (crew_.launching.started()) {
       workers().run(reap(bound));
-    } else if (crew_.output) {
-      co_await crew_.output->read_to_the_end(end.limit);
+    } else if (workers().output) {
+      co_await workers().output->read_to_the_end(end.limit);
     }
     if (end.aside.empty()) co_return;
     throw rank_error(errc::stalled, end.aside,

@@ -35,7 +35,7 @@
 
 namespace cohort::cluster {
 
-/// Resumed by the loop: what Asio resumes there ends without one more turn of it.
+/// Has the loop resume a coroutine: what Asio resumes so ends without one more turn of the loop.
 struct resumed_by_loop {
   template <class Handler>
   void operator()(Handler&& handler, progress::engine* engine) const {
@@ -44,9 +44,9 @@ struct resumed_by_loop {
   }
 };
 
-/// Calls of one kind are begun one after the other for each caller (`call_tail::ordered`); all
-/// others run beside each other on the loop, or on threads. Used by the thread that runs the
-/// context. Must be owned by a shared_ptr: what runs keeps it.
+/// Ordered calls (`call_tail::ordered`) of one caller are begun one after the other; all others run
+/// beside each other on the loop, or on threads. Used by the thread that runs the context. Must be
+/// owned by a shared_ptr: what runs keeps it.
 template <class Any>
 class basic_call_server : public std::enable_shared_from_this<basic_call_server<Any>> {
  public:
@@ -227,8 +227,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     std::set<std::uint64_t> dropped;  // set aside before they had come
     bool ordered_runs = false;
     /// Ordered calls after which none begins yet; 0: none at all. One that has failed is among
-    /// them: others may be in a collective that it has not entered, and the next call's would be
-    /// taken for that.
+    /// them: others may be in a collective that it has not entered, and would take that of the next
+    /// call for it.
     std::set<std::uint64_t> holds;
   };
   using caller_ptr = std::shared_ptr<caller>;
@@ -286,8 +286,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
       begin(call);
     }
   }
-  /// What goes on would be taken by other ranks for what the next call begins there, and so would
-  /// what some have begun and others not.
+  /// What it has done on its communicator. Other ranks would take an operation that goes on for one
+  /// that the next call begins there, and so with one that some have begun and others not.
   [[nodiscard]] static communicator_use use_by(const running& call) {
     const communicator& world = call.context.world();
     if (!world) return {};
@@ -358,7 +358,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   void give_up(const running_ptr& call) {
     call->context.cancel();
     if (!call->begun || call->function != nullptr) return;
-    // What has come is begun: a coroutine is cancelled when it waits for something.
+    // A coroutine that has not been entered is entered first, and cancelled when it waits.
     if (!call->entered && !call->tail.is(call_tail::on_thread)) {
       return asio::post(io_, [self = this->shared_from_this(), call] { self->give_up(call); });
     }

@@ -34,7 +34,6 @@ namespace cohort::cluster {
 template <class Any>
 class basic_child_process {
  public:
-  using child_process = basic_child_process;
   using duration = std::chrono::nanoseconds;
 
   /// Starts it; when this returns the program runs. Throws errc::launch_failed with the path and
@@ -48,8 +47,8 @@ class basic_child_process {
     session_ = here;
   }
   ~basic_child_process() { leave(); }
-  basic_child_process(child_process&&) noexcept = default;
-  basic_child_process& operator=(child_process&& other) noexcept {
+  basic_child_process(basic_child_process&&) noexcept = default;
+  basic_child_process& operator=(basic_child_process&& other) noexcept {
     leave();
     session_ = std::move(other.session_);
     record_ = std::move(other.record_);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file How a started process is looked after, and how one has ended.
-/// \file What the loop does for a started process: reads its outputs, awaits its end, ends it.
+/// \file What the loop does for a started process: reads its outputs, awaits its end, ends it; with
+/// which options, and how it has ended.
 
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch/launch_command.hpp>
@@ -58,8 +58,9 @@ struct child_options {
   child_options() {}  // for g++ 12, see launch_options
   using duration = std::chrono::nanoseconds;
 
-  /// Gets each line of both outputs, with `launcher_rank`, on the loop: it must not block. Not
-  /// called any more once the child_process is destroyed, though that may still be read.
+  /// Gets each line of both outputs, with `launcher_rank`, on the loop: it must not block. It is
+  /// not called any more once the child_process is destroyed, even if the outputs are still read
+  /// then.
   output_sink on_line;
   std::size_t longest_line = default_longest_line;
   std::size_t kept_output = 64 * 1024;  ///< of the last output, for the texts of errors

@@ -70,9 +70,8 @@ class basic_launching {
   basic_launching(membership& workers, admission& door, std::function<void()> given_up)
       : workers_(workers), door_(door), given_up_(std::move(given_up)) {}
 
-  /// Completes when it runs.
-  asio::awaitable<void> start(std::shared_ptr<capture> output) {
-    output_ = std::move(output);
+  /// Completes when the launcher runs.
+  asio::awaitable<void> start() {
     launch_options started_with = workers_.options;
     started_with.environment(token_variable, to_text(door_.token()));
     started_with.environment(manager_variable, door_.addresses());
@@ -80,7 +79,7 @@ class basic_launching {
     child_options how;
     how.grace = workers_.options.grace();
     how.longest_line = workers_.options.longest_line();
-    how.on_line = [to = output_->lines()](const output_line& line) { to->push(line); };
+    how.on_line = [to = workers_.output->lines()](const output_line& line) { to->push(line); };
     if (!door_.problem().empty()) co_return;  // in the meantime
     child_ = std::make_shared<child_process>(workers_.io.get_executor(), command, how);
     exited_.reset();
@@ -104,7 +103,8 @@ class basic_launching {
     co_await workers_.changed.wait_while(runs, from_now(bound));
     co_return exited_.has_value();
   }
-  /// For the text of an error. Without a sink of the user's they have been printed already.
+  /// What the launcher has printed, for the text of an error. Without a sink of the user it has
+  /// been shown already.
   [[nodiscard]] std::string words() const {
     const std::string printed = child_ ? child_->output() : std::string();
     if (printed.empty()) return printed;
@@ -155,7 +155,7 @@ class basic_launching {
         if (open(each)) workers_.lose(each, text);
       }
     }
-    co_await output_->read_to_the_end(limit);
+    co_await workers_.output->read_to_the_end(limit);
     guard.release();
     watched_ = false;
     workers_.changed.notify();
@@ -207,7 +207,7 @@ class basic_launching {
     guard.release();
   }
 
-  /// What that takes is no time of the next launch.
+  /// The time that this takes does not count for the next launch.
   asio::awaitable<void> end_old_job() {
     const std::string text = "the job is started again, since " + because_;
     // The launcher ends them; where it has crashed, some may live.
@@ -217,7 +217,7 @@ class basic_launching {
     co_await end_child();
     for (const member_ptr& each : workers_.ranks) {
       workers_.part_from(each, text);
-      if (each->silent < 2) continue;  // else from a machine that has vanished no end may come
+      if (each->silent < 2) continue;  // of a silent one, no end of its output may ever come
       each->printed.stop();
     }
     while (watched_) co_await workers_.changed.wait();
@@ -225,7 +225,7 @@ class basic_launching {
 
   asio::awaitable<void> try_again(clock::time_point limit) {
     workers_.stage = job_stage::starting_again;
-    door_.begin(output_);
+    door_.begin();
     if (!is_wanted()) {
       door_.set_problem("the workers are ended");
       co_return;
@@ -234,7 +234,7 @@ class basic_launching {
     const auto before = child_;
     std::exception_ptr failed;
     try {
-      co_await start(output_);
+      co_await start();
       co_await door_.wait(limit);
     } catch (...) {
       failed = std::current_exception();
@@ -246,7 +246,7 @@ class basic_launching {
     if (child_ != before) door_.set_problem(door_.problem() + words());
   }
 
-  /// They stay lost.
+  /// Who is lost stays lost.
   void give_up() {
     given_up_();
     workers_.stage = is_wanted() ? job_stage::running : job_stage::ended;
@@ -262,7 +262,6 @@ class basic_launching {
   membership& workers_;
   admission& door_;
   std::function<void()> given_up_;
-  std::shared_ptr<capture> output_;
   std::shared_ptr<child_process> child_;
   std::optional<exit_status> exited_;
   bool watched_ = false;  // until the launcher has ended and all its output is read

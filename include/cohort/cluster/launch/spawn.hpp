@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The processes that a process has started, as far as they can still be told.
-/// \file Starts a process, and says at once why it could not be started.
+/// \file Starts a process, or says at once why it could not be started; and finds the processes
+/// that one has started, as far as they can still be told.
 
 #include <cohort/cluster/launch/launch_command.hpp>
 #include <cohort/core/error.hpp>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file A connection that carries messages both ways, over whatever carries bytes.
-/// \file Messages of a process to itself.
+/// \file A connection that carries messages both ways, over whatever carries bytes, and one within
+/// a process.
 
 #include <cohort/cluster/link/message.hpp>
 #include <cohort/core/asio.hpp>
@@ -45,8 +45,8 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
     read();
   }
 
-  /// Never waits: the message is queued. Small ones pass large ones, but none of its own id: what
-  /// cancels a call comes after it. Nothing after the end.
+  /// Never waits: the message is queued. Small ones pass large ones, but not one of their own id:
+  /// what cancels a call comes after it. Does nothing after the end.
   void send(message_kind kind, std::uint64_t id, std::vector<std::byte> bytes = {}) {
     if (ended_) return;
     ++sent_;

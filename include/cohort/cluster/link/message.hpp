@@ -5,8 +5,7 @@
 /// \file Messages between a manager and its workers, and the frames that carry them.
 ///
 /// Pure: bytes in, messages out. A message travels as frames of at most `frame_limit` bytes, so
-/// that a large one does not hold up a cancellation behind it.
-/// \file What the messages between manager and workers say.
+/// that a large one does not hold up a cancellation behind it. What messages say is here too.
 
 #include <cohort/cluster/link/handshake.hpp>
 #include <cohort/core/error.hpp>
@@ -216,8 +215,8 @@ struct welcome {
   std::int64_t heartbeat_patience = 0;
 };
 
-/// What a worker sends on the connection for heartbeats, a byte each. `leaves` is also what a
-/// manager says there that lets it go.
+/// What a worker sends on the connection for heartbeats, a byte each. A manager that lets the
+/// worker go sends `leaves` there too.
 enum class life_sign : char { beat, leaves };
 
 /// A worker whose MPI has begun.
@@ -255,7 +254,7 @@ struct new_members {
   std::vector<std::int32_t> ids{};  ///< in the order of ranks
 };
 
-/// Of the manager, for calls to it. Where it is a rank of an adopted job, that is 0 as well.
+/// The rank of the manager, for calls to it. In an adopted job, where it is rank 0, so is 0.
 inline constexpr int manager_id = -1;
 
 /// What stands behind the arguments of a call. Of a fixed size, so that the arguments are a prefix

@@ -106,7 +106,7 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
         : link(max_message), over_(std::move(over)), rank_(rank) {}
 
     void deliver(std::error_code failed, std::span<const std::byte> bytes) {
-      // Nobody listens to ours then, but for the manager, who waits for the ends of the others.
+      // Who has ended listens no more, so our end is not said; but the manager waits for it.
       if (failed && (failed != asio::error::eof || rank_ != 0)) end_said_ = true;
       static_cast<void>(this->arrived(failed, bytes));
     }

@@ -89,7 +89,7 @@ class basic_reception : public std::enable_shared_from_this<basic_reception<Any>
   basic_reception(const reception&) = delete;
   basic_reception& operator=(const reception&) = delete;
 
-  /// On that address; if it is empty on all, of IPv6 too where there is any. Throws
+  /// Listens on that address; if it is empty, on all, of IPv6 too where there is any. Throws
   /// errc::invalid_argument for what is no address, errc::launch_failed if it cannot be listened
   /// on.
   void listen(const std::string& interface) {

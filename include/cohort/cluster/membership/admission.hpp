@@ -30,7 +30,6 @@ namespace cohort::cluster {
 template <class Any>
 class basic_heartbeats {
  public:
-  using heartbeats = basic_heartbeats;
   using nanoseconds = std::chrono::nanoseconds;
 
   explicit basic_heartbeats(membership& workers)
@@ -127,8 +126,7 @@ class basic_admission {
       : workers_(workers), beats_(beats), all_are_there_(std::move(all_are_there)) {}
 
   /// Those of an earlier start are forgotten.
-  void begin(std::shared_ptr<capture> output) {
-    output_ = std::move(output);
+  void begin() {
     workers_.joined.clear();
     begun_.assign(static_cast<std::size_t>(workers_.size()), nullptr);
     token_ = random_bytes<std::tuple_size_v<launch_token>>();
@@ -301,14 +299,14 @@ class basic_admission {
       const output_stream stream = out ? output_stream::out : output_stream::err;
       const int rank = owner->rank >= 0 ? owner->rank : owner->who.rank;
       if (workers_.has(rank)) {
-        output_->read(std::move(socket), owner->printed, rank, stream);
+        workers_.output->read(std::move(socket), owner->printed, rank, stream);
       } else {
         owner->printed.unread.emplace_back(std::move(socket), stream);
       }
     }
   }
   void read_unread(const member_ptr& from, int rank) {
-    if (output_) output_->read_unread(from->printed, rank);
+    if (workers_.output) workers_.output->read_unread(from->printed, rank);
   }
   void refuse(const member_ptr& whom, errc code, const std::string& text) {
     whom->control->send(message_kind::refused, 0, wire::encode(text));
@@ -323,7 +321,6 @@ class basic_admission {
   membership& workers_;
   heartbeats& beats_;
   std::function<void()> all_are_there_;
-  std::shared_ptr<capture> output_;  // null: nobody wants it
   launch_token token_{};
   std::shared_ptr<reception> door_;  // where TCP is used
   std::vector<member_ptr> begun_;    // null until that rank has

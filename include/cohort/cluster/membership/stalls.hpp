@@ -232,7 +232,7 @@ class basic_stalls {
 
   /// `anew`: there is a new communicator in any case.
   asio::awaitable<void> set_aside(call_ptr call, bool anew) {
-    // A rank that is slow runs them with the communicator that the others had.
+    // A slow rank runs earlier calls with the communicator that the others had.
     while (workers_.runs() && earlier_one_runs(*call)) co_await workers_.changed.wait();
     while (sets_aside_) co_await workers_.changed.wait();
     std::uint64_t& settled = settled_[call->with_manager ? 1 : 0];
@@ -272,8 +272,8 @@ class basic_stalls {
     for (std::size_t i = 1; i < calls.size(); ++i) tell_to_go_on(*calls[i], new_members());
     if (!workers_.adopted || !call->with_manager) co_return;
     if (anew && control_) {
-      // To make it blocks, and what has not left by then, or has not rung at who sleeps, never
-      // does.
+      // To make it blocks this thread: what has not left by then, or has not woken who sleeps,
+      // never would.
       co_await until_told(them);
       if (!workers_.runs()) co_return;
       call_place place = here_->server().place();
@@ -367,7 +367,7 @@ class basic_stalls {
   std::shared_ptr<own_calls> here_;
   communicator control_;
   std::deque<std::weak_ptr<const call_of_all>> all_;  // in the order of their ids
-  std::array<std::uint64_t, 2> settled_{};  // up to that id, without and with us: by a renewal
+  std::array<std::uint64_t, 2> settled_{};  // by a renewal, up to that id; without and with us
   int watched_ = 0;
   bool sets_aside_ = false;  // one after the other
   std::int32_t rounds_ = 0;  // of new communicators
