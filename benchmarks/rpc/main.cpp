@@ -12,7 +12,7 @@
 #include "support/report.hpp"
 #include "support/statistics.hpp"
 
-#include <cohort/cluster/launch/launcher.hpp>
+#include <cohort/cluster/launch/launching.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/progress/context.hpp>
 

@@ -22,9 +22,7 @@
 /// int main(int argc, char** argv) { return cohort::cluster::run(argc, argv, work); }
 /// \endcode
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/call_options.hpp>
 #include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>

@@ -4,13 +4,12 @@
 // Jobs that mpirun has started, whose rank 0 becomes the manager. Every test runs with messages
 // over MPI and over TCP.
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
 #include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/launch/invitation.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/link/mpi_transport.hpp>
-#include <cohort/cluster/membership/renewal.hpp>
+#include <cohort/cluster/membership/invitation.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>

@@ -1,7 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/calls/many_calls.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>

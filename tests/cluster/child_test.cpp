@@ -18,7 +18,7 @@
 #include "cluster/scripts.hpp"
 #include "cohort/cluster/launch/child_process.hpp"
 #include "cohort/cluster/launch/child_session.hpp"
-#include "cohort/cluster/launch/launcher.hpp"
+#include "cohort/cluster/launch/launching.hpp"
 #include "cohort/cluster/launch_options.hpp"
 #include "support/catch.hpp"
 #include "support/patience.hpp"

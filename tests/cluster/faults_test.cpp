@@ -1,7 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/output/line.hpp>
+#include <cohort/cluster/sinks.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>

@@ -6,7 +6,7 @@
 // others, the last one kills itself in a call, and the survivors end by themselves, in bounded
 // time, although MPI_Finalize would wait for it for ever.
 
-#include <cohort/cluster/adopt_options.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/mpi/environment.hpp>

@@ -5,7 +5,7 @@
 
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/worker/process.hpp>
-#include <cohort/cluster/worker/start.hpp>
+#include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/cluster/worker/worker.hpp>
 
 #include <unistd.h>

@@ -22,7 +22,6 @@
 
 #include "cluster/scripts.hpp"
 #include "cohort/cluster/output/capture.hpp"
-#include "cohort/cluster/output/line.hpp"
 #include "cohort/cluster/output/output_queue.hpp"
 #include "cohort/cluster/sinks.hpp"
 #include "support/catch.hpp"

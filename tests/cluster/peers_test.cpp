@@ -4,10 +4,10 @@
 // Calls between launched workers, and from them to the manager; jobs that are started by hand, and
 // adopted ones that end otherwise than ctest lets a test end.
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/launch/child_process.hpp>
 #include <cohort/cluster/launch/launch_command.hpp>
-#include <cohort/cluster/launch/launcher.hpp>
+#include <cohort/cluster/launch/launching.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/mpi/environment.hpp>

@@ -4,7 +4,7 @@
 
 /// \file What ranks print, and sinks that look at it.
 
-#include <cohort/cluster/output/line.hpp>
+#include <cohort/cluster/sinks.hpp>
 
 #include <signal.h>
 

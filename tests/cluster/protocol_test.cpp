@@ -4,9 +4,9 @@
 // A manager whose workers the test plays itself: their messages come in orders and at moments that
 // real ones hardly ever choose, or never.
 
-#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/manager.hpp>
-#include <cohort/cluster/output/line.hpp>
+#include <cohort/cluster/sinks.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>

@@ -4,7 +4,7 @@
 // Functions that are called on all, of which one throws before a collective in which others are.
 
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/calls/many_calls.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/barrier.hpp>

@@ -4,8 +4,7 @@
 
 /// \file Launches workers for a test case, and looks at how things fail.
 
-#include <cohort/cluster/adopt_options.hpp>
-#include <cohort/cluster/call_options.hpp>
+#include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/sinks.hpp>
 #include <cohort/cluster/workers.hpp>

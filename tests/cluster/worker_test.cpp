@@ -7,7 +7,7 @@
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/launch/child_process.hpp>
-#include <cohort/cluster/launch/launcher.hpp>
+#include <cohort/cluster/launch/launching.hpp>
 #include <cohort/cluster/link/handshake.hpp>
 #include <cohort/cluster/link/message.hpp>
 #include <cohort/cluster/link/tcp_link.hpp>

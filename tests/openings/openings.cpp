@@ -8,9 +8,9 @@
 // which communicators, and what collectives lie between; each rank then delays each of its
 // coroutines as it likes. One that takes too long is named by its seed and ends the job.
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/call_context.hpp>
-#include <cohort/cluster/launch/invitation.hpp>
+#include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/membership/invitation.hpp>
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/collectives/all_reduce.hpp>

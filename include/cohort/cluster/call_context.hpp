@@ -3,6 +3,13 @@
 #pragma once
 
 /// \file What a function that is called from another process can know of its call.
+///
+/// ```
+/// double total(cluster::call_context& context, double mine) {  // context.world(): all that run it
+///   return context.cancelled() ? 0 : mine * context.size();
+/// }
+/// auto all = co_await workers.call_all<&total>(2.5);
+/// ```
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
@@ -26,8 +33,8 @@ struct call_place {
   std::shared_ptr<const cluster::peers> peers;
 };
 
-/// Taken by reference as first parameter by functions that want it; it is no argument of the call.
-/// Valid until the function, or the coroutine it returned, has ended.
+/// A function that wants it takes it by reference as its first parameter; it is no argument of the
+/// call. Valid until the function, or the coroutine it returned, has ended.
 class call_context {
  public:
   using clock = std::chrono::steady_clock;

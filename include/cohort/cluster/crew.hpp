@@ -11,7 +11,6 @@
 #include <cohort/cluster/launch/launching.hpp>
 #include <cohort/cluster/link/mpi_transport.hpp>
 #include <cohort/cluster/membership/admission.hpp>
-#include <cohort/cluster/membership/heartbeats.hpp>
 #include <cohort/cluster/membership/membership.hpp>
 #include <cohort/cluster/membership/own_calls.hpp>
 #include <cohort/cluster/membership/stalls.hpp>
@@ -33,13 +32,10 @@
 
 namespace cohort::cluster {
 
-/// Part of a manager, which says `workers.owner`.
-/// (A template, so that only who uses it compiles its bodies.)
+/// Part of a manager, which sets `workers.owner`.
 template <class Any>
 class basic_crew {
  public:
-  using crew = basic_crew;
-
   basic_crew(asio::io_context& io, const launch_options& options, bool adopts)
       : workers(io, options, adopts),
         calls(std::make_shared<call_client>(
@@ -61,8 +57,8 @@ class basic_crew {
       launching.forget_who_waits();
     };
   }
-  basic_crew(const crew&) = delete;
-  basic_crew& operator=(const crew&) = delete;
+  basic_crew(const basic_crew&) = delete;
+  basic_crew& operator=(const basic_crew&) = delete;
   ~basic_crew() { calls->retire(); }
 
   membership workers;
@@ -71,7 +67,6 @@ class basic_crew {
   admission door;
   cluster::launching launching;
   cluster::stalls stalls;
-  std::shared_ptr<capture> output;           // where somebody wants it
   std::shared_ptr<own_calls> here;           // where something may be called here
   std::shared_ptr<mpi_transport> transport;  // of messages over MPI
 
@@ -79,8 +74,8 @@ class basic_crew {
     const launch_options& options = workers.options;
     auto queue = std::make_shared<output_queue>(std::move(sinks), options.output_bound(),
                                                 options.overflow());
-    output = std::make_shared<capture>(workers.io, workers.changed, std::move(queue),
-                                       options.longest_line());
+    workers.output = std::make_shared<capture>(workers.io, workers.changed, std::move(queue),
+                                               options.longest_line());
   }
   void run_calls_here(call_place place) {
     if (here) return here->server().place(std::move(place));
@@ -112,12 +107,13 @@ class basic_crew {
       each->state = worker_state::gone;
       workers.part_from(each, why);
     }
-    calls->give_up_all([&](std::string_view name, int rank) {
-      return std::make_exception_ptr(peer_lost_error(
-          {rank}, "call of " + std::string(name) + ": rank " + std::to_string(rank) + ": " + why));
+    calls->give_up_all([&](const std::string& call, int rank) {
+      return std::make_exception_ptr(
+          peer_lost_error({rank}, call + "rank " + std::to_string(rank) + ": " + why));
     });
     if (transport) {
-      // Workers may be sending something until they have read it; one may be inside a function.
+      // Workers may send something until they have read that they are let go; one may be inside a
+      // function.
       const std::chrono::seconds linger(workers.has_begun() ? 30 : 2);
       run_beside(workers.io, transport->stop(std::chrono::seconds(2), linger),
                  [kept = transport](std::exception_ptr) {});
@@ -186,8 +182,8 @@ class basic_crew {
                                     std::to_string(static_cast<int>(kind)) + " while it is " +
                                     std::string(to_text(from->state)));
     }
-    // A large answer that nobody awaits any more may come after the number; this message is counted
-    // when this function has returned.
+    // A large answer that nobody awaits any more may come after that number. This message is
+    // counted only when this function has returned.
     if (!from->announced) return;
     const std::uint64_t others = from->control->received();
     if (others > *from->announced) {
@@ -257,12 +253,9 @@ class basic_crew {
   void called(const std::shared_ptr<link>& from, message&& each) {
     if (workers.options.serve_calls()) return here->called(from, std::move(each));
     if (each.kind != message_kind::call) return;
-    std::vector<std::byte> bytes;
-    wire::writer out(bytes);
     const auto why = std::make_exception_ptr(
         error(errc::refused, "this manager serves no calls: set its option serve_calls"));
-    encode_exception(out, why, workers.adopted ? 0 : manager_id, process::host_name());
-    from->send(message_kind::failure, each.id, std::move(bytes));
+    call_server::answer_error(*from, each.id, why, workers.adopted ? 0 : manager_id);
   }
 
   void lost(const member_ptr& whom) {

@@ -3,14 +3,28 @@
 #pragma once
 
 /// \file Exceptions that travel between processes, and the errors of many processes in one.
+///
+/// ```
+/// try {
+///   co_await workers.call<&load>(2, path);
+/// } catch (const my_error& failed) {  // after register_exception<my_error>() in all processes
+/// } catch (const std::runtime_error& failed) {  // "rank 2 (node1): std::runtime_error: ..."
+/// }
+/// auto all = cluster::values(co_await workers.call_all<&energy>(x));  // throws multi_error
+/// ```
 
+#include <cohort/cluster/detail/exception_record.ipp>
+#include <cohort/core/category.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>
 
+#include <cxxabi.h>
+
 #include <concepts>
 #include <cstddef>
 #include <exception>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +37,12 @@ namespace cohort::cluster {
 /// An exception of another process whose type has no counterpart here. Its code is errc::remote.
 class remote_error : public error {
  public:
-  remote_error(int rank, std::string host, std::string type, std::string text);
+  remote_error(int rank, std::string host, std::string type, std::string text)
+      : error(errc::remote, detail::located_text(rank, host, type, text)),
+        rank_(rank),
+        host_(std::move(host)),
+        type_(std::move(type)),
+        text_(std::move(text)) {}
 
   /// Where it was thrown, also if it came by way of others. Negative: the manager.
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -103,6 +122,246 @@ std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks =
 template <std::same_as<void> T>
 void values(const std::vector<outcome<T>>& each, std::span<const int> ranks = {});
 
-}  // namespace cohort::cluster
+// ---- implementation --------------------------------------------------------------------------
 
-#include <cohort/cluster/detail/error.ipp>
+namespace detail {
+
+// --- Reading an exception -----------------------------------------------------------------------
+
+/// The facts about a system_error, the most derived class first.
+template <class Any = void>
+void describe_system_error(const std::system_error& one, exception_record& to) {
+  to.code = one.code();
+  to.kind = exception_kind::system;
+  if (dynamic_cast<const error*>(&one) == nullptr) return;
+  to.kind = exception_kind::own;
+  if (const auto* const from = dynamic_cast<const remote_error*>(&one)) {
+    to.kind = exception_kind::remote;
+    to.rank = from->rank();
+    to.host = cut(from->host(), exception_text_limit);
+    to.type = cut(from->type(), exception_text_limit);
+    to.text = cut(from->text(), exception_text_limit);
+  } else if (const auto* const late = dynamic_cast<const deadline_error*>(&one)) {
+    to.kind = exception_kind::deadline;
+    to.stall = late->stall();
+  } else if (const auto* const about = dynamic_cast<const rank_error*>(&one)) {
+    to.kind = dynamic_cast<const peer_lost_error*>(&one) != nullptr ? exception_kind::peer_lost
+              : dynamic_cast<const joined_error*>(&one) != nullptr  ? exception_kind::joined
+              : dynamic_cast<const data_error*>(&one) != nullptr    ? exception_kind::data
+                                                                    : exception_kind::ranks;
+    to.ranks = about->ranks();
+  }
+}
+
+/// Fills the record and returns what is nested in the exception, null if nothing is.
+template <class Any = void>
+[[nodiscard]] std::exception_ptr describe(const std::exception_ptr& thrown, exception_record& to) {
+  std::exception_ptr inner;
+  const auto name = [&to](const std::type_info* type) {
+    to.type = cut(type == nullptr ? "?" : thrown_type(*type), exception_text_limit);
+  };
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& one) {
+    name(&typeid(one));
+    const char* const what = one.what();
+    to.text = cut(what == nullptr ? "" : what, exception_text_limit);
+    if (const auto* const system = dynamic_cast<const std::system_error*>(&one)) {
+      describe_system_error(*system, to);
+    }
+    const auto* const nested = dynamic_cast<const std::nested_exception*>(&one);
+    if (nested != nullptr) inner = nested->nested_ptr();
+  } catch (const std::nested_exception& one) {
+    name(abi::__cxa_current_exception_type());
+    inner = one.nested_ptr();
+  } catch (...) {
+    name(abi::__cxa_current_exception_type());
+  }
+  if (to.kind == exception_kind::remote) return inner;  // its type is not this object's
+  if (const auto known = exception_types::instance().find(to.type)) {
+    to.kind = known->standard ? exception_kind::standard : exception_kind::registered;
+    try {
+      if (known->fields != nullptr) to.fields = known->fields(thrown);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {  // its own wire_fields has thrown
+      to.kind = exception_kind::other;
+    }
+  }
+  return inner;
+}
+
+// --- Making an exception ------------------------------------------------------------------------
+
+/// A system_error appends the text of its code to what it is given, so that is taken off first.
+[[nodiscard]] inline std::string_view without_code(std::string_view what,
+                                                   const std::error_code& code) {
+  const std::string message = code.message();
+  if (what == message) return {};
+  if (what.size() >= message.size() + 2 && what.ends_with(message) &&
+      what.substr(what.size() - message.size() - 2, 2) == ": ") {
+    what.remove_suffix(message.size() + 2);
+  }
+  return what;
+}
+
+template <class Any = void>
+[[nodiscard]] std::exception_ptr make_exception(const exception_record& from, int rank,
+                                                const std::string& host,
+                                                const std::exception_ptr& inner) {
+  const std::string text = located_text(
+      rank, host, from.type,
+      has_code(from.kind) ? without_code(from.text, from.code) : std::string_view(from.text));
+  switch (from.kind) {
+    case exception_kind::standard:
+    case exception_kind::registered:
+      if (const auto known = exception_types::instance().find(from.type)) {
+        try {
+          return known->make(from, text, inner);
+        } catch (const std::bad_alloc&) {
+          throw;
+        } catch (...) {  // its fields are not there, or are no value of the type
+        }
+      }
+      break;
+    case exception_kind::system:
+      return nest(std::system_error(from.code, text), inner);
+    case exception_kind::own:
+      return nest(error(from.code, text), inner);
+    case exception_kind::deadline:
+      return nest(deadline_error(from.stall, text), inner);
+    case exception_kind::peer_lost:
+      return nest(peer_lost_error(from.ranks, text), inner);
+    case exception_kind::joined:
+      return nest(joined_error(from.ranks, text), inner);
+    case exception_kind::data:
+      return nest(data_error(from.ranks, text), inner);
+    case exception_kind::ranks:
+      if (from.code.category() != cohort_category()) break;
+      return nest(rank_error(static_cast<errc>(from.code.value()), from.ranks, text), inner);
+    case exception_kind::remote:
+      return nest(remote_error(from.rank, from.host, from.type, from.text), inner);
+    case exception_kind::other:
+      break;
+  }
+  return nest(remote_error(rank, host, from.type, from.text), inner);
+}
+
+}  // namespace detail
+
+template <class Any>
+void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int rank,
+                      std::string_view host) {
+  detail::know_categories();
+  std::vector<detail::exception_record> levels;
+  for (std::exception_ptr next = thrown;
+       next != nullptr && levels.size() < exception_depth_limit;) {
+    detail::exception_record one;
+    next = detail::describe(next, one);
+    if (next != nullptr && levels.size() + 1 == exception_depth_limit) {
+      one.text.append(" (and more exceptions within)");
+    }
+    levels.push_back(std::move(one));
+  }
+  out.signed_varint(rank);
+  out.text(host);
+  out.put(levels);
+}
+
+template <class Any>
+std::exception_ptr decode_exception(wire::reader& in) {
+  detail::know_categories();
+  const std::int64_t rank = in.signed_varint();
+  if (rank < std::numeric_limits<int>::min() || rank > std::numeric_limits<int>::max()) {
+    in.fail(wire_errc::bad_value);
+  }
+  const std::string host(in.text());
+  std::vector<detail::exception_record> levels;
+  const std::size_t count = in.count();
+  if (count == 0 || count > exception_depth_limit) in.fail(wire_errc::bad_value);
+  for (std::size_t i = 0; i < count && in.ok(); ++i) in.get(levels.emplace_back());
+  if (!in.ok()) {
+    return std::make_exception_ptr(error(in.error(), "an exception of another process"));
+  }
+  std::exception_ptr made;
+  for (; !levels.empty(); levels.pop_back()) {
+    made = detail::make_exception(levels.back(), static_cast<int>(rank), host, made);
+  }
+  return made;
+}
+
+template <class T>
+bool register_exception() {
+  detail::exception_type one;
+  one.name = detail::thrown_type(typeid(T));
+  if constexpr (wire::detail::has_fields<T> || wire::detail::is_plain_aggregate<T>()) {
+    one.fields = &detail::fields_of<T>;
+    one.make = &detail::make_from_fields<T>;
+  } else {
+    static_assert(std::is_constructible_v<T, const std::string&>,
+                  "an exception that travels needs wire_fields or a constructor from std::string");
+    one.make = &detail::make_from_text<T>;
+  }
+  detail::exception_types::instance().add(std::move(one));
+  return true;
+}
+
+namespace detail {
+
+template <class Any = void>
+[[nodiscard]] std::string list_of(const std::vector<multi_error::member>& errors, std::size_t of) {
+  constexpr std::size_t most_errors = 16;
+  constexpr std::size_t most_bytes = 512;  // of each
+  std::string text = std::to_string(errors.size());
+  if (of != 0) text.append(" of ").append(std::to_string(of));
+  text.append(of == 1 || (of == 0 && errors.size() == 1) ? " rank failed" : " ranks failed");
+  for (std::size_t i = 0; i < errors.size() && i < most_errors; ++i) {
+    exception_record one;
+    static_cast<void>(describe(errors[i].error, one));
+    const std::string place = place_of(errors[i].rank, {});
+    text.append(i == 0 ? ": " : "; ");
+    if (one.kind == exception_kind::remote) {
+      text.append(cut(located_text(one.rank, one.host, one.type, one.text), most_bytes));
+    } else {
+      if (!one.text.starts_with(place)) text.append(place).append(": ");
+      text.append(cut(one.text.empty() ? one.type : one.text, most_bytes));
+    }
+  }
+  if (errors.size() > most_errors) {
+    text.append("; and ").append(std::to_string(errors.size() - most_errors)).append(" more");
+  }
+  return text;
+}
+
+template <class T>
+void throw_errors(const std::vector<outcome<T>>& each, std::span<const int> ranks) {
+  std::vector<multi_error::member> errors;
+  for (std::size_t i = 0; i < each.size(); ++i) {
+    if (each[i].error() == nullptr) continue;
+    errors.push_back({i < ranks.size() ? ranks[i] : static_cast<int>(i), each[i].error()});
+  }
+  if (!errors.empty()) throw multi_error(std::move(errors), each.size());
+}
+
+}  // namespace detail
+
+template <class Any>
+multi_error::multi_error(std::vector<member> errors, std::size_t of)
+    : error(errc::remote, detail::list_of(errors, of)), errors_(std::move(errors)) {}
+
+template <class T>
+  requires(!std::is_void_v<T>)
+std::vector<T> values(std::vector<outcome<T>> each, std::span<const int> ranks) {
+  detail::throw_errors(each, ranks);
+  std::vector<T> all;
+  all.reserve(each.size());
+  for (outcome<T>& one : each) all.push_back(std::move(one).value());
+  return all;
+}
+
+template <std::same_as<void> T>
+void values(const std::vector<outcome<T>>& each, std::span<const int> ranks) {
+  detail::throw_errors(each, ranks);
+}
+
+}  // namespace cohort::cluster

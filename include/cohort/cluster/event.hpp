@@ -38,8 +38,6 @@ void run_beside(Context& io, asio::awaitable<void> work,
 }
 
 /// Wakes everybody who waits at the moment. Who waits looks at the condition again.
-///
-/// A template with one instance, so that only who uses it compiles its bodies.
 template <class Any>
 class basic_event {
  public:
@@ -67,6 +65,13 @@ class basic_event {
     });
     co_await wait();
     co_return std::chrono::steady_clock::now() < limit;
+  }
+  /// Waits for as long as the condition holds; false if the limit has passed while it did.
+  asio::awaitable<bool> wait_while(std::function<bool()> holds,
+                                   std::chrono::steady_clock::time_point limit) {
+    bool in_time = true;
+    while (in_time && holds()) in_time = co_await wait_until(limit);
+    co_return in_time;
   }
 
  private:

@@ -5,6 +5,12 @@
 /// \file Functions that another process calls: which may be called so, how their arguments become
 /// bytes, and how they run on the other side.
 ///
+/// ```
+/// std::vector<double> scaled(std::span<const double> values, double by);  // may be called
+/// asio::awaitable<int> counted(cluster::call_context& context, std::string path);  // so may this
+/// void doubled(double& value);  // not this: it would change a copy, and does not compile
+/// ```
+///
 /// Nothing here sends anything. The caller's side is encode_arguments and decode_result; the
 /// callee's side is run<F> or run_now<F>, found by its number in the function table as remote<F>
 /// registers it.

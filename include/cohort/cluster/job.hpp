@@ -55,11 +55,11 @@ struct call_of_all {
   std::function<void(int failed)> on_stall;  ///< gives up what has not ended, because of that rank
 };
 
-/// What a coroutine keeps, as it may begin when the handle that was asked is gone.
+/// Kept by a coroutine, since it may begin when the handle that it was asked of is gone.
 using job_handle = std::shared_ptr<const void>;
 
-/// What starts, watches and ends the workers is behind it: an interface, so that files that only
-/// call functions do not compile that. Used by the thread that runs the context.
+/// The manager of a job as an interface, so that files that only call functions do not compile what
+/// starts, watches and ends the workers. Used by the thread that runs the context.
 class job {
  public:
   job(const job&) = delete;
@@ -83,10 +83,10 @@ class job {
   [[nodiscard]] virtual bool starts_again() const noexcept = 0;
   /// Called once, when it runs again or never will.
   virtual void when_started_again(std::function<void()> function) = 0;
-  /// It has been sent to all.
+  /// That call has been sent to all.
   virtual void made(const std::shared_ptr<const call_of_all>& call) = 0;
-  /// A part has failed, or was given up: waits until all callees have ended. If the grace is over
-  /// before, calls `on_stall`, and sets aside those that run.
+  /// A part of that call has failed or was given up. Waits, in the background, until all callees
+  /// have ended; if the grace is over before, calls `on_stall` and sets aside those that still run.
   virtual void watch(std::shared_ptr<const call_of_all> call) = 0;
   /// Whether calls of all go on without that rank: collectives inside work without it.
   [[nodiscard]] virtual bool is_left_out(int rank, bool with_manager) const = 0;

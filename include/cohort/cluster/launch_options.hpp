@@ -2,13 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file `cohort::cluster::launch_options`: what a launch is to start, and how.
+/// \file What `launch` is to start and how, `launch_options`, and the part of it that `adopt`
+/// takes.
+///
+/// ```
+/// auto options = cluster::launch_options{}.ranks(4).timeout(30s).on_loss(loss_policy::proceed);
+/// auto workers = co_await cluster::launch(io, options);
+/// ```
+
+#include <cohort/cluster/sinks.hpp>
+#include <cohort/core/error.hpp>
 
 #include <sched.h>
 #include <unistd.h>
-
-#include <cohort/cluster/output/line.hpp>
-#include <cohort/core/error.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -42,7 +48,12 @@ enum class oversubscription {
 };
 
 /// The CPUs that this process may use: hardware threads.
-[[nodiscard]] int usable_cpus() noexcept;
+[[nodiscard]] inline int usable_cpus() noexcept {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  const long all = ::sysconf(_SC_NPROCESSORS_ONLN);  // more than 1024 of them
+  return all > 0 ? static_cast<int>(all) : 1;
+}
 
 /// Each function with an argument sets, the one of the same name without returns:
 /// `launch_options{}.ranks(4).timeout(30s)`.
@@ -197,28 +208,83 @@ class launch_options {
   std::size_t longest_line_ = default_longest_line;
 };
 
+/// Each function with an argument sets: `adopt_options{}.transport(transport::tcp)`. What they mean
+/// is told at the function of that name in launch_options.
+class adopt_options {
+ public:
+  using duration = launch_options::duration;
+
+  // Provided by us: g++ 12 copies a temporary aggregate bit by bit in an expression with co_await.
+  adopt_options() { all_.transport(cluster::transport::mpi).on_loss(loss_policy::fail); }
+
+  /// Default: MPI, on a communicator of its own. With TCP the manager listens, and MPI only carries
+  /// what the workers do among themselves.
+  adopt_options& transport(cluster::transport which) { return all_.transport(which), *this; }
+  /// Until all ranks serve; default 60 s.
+  adopt_options& timeout(duration bound) { return all_.timeout(bound), *this; }
+  adopt_options& max_message(std::size_t bytes) { return all_.max_message(bytes), *this; }
+  adopt_options& interface(std::string address) {
+    return all_.interface(std::move(address)), *this;
+  }
+  /// Default fail: the whole job ends. An MPI that has no fault tolerance ends it anyway when a
+  /// rank dies.
+  adopt_options& on_loss(loss_policy policy) { return all_.on_loss(policy), *this; }
+  /// Over MPI the signs of life travel over TCP as well; by default a worker that cannot connect
+  /// goes without them, with a warning.
+  adopt_options& heartbeat(duration period) { return all_.heartbeat(period), *this; }
+  adopt_options& serve_calls(bool wanted) { return all_.serve_calls(wanted), *this; }
+  /// One more sink. Without any, the ranks print where the launcher of the job lets them. With one,
+  /// their output comes to the manager over TCP, whichever way the messages take.
+  adopt_options& sink(output_sink another) { return all_.sink(std::move(another)), *this; }
+  adopt_options& overflow(overflow_policy policy) { return all_.overflow(policy), *this; }
+  adopt_options& output_bound(std::size_t bytes) { return all_.output_bound(bytes), *this; }
+  adopt_options& longest_line(std::size_t bytes) { return all_.longest_line(bytes), *this; }
+
+  /// The same, as the manager keeps them.
+  [[nodiscard]] launch_options for_ranks(int count) const {
+    launch_options all = all_;
+    return all.ranks(count);
+  }
+
+ private:
+  launch_options all_;
+};
+
+/// For `launch`: the manager is outside MPI and talks to the workers over TCP; they have MPI among
+/// themselves. *Example*: `co_await launch(io, mpi_on_workers().ranks(4))`.
+[[nodiscard]] inline launch_options mpi_on_workers() {
+  launch_options options;
+  options.transport(transport::tcp);
+  return options;
+}
+
+/// For `adopt`: rank 0 of a running job is the manager and talks to the others over TCP; MPI only
+/// carries what the workers do among themselves.
+[[nodiscard]] inline adopt_options tcp_transport_all() {
+  adopt_options options;
+  options.transport(transport::tcp);
+  return options;
+}
+
+/// For `adopt`: the same, and all messages travel over MPI.
+[[nodiscard]] inline adopt_options mpi_transport_all() {
+  adopt_options options;
+  options.transport(transport::mpi);
+  return options;
+}
+
 /// Throws error(errc::invalid_argument) that names the first option outside its range.
 template <class Any = void>
 void validate(const launch_options& options);
 
 // ---- implementation --------------------------------------------------------------------------
 
-inline int usable_cpus() noexcept {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  const long all = ::sysconf(_SC_NPROCESSORS_ONLN);  // more than 1024 of them
-  return all > 0 ? static_cast<int>(all) : 1;
-}
-
 template <class Any>
 void validate(const launch_options& options) {
   using namespace std::string_view_literals;
   const auto require = [](bool good, const char* field, const char* what) {
     if (good) return;
-    std::string text("launch_options: ");
-    text += field;
-    text += what;
-    throw error(errc::invalid_argument, text);
+    throw error(errc::invalid_argument, std::string("launch_options: ") + field + what);
   };
   // Where a text becomes an argument, a path or a variable, a zero byte would cut it.
   const auto text = [&](const std::string& value, const char* field) {

@@ -5,11 +5,11 @@
 /// \file The manager of one job: starts or adopts the workers, and is what handles and calls see of
 /// them; `launch` and `adopt`, which make one.
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/crew.hpp>
 #include <cohort/cluster/job.hpp>
-#include <cohort/cluster/launch/invitation.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/membership/farewell.hpp>
+#include <cohort/cluster/membership/invitation.hpp>
 #include <cohort/cluster/sinks.hpp>
 #include <cohort/cluster/workers.hpp>
 #include <cohort/core/log.hpp>
@@ -29,7 +29,6 @@
 namespace cohort::cluster {
 
 /// Used by the thread that runs the context. Must be owned by a shared_ptr.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_manager final : public job, public std::enable_shared_from_this<basic_manager<Any>> {
  public:
@@ -63,20 +62,18 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     }
     crew_.capture_output(options_.sinks().empty() ? std::vector<output_sink>{console()}
                                                   : options_.sinks());
-    crew_.door.begin(crew_.output);
+    crew_.door.begin();
     crew_.door.listen();
     if (options_.by_hand()) {
       options_.by_hand()(crew_.door.addresses(), to_text(crew_.door.token()));
       crew_.door.open();
       workers().run(workers().keep_until_end());
     } else {
-      auto starting = crew_.launching.start(crew_.output);
-      co_await std::move(starting);
+      co_await crew_.launching.start();
     }
     std::exception_ptr interrupted;
     try {
-      auto waiting = crew_.door.wait(limit);
-      co_await std::move(waiting);
+      co_await crew_.door.wait(limit);
     } catch (...) {
       interrupted = std::current_exception();
     }
@@ -88,8 +85,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
       workers().end();
       std::rethrow_exception(interrupted);
     }
-    auto cleaning = crew_.launching.clean_up();
-    co_await std::move(cleaning);
+    co_await crew_.launching.clean_up();
     workers().end();
     const std::string text =
         "launch of " + std::to_string(size()) + " ranks: " + crew_.door.problem();
@@ -105,8 +101,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     begin("adopt");
     const auto limit = from_now(options_.timeout());
     if (options_.ranks() == 0) {
-      auto making = make_communicators(world);
-      const adopted_communicators made = co_await std::move(making);
+      const adopted_communicators made = co_await make_communicators(world);
       crew_.run_calls_here({0, {}, made.everyone, {}});
       crew_.stalls.begin(crew_.here, {});
       workers().stage = job_stage::running;
@@ -116,16 +111,15 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     what.over_mpi = options_.transport() == transport::mpi;
     what.capture = !options_.sinks().empty();
     if (what.capture) crew_.capture_output(options_.sinks());
-    crew_.door.begin(crew_.output);
+    crew_.door.begin();
     what.token = crew_.door.token();
     if (options_.serve_calls()) crew_.run_calls_here({});  // a worker may call before this is over
     what.addresses = listen_to_all(what);
     std::exception_ptr failed;
     try {
-      auto gathering = gather_workers(world, what, limit);
+      auto gathering = gather_workers(world, what, limit);  // named: g++ 12, an aggregate
       co_await std::move(gathering);
-      auto making = make_communicators(world);
-      const adopted_communicators made = co_await std::move(making);
+      const adopted_communicators made = co_await make_communicators(world);
       co_await asio::this_coro::throw_if_cancelled(true);  // see gather_workers
       crew_.run_calls_here({0, {}, made.everyone, {}});
       crew_.stalls.begin(crew_.here, made.control);
@@ -136,8 +130,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
         }
         crew_.transport->start(nullptr);
       }
-      auto waiting = crew_.door.wait(limit);
-      co_await std::move(waiting);
+      co_await crew_.door.wait(limit);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -165,9 +158,8 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
     crew_.launching.output_bound(bound);
     crew_.door.fail(errc::closed, "shut down");  // where it is being started again
     workers().changed.notify();                  // or waits for the next attempt
-    for (bool in_time = true; in_time && starts_again();) {
-      in_time = co_await workers().changed.wait_until(limit);
-    }
+    const auto restarts = [this] { return starts_again(); };
+    co_await workers().changed.wait_while(restarts, limit);
     if (starts_again()) {
       const std::string text =
           "shutdown: the job was being started again, and has not ended in time";
@@ -175,22 +167,18 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
       throw error(errc::stalled, text);
     }
     if (!workers().runs()) co_return;
-    for (bool in_time = true; in_time && calls().pending() > 0;) {
-      in_time = co_await workers().changed.wait_until(limit);
-    }
-    calls().give_up_all([](std::string_view name, int rank) {
+    const auto calls_are_pending = [this] { return calls().pending() > 0; };
+    co_await workers().changed.wait_while(calls_are_pending, limit);
+    calls().give_up_all([](const std::string& call, int rank) {
       return std::make_exception_ptr(
-          error(errc::closed, "call of " + std::string(name) + ": rank " + std::to_string(rank) +
+          error(errc::closed, call + "rank " + std::to_string(rank) +
                                   " has not answered before the shutdown's deadline"));
     });
-    for (bool in_time = true; in_time && crew_.stalls.watched() > 0;) {
-      in_time = co_await workers().changed.wait_until(limit);
-    }
-    farewell leaving(workers());
-    auto settling = leaving.settle(limit);
-    const bool settled = co_await std::move(settling);
-    auto dismissing = leaving.dismiss(!settled || crew_.stalls.leaves_mpi_as_it_is(), bound, limit);
-    const departure end = co_await std::move(dismissing);
+    const auto calls_are_unsettled = [this] { return crew_.stalls.watched() > 0; };
+    co_await workers().changed.wait_while(calls_are_unsettled, limit);
+    const bool settled = co_await settle(workers(), limit);
+    const departure end =
+        co_await dismiss(workers(), !settled || crew_.stalls.leaves_mpi_as_it_is(), bound, limit);
     workers().stage = job_stage::ended;
     if (!end.late.empty()) {
       std::string text = "shutdown: not done in time";
@@ -203,25 +191,22 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
       }
       throw rank_error(errc::stalled, end.late, text);
     }
-    for (bool in_time = true; in_time && crew_.here && !crew_.here->server().idle();) {
-      in_time = co_await workers().changed.wait_until(end.limit);
-    }
+    const auto runs_calls = [this] { return crew_.here && !crew_.here->server().idle(); };
+    co_await workers().changed.wait_while(runs_calls, end.limit);
     if (crew_.transport) {
       // A worker ends its side after its last word. What nobody receives would reach a later job,
       // so there is a little time for it in any case. For what is sent to a lost one it is used up.
       using std::chrono::milliseconds;
       const auto left = std::chrono::duration_cast<milliseconds>(end.limit - clock::now());
       const auto half = std::clamp(left / 2, milliseconds(100), milliseconds(5000));
-      auto stopping = crew_.transport->stop(half, half);
-      co_await std::move(stopping);
+      co_await crew_.transport->stop(half, half);
     }
     workers().changed.notify();
     crew_.ignore_signals();
     if (crew_.launching.started()) {
       workers().run(reap(bound));
-    } else if (crew_.output) {
-      auto reading = crew_.output->read_to_the_end(end.limit);
-      co_await std::move(reading);
+    } else if (workers().output) {
+      co_await workers().output->read_to_the_end(end.limit);
     }
     if (end.aside.empty()) co_return;
     throw rank_error(errc::stalled, end.aside,
@@ -268,8 +253,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
   }
   asio::awaitable<worker_event> next_event([[maybe_unused]] job_handle kept) override {
     const auto self = this->shared_from_this();
-    auto waiting = workers().next_event();
-    co_return co_await std::move(waiting);
+    co_return co_await workers().next_event();
   }
   [[nodiscard]] bool starts_again() const noexcept override { return workers().starts_again(); }
   void when_started_again(std::function<void()> function) override {
@@ -336,8 +320,7 @@ class basic_manager final : public job, public std::enable_shared_from_this<basi
 
   /// Nobody needs to wait for that.
   asio::awaitable<void> reap(std::chrono::nanoseconds bound) {
-    auto ending = crew_.launching.ends(bound);
-    const bool in_time = co_await std::move(ending);
+    const bool in_time = co_await crew_.launching.ends(bound);
     if (!in_time) terminate("the launcher has not ended after its ranks");
   }
 
@@ -350,8 +333,7 @@ template <class Any>
 asio::awaitable<workers> launch(asio::io_context& io, launch_options options) {
   const auto over = std::make_shared<manager>(io, std::move(options), false);
   workers made(over);
-  auto starting = over->launch();
-  co_await std::move(starting);
+  co_await over->launch();
   co_return made;
 }
 
@@ -360,8 +342,7 @@ asio::awaitable<workers> adopt(communicator world, adopt_options options) {
   const auto over = std::make_shared<manager>(world.get_executor().context(),
                                               options.for_ranks(world.size() - 1), true);
   workers made(over);
-  auto adopting = over->adopt(std::move(world));
-  co_await std::move(adopting);
+  co_await over->adopt(std::move(world));
   co_return made;
 }
 

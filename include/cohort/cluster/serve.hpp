@@ -3,6 +3,13 @@
 #pragma once
 
 /// \file `cohort::cluster::serve`: what a process does that is a worker.
+///
+/// ```
+/// int main(int argc, char** argv) {
+///   if (cohort::cluster::serve(argc, argv)) return 0;  // this process was launched as a worker
+///   ...                                                // any other: the manager's code
+/// }
+/// ```
 
 #include <cohort/comm/communicator.hpp>
 

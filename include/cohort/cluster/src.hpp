@@ -16,10 +16,9 @@
 #endif
 
 #include <cohort/cluster.hpp>
-#include <cohort/cluster/calls/call_client.ipp>
 #include <cohort/cluster/calls/call_server.hpp>
 #include <cohort/cluster/manager.hpp>
-#include <cohort/cluster/membership/renewal.hpp>
+#include <cohort/cluster/membership/invitation.hpp>
 #include <cohort/cluster/worker/serve.ipp>
 #include <cohort/cluster/worker/worker.hpp>
 

@@ -3,11 +3,20 @@
 #pragma once
 
 /// \file `cohort::cluster::launch` and `workers`: start workers, call functions on them, end them.
+///
+/// ```
+/// asio::awaitable<void> manage(asio::io_context& io) {
+///   auto workers = co_await cluster::launch(io, cluster::launch_options{}.ranks(4));
+///   const double one = co_await workers.call<&energy>(2, x);      // on rank 2
+///   const auto each = co_await workers.map<&energy>(many, 0.1);   // wherever there is room
+///   co_await workers.shutdown();
+/// }
+/// ```
 
-#include <cohort/cluster/adopt_options.hpp>
 #include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/calls/many_calls.hpp>
 #include <cohort/cluster/job.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/core/config.hpp>
 
 #include <chrono>

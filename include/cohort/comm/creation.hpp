@@ -18,7 +18,7 @@ namespace cohort::comm {
 class communicator_state;
 
 /// Tags of creations, on the parent's second communicator: of those that the program begins, and of
-/// those that follow an invitation (cluster/launch/invitation.hpp), at a time of which it knows
+/// those that follow an invitation (cluster/membership/invitation.hpp), at a time of which it knows
 /// nothing.
 inline constexpr int creation_tag = 32766;
 inline constexpr int invited_creation_tag = 32765;

@@ -34,7 +34,7 @@
 
 namespace cohort::cluster {
 
-/// Resumed by the loop: what Asio resumes there ends without one more turn of it.
+/// Has the loop resume a coroutine: what Asio resumes so ends without one more turn of the loop.
 struct resumed_by_loop {
   template <class Handler>
   void operator()(Handler&& handler, progress::engine* engine) const {
@@ -43,18 +43,16 @@ struct resumed_by_loop {
   }
 };
 
-/// Calls of one kind are begun one after the other for each caller (`call_tail::ordered`); all
-/// others run beside each other on the loop, or on threads. Used by the thread that runs the
-/// context. Must be owned by a shared_ptr: what runs keeps it.
-/// (A template, so that only who uses it compiles its bodies.)
+/// Ordered calls (`call_tail::ordered`) of one caller are begun one after the other; all others run
+/// beside each other on the loop, or on threads. Used by the thread that runs the context. Must be
+/// owned by a shared_ptr: what runs keeps it.
 template <class Any>
 class basic_call_server : public std::enable_shared_from_this<basic_call_server<Any>> {
  public:
-  using call_server = basic_call_server;
   explicit basic_call_server(asio::io_context& io)
       : io_(io), engine_(asio::use_service<progress::engine>(io)) {}
-  basic_call_server(const call_server&) = delete;
-  basic_call_server& operator=(const call_server&) = delete;
+  basic_call_server(const basic_call_server&) = delete;
+  basic_call_server& operator=(const basic_call_server&) = delete;
 
   /// What callees can know of their place. Before the first call, or while calls of all are held.
   void place(call_place where) { place_ = std::make_shared<const call_place>(std::move(where)); }
@@ -67,7 +65,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   /// A call has come over this link.
   void called(const std::shared_ptr<link>& from, message&& each) {
     const auto refuse = [&](errc code, const std::string& text) {
-      answer_error(*from, each.id, std::make_exception_ptr(error(code, text)));
+      answer_error(*from, each.id, std::make_exception_ptr(error(code, text)), place_->id);
     };
     if (each.oversize) return refuse(errc::message_too_long, "arguments above max_message");
     const auto tail = call_tail::take_from(each.bytes);
@@ -80,13 +78,13 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
                                                 " of " + std::to_string(table.size()));
     }
     std::optional<call_context::clock::time_point> deadline;
-    if ((tail->flags & call_tail::limited) != 0) {
+    if (tail->is(call_tail::limited)) {
       constexpr std::uint64_t most = std::uint64_t{1} << 61U;
       deadline =
           call_context::clock::now() + std::chrono::nanoseconds(std::min(tail->remaining, most));
     }
     const caller_ptr behind = caller_behind(from);
-    const bool everyone = (tail->flags & call_tail::with_manager) != 0;
+    const bool everyone = tail->is(call_tail::with_manager);
     auto call = std::make_shared<running>(io_, place_, everyone ? place_->everyone : place_->world,
                                           deadline);
     call->function = function;
@@ -99,7 +97,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
       return refuse(errc::invalid_argument, "the id of a running call");
     }
     ++running_;
-    if ((tail->flags & call_tail::ordered) == 0) return begin(call);
+    if (!tail->is(call_tail::ordered)) return begin(call);
     if (behind->dropped.erase(call->id) != 0) {
       forget(behind, call);
       behind->ordered.emplace(call->tail.order, nullptr);
@@ -120,7 +118,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     behind->ordered[call->tail.order] = nullptr;
     begin_ordered(behind);
     answer_error(*from, id,
-                 std::make_exception_ptr(std::system_error(asio::error::operation_aborted)));
+                 std::make_exception_ptr(std::system_error(asio::error::operation_aborted)),
+                 place_->id);
     if (idle_ && idle()) idle_();
   }
   /// That ordered call has failed in another process: none after it is begun until `go_on` with the
@@ -147,7 +146,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     if (call->begun) {
       give_up(call);
       call->aside = true;
-      if ((call->tail.flags & call_tail::on_thread) != 0) ++threads_aside_;
+      if (call->tail.is(call_tail::on_thread)) ++threads_aside_;
       behind->ordered_runs = false;
     } else {
       behind->ordered[call->tail.order] = nullptr;
@@ -178,6 +177,13 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     }
     running_ -= behind->calls.size() - begun.size();
     for (const running_ptr& call : begun) give_up(call);
+  }
+  /// That call has failed, in the process of that rank.
+  static void answer_error(link& to, std::uint64_t id, const std::exception_ptr& failed, int rank) {
+    std::vector<std::byte> bytes;
+    wire::writer out(bytes);
+    encode_exception(out, failed, rank, process::host_name());
+    to.send(message_kind::failure, id, std::move(bytes));
   }
   /// Waits for the threads of callees, and forgets the place. With nothing that runs.
   void end() {
@@ -220,8 +226,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     std::set<std::uint64_t> dropped;  // set aside before they had come
     bool ordered_runs = false;
     /// Ordered calls after which none begins yet; 0: none at all. One that has failed is among
-    /// them: others may be in a collective that it has not entered, and the next call's would be
-    /// taken for that.
+    /// them: others may be in a collective that it has not entered, and would take that of the next
+    /// call for it.
     std::set<std::uint64_t> holds;
   };
   using caller_ptr = std::shared_ptr<caller>;
@@ -238,7 +244,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   // what has brought them.
   void begin(const running_ptr& call) {
     call->begun = true;
-    const bool on_thread = (call->tail.flags & call_tail::on_thread) != 0;
+    const bool on_thread = call->tail.is(call_tail::on_thread);
     if (!on_thread && call->function != nullptr) {
       return post([self = this->shared_from_this(), call] { self->run_plain(call); });
     }
@@ -268,7 +274,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
       ++from->next_ordered;
       if (!call) continue;
       from->ordered_runs = true;
-      const bool everyone = (call->tail.flags & call_tail::with_manager) != 0;
+      const bool everyone = call->tail.is(call_tail::with_manager);
       call->context.world(everyone ? place_->everyone : place_->world);  // it may be a new one
       if (const communicator& world = call->context.world()) {
         const comm::request_source::guard hold(world.state()->source);
@@ -279,8 +285,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
       begin(call);
     }
   }
-  /// What goes on would be taken by other ranks for what the next call begins there, and so would
-  /// what some have begun and others not.
+  /// What it has done on its communicator. Other ranks would take an operation that goes on for one
+  /// that the next call begins there, and so with one that some have begun and others not.
   [[nodiscard]] static communicator_use use_by(const running& call) {
     const communicator& world = call.context.world();
     if (!world) return {};
@@ -293,12 +299,12 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
              std::vector<std::byte>&& result) {
     call->entered = true;  // or it could not be
     if (call->aside) {
-      if ((call->tail.flags & call_tail::on_thread) != 0) --threads_aside_;
+      if (call->tail.is(call_tail::on_thread)) --threads_aside_;
       return;
     }
     const caller_ptr from = call->from.lock();
     forget(from, call);
-    const bool ordered = (call->tail.flags & call_tail::ordered) != 0;
+    const bool ordered = call->tail.is(call_tail::ordered);
     if (from && ordered) {
       const communicator_use use = use_by(*call);
       if (use.goes_on) from->left_over = call;
@@ -309,8 +315,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     if (!from) {
       // Lost in the meantime: nobody to answer.
     } else if (failed) {
-      answer_error(*from->back, call->id, failed);
-    } else if ((call->tail.flags & call_tail::one_way) == 0) {
+      answer_error(*from->back, call->id, failed, place_->id);
+    } else if (!call->tail.is(call_tail::one_way)) {
       from->back->send(message_kind::result, call->id, std::move(result));
     }
     if (from && ordered) {
@@ -324,27 +330,19 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     if (from) from->calls.erase(call->id);
     --running_;
   }
-  void answer_error(link& to, std::uint64_t id, const std::exception_ptr& failed) const {
-    std::vector<std::byte> bytes;
-    wire::writer out(bytes);
-    encode_exception(out, failed, place_->id, process::host_name());
-    to.send(message_kind::failure, id, std::move(bytes));
-  }
   static asio::awaitable<std::vector<std::byte>> execute(running_ptr call) {
     co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
     auto& engine = asio::use_service<progress::engine>(call->context.context());
     co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(resumed_by_loop(),
                                                                          awaiting<Any>, &engine);
     call->entered = true;
-    auto body = call->coroutine(call->context, std::move(call->arguments));
-    co_return co_await std::move(body);
+    co_return co_await call->coroutine(call->context, std::move(call->arguments));
   }
   static asio::awaitable<std::vector<std::byte>> execute_on_thread(running_ptr call) {
     if (call->function != nullptr) {
       co_return call->function(call->context, std::move(call->arguments));
     }
-    auto body = call->coroutine(call->context, std::move(call->arguments));
-    co_return co_await std::move(body);
+    co_return co_await call->coroutine(call->context, std::move(call->arguments));
   }
   void run_plain(const running_ptr& call) {
     std::exception_ptr failed;
@@ -359,8 +357,8 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   void give_up(const running_ptr& call) {
     call->context.cancel();
     if (!call->begun || call->function != nullptr) return;
-    // What has come is begun: a coroutine is cancelled when it waits for something.
-    if (!call->entered && (call->tail.flags & call_tail::on_thread) == 0) {
+    // A coroutine that has not been entered is entered first, and cancelled when it waits.
+    if (!call->entered && !call->tail.is(call_tail::on_thread)) {
       return asio::post(io_, [self = this->shared_from_this(), call] { self->give_up(call); });
     }
     call->cancel.emit(asio::cancellation_type::total);

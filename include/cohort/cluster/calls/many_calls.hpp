@@ -48,8 +48,15 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   using results = std::vector<outcome<R>>;
   using done_function = std::function<void(results)>;
 
-  many_calls(std::shared_ptr<job> over, call_options options, std::size_t count)
-      : over_(std::move(over)), options_(options), outcomes_(count), left_(count) {}
+  /// `function`: its index in the table.
+  many_calls(std::shared_ptr<job> over, call_options options, std::size_t function,
+             std::string_view name, std::size_t count)
+      : over_(std::move(over)),
+        options_(options),
+        name_(name),
+        function_(function),
+        outcomes_(count),
+        left_(count) {}
   many_calls(const many_calls&) = delete;
   many_calls& operator=(const many_calls&) = delete;
   virtual ~many_calls() = default;
@@ -89,14 +96,14 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     return from_now(*options_.deadline());
   }
   /// Returns the call's id.
-  std::uint64_t make(std::size_t index, int rank, std::size_t function, std::string_view name,
-                     std::vector<std::byte> arguments, std::uint32_t flags, time_limit deadline) {
+  std::uint64_t make(std::size_t index, int rank, std::vector<std::byte> arguments,
+                     std::uint32_t flags, time_limit deadline) {
     const std::uint64_t id = calls().next_id();
     ids_.emplace_back(index, id);
     call_request request;
     request.rank = rank;
-    request.function = function;
-    request.name = name;
+    request.function = function_;
+    request.name = name_;
     request.arguments = std::move(arguments);
     request.flags = flags | (options_.on_thread() ? call_tail::on_thread : 0);
     request.deadline = deadline;
@@ -129,6 +136,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
 
   std::shared_ptr<job> over_;
   call_options options_;
+  std::string_view name_;
   std::exception_ptr stopped_;
 
  private:
@@ -154,6 +162,7 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     if (const auto done = std::exchange(done_, nullptr)) done(std::move(all));
   }
 
+  std::size_t function_;
   std::vector<std::optional<outcome<R>>> outcomes_;
   std::size_t left_;
   std::vector<std::pair<std::size_t, std::uint64_t>> ids_;  // of calls under way, by index
@@ -166,10 +175,8 @@ class call_on_all final : public many_calls<R> {
  public:
   call_on_all(std::shared_ptr<job> over, call_options options, std::size_t function,
               std::string_view name, std::vector<std::byte> arguments)
-      : many_calls<R>(over, options,
+      : many_calls<R>(over, options, function, name,
                       static_cast<std::size_t>(over->size() + (options.include_manager() ? 1 : 0))),
-        function_(function),
-        name_(name),
         arguments_(std::move(arguments)),
         watched_(std::make_shared<call_of_all>()) {
     watched_->name = name;
@@ -188,11 +195,11 @@ class call_on_all final : public many_calls<R> {
     const auto limit = this->deadline();  // one: who is late first has the others cancelled
     for (int i = 0; i < size; ++i) {
       const auto index = static_cast<std::size_t>(here ? i + 1 : i);
-      const auto id = this->make(index, first + i, function_, name_, arguments_, flags, limit);
+      const auto id = this->make(index, first + i, arguments_, flags, limit);
       watched_->parts.push_back({first + i, id});
     }
     if (here) {
-      watched_->parts.push_back({0, this->make(0, 0, function_, name_, arguments_, flags, limit)});
+      watched_->parts.push_back({0, this->make(0, 0, arguments_, flags, limit)});
     }
     made_ = true;
     watched_->on_stall = [weak = std::weak_ptr(self)](int failed) {
@@ -200,12 +207,12 @@ class call_on_all final : public many_calls<R> {
       if (alive && alive->left() > 0) alive->stalled(failed);
     };
     this->over_->made(watched_);
-    if (first_failed_ >= 0) one_has_failed();
+    if (watched_->failed >= 0) one_has_failed();
   }
   void ended(std::size_t, int rank, const std::exception_ptr& failed) override {
-    if (!failed || first_failed_ >= 0) return;
+    if (!failed || watched_->failed >= 0) return;
     if (this->over_->is_left_out(rank, this->options_.include_manager())) return;
-    first_failed_ = watched_->failed = rank;
+    watched_->failed = rank;
     if (made_) one_has_failed();
   }
   void one_has_failed() {
@@ -215,24 +222,22 @@ class call_on_all final : public many_calls<R> {
   }
   /// `failed`: of this call, or of one before it with whose communicator this one has begun.
   void stalled(int failed) {
-    const bool itself = first_failed_ >= 0;
-    if (!itself) first_failed_ = watched_->failed = failed;
-    const std::string text = "call_all of " + std::string(name_) + ": rank " +
-                             std::to_string(first_failed_) + " has failed" +
+    const bool itself = watched_->failed >= 0;
+    if (!itself) watched_->failed = failed;
+    const int first = watched_->failed;
+    const std::string text = "call_all of " + std::string(this->name_) + ": rank " +
+                             std::to_string(first) + " has failed" +
                              (itself ? "" : " in a call before, when this one had begun") +
                              ", and this one has not ended since";
     const auto over = this->over_;
     const bool ends = this->options_.on_stall() == stall_action::terminate;
-    this->give_up_all(std::make_exception_ptr(rank_error(errc::stalled, {first_failed_}, text)));
+    this->give_up_all(std::make_exception_ptr(rank_error(errc::stalled, {first}, text)));
     if (ends) over->terminate(text);
   }
 
-  std::size_t function_;
-  std::string_view name_;
   std::vector<std::byte> arguments_;
-  std::shared_ptr<call_of_all> watched_;
-  int first_failed_ = -1;
-  bool made_ = false;  // all calls have been
+  std::shared_ptr<call_of_all> watched_;  // `failed`: the first, of this call or one before it
+  bool made_ = false;                     // all calls have been
 };
 
 /// One call for every item of a range, on whichever rank has room.
@@ -241,9 +246,7 @@ class map_calls final : public many_calls<R> {
  public:
   map_calls(std::shared_ptr<job> over, call_options options, std::size_t function,
             std::string_view name, std::vector<std::vector<std::byte>> items)
-      : many_calls<R>(over, options, items.size()),
-        function_(function),
-        name_(name),
+      : many_calls<R>(over, options, function, name, items.size()),
         items_(std::move(items)),
         load_(static_cast<std::size_t>(over->size())),
         interrupts_(over->calls().interrupts()) {}
@@ -309,16 +312,15 @@ class map_calls final : public many_calls<R> {
       }
       ++load_[place(rank)];
       const bool kept = this->options_.idempotent();
-      this->make(index, rank, function_, name_, kept ? items_[index] : std::move(items_[index]), 0,
-                 this->deadline());
+      this->make(index, rank, kept ? items_[index] : std::move(items_[index]), 0, this->deadline());
     }
     filling_ = false;
   }
   [[nodiscard]] peer_lost_error none_left(std::size_t index) const {
     std::vector<int> all(load_.size());
     std::iota(all.begin(), all.end(), this->over_->first());
-    std::string text =
-        "map of " + std::string(name_) + ": item " + std::to_string(index) + ": no worker is left";
+    std::string text = "map of " + std::string(this->name_) + ": item " + std::to_string(index) +
+                       ": no worker is left";
     if (!all.empty()) {
       text += "; rank " + std::to_string(all[0]) + ": " + this->over_->cause(all[0]);
     }
@@ -333,8 +335,6 @@ class map_calls final : public many_calls<R> {
     });
   }
 
-  std::size_t function_;
-  std::string_view name_;
   std::vector<std::vector<std::byte>> items_;
   std::vector<int> load_;
   std::vector<std::size_t> again_;

@@ -8,6 +8,9 @@
 /// type, text, and what the kind has besides.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/core/category.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/wire.hpp>
 #include <cohort/core/wire_std.hpp>
 
 #include <cxxabi.h>
@@ -189,7 +192,7 @@ template <class T>
   }
 }
 
-/// (A template, so that only who uses it compiles its bodies.)
+/// What register_exception knows. For any thread.
 template <class Any>
 class basic_exception_types {
  public:

@@ -31,11 +31,9 @@ namespace cohort::cluster {
 /// The destructor of a running one sends SIGTERM and returns; SIGKILL, if it is needed, and the
 /// reaping follow on the loop. If the loop is destroyed first the group gets SIGKILL there and
 /// then.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_child_process {
  public:
-  using child_process = basic_child_process;
   using duration = std::chrono::nanoseconds;
 
   /// Starts it; when this returns the program runs. Throws errc::launch_failed with the path and
@@ -49,8 +47,8 @@ class basic_child_process {
     session_ = here;
   }
   ~basic_child_process() { leave(); }
-  basic_child_process(child_process&&) noexcept = default;
-  basic_child_process& operator=(child_process&& other) noexcept {
+  basic_child_process(basic_child_process&&) noexcept = default;
+  basic_child_process& operator=(basic_child_process&& other) noexcept {
     leave();
     session_ = std::move(other.session_);
     record_ = std::move(other.record_);
@@ -69,12 +67,9 @@ class basic_child_process {
 
   /// "mpiexec exited with status 1; the last that it printed:" and that, for the texts of errors.
   [[nodiscard]] std::string report() const {
-    std::string text(record_->name);
-    text += ' ';
-    text += record_->status ? record_->status->text() : "is running";
     const std::string printed = output();
-    text += printed.empty() ? " and printed nothing" : "; the last that it printed:\n";
-    return text += printed;
+    return record_->name + " " + (record_->status ? record_->status->text() : "is running") +
+           (printed.empty() ? " and printed nothing" : "; the last that it printed:\n") + printed;
   }
 
   /// Until it has ended and its output is read.

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file How a started process is looked after, and how one has ended.
-/// \file What the loop does for a started process: reads its outputs, awaits its end, ends it.
+/// \file What the loop does for a started process: reads its outputs, awaits its end, ends it; with
+/// which options, and how it has ended.
 
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch/launch_command.hpp>
 #include <cohort/cluster/launch/spawn.hpp>
-#include <cohort/cluster/output/line.hpp>
+#include <cohort/cluster/output/capture.hpp>
+#include <cohort/cluster/sinks.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 
@@ -43,7 +44,13 @@ struct exit_status {
 
   [[nodiscard]] bool success() const noexcept { return known && code == 0 && signal == 0; }
   /// "exited with status 1", "was ended by signal 9 (Killed)".
-  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string text() const {
+    if (!known) return "has ended; another part of this program has taken its status";
+    if (signal == 0) return "exited with status " + std::to_string(code);
+    const char* const name = ::strsignal(signal);
+    return "was ended by signal " + std::to_string(signal) +
+           (name != nullptr ? " (" + std::string(name) + ")" : "");
+  }
 };
 
 /// How a child_process is looked after.
@@ -51,8 +58,9 @@ struct child_options {
   child_options() {}  // for g++ 12, see launch_options
   using duration = std::chrono::nanoseconds;
 
-  /// Gets each line of both outputs, with `launcher_rank`, on the loop: it must not block. Not
-  /// called any more once the child_process is destroyed, though that may still be read.
+  /// Gets each line of both outputs, with `launcher_rank`, on the loop: it must not block. It is
+  /// not called any more once the child_process is destroyed, even if the outputs are still read
+  /// then.
   output_sink on_line;
   std::size_t longest_line = default_longest_line;
   std::size_t kept_output = 64 * 1024;  ///< of the last output, for the texts of errors
@@ -62,24 +70,7 @@ struct child_options {
   bool use_pidfd = true;                     ///< false: as on Linux before 5.3, by SIGCHLD
 };
 
-// ---- implementation --------------------------------------------------------------------------
-
-inline std::string exit_status::text() const {
-  if (!known) return "has ended; another part of this program has taken its status";
-  if (signal == 0) return "exited with status " + std::to_string(code);
-  std::string result("was ended by signal ");
-  result += std::to_string(signal);
-  if (const char* name = ::strsignal(signal)) {
-    result += " (";
-    result += name;
-    result += ")";
-  }
-  return result;
-}
-
-}  // namespace cohort::cluster
-
-namespace cohort::cluster::detail {
+namespace detail {
 
 /// What outlives the loop.
 struct child_record {
@@ -96,7 +87,6 @@ struct child_record {
 /// is that of the group too, belongs to nobody else. 2. The outputs are read to their ends, for at
 /// most `drain`; after a SIGTERM of ours, until `drain` after the SIGKILL. 3. The group gets
 /// SIGKILL. 4. The zombie is reaped. Only now do waiters see the status.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_child_session : public std::enable_shared_from_this<basic_child_session<Any>> {
  public:
@@ -284,9 +274,9 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
       options_.on_line(line);
     } catch (const std::exception& failed) {
       told_ = false;
-      std::string text("a handler of the launcher's output threw and gets no more: ");
-      text += failed.what();
-      log::write(log::level::error, text);
+      log::write(log::level::error,
+                 std::string("a handler of the launcher's output threw and gets no more: ") +
+                     failed.what());
     }
   }
 
@@ -310,4 +300,6 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
 };
 using child_session = basic_child_session<void>;
 
-}  // namespace cohort::cluster::detail
+}  // namespace detail
+
+}  // namespace cohort::cluster

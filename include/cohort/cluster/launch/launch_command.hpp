@@ -94,9 +94,14 @@ namespace detail {
   return assignment.substr(0, assignment.find('='));
 }
 
+/// What a small file holds; empty if it cannot be read.
 template <class Any = void>
-void remove_variable(std::vector<std::string>& environment, std::string_view name) {
-  std::erase_if(environment, [&](const std::string& one) { return name_in(one) == name; });
+[[nodiscard]] std::string read_start(const std::string& path) {
+  std::string text(1024, '\0');
+  std::FILE* const file = std::fopen(path.c_str(), "re");
+  text.resize(file == nullptr ? 0 : std::fread(text.data(), 1, text.size(), file));
+  if (file != nullptr) std::fclose(file);
+  return text;
 }
 
 /// Open MPI 5 does not even tell its version without HOME, which a service may lack.
@@ -104,16 +109,6 @@ template <class Any = void>
 void provide_home(std::vector<std::string>& environment) {
   const auto is_home = [](const std::string& one) { return name_in(one) == "HOME"; };
   if (std::ranges::none_of(environment, is_home)) environment.emplace_back("HOME=/nonexistent");
-}
-
-template <class Any = void>
-[[nodiscard]] std::string joined(std::span<const std::string> words) {
-  std::string all;
-  for (const std::string& word : words) {
-    if (!all.empty()) all += ',';
-    all += word;
-  }
-  return all;
 }
 
 }  // namespace detail
@@ -126,13 +121,10 @@ template <class Any = void>
   for (const std::string& one : ours) {
     if (!set_by_launcher(detail::name_in(one))) result.push_back(one);
   }
-  for (const auto& [name, value, set] : changes) {
-    detail::remove_variable(result, name);
-    if (!set) continue;
-    std::string one(name);
-    one += '=';
-    one += value;
-    result.push_back(std::move(one));
+  for (const launch_options::variable& each : changes) {
+    std::erase_if(result,
+                  [&](const std::string& one) { return detail::name_in(one) == each.name; });
+    if (each.set) result.push_back(each.name + "=" + each.value);
   }
   return result;
 }
@@ -182,7 +174,8 @@ template <class Any = void>
   add("-n", std::to_string(options.ranks()));
 
   if (!options.hosts().empty()) {
-    const std::string hosts = detail::joined(options.hosts());
+    std::string hosts;
+    for (const std::string& host : options.hosts()) hosts += (hosts.empty() ? "" : ",") + host;
     if (open_mpi) add("--host", hosts);
     if (kind == launcher_kind::mpich) add("-hosts", hosts);
     if (kind == launcher_kind::slurm) add("--nodelist", hosts);
@@ -246,15 +239,10 @@ template <class Any = void>
   std::vector<std::string> cores;  // each told by the list of its hardware threads
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &set)) continue;
-    const std::string path =
-        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list";
-    std::array<char, 256> text{};
-    std::FILE* file = std::fopen(path.c_str(), "re");
-    if (file == nullptr) return usable_cpus();
-    const std::size_t size = std::fread(text.data(), 1, text.size(), file);
-    std::fclose(file);
-    const std::string_view core(text.data(), size);
-    if (std::ranges::find(cores, core) == cores.end()) cores.emplace_back(core);
+    std::string core = detail::read_start("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                                          "/topology/thread_siblings_list");
+    if (core.empty()) return usable_cpus();
+    if (std::ranges::find(cores, core) == cores.end()) cores.push_back(std::move(core));
   }
   return cores.empty() ? usable_cpus() : static_cast<int>(cores.size());
 }

@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Starts the ranks of a job by a launcher, watches that, and starts them again after a loss.
+/// \file Starts the ranks of a job by a launcher, watches it, and starts them again after a loss.
 ///
-/// The room `launch`: options enter, or a running job; processes and invitations leave, and what
-/// has become of them.
+/// The room `launch`: options enter; processes leave, and what has become of them.
 
 #include <cohort/cluster/launch/child_process.hpp>
-#include <cohort/cluster/launch/launcher.hpp>
+#include <cohort/cluster/launch/launch_command.hpp>
+#include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/membership/admission.hpp>
 #include <cohort/cluster/membership/membership.hpp>
+#include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 
 #include <algorithm>
@@ -20,12 +21,46 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace cohort::cluster {
 
-/// (A template, so that only who uses it compiles its bodies.)
+/// How long a launcher may take to say its version; then it counts as unknown.
+inline constexpr std::chrono::seconds version_timeout{5};
+
+/// Whose launcher the options name: asks it with `--version`. srun is known by its name, for in
+/// some installations it is a wrapper that starts a job whatever it is asked. Throws
+/// errc::launch_failed if it cannot be started.
+template <class Any = void>
+[[nodiscard]] asio::awaitable<launcher_kind> identify_launcher(
+    launch_options options, std::chrono::nanoseconds bound = version_timeout) {
+  launch_command command;
+  command.argv = launcher_words(options);
+  const std::string_view name = command.argv.front();
+  if (name.substr(name.rfind('/') + 1) == "srun") co_return launcher_kind::slurm;
+  command.argv.emplace_back("--version");
+  command.directory = options.directory();
+  command.environment = launch_environment(current_environment(), options.environment());
+  detail::provide_home(command.environment);
+  child_process child(co_await asio::this_coro::executor, command);
+  child.kill_after(bound);
+  co_await child.wait();
+  co_return launcher_kind_of(child.output());
+}
+
+/// What a launch with these options runs, for child_process. Its argv is empty for no ranks. Throws
+/// errc::invalid_argument that names an option, or as identify_launcher.
+template <class Any = void>
+[[nodiscard]] asio::awaitable<launch_command> prepare_launch(launch_options options) {
+  validate(options);
+  auto kind = launcher_kind::unknown;
+  if (options.ranks() > 0) kind = co_await identify_launcher(options);
+  co_return make_launch_command(options, kind);
+}
+
+/// The launcher of a job, and all attempts to start it again. Part of a manager.
 template <class Any>
 class basic_launching {
  public:
@@ -35,18 +70,16 @@ class basic_launching {
   basic_launching(membership& workers, admission& door, std::function<void()> given_up)
       : workers_(workers), door_(door), given_up_(std::move(given_up)) {}
 
-  /// Completes when it runs.
-  asio::awaitable<void> start(std::shared_ptr<capture> output) {
-    output_ = std::move(output);
+  /// Completes when the launcher runs.
+  asio::awaitable<void> start() {
     launch_options started_with = workers_.options;
     started_with.environment(token_variable, to_text(door_.token()));
     started_with.environment(manager_variable, door_.addresses());
-    auto preparing = prepare_launch(std::move(started_with));
-    const launch_command command = co_await std::move(preparing);
+    const launch_command command = co_await prepare_launch(std::move(started_with));
     child_options how;
     how.grace = workers_.options.grace();
     how.longest_line = workers_.options.longest_line();
-    how.on_line = [to = output_->lines()](const output_line& line) { to->push(line); };
+    how.on_line = [to = workers_.output->lines()](const output_line& line) { to->push(line); };
     if (!door_.problem().empty()) co_return;  // in the meantime
     child_ = std::make_shared<child_process>(workers_.io.get_executor(), command, how);
     exited_.reset();
@@ -60,20 +93,18 @@ class basic_launching {
   /// After a start that has failed.
   asio::awaitable<void> clean_up() {
     if (child_) {
-      auto ending = end_child();
-      co_await std::move(ending);
+      co_await end_child();
     }
     door_.part_from_all();
   }
   /// The launcher ends after its ranks. False if it has not in time.
   asio::awaitable<bool> ends(std::chrono::nanoseconds bound) {
-    const auto limit = from_now(bound);
-    for (bool in_time = true; in_time && !exited_;) {
-      in_time = co_await workers_.changed.wait_until(limit);
-    }
+    const auto runs = [this] { return !exited_; };
+    co_await workers_.changed.wait_while(runs, from_now(bound));
     co_return exited_.has_value();
   }
-  /// For the text of an error. Without a sink of the user's they have been printed already.
+  /// What the launcher has printed, for the text of an error. Without a sink of the user it has
+  /// been shown already.
   [[nodiscard]] std::string words() const {
     const std::string printed = child_ ? child_->output() : std::string();
     if (printed.empty()) return printed;
@@ -106,15 +137,11 @@ class basic_launching {
   void forget_who_waits() { waiting_.clear(); }
 
  private:
-  asio::awaitable<void> end_child() {
-    auto ending = child_->terminate(workers_.options.grace());
-    co_await std::move(ending);
-  }
+  asio::awaitable<void> end_child() { co_await child_->terminate(workers_.options.grace()); }
 
   asio::awaitable<void> watch() {
     membership::loop_guard guard(workers_);
-    auto waiting = child_->wait();
-    exited_ = co_await std::move(waiting);
+    exited_ = co_await child_->wait();
     const std::string text = "the launcher " + exited_->text();
     door_.fail(errc::launch_failed, text + "; " + door_.missing());
     workers_.changed.notify();
@@ -128,8 +155,7 @@ class basic_launching {
         if (open(each)) workers_.lose(each, text);
       }
     }
-    auto reading = output_->read_to_the_end(limit);
-    co_await std::move(reading);
+    co_await workers_.output->read_to_the_end(limit);
     guard.release();
     watched_ = false;
     workers_.changed.notify();
@@ -156,11 +182,9 @@ class basic_launching {
       }
       log::write(log::level::warning, "the job is started again: " + because_);
       try {
-        auto ending = end_old_job();
-        co_await std::move(ending);
+        co_await end_old_job();
         if (new_loss) limit = from_now(workers_.options.timeout());
-        auto trying = try_again(limit);
-        co_await std::move(trying);
+        co_await try_again(limit);
       } catch (const std::exception& failed) {
         workers_.stage = job_stage::starting_again;
         door_.set_problem(failed.what());
@@ -173,9 +197,8 @@ class basic_launching {
       const auto next = from_now(pause);
       pause = std::min(2 * pause, longest);
       if (next < limit) {
-        for (bool waits = true; waits && is_wanted();) {
-          waits = co_await workers_.changed.wait_until(next);
-        }
+        const auto waits = [this] { return is_wanted(); };
+        co_await workers_.changed.wait_while(waits, next);
         if (is_wanted()) continue;
       }
       give_up();
@@ -184,18 +207,17 @@ class basic_launching {
     guard.release();
   }
 
-  /// What that takes is no time of the next launch.
+  /// The time that this takes does not count for the next launch.
   asio::awaitable<void> end_old_job() {
     const std::string text = "the job is started again, since " + because_;
     // The launcher ends them; where it has crashed, some may live.
     for (const member_ptr& each : workers_.ranks) {
       workers_.lose(each, text, membership::parting::by_launcher);
     }
-    auto ending = end_child();
-    co_await std::move(ending);
+    co_await end_child();
     for (const member_ptr& each : workers_.ranks) {
       workers_.part_from(each, text);
-      if (each->silent < 2) continue;  // else from a machine that has vanished no end may come
+      if (each->silent < 2) continue;  // of a silent one, no end of its output may ever come
       each->printed.stop();
     }
     while (watched_) co_await workers_.changed.wait();
@@ -203,7 +225,7 @@ class basic_launching {
 
   asio::awaitable<void> try_again(clock::time_point limit) {
     workers_.stage = job_stage::starting_again;
-    door_.begin(output_);
+    door_.begin();
     if (!is_wanted()) {
       door_.set_problem("the workers are ended");
       co_return;
@@ -212,22 +234,19 @@ class basic_launching {
     const auto before = child_;
     std::exception_ptr failed;
     try {
-      auto starting = start(output_);
-      co_await std::move(starting);
-      auto waiting = door_.wait(limit);
-      co_await std::move(waiting);
+      co_await start();
+      co_await door_.wait(limit);
     } catch (...) {
       failed = std::current_exception();
     }
     if (workers_.has_begun()) co_return;
     door_.close();
-    auto cleaning = clean_up();
-    co_await std::move(cleaning);
+    co_await clean_up();
     if (failed) std::rethrow_exception(failed);
     if (child_ != before) door_.set_problem(door_.problem() + words());
   }
 
-  /// They stay lost.
+  /// Who is lost stays lost.
   void give_up() {
     given_up_();
     workers_.stage = is_wanted() ? job_stage::running : job_stage::ended;
@@ -243,7 +262,6 @@ class basic_launching {
   membership& workers_;
   admission& door_;
   std::function<void()> given_up_;
-  std::shared_ptr<capture> output_;
   std::shared_ptr<child_process> child_;
   std::optional<exit_status> exited_;
   bool watched_ = false;  // until the launcher has ended and all its output is read

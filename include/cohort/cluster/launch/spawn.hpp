@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The processes that a process has started, as far as they can still be told.
-/// \file Starts a process, and says at once why it could not be started.
+/// \file Starts a process, or says at once why it could not be started; and finds the processes
+/// that one has started, as far as they can still be told.
 
 #include <cohort/cluster/launch/launch_command.hpp>
 #include <cohort/core/error.hpp>
@@ -42,13 +42,9 @@ struct process_entry {
 /// Nothing if there is no such process, or if it is a zombie.
 template <class Any = void>
 [[nodiscard]] std::optional<process_entry> look_up(pid_t pid) {
-  std::FILE* file = std::fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "re");
-  if (file == nullptr) return std::nullopt;
-  std::array<char, 1024> text{};
-  const std::size_t size = std::fread(text.data(), 1, text.size(), file);
-  std::fclose(file);
   // "pid (name) state parent …", the start is field 22; a name may contain anything.
-  std::string_view rest(text.data(), size);
+  const std::string text = read_start("/proc/" + std::to_string(pid) + "/stat");
+  std::string_view rest(text);
   const auto name = rest.rfind(')');
   if (name == std::string_view::npos || rest.size() < name + 4) return std::nullopt;
   rest.remove_prefix(name + 2);
@@ -98,10 +94,6 @@ void kill_all(const std::vector<process_entry>& processes) {
   }
 }
 
-}  // namespace cohort::cluster::detail
-
-namespace cohort::cluster::detail {
-
 /// Owns a file descriptor.
 class unique_fd {
  public:
@@ -133,10 +125,7 @@ struct spawned {
 };
 
 [[noreturn]] inline void launch_error(const std::string& what, int code) {
-  std::string text(what);
-  text += ": ";
-  text += std::generic_category().message(code);
-  throw error(errc::launch_failed, text);
+  throw error(errc::launch_failed, what + ": " + std::generic_category().message(code));
 }
 
 /// A pipe whose ends are above the three standard ones, which the child redirects, even if this
@@ -169,9 +158,7 @@ template <class Any = void>
     std::string path(4096, '\0');
     if (::getcwd(path.data(), path.size()) == nullptr) launch_error(name, errno);
     path.resize(path.find('\0'));
-    path += '/';
-    path += name;
-    return path;
+    return path + "/" + name;
   }
   std::string_view folders = "/usr/local/bin:/usr/bin:/bin";
   for (const std::string_view one : command.environment) {
@@ -181,17 +168,12 @@ template <class Any = void>
     const std::string_view folder = rest.substr(0, rest.find(':'));
     rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
     if (!folder.starts_with('/')) continue;  // the current folder is not searched by accident
-    std::string path(folder);
-    path += '/';
-    path += name;
+    std::string path = std::string(folder) + "/" + name;
     if (::access(path.c_str(), X_OK) == 0) return path;
   }
-  std::string text("cannot start ");
-  text += name;
-  text += ": it is in none of the folders of PATH (";
-  text += folders;
-  text += ")";
-  throw error(errc::launch_failed, text);
+  throw error(errc::launch_failed, "cannot start " + name +
+                                       ": it is in none of the folders of PATH (" +
+                                       std::string(folders) + ")");
 }
 
 /// What the child does between fork and exec. Everything here is async-signal-safe, and everything

@@ -50,32 +50,33 @@ enum class verdict : std::uint8_t {
   not_expected  ///< nobody waits for a connection of that purpose or session
 };
 
+namespace detail {
+inline constexpr std::string_view magic("cohort\0\1", 8);  // the last byte is the version
+inline constexpr std::string_view hexadecimal = "0123456789abcdef";
+}  // namespace detail
+
 [[nodiscard]] inline std::string to_text(const launch_token& token) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
   for (const std::byte each : token) {
-    text += digits[std::to_integer<unsigned>(each) >> 4U];
-    text += digits[std::to_integer<unsigned>(each) & 15U];
+    text += detail::hexadecimal[std::to_integer<unsigned>(each) >> 4U];
+    text += detail::hexadecimal[std::to_integer<unsigned>(each) & 15U];
   }
   return text;
 }
 
 /// False if the text is no token.
 [[nodiscard]] inline bool parse_token(std::string_view text, launch_token& token) noexcept {
-  constexpr std::string_view digits = "0123456789abcdef";
   if (text.size() != 2 * token.size()) return false;
   for (std::size_t i = 0; i < token.size(); ++i) {
-    const auto high = digits.find(text[2 * i]);
-    const auto low = digits.find(text[2 * i + 1]);
-    if (high == digits.npos || low == digits.npos) return false;
+    const auto high = detail::hexadecimal.find(text[2 * i]);
+    const auto low = detail::hexadecimal.find(text[2 * i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return false;
     token[i] = static_cast<std::byte>(high << 4U | low);
   }
   return true;
 }
 
 namespace detail {
-
-inline constexpr std::string_view magic("cohort\0\1", 8);  // the last byte is the version
 
 [[nodiscard]] inline proof_bytes proof(const launch_token& token, std::string_view side,
                                        const greeting_bytes& greeting,

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file A connection that carries messages both ways, over whatever carries bytes.
-/// \file Messages of a process to itself.
+/// \file A connection that carries messages both ways, over whatever carries bytes, and one within
+/// a process.
 
 #include <cohort/cluster/link/message.hpp>
 #include <cohort/core/asio.hpp>
@@ -26,7 +26,6 @@ namespace cohort::cluster {
 /// Sends and receives messages over a stream of bytes that the derived class has: a socket that has
 /// proved itself, or messages of MPI. Used by the thread that runs the context only. It keeps
 /// itself alive until it has ended.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
  public:
@@ -46,8 +45,8 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
     read();
   }
 
-  /// Never waits: the message is queued. Small ones pass large ones, but none of its own id: what
-  /// cancels a call comes after it. Nothing after the end.
+  /// Never waits: the message is queued. Small ones pass large ones, but not one of their own id:
+  /// what cancels a call comes after it. Does nothing after the end.
   void send(message_kind kind, std::uint64_t id, std::vector<std::byte> bytes = {}) {
     if (ended_) return;
     ++sent_;
@@ -243,7 +242,6 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
 using link = basic_link<void>;
 
 /// One end of a pair: what is sent here arrives at the other end, by the loop.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_local_link final : public link {
  public:

@@ -5,8 +5,7 @@
 /// \file Messages between a manager and its workers, and the frames that carry them.
 ///
 /// Pure: bytes in, messages out. A message travels as frames of at most `frame_limit` bytes, so
-/// that a large one does not hold up a cancellation behind it.
-/// \file What the messages between manager and workers say.
+/// that a large one does not hold up a cancellation behind it. What messages say is here too.
 
 #include <cohort/cluster/link/handshake.hpp>
 #include <cohort/core/crypto.hpp>
@@ -123,16 +122,71 @@ class frame_reader {
   /// Takes what has arrived and gives each finished message to `sink(message&&)`, which returns
   /// whether to go on. False: what has arrived is no stream of frames, or the sink has had enough.
   template <class Sink>
-  [[nodiscard]] bool feed(std::span<const std::byte> bytes, Sink&& sink);
+  [[nodiscard]] bool feed(std::span<const std::byte> bytes, Sink&& sink) {
+    for (;;) {
+      if (current_ == nullptr) {
+        if (bytes.empty()) return true;
+        const std::size_t part = std::min(frame_head_size - head_have_, bytes.size());
+        std::memcpy(head_bytes_.data() + head_have_, bytes.data(), part);
+        head_have_ += part;
+        bytes = bytes.subspan(part);
+        if (head_have_ < frame_head_size) return true;
+        if (!decode_frame_head(head_bytes_, head_) || !begin_body()) return false;
+      }
+      const std::size_t part = std::min(body_left_, bytes.size());
+      append(bytes.first(part));
+      bytes = bytes.subspan(part);
+      body_left_ -= part;
+      if (body_left_ != 0) return true;
+      head_have_ = 0;
+      message* const done = std::exchange(current_, nullptr);
+      if (!head_.last) continue;
+      message whole = std::move(*done);
+      *done = std::move(unfinished_.back());
+      unfinished_.pop_back();
+      if (!sink(std::move(whole))) return false;
+    }
+  }
 
   /// Between two messages.
   [[nodiscard]] bool idle() const noexcept { return head_have_ == 0 && unfinished_.empty(); }
 
  private:
   template <class Any = void>
-  bool begin_body();
+  bool begin_body() {
+    body_left_ = head_.size;
+    for (message& each : unfinished_) {
+      if (each.id == head_.id && each.kind == head_.kind) {
+        if (body_left_ == 0 && !head_.last) return false;  // frames without end
+        current_ = &each;
+        return true;
+      }
+    }
+    // One of a single frame ends before another begins, so it always has room.
+    if (!head_.last && (unfinished_.size() == interleaved_limit || body_left_ == 0)) return false;
+    message& made = unfinished_.emplace_back();
+    made.kind = head_.kind;
+    made.id = head_.id;
+    current_ = &made;
+    return true;
+  }
   template <class Any = void>
-  void append(std::span<const std::byte> bytes);
+  void append(std::span<const std::byte> bytes) {
+    if (current_->oversize) return;
+    if (bytes.size() > max_message_ - current_->bytes.size()) {
+      current_->oversize = true;
+      std::vector<std::byte>().swap(current_->bytes);
+      return;
+    }
+    std::vector<std::byte>& to = current_->bytes;
+    if (bytes.size() > to.capacity() - to.size()) {
+      // Memory that nothing is written to costs nothing; copies do, and new pages for them.
+      const std::size_t expected =
+          head_.last ? to.size() + body_left_ : std::max(2 * frame_limit, 8 * to.size());
+      to.reserve(std::min(max_message_, expected));
+    }
+    to.insert(to.end(), bytes.begin(), bytes.end());
+  }
 
   std::size_t max_message_;
   frame_head_bytes head_bytes_{};
@@ -142,70 +196,6 @@ class frame_reader {
   message* current_ = nullptr;
   std::vector<message> unfinished_;
 };
-
-template <class Sink>
-bool frame_reader::feed(std::span<const std::byte> bytes, Sink&& sink) {
-  for (;;) {
-    if (current_ == nullptr) {
-      if (bytes.empty()) return true;
-      const std::size_t part = std::min(frame_head_size - head_have_, bytes.size());
-      std::memcpy(head_bytes_.data() + head_have_, bytes.data(), part);
-      head_have_ += part;
-      bytes = bytes.subspan(part);
-      if (head_have_ < frame_head_size) return true;
-      if (!decode_frame_head(head_bytes_, head_) || !begin_body()) return false;
-    }
-    const std::size_t part = std::min(body_left_, bytes.size());
-    append(bytes.first(part));
-    bytes = bytes.subspan(part);
-    body_left_ -= part;
-    if (body_left_ != 0) return true;
-    head_have_ = 0;
-    message* const done = std::exchange(current_, nullptr);
-    if (!head_.last) continue;
-    message whole = std::move(*done);
-    *done = std::move(unfinished_.back());
-    unfinished_.pop_back();
-    if (!sink(std::move(whole))) return false;
-  }
-}
-
-template <class Any>
-bool frame_reader::begin_body() {
-  body_left_ = head_.size;
-  for (message& each : unfinished_) {
-    if (each.id == head_.id && each.kind == head_.kind) {
-      if (body_left_ == 0 && !head_.last) return false;  // frames without end
-      current_ = &each;
-      return true;
-    }
-  }
-  // One of a single frame ends before another begins, so it always has room.
-  if (!head_.last && (unfinished_.size() == interleaved_limit || body_left_ == 0)) return false;
-  message& made = unfinished_.emplace_back();
-  made.kind = head_.kind;
-  made.id = head_.id;
-  current_ = &made;
-  return true;
-}
-
-template <class Any>
-void frame_reader::append(std::span<const std::byte> bytes) {
-  if (current_->oversize) return;
-  if (bytes.size() > max_message_ - current_->bytes.size()) {
-    current_->oversize = true;
-    std::vector<std::byte>().swap(current_->bytes);
-    return;
-  }
-  std::vector<std::byte>& to = current_->bytes;
-  if (bytes.size() > to.capacity() - to.size()) {
-    // Memory that nothing is written to costs nothing; copies do, and new pages for them.
-    const std::size_t expected =
-        head_.last ? to.size() + body_left_ : std::max(2 * frame_limit, 8 * to.size());
-    to.reserve(std::min(max_message_, expected));
-  }
-  to.insert(to.end(), bytes.begin(), bytes.end());
-}
 
 /// Which program a worker is. Must be the manager's own.
 struct identity {
@@ -225,8 +215,8 @@ struct welcome {
   std::int64_t heartbeat_patience = 0;
 };
 
-/// What a worker sends on the connection for heartbeats, a byte each. `leaves` is also what a
-/// manager says there that lets it go.
+/// What a worker sends on the connection for heartbeats, a byte each. A manager that lets the
+/// worker go sends `leaves` there too.
 enum class life_sign : char { beat, leaves };
 
 /// A worker whose MPI has begun.
@@ -264,7 +254,7 @@ struct new_members {
   std::vector<std::int32_t> ids{};  ///< in the order of ranks
 };
 
-/// Of the manager, for calls to it. Where it is a rank of an adopted job, that is 0 as well.
+/// The rank of the manager, for calls to it. In an adopted job, where it is rank 0, so is 0.
 inline constexpr int manager_id = -1;
 
 /// What stands behind the arguments of a call. Of a fixed size, so that the arguments are a prefix
@@ -281,6 +271,8 @@ struct call_tail {
   std::uint32_t flags = 0;
   std::uint64_t remaining = 0;  ///< nanoseconds until the deadline
   std::uint64_t order = 0;      ///< of ordered calls: 0, 1, …
+
+  [[nodiscard]] bool is(std::uint32_t flag) const noexcept { return (flags & flag) != 0; }
 
   void append_to(std::vector<std::byte>& arguments) const {
     arguments.resize(arguments.size() + size);

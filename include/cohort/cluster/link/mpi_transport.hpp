@@ -29,7 +29,6 @@ namespace cohort::cluster {
 
 /// A link to each rank that is talked to, all over one mailbox. Each of its messages is a piece of
 /// that rank's stream of bytes, or its end. Must be owned by a shared_ptr.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_transport<Any>>,
                                   private comm::mailbox::owner {
@@ -74,16 +73,13 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
     const auto self = this->shared_from_this();
     stopping_ = true;
     on_contact_ = nullptr;
-    const auto limit = from_now(bound);
-    for (bool in_time = true; in_time && messages_->sending();) {
-      in_time = co_await changed_.wait_until(limit);
-    }
-    const auto last = from_now(linger);
-    const auto ended = [&](const auto& each) { return ended_.count(each.first) != 0; };
-    for (bool in_time = true;
-         in_time && messages_->receives() && !std::all_of(links_.begin(), links_.end(), ended);) {
-      in_time = co_await changed_.wait_until(last);
-    }
+    const auto sends = [this] { return messages_->sending(); };
+    co_await changed_.wait_while(sends, from_now(bound));
+    const auto ended = [this](const auto& each) { return ended_.count(each.first) != 0; };
+    const auto lingers = [&] {
+      return messages_->receives() && !std::all_of(links_.begin(), links_.end(), ended);
+    };
+    co_await changed_.wait_while(lingers, from_now(linger));
     quit();
     while (messages_->receives()) co_await changed_.wait();
     links_.clear();
@@ -110,7 +106,7 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
         : link(max_message), over_(std::move(over)), rank_(rank) {}
 
     void deliver(std::error_code failed, std::span<const std::byte> bytes) {
-      // Nobody listens to ours then, but for the manager, who waits for the ends of the others.
+      // Who has ended listens no more, so our end is not said; but the manager waits for it.
       if (failed && (failed != asio::error::eof || rank_ != 0)) end_said_ = true;
       static_cast<void>(this->arrived(failed, bytes));
     }

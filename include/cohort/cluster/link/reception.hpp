@@ -68,7 +68,6 @@ namespace detail {
 /// and if there are too many of them the oldest has to go. A genuine worker proves itself within a
 /// round trip, so it is hardly ever the oldest; if it is, it tries again. Used by the thread that
 /// runs the context. Must be owned by a shared_ptr.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_reception : public std::enable_shared_from_this<basic_reception<Any>> {
  public:
@@ -90,11 +89,11 @@ class basic_reception : public std::enable_shared_from_this<basic_reception<Any>
   basic_reception(const reception&) = delete;
   basic_reception& operator=(const reception&) = delete;
 
-  /// On that address; if it is empty on all, of IPv6 too where there is any. Throws
+  /// Listens on that address; if it is empty, on all, of IPv6 too where there is any. Throws
   /// errc::invalid_argument for what is no address, errc::launch_failed if it cannot be listened
   /// on.
   void listen(const std::string& interface) {
-    if (interface.empty() && listen_on_both()) return;
+    if (interface.empty() && !bind_to({asio::ip::address_v6::any(), 0})) return;
     asio::ip::tcp::endpoint endpoint(asio::ip::address_v4::any(), 0);
     if (!interface.empty()) {
       std::error_code wrong;
@@ -103,9 +102,7 @@ class basic_reception : public std::enable_shared_from_this<basic_reception<Any>
         throw error(errc::invalid_argument, "launch_options: interface: no address: " + interface);
       }
     }
-    std::error_code failed;
-    bind_to(endpoint, failed);
-    if (failed) {
+    if (const std::error_code failed = bind_to(endpoint)) {
       throw error(errc::launch_failed,
                   "launch: cannot listen on " + to_text(endpoint) + ": " + failed.message());
     }
@@ -146,23 +143,19 @@ class basic_reception : public std::enable_shared_from_this<basic_reception<Any>
  private:
   using socket_ptr = std::shared_ptr<tcp_socket>;
 
-  /// On all addresses of IPv4 and IPv6. False if this machine has no IPv6.
-  [[nodiscard]] bool listen_on_both() {
+  /// Any address of IPv6 takes those of IPv4 too; it fails if this machine has no IPv6.
+  [[nodiscard]] std::error_code bind_to(const asio::ip::tcp::endpoint& where) {
     std::error_code failed;
-    bind_to({asio::ip::address_v6::any(), 0}, failed);
-    return !failed;
-  }
-  void bind_to(const asio::ip::tcp::endpoint& where, std::error_code& failed) {
-    std::error_code ignored;
-    acceptor_.close(ignored);
+    acceptor_.close(failed);
     acceptor_.open(where.protocol(), failed);
-    if (failed) return;
+    if (failed) return failed;
     close_on_exec(acceptor_.native_handle());
     if (where.address().is_v6() && where.address().is_unspecified()) {
       acceptor_.set_option(asio::ip::v6_only(false), failed);
     }
     if (!failed) acceptor_.bind(where, failed);
     if (!failed) acceptor_.listen(asio::socket_base::max_listen_connections, failed);
+    return failed;
   }
   static asio::awaitable<void> accept_all(std::shared_ptr<reception> self) {
     while (self->acceptor_.is_open()) {
@@ -189,8 +182,7 @@ class basic_reception : public std::enable_shared_from_this<basic_reception<Any>
     std::error_code unknown;
     const auto remote = visitor->remote_endpoint(unknown);
     const std::string whom = unknown ? std::string("?") : to_text(remote);
-    auto shaking = self->shake_hands(visitor);
-    const std::string problem = co_await std::move(shaking);
+    const std::string problem = co_await self->shake_hands(visitor);
     std::erase(self->visitors_, visitor);
     if (!problem.empty()) self->refuse(whom, problem);
   }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Messages over TCP.
-/// \file Opens a connection to another process of the launch, with mutual proof of the token.
+/// \file Messages over TCP, and how a connection to another process of the launch is opened: with
+/// mutual proof of the token.
 
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/link/handshake.hpp>
@@ -56,8 +56,9 @@ inline void ask_when_idle(tcp_socket& socket) noexcept {
   set(IPPROTO_TCP, TCP_KEEPCNT, 4);
 }
 
-/// The kernel ends the connection when what has been sent stays unconfirmed for that long. Also if
-/// the other side does not read, so not for one whose reader may compute for long.
+/// The kernel ends the connection when what has been sent stays unconfirmed for that long. It does
+/// so too if the other side does not read, so this is not for one whose reader may compute for
+/// long.
 inline void bound_silence(tcp_socket& socket, std::chrono::nanoseconds bound) noexcept {
   const auto most = std::chrono::milliseconds(std::numeric_limits<int>::max());
   const auto rounded = std::chrono::ceil<std::chrono::milliseconds>(bound);
@@ -67,7 +68,6 @@ inline void bound_silence(tcp_socket& socket, std::chrono::nanoseconds bound) no
 }
 
 /// Over a socket that has proved itself.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_tcp_link final : public link {
  public:
@@ -209,8 +209,7 @@ asio::awaitable<tcp_socket> connect(asio::io_context& io,
     text.clear();
     for (const asio::ip::tcp::endpoint& address : addresses) {
       const auto socket = std::make_shared<tcp_socket>(io);
-      auto trial = detail::attempt(socket, address, token, hello);
-      const std::string problem = co_await std::move(trial);
+      const std::string problem = co_await detail::attempt(socket, address, token, hello);
       if (problem.empty()) co_return std::move(*socket);
       text += (text.empty() ? "" : "; ") + to_text(address) + ": " + problem;
     }

@@ -2,17 +2,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Lets the workers of one start in, until all are there or something is wrong.
+/// \file Lets the workers of one start in, until all are there or something is wrong, and looks
+/// whether they live.
 
 #include <cohort/cluster/link/handshake.hpp>
 #include <cohort/cluster/link/reception.hpp>
-#include <cohort/cluster/membership/heartbeats.hpp>
 #include <cohort/cluster/membership/membership.hpp>
 #include <cohort/core/crypto.hpp>
 #include <cohort/core/function_table.hpp>
+#include <cohort/core/host.hpp>
+#include <cohort/core/random.hpp>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,7 +27,97 @@
 
 namespace cohort::cluster {
 
-/// (A template, so that only who uses it compiles its bodies.)
+/// Which workers are asked for signs of life, and who is lost for want of them.
+template <class Any>
+class basic_heartbeats {
+ public:
+  using nanoseconds = std::chrono::nanoseconds;
+
+  explicit basic_heartbeats(membership& workers)
+      : workers_(workers),
+        period_(workers.options.heartbeat().value_or(std::chrono::seconds(5))),
+        machine_(process::host_id()) {}
+
+  [[nodiscard]] bool wanted() const noexcept { return period_ > period_.zero(); }
+  void do_without() noexcept { period_ = period_.zero(); }
+
+  /// Decides whether that worker is asked for signs of life.
+  [[nodiscard]] welcome ask(member& whom) const {
+    const auto& asked_for = workers_.options.heartbeat();
+    welcome said;
+    // Over TCP the end of a process is noticed, but not that of its machine, or of the way there.
+    whom.beats = wanted() && (asked_for || !whom.over_tcp || whom.who.machine != machine_);
+    if (whom.beats) said.heartbeat = period_.count();
+    if (!asked_for) {
+      const nanoseconds most = std::chrono::seconds(2);
+      said.heartbeat_patience = std::min(most, nanoseconds(workers_.options.timeout() / 4)).count();
+    }
+    return said;
+  }
+  void connected(const member_ptr& whom, tcp_socket&& socket) {
+    whom->life.emplace(std::move(socket));
+    whom->shows_life = true;  // the connection is a sign; one that stops before the first is lost
+    run_beside(workers_.io, listen_to(workers_.kept(&workers_), whom), [](std::exception_ptr) {});
+  }
+  /// All are there.
+  void watch() {
+    if (workers_.any([](const member_ptr& one) { return one->shows_life; })) {
+      workers_.run(look_for_silent_ones());
+    }
+  }
+
+ private:
+  /// Signs of life, until the worker says that it leaves.
+  static asio::awaitable<void> listen_to(std::weak_ptr<membership> over, member_ptr whom) {
+    std::array<life_sign, 64> signs{};
+    bool any = false;
+    for (;;) {
+      std::error_code failed;
+      const std::size_t got = co_await whom->life->async_read_some(
+          asio::buffer(signs), asio::redirect_error(awaiting<Any>, failed));
+      if (failed) break;
+      any = whom->heard = true;
+      whom->shows_life = signs[got - 1] != life_sign::leaves;
+    }
+    if (!any) {  // it has given up before it was let in
+      whom->shows_life = false;
+      whom->life.reset();
+    }
+    // Where messages travel over MPI, this is what tells that a process has ended. Where they
+    // travel over TCP their connection does, behind the last of them.
+    const auto here = over.lock();
+    if (here && whom->shows_life && !whom->over_tcp) here->connection_ended(whom, asio::error::eof);
+  }
+
+  /// A worker is lost after some looks in succession at which nothing had come: if it was this
+  /// process that stood still, the first look counts once, and what has arrived meanwhile is read
+  /// before the second.
+  asio::awaitable<void> look_for_silent_ones() {
+    const auto has_workers = [&] {
+      return workers_.has_begun() && workers_.any([](const member_ptr& each) {
+        return !each->has_left() && !each->is(worker_state::starting);
+      });
+    };
+    while (has_workers()) {
+      const auto next = from_now(period_);
+      co_await workers_.changed.wait_while(has_workers, next);
+      for (const member_ptr& each : workers_.ranks) {
+        if (!each->shows_life) continue;
+        each->silent = std::exchange(each->heard, false) ? 0 : each->silent + 1;
+        if (each->silent < silent_heartbeats) continue;
+        workers_.lose(each, "nothing was heard of it for " + std::to_string(silent_heartbeats) +
+                                " heartbeats: it stands still, or its machine has vanished");
+      }
+    }
+  }
+
+  membership& workers_;
+  nanoseconds period_;
+  std::uint64_t machine_;
+};
+using heartbeats = basic_heartbeats<void>;
+
+/// The door: who has proved that it belongs to the launch, and who has begun.
 template <class Any>
 class basic_admission {
  public:
@@ -32,8 +127,7 @@ class basic_admission {
       : workers_(workers), beats_(beats), all_are_there_(std::move(all_are_there)) {}
 
   /// Those of an earlier start are forgotten.
-  void begin(std::shared_ptr<capture> output) {
-    output_ = std::move(output);
+  void begin() {
     workers_.joined.clear();
     begun_.assign(static_cast<std::size_t>(workers_.size()), nullptr);
     token_ = random_bytes<std::tuple_size_v<launch_token>>();
@@ -206,19 +300,17 @@ class basic_admission {
       const output_stream stream = out ? output_stream::out : output_stream::err;
       const int rank = owner->rank >= 0 ? owner->rank : owner->who.rank;
       if (workers_.has(rank)) {
-        output_->read(std::move(socket), owner->printed, rank, stream);
+        workers_.output->read(std::move(socket), owner->printed, rank, stream);
       } else {
         owner->printed.unread.emplace_back(std::move(socket), stream);
       }
     }
   }
   void read_unread(const member_ptr& from, int rank) {
-    if (output_) output_->read_unread(from->printed, rank);
+    if (workers_.output) workers_.output->read_unread(from->printed, rank);
   }
   void refuse(const member_ptr& whom, errc code, const std::string& text) {
-    std::vector<std::byte> bytes;
-    wire::writer(bytes).text(text);
-    whom->control->send(message_kind::refused, 0, std::move(bytes));
+    whom->control->send(message_kind::refused, 0, wire::encode(text));
     fail(code, text);
   }
   asio::awaitable<void> fail_soon(std::string text) {
@@ -230,7 +322,6 @@ class basic_admission {
   membership& workers_;
   heartbeats& beats_;
   std::function<void()> all_are_there_;
-  std::shared_ptr<capture> output_;  // null: nobody wants it
   launch_token token_{};
   std::shared_ptr<reception> door_;  // where TCP is used
   std::vector<member_ptr> begun_;    // null until that rank has

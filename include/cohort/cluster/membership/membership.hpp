@@ -36,7 +36,7 @@
 
 namespace cohort::cluster {
 
-/// One worker. (A template, as all classes here: so that only who uses it compiles its bodies.)
+/// One worker.
 template <class Any>
 struct basic_member {
   std::array<std::byte, session_size> session{};
@@ -130,8 +130,8 @@ template <class Any = void>
 
 }  // namespace detail
 
-/// Used by the thread that runs the context. Part of an object that a shared_ptr owns and `owner`
-/// says: what runs beside keeps that.
+/// Used by the thread that runs the context. Part of a manager, which a shared_ptr owns: coroutines
+/// that run beside keep that, by `owner`.
 template <class Any>
 class basic_membership {
  public:
@@ -153,7 +153,8 @@ class basic_membership {
   bool closing = false;      // no new calls
   bool terminating = false;  // by force
   std::vector<member_ptr> joined;
-  std::vector<member_ptr> ranks;  // once all have started
+  std::vector<member_ptr> ranks;    // once all have started
+  std::shared_ptr<capture> output;  // null: nobody wants it
 
   /// A worker has sent something.
   std::function<void(const member_ptr&, message&&)> on_message;
@@ -260,9 +261,7 @@ class basic_membership {
 
   /// Closes the connections to a worker that may live, and tells it why.
   void part_from(const member_ptr& whom, const std::string& why) {
-    std::vector<std::byte> bytes;
-    wire::writer(bytes).text(why);
-    whom->control->send_last(message_kind::refused, std::move(bytes));
+    whom->control->send_last(message_kind::refused, wire::encode(why));
     whom->close_life();
     run_beside(io, leave(whom->control, whom->over_tcp), [](std::exception_ptr) {});
   }
@@ -286,7 +285,8 @@ class basic_membership {
     co_return next;
   }
 
-  /// Of a coroutine that runs as long as there are workers.
+  /// Held by a coroutine that runs as long as there are workers. Unless it is released, the loop
+  /// has been destroyed, and who waits for the workers is let go.
   class loop_guard {
    public:
     explicit loop_guard(membership& of) : of_(of.kept(&of)) {}
@@ -308,8 +308,8 @@ class basic_membership {
   }
 
  private:
-  /// Closes a connection after what has been sent. The other side closes it as soon as it has read
-  /// that; whoever closed first while something is unread would destroy it.
+  /// Closes a connection when the other side has read what was sent, which it shows by closing its
+  /// end, or after a second. To close it earlier would destroy what is unread.
   static asio::awaitable<void> leave(std::shared_ptr<link> control, bool over_tcp) {
     if (over_tcp) {
       const auto limit = from_now(std::chrono::seconds(1));

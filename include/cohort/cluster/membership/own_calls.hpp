@@ -20,19 +20,16 @@
 namespace cohort::cluster {
 
 /// Must be owned by a shared_ptr.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_own_calls : public std::enable_shared_from_this<basic_own_calls<Any>> {
  public:
-  using own_calls = basic_own_calls;
-
   /// `changed` is told when a callee here has ended.
   basic_own_calls(asio::io_context& io, std::shared_ptr<call_client> calls, event changed)
       : calls_(std::move(calls)),
         changed_(std::move(changed)),
         server_(std::make_shared<call_server>(io)) {}
-  basic_own_calls(const own_calls&) = delete;
-  basic_own_calls& operator=(const own_calls&) = delete;
+  basic_own_calls(const basic_own_calls&) = delete;
+  basic_own_calls& operator=(const basic_own_calls&) = delete;
 
   void begin(asio::io_context& io, std::size_t max_message, call_place where) {
     server_->place(std::move(where));

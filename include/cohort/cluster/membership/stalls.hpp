@@ -17,9 +17,9 @@
 ///    Those are stuck, in the middle of a function, until they answer.
 
 #include <cohort/cluster/calls/call_client.hpp>
+#include <cohort/cluster/membership/invitation.hpp>
 #include <cohort/cluster/membership/membership.hpp>
 #include <cohort/cluster/membership/own_calls.hpp>
-#include <cohort/cluster/membership/renewal.hpp>
 #include <cohort/core/log.hpp>
 
 #include <algorithm>
@@ -39,7 +39,7 @@
 
 namespace cohort::cluster {
 
-/// (A template, so that only who uses it compiles its bodies.)
+/// All calls of all that have failed on one rank. Part of a manager.
 template <class Any>
 class basic_stalls {
  public:
@@ -169,9 +169,7 @@ class basic_stalls {
   asio::awaitable<void> settle(call_ptr call) {
     const auto waits = [&] { return workers_.runs() && is_owed(*call); };
     const auto limit = from_now(call->grace);
-    for (bool in_time = true; in_time && waits();) {
-      in_time = co_await workers_.changed.wait_until(limit);
-    }
+    co_await workers_.changed.wait_while(waits, limit);
     if (workers_.ended()) co_return;
     if (waits()) {
       call->on_stall(call->failed);
@@ -179,15 +177,12 @@ class basic_stalls {
       go_on_as_before(*call);
       co_return;
     }
-    auto setting = set_aside(std::move(call), false);
-    co_await std::move(setting);
+    co_await set_aside(std::move(call), false);
   }
   asio::awaitable<void> take_in(call_ptr workers, call_ptr all) {
-    auto setting = set_aside(std::move(workers), true);
-    co_await std::move(setting);
+    co_await set_aside(std::move(workers), true);
     if (!workers_.adopted) co_return;
-    auto with_this = set_aside(std::move(all), true);
-    co_await std::move(with_this);
+    co_await set_aside(std::move(all), true);
   }
 
   /// Whether something is under way on the communicator of a call that has ended.
@@ -237,7 +232,7 @@ class basic_stalls {
 
   /// `anew`: there is a new communicator in any case.
   asio::awaitable<void> set_aside(call_ptr call, bool anew) {
-    // A rank that is slow runs them with the communicator that the others had.
+    // A slow rank runs earlier calls with the communicator that the others had.
     while (workers_.runs() && earlier_one_runs(*call)) co_await workers_.changed.wait();
     while (sets_aside_) co_await workers_.changed.wait();
     std::uint64_t& settled = settled_[call->with_manager ? 1 : 0];
@@ -247,14 +242,12 @@ class basic_stalls {
     }
     sets_aside_ = true;
     std::vector<call_ptr> calls{call};
-    auto asking = ask_to_set_aside(calls);
-    anew |= co_await std::move(asking);
+    anew |= co_await ask_to_set_aside(calls);
     anew = anew || is_uneven(*call);
     if (anew && workers_.runs()) {
       const std::vector<call_ptr> later = begun_after(*call);
       for (const call_ptr& each : later) each->on_stall(call->failed);
-      auto asking_again = ask_to_set_aside(later);
-      static_cast<void>(co_await std::move(asking_again));
+      static_cast<void>(co_await ask_to_set_aside(later));
       calls.insert(calls.end(), later.begin(), later.end());
     }
     sets_aside_ = false;
@@ -279,10 +272,9 @@ class basic_stalls {
     for (std::size_t i = 1; i < calls.size(); ++i) tell_to_go_on(*calls[i], new_members());
     if (!workers_.adopted || !call->with_manager) co_return;
     if (anew && control_) {
-      // To make it blocks, and what has not left by then, or has not rung at who sleeps, never
-      // does.
-      auto leaving = until_told(them);
-      co_await std::move(leaving);
+      // To make it blocks this thread: what has not left by then, or has not woken who sleeps,
+      // never would.
+      co_await until_told(them);
       if (!workers_.runs()) co_return;
       call_place place = here_->server().place();
       place.everyone = renew(place.everyone, control_, whom.ids, whom.round);
@@ -315,10 +307,8 @@ class basic_stalls {
     const auto is_silent = [](const member_ptr& each) {
       return each->is(worker_state::ready) && !each->asked_about.empty();
     };
-    const auto limit = from_now(patience);
-    for (bool in_time = true; in_time && workers_.runs() && workers_.any(is_silent);) {
-      in_time = co_await workers_.changed.wait_until(limit);
-    }
+    const auto waits = [&] { return workers_.runs() && workers_.any(is_silent); };
+    co_await workers_.changed.wait_while(waits, from_now(patience));
     if (!workers_.runs()) co_return runs;
     for (const member_ptr& each : workers_.ranks) {
       runs |= each->runs_aside || is_silent(each);
@@ -332,11 +322,11 @@ class basic_stalls {
     whom->left_out[call.with_manager ? 1 : 0] = true;
     whom->cause = "it does not answer since a call_all of " + std::string(call.name) +
                   " has failed elsewhere";
-    calls_.give_up_rank(whom->rank, [&](std::string_view name) {
-      return std::make_exception_ptr(rank_error(
-          errc::stalled, {whom->rank},
-          "call of " + std::string(name) + ": " + whom->label() + " is stuck: " + whom->cause));
-    });
+    const auto why = [&](const std::string& text, int rank) {
+      return std::make_exception_ptr(
+          rank_error(errc::stalled, {rank}, text + whom->label() + " is stuck: " + whom->cause));
+    };
+    calls_.give_up_all(why, whom->rank);
   }
 
   void go_on_as_before(const call_of_all& call) {
@@ -377,7 +367,7 @@ class basic_stalls {
   std::shared_ptr<own_calls> here_;
   communicator control_;
   std::deque<std::weak_ptr<const call_of_all>> all_;  // in the order of their ids
-  std::array<std::uint64_t, 2> settled_{};  // up to that id, without and with us: by a renewal
+  std::array<std::uint64_t, 2> settled_{};  // by a renewal, up to that id; without and with us
   int watched_ = 0;
   bool sets_aside_ = false;  // one after the other
   std::int32_t rounds_ = 0;  // of new communicators

@@ -9,22 +9,78 @@
 
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/link/tcp_link.hpp>
-#include <cohort/cluster/output/line.hpp>
 #include <cohort/cluster/output/output_queue.hpp>
 #include <cohort/core/asio.hpp>
 
 #include <asio/buffer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 namespace cohort::cluster {
+
+/// Makes lines of one stream, however its bytes arrive. Keeps at most one line of `longest` bytes.
+class line_assembler {
+ public:
+  /// A bound below one byte counts as one.
+  explicit line_assembler(std::size_t longest = default_longest_line)
+      : longest_(std::max<std::size_t>(longest, 1)) {}
+
+  /// Calls `deliver(std::string_view text, bool complete)` for each line that is finished by
+  /// `bytes`, and for each part of one that has reached the bound. A line whose length is exactly
+  /// the bound is whole.
+  template <class Deliver>
+  void push(std::string_view bytes, Deliver&& deliver) {
+    while (!bytes.empty()) {
+      const std::size_t room = longest_ - partial_.size();
+      // One byte more than fits: it may be the newline.
+      const std::size_t newline = bytes.substr(0, room + 1).find('\n');
+      if (newline != std::string_view::npos) {
+        give(bytes.substr(0, newline), true, deliver);
+        bytes.remove_prefix(newline + 1);
+      } else if (bytes.size() <= room) {
+        partial_ += bytes;
+        return;
+      } else {
+        give(bytes.substr(0, room), false, deliver);
+        bytes.remove_prefix(room);
+      }
+    }
+  }
+
+  /// The stream has ended: delivers what came after the last newline, if anything did.
+  template <class Deliver>
+  void finish(Deliver&& deliver) {
+    if (!partial_.empty()) give({}, false, deliver);
+  }
+
+ private:
+  /// Delivers what is kept and `more` as one text; copies only if something is kept.
+  template <class Deliver>
+  void give(std::string_view more, bool complete, Deliver& deliver) {
+    if (partial_.empty()) {
+      deliver(more, complete);
+      return;
+    }
+    partial_ += more;
+    const std::string text = std::move(partial_);  // moved first: `deliver` may throw
+    partial_.clear();
+    deliver(std::string_view(text), complete);
+  }
+
+  std::size_t longest_;
+  std::string partial_;
+};
 
 /// Reads one output of a rank, any connected stream of Asio, to its end or until it is cancelled;
 /// either way the line that is not finished is delivered too. With overflow_policy::block it reads
@@ -65,18 +121,15 @@ struct captured_process {
 };
 
 /// All outputs of a job, and their way to its sinks. Must be owned by a shared_ptr.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_capture : public std::enable_shared_from_this<basic_capture<Any>> {
  public:
-  using capture = basic_capture;
-
   /// `changed` is told when no output is read any more.
   basic_capture(asio::io_context& io, event changed, std::shared_ptr<output_queue> to,
                 std::size_t longest_line)
       : io_(io), changed_(std::move(changed)), to_(std::move(to)), longest_(longest_line) {}
-  basic_capture(const capture&) = delete;
-  basic_capture& operator=(const capture&) = delete;
+  basic_capture(const basic_capture&) = delete;
+  basic_capture& operator=(const basic_capture&) = delete;
 
   [[nodiscard]] const std::shared_ptr<output_queue>& lines() const noexcept { return to_; }
 
@@ -103,9 +156,8 @@ class basic_capture : public std::enable_shared_from_this<basic_capture<Any>> {
   /// Outputs end with their ranks, unless a process that a rank has started still has one.
   asio::awaitable<void> read_to_the_end(std::chrono::steady_clock::time_point limit) {
     const auto self = this->shared_from_this();
-    for (bool in_time = true; in_time && !reading_.empty();) {
-      in_time = co_await changed_.wait_until(limit);
-    }
+    const auto reads = [this] { return !reading_.empty(); };
+    co_await changed_.wait_while(reads, limit);
     const auto left = reading_;
     for (const auto& each : left) each->emit(asio::cancellation_type::terminal);
   }

@@ -5,7 +5,7 @@
 /// \file `cohort::cluster::output_queue`: between the loop and sinks that may be slow.
 
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/output/line.hpp>
+#include <cohort/cluster/sinks.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 
@@ -34,7 +34,6 @@ namespace cohort::cluster {
 /// Everything pushed is given to the sinks before the destructor returns, unless that takes longer
 /// than `last_bound`: then the rest is dropped, their number is logged, and the thread ends by
 /// itself when the sink returns, so a sink must own what it uses.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_output_queue {
  public:
@@ -66,9 +65,9 @@ class basic_output_queue {
       }
     }
     thread_.detach();
-    std::string text("a sink of the ranks' output does not return: lines that are lost with it: ");
-    text += std::to_string(left);
-    log::write(log::level::warning, text);
+    log::write(log::level::warning,
+               "a sink of the ranks' output does not return: lines that are lost with it: " +
+                   std::to_string(left));
   }
   basic_output_queue(const basic_output_queue&) = delete;
   basic_output_queue& operator=(const basic_output_queue&) = delete;
@@ -138,9 +137,8 @@ class basic_output_queue {
         if (has_line) next = take_oldest();
         guard.unlock();
         for (const auto& [from, count] : notices) {
-          std::string text("... ");
-          text += std::to_string(count);
-          text += count == 1 ? " line dropped" : " lines dropped";
+          const std::string text =
+              "... " + std::to_string(count) + (count == 1 ? " line dropped" : " lines dropped");
           deliver({from.first, from.second, text, true, count});
         }
         if (has_line) deliver({next.rank, next.stream, next.text, next.complete});
@@ -220,9 +218,9 @@ class basic_output_queue {
     void report(std::size_t sink, const char* what) {
       if (failed[sink]) return;
       failed[sink] = true;
-      std::string text("a sink of the ranks' output threw, which is told only once: ");
-      text += what;
-      log::write(log::level::error, text);
+      log::write(
+          log::level::error,
+          std::string("a sink of the ranks' output threw, which is told only once: ") + what);
     }
 
     /// The timers belong to the loop, so it is there that they are cancelled. A waiter that is in

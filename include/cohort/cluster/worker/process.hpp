@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file This process's stdout and stderr, led into a connection.
-/// \file A thread that notices the loss of the manager, and tells it that this process lives, while
-/// the program's own code computes.
+/// \file What a worker's process has besides its loop: stdout and stderr that lead into a
+/// connection, and a thread that notices the loss of the manager, and tells it that this process
+/// lives, while the program's own code computes.
 
 #include <cohort/cluster/link/message.hpp>
 
@@ -64,8 +64,8 @@ class redirection {
 };
 
 /// Calls `lost`, where there is one, when the other end of the connection is closed, and says
-/// whether that was announced, which it can only be where there is a period. Until then it reads
-/// nothing, calls no MPI and sleeps, or until the next heartbeat. `lost` runs on the watcher's
+/// whether that was announced, which it can only be where there is a period. Until then it sleeps
+/// but for a heartbeat each period; it reads nothing and calls no MPI. `lost` runs on the watcher's
 /// thread.
 class manager_watch {
  public:
@@ -77,8 +77,8 @@ class manager_watch {
     if (::pipe2(stop_, O_CLOEXEC) != 0) {
       throw std::system_error(errno, std::generic_category(), "pipe2");
     }
-    // Not by the thread: what this process does next may kill it before that runs, and who has
-    // never shown that it lives is taken for one that goes without.
+    // Here and not by the thread: this process may be killed before that runs, and a worker that
+    // has never shown life is taken for one that goes without heartbeats.
     if (beats()) send(life_sign::beat);
     sigset_t all;
     sigset_t before;

@@ -5,9 +5,9 @@
 /// \file Bodies of cluster/serve.hpp.
 
 #include <cohort/cluster/event.hpp>
-#include <cohort/cluster/launch/invitation.hpp>
+#include <cohort/cluster/membership/invitation.hpp>
 #include <cohort/cluster/serve.hpp>
-#include <cohort/cluster/worker/start.hpp>
+#include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/cluster/worker/worker.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
@@ -69,11 +69,10 @@ void serve_launched(worker_start start, int& argc, char**& argv) {
     mpi = std::make_unique<environment>(argc, argv);
     {
       worker_place where;
-      where.world = communicator(io);
-      where.everyone = where.world;
-      where.id = where.world.rank();
-      where.ids = where.world.size();
-      where.control = communicator(io, where.world.native());
+      communicator world(io);
+      where.ids = world.size();
+      where.control = communicator(io, world.native());
+      where.calls = {world.rank(), world, std::move(world), {}};
       where.transport =
           std::make_shared<mpi_transport>(where.control, std::numeric_limits<std::size_t>::max());
       self.listen(std::move(where));
@@ -100,15 +99,11 @@ void serve_launched(worker_start start, int& argc, char**& argv) {
 template <class Any = void>
 asio::awaitable<void> serve_adopted(communicator world) {
   asio::io_context& io = world.get_executor().context();
-  auto accepting = accept_invitation(world);
-  const invitation invited = co_await std::move(accepting);
-  auto making = make_communicators(world);
-  const adopted_communicators made = co_await std::move(making);
+  const invitation invited = co_await accept_invitation(world);
+  const adopted_communicators made = co_await make_communicators(world);
   worker_place where;
-  where.id = world.rank();
+  where.calls = {world.rank(), made.workers, made.everyone, {}};
   where.ids = world.size();
-  where.world = made.workers;
-  where.everyone = made.everyone;
   where.control = made.control;
   where.transport =
       std::make_shared<mpi_transport>(made.control, std::numeric_limits<std::size_t>::max());
@@ -124,16 +119,13 @@ asio::awaitable<void> serve_adopted(communicator world) {
   self.listen(std::move(where));
   std::exception_ptr failed;
   try {
-    auto joining = self.join();
-    co_await std::move(joining);
-    auto serving = self.serve();
-    co_await std::move(serving);
+    co_await self.join();
+    co_await self.serve();
   } catch (...) {
     failed = std::current_exception();
   }
   if (failed && control) control->close();
-  auto stopping = transport->stop(std::chrono::seconds(1));
-  co_await std::move(stopping);
+  co_await transport->stop(std::chrono::seconds(1));
   if (failed) std::rethrow_exception(failed);
 }
 

@@ -2,17 +2,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What connects a worker with its manager: messages, signs of life, and its outputs.
+/// \file What a process must know to reach its manager, and what connects them then: messages,
+/// signs of life, and its outputs.
 
 #include <cohort/cluster/launch_options.hpp>
+#include <cohort/cluster/link/handshake.hpp>
 #include <cohort/cluster/link/message.hpp>
 #include <cohort/cluster/link/tcp_link.hpp>
 #include <cohort/cluster/worker/process.hpp>
-#include <cohort/cluster/worker/start.hpp>
 #include <cohort/core/crypto.hpp>
+#include <cohort/core/error.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/deadline.hpp>
+
+#include <asio/ip/tcp.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -23,28 +27,81 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace cohort::cluster {
 
+namespace detail {
+
+/// The rank that the launcher has put into the environment; -1 if it is not known.
+inline int rank_in_environment() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* const text = std::getenv(name);
+    if (text != nullptr) return std::atoi(text);
+  }
+  return -1;
+}
+
+}  // namespace detail
+
+/// How a worker reaches its manager.
+struct worker_start {
+  launch_token token{};
+  std::vector<asio::ip::tcp::endpoint> managers;
+  std::shared_ptr<link> control;  ///< over MPI; null: one is opened over TCP
+  bool capture = true;            ///< stdout and stderr go to the manager
+  bool adopted = false;           ///< this process was not started for the manager
+
+  /// Takes it out of the environment, so that no child of this process has it. Nothing if it is
+  /// not there; throws errc::invalid_argument if it makes no sense.
+  template <class Any = void>
+  [[nodiscard]] static std::optional<worker_start> take_from_environment() {
+    const char* const token = std::getenv(token_variable);
+    const char* const managers = std::getenv(manager_variable);
+    if (token == nullptr || managers == nullptr) return std::nullopt;
+    const std::string where = managers;
+    const std::string secret = token;
+    ::unsetenv(token_variable);
+    ::unsetenv(manager_variable);
+    return from_texts(where, secret, std::string(token_variable) + ", " + manager_variable + ": ");
+  }
+  /// `whose` begins the text of the error.
+  template <class Any = void>
+  [[nodiscard]] static worker_start from_texts(std::string_view endpoints, std::string_view token,
+                                               const std::string& whose) {
+    worker_start start;
+    if (!parse_token(token, start.token)) {
+      throw error(errc::invalid_argument,
+                  whose + "the token is none: it has 32 hexadecimal digits");
+    }
+    start.managers = parse_endpoints(endpoints);
+    if (start.managers.empty()) {
+      throw error(errc::invalid_argument,
+                  whose + "no address in \"" + std::string(endpoints) + "\"");
+    }
+    return start;
+  }
+};
+
 /// Used by the thread that runs the context.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_way_to_manager {
  public:
-  using way_to_manager = basic_way_to_manager;
   using nanoseconds = std::chrono::nanoseconds;
 
   basic_way_to_manager(asio::io_context& io, worker_start start)
       : io_(io), start_(std::move(start)) {}
-  basic_way_to_manager(const way_to_manager&) = delete;
-  basic_way_to_manager& operator=(const way_to_manager&) = delete;
+  basic_way_to_manager(const basic_way_to_manager&) = delete;
+  basic_way_to_manager& operator=(const basic_way_to_manager&) = delete;
   ~basic_way_to_manager() {
     watch_.reset();  // it would take our closing for the manager's
     if (control_) control_->close();
@@ -61,8 +118,7 @@ class basic_way_to_manager {
     hello_.session = random_bytes<session_size>();
     control_ = start_.control;
     if (control_) co_return;
-    auto connecting = connect_for(purpose::control);
-    tcp_socket socket = co_await std::move(connecting);
+    tcp_socket socket = co_await connect_for(purpose::control);
     // The manager has looked at the size of what it sends.
     tcp_ = std::make_shared<tcp_link>(std::move(socket), std::numeric_limits<std::size_t>::max());
     if (!adopted()) {
@@ -146,8 +202,7 @@ class basic_way_to_manager {
   asio::awaitable<tcp_socket> connect_for(purpose what) {
     greeting hello = hello_;
     hello.purpose = what;
-    auto connecting = connect(io_, start_.managers, start_.token, hello);
-    tcp_socket socket = co_await std::move(connecting);
+    tcp_socket socket = co_await connect(io_, start_.managers, start_.token, hello);
     // The next connection tries that address first: one that swallows what it is sent costs time.
     std::error_code unknown;
     const auto there = socket.remote_endpoint(unknown);
@@ -157,14 +212,10 @@ class basic_way_to_manager {
     co_return socket;
   }
   asio::awaitable<void> redirect(int descriptor, purpose what) {
-    auto connecting = connect_for(what);
-    tcp_socket socket = co_await std::move(connecting);
+    tcp_socket socket = co_await connect_for(what);
     output_.redirect(descriptor, socket.native_handle(), adopted());
   }
-  asio::awaitable<void> connect_life() {
-    auto connecting = connect_for(purpose::heartbeat);
-    life_ = co_await std::move(connecting);
-  }
+  asio::awaitable<void> connect_life() { life_ = co_await connect_for(purpose::heartbeat); }
 
   /// On the watch's thread. Where MPI stays as it is the manager hangs up when all have said their
   /// last word, which may be before this one has left. Only on the connection for heartbeats can it

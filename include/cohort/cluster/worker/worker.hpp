@@ -13,8 +13,7 @@
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/link/message.hpp>
 #include <cohort/cluster/link/mpi_transport.hpp>
-#include <cohort/cluster/membership/renewal.hpp>
-#include <cohort/cluster/worker/start.hpp>
+#include <cohort/cluster/membership/invitation.hpp>
 #include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/function_table.hpp>
@@ -37,16 +36,13 @@ namespace cohort::cluster {
 
 /// Where a worker is, once MPI has begun.
 struct worker_place {
-  int id = -1;                               ///< its rank in the job
-  int ids = 0;                               ///< the manager's included where it has one
-  communicator world;                        ///< the workers
-  communicator everyone;                     ///< with the manager, in an adopted job
-  communicator control;                      ///< its ranks are ids; no collectives
+  call_place calls;      ///< what its callees know; `peers` is made by the worker
+  int ids = 0;           ///< the manager's included where it has one
+  communicator control;  ///< its ranks are ids; no collectives
   std::shared_ptr<mpi_transport> transport;  ///< its ranks are ids
 };
 
 /// Used by the thread that runs the context.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_worker {
  public:
@@ -72,8 +68,7 @@ class basic_worker {
   /// Shows the manager which program this is, and redirects stdout and stderr. Throws
   /// error(errc::refused) with the manager's reason.
   asio::awaitable<void> join() {
-    auto opening = manager_.open();
-    co_await std::move(opening);
+    co_await manager_.open();
     control().start([this](message&& each) { received(std::move(each)); },
                     [this](std::error_code) { ended(); });
     identity self;
@@ -83,7 +78,8 @@ class basic_worker {
     self.host = process::host_name();
     self.machine = process::host_id();
     self.pid = ::getpid();
-    self.rank = place_.id >= 0 ? place_.id : detail::rank_in_environment();
+    const int known = server_->place().id;
+    self.rank = known >= 0 ? known : detail::rank_in_environment();
     control().send(message_kind::identity, 0, wire::encode(self));
     while (!welcome_ && !failed_) co_await changed_.wait();
     if (failed_) std::rethrow_exception(failed_);
@@ -91,8 +87,7 @@ class basic_worker {
       auto showing = manager_.show_life(*welcome_, [this] { life_ended(); });
       co_await std::move(showing);
     }
-    auto redirecting = manager_.redirect_outputs();
-    co_await std::move(redirecting);
+    co_await manager_.redirect_outputs();
   }
 
   /// From here on messages come over MPI. Before `join` if those of the manager do, else after it.
@@ -102,12 +97,8 @@ class basic_worker {
     calls_ = std::make_shared<call_client>(
         io_, std::numeric_limits<std::uint32_t>::max(),
         [this](int rank, const std::string& text) { return route(rank, text); });
-    call_place known;
-    known.id = place_.id;
-    known.world = place_.world;
-    known.everyone = place_.everyone;
-    known.peers = std::make_shared<const peers>(calls_);
-    server_->place(std::move(known));
+    place_.calls.peers = std::make_shared<const peers>(calls_);
+    server_->place(std::exchange(place_.calls, {}));
     place_.transport->start(
         [this](int rank, const std::shared_ptr<link>& with) { contact(rank, with); });
   }
@@ -116,7 +107,8 @@ class basic_worker {
   /// adopted worker loses the manager or is let go by it; one that was launched leaves the process
   /// then.
   asio::awaitable<void> serve() {
-    control().send(message_kind::started, 0, wire::encode(started{place_.id, place_.ids, true}));
+    control().send(message_kind::started, 0,
+                   wire::encode(started{server_->place().id, place_.ids, true}));
     while (!flushed_ && !failed_) co_await changed_.wait();
     manager_.restore_outputs();
     if (failed_) {
@@ -128,10 +120,9 @@ class basic_worker {
     // Others may still be sending to this one, where not all is as it should be. Where MPI stays as
     // it is the manager may end its side as soon as this one has said its last word.
     const bool well = !failed_ && lost_.empty();
-    auto stopping = place_.transport->stop(
-        well ? std::chrono::seconds(30) : std::chrono::seconds(1),
-        well && !apart_ ? std::chrono::milliseconds(0) : std::chrono::milliseconds(200));
-    co_await std::move(stopping);
+    const std::chrono::seconds bound(well ? 30 : 1);
+    const std::chrono::milliseconds linger(well && !apart_ ? 0 : 200);
+    co_await place_.transport->stop(bound, linger);
     server_->end();
     manager_.stop_watching();
     place_ = worker_place();
@@ -258,11 +249,10 @@ class basic_worker {
   void use_new_communicator(const new_members& said) {
     call_place known = server_->place();
     communicator& old = said.with_manager ? known.everyone : known.world;
-    communicator made = renew(old, place_.control, said.ids, said.round);
-    // Of workers that were launched there is one for both.
-    if (!manager_.adopted()) place_.world = place_.everyone = known.world = known.everyone = made;
+    const communicator made = renew(old, place_.control, said.ids, said.round);
     old = made;
-    (said.with_manager ? place_.everyone : place_.world) = std::move(made);
+    // Of workers that were launched there is one for both.
+    if (!manager_.adopted()) known.world = known.everyone = made;
     server_->place(std::move(known));
   }
 
@@ -317,10 +307,9 @@ class basic_worker {
   /// Nobody reads answers any more.
   void give_up_calls() {
     if (!calls_) return;
-    calls_->give_up_all([](std::string_view name, int rank) {
-      return std::make_exception_ptr(error(errc::closed, "call of " + std::string(name) +
-                                                             ": rank " + std::to_string(rank) +
-                                                             ": this worker leaves"));
+    calls_->give_up_all([](const std::string& call, int rank) {
+      return std::make_exception_ptr(
+          error(errc::closed, call + "rank " + std::to_string(rank) + ": this worker leaves"));
     });
   }
   void answer_if_idle() {

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file How rank 0 of a running job gathers the other ranks before they become its workers.
+/// \file How rank 0 of a running job gathers the other ranks before they become its workers, and
+/// the communicators that they have then.
 ///
-/// Rank 0 invites every rank; a rank that serves accepts; when all have, rank 0 says begin, else it
-/// withdraws. Each of these carries the number of the attempt, so a rank that comes too late learns
-/// that from the two messages that wait for it, and can be invited again. The messages use the
-/// job's communicator, with the highest tag there is; nobody but these two takes part.
+/// Rank 0 invites every rank; a rank that serves accepts. When all have, rank 0 says begin, else it
+/// withdraws. Each message carries the number of the attempt. So a rank that comes too late finds
+/// both the invitation and its withdrawal, and can be invited again. The messages use the job's
+/// communicator, with the highest tag there is.
 
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch_options.hpp>
@@ -17,8 +18,11 @@
 #include <cohort/comm/creation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/ranks.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/core/wire_std.hpp>
+#include <cohort/mpi/comm.hpp>
+#include <cohort/mpi/group.hpp>
 #include <cohort/progress/deadline.hpp>
 
 #include <algorithm>
@@ -78,10 +82,6 @@ asio::awaitable<std::pair<int, invitation>> receive_invitation(communicator worl
   co_return said;
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Ranks come to it when rank 0 says so: it has no place among the creations and the operations
 /// that the program begins on the same communicator.
 struct invited_dup : comm::make_communicator_body<comm::make_dup> {
@@ -133,8 +133,7 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
     while (missing()) {
       auto receiving = detail::receive_invitation(world, any_source);
       const auto left = limit - std::chrono::steady_clock::now();
-      auto bounded = with_deadline(std::move(receiving), left);
-      const std::pair<int, invitation> said = co_await std::move(bounded);
+      const std::pair<int, invitation> said = co_await with_deadline(std::move(receiving), left);
       if (said.second.what == invitation::kind::accept && said.second.attempt == what.attempt) {
         here[static_cast<std::size_t>(said.first)] = true;
       }
@@ -170,8 +169,7 @@ template <class Any = void>
 asio::awaitable<invitation> accept_invitation(communicator world) {
   invitation current;
   for (;;) {
-    auto receiving = detail::receive_invitation(world, 0);
-    std::pair<int, invitation> said = co_await std::move(receiving);
+    std::pair<int, invitation> said = co_await detail::receive_invitation(world, 0);
     invitation& next = said.second;
     if (next.what == invitation::kind::invite) {
       current = std::move(next);
@@ -185,6 +183,27 @@ asio::awaitable<invitation> accept_invitation(communicator world) {
       throw error(errc::refused, "serve: rank 0 has withdrawn: " + next.reason);
     }
   }
+}
+
+/// Makes a communicator of these ranks of `control`, on which there is no collective; other ranks
+/// need not take part, as they may be stuck. Collective over the members, which are all on their
+/// way here. Blocks until they have come.
+///
+/// `old`, the one that it is for, is left to MPI for good: messages of a collective that is stuck
+/// may be on their way in it, and must not meet another communicator of the same number.
+template <class Any = void>
+[[nodiscard]] communicator renew(const communicator& old, const communicator& control,
+                                 const std::vector<std::int32_t>& members, int round) {
+  if (old) old.state()->keep();
+  const mpi::comm_ref parent = control.state()->data.borrow();
+  const mpi::group chosen = parent.group().include(ranks(members));
+  // It takes no turn among creations (comm/creation.hpp): see docs/design/communicators.md.
+  // Tags differ so that no two that follow each other are alike, and none is that of the transport,
+  // which keeps a receive from any rank posted: Open MPI 4.1 hangs in a creation with its tag.
+  constexpr int tags = 1000;
+  mpi::comm data = parent.create(chosen, 1 + round % tags);
+  mpi::comm exchange = data.dup();
+  return communicator::adopt(control, std::move(data), std::move(exchange));
 }
 
 }  // namespace cohort::cluster
