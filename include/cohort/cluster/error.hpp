@@ -14,7 +14,6 @@
 /// ```
 
 #include <cohort/cluster/detail/exception_record.ipp>
-#include <cohort/core/category.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>

@@ -8,8 +8,8 @@
 /// type, text, and what the kind has besides.
 
 #include <cohort/core/asio.hpp>
-#include <cohort/core/category.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/core/wire_std.hpp>
 

@@ -10,8 +10,7 @@
 #include <cohort/cluster/membership/membership.hpp>
 #include <cohort/core/crypto.hpp>
 #include <cohort/core/function_table.hpp>
-#include <cohort/core/host.hpp>
-#include <cohort/core/random.hpp>
+#include <cohort/core/process.hpp>
 
 #include <algorithm>
 #include <array>

@@ -22,7 +22,6 @@
 #include <cohort/core/wire.hpp>
 #include <cohort/core/wire_std.hpp>
 #include <cohort/mpi/comm.hpp>
-#include <cohort/mpi/group.hpp>
 #include <cohort/progress/deadline.hpp>
 
 #include <algorithm>
