@@ -82,7 +82,6 @@ struct node_options {
 ///
 /// *Errors.* `receive` throws protocol_error for bytes that no sound peer sends; the node cannot
 /// be used after that. Not synchronised. Copying a node copies its state.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_node {
  public:
@@ -279,12 +278,14 @@ class basic_node {
   bool end_set();
   void elect_pack();
   void promote(name_index name);
-  template <class Write>
-  void emit(Write write);
+  [[nodiscard]] wire::writer new_item();
+  void apply_items();
+  template <class T>
+  void emit(part tag, const T& value);
+  void emit_number(part tag, std::uint64_t number);
   void emit_failure(name_index name, epoch number, verdict why);
 
   // the log
-  void apply(std::span<const std::byte> item);
   void apply_elected(entry_index entry, bool define, bool known, std::uint64_t count, bool last);
   void apply_failed(name_index name, epoch number, verdict_ptr why);
   void apply_joined(std::uint32_t set);
@@ -358,7 +359,6 @@ class basic_node {
   std::deque<std::vector<std::byte>> waiting_items_;
   std::vector<std::byte> item_;
   bool applying_ = false;
-  bool deciding_ = false;
 
   std::vector<action> actions_;
   std::vector<verdict_ptr> verdicts_;

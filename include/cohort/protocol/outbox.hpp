@@ -30,7 +30,7 @@ struct waiting_leave {
 ///
 /// A message has the bits first, in the order of ids, so a complete announcement waits as a bit
 /// only if it is the first of its name in the message: the receiver counts them in this order
-/// (protocol T2). (A template, so that only who uses it compiles its bodies.)
+/// (protocol T2).
 template <class Any = void>
 class basic_outbox {
  public:
@@ -78,7 +78,6 @@ class basic_outbox {
 using outbox = basic_outbox<>;
 
 /// The log for the children, stored once, with a place per child, and what only one child gets.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_downstream {
  public:

@@ -35,7 +35,6 @@ struct stall_report {
 
 /// A query that runs, at one node: what has been answered so far. One at a time, numbered, so that
 /// an answer to an older one is told apart.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_stall_inspector {
  public:

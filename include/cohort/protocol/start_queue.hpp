@@ -45,8 +45,7 @@ class steady_fifo {
 /// keeps until its last part is posted here; without slots the later parts of two operations cross,
 /// and ranks disagree on the order of calls (protocol X2). An operation whose sizes are known waits
 /// for the exchange that told them (protocol Z4). In a stream domain everything shares one slot:
-/// the next operation starts when all parts of the one before are posted (protocol D1). (A
-/// template, so that only who uses it compiles its bodies.)
+/// the next operation starts when all parts of the one before are posted (protocol D1).
 template <class Any = void>
 class basic_start_queue {
  public:
