@@ -140,8 +140,13 @@ class channel final : private look_hook {
     std::size_t posted = 0;           // bytes of it that MPI has
     std::uint64_t messages = 0;       // to it
     std::vector<std::byte> assembly;  // of fragments that came
+    bool assembling = false;          // another fragment is to come
     bool sending = false;
     bool refused = false;  // nothing of it is taken any more
+  };
+  struct whole {  // a message that has come
+    unsigned kind = 0;
+    std::span<const std::byte> bytes;
   };
   static constexpr std::byte goes_on{1};
   static constexpr std::byte in_between{2};
@@ -152,7 +157,7 @@ class channel final : private look_hook {
   std::size_t at_look() override;
   int post_receive(control_operation& op);
   bool received(control_operation& op);
-  void take(int from, std::span<const std::byte> fragment);
+  bool take_in(int from, std::span<const std::byte> fragment, whole& message);
   void refuse(int from, const char* what);
   int post_fragment(int to, MPI_Request& request);
   void has_left(int to) noexcept;
