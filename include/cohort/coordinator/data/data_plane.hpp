@@ -21,7 +21,6 @@ namespace cohort::coordination {
 
 /// Owns the communicators of an instance and the executions in progress on them. Everything here
 /// runs with the request source locked.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_data_plane {
  public:
@@ -120,7 +119,9 @@ class basic_data_plane {
   friend whole_calls<Any>;
   friend sized_calls<Any>;
   friend device_calls<Any>;
-  void done(execution& what);
+  /// Ends what has no lane any more, or tells at once that it has broken, though MPI still has
+  /// parts.
+  void settle(execution& what) noexcept;
 
   client& owner_;
   const coordinator_options& options_;
@@ -200,13 +201,17 @@ void basic_data_plane<Any>::run() noexcept {
     } catch (...) {
       next.broke(std::make_error_code(std::errc::not_enough_memory));
     }
-    next.settle();
+    settle(next);
   }
   running_ = false;
 }
 
 template <class Any>
-void basic_data_plane<Any>::done(execution& what) {
+void basic_data_plane<Any>::settle(execution& what) noexcept {
+  if (what.lanes_ != 0) {
+    if (what.failed_) owner_.data_broke(what, what.failed_);
+    return;
+  }
   --under_way_;
   bytes_under_way_ -= what.load_;
   what.watched_.end();

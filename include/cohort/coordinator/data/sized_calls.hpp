@@ -67,6 +67,7 @@ void sized_calls<Any>::exchange(lane& on) {
 
 template <class Any>
 void sized_calls<Any>::take() {
+  exchanged = true;
   of_.rows->large = false;
   for (std::int64_t& one : of_.rows->rows) {
     if (one >= 0) continue;
