@@ -95,8 +95,8 @@ COHORT_INLINE void channel::wake_receiver(int to) const noexcept {
   if (const auto& bells = over_->bells) bells->announce(over_->bell_rank(to));
 }
 
-/// What MPI has not taken yet needs a receiver that is awake, and it may fall asleep again before
-/// it has helped.
+/// A message that MPI has not taken yet needs a receiver that is awake, and the receiver may fall
+/// asleep again before it has helped.
 COHORT_INLINE std::size_t channel::at_look() {
   if (under_way_ == 0) return 0;
   const auto now = progress::engine::clock::now();  // the engine's stands still at the end
@@ -167,7 +167,8 @@ COHORT_INLINE bool channel::received(control_operation& op) {
   return rc == MPI_SUCCESS || fail(op, rc);
 }
 
-/// Whether that was all of a message. Its bytes stay as they are until the next fragment comes.
+/// Whether this fragment completes a message, whose bytes then stay as they are until the next
+/// fragment comes.
 COHORT_INLINE bool channel::take_in(int from, std::span<const std::byte> fragment, whole& message) {
   const auto refused = [&](const char* what) {
     refuse(from, what);
@@ -250,7 +251,7 @@ COHORT_INLINE std::vector<std::byte>& channel::message(int to) {
 COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
   if (over_ == nullptr) return errc::closed;
   peer& one = at(to);
-  // Before MPI has the message, for which it is needed if that does not leave at once.
+  // Made before MPI has the message: it is needed if the message does not leave at once.
   if (!spare_) spare_ = std::make_unique<control_operation>(*this, -1, true);
   one.out[0] = static_cast<std::byte>(kind << 2U);
   one.posted = 0;

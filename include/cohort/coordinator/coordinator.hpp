@@ -27,7 +27,6 @@ namespace cohort {
 class coordinator : public process_set {
  public:
   coordinator() noexcept {}
-  /// (Templates, so that only who makes a coordinator compiles it.)
   template <std::same_as<communicator> Communicator>
   explicit coordinator(const Communicator& world, const coordinator_options& options = {})
       : process_set(make(world, options, nullptr)) {}

@@ -51,8 +51,8 @@ struct node_options {
 /// submits: the other ranks just apply it. Making a process set of these members takes two
 /// (protocol D2): one when it is asked for, and when all earlier operations of the log are complete
 /// here, another; when that starts, every member can enter a call of MPI that blocks until all
-/// have. If the second is a set_add, the log that has elected it is the set's, too (protocol D1):
-/// on every rank, also of no member, the set gets the next number where it is elected.
+/// have. If the second is a set_add, the set uses the log that has elected it (protocol D1): at
+/// that position it gets the next number, on every rank, member or not.
 [[nodiscard]] inline std::string listed_name(const rank_set& members, std::string_view purpose) {
   return "\x01" + members.str() + "\x01" + std::string(purpose);
 }
@@ -99,15 +99,11 @@ class basic_node {
   /// Cancellation, a deadline, wrong arguments: asks for the operation to fail everywhere. The
   /// awaiter goes on waiting for the action (protocol W2). False if it has been decided already.
   bool withdraw(operation_ref operation, withdrawal_reason reason, std::uint64_t now = 0);
-  /// Another token for an operation that is not decided.
-  void hand_over(operation_ref which, std::uint64_t token) {
-    if (which.slot >= operations_.size()) return;
-    if (operations_[which.slot].turn == which.turn) operations_[which.slot].token = token;
-  }
   /// Keeps the number of a name that an operation under way has, until `let_go`.
   void hold(name_index name) noexcept { ++log_.names[name].held_by; }
   void let_go(name_index name) noexcept { --log_.names[name].held_by; }
-  /// The action that ends it brings another token; for an awaiter that does not wait any longer.
+  /// The action that ends an operation brings another token: its awaiter does not wait any longer.
+  /// Nothing changes for one that is decided.
   void replace_token(operation_ref which, std::uint64_t token) noexcept {
     if (which.slot < operations_.size() && operations_[which.slot].turn == which.turn) {
       operations_[which.slot].token = token;

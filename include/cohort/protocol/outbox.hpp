@@ -238,8 +238,8 @@ bool basic_downstream<Any>::empty() const noexcept {
   return true;
 }
 
-// The log is kept until the slowest child has it; a child that lags does not make the others pay
-// more than moving what is left, once for as much as has gone.
+// The log is kept until the slowest child has it. What is left is moved only when at least as much
+// has gone, so a child that lags costs the others little.
 template <class Any>
 bool basic_downstream<Any>::take(int child, std::vector<std::byte>& out) {
   if (empty(child)) return false;

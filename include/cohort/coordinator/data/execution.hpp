@@ -41,7 +41,7 @@ class basic_execution {
   /// Looks at the tasks: from here on it is known how many parts there are.
   void prepare();
   [[nodiscard]] bool exchanges() const noexcept { return sized() && !known; }
-  /// For MPI.
+  /// Whether MPI gets parts after the first one.
   [[nodiscard]] bool later_parts() const noexcept {
     return (exchanges() && !on_device()) || packs_.calls.size() > 1;
   }
@@ -52,7 +52,7 @@ class basic_execution {
   /// Posts the first part. Throws std::system_error or std::bad_alloc.
   void start(std::uint32_t slot);
   [[nodiscard]] bool has_started() const noexcept { return started_; }
-  /// Whether MPI may write to memory of a caller now; all else lies here, or in neutral tasks.
+  /// Whether MPI may write to memory of a caller now. All other memory lies here or in stand-ins.
   [[nodiscard]] bool borrows() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Copying into and out of packs, for the timeline.

@@ -58,8 +58,8 @@ rank_set basic_node<Any>::left_of(std::uint32_t set) const {
 }
 
 // [protocol D2] An operation of listed members fails once one of them has left that does not want
-// it; who is not listed may leave. No L tells of it, so the root sees to it when it hears of
-// either.
+// it; who is not listed may leave. No L tells of that, so the root checks it when it hears of the
+// operation and when it hears of the leaver.
 template <class Any>
 void basic_node<Any>::check_listed(name_index name, epoch number) {
   const auto& listed = log_.names[name].listed;

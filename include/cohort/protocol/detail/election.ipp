@@ -137,8 +137,9 @@ wire::writer basic_node<Any>::new_item() {
 }
 
 // The root applies an item by reading it, as all others do. One at a time: what is decided while an
-// item is applied waits for its turn. Nothing follows CLOSE, which after a fault what the ranks
-// have sent before they knew of it would: those it would go to have ended. [protocol L6]
+// item is applied waits for its turn. After CLOSE nothing is applied: after a fault there may be
+// more to decide, from what ranks have sent before they knew of it, but the ranks that would hear
+// of it have ended. [protocol L6]
 template <class Any>
 void basic_node<Any>::apply_items() {
   if (std::exchange(applying_, true)) return;
