@@ -124,7 +124,7 @@ MUTANTS = {
     "any-epoch": ("R1", (AGG, "promote(rec.name);", "planner_.add(log_.names, table_, index);")),
     "strict-plan": ("R4", (CLIENT, "if (!planner_.give_up_plan(log_.names, table_)) return false;",
                            "return false;")),
-    "decide-unasked": ("F1", (ELECT, "(options_.decides_when_asked && !deciding_)", "false")),
+    "decide-unasked": ("F1", (ELECT, "if (!options_.decides_when_asked) decide();", "decide();")),
     "decide-forgotten": ("F1", (WORLD, "decided = decide(number) || decided;", "")),
     "failed-chosen": ("R1", (PLANNER, "table[one.index].arrival == one.arrival &&"
                              " table[one.index].ready", "table[one.index].name != none")),

@@ -56,16 +56,16 @@ struct channel_statistics {
 /// another node; no allocation once buffers have grown. *Source*: `MPI_Isend`, `MPI_Irecv`.
 class channel final : private look_hook {
  public:
-  /// Who speaks over it. Called within looks. What these throw ends the operation that they are
-  /// about, a receive too, without `settled`.
+  /// Who speaks over it. Called within looks. What one of these throws ends the operation that it
+  /// is about, also a receive, and `settled` is not called for that.
   class client {
    public:
     /// The next message of that rank. Its bytes are valid until this returns.
     virtual void received(int from, unsigned kind, std::span<const std::byte> message) = 0;
     /// The message to that rank has left.
     virtual void sent(int to) = 0;
-    /// That rank has sent what is no message, or a longer one than is taken. Nothing of it is
-    /// taken any more; this is called for whatever else comes.
+    /// That rank has sent bytes that are no message, or a message that is too long. Whatever else
+    /// comes from it is dropped, and this is called again for each.
     virtual void malformed(int from, const char* what) = 0;
     /// MPI has failed the message to that rank or, with `sends` false, a receive, and nothing comes
     /// there any more. `peer` is -1 for one from any rank. Not after `close`.
@@ -81,10 +81,10 @@ class channel final : private look_hook {
   COHORT_INLINE channel(client& owner, const channel_options& options);
   COHORT_INLINE ~channel() override;
 
-  /// Begins to receive from these ranks of `over`, which the owner keeps until MPI has given back
-  /// all operations, each into a buffer of its own, or from any rank
-  /// into one if there are none. Ranks that are named one by one fail one by one, where MPI tells
-  /// of that. Throws `std::system_error` if MPI refuses a receive. Nothing happens after `close`.
+  /// Begins to receive on `over`: from each of `peers` into a buffer of its own, or, if there are
+  /// none, from any rank into one. The owner keeps `over` until MPI has given back all operations.
+  /// Of named peers one can fail alone, where MPI tells which has. Throws `std::system_error` if
+  /// MPI refuses a receive. Nothing happens after `close`.
   void open(const communicator& over, std::span<const int> peers = {});
 
   /// Whether a message to that rank is under way. Until it has left, the next one has to wait.
@@ -104,8 +104,8 @@ class channel final : private look_hook {
   /// Sends what was appended. It may have left on return; else `client::sent` tells. Returns what
   /// MPI has refused it with.
   [[nodiscard]] std::error_code send(int to, unsigned kind = 0);
-  /// A message of at most one fragment that waits for no other, passes the rest of a longer one,
-  /// and may be sent after `give_up`. `client::sent` does not tell of it.
+  /// A message of at most one fragment. It does not wait for the one that is under way, may arrive
+  /// before the rest of that, and may be sent after `give_up`. `client::sent` does not tell of it.
   std::error_code send_at_once(int to, unsigned kind, std::span<const std::byte> message);
 
   /// Whether the owner waits for a message: the engine then looks for it. Else it may sleep.
@@ -140,8 +140,13 @@ class channel final : private look_hook {
     std::size_t posted = 0;           // bytes of it that MPI has
     std::uint64_t messages = 0;       // to it
     std::vector<std::byte> assembly;  // of fragments that came
+    bool assembling = false;          // another fragment is to come
     bool sending = false;
     bool refused = false;  // nothing of it is taken any more
+  };
+  struct whole {  // a message that has come
+    unsigned kind = 0;
+    std::span<const std::byte> bytes;
   };
   static constexpr std::byte goes_on{1};
   static constexpr std::byte in_between{2};
@@ -152,7 +157,7 @@ class channel final : private look_hook {
   std::size_t at_look() override;
   int post_receive(control_operation& op);
   bool received(control_operation& op);
-  void take(int from, std::span<const std::byte> fragment);
+  bool take_in(int from, std::span<const std::byte> fragment, whole& message);
   void refuse(int from, const char* what);
   int post_fragment(int to, MPI_Request& request);
   void has_left(int to) noexcept;

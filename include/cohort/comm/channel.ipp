@@ -95,8 +95,8 @@ COHORT_INLINE void channel::wake_receiver(int to) const noexcept {
   if (const auto& bells = over_->bells) bells->announce(over_->bell_rank(to));
 }
 
-/// What MPI has not taken yet needs a receiver that is awake, and it may fall asleep again before
-/// it has helped.
+/// A message that MPI has not taken yet needs a receiver that is awake, and the receiver may fall
+/// asleep again before it has helped.
 COHORT_INLINE std::size_t channel::at_look() {
   if (under_way_ == 0) return 0;
   const auto now = progress::engine::clock::now();  // the engine's stands still at the end
@@ -152,8 +152,14 @@ COHORT_INLINE bool channel::received(control_operation& op) {
   ++statistics_.messages_received;
   int count = 0;
   MPI_Get_count(&op.status, MPI_BYTE, &count);
-  take(op.status.MPI_SOURCE,
-       std::span<const std::byte>(op.held).first(static_cast<std::size_t>(count)));
+  const int from = op.status.MPI_SOURCE;
+  const auto fragment = std::span<const std::byte>(op.held).first(static_cast<std::size_t>(count));
+  try {
+    whole message;
+    if (take_in(from, fragment, message)) client_.received(from, message.kind, message.bytes);
+  } catch (const std::bad_alloc&) {
+    refuse(from, "a message for which there is no memory");
+  }
   if (closing_) return false;
   op.waits = paused_;
   if (paused_) return true;
@@ -161,26 +167,31 @@ COHORT_INLINE bool channel::received(control_operation& op) {
   return rc == MPI_SUCCESS || fail(op, rc);
 }
 
-COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) try {
+/// Whether this fragment completes a message, whose bytes then stay as they are until the next
+/// fragment comes.
+COHORT_INLINE bool channel::take_in(int from, std::span<const std::byte> fragment, whole& message) {
+  const auto refused = [&](const char* what) {
+    refuse(from, what);
+    return false;
+  };
   peer& one = at(from);
-  if (one.refused) return refuse(from, "a message after one that is none");
-  if (fragment.empty()) return refuse(from, "a message without a byte");
+  if (one.refused) return refused("a message after one that is none");
+  if (fragment.empty()) return refused("a message without a byte");
   const std::byte head = fragment[0];
   const auto part = fragment.subspan(1);
-  const auto kind = std::to_integer<unsigned>(head >> 2);
   const bool alone = (head & in_between) != std::byte{0};
   const bool more = !alone && (head & goes_on) != std::byte{0};
-  const std::size_t before = alone ? 0 : one.assembly.size();
-  if (part.size() > options_.longest - before) {
-    return refuse(from, "a message that is too long");
-  }
-  if (before == 0 && !more) return client_.received(from, kind, part);
+  const bool first = alone || !one.assembling;
+  const std::size_t before = first ? 0 : one.assembly.size();
+  if (part.size() > options_.longest - before) return refused("a message that is too long");
+  message.kind = std::to_integer<unsigned>(head >> 2);
+  message.bytes = part;
+  if (!alone) one.assembling = more;
+  if (first && !more) return true;
+  if (first) one.assembly.clear();
   one.assembly.insert(one.assembly.end(), part.begin(), part.end());
-  if (more) return;
-  client_.received(from, kind, one.assembly);
-  one.assembly.clear();
-} catch (const std::bad_alloc&) {
-  refuse(from, "a message for which there is no memory");
+  message.bytes = one.assembly;
+  return !more;
 }
 
 COHORT_INLINE void channel::refuse(int from, const char* what) {
@@ -240,7 +251,7 @@ COHORT_INLINE std::vector<std::byte>& channel::message(int to) {
 COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
   if (over_ == nullptr) return errc::closed;
   peer& one = at(to);
-  // Before MPI has the message, for which it is needed if that does not leave at once.
+  // Made before MPI has the message: it is needed if the message does not leave at once.
   if (!spare_) spare_ = std::make_unique<control_operation>(*this, -1, true);
   one.out[0] = static_cast<std::byte>(kind << 2U);
   one.posted = 0;

@@ -113,7 +113,7 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
   std::weak_ptr<owner> owner_;
   std::shared_ptr<mailbox> self_;  // while MPI has something
 
-  // With the guard.
+  // With the guard held.
   channel channel_;
   std::vector<happening> happened_;
   std::vector<std::byte> bytes_;  // of the messages among these

@@ -27,7 +27,6 @@ namespace cohort {
 class coordinator : public process_set {
  public:
   coordinator() noexcept {}
-  /// (Templates, so that only who makes a coordinator compiles it.)
   template <std::same_as<communicator> Communicator>
   explicit coordinator(const Communicator& world, const coordinator_options& options = {})
       : process_set(make(world, options, nullptr)) {}
@@ -56,14 +55,16 @@ class coordinator : public process_set {
   /// failure of a data operation ends all sets, and each start of a persistent group is elected.
   template <class Token = default_token>
   auto add_process_set(ranks members, Token&& token = Token()) const {
-    return start(coordination::add_set_body<process_set>(std::move(members)), token);
+    return coordination::initiate(
+        where_, coordination::add_set_body<process_set>(std::move(members)), token);
   }
 
   /// Memory that the backend for devices makes on every rank, for what gives it to programs:
   /// `nccl::make_fusion_arena`. Ends well also where this rank got none: the result says so.
   template <class Token = default_token>
   auto add_arena(std::size_t bytes, Token&& token = Token()) const {
-    return start(coordination::add_arena_body(operation_name("nccl::fusion_arena"), bytes), token);
+    return coordination::initiate(
+        where_, coordination::add_arena_body(operation_name("nccl::fusion_arena"), bytes), token);
   }
 
   /// Records from now on to a file of this rank: "trace.json" becomes "trace.3.json" on rank 3.

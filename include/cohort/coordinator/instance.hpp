@@ -154,8 +154,8 @@ class instance {
   int local_rank_ = 0;
 };
 
-/// ": " and why. A receive that MPI has cancelled of itself was for a process that has gone: that
-/// nobody asked for it says less than nothing.
+/// ": " and why; empty for a receive that MPI has cancelled of itself. Its process has gone, and
+/// "cancelled" would mislead, for nobody has asked for that.
 [[nodiscard]] inline std::string reason_of(std::error_code why) {
   return why == asio::error::operation_aborted ? std::string() : ": " + why.message();
 }

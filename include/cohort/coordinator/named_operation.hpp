@@ -194,9 +194,10 @@ struct start_named {
 };
 
 template <class Body, class Token>
-auto initiate(const std::shared_ptr<instance_handle>& where, Body&& body, Token& token) {
+auto initiate(const std::shared_ptr<instance_handle>& where, Body&& body, Token&& token) {
   using signature = typename std::decay_t<Body>::signature;
-  return asio::async_initiate<Token, signature>(start_named{}, token, where, std::move(body));
+  return asio::async_initiate<std::remove_reference_t<Token>, signature>(start_named{}, token,
+                                                                         where, std::move(body));
 }
 
 // ---- the end of a verb's arguments ------------------------------------------------------------

@@ -71,16 +71,17 @@ class named_verbs : public message_verbs<named_verbs> {
     requires reducible<B, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, B&& buffer, const Op&, First&& first = First(),
                   Second&& second = Second()) const {
-    return start(all_reduce_body<Op, B>(std::move(name), options_in(first), buffer),
-                 token_in(first, second));
+    return initiate(where_, all_reduce_body<Op, B>(std::move(name), options_in(first), buffer),
+                    token_in(first, second));
   }
   /// Out of place: `out` has as many elements as `in`.
   template <class In, class Out, class Op, class First = call_options, class Second = not_given>
     requires beside<In, Out> && reducible_input<In, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, First&& first = First(),
                   Second&& second = Second()) const {
-    return start(all_reduce_to_body<Op, In, Out>(std::move(name), options_in(first), in, out),
-                 token_in(first, second));
+    return initiate(where_,
+                    all_reduce_to_body<Op, In, Out>(std::move(name), options_in(first), in, out),
+                    token_in(first, second));
   }
   /// Without a name.
   template <class B, class Op, class Token = default_token>
@@ -96,8 +97,8 @@ class named_verbs : public message_verbs<named_verbs> {
     requires reducible<B, Op> && call_tail<First, Second>
   auto reduce(operation_name name, B&& buffer, const Op&, int root, First&& first = First(),
               Second&& second = Second()) const {
-    return start(reduce_body<Op, B>(std::move(name), options_in(first), buffer, root),
-                 token_in(first, second));
+    return initiate(where_, reduce_body<Op, B>(std::move(name), options_in(first), buffer, root),
+                    token_in(first, second));
   }
 
   /// Copies the root's buffer to every rank.
@@ -105,8 +106,8 @@ class named_verbs : public message_verbs<named_verbs> {
     requires named_output<B> && call_tail<First, Second>
   auto broadcast(operation_name name, B&& buffer, int root, First&& first = First(),
                  Second&& second = Second()) const {
-    return start(broadcast_body<B>(std::move(name), options_in(first), buffer, root),
-                 token_in(first, second));
+    return initiate(where_, broadcast_body<B>(std::move(name), options_in(first), buffer, root),
+                    token_in(first, second));
   }
 
   /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
@@ -115,8 +116,8 @@ class named_verbs : public message_verbs<named_verbs> {
     requires named_input<In> && call_tail<First, Second>
   auto all_gather(operation_name name, In&& in, First&& first = First(),
                   Second&& second = Second()) const {
-    return start(all_gather_body<In>(std::move(name), options_in(first), in),
-                 token_in(first, second));
+    return initiate(where_, all_gather_body<In>(std::move(name), options_in(first), in),
+                    token_in(first, second));
   }
 
   /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
@@ -125,8 +126,8 @@ class named_verbs : public message_verbs<named_verbs> {
     requires named_input<In> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
   auto all_to_all(operation_name name, In&& in, const Splits& splits, First&& first = First(),
                   Second&& second = Second()) const {
-    return start(all_to_all_body<In>(std::move(name), options_in(first), in, splits),
-                 token_in(first, second));
+    return initiate(where_, all_to_all_body<In>(std::move(name), options_in(first), in, splits),
+                    token_in(first, second));
   }
 
   /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
@@ -135,8 +136,8 @@ class named_verbs : public message_verbs<named_verbs> {
     requires reducible_input<In, Op> && call_tail<First, Second>
   auto reduce_scatter(operation_name name, In&& in, const Op&, First&& first = First(),
                       Second&& second = Second()) const {
-    return start(reduce_scatter_body<Op, In>(std::move(name), options_in(first), in),
-                 token_in(first, second));
+    return initiate(where_, reduce_scatter_body<Op, In>(std::move(name), options_in(first), in),
+                    token_in(first, second));
   }
 
   /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
@@ -144,8 +145,8 @@ class named_verbs : public message_verbs<named_verbs> {
     requires named_input<In> && call_tail<First, Second>
   auto gather(operation_name name, In&& in, int root, First&& first = First(),
               Second&& second = Second()) const {
-    return start(gather_body<In>(std::move(name), options_in(first), in, root),
-                 token_in(first, second));
+    return initiate(where_, gather_body<In>(std::move(name), options_in(first), in, root),
+                    token_in(first, second));
   }
 
   /// Gives each rank its block of the root's `in`, which only counts there and has
@@ -154,8 +155,9 @@ class named_verbs : public message_verbs<named_verbs> {
     requires beside<In, Out> && call_tail<First, Second>
   auto scatter(operation_name name, In&& in, Out&& out, int root, First&& first = First(),
                Second&& second = Second()) const {
-    return start(scatter_body<In, Out>(std::move(name), options_in(first), in, out, root),
-                 token_in(first, second));
+    return initiate(where_,
+                    scatter_body<In, Out>(std::move(name), options_in(first), in, out, root),
+                    token_in(first, second));
   }
 
   /// Completes when every rank has come to it.
@@ -163,11 +165,11 @@ class named_verbs : public message_verbs<named_verbs> {
     requires(!std::convertible_to<Token, operation_name>)
   auto barrier(Token&& token = Token(),
                std::source_location where = std::source_location::current()) const {
-    return start(barrier_body(operation_name(where)), token);
+    return initiate(where_, barrier_body(operation_name(where)), token);
   }
   template <class Token = default_token>
   auto barrier(operation_name name, Token&& token = Token()) const {
-    return start(barrier_body(std::move(name)), token);
+    return initiate(where_, barrier_body(std::move(name)), token);
   }
 
   /// The tensors of a bundle as one operation: all of them or none.
@@ -176,9 +178,10 @@ class named_verbs : public message_verbs<named_verbs> {
   auto grouped_all_reduce(bundle members, const Op&, First&& first = First(),
                           Second&& second = Second(),
                           std::source_location where = std::source_location::current()) const {
-    return start(bundle_body<op_kind::all_reduce>(std::move(members), options_in(first),
-                                                  code_of<Op>(), -1, where),
-                 token_in(first, second));
+    return initiate(where_,
+                    bundle_body<op_kind::all_reduce>(std::move(members), options_in(first),
+                                                     code_of<Op>(), -1, where),
+                    token_in(first, second));
   }
   /// Reduces them to `root`; elsewhere they are left as they are.
   template <class Op, class First = call_options, class Second = not_given>
@@ -186,16 +189,18 @@ class named_verbs : public message_verbs<named_verbs> {
   auto grouped_reduce(bundle members, const Op&, int root, First&& first = First(),
                       Second&& second = Second(),
                       std::source_location where = std::source_location::current()) const {
-    return start(bundle_body<op_kind::reduce>(std::move(members), options_in(first), code_of<Op>(),
-                                              root, where),
-                 token_in(first, second));
+    return initiate(where_,
+                    bundle_body<op_kind::reduce>(std::move(members), options_in(first),
+                                                 code_of<Op>(), root, where),
+                    token_in(first, second));
   }
   template <class Token = default_token>
   auto grouped_broadcast(bundle members, int root, Token&& token = Token(),
                          std::source_location where = std::source_location::current()) const {
-    return start(bundle_body<op_kind::broadcast>(std::move(members), call_options(),
-                                                 reduction_code::no_reduction, root, where),
-                 token);
+    return initiate(where_,
+                    bundle_body<op_kind::broadcast>(std::move(members), call_options(),
+                                                    reduction_code::no_reduction, root, where),
+                    token);
   }
 
   /// All ranks' elements of each member, as one operation; their numbers may differ per rank. The
@@ -204,7 +209,7 @@ class named_verbs : public message_verbs<named_verbs> {
   template <class Token = default_token>
   auto grouped_all_gather(const bundle& members, Token&& token = Token(),
                           std::source_location where = std::source_location::current()) const {
-    return start(bundle_gather_body(members, call_options(), where), token);
+    return initiate(where_, bundle_gather_body(members, call_options(), where), token);
   }
 
   /// The blocks of all ranks on `root`, by name; each member has as many elements on every rank.
@@ -212,23 +217,26 @@ class named_verbs : public message_verbs<named_verbs> {
   template <class Token = default_token>
   auto grouped_gather(bundle members, int root, Token&& token = Token(),
                       std::source_location where = std::source_location::current()) const {
-    return start(
-        bundle_block_body<op_kind::gather>(std::move(members), call_options(), root, where), token);
+    return initiate(
+        where_, bundle_block_body<op_kind::gather>(std::move(members), call_options(), root, where),
+        token);
   }
   /// Gives each rank its block of each member of the root's `from`, which only counts there, in the
   /// members of `to`: the same names in the same order, `size()` times as many elements in `from`.
   template <class Token = default_token>
   auto grouped_scatter(bundle from, bundle to, int root, Token&& token = Token(),
                        std::source_location where = std::source_location::current()) const {
-    return start(bundle_scatter_body(std::move(from), std::move(to), call_options(), root, where),
-                 token);
+    return initiate(
+        where_, bundle_scatter_body(std::move(from), std::move(to), call_options(), root, where),
+        token);
   }
   /// Each member is cut into one block for each rank; what came of each, in rank order, by name.
   /// The buffers are copied when it starts.
   template <class Token = default_token>
   auto grouped_all_to_all(bundle members, Token&& token = Token(),
                           std::source_location where = std::source_location::current()) const {
-    return start(
+    return initiate(
+        where_,
         bundle_block_body<op_kind::all_to_all>(std::move(members), call_options(), -1, where),
         token);
   }
@@ -239,7 +247,8 @@ class named_verbs : public message_verbs<named_verbs> {
   auto grouped_reduce_scatter(bundle members, const Op&, First&& first = First(),
                               Second&& second = Second(),
                               std::source_location where = std::source_location::current()) const {
-    return start(
+    return initiate(
+        where_,
         bundle_reduce_scatter_body(std::move(members), options_in(first), code_of<Op>(), where),
         token_in(first, second));
   }
@@ -254,7 +263,7 @@ class named_verbs : public message_verbs<named_verbs> {
     add_group_body<persistent_group> body(std::move(members), options_in(first), code_of<Op>(), -1,
                                           where);
     body.where = where_;
-    return start(std::move(body), token_in(first, second));
+    return initiate(where_, std::move(body), token_in(first, second));
   }
 
   /// The root's object on every rank: any type of `core/wire.hpp`. Elsewhere `object` only names
@@ -264,14 +273,16 @@ class named_verbs : public message_verbs<named_verbs> {
                         Token&& token = Token()) const {
     std::vector<std::byte> bytes;
     if (where_ && rank() == root) bytes = wire::encode(object);
-    return start(object_body<T, false>(std::move(name), call_options(), std::move(bytes), root),
-                 token);
+    return initiate(where_,
+                    object_body<T, false>(std::move(name), call_options(), std::move(bytes), root),
+                    token);
   }
   /// Every rank's object, in rank order; ranks that have joined bring none.
   template <wire::value T, class Token = default_token>
   auto all_gather_object(operation_name name, const T& object, Token&& token = Token()) const {
-    return start(object_body<T, true>(std::move(name), call_options(), wire::encode(object), 0),
-                 token);
+    return initiate(where_,
+                    object_body<T, true>(std::move(name), call_options(), wire::encode(object), 0),
+                    token);
   }
 
   /// This rank has no more data: it brings neutral elements to what the others submit, until all
@@ -280,14 +291,14 @@ class named_verbs : public message_verbs<named_verbs> {
   /// *Cancellation* ends the await; the rank stays joined.
   template <class Token = default_token>
   auto join(Token&& token = Token()) const {
-    return start(join_body(), token);
+    return initiate(where_, join_body(), token);
   }
 
   /// Ends the set: what is pending in it fails with peer_lost_error on every rank. Collective over
   /// the set, like shutdown, which lets what is pending complete.
   template <class Token = default_token>
   auto remove(Token&& token = Token()) const {
-    return start(shutdown_body(protocol::departure::abandoned), token);
+    return initiate(where_, shutdown_body(protocol::departure::abandoned), token);
   }
 
   /// From now on this rank submits nothing. Completes when what it has submitted is complete and
@@ -295,16 +306,12 @@ class named_verbs : public message_verbs<named_verbs> {
   /// than `leave_deadline`, it ends with errc::stalled.
   template <class Token = default_token>
   auto shutdown(Token&& token = Token()) const {
-    return start(shutdown_body(), token);
+    return initiate(where_, shutdown_body(), token);
   }
 
  protected:
   friend class message_verbs<named_verbs>;
   named_verbs() noexcept {}
-  template <class Body, class Token>
-  auto start(Body&& body, Token&& token) const {
-    return initiate(where_, std::forward<Body>(body), token);
-  }
   std::shared_ptr<instance_handle> where_;
 };
 

@@ -17,7 +17,6 @@ namespace cohort::protocol {
 /// Epochs to indexes. Mostly there is one, which lies here. Several lie close together, oldest
 /// first, so they are slots of a vector whose memory is kept; one that is far from the rest, which
 /// only a strange peer brings, goes to an ordinary map, so that no epoch costs more than its entry.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_epoch_map {
  public:

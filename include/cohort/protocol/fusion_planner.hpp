@@ -45,7 +45,6 @@ struct frozen_pack {
 ///
 /// Adding and choosing take constant time per operation where they arrive in order of priority,
 /// and logarithmic time otherwise.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_fusion_planner {
  public:
@@ -114,7 +113,6 @@ class basic_fusion_planner {
   }
   [[nodiscard]] std::uint32_t lane_of(name_table& names, entry_index index);
   [[nodiscard]] place place_of(const name_table& names, name_index name);
-  void enqueue(const name_table& names, const readiness_table& table, const item& one);
   void split(const name_table& names, const readiness_table& table, group& complete);
   void release(const name_table& names, const readiness_table& table, group& some);
   void fill(const name_table& names, readiness_table& table, std::uint32_t lane,
@@ -194,16 +192,10 @@ typename basic_fusion_planner<Any>::place basic_fusion_planner<Any>::place_of(
 }
 
 template <class Any>
-void basic_fusion_planner<Any>::enqueue(const name_table& names, const readiness_table& table,
-                                        const item& one) {
-  lanes_[names.entry(table[one.index].entry).lane].ready.push(one);
-}
-
-template <class Any>
 void basic_fusion_planner<Any>::add(name_table& names, readiness_table& table, record_index index) {
   record& ready = table[index];
   ready.ready = true;
-  static_cast<void>(lane_of(names, ready.entry));
+  const std::uint32_t lane = lane_of(names, ready.entry);
   const item one{index, names.entry(ready.entry).sig.priority, ready.arrival};
   if (planned_) {
     const place at = place_of(names, ready.name);
@@ -216,7 +208,7 @@ void basic_fusion_planner<Any>::add(name_table& names, readiness_table& table, r
   } else {
     by_age_.push({index, 0, ready.arrival});
   }
-  enqueue(names, table, one);
+  lanes_[lane].ready.push(one);
 }
 
 template <class Any>
@@ -296,7 +288,7 @@ template <class Any>
 void basic_fusion_planner<Any>::release(const name_table& names, const readiness_table& table,
                                         group& some) {
   for (item& one : some.ready) {
-    if (one.arrival != 0) enqueue(names, table, one);
+    if (one.arrival != 0) lanes_[names.entry(table[one.index].entry).lane].ready.push(one);
     one = item{};
   }
   some.count = 0;

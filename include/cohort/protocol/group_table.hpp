@@ -23,7 +23,6 @@ struct start_range {
 };
 
 /// A rank's own starts, and while a drain is prepared those of the sources that have told.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_group_table {
  public:

@@ -58,7 +58,6 @@ struct entry_record {
 };
 
 /// Names and entries by number. A number is given again after its owner has gone.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_name_table {
  public:

@@ -51,8 +51,8 @@ struct node_options {
 /// submits: the other ranks just apply it. Making a process set of these members takes two
 /// (protocol D2): one when it is asked for, and when all earlier operations of the log are complete
 /// here, another; when that starts, every member can enter a call of MPI that blocks until all
-/// have. If the second is a set_add, the log that has elected it is the set's, too (protocol D1):
-/// on every rank, also of no member, the set gets the next number where it is elected.
+/// have. If the second is a set_add, the set uses the log that has elected it (protocol D1): at
+/// that position it gets the next number, on every rank, member or not.
 [[nodiscard]] inline std::string listed_name(const rank_set& members, std::string_view purpose) {
   return "\x01" + members.str() + "\x01" + std::string(purpose);
 }
@@ -82,7 +82,6 @@ struct node_options {
 ///
 /// *Errors.* `receive` throws protocol_error for bytes that no sound peer sends; the node cannot
 /// be used after that. Not synchronised. Copying a node copies its state.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_node {
  public:
@@ -100,15 +99,11 @@ class basic_node {
   /// Cancellation, a deadline, wrong arguments: asks for the operation to fail everywhere. The
   /// awaiter goes on waiting for the action (protocol W2). False if it has been decided already.
   bool withdraw(operation_ref operation, withdrawal_reason reason, std::uint64_t now = 0);
-  /// Another token for an operation that is not decided.
-  void hand_over(operation_ref which, std::uint64_t token) {
-    if (which.slot >= operations_.size()) return;
-    if (operations_[which.slot].turn == which.turn) operations_[which.slot].token = token;
-  }
   /// Keeps the number of a name that an operation under way has, until `let_go`.
   void hold(name_index name) noexcept { ++log_.names[name].held_by; }
   void let_go(name_index name) noexcept { --log_.names[name].held_by; }
-  /// The action that ends it brings another token; for an awaiter that does not wait any longer.
+  /// The action that ends an operation brings another token: its awaiter does not wait any longer.
+  /// Nothing changes for one that is decided.
   void replace_token(operation_ref which, std::uint64_t token) noexcept {
     if (which.slot < operations_.size() && operations_[which.slot].turn == which.turn) {
       operations_[which.slot].token = token;
@@ -279,12 +274,14 @@ class basic_node {
   bool end_set();
   void elect_pack();
   void promote(name_index name);
-  template <class Write>
-  void emit(Write write);
+  [[nodiscard]] wire::writer new_item();
+  void apply_items();
+  template <class T>
+  void emit(part tag, const T& value);
+  void emit_number(part tag, std::uint64_t number);
   void emit_failure(name_index name, epoch number, verdict why);
 
   // the log
-  void apply(std::span<const std::byte> item);
   void apply_elected(entry_index entry, bool define, bool known, std::uint64_t count, bool last);
   void apply_failed(name_index name, epoch number, verdict_ptr why);
   void apply_joined(std::uint32_t set);
@@ -358,7 +355,6 @@ class basic_node {
   std::deque<std::vector<std::byte>> waiting_items_;
   std::vector<std::byte> item_;
   bool applying_ = false;
-  bool deciding_ = false;
 
   std::vector<action> actions_;
   std::vector<verdict_ptr> verdicts_;

@@ -30,7 +30,7 @@ struct waiting_leave {
 ///
 /// A message has the bits first, in the order of ids, so a complete announcement waits as a bit
 /// only if it is the first of its name in the message: the receiver counts them in this order
-/// (protocol T2). (A template, so that only who uses it compiles its bodies.)
+/// (protocol T2).
 template <class Any = void>
 class basic_outbox {
  public:
@@ -78,7 +78,6 @@ class basic_outbox {
 using outbox = basic_outbox<>;
 
 /// The log for the children, stored once, with a place per child, and what only one child gets.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_downstream {
  public:
@@ -239,8 +238,8 @@ bool basic_downstream<Any>::empty() const noexcept {
   return true;
 }
 
-// The log is kept until the slowest child has it; a child that lags does not make the others pay
-// more than moving what is left, once for as much as has gone.
+// The log is kept until the slowest child has it. What is left is moved only when at least as much
+// has gone, so a child that lags costs the others little.
 template <class Any>
 bool basic_downstream<Any>::take(int child, std::vector<std::byte>& out) {
   if (empty(child)) return false;

@@ -41,7 +41,6 @@ struct record {
 };
 
 /// The records of a node, and the sources of which all members have joined.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_readiness_table {
  public:

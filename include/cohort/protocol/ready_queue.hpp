@@ -13,8 +13,8 @@ namespace cohort::protocol {
 
 /// Items mostly come in the order in which they leave, so that is a plain queue; those that come
 /// out of order go to a heap beside it. What has been withdrawn stays until it would be next: the
-/// caller says whether an item still stands, and how many do not, so that these never prevail.
-/// (A template, so that only who uses it compiles its bodies.)
+/// caller says whether an item still stands, and tells of each that no longer does, so that these
+/// are thrown out before they are the most.
 template <class Any = void>
 class basic_ready_queue {
  public:

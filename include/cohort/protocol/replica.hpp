@@ -27,7 +27,6 @@ struct renumbering {
 
 /// The state that follows from the log. Names and entries are numbers of this rank; what they stand
 /// for is equal everywhere.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_replica {
  public:

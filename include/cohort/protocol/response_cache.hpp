@@ -14,8 +14,7 @@
 namespace cohort::protocol {
 
 /// Ids are dense and only added within a generation; nothing is evicted singly (protocol C1). The
-/// log says when one is added, so the cache is the same on every rank. (A template, so that only
-/// who uses it compiles its bodies.)
+/// log says when one is added, so the cache is the same on every rank.
 template <class Any = void>
 class basic_response_cache {
  public:

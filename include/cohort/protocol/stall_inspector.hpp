@@ -35,7 +35,6 @@ struct stall_report {
 
 /// A query that runs, at one node: what has been answered so far. One at a time, numbered, so that
 /// an answer to an older one is told apart.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_stall_inspector {
  public:
@@ -60,7 +59,8 @@ class basic_stall_inspector {
   void add_joined(std::uint32_t set, const rank_set& ranks) {
     if (!outdated_[set]) joined[set].unite(ranks);
   }
-  /// All have joined while the query runs: what it has heard, and will hear, of who has is old.
+  /// All have joined while the query runs: what it hears of who has joined, before or after, is out
+  /// of date.
   void forget_joined(std::uint32_t set) {
     if (!running_) return;
     outdated_[set] = true;

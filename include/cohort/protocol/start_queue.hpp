@@ -21,7 +21,7 @@ class steady_fifo {
   [[nodiscard]] std::size_t size() const noexcept { return all_.size() - head_; }
   [[nodiscard]] const T& front() const noexcept { return all_[head_]; }
   void push_back(const T& one) {
-    // Room is made at most as often as it has been used up.
+    // What is left is moved only when at least as much has gone.
     if (all_.size() == all_.capacity() && head_ >= size()) {
       all_.erase(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(head_));
       head_ = 0;
@@ -45,8 +45,7 @@ class steady_fifo {
 /// keeps until its last part is posted here; without slots the later parts of two operations cross,
 /// and ranks disagree on the order of calls (protocol X2). An operation whose sizes are known waits
 /// for the exchange that told them (protocol Z4). In a stream domain everything shares one slot:
-/// the next operation starts when all parts of the one before are posted (protocol D1). (A
-/// template, so that only who uses it compiles its bodies.)
+/// the next operation starts when all parts of the one before are posted (protocol D1).
 template <class Any = void>
 class basic_start_queue {
  public:
@@ -57,6 +56,7 @@ class basic_start_queue {
     bool exchanges = false;       ///< its first part exchanges sizes
     bool later_parts = false;     ///< it has parts after the first; so has what exchanges
     std::uint64_t reference = 0;  ///< log count of the exchange whose sizes it uses; 0: none
+    void* owner = nullptr;        ///< the caller's
   };
   struct started {
     item what;
@@ -70,6 +70,10 @@ class basic_start_queue {
   /// In log order.
   void push(const item& what) { waiting_.push_back(what); }
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
+  [[nodiscard]] const item& head() const noexcept { return waiting_.front(); }
+  /// The operation at the head never starts.
+  void drop_head() noexcept { waiting_.pop_front(); }
 
   /// Whether the operation at the head can start.
   [[nodiscard]] bool ready() const;

@@ -32,7 +32,6 @@ struct set_view {
 /// One rank's view of the tree: its parent, its children, which ranks are below which, and the
 /// process sets of the instance. The tree is the same for all sets of an instance; rank 0 is its
 /// root. It does not change.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any = void>
 class basic_tree {
  public:

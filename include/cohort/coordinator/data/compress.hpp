@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Turns a submission of float or double into one of 16-bit numbers. Templates, so that only
-/// who makes a coordinator compiles the conversions.
+/// \file Turns a submission of float or double into one of 16-bit numbers.
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/options.hpp>

@@ -21,7 +21,6 @@ namespace cohort::coordination {
 
 /// Owns the communicators of an instance and the executions in progress on them. Everything here
 /// runs with the request source locked.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_data_plane {
  public:
@@ -49,7 +48,7 @@ class basic_data_plane {
         options_(options),
         queue_(slots) {}
 
-  /// What is pushed before runs now. There is one backend at most.
+  /// From now on what is pushed, or has been, can run. There is one backend at most.
   void open(comm::communicator_state& on, comm::any_backend* backend,
             comm::device_backend* device = nullptr) {
     state_ = &on;
@@ -63,27 +62,27 @@ class basic_data_plane {
   void push(execution& what);
   /// Takes back what was made and not pushed.
   void recycle(execution& what);
-  /// Starts what can be started. Also when a slot is free again, or sizes are known, while what has
-  /// had the slot, or has exchanged the sizes, goes on.
+  /// Starts what can be started. To be called again when a slot is free or sizes are known; the
+  /// operation that had the slot, or exchanged the sizes, may go on meanwhile.
   void run() noexcept;
   /// What has not been started never will be: they come back through `visit`.
   template <class Visit>
   void drop_waiting(Visit visit);
   /// What is under way ends with `why` before its next part.
   void post_no_more(std::error_code why) noexcept;
-  /// Leaves what is under way to MPI; if not `all`, only what works on no memory of callers; what a
-  /// device has, only if `devices`. It stays as it is, so this plane must never be destroyed;
-  /// `visit` ends its tasks.
+  /// Leaves what is under way to MPI for good: with `all` everything, else what works on no memory
+  /// of callers; what a device has only with `devices`. MPI goes on working on it, so this plane
+  /// must never be destroyed. `visit` ends the tasks.
   template <class Visit>
   void give_up(bool all, bool devices, Visit visit);
   /// False where no device has the operation.
   bool deadline_passed(const task& over);
   [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
   [[nodiscard]] std::size_t on_devices() const noexcept { return with_device_.size(); }
-  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
+  [[nodiscard]] std::size_t waiting() const noexcept { return queue_.size(); }
   /// Whether everything before a position of the log is complete here.
   [[nodiscard]] bool complete_before(std::uint64_t log_count) const noexcept {
-    if (!waiting_.empty() && waiting_.front()->log_count < log_count) return false;
+    if (!queue_.empty() && queue_.head().log_count < log_count) return false;
     for (const auto& one : all_) {
       if (one->started_ && one->log_count < log_count) return false;
     }
@@ -94,7 +93,7 @@ class basic_data_plane {
   void hold_nothing() noexcept { holds_behind_ = UINT64_MAX; }
   /// Whether everything before it has been started.
   [[nodiscard]] bool started_what_it_may() const noexcept {
-    return waiting_.empty() || waiting_.front()->log_count > holds_behind_;
+    return queue_.empty() || queue_.head().log_count > holds_behind_;
   }
   /// Whether nothing at a place waits or is under way.
   [[nodiscard]] bool idle_at(const set_place& place) const noexcept {
@@ -120,7 +119,9 @@ class basic_data_plane {
   friend whole_calls<Any>;
   friend sized_calls<Any>;
   friend device_calls<Any>;
-  void done(execution& what);
+  /// Ends what has no lane any more, or tells at once that it has broken, though MPI still has
+  /// parts.
+  void settle(execution& what) noexcept;
 
   client& owner_;
   const coordinator_options& options_;
@@ -128,7 +129,6 @@ class basic_data_plane {
   comm::any_backend* backend_ = nullptr;
   comm::device_backend* device_ = nullptr;
   protocol::start_queue queue_;
-  protocol::steady_fifo<execution*> waiting_;
   std::vector<std::unique_ptr<execution>> all_;
   std::vector<execution*> free_;
   std::vector<lane*> with_backend_;
@@ -169,24 +169,24 @@ void basic_data_plane<Any>::push(execution& what) {
   item.exchanges = what.exchanges();
   item.later_parts = what.later_parts();
   item.reference = what.known ? what.rows->log_count : 0;
+  item.owner = &what;
   queue_.push(item);
-  waiting_.push_back(&what);
 }
 
 template <class Any>
 void basic_data_plane<Any>::run() noexcept {
   if (running_ || state_ == nullptr) return;
   running_ = true;
-  while (!waiting_.empty() && queue_.ready()) {
-    execution& next = *waiting_.front();
+  while (queue_.ready()) {
+    execution& next = *static_cast<execution*>(queue_.head().owner);
     if (next.log_count > holds_behind_) break;
-    // Whoever is oldest on all ranks starts, so a rank that holds others back stops nobody.
+    // The operation that is the oldest on all ranks always starts, so a rank that holds others back
+    // stops nobody.
     next.load_ = next.load();
     if (bytes_under_way_ != 0 && next.load_ != 0 &&
         bytes_under_way_ + next.load_ > options_.bytes_in_flight) {
       break;
     }
-    waiting_.pop_front();
     ++under_way_;
     bytes_under_way_ += next.load_;
     try {
@@ -200,13 +200,17 @@ void basic_data_plane<Any>::run() noexcept {
     } catch (...) {
       next.broke(std::make_error_code(std::errc::not_enough_memory));
     }
-    next.settle();
+    settle(next);
   }
   running_ = false;
 }
 
 template <class Any>
-void basic_data_plane<Any>::done(execution& what) {
+void basic_data_plane<Any>::settle(execution& what) noexcept {
+  if (what.lanes_ != 0) {
+    if (what.failed_) owner_.data_broke(what, what.failed_);
+    return;
+  }
   --under_way_;
   bytes_under_way_ -= what.load_;
   what.watched_.end();
@@ -272,9 +276,9 @@ void basic_data_plane<Any>::give_up(bool all, bool devices, Visit visit) {
 template <class Any>
 template <class Visit>
 void basic_data_plane<Any>::drop_waiting(Visit visit) {
-  while (!waiting_.empty()) {
-    execution& one = *waiting_.front();
-    waiting_.pop_front();
+  while (!queue_.empty()) {
+    auto& one = *static_cast<execution*>(queue_.head().owner);
+    queue_.drop_head();
     visit(one);
     recycle(one);
   }

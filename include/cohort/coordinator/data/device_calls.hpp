@@ -64,8 +64,8 @@ class device_calls {
   bool has_it = false;                      ///< the device, and may touch memory of callers
 
   void start();
-  /// The requests of a lane are complete.
-  bool step(lane& on);
+  /// Either the device is done, or the sizes are there.
+  void go_on(lane& on);
   void reset() noexcept {
     if (!call) return;
     call->tensors.clear();
@@ -114,17 +114,20 @@ template <class Any>
 void device_calls<Any>::start() {
   fill();
   if (of_.sized() && of_.known) add_sizes();
-  of_.begin([this](lane& on) {
-    on.on_device = true;
-    auto& lanes = of_.plane_.with_device_;
-    if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
-    of_.plane_.device_->start(*call, comm::backend_completion(of_.plane_.state_->engine, on));
-    has_it = true;
-    on.waits_for_turn_ = true;  // without a request, and not at its end
-    lanes.push_back(&on);
-    if (!of_.exchanges()) of_.count(on, of_.bytes_);
-  });
-  if (of_.exchanges()) of_.begin([this](lane& on) { of_.sizes_.exchange(on); });
+  auto on = of_.new_lane();
+  on->on_device = true;
+  auto& lanes = of_.plane_.with_device_;
+  if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
+  of_.plane_.device_->start(*call, comm::backend_completion(of_.plane_.state_->engine, *on));
+  has_it = true;
+  on->waits_for_turn_ = true;  // without a request, and not at its end
+  lanes.push_back(on.get());
+  if (!of_.exchanges()) of_.count(*on, of_.bytes_);
+  static_cast<void>(on.release());
+  if (!of_.exchanges()) return;
+  auto beside = of_.new_lane();
+  of_.sizes_.exchange(*beside);
+  static_cast<void>(beside.release());
 }
 
 /// All ranks' sizes are there: makes the result.
@@ -156,34 +159,15 @@ void device_calls<Any>::add_sizes() {
   }
 }
 
-/// Either the device is done, or the sizes are there.
 template <class Any>
-bool device_calls<Any>::step(lane& on) {
-  if (on.on_device) {
-    std::erase(of_.plane_.with_device_, &on);
-    on.waits_for_turn_ = false;
-    has_it = false;
-  }
-  if (of_.given_up_) return false;
-  if (on.failed()) of_.broke(on.error());
-  if (on.on_device && !of_.failed_) hand_over_arena(*of_.tasks.front(), *call);
-  if (!on.on_device && !of_.failed_) {
-    try {
-      of_.sizes_.exchanged = true;
-      of_.sizes_.take();
-      of_.plane_.queue_.exchanged(of_.log_count);
-      add_sizes();
-      of_.plane_.device_->sizes_known(*call);
-      of_.count(on, of_.bytes_);
-      of_.plane_.run();
-    } catch (const std::system_error& problem) {
-      of_.broke(problem.code());
-    } catch (...) {
-      of_.broke(std::make_error_code(std::errc::not_enough_memory));
-    }
-  }
-  of_.lane_ended(on);
-  return false;
+void device_calls<Any>::go_on(lane& on) {
+  if (on.on_device) return hand_over_arena(*of_.tasks.front(), *call);
+  of_.sizes_.take();
+  of_.plane_.queue_.exchanged(of_.log_count);
+  add_sizes();
+  of_.plane_.device_->sizes_known(*call);
+  of_.count(on, of_.bytes_);
+  of_.plane_.run();
 }
 
 }  // namespace cohort::coordination

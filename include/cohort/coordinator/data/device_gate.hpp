@@ -72,7 +72,7 @@ class device_gate {
   void fail() noexcept;
   void close() noexcept;
   void watch(clock::time_point at);
-  /// Whether what is being opened may be waited for still, as the context ends.
+  /// As the context ends: whether what is being opened may still be waited for.
   [[nodiscard]] bool may_open_at(clock::time_point at) {
     if (until_ == clock::time_point::max()) until_ = at + log_.engine.drain_bound() / 4;
     return at < until_;
@@ -208,7 +208,8 @@ void device_gate<Any>::admit(task& one, std::string_view name, const protocol::s
   }
 }
 
-/// A deadline over what has been elected. What the device has not got yet is asked for again.
+/// The deadline of an operation that has been elected has passed. If no device has it yet, the next
+/// tick asks again.
 template <class Any>
 void device_gate<Any>::pass_deadline(task& over) {
   if (over.space == memory_space::host || log_.faults.broken || log_.faults.any()) return;

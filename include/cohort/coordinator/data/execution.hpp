@@ -21,7 +21,6 @@
 namespace cohort::coordination {
 
 /// One elected operation, or a pack, under way on this rank.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_execution {
  public:
@@ -42,7 +41,7 @@ class basic_execution {
   /// Looks at the tasks: from here on it is known how many parts there are.
   void prepare();
   [[nodiscard]] bool exchanges() const noexcept { return sized() && !known; }
-  /// For MPI.
+  /// Whether MPI gets parts after the first one.
   [[nodiscard]] bool later_parts() const noexcept {
     return (exchanges() && !on_device()) || packs_.calls.size() > 1;
   }
@@ -53,7 +52,7 @@ class basic_execution {
   /// Posts the first part. Throws std::system_error or std::bad_alloc.
   void start(std::uint32_t slot);
   [[nodiscard]] bool has_started() const noexcept { return started_; }
-  /// Whether MPI may write to memory of a caller now; all else lies here, or in neutral tasks.
+  /// Whether MPI may write to memory of a caller now. All other memory lies here or in stand-ins.
   [[nodiscard]] bool borrows() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Copying into and out of packs, for the timeline.
@@ -89,14 +88,17 @@ class basic_execution {
   bool give_to_backend(lane& on, comm::collective_call what, MPI_Comm where);
   /// Counts what has just been posted or given away.
   void count(const lane& on, std::size_t bytes) noexcept;
-  template <class Post>
-  void begin(Post post);
-  lane& new_lane();
+  struct never_posted {
+    void operator()(lane* on) const noexcept;
+  };
+  /// A lane until it has posted. One that has not when this goes is nobody's, for the engine will
+  /// not deliver it.
+  using lane_to_post = std::unique_ptr<lane, never_posted>;
+  [[nodiscard]] lane_to_post new_lane();
+  void post_newest(lane& on);
   /// The requests of a lane are complete. True if it goes on.
   bool step(lane& on);
-  void lane_ended(lane& on) noexcept;
-  /// Ends it, or tells at once that it has broken, though MPI still has parts.
-  void settle() noexcept;
+  bool goes_on(lane& on);
   void broke(std::error_code why) noexcept;
 
   basic_data_plane<Any>& plane_;
@@ -163,14 +165,22 @@ std::size_t basic_execution<Any>::load() const noexcept {
 }
 
 template <class Any>
-lane& basic_execution<Any>::new_lane() {
+auto basic_execution<Any>::new_lane() -> lane_to_post {
   auto* fresh = new lane(*this);
   fresh->verb = is_join ? "join" : tasks.front()->verb().data();
   fresh->sequence = log_count;
   fresh->rank = here->rank;
   fresh->bytes = std::min<std::size_t>(bytes_, std::size_t{1} << 30);
   ++lanes_;
-  return *fresh;
+  return lane_to_post(fresh);
+}
+
+template <class Any>
+void basic_execution<Any>::never_posted::operator()(lane* on) const noexcept {
+  if (comm::request_source::pending(*on)) return;
+  --on->owner->lanes_;
+  on->owner = nullptr;
+  delete on;
 }
 
 template <class Any>
@@ -179,21 +189,16 @@ void basic_execution<Any>::add(lane& on, int return_code, const MPI_Request& req
   plane_.state_->source.add(request, on);
 }
 
-// A lane that has not posted anything is nobody's: the engine will not deliver it.
+// The newest data, and among equals the highest rank.
 template <class Any>
-template <class Post>
-void basic_execution<Any>::begin(Post post) {
-  lane& on = new_lane();
-  try {
-    post(on);
-  } catch (...) {
-    if (!comm::request_source::pending(on)) {
-      on.owner = nullptr;
-      --lanes_;
-      delete &on;
-    }
-    throw;
-  }
+void basic_execution<Any>::post_newest(lane& on) {
+  const auto size = static_cast<std::uint64_t>(here->size);
+  join_value_ = newest * size + static_cast<std::uint64_t>(here->rank);
+  MPI_Request request = MPI_REQUEST_NULL;
+  add(on,
+      mpi::post::iallreduce(MPI_IN_PLACE, &join_value_, 1, MPI_UINT64_T, MPI_MAX, here->shared,
+                            &request),
+      request);
 }
 
 template <class Any>
@@ -205,47 +210,27 @@ void basic_execution<Any>::start(std::uint32_t slot) {
     const std::string_view verb = is_join ? "join" : tasks.front()->verb();
     watched_.begin(tools::category::data, tools::literal(verb), bytes_);
   }
-  if (is_join) {
-    // The newest data, and among equals the highest rank.
-    const auto size = static_cast<std::uint64_t>(here->size);
-    join_value_ = newest * size + static_cast<std::uint64_t>(here->rank);
-    begin([this](lane& on) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      add(on,
-          mpi::post::iallreduce(MPI_IN_PLACE, &join_value_, 1, MPI_UINT64_T, MPI_MAX, here->shared,
-                                &request),
-          request);
-    });
-    return;
-  }
   if (on_device()) return device_.start();
-  if (exchanges()) {
-    begin([this](lane& on) { sizes_.exchange(on); });
-    return;
-  }
-  if (sized()) {
-    begin([this](lane& on) {
-      sizes_.post(on, here->shared);
-      count(on, bytes_);
-    });
-    return;
-  }
-  if (!fuses()) {
-    begin([this](lane& on) {
-      whole_.post(on, here->shared);
-      count(on, bytes_);
-    });
-    return;
-  }
-  const bool whole = packs_.calls.size() <= 1;
-  const MPI_Comm where = whole ? here->shared : here->slots[slot_];
-  const std::size_t window =
-      std::min<std::size_t>(plane_.options_.pieces_in_flight, packs_.calls.size());
-  for (std::size_t i = 0; i < window; ++i) {
-    begin([this, where](lane& on) {
-      packs_.post_next(on, where);
-      count(on, packs_.calls[on.call].bytes);
-    });
+  const MPI_Comm where = packs_.calls.size() <= 1 ? here->shared : here->slots[slot_];
+  const std::size_t lanes =
+      fuses() ? std::min<std::size_t>(plane_.options_.pieces_in_flight, packs_.calls.size()) : 1;
+  for (std::size_t i = 0; i < lanes; ++i) {
+    lane_to_post on = new_lane();
+    if (is_join) {
+      post_newest(*on);
+    } else if (exchanges()) {
+      sizes_.exchange(*on);
+    } else if (fuses()) {
+      packs_.post_next(*on, where);
+      count(*on, packs_.calls[on->call].bytes);
+    } else if (sized()) {
+      sizes_.post(*on, where);
+      count(*on, bytes_);
+    } else {
+      whole_.post(*on, where);
+      count(*on, bytes_);
+    }
+    static_cast<void>(on.release());
   }
 }
 
@@ -297,69 +282,58 @@ void basic_execution<Any>::broke(std::error_code why) noexcept {
 // on memory of callers.
 template <class Any>
 bool basic_execution<Any>::step(lane& on) {
-  if (!is_join && on_device()) return device_.step(on);
-  if (on.waits_for_turn_) std::erase(plane_.with_backend_, &on);
+  if (on.waits_for_turn_)
+    std::erase(on.on_device ? plane_.with_device_ : plane_.with_backend_, &on);
   on.waits_for_turn_ = false;
+  if (on.on_device) device_.has_it = false;
   if (given_up_) return false;
   try {
     const auto take = [this](mpi::comm made) { *tasks.front()->made = made.release(); };
     if (whole_.creation && whole_.creation->goes_on(take)) return true;
     whole_.creation.reset();
     if (on.failed()) broke(on.error());
-    if (!failed_ && !is_join) {
-      if (exchanges() && !sizes_.exchanged) {
-        sizes_.exchanged = true;
-        sizes_.take();
-        plane_.queue_.exchanged(log_count);
-        sizes_.post(on, here->slots[slot_]);
-        count(on, bytes_);
-        plane_.queue_.posted_last(here->set, slot_);
-        plane_.run();
-        return true;
-      }
-      if (fuses()) {
-        packs_.finish(on);
-        if (!packs_.all_posted()) {
-          packs_.post_next(on, here->slots[slot_]);
-          count(on, packs_.calls[on.call].bytes);
-          if (packs_.all_posted()) {
-            plane_.queue_.posted_last(here->set, slot_);
-            plane_.run();
-          }
-          return true;
-        }
-      } else if (!sized()) {
-        whole_.finish();
-      }
-    }
+    if (!failed_ && goes_on(on)) return true;
   } catch (const std::system_error& problem) {
     broke(problem.code());
   } catch (...) {
     broke(std::make_error_code(std::errc::not_enough_memory));
   }
-  if (comm::request_source::pending(on)) {
-    settle();
-    return true;
+  const bool more = comm::request_source::pending(on);
+  if (!more) {
+    on.owner = nullptr;
+    on.pack = {};
+    --lanes_;
   }
-  lane_ended(on);
-  return false;
+  plane_.settle(*this);
+  return more;
 }
 
+// What comes after the requests of a lane: finishes what they were for, and posts the next.
 template <class Any>
-void basic_execution<Any>::lane_ended(lane& on) noexcept {
-  on.owner = nullptr;
-  on.pack = {};
-  --lanes_;
-  settle();
-}
-
-template <class Any>
-void basic_execution<Any>::settle() noexcept {
-  if (lanes_ == 0) {
-    plane_.done(*this);
-  } else if (failed_) {
-    plane_.owner_.data_broke(*this, failed_);
+bool basic_execution<Any>::goes_on(lane& on) {
+  if (is_join) return false;
+  if (on_device()) {
+    device_.go_on(on);
+    return false;
   }
+  if (exchanges() && !sizes_.exchanged) {
+    sizes_.take();
+    plane_.queue_.exchanged(log_count);
+    sizes_.post(on, here->slots[slot_]);
+    count(on, bytes_);
+  } else if (!fuses()) {
+    if (!sized()) whole_.finish();
+    return false;
+  } else {
+    packs_.finish(on);
+    if (packs_.all_posted()) return false;
+    packs_.post_next(on, here->slots[slot_]);
+    count(on, packs_.calls[on.call].bytes);
+    if (!packs_.all_posted()) return true;
+  }
+  plane_.queue_.posted_last(here->set, slot_);
+  plane_.run();
+  return true;
 }
 
 }  // namespace cohort::coordination

@@ -44,7 +44,6 @@ struct pack_position {
 
 /// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
 /// when the engine delivers it, so nobody need wait for that.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class basic_lane final : public comm::request_operation, public comm::staging {
  public:

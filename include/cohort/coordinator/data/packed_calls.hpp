@@ -105,8 +105,8 @@ class packed_calls {
     return of_.tasks.front()->kind == op_kind::all_reduce ? what.kernels->size : 1;
   }
   bool stage(lane& on, std::size_t count, MPI_Comm where);
-  /// Goes on from `at` with bytes of the pack; `visit` gets a tensor, where in it, and where in the
-  /// range, `gap` a part of the range that belongs to none.
+  /// Walks over a range of the pack, going on from `at`. `visit` gets a tensor, the offset in it
+  /// and the offset in the range; `gap` gets a part of the range that belongs to no tensor.
   template <class Visit, class Gap>
   void walk(const call& what, pack_position& at, std::size_t offset, std::size_t bytes, Visit visit,
             Gap gap) const;

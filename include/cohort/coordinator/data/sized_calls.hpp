@@ -14,7 +14,7 @@
 
 namespace cohort::coordination {
 
-/// Enter the sizes of this rank; leave those of all, and the data.
+/// The sizes of this rank enter; those of all ranks leave, and the data.
 template <class Any>
 class sized_calls {
  public:
@@ -49,7 +49,8 @@ void sized_calls<Any>::exchange(lane& on) {
   of_.rows->rows.assign(same ? ranks * only.told : ranks, 0);
   told_ = only.sizes;
   told_.resize(same ? only.told : ranks);  // a joined rank brings nothing
-  // All ranks must know of the data of any that may not fit: below that they fit everywhere.
+  // If the data of one rank may not fit an int, all ranks must know. Below this bound they fit
+  // everywhere.
   std::size_t mine = 0;
   for (const std::int64_t one : told_) mine += static_cast<std::size_t>(one) * only.row_bytes;
   if (!mpi::has_large_counts && mine > mpi::max_int_count / ranks) {
@@ -67,6 +68,7 @@ void sized_calls<Any>::exchange(lane& on) {
 
 template <class Any>
 void sized_calls<Any>::take() {
+  exchanged = true;
   of_.rows->large = false;
   for (std::int64_t& one : of_.rows->rows) {
     if (one >= 0) continue;

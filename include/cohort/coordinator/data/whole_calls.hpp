@@ -17,8 +17,8 @@
 
 namespace cohort::coordination {
 
-/// Of messages between two ranks. They are posted in the order of the log, and those that an
-/// exchange of much data consists of have the tag 0.
+/// The tag of messages between two ranks. One is enough, for they are posted in the order of the
+/// log. Messages that an exchange of much data consists of have the tag 0.
 inline constexpr int message_tag = 1;
 
 /// Bytes as MPI counts them: what an int cannot count is one element of a derived type.
@@ -27,7 +27,7 @@ inline constexpr int message_tag = 1;
                      mpi::large_count::fold);
 }
 
-/// Enters the only task of an execution; leave requests of MPI on the memory of its caller, or on a
+/// The only task of an execution enters; requests of MPI leave, on the memory of its caller or on a
 /// copy that is scaled or converted.
 template <class Any>
 class whole_calls {

@@ -80,7 +80,8 @@ template <class Any>
 void fault_handling<Any>::break_down(const std::exception_ptr& why, bool known) {
   const comm::request_source::guard hold(log_.source);
   if (broken) return;
-  // Where a device cannot be opened all ranks hear of it, but perhaps first that another has ended.
+  // Where a device cannot be opened all ranks hear of it, but a rank may hear first that another
+  // one has ended.
   if (log_.sets.whole().opening) {
     if (!to_break) to_break = why;
     return;
@@ -109,8 +110,9 @@ void fault_handling<Any>::break_down(const std::exception_ptr& why, bool known) 
   log_.life.check_released();
 }
 
-// After a fault what is elected and has not started here will never run, and what has goes on with
-// the parts that are posted. What was being filled in when memory ran out may have no task yet.
+// After a fault, what is elected and has not started here will never run. What has started goes on
+// with the parts that are posted. A pack that was being filled in when memory ran out may have no
+// task yet.
 template <class Any>
 void fault_handling<Any>::close() {
   if (execution* const pack = log_.performer.take_pack()) {

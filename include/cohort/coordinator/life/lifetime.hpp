@@ -158,8 +158,8 @@ template <class Any>
 void lifetime<Any>::abandon() {
   log_.sets.whole().leave(protocol::departure::abandoned);
   abandoned = true;
-  // Before the first instance of the context is driven: they are waited for together, and no longer
-  // than for one. What has waited already takes in what is there.
+  // Called for all instances of the context before the first is driven: so they are waited for
+  // together, and no longer than for one. One that has waited already only takes in what is there.
   const auto at = clock::now();
   clock::time_point& until = log_.sets.whole().leave_until;
   until = std::min(std::max(until, at + settling_time), at + log_.engine.drain_bound());
@@ -174,7 +174,7 @@ void lifetime<Any>::drive() {
   if (log_.faults.broken) return;
   if (!log_.sets.whole().leave_expired) leaving_has_expired();
   if (!has_opened()) return;  // the engine may see it through
-  // The engine ends the receives next, which is no lost connection.
+  // The engine ends the receives next. That must not be taken for a lost connection.
   log_.faults.break_down(
       std::make_exception_ptr(error(errc::stalled, log_.sets.whole().not_left_in_time())), true);
   log_.neighbours.channel.close();

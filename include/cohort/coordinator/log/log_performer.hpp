@@ -29,7 +29,7 @@ class log_performer final : private data_plane::client {
 
   [[nodiscard]] data_plane::client& client() noexcept { return *this; }
   void perform();
-  /// An operation of the log that is none of the data plane.
+  /// An operation of the log that the data plane does not run has ended.
   void finished() noexcept { ++done_; }
   /// Operations finished since this was asked last, for the root's node.
   [[nodiscard]] std::size_t take_finished() noexcept { return std::exchange(done_, 0); }
@@ -39,6 +39,7 @@ class log_performer final : private data_plane::client {
 
  private:
   void start(const protocol::action& one);
+  void take_sizes(const protocol::action& one, set_view<Any>& set);
   void start_join(const protocol::action& one);
   void fail(const protocol::action& one);
   void trace_failure(const task& one, std::string_view name);
@@ -104,8 +105,8 @@ void log_performer<Any>::perform() {
   if (log_.sets.lacks_place()) log_.sets.place();
 }
 
-// What is to be started is in a pack or not marked as started, whatever lacks memory here: so
-// somebody ends it.
+// If memory runs out here, what is to be started is either in a pack or not marked as started. So
+// somebody ends it in any case.
 template <class Any>
 void log_performer<Any>::start(const protocol::action& one) {
   const protocol::entry_record& entry = log_.node.entry(one.entry);
@@ -134,17 +135,7 @@ void log_performer<Any>::start(const protocol::action& one) {
     }
   }
   what->contributors = one.count;
-  if (is_sized(entry.sig.kind)) {
-    pack_->known = one.known;
-    if (one.known) {
-      pack_->rows = sizes_.at(one.entry);
-    } else {
-      ++set.counted.size_exchanges;
-      pack_->rows = std::make_shared<size_vector>();
-      pack_->rows->log_count = one.log_count;
-      if (protocol::is_cached(entry.sig)) sizes_[one.entry] = pack_->rows;
-    }
-  }
+  if (is_sized(entry.sig.kind)) take_sizes(one, set);
   if (!one.last) return;
   if (pack_->tasks.size() > 1) {
     ++set.counted.packs;
@@ -152,6 +143,20 @@ void log_performer<Any>::start(const protocol::action& one) {
   }
   log_.plane.push(*pack_);
   pack_ = nullptr;
+}
+
+/// Sizes that are known, or room for those that the operation exchanges. [protocol Z3, Z4]
+template <class Any>
+void log_performer<Any>::take_sizes(const protocol::action& one, set_view<Any>& set) {
+  pack_->known = one.known;
+  if (one.known) {
+    pack_->rows = sizes_.at(one.entry);
+    return;
+  }
+  ++set.counted.size_exchanges;
+  pack_->rows = std::make_shared<size_vector>();
+  pack_->rows->log_count = one.log_count;
+  if (protocol::is_cached(log_.node.entry(one.entry).sig)) sizes_[one.entry] = pack_->rows;
 }
 
 template <class Any>

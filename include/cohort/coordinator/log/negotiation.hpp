@@ -37,7 +37,6 @@ namespace cohort::coordination {
 ///
 /// It has no handles: these are of its sets, and keep it alive. The context keeps it until it has
 /// closed.
-/// (A template, so that only who uses it compiles its bodies.)
 template <class Any>
 class negotiation final : public comm::look_hook,
                           public std::enable_shared_from_this<negotiation<Any>> {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -76,7 +77,7 @@ class neighbours_in_tree final : private comm::channel::client {
   void malformed(int from, const char* what) override;
   void failed(int peer, bool sends, std::error_code why) override;
   void settled() override { log_.life.check_released(); }
-  void send(int to, unsigned kind);
+  [[nodiscard]] std::optional<message_kind> next_to(edge& one) const;
   [[nodiscard]] edge& edge_to(int rank);
   [[nodiscard]] std::exception_ptr no_connection(int peer, std::error_code why) const;
   [[nodiscard]] bool can_end(const edge& child) const noexcept;
@@ -153,25 +154,28 @@ void neighbours_in_tree<Any>::malformed(int from, const char* what) {
       protocol::fault::malformed, what + (" from rank " + std::to_string(from)))));
 }
 
+/// What is to be sent there next, if anything.
 template <class Any>
-void neighbours_in_tree<Any>::flush() {
-  for (edge& one : edges_) {
-    const auto may_say = [&](bool& wanted) {
-      return wanted && !channel.sending(one.rank) && std::exchange(wanted, false);
-    };
-    if (may_say(one.answers)) send(one.rank, pong);
-    if (may_say(one.asks)) send(one.rank, ping);
-    if (!channel.sending(one.rank) && log_.node.has_message(one.rank)) send(one.rank, of_protocol);
-    if (may_say(one.settles)) send(one.rank, all_closed);
-  }
+std::optional<message_kind> neighbours_in_tree<Any>::next_to(edge& one) const {
+  if (std::exchange(one.answers, false)) return pong;
+  if (std::exchange(one.asks, false)) return ping;
+  if (log_.node.has_message(one.rank)) return of_protocol;
+  if (std::exchange(one.settles, false)) return all_closed;
+  return std::nullopt;
 }
 
 template <class Any>
-void neighbours_in_tree<Any>::send(int to, unsigned kind) {
-  std::vector<std::byte>& message = channel.message(to);
-  if (kind == of_protocol && !log_.node.take_message(to, message)) return;
-  if (const std::error_code why = channel.send(to, kind)) {
-    std::rethrow_exception(no_connection(to, why));
+void neighbours_in_tree<Any>::flush() {
+  for (edge& one : edges_) {
+    while (!channel.sending(one.rank)) {
+      const std::optional<message_kind> kind = next_to(one);
+      if (!kind) break;
+      std::vector<std::byte>& message = channel.message(one.rank);
+      if (kind == of_protocol && !log_.node.take_message(one.rank, message)) continue;
+      if (const std::error_code why = channel.send(one.rank, *kind)) {
+        std::rethrow_exception(no_connection(one.rank, why));
+      }
+    }
   }
 }
 

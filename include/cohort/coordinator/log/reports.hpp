@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What is told of operations: errors, who waits for whom, stalls.
+/// \file What awaiters and the log of the program are told: errors, who waits for whom, stalls.
 
 #include <cohort/coordinator/log/submissions.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
@@ -22,7 +22,8 @@
 
 namespace cohort::coordination {
 
-/// Turns what the log knows into errors, lists and lines, in the numbers of the set of who is told.
+/// Turns what the node knows into errors, lists and lines of text. Ranks in them have the numbers
+/// of the set that is told.
 template <class Any>
 class reports_of {
  public:

@@ -53,7 +53,7 @@ class submissions {
     while (one != nullptr && one->started) one = one->after;
     return one;
   }
-  /// It has none, or a later one.
+  /// The earlier one counts.
   void set_deadline(task& one, clock::time_point at) noexcept {
     if (one.deadline == clock::time_point::max()) ++deadlines_;
     one.deadline = std::min(one.deadline, at);
@@ -74,7 +74,10 @@ class submissions {
   void unlink(task& one) noexcept;
   bool end_unheard(task& one, protocol::withdrawal_reason reason);
   [[nodiscard]] std::string pair_name(const task& one, std::string_view name) const;
-  bool check_peer(task& one, std::string_view name) const;
+  [[nodiscard]] std::exception_ptr refuses(const task& one, std::string_view name,
+                                           const protocol::signature& sig) const;
+  [[nodiscard]] std::exception_ptr refuses_peer(const task& one, std::string_view name) const;
+  void withdraw_mistaken(task& one, std::string_view name);
 
   negotiation<Any>& log_;
   task* first_ = nullptr;
@@ -148,72 +151,73 @@ void submissions<Any>::submit(task& one, std::string_view name, const protocol::
   {
     const comm::request_source::guard hold(log_.source);
     ++one.view->counted.submitted;
-    errc bad = log_.source.usable();
-    if (bad == errc{} && log_.engine.stopped()) bad = errc::engine_stopped;
-    if (bad != errc{}) {
-      one.fail(std::make_exception_ptr(error(bad, "'" + std::string(name) + "'")));
-    } else if (log_.faults.broken) {
-      one.fail(log_.faults.broken);
-    } else if (name.size() > longest_name || (!name.empty() && name.front() == '\x01')) {
-      one.fail(std::make_exception_ptr(
-          error(errc::invalid_argument,
-                name.size() > longest_name
-                    ? "a name of " + std::to_string(name.size()) + " bytes, more than 65535"
-                    : std::string("a reserved name"))));
-    } else if (sig.kind == op_kind::message && !check_peer(one, name)) {
-      // It has no other end that could hear of it.
-    } else {
-      site_.file.assign(site.file_name());
-      site_.line = site.line();
-      const auto as = reinterpret_cast<std::uint64_t>(&one);
-      const std::uint32_t set = one.view->place.set;
-      const auto result =
-          sig.kind == op_kind::message
-              ? log_.node.submit(set, pair_name(one, name), sig, as, one.sizes, &site_)
-              : log_.node.submit(set, name, sig, as, one.sizes, &site_);
-      one.name = result.name;
-      one.epoch = result.number;
-      if (result.status == protocol::submission_status::pending) {
-        one.operation_ref = result.operation;
-        one.submitted = log_.now();
-        one.watched.begin(tools::category::negotiate, {name}, sig.bytes());
-        link(one);
-        if (deadline > std::chrono::nanoseconds::zero()) {
-          one.deadline = clock::now() + deadline;
-          ++deadlines_;
-        }
-        const bool duplicate = log_.options.strict && !name.empty() && ++in_use_[one.name] > 1;
-        if (one.error) {
-          log_.node.withdraw(one.operation_ref, protocol::withdrawal_reason::invalid);
-        } else if (duplicate) {
-          log_.node.withdraw(one.operation_ref, protocol::withdrawal_reason::duplicate);
-        }
-        if (!log_.life.has_opened()) {
-          if (!log_.node.actions().empty())
-            log_.performer.perform();  // the root has failed it at once
-          return;
-        }
-        log_.source.at_next_look(log_);
-        log_.stay_awake();
-        unsent_ += sig.bytes();
-      } else if (result.status == protocol::submission_status::failed) {
-        one.fail(log_.reports.error_of(*one.view, name, one.verb(), *result.why));
-        complete(one);
-        return;
-      } else {
-        one.fail(refusal(name));
-        complete(one);
-        return;
-      }
+    if (std::exception_ptr why = refuses(one, name, sig)) {
+      one.fail(std::move(why));
+      return complete(one);
     }
-    if (!one.linked) {
-      complete(one);
+    site_.file.assign(site.file_name());
+    site_.line = site.line();
+    const auto as = reinterpret_cast<std::uint64_t>(&one);
+    const std::uint32_t set = one.view->place.set;
+    const auto result =
+        sig.kind == op_kind::message
+            ? log_.node.submit(set, pair_name(one, name), sig, as, one.sizes, &site_)
+            : log_.node.submit(set, name, sig, as, one.sizes, &site_);
+    one.name = result.name;
+    one.epoch = result.number;
+    if (result.status != protocol::submission_status::pending) {
+      one.fail(result.status == protocol::submission_status::failed
+                   ? log_.reports.error_of(*one.view, name, one.verb(), *result.why)
+                   : refusal(name));
+      return complete(one);
+    }
+    one.operation_ref = result.operation;
+    one.submitted = log_.now();
+    one.watched.begin(tools::category::negotiate, {name}, sig.bytes());
+    link(one);
+    if (deadline > std::chrono::nanoseconds::zero()) set_deadline(one, clock::now() + deadline);
+    withdraw_mistaken(one, name);
+    if (!log_.life.has_opened()) {
+      if (!log_.node.actions().empty()) log_.performer.perform();  // the root has failed it at once
       return;
     }
-    // What fills a pack is told at once: of a burst the beginning moves while the rest is named.
+    log_.source.at_next_look(log_);
+    log_.stay_awake();
+    unsent_ += sig.bytes();
+    // What fills a pack is told at once: the first tensors of a burst are on their way while the
+    // rest is submitted.
     if (unsent_ >= log_.options.fusion_buffer) log_.at_look();
   }
   log_.engine.started();
+}
+
+/// Why a submission ends at once, without the others hearing of it; null if they do.
+template <class Any>
+std::exception_ptr submissions<Any>::refuses(const task& one, std::string_view name,
+                                             const protocol::signature& sig) const {
+  errc bad = log_.source.usable();
+  if (bad == errc{} && log_.engine.stopped()) bad = errc::engine_stopped;
+  if (bad != errc{}) return std::make_exception_ptr(error(bad, "'" + std::string(name) + "'"));
+  if (log_.faults.broken) return log_.faults.broken;
+  if (name.size() > longest_name) {
+    return std::make_exception_ptr(
+        error(errc::invalid_argument,
+              "a name of " + std::to_string(name.size()) + " bytes, more than 65535"));
+  }
+  if (!name.empty() && name.front() == '\x01') {
+    return std::make_exception_ptr(error(errc::invalid_argument, "a reserved name"));
+  }
+  return sig.kind == op_kind::message ? refuses_peer(one, name) : nullptr;
+}
+
+/// A mistake of this rank: the submission takes its number all the same, so that all ranks agree.
+/// [protocol S3]
+template <class Any>
+void submissions<Any>::withdraw_mistaken(task& one, std::string_view name) {
+  const bool duplicate = log_.options.strict && !name.empty() && ++in_use_[one.name] > 1;
+  if (!one.error && !duplicate) return;
+  log_.node.withdraw(one.operation_ref, one.error ? protocol::withdrawal_reason::invalid
+                                                  : protocol::withdrawal_reason::duplicate);
 }
 
 /// Both ends of a message find each other under this name. Its ranks are those of the node.
@@ -224,18 +228,18 @@ std::string submissions<Any>::pair_name(const task& one, std::string_view name) 
                    : protocol::message_name(peer, log_.rank, name);
 }
 
+/// A message to or from such a rank has no other end that could hear of it.
 template <class Any>
-bool submissions<Any>::check_peer(task& one, std::string_view name) const {
+std::exception_ptr submissions<Any>::refuses_peer(const task& one, std::string_view name) const {
   const instance& where = *one.view;
   const bool is_rank = one.peer >= 0 && one.peer < where.size();
-  if (is_rank && one.peer != where.rank()) return true;
-  one.fail(std::make_exception_ptr(
+  if (is_rank && one.peer != where.rank()) return nullptr;
+  return std::make_exception_ptr(
       error(is_rank ? errc::invalid_argument : errc::bad_rank,
             "rank " + std::to_string(where.rank()) + ": " + std::string(one.verb()) + " '" +
                 std::string(name) + "': " + (one.sends ? "to_rank=" : "from_rank=") +
                 std::to_string(one.peer) +
-                (is_rank ? " is this rank" : ", ranks=" + std::to_string(where.size())))));
-  return false;
+                (is_rank ? " is this rank" : ", ranks=" + std::to_string(where.size()))));
 }
 
 /// As the caller has given it.
@@ -306,9 +310,10 @@ bool submissions<Any>::withdraw(task& one, protocol::withdrawal_reason reason) {
   return true;
 }
 
-// Before the instance is open nobody has heard of it, so it is certain how it ends, and it need not
-// wait for that: some rank may open it late. For a deadline the root would ask first who is ready,
-// and could elect it meanwhile, so it is told another reason.
+// Before the instance is open nobody has heard of the operation. So it is certain how it ends, and
+// its awaiter need not wait, for some rank may open the instance late. For a deadline the root
+// would first ask who is ready and could elect the operation meanwhile; so the root is told another
+// reason.
 template <class Any>
 bool submissions<Any>::end_unheard(task& one, protocol::withdrawal_reason reason) {
   using protocol::withdrawal_reason;
@@ -326,7 +331,7 @@ bool submissions<Any>::end_unheard(task& one, protocol::withdrawal_reason reason
     why.unknown.subtract(here);
     reason = withdrawal_reason::no_decision;
   }
-  log_.node.hand_over(one.operation_ref, nobody);
+  log_.node.replace_token(one.operation_ref, nobody);
   if (!log_.node.withdraw(one.operation_ref, reason, nanoseconds(clock::now()))) return false;
   one.fail(log_.reports.error_of(*one.view, given_name(one), one.verb(), why, own, not_open));
   complete(one);

@@ -107,7 +107,7 @@ class group_list {
   void for_each_plane(Visit visit) const {
     for (const auto& each : all_) visit(each->plane_);
   }
-  /// Nobody will say which starts are good.
+  /// No drain will come to say which starts are good.
   void fail_held();
   /// The set has ended, which shares its log: its starts are elected, and none is under way.
   void forget(const set_view<Any>& set) noexcept {

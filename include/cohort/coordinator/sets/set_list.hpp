@@ -227,8 +227,8 @@ progress::look_task<> set_list<Any>::make_with_others(task& own) {
   co_await making;
 }
 
-/// Without memory to begin, the others wait for this rank in the creation, and would take it for
-/// the next one's part: that can only end them all.
+/// There is no memory to begin. The others wait for this rank in the creation, and would take its
+/// part in the next creation for this one. So all that remains is to end them all.
 template <class Any>
 void set_list<Any>::not_made(task& one, const std::exception_ptr& why) {
   failed(one, why);

@@ -30,8 +30,8 @@ class negotiation;
 /// are sets 1, 2, ... of the coordinator's negotiation, so that all ranks launch in one order.
 /// [protocol D1]
 ///
-/// Its handles keep the negotiation alive, to which it belongs. Everything runs with the request
-/// source locked, but what overrides.
+/// Its handles keep the negotiation alive to which it belongs. Everything runs with the request
+/// source locked, but for the functions that override those of `instance`: these take the lock.
 template <class Any>
 class set_view final : public instance {
  public:
@@ -74,7 +74,8 @@ class set_view final : public instance {
 
   /// All ranks of the log, in its numbers.
   [[nodiscard]] bool is_whole() const noexcept { return place.set == 0; }
-  /// The log's number of a rank; what is none is refused with the number that was given.
+  /// The log's number of a rank. A number that is no rank stays as it is, to be refused by the
+  /// number that was given.
   [[nodiscard]] int outside(int rank) const noexcept {
     return !is_whole() && rank >= 0 && rank < size_ ? members_[static_cast<std::size_t>(rank)]
                                                     : rank;
@@ -92,7 +93,7 @@ class set_view final : public instance {
   void take(communicator host, mpi::comm second, communicator devices);
   void take(communicator devices) { over_ = std::move(devices); }
   [[nodiscard]] const communicator& over() const noexcept { return over_; }
-  /// The others have not left in time: who waits for that is told.
+  /// The others have not left in time: tells who waits for that.
   void expire(const std::string& besides = {});
   [[nodiscard]] std::string not_left_in_time() const;
   /// All operations of it are complete: frees what it has, and tells who waits for that.

@@ -87,8 +87,9 @@ class message_verbs {
     requires named_input<B> && call_tail<First, Second>
   auto send(operation_name name, B&& buffer, int to_rank, First&& first = First(),
             Second&& second = Second()) const {
-    return start(message_body<B, true>(std::move(name), options_in(first), buffer, to_rank),
-                 token_in(first, second));
+    return initiate(where(),
+                    message_body<B, true>(std::move(name), options_in(first), buffer, to_rank),
+                    token_in(first, second));
   }
 
   /// Fills a buffer with what rank `from_rank` of the set sends under the same name.
@@ -96,17 +97,17 @@ class message_verbs {
     requires named_output<B> && call_tail<First, Second>
   auto recv(operation_name name, B&& buffer, int from_rank, First&& first = First(),
             Second&& second = Second()) const {
-    return start(message_body<B, false>(std::move(name), options_in(first), buffer, from_rank),
-                 token_in(first, second));
+    return initiate(where(),
+                    message_body<B, false>(std::move(name), options_in(first), buffer, from_rank),
+                    token_in(first, second));
   }
 
  protected:
   message_verbs() noexcept {}
 
  private:
-  template <class Body, class Token>
-  auto start(Body&& body, Token&& token) const {
-    return static_cast<const Set&>(*this).start(std::forward<Body>(body), token);
+  [[nodiscard]] const std::shared_ptr<instance_handle>& where() const noexcept {
+    return static_cast<const Set&>(*this).where_;
   }
 };
 

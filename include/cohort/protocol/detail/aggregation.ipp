@@ -58,8 +58,8 @@ rank_set basic_node<Any>::left_of(std::uint32_t set) const {
 }
 
 // [protocol D2] An operation of listed members fails once one of them has left that does not want
-// it; who is not listed may leave. No L tells of it, so the root sees to it when it hears of
-// either.
+// it; who is not listed may leave. No L tells of that, so the root checks it when it hears of the
+// operation and when it hears of the leaver.
 template <class Any>
 void basic_node<Any>::check_listed(name_index name, epoch number) {
   const auto& listed = log_.names[name].listed;
@@ -213,7 +213,7 @@ void basic_node<Any>::on_leave(const waiting_leave& one) {
                                               log_.live(set).begin(), log_.live(set).end())) {
       continue;
     }
-    emit([&](wire::writer& out) { put_part(out, part::leave, wire_leave_of(log_.names, one)); });
+    emit(part::leave, wire_leave_of(log_.names, one));
     return;
   }
 }
@@ -229,7 +229,7 @@ void basic_node<Any>::on_counts(int source, std::vector<start_range> counts) {
     total.push_back({wire_name_of(log_.names, group.group), group.least, group.most});
   }
   if (tree_.is_root()) {
-    emit([&](wire::writer& out) { put_part(out, part::counts, total); });
+    emit(part::counts, total);
   } else {
     up_.put(part::counts, total);
   }
@@ -239,7 +239,7 @@ template <class Any>
 void basic_node<Any>::on_fault(const data_fault& cause) {
   if (log_.closed) return;
   if (!tree_.is_root()) return up_.put(part::fault, cause);
-  emit([&](wire::writer& out) { put_part(out, part::close, closing{true, cause}); });
+  emit(part::close, closing{true, cause});
 }
 
 // [protocol L6]

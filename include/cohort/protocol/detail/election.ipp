@@ -10,16 +10,14 @@ namespace cohort::protocol {
 
 template <class Any>
 void basic_node<Any>::pump() {
-  if (!tree_.is_root() || (options_.decides_when_asked && !deciding_)) return;
-  while (!applying_ && elect()) {
-  }
+  if (!options_.decides_when_asked) decide();
 }
 
 template <class Any>
 void basic_node<Any>::decide() {
-  deciding_ = true;
-  pump();
-  deciding_ = false;
+  if (!tree_.is_root()) return;
+  while (!applying_ && elect()) {
+  }
 }
 
 // One decision; true when there may be another.
@@ -28,10 +26,7 @@ bool basic_node<Any>::elect() {
   if (log_.closed) return false;
   if (cache_full_ || log_.names_in_use() > options_.name_capacity) {  // [protocol G1]
     cache_full_ = false;
-    emit([&](wire::writer& out) {
-      out.byte(static_cast<std::uint8_t>(part::generation));
-      out.varint(options_.cache_keep);
-    });
+    emit_number(part::generation, options_.cache_keep);
     return true;
   }
   while (!doomed_.empty()) {  // [protocol J6]
@@ -58,17 +53,14 @@ bool basic_node<Any>::elect() {
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {  // [protocol J4]
     if (!all_joined(set) || log_.has_leaver(set) || !table_.empty(set)) continue;
     in_flight_ += sets_[set].contains_me ? 1U : 0U;
-    emit([set](wire::writer& out) {
-      out.byte(static_cast<std::uint8_t>(part::join));
-      out.varint(set);
-    });
+    emit_number(part::join, set);
     return true;
   }
   if (end_set()) return true;
   const bool drained = !groups_.frozen || groups_.drained;
   if (left_.size() == static_cast<std::size_t>(tree_.ranks()) && log_.nothing_live() &&
       promised_.empty() && drained) {
-    emit([](wire::writer& out) { put_part(out, part::close, closing{}); });  // [protocol L5]
+    emit(part::close, closing{});  // [protocol L5]
   }
   return false;
 }
@@ -83,10 +75,7 @@ bool basic_node<Any>::end_set() {
       return log_.names[one.first.first].set == number;
     });
     if (promised || !log_.nothing_live(set) || !left_of(set).includes(sets_[set].members)) continue;
-    emit([number](wire::writer& out) {
-      out.byte(static_cast<std::uint8_t>(part::end));
-      out.varint(number);
-    });
+    emit_number(part::end, number);
     return true;
   }
   return false;
@@ -115,7 +104,9 @@ void basic_node<Any>::elect_pack() {
     in_flight_ += set.contains_me ? 1U : 0U;
     chosen_.push_back(std::move(item));
   }
-  emit([this](wire::writer& out) { put_execute(out, chosen_); });
+  wire::writer out = new_item();
+  put_execute(out, chosen_);
+  apply_items();
 }
 
 // [protocol R1] The head of a name can be elected once it is complete; or it cannot at all
@@ -137,36 +128,53 @@ void basic_node<Any>::promote(name_index name) {
   }
 }
 
-// One item at a time: applying one may decide the next. Nothing follows CLOSE, which after a fault
-// what the ranks have sent before they knew of it would: those it would go to have ended.
-// [protocol L6]
+// Where the next item of the log is written, before `apply_items`.
 template <class Any>
-template <class Write>
-void basic_node<Any>::emit(Write write) {
-  if (log_.closed) return;
-  if (applying_) {
-    wire::writer out(waiting_items_.emplace_back());
-    write(out);
-    return;
-  }
+wire::writer basic_node<Any>::new_item() {
+  if (applying_) return wire::writer(waiting_items_.emplace_back());
   item_.clear();
-  wire::writer out(item_);
-  write(out);
-  applying_ = true;
-  apply(item_);
-  while (!waiting_items_.empty()) {
+  return wire::writer(item_);
+}
+
+// The root applies an item by reading it, as all others do. One at a time: what is decided while an
+// item is applied waits for its turn. After CLOSE nothing is applied: after a fault there may be
+// more to decide, from what ranks have sent before they knew of it, but the ranks that would hear
+// of it have ended. [protocol L6]
+template <class Any>
+void basic_node<Any>::apply_items() {
+  if (std::exchange(applying_, true)) return;
+  for (;;) {
+    if (!log_.closed) {
+      wire::reader in(item_);
+      down_visitor visit{*this, in, item_, now_};
+      read_down(in, visit);
+    }
+    if (waiting_items_.empty()) break;
     item_ = std::move(waiting_items_.front());
     waiting_items_.pop_front();
-    if (!log_.closed) apply(item_);
   }
   applying_ = false;
 }
 
 template <class Any>
+template <class T>
+void basic_node<Any>::emit(part tag, const T& value) {
+  wire::writer out = new_item();
+  put_part(out, tag, value);
+  apply_items();
+}
+
+template <class Any>
+void basic_node<Any>::emit_number(part tag, std::uint64_t number) {
+  wire::writer out = new_item();
+  out.byte(static_cast<std::uint8_t>(tag));
+  out.varint(number);
+  apply_items();
+}
+
+template <class Any>
 void basic_node<Any>::emit_failure(name_index name, epoch number, verdict why) {
-  emit([&](wire::writer& out) {
-    put_part(out, part::fail, failed{{wire_name_of(log_.names, name), number}, std::move(why)});
-  });
+  emit(part::fail, failed{{wire_name_of(log_.names, name), number}, std::move(why)});
 }
 
 }  // namespace cohort::protocol

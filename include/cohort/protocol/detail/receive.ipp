@@ -213,13 +213,6 @@ struct basic_node<Any>::down_visitor {
 };
 
 template <class Any>
-void basic_node<Any>::apply(std::span<const std::byte> item) {
-  wire::reader in(item);
-  down_visitor visit{*this, in, item, now_};
-  read_down(in, visit);
-}
-
-template <class Any>
 void basic_node<Any>::receive(int from, std::span<const std::byte> message, std::uint64_t now) {
   now_ = now;
   if (released()) out_of_place("a message after its end");
