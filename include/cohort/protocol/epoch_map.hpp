@@ -39,16 +39,90 @@ class basic_epoch_map {
   }
 
   /// The epoch must be free.
-  void insert(epoch number, std::uint32_t index);
+  void insert(epoch number, std::uint32_t index) {
+    if (used_ == 0) {
+      first_ = number;
+      only_ = index;
+      used_ = 1;
+      return;
+    }
+    if (slots_.empty()) slots_.push_back(only_);
+    if (number < first_ && static_cast<std::uint64_t>(first_ - number) <= head_) {
+      while (first_ > number) {
+        slots_[--head_] = none;
+        --first_;
+      }
+    }
+    const auto offset = static_cast<std::uint64_t>(number - first_);
+    if (number < first_ || offset > slots_.size() - head_ + slack) {
+      far_.emplace(number, index);
+      return;
+    }
+    while (slots_.size() - head_ <= offset) slots_.push_back(none);
+    slots_[head_ + offset] = index;
+    ++used_;
+  }
   /// Removes an epoch and returns what it held, or `none`.
-  std::uint32_t erase(epoch number);
+  std::uint32_t erase(epoch number) {
+    if (slots_.empty() && used_ != 0 && number == first_) {
+      used_ = 0;
+      return only_;
+    }
+    const auto offset = static_cast<std::uint64_t>(number - first_);
+    if (offset >= slots_.size() - head_ || slots_[head_ + offset] == none) {
+      if (far_.empty()) return none;
+      const auto found = far_.find(number);
+      if (found == far_.end()) return none;
+      const std::uint32_t index = found->second;
+      far_.erase(found);
+      return index;
+    }
+    const std::uint32_t index = slots_[head_ + offset];
+    slots_[head_ + offset] = none;
+    if (--used_ == 0) {
+      slots_.clear();
+      head_ = 0;
+      return index;
+    }
+    while (slots_[head_] == none) {
+      ++head_;
+      ++first_;
+    }
+    if (head_ > 64 && head_ > slots_.size() / 2) {  // amortised: as many have gone as are moved
+      slots_.erase(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(head_));
+      head_ = 0;
+    }
+    return index;
+  }
   /// Subtracts from all epochs.
-  void renumber(epoch by);
-  void clear() noexcept;
+  void renumber(epoch by) {
+    first_ -= by;
+    if (far_.empty() || by == 0) return;
+    std::map<epoch, std::uint32_t> moved;
+    for (const auto& [number, index] : far_) moved.emplace(number - by, index);
+    far_ = std::move(moved);
+  }
+  void clear() noexcept {
+    slots_.clear();
+    head_ = 0;
+    used_ = 0;
+    far_.clear();
+  }
 
   /// Calls `visit(epoch, index)` in ascending order.
   template <class Visit>
-  void for_each(Visit visit) const;
+  void for_each(Visit visit) const {
+    auto far = far_.begin();
+    const auto near = [&](epoch number, std::uint32_t index) {
+      for (; far != far_.end() && far->first < number; ++far) visit(far->first, far->second);
+      if (index != none) visit(number, index);
+    };
+    if (slots_.empty() && used_ != 0) near(first_, only_);
+    for (std::size_t i = head_; i < slots_.size(); ++i) {
+      near(first_ + static_cast<epoch>(i - head_), slots_[i]);
+    }
+    for (; far != far_.end(); ++far) visit(far->first, far->second);
+  }
 
  private:
   static constexpr std::uint64_t slack = 1024;
@@ -63,95 +137,5 @@ class basic_epoch_map {
 using epoch_map = basic_epoch_map<>;
 
 // ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-void basic_epoch_map<Any>::insert(epoch number, std::uint32_t index) {
-  if (used_ == 0) {
-    first_ = number;
-    only_ = index;
-    used_ = 1;
-    return;
-  }
-  if (slots_.empty()) slots_.push_back(only_);
-  if (number < first_ && static_cast<std::uint64_t>(first_ - number) <= head_) {
-    while (first_ > number) {
-      slots_[--head_] = none;
-      --first_;
-    }
-  }
-  const auto offset = static_cast<std::uint64_t>(number - first_);
-  if (number < first_ || offset > slots_.size() - head_ + slack) {
-    far_.emplace(number, index);
-    return;
-  }
-  while (slots_.size() - head_ <= offset) slots_.push_back(none);
-  slots_[head_ + offset] = index;
-  ++used_;
-}
-
-template <class Any>
-std::uint32_t basic_epoch_map<Any>::erase(epoch number) {
-  if (slots_.empty() && used_ != 0 && number == first_) {
-    used_ = 0;
-    return only_;
-  }
-  const auto offset = static_cast<std::uint64_t>(number - first_);
-  if (offset >= slots_.size() - head_ || slots_[head_ + offset] == none) {
-    if (far_.empty()) return none;
-    const auto found = far_.find(number);
-    if (found == far_.end()) return none;
-    const std::uint32_t index = found->second;
-    far_.erase(found);
-    return index;
-  }
-  const std::uint32_t index = slots_[head_ + offset];
-  slots_[head_ + offset] = none;
-  if (--used_ == 0) {
-    slots_.clear();
-    head_ = 0;
-    return index;
-  }
-  while (slots_[head_] == none) {
-    ++head_;
-    ++first_;
-  }
-  if (head_ > 64 && head_ > slots_.size() / 2) {  // amortised: as many have gone as are moved
-    slots_.erase(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(head_));
-    head_ = 0;
-  }
-  return index;
-}
-
-template <class Any>
-void basic_epoch_map<Any>::renumber(epoch by) {
-  first_ -= by;
-  if (far_.empty() || by == 0) return;
-  std::map<epoch, std::uint32_t> moved;
-  for (const auto& [number, index] : far_) moved.emplace(number - by, index);
-  far_ = std::move(moved);
-}
-
-template <class Any>
-void basic_epoch_map<Any>::clear() noexcept {
-  slots_.clear();
-  head_ = 0;
-  used_ = 0;
-  far_.clear();
-}
-
-template <class Any>
-template <class Visit>
-void basic_epoch_map<Any>::for_each(Visit visit) const {
-  auto far = far_.begin();
-  const auto near = [&](epoch number, std::uint32_t index) {
-    for (; far != far_.end() && far->first < number; ++far) visit(far->first, far->second);
-    if (index != none) visit(number, index);
-  };
-  if (slots_.empty() && used_ != 0) near(first_, only_);
-  for (std::size_t i = head_; i < slots_.size(); ++i) {
-    near(first_ + static_cast<epoch>(i - head_), slots_[i]);
-  }
-  for (; far != far_.end(); ++far) visit(far->first, far->second);
-}
 
 }  // namespace cohort::protocol

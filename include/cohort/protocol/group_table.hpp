@@ -48,31 +48,28 @@ class basic_group_table {
   /// Sources that have told.
   [[nodiscard]] std::size_t gathered() const noexcept { return counts_.size(); }
   /// The least and the most over all that have told, in the order of their groups.
-  [[nodiscard]] std::vector<start_range> total() const;
+  [[nodiscard]] std::vector<start_range> total() const {
+    std::vector<start_range> result;
+    for (const auto& [source, counts] : counts_) {
+      if (result.empty()) {
+        result = counts;
+        continue;
+      }
+      for (start_range& group : result) {
+        for (const start_range& other : counts) {
+          if (other.group != group.group) continue;
+          group.least = std::min(group.least, other.least);
+          group.most = std::max(group.most, other.most);
+        }
+      }
+    }
+    return result;
+  }
 
  private:
   std::map<name_index, std::uint64_t> starts_;
   std::map<int, std::vector<start_range>> counts_;  // by source
 };
 using group_table = basic_group_table<>;
-
-template <class Any>
-std::vector<start_range> basic_group_table<Any>::total() const {
-  std::vector<start_range> result;
-  for (const auto& [source, counts] : counts_) {
-    if (result.empty()) {
-      result = counts;
-      continue;
-    }
-    for (start_range& group : result) {
-      for (const start_range& other : counts) {
-        if (other.group != group.group) continue;
-        group.least = std::min(group.least, other.least);
-        group.most = std::max(group.most, other.most);
-      }
-    }
-  }
-  return result;
-}
 
 }  // namespace cohort::protocol

@@ -75,7 +75,30 @@ class basic_name_table {
   }
   /// The number of a name's signature, which is added if it is new. It lives until `release` has
   /// been called once for each `acquire`.
-  [[nodiscard]] entry_index intern(name_index name, const signature& sig);
+  [[nodiscard]] entry_index intern(name_index name, const signature& sig) {
+    name_record& owner = names_[name];
+    if (owner.recent != none && entries_[owner.recent].sig == sig) return owner.recent;
+    const std::size_t hash = hash_of(sig) ^ (name * std::size_t{0x9e3779b97f4a7c15U});
+    const auto [begin, end] = by_hash_.equal_range(hash);
+    for (auto at = begin; at != end; ++at) {
+      const entry_record& known = entries_[at->second];
+      if (known.name == name && known.sig == sig) return owner.recent = at->second;
+    }
+    entry_index index = static_cast<entry_index>(entries_.size());
+    if (free_entries_.empty()) {
+      entries_.emplace_back();
+    } else {
+      index = free_entries_.back();
+      free_entries_.pop_back();
+    }
+    entry_record& fresh = entries_[index];
+    fresh.name = name;
+    fresh.sig = sig;
+    fresh.bytes = sig.bytes();
+    by_hash_.emplace(hash, index);
+    owner.entries.push_back(index);
+    return owner.recent = index;
+  }
 
   /// The number of a name that is known, or `none`.
   [[nodiscard]] name_index find(std::uint32_t set, std::string_view text) const {
@@ -100,7 +123,19 @@ class basic_name_table {
 
   /// Forgets the names that nothing refers to any more. What a rank is behind with is covered by
   /// its poison, or will be by protocol J5.
-  void purge();
+  void purge() {
+    for (name_index name = 0; name < names_.size(); ++name) {
+      name_record& record = names_[name];
+      if (!record.used || record.next > 0 || record.base != 0 || !record.above.empty() ||
+          !record.records.empty() || !record.operations.empty() || !record.entries.empty() ||
+          record.held_by != 0) {
+        continue;
+      }
+      by_text_[record.set].erase(record.text);
+      record = name_record{};
+      free_names_.push_back(name);
+    }
+  }
 
   /// One more than the largest number of a name; `used` says which of them exist.
   [[nodiscard]] std::size_t bound() const noexcept { return names_.size(); }
@@ -120,7 +155,24 @@ class basic_name_table {
   };
   using text_map = std::unordered_map<std::string, name_index, text_hash, std::equal_to<>>;
 
-  name_index look_up(std::uint32_t set, std::string_view text);
+  name_index look_up(std::uint32_t set, std::string_view text) {
+    if (set >= by_text_.size()) by_text_.resize(set + 1);
+    const auto found = by_text_[set].find(text);
+    if (found != by_text_[set].end()) return found->second;
+    name_index name = static_cast<name_index>(names_.size());
+    if (free_names_.empty()) {
+      names_.emplace_back();
+    } else {
+      name = free_names_.back();
+      free_names_.pop_back();
+    }
+    name_record& record = names_[name];
+    record.set = set;
+    record.text = text;
+    record.used = true;
+    by_text_[set].emplace(record.text, name);
+    return name;
+  }
   void drop(entry_index entry);
 
   name_index last_ = none;         // interned
@@ -134,52 +186,6 @@ class basic_name_table {
 using name_table = basic_name_table<>;
 
 // ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-name_index basic_name_table<Any>::look_up(std::uint32_t set, std::string_view text) {
-  if (set >= by_text_.size()) by_text_.resize(set + 1);
-  const auto found = by_text_[set].find(text);
-  if (found != by_text_[set].end()) return found->second;
-  name_index name = static_cast<name_index>(names_.size());
-  if (free_names_.empty()) {
-    names_.emplace_back();
-  } else {
-    name = free_names_.back();
-    free_names_.pop_back();
-  }
-  name_record& record = names_[name];
-  record.set = set;
-  record.text = text;
-  record.used = true;
-  by_text_[set].emplace(record.text, name);
-  return name;
-}
-
-template <class Any>
-entry_index basic_name_table<Any>::intern(name_index name, const signature& sig) {
-  name_record& owner = names_[name];
-  if (owner.recent != none && entries_[owner.recent].sig == sig) return owner.recent;
-  const std::size_t hash = hash_of(sig) ^ (name * std::size_t{0x9e3779b97f4a7c15U});
-  const auto [begin, end] = by_hash_.equal_range(hash);
-  for (auto at = begin; at != end; ++at) {
-    const entry_record& known = entries_[at->second];
-    if (known.name == name && known.sig == sig) return owner.recent = at->second;
-  }
-  entry_index index = static_cast<entry_index>(entries_.size());
-  if (free_entries_.empty()) {
-    entries_.emplace_back();
-  } else {
-    index = free_entries_.back();
-    free_entries_.pop_back();
-  }
-  entry_record& fresh = entries_[index];
-  fresh.name = name;
-  fresh.sig = sig;
-  fresh.bytes = sig.bytes();
-  by_hash_.emplace(hash, index);
-  owner.entries.push_back(index);
-  return owner.recent = index;
-}
 
 template <class Any>
 void basic_name_table<Any>::drop(entry_index index) {
@@ -197,21 +203,6 @@ void basic_name_table<Any>::drop(entry_index index) {
   if (owner.recent == index) owner.recent = none;
   entry = entry_record{};
   free_entries_.push_back(index);
-}
-
-template <class Any>
-void basic_name_table<Any>::purge() {
-  for (name_index name = 0; name < names_.size(); ++name) {
-    name_record& record = names_[name];
-    if (!record.used || record.next > 0 || record.base != 0 || !record.above.empty() ||
-        !record.records.empty() || !record.operations.empty() || !record.entries.empty() ||
-        record.held_by != 0) {
-      continue;
-    }
-    by_text_[record.set].erase(record.text);
-    record = name_record{};
-    free_names_.push_back(name);
-  }
 }
 
 }  // namespace cohort::protocol

@@ -56,12 +56,50 @@ class basic_readiness_table {
     joined_.emplace_back();
   }
   /// The record of an operation, which is added if there is none.
-  [[nodiscard]] record_index get(name_table& names, name_index name, epoch number);
+  [[nodiscard]] record_index get(name_table& names, name_index name, epoch number) {
+    name_record& owner = names[name];
+    record_index index = owner.records.find(number);
+    if (index != none) return index;
+    if (free_.empty()) {
+      index = static_cast<record_index>(records_.size());
+      records_.emplace_back();
+    } else {
+      index = free_.back();
+      free_.pop_back();
+    }
+    owner.records.insert(number, index);
+    record& fresh = records_[index];
+    fresh.name = name;
+    fresh.number = number;
+    list& all = lists_[owner.set];
+    fresh.previous = all.last;
+    (all.last == none ? all.first : records_[all.last].next) = index;
+    all.last = index;
+    ++size_;
+    return index;
+  }
   [[nodiscard]] record_index find(const name_table& names, name_index name, epoch number) const {
     return names[name].records.find(number);
   }
   /// Forgets a record.
-  void erase(name_table& names, record_index index);
+  // Field by field, so that the memory of the sets of ranks is kept.
+  void erase(name_table& names, record_index index) {
+    record& one = records_[index];
+    list& all = lists_[names[one.name].set];
+    (one.previous == none ? all.first : records_[one.previous].next) = one.next;
+    (one.next == none ? all.last : records_[one.next].previous) = one.previous;
+    names[one.name].records.erase(one.number);
+    if (one.entry != none) names.release(one.entry);
+    for (const auto& [entry, ranks] : one.others) names.release(entry);
+    one.name = one.entry = one.previous = one.next = none;
+    one.done = one.whole = one.count = one.arrival = 0;
+    one.sizes = record::sizes_unset;
+    one.full = one.first = one.bad = one.withdrawn = one.ready = false;
+    one.some.clear();
+    one.others.clear();
+    free_.push_back(index);
+    --size_;
+  }
 
   /// Records of a set, in the order of their creation.
   [[nodiscard]] record_index first(std::uint32_t set) const noexcept { return lists_[set].first; }
@@ -69,7 +107,13 @@ class basic_readiness_table {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Ranks known to have announced the first signature.
-  [[nodiscard]] rank_set ranks_of(const record& one, const set_view& set) const;
+  [[nodiscard]] rank_set ranks_of(const record& one, const set_view& set) const {
+    rank_set result = one.some;
+    for (std::size_t source = 0; source < set.from.size(); ++source) {
+      if ((one.whole >> source & 1U) != 0) result.unite(set.from[source]);
+    }
+    return result;
+  }
 
   /// Sources of which all members in a set have joined (protocol J1).
   [[nodiscard]] std::uint64_t joined(std::uint32_t set) const noexcept { return joined_[set]; }
@@ -93,58 +137,5 @@ class basic_readiness_table {
 using readiness_table = basic_readiness_table<>;
 
 // ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-record_index basic_readiness_table<Any>::get(name_table& names, name_index name, epoch number) {
-  name_record& owner = names[name];
-  record_index index = owner.records.find(number);
-  if (index != none) return index;
-  if (free_.empty()) {
-    index = static_cast<record_index>(records_.size());
-    records_.emplace_back();
-  } else {
-    index = free_.back();
-    free_.pop_back();
-  }
-  owner.records.insert(number, index);
-  record& fresh = records_[index];
-  fresh.name = name;
-  fresh.number = number;
-  list& all = lists_[owner.set];
-  fresh.previous = all.last;
-  (all.last == none ? all.first : records_[all.last].next) = index;
-  all.last = index;
-  ++size_;
-  return index;
-}
-
-// Field by field, so that the memory of the sets of ranks is kept.
-template <class Any>
-void basic_readiness_table<Any>::erase(name_table& names, record_index index) {
-  record& one = records_[index];
-  list& all = lists_[names[one.name].set];
-  (one.previous == none ? all.first : records_[one.previous].next) = one.next;
-  (one.next == none ? all.last : records_[one.next].previous) = one.previous;
-  names[one.name].records.erase(one.number);
-  if (one.entry != none) names.release(one.entry);
-  for (const auto& [entry, ranks] : one.others) names.release(entry);
-  one.name = one.entry = one.previous = one.next = none;
-  one.done = one.whole = one.count = one.arrival = 0;
-  one.sizes = record::sizes_unset;
-  one.full = one.first = one.bad = one.withdrawn = one.ready = false;
-  one.some.clear();
-  one.others.clear();
-  free_.push_back(index);
-  --size_;
-}
-
-template <class Any>
-rank_set basic_readiness_table<Any>::ranks_of(const record& one, const set_view& set) const {
-  rank_set result = one.some;
-  for (std::size_t source = 0; source < set.from.size(); ++source) {
-    if ((one.whole >> source & 1U) != 0) result.unite(set.from[source]);
-  }
-  return result;
-}
 
 }  // namespace cohort::protocol

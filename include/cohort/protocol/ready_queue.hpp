@@ -29,12 +29,42 @@ class basic_ready_queue {
     }
   };
 
-  void push(const item& one);
+  void push(const item& one) {
+    if (head_ == in_order_.size()) {
+      in_order_.clear();
+      head_ = 0;
+    }
+    if (in_order_.empty() || in_order_.back().before(one)) {
+      if (head_ > 64 && head_ > in_order_.size() / 2) {
+        in_order_.erase(in_order_.begin(), in_order_.begin() + static_cast<std::ptrdiff_t>(head_));
+        head_ = 0;
+      }
+      in_order_.push_back(one);
+    } else {
+      others_.push_back(one);
+      std::push_heap(others_.begin(), others_.end(), after);
+    }
+  }
   /// The first item that stands, or null; forgets those before it.
   template <class Stands>
-  [[nodiscard]] const item* front(Stands stands);
+  [[nodiscard]] const item* front(Stands stands) {
+    while (head_ != in_order_.size() || !others_.empty()) {
+      const item* first = heap_first() ? &others_.front() : &in_order_[head_];
+      if (stands(*first)) return first;
+      pop();
+      if (stale_ != 0) --stale_;
+    }
+    return nullptr;
+  }
   /// Removes what `front` has returned.
-  void pop();
+  void pop() {
+    if (heap_first()) {
+      std::pop_heap(others_.begin(), others_.end(), after);
+      others_.pop_back();
+    } else {
+      ++head_;
+    }
+  }
   void clear() noexcept {
     in_order_.clear();
     others_.clear();
@@ -42,7 +72,18 @@ class basic_ready_queue {
   }
   /// An item that is still here does not stand any more.
   template <class Stands>
-  void note_stale(Stands stands);
+  void note_stale(Stands stands) {
+    const std::size_t size = in_order_.size() - head_ + others_.size();
+    if (++stale_ < 64 || stale_ < size / 2) return;
+    std::vector<item> rest;
+    for (std::size_t i = head_; i < in_order_.size(); ++i) {
+      if (stands(in_order_[i])) rest.push_back(in_order_[i]);
+    }
+    in_order_ = std::move(rest);
+    head_ = stale_ = 0;
+    std::erase_if(others_, [&](const item& one) { return !stands(one); });
+    std::make_heap(others_.begin(), others_.end(), after);
+  }
 
  private:
   // std heaps have the largest on top.
@@ -60,60 +101,5 @@ class basic_ready_queue {
 using ready_queue = basic_ready_queue<>;
 
 // ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-void basic_ready_queue<Any>::push(const item& one) {
-  if (head_ == in_order_.size()) {
-    in_order_.clear();
-    head_ = 0;
-  }
-  if (in_order_.empty() || in_order_.back().before(one)) {
-    if (head_ > 64 && head_ > in_order_.size() / 2) {
-      in_order_.erase(in_order_.begin(), in_order_.begin() + static_cast<std::ptrdiff_t>(head_));
-      head_ = 0;
-    }
-    in_order_.push_back(one);
-  } else {
-    others_.push_back(one);
-    std::push_heap(others_.begin(), others_.end(), after);
-  }
-}
-
-template <class Any>
-template <class Stands>
-const typename basic_ready_queue<Any>::item* basic_ready_queue<Any>::front(Stands stands) {
-  while (head_ != in_order_.size() || !others_.empty()) {
-    const item* first = heap_first() ? &others_.front() : &in_order_[head_];
-    if (stands(*first)) return first;
-    pop();
-    if (stale_ != 0) --stale_;
-  }
-  return nullptr;
-}
-
-template <class Any>
-void basic_ready_queue<Any>::pop() {
-  if (heap_first()) {
-    std::pop_heap(others_.begin(), others_.end(), after);
-    others_.pop_back();
-  } else {
-    ++head_;
-  }
-}
-
-template <class Any>
-template <class Stands>
-void basic_ready_queue<Any>::note_stale(Stands stands) {
-  const std::size_t size = in_order_.size() - head_ + others_.size();
-  if (++stale_ < 64 || stale_ < size / 2) return;
-  std::vector<item> rest;
-  for (std::size_t i = head_; i < in_order_.size(); ++i) {
-    if (stands(in_order_[i])) rest.push_back(in_order_[i]);
-  }
-  in_order_ = std::move(rest);
-  head_ = stale_ = 0;
-  std::erase_if(others_, [&](const item& one) { return !stands(one); });
-  std::make_heap(others_.begin(), others_.end(), after);
-}
 
 }  // namespace cohort::protocol

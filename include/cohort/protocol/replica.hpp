@@ -53,15 +53,48 @@ class basic_replica {
   [[nodiscard]] std::size_t sets() const noexcept { return live_.size(); }
 
   /// Whether an epoch has ended, by X or F (protocol E2).
-  [[nodiscard]] bool resolved(name_index name, epoch number) const noexcept;
+  [[nodiscard]] bool resolved(name_index name, epoch number) const noexcept {
+    const name_record& record = names[name];
+    return number < record.base ||
+           (!record.above.empty() &&
+            std::binary_search(record.above.begin(), record.above.end(), number));
+  }
   /// Whether it needs a rank that has left (protocol L3).
-  [[nodiscard]] bool dead(name_index name, epoch number) const;
+  [[nodiscard]] bool dead(name_index name, epoch number) const {
+    if (names[name].listed) return false;  // the root looks after these
+    const auto& live = live_[names[name].set];
+    return live && !live->contains({name, number});
+  }
   /// Whether a decision about it is known, or none will come.
   [[nodiscard]] bool settled(name_index name, epoch number) const {
     return closed || resolved(name, number) || dead(name, number);
   }
   /// Ends an epoch. It must not have ended before.
-  void resolve(name_index name, epoch number);
+  void resolve(name_index name, epoch number) {
+    name_record& record = names[name];
+    if (resolved(name, number)) {
+      throw protocol_error(fault::out_of_place, "'" + record.text + "' epoch " +
+                                                    std::to_string(number) + " is resolved twice");
+    }
+    if (!record.counted) ++in_use_;
+    record.counted = true;
+    if (number == record.base) {
+      ++record.base;
+      std::size_t taken = 0;
+      while (taken < record.above.size() && record.above[taken] == record.base) {
+        ++record.base;
+        ++taken;
+      }
+      if (taken != 0) {
+        record.above.erase(record.above.begin(),
+                           record.above.begin() + static_cast<std::ptrdiff_t>(taken));
+      }
+    } else {
+      record.above.insert(std::lower_bound(record.above.begin(), record.above.end(), number),
+                          number);
+    }
+    if (auto& live = live_[record.set]) live->erase({name, number});
+  }
 
   /// Names with epochs resolved in this generation: what the capacity of the name table bounds
   /// (protocol P8).
@@ -74,15 +107,30 @@ class basic_replica {
   /// The operations that can still be elected in a set with a leaver.
   [[nodiscard]] const std::set<operation>& live(std::uint32_t set) const { return *live_[set]; }
   /// Whether nothing can be elected any more in the sets that somebody has left; or in one of them.
-  [[nodiscard]] bool nothing_live() const noexcept;
+  [[nodiscard]] bool nothing_live() const noexcept {
+    return std::all_of(live_.begin(), live_.end(),
+                       [](const auto& live) { return !live || live->empty(); });
+  }
   [[nodiscard]] bool nothing_live(std::uint32_t set) const noexcept {
     return !live_[set] || live_[set]->empty();
   }
   /// All members of a set have left it, and all of it is decided: its names can be forgotten.
-  void end_set(std::uint32_t set);
+  // What is dead was never resolved; listed operations are all resolved by now.
+  void end_set(std::uint32_t set) {
+    gone_[set].ended = true;
+    for (name_index name = 0; name < names.bound(); ++name) {
+      name_record& record = names[name];
+      if (!record.used || record.set != set) continue;
+      record.next = record.base;
+      record.above.clear();
+    }
+  }
   [[nodiscard]] bool has_ended(std::uint32_t set) const noexcept { return gone_[set].ended; }
   /// Notes who has left a set alone, or the instance where `set` is none.
-  void depart(std::uint32_t set, const rank_set& ranks, departure how);
+  void depart(std::uint32_t set, const rank_set& ranks, departure how) {
+    (set == none ? departed : gone_[set].departed).unite(ranks);
+    if (how == departure::abandoned) (set == none ? abandoned : gone_[set].abandoned).unite(ranks);
+  }
   /// Of some ranks those that have left the set or the instance; those that abandoned it.
   [[nodiscard]] rank_set departed_from(std::uint32_t set, const rank_set& members) const {
     rank_set all = departed;
@@ -95,16 +143,82 @@ class basic_replica {
     return all.common_with(members);
   }
   /// Leaves alive only what is in the list, too (protocol L3).
-  void restrict(std::uint32_t set, const std::set<operation>& pending);
+  void restrict(std::uint32_t set, const std::set<operation>& pending) {
+    auto& live = live_[set];
+    std::set<operation> rest;
+    for (const operation& one : pending) {
+      if (names[one.first].set == set && !names[one.first].listed &&
+          !resolved(one.first, one.second) && (!live || live->contains(one))) {
+        rest.insert(one);
+      }
+    }
+    live = std::move(rest);
+  }
 
   /// G: keeps the most recently used entries of the cache; numbers ids and epochs from zero again.
   /// Returns what was subtracted; the names of other tables are the caller's to renumber.
   /// (protocol G1)
-  std::vector<renumbering> new_generation(std::size_t keep);
+  std::vector<renumbering> new_generation(std::size_t keep) {
+    cache.new_generation(names, keep);
+    std::vector<renumbering> result;
+    in_use_ = 0;
+    for (name_index name = 0; name < names.bound(); ++name) {
+      name_record& record = names[name];
+      record.counted = false;
+      if (record.base != 0) {
+        result.push_back({name, record.base});
+        for (epoch& number : record.above) number -= record.base;
+      }
+    }
+    for (auto& live : live_) {
+      if (!live) continue;
+      std::set<operation> moved;
+      for (const auto& [name, number] : *live) moved.emplace(name, number - names[name].base);
+      live = std::move(moved);
+    }
+    for (const renumbering& change : result) names[change.name].base = 0;
+    ++generation;
+    return result;
+  }
 
   /// A number that tells different states apart, and is equal for equal ones on any rank
   /// (protocol P5).
-  [[nodiscard]] std::uint64_t digest() const;
+  [[nodiscard]] std::uint64_t digest() const {
+    const auto mix = [](std::uint64_t seed, std::uint64_t value) {
+      seed ^= value + 0x9e3779b97f4a7c15U + (seed << 6U) + (seed >> 2U);
+      return seed * 0xbf58476d1ce4e5b9U;
+    };
+    const auto name_hash = [&](name_index name) {
+      return mix(names[name].set, std::hash<std::string>{}(names[name].text));
+    };
+    std::uint64_t result = mix(mix(mix(generation, log_count), closed ? 1 : 0), sets());
+    for (const name_index group : groups) result = mix(result, name_hash(group));
+    for (const entry_index index : cache.entries()) {
+      const entry_record& entry = names.entry(index);
+      result = mix(mix(result, name_hash(entry.name)), hash_of(entry.sig));
+      result = mix(mix(result, entry.last_use), entry.reference);
+    }
+    std::uint64_t sum = 0;  // in no order
+    for (name_index name = 0; name < names.bound(); ++name) {
+      const name_record& record = names[name];
+      if (record.base != 0) sum += mix(name_hash(name), static_cast<std::uint64_t>(record.base));
+      for (const epoch number : record.above) {
+        sum += mix(mix(name_hash(name), 1), static_cast<std::uint64_t>(number));
+      }
+    }
+    for (std::size_t set = 0; set < live_.size(); ++set) {
+      if (!live_[set]) continue;
+      sum += mix(gone_[set].ended ? 5 : 3, set);
+      for (const rank_set::range& range : gone_[set].departed.ranges()) {
+        sum += mix(mix(4, set), static_cast<std::uint64_t>(range.first) << 32U |
+                                    static_cast<std::uint64_t>(range.last));
+      }
+      for (const auto& [name, number] : *live_[set]) {
+        sum += mix(mix(name_hash(name), 2), static_cast<std::uint64_t>(number));
+      }
+    }
+    return mix(result, sum);
+  }
 
  private:
   struct leavers {
@@ -119,145 +233,5 @@ class basic_replica {
 using replica = basic_replica<>;
 
 // ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-bool basic_replica<Any>::resolved(name_index name, epoch number) const noexcept {
-  const name_record& record = names[name];
-  return number < record.base ||
-         (!record.above.empty() &&
-          std::binary_search(record.above.begin(), record.above.end(), number));
-}
-
-template <class Any>
-bool basic_replica<Any>::dead(name_index name, epoch number) const {
-  if (names[name].listed) return false;  // the root looks after these
-  const auto& live = live_[names[name].set];
-  return live && !live->contains({name, number});
-}
-
-template <class Any>
-void basic_replica<Any>::resolve(name_index name, epoch number) {
-  name_record& record = names[name];
-  if (resolved(name, number)) {
-    throw protocol_error(fault::out_of_place, "'" + record.text + "' epoch " +
-                                                  std::to_string(number) + " is resolved twice");
-  }
-  if (!record.counted) ++in_use_;
-  record.counted = true;
-  if (number == record.base) {
-    ++record.base;
-    std::size_t taken = 0;
-    while (taken < record.above.size() && record.above[taken] == record.base) {
-      ++record.base;
-      ++taken;
-    }
-    if (taken != 0) {
-      record.above.erase(record.above.begin(),
-                         record.above.begin() + static_cast<std::ptrdiff_t>(taken));
-    }
-  } else {
-    record.above.insert(std::lower_bound(record.above.begin(), record.above.end(), number), number);
-  }
-  if (auto& live = live_[record.set]) live->erase({name, number});
-}
-
-template <class Any>
-void basic_replica<Any>::depart(std::uint32_t set, const rank_set& ranks, departure how) {
-  (set == none ? departed : gone_[set].departed).unite(ranks);
-  if (how == departure::abandoned) (set == none ? abandoned : gone_[set].abandoned).unite(ranks);
-}
-
-// What is dead was never resolved; listed operations are all resolved by now.
-template <class Any>
-void basic_replica<Any>::end_set(std::uint32_t set) {
-  gone_[set].ended = true;
-  for (name_index name = 0; name < names.bound(); ++name) {
-    name_record& record = names[name];
-    if (!record.used || record.set != set) continue;
-    record.next = record.base;
-    record.above.clear();
-  }
-}
-
-template <class Any>
-bool basic_replica<Any>::nothing_live() const noexcept {
-  return std::all_of(live_.begin(), live_.end(),
-                     [](const auto& live) { return !live || live->empty(); });
-}
-
-template <class Any>
-void basic_replica<Any>::restrict(std::uint32_t set, const std::set<operation>& pending) {
-  auto& live = live_[set];
-  std::set<operation> rest;
-  for (const operation& one : pending) {
-    if (names[one.first].set == set && !names[one.first].listed &&
-        !resolved(one.first, one.second) && (!live || live->contains(one))) {
-      rest.insert(one);
-    }
-  }
-  live = std::move(rest);
-}
-
-template <class Any>
-std::vector<renumbering> basic_replica<Any>::new_generation(std::size_t keep) {
-  cache.new_generation(names, keep);
-  std::vector<renumbering> result;
-  in_use_ = 0;
-  for (name_index name = 0; name < names.bound(); ++name) {
-    name_record& record = names[name];
-    record.counted = false;
-    if (record.base != 0) {
-      result.push_back({name, record.base});
-      for (epoch& number : record.above) number -= record.base;
-    }
-  }
-  for (auto& live : live_) {
-    if (!live) continue;
-    std::set<operation> moved;
-    for (const auto& [name, number] : *live) moved.emplace(name, number - names[name].base);
-    live = std::move(moved);
-  }
-  for (const renumbering& change : result) names[change.name].base = 0;
-  ++generation;
-  return result;
-}
-
-template <class Any>
-std::uint64_t basic_replica<Any>::digest() const {
-  const auto mix = [](std::uint64_t seed, std::uint64_t value) {
-    seed ^= value + 0x9e3779b97f4a7c15U + (seed << 6U) + (seed >> 2U);
-    return seed * 0xbf58476d1ce4e5b9U;
-  };
-  const auto name_hash = [&](name_index name) {
-    return mix(names[name].set, std::hash<std::string>{}(names[name].text));
-  };
-  std::uint64_t result = mix(mix(mix(generation, log_count), closed ? 1 : 0), sets());
-  for (const name_index group : groups) result = mix(result, name_hash(group));
-  for (const entry_index index : cache.entries()) {
-    const entry_record& entry = names.entry(index);
-    result = mix(mix(result, name_hash(entry.name)), hash_of(entry.sig));
-    result = mix(mix(result, entry.last_use), entry.reference);
-  }
-  std::uint64_t sum = 0;  // in no order
-  for (name_index name = 0; name < names.bound(); ++name) {
-    const name_record& record = names[name];
-    if (record.base != 0) sum += mix(name_hash(name), static_cast<std::uint64_t>(record.base));
-    for (const epoch number : record.above) {
-      sum += mix(mix(name_hash(name), 1), static_cast<std::uint64_t>(number));
-    }
-  }
-  for (std::size_t set = 0; set < live_.size(); ++set) {
-    if (!live_[set]) continue;
-    sum += mix(gone_[set].ended ? 5 : 3, set);
-    for (const rank_set::range& range : gone_[set].departed.ranges()) {
-      sum += mix(mix(4, set), static_cast<std::uint64_t>(range.first) << 32U |
-                                  static_cast<std::uint64_t>(range.last));
-    }
-    for (const auto& [name, number] : *live_[set]) {
-      sum += mix(mix(name_hash(name), 2), static_cast<std::uint64_t>(number));
-    }
-  }
-  return mix(result, sum);
-}
 
 }  // namespace cohort::protocol

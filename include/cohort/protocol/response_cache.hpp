@@ -32,41 +32,38 @@ class basic_response_cache {
 
   /// Keeps the `keep` entries used last, in the order of their ids, and numbers them from zero
   /// (protocol G1). What the client remembers of the sizes of the others is forgotten.
-  void new_generation(name_table& names, std::size_t keep);
+  void new_generation(name_table& names, std::size_t keep) {
+    std::vector<std::uint64_t> uses;
+    for (const entry_index entry : entries_) uses.push_back(names.entry(entry).last_use);
+    std::uint64_t oldest = 0;
+    if (keep < uses.size()) {
+      // Log counts differ from one another, so exactly `keep` are at least this large.
+      const auto last = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() - keep);
+      if (keep == 0) {
+        oldest = UINT64_MAX;
+      } else {
+        std::nth_element(uses.begin(), last, uses.end());
+        oldest = *last;
+      }
+    }
+    std::vector<entry_index> kept;
+    for (const entry_index index : entries_) {
+      entry_record& entry = names.entry(index);
+      if (entry.last_use >= oldest) {
+        entry.id = static_cast<std::uint32_t>(kept.size());
+        kept.push_back(index);
+      } else {
+        entry.id = none;
+        entry.last_use = entry.reference = entry.own_reference = 0;
+        names.release(index);
+      }
+    }
+    entries_ = std::move(kept);
+  }
 
  private:
   std::vector<entry_index> entries_;
 };
 using response_cache = basic_response_cache<>;
-
-template <class Any>
-void basic_response_cache<Any>::new_generation(name_table& names, std::size_t keep) {
-  std::vector<std::uint64_t> uses;
-  for (const entry_index entry : entries_) uses.push_back(names.entry(entry).last_use);
-  std::uint64_t oldest = 0;
-  if (keep < uses.size()) {
-    // Log counts differ from one another, so exactly `keep` are at least this large.
-    const auto last = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() - keep);
-    if (keep == 0) {
-      oldest = UINT64_MAX;
-    } else {
-      std::nth_element(uses.begin(), last, uses.end());
-      oldest = *last;
-    }
-  }
-  std::vector<entry_index> kept;
-  for (const entry_index index : entries_) {
-    entry_record& entry = names.entry(index);
-    if (entry.last_use >= oldest) {
-      entry.id = static_cast<std::uint32_t>(kept.size());
-      kept.push_back(index);
-    } else {
-      entry.id = none;
-      entry.last_use = entry.reference = entry.own_reference = 0;
-      names.release(index);
-    }
-  }
-  entries_ = std::move(kept);
-}
 
 }  // namespace cohort::protocol

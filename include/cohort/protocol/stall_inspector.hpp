@@ -41,7 +41,18 @@ class basic_stall_inspector {
   using operation = std::pair<name_index, epoch>;
 
   /// Starts: answers of the sources in `asked` are awaited until `deadline`.
-  void start(std::uint64_t number, std::uint64_t asked, std::uint64_t deadline, std::size_t sets);
+  void start(std::uint64_t number, std::uint64_t asked, std::uint64_t deadline, std::size_t sets) {
+    running_ = true;
+    number_ = number;
+    awaited_ = asked;
+    deadline_ = deadline;
+    table.clear();
+    joined.assign(sets, {});
+    outdated_.assign(sets, false);
+    silent.clear();
+    unknown.clear();
+    overdue.clear();
+  }
   /// One more set, while it may run.
   void add_set() {
     joined.emplace_back();
@@ -55,7 +66,17 @@ class basic_stall_inspector {
   [[nodiscard]] std::uint64_t awaited() const noexcept { return awaited_; }
   void note_answer(int source) noexcept { awaited_ &= ~(std::uint64_t{1} << source); }
 
-  void add(const operation& one, const side& ready);
+  void add(const operation& one, const side& ready) {
+    std::vector<side>& sides = table[one];
+    for (side& known : sides) {
+      if (known.sig == ready.sig) {
+        known.ranks.unite(ready.ranks);
+        if (known.site.file.empty()) known.site = ready.site;
+        return;
+      }
+    }
+    sides.push_back(ready);
+  }
   void add_joined(std::uint32_t set, const rank_set& ranks) {
     if (!outdated_[set]) joined[set].unite(ranks);
   }
@@ -81,33 +102,5 @@ class basic_stall_inspector {
   std::vector<bool> outdated_;  // per set
 };
 using stall_inspector = basic_stall_inspector<>;
-
-template <class Any>
-void basic_stall_inspector<Any>::start(std::uint64_t number, std::uint64_t asked,
-                                       std::uint64_t deadline, std::size_t sets) {
-  running_ = true;
-  number_ = number;
-  awaited_ = asked;
-  deadline_ = deadline;
-  table.clear();
-  joined.assign(sets, {});
-  outdated_.assign(sets, false);
-  silent.clear();
-  unknown.clear();
-  overdue.clear();
-}
-
-template <class Any>
-void basic_stall_inspector<Any>::add(const operation& one, const side& ready) {
-  std::vector<side>& sides = table[one];
-  for (side& known : sides) {
-    if (known.sig == ready.sig) {
-      known.ranks.unite(ready.ranks);
-      if (known.site.file.empty()) known.site = ready.site;
-      return;
-    }
-  }
-  sides.push_back(ready);
-}
 
 }  // namespace cohort::protocol

@@ -76,9 +76,26 @@ class basic_start_queue {
   void drop_head() noexcept { waiting_.pop_front(); }
 
   /// Whether the operation at the head can start.
-  [[nodiscard]] bool ready() const;
+  [[nodiscard]] bool ready() const {
+    if (waiting_.empty()) return false;
+    const item& head = waiting_.front();
+    if (head.reference != 0 && exchanging_.contains(head.reference)) return false;  // [protocol Z4]
+    if (!stream_ && !head.later_parts) return true;
+    return !taken_.contains(key(head.set, slot_of_next(head.set)));  // [protocol X2]
+  }
   /// Starts it: the caller posts its first part. It must be ready.
-  started next();
+  started next() {
+    started result{waiting_.front(), 0};
+    waiting_.pop_front();
+    const item& what = result.what;
+    if (what.exchanges) exchanging_.insert(what.log_count);
+    if (what.later_parts) {
+      result.slot = slot_of_next(what.set);
+      ++turns_[what.set];
+      taken_.insert(key(what.set, result.slot));
+    }
+    return result;
+  }
   /// The exchange of sizes of a started operation is complete here.
   void exchanged(std::uint64_t log_count) { exchanging_.erase(log_count); }
   /// The last part of a started operation has been posted here. Not for those of one part.
@@ -106,28 +123,5 @@ class basic_start_queue {
 using start_queue = basic_start_queue<>;
 
 // ---- implementation --------------------------------------------------------------------------
-
-template <class Any>
-bool basic_start_queue<Any>::ready() const {
-  if (waiting_.empty()) return false;
-  const item& head = waiting_.front();
-  if (head.reference != 0 && exchanging_.contains(head.reference)) return false;  // [protocol Z4]
-  if (!stream_ && !head.later_parts) return true;
-  return !taken_.contains(key(head.set, slot_of_next(head.set)));  // [protocol X2]
-}
-
-template <class Any>
-typename basic_start_queue<Any>::started basic_start_queue<Any>::next() {
-  started result{waiting_.front(), 0};
-  waiting_.pop_front();
-  const item& what = result.what;
-  if (what.exchanges) exchanging_.insert(what.log_count);
-  if (what.later_parts) {
-    result.slot = slot_of_next(what.set);
-    ++turns_[what.set];
-    taken_.insert(key(what.set, result.slot));
-  }
-  return result;
-}
 
 }  // namespace cohort::protocol

@@ -57,26 +57,139 @@ class basic_data_plane {
   }
 
   /// An execution to fill in.
-  [[nodiscard]] execution& make(const set_place& here);
+  [[nodiscard]] execution& make(const set_place& here) {
+    if (free_.empty()) {
+      all_.push_back(std::make_unique<execution>(*this));
+      free_.reserve(all_.size());
+      all_.back()->here = &here;
+      return *all_.back();
+    }
+    execution* one = free_.back();
+    free_.pop_back();
+    one->here = &here;
+    return *one;
+  }
   /// In log order. Where it throws std::bad_alloc nothing must be started any more.
-  void push(execution& what);
+  void push(execution& what) {
+    what.prepare();
+    protocol::start_queue::item item;
+    item.set = what.here->set;
+    item.log_count = what.log_count;
+    item.exchanges = what.exchanges();
+    item.later_parts = what.later_parts();
+    item.reference = what.known ? what.rows->log_count : 0;
+    item.owner = &what;
+    queue_.push(item);
+  }
   /// Takes back what was made and not pushed.
-  void recycle(execution& what);
+  void recycle(execution& what) {
+    what.reset();
+    free_.push_back(&what);
+  }
   /// Starts what can be started. To be called again when a slot is free or sizes are known; the
   /// operation that had the slot, or exchanged the sizes, may go on meanwhile.
-  void run() noexcept;
+  void run() noexcept {
+    if (running_ || state_ == nullptr) return;
+    running_ = true;
+    while (queue_.ready()) {
+      execution& next = *static_cast<execution*>(queue_.head().owner);
+      if (next.log_count > holds_behind_) break;
+      // The operation that is the oldest on all ranks always starts, so a rank that holds others
+      // back stops nobody.
+      next.load_ = next.load();
+      if (bytes_under_way_ != 0 && next.load_ != 0 &&
+          bytes_under_way_ + next.load_ > options_.bytes_in_flight) {
+        break;
+      }
+      ++under_way_;
+      bytes_under_way_ += next.load_;
+      try {
+        const auto started = queue_.next();
+        next.start(started.slot);
+        if (next.packs_.calls.size() > 1 && next.packs_.all_posted()) {
+          queue_.posted_last(next.here->set, started.slot);
+        }
+      } catch (const std::system_error& problem) {
+        next.broke(problem.code());
+      } catch (...) {
+        next.broke(std::make_error_code(std::errc::not_enough_memory));
+      }
+      settle(next);
+    }
+    running_ = false;
+  }
   /// What has not been started never will be: they come back through `visit`.
   template <class Visit>
-  void drop_waiting(Visit visit);
+  void drop_waiting(Visit visit) {
+    while (!queue_.empty()) {
+      auto& one = *static_cast<execution*>(queue_.head().owner);
+      queue_.drop_head();
+      visit(one);
+      recycle(one);
+    }
+  }
   /// What is under way ends with `why` before its next part.
-  void post_no_more(std::error_code why) noexcept;
+  void post_no_more(std::error_code why) noexcept {
+    for (const auto& one : all_) {
+      if (!one->started_ || one->failed_) continue;
+      if (!one->packs_.all_posted() || (one->exchanges() && !one->sizes_.exchanged)) {
+        one->broke(why);
+      }
+    }
+  }
   /// Leaves what is under way to MPI for good: with `all` everything, else what works on no memory
   /// of callers; what a device has only with `devices`. MPI goes on working on it, so this plane
   /// must never be destroyed. `visit` ends the tasks.
   template <class Visit>
-  void give_up(bool all, bool devices, Visit visit);
+  void give_up(bool all, bool devices, Visit visit) {
+    std::size_t found = 0;
+    for (const auto& one : all_) {
+      if (!one->started_ || (one->device_.has_it ? !devices : !all && one->borrows())) continue;
+      ++found;
+      one->given_up_ = true;
+      if (one->whole_.creation) one->whole_.creation->leave();
+      one->started_ = false;
+      one->watched_.end();
+      --under_way_;
+      bytes_under_way_ -= one->load_;
+      visit(*one);
+    }
+    if (found == 0) return;
+    const auto is_given_up = [this](const comm::request_operation& op) {
+      const execution* owner = static_cast<const lane&>(op).owner;
+      return owner != nullptr && &owner->plane_ == this && owner->given_up_;
+    };
+    // A backend that can forget a call touches its memory no more; the lane is nobody's then.
+    std::erase_if(with_backend_, [&](lane* each) {
+      if (!is_given_up(*each) || !backend_->forget(*each)) return false;
+      delete each;
+      return true;
+    });
+    std::erase_if(with_device_, [&](lane* each) {
+      if (!is_given_up(*each) || !device_->forget(*each)) return false;
+      delete each;
+      return true;
+    });
+    state_->source.leave_to_mpi(&lane::advanced, [&](comm::request_operation& op) {
+      if (!is_given_up(op)) return false;
+      try {
+        given_up_.push_back(static_cast<lane*>(&op));  // for tools that look for leaks
+      } catch (...) {
+      }
+      return true;
+    });
+  }
   /// False where no device has the operation.
-  bool deadline_passed(const task& over);
+  bool deadline_passed(const task& over) {
+    for (const lane* each : with_device_) {
+      execution* const owner = each->owner;
+      if (owner == nullptr || &owner->plane_ != this) continue;
+      const auto& tasks = owner->tasks;
+      if (std::find(tasks.begin(), tasks.end(), &over) == tasks.end()) continue;
+      return device_->deadline_passed(*owner->device_.call);
+    }
+    return false;
+  }
   [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
   [[nodiscard]] std::size_t on_devices() const noexcept { return with_device_.size(); }
   [[nodiscard]] std::size_t waiting() const noexcept { return queue_.size(); }
@@ -121,7 +234,21 @@ class basic_data_plane {
   friend device_calls<Any>;
   /// Ends what has no lane any more, or tells at once that it has broken, though MPI still has
   /// parts.
-  void settle(execution& what) noexcept;
+  void settle(execution& what) noexcept {
+    if (what.lanes_ != 0) {
+      if (what.failed_) owner_.data_broke(what, what.failed_);
+      return;
+    }
+    --under_way_;
+    bytes_under_way_ -= what.load_;
+    what.watched_.end();
+    if (what.failed_) {
+      owner_.data_failed(what, what.failed_);
+    } else {
+      owner_.data_done(what);
+    }
+    recycle(what);
+  }
 
   client& owner_;
   const coordinator_options& options_;
@@ -139,161 +266,5 @@ class basic_data_plane {
   std::uint64_t holds_behind_ = UINT64_MAX;
   bool running_ = false;
 };
-
-template <class Any>
-execution& basic_data_plane<Any>::make(const set_place& here) {
-  if (free_.empty()) {
-    all_.push_back(std::make_unique<execution>(*this));
-    free_.reserve(all_.size());
-    all_.back()->here = &here;
-    return *all_.back();
-  }
-  execution* one = free_.back();
-  free_.pop_back();
-  one->here = &here;
-  return *one;
-}
-
-template <class Any>
-void basic_data_plane<Any>::recycle(execution& what) {
-  what.reset();
-  free_.push_back(&what);
-}
-
-template <class Any>
-void basic_data_plane<Any>::push(execution& what) {
-  what.prepare();
-  protocol::start_queue::item item;
-  item.set = what.here->set;
-  item.log_count = what.log_count;
-  item.exchanges = what.exchanges();
-  item.later_parts = what.later_parts();
-  item.reference = what.known ? what.rows->log_count : 0;
-  item.owner = &what;
-  queue_.push(item);
-}
-
-template <class Any>
-void basic_data_plane<Any>::run() noexcept {
-  if (running_ || state_ == nullptr) return;
-  running_ = true;
-  while (queue_.ready()) {
-    execution& next = *static_cast<execution*>(queue_.head().owner);
-    if (next.log_count > holds_behind_) break;
-    // The operation that is the oldest on all ranks always starts, so a rank that holds others back
-    // stops nobody.
-    next.load_ = next.load();
-    if (bytes_under_way_ != 0 && next.load_ != 0 &&
-        bytes_under_way_ + next.load_ > options_.bytes_in_flight) {
-      break;
-    }
-    ++under_way_;
-    bytes_under_way_ += next.load_;
-    try {
-      const auto started = queue_.next();
-      next.start(started.slot);
-      if (next.packs_.calls.size() > 1 && next.packs_.all_posted()) {
-        queue_.posted_last(next.here->set, started.slot);
-      }
-    } catch (const std::system_error& problem) {
-      next.broke(problem.code());
-    } catch (...) {
-      next.broke(std::make_error_code(std::errc::not_enough_memory));
-    }
-    settle(next);
-  }
-  running_ = false;
-}
-
-template <class Any>
-void basic_data_plane<Any>::settle(execution& what) noexcept {
-  if (what.lanes_ != 0) {
-    if (what.failed_) owner_.data_broke(what, what.failed_);
-    return;
-  }
-  --under_way_;
-  bytes_under_way_ -= what.load_;
-  what.watched_.end();
-  if (what.failed_) {
-    owner_.data_failed(what, what.failed_);
-  } else {
-    owner_.data_done(what);
-  }
-  recycle(what);
-}
-
-template <class Any>
-void basic_data_plane<Any>::post_no_more(std::error_code why) noexcept {
-  for (const auto& one : all_) {
-    if (!one->started_ || one->failed_) continue;
-    if (!one->packs_.all_posted() || (one->exchanges() && !one->sizes_.exchanged)) {
-      one->broke(why);
-    }
-  }
-}
-
-template <class Any>
-template <class Visit>
-void basic_data_plane<Any>::give_up(bool all, bool devices, Visit visit) {
-  std::size_t found = 0;
-  for (const auto& one : all_) {
-    if (!one->started_ || (one->device_.has_it ? !devices : !all && one->borrows())) continue;
-    ++found;
-    one->given_up_ = true;
-    if (one->whole_.creation) one->whole_.creation->leave();
-    one->started_ = false;
-    one->watched_.end();
-    --under_way_;
-    bytes_under_way_ -= one->load_;
-    visit(*one);
-  }
-  if (found == 0) return;
-  const auto is_given_up = [this](const comm::request_operation& op) {
-    const execution* owner = static_cast<const lane&>(op).owner;
-    return owner != nullptr && &owner->plane_ == this && owner->given_up_;
-  };
-  // A backend that can forget a call touches its memory no more; the lane is nobody's then.
-  std::erase_if(with_backend_, [&](lane* each) {
-    if (!is_given_up(*each) || !backend_->forget(*each)) return false;
-    delete each;
-    return true;
-  });
-  std::erase_if(with_device_, [&](lane* each) {
-    if (!is_given_up(*each) || !device_->forget(*each)) return false;
-    delete each;
-    return true;
-  });
-  state_->source.leave_to_mpi(&lane::advanced, [&](comm::request_operation& op) {
-    if (!is_given_up(op)) return false;
-    try {
-      given_up_.push_back(static_cast<lane*>(&op));  // for tools that look for leaks
-    } catch (...) {
-    }
-    return true;
-  });
-}
-
-template <class Any>
-template <class Visit>
-void basic_data_plane<Any>::drop_waiting(Visit visit) {
-  while (!queue_.empty()) {
-    auto& one = *static_cast<execution*>(queue_.head().owner);
-    queue_.drop_head();
-    visit(one);
-    recycle(one);
-  }
-}
-
-template <class Any>
-bool basic_data_plane<Any>::deadline_passed(const task& over) {
-  for (const lane* each : with_device_) {
-    execution* const owner = each->owner;
-    if (owner == nullptr || &owner->plane_ != this) continue;
-    const auto& tasks = owner->tasks;
-    if (std::find(tasks.begin(), tasks.end(), &over) == tasks.end()) continue;
-    return device_->deadline_passed(*owner->device_.call);
-  }
-  return false;
-}
 
 }  // namespace cohort::coordination

@@ -63,9 +63,36 @@ class device_calls {
   std::unique_ptr<comm::device_call> call;  ///< made by the first that is on a device
   bool has_it = false;                      ///< the device, and may touch memory of callers
 
-  void start();
+  // It takes its place among the launches before the sizes are known: these are exchanged beside
+  // it.
+  void start() {
+    fill();
+    if (of_.sized() && of_.known) add_sizes();
+    auto on = of_.new_lane();
+    on->on_device = true;
+    auto& lanes = of_.plane_.with_device_;
+    if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
+    of_.plane_.device_->start(*call, comm::backend_completion(of_.plane_.state_->engine, *on));
+    has_it = true;
+    on->waits_for_turn_ = true;  // without a request, and not at its end
+    lanes.push_back(on.get());
+    if (!of_.exchanges()) of_.count(*on, of_.bytes_);
+    static_cast<void>(on.release());
+    if (!of_.exchanges()) return;
+    auto beside = of_.new_lane();
+    of_.sizes_.exchange(*beside);
+    static_cast<void>(beside.release());
+  }
   /// Either the device is done, or the sizes are there.
-  void go_on(lane& on);
+  void go_on(lane& on) {
+    if (on.on_device) return hand_over_arena(*of_.tasks.front(), *call);
+    of_.sizes_.take();
+    of_.plane_.queue_.exchanged(of_.log_count);
+    add_sizes();
+    of_.plane_.device_->sizes_known(*call);
+    of_.count(on, of_.bytes_);
+    of_.plane_.run();
+  }
   void reset() noexcept {
     if (!call) return;
     call->tensors.clear();
@@ -78,96 +105,58 @@ class device_calls {
   }
 
  private:
-  void fill();
-  void add_sizes();
+  /// What of the call is known now: all but the sizes of all_gather and all_to_all.
+  void fill() {
+    if (!call) call = std::make_unique<comm::device_call>();
+    comm::device_call& given = *call;
+    given.sequence = of_.log_count;
+    given.set = of_.here->set;
+    given.sized = !of_.exchanges();
+    bool own = false;
+    bool enqueued = true;
+    for (const task* each : of_.tasks) {
+      describe(given, *each, of_.here->rank);
+      if (!each->device) continue;
+      given.marks.insert(given.marks.end(), each->device->marks.begin(), each->device->marks.end());
+      if (each->device->captured) {
+        given.use = each->device->use;
+        given.graph = each->device->captured->graph;
+      }
+      if (!each->linked) continue;
+      own = true;
+      enqueued = enqueued && each->device->ends == until::enqueued;
+    }
+    given.ends = own && enqueued ? until::enqueued : until::complete;
+  }
+  /// All ranks' sizes are there: makes the result.
+  void add_sizes() {
+    task& only = *of_.tasks.front();
+    comm::device_call& given = *call;
+    const std::vector<std::int64_t>& come = of_.rows->rows;
+    if (only.make_result != nullptr) {
+      const auto& buffers = only.use_device().buffers;
+      only.device->results = of_.plane_.device_->results();
+      const std::size_t before = buffers.size();
+      given.tensors.front().out = only.make_result(only, come);
+      for (std::size_t i = 1; i < given.tensors.size(); ++i) given.tensors[i].out = only[i].out;
+      for (std::size_t i = before; i < buffers.size(); ++i) {
+        of_.plane_.device_->add_result(*only.device->marks.front(), buffers[i]);
+      }
+    }
+    of_.bytes_ = 0;
+    for (const std::int64_t one : come) {
+      given.received.push_back(static_cast<std::size_t>(one) * only.row_bytes);
+      of_.bytes_ += given.received.back();
+    }
+    const bool same = only.kind == op_kind::all_gather;  // the whole for every rank
+    for (std::size_t i = 0; i < come.size(); ++i) {
+      const std::size_t k = same ? 0 : i;
+      given.sent.push_back(
+          k < only.sizes.size() ? static_cast<std::size_t>(only.sizes[k]) * only.row_bytes : 0);
+    }
+  }
 
   basic_execution<Any>& of_;
 };
-
-/// What of the call is known now: all but the sizes of all_gather and all_to_all.
-template <class Any>
-void device_calls<Any>::fill() {
-  if (!call) call = std::make_unique<comm::device_call>();
-  comm::device_call& given = *call;
-  given.sequence = of_.log_count;
-  given.set = of_.here->set;
-  given.sized = !of_.exchanges();
-  bool own = false;
-  bool enqueued = true;
-  for (const task* each : of_.tasks) {
-    describe(given, *each, of_.here->rank);
-    if (!each->device) continue;
-    given.marks.insert(given.marks.end(), each->device->marks.begin(), each->device->marks.end());
-    if (each->device->captured) {
-      given.use = each->device->use;
-      given.graph = each->device->captured->graph;
-    }
-    if (!each->linked) continue;
-    own = true;
-    enqueued = enqueued && each->device->ends == until::enqueued;
-  }
-  given.ends = own && enqueued ? until::enqueued : until::complete;
-}
-
-// It takes its place among the launches before the sizes are known: these are exchanged beside it.
-template <class Any>
-void device_calls<Any>::start() {
-  fill();
-  if (of_.sized() && of_.known) add_sizes();
-  auto on = of_.new_lane();
-  on->on_device = true;
-  auto& lanes = of_.plane_.with_device_;
-  if (lanes.size() == lanes.capacity()) lanes.reserve(2 * lanes.size() + 8);
-  of_.plane_.device_->start(*call, comm::backend_completion(of_.plane_.state_->engine, *on));
-  has_it = true;
-  on->waits_for_turn_ = true;  // without a request, and not at its end
-  lanes.push_back(on.get());
-  if (!of_.exchanges()) of_.count(*on, of_.bytes_);
-  static_cast<void>(on.release());
-  if (!of_.exchanges()) return;
-  auto beside = of_.new_lane();
-  of_.sizes_.exchange(*beside);
-  static_cast<void>(beside.release());
-}
-
-/// All ranks' sizes are there: makes the result.
-template <class Any>
-void device_calls<Any>::add_sizes() {
-  task& only = *of_.tasks.front();
-  comm::device_call& given = *call;
-  const std::vector<std::int64_t>& come = of_.rows->rows;
-  if (only.make_result != nullptr) {
-    const auto& buffers = only.use_device().buffers;
-    only.device->results = of_.plane_.device_->results();
-    const std::size_t before = buffers.size();
-    given.tensors.front().out = only.make_result(only, come);
-    for (std::size_t i = 1; i < given.tensors.size(); ++i) given.tensors[i].out = only[i].out;
-    for (std::size_t i = before; i < buffers.size(); ++i) {
-      of_.plane_.device_->add_result(*only.device->marks.front(), buffers[i]);
-    }
-  }
-  of_.bytes_ = 0;
-  for (const std::int64_t one : come) {
-    given.received.push_back(static_cast<std::size_t>(one) * only.row_bytes);
-    of_.bytes_ += given.received.back();
-  }
-  const bool same = only.kind == op_kind::all_gather;  // the whole for every rank
-  for (std::size_t i = 0; i < come.size(); ++i) {
-    const std::size_t k = same ? 0 : i;
-    given.sent.push_back(
-        k < only.sizes.size() ? static_cast<std::size_t>(only.sizes[k]) * only.row_bytes : 0);
-  }
-}
-
-template <class Any>
-void device_calls<Any>::go_on(lane& on) {
-  if (on.on_device) return hand_over_arena(*of_.tasks.front(), *call);
-  of_.sizes_.take();
-  of_.plane_.queue_.exchanged(of_.log_count);
-  add_sizes();
-  of_.plane_.device_->sizes_known(*call);
-  of_.count(on, of_.bytes_);
-  of_.plane_.run();
-}
 
 }  // namespace cohort::coordination

@@ -62,16 +62,143 @@ class device_gate {
   [[nodiscard]] bool failed() const noexcept { return failed_; }
 
   /// Lets the backend make what operations of a set need.
-  void open(set_view<Any>& of);
-  void admit(task& one, std::string_view name, const protocol::signature& sig);
-  void require(task& one, std::string_view name, const protocol::signature& sig);
-  [[nodiscard]] std::string refuses_capture(const task& one) const;
-  [[nodiscard]] std::string find_places(task& one) const;
-  void pass_deadline(task& over);
-  [[nodiscard]] const char* undefined() const noexcept;
-  void fail() noexcept;
-  void close() noexcept;
-  void watch(clock::time_point at);
+  void open(set_view<Any>& of) {
+    const std::uint32_t set = of.place.set;
+    of.opening = true;
+    try {
+      backend_->open(set, of.over(), [weak = log_.weak_from_this(), set](std::exception_ptr why) {
+        if (const auto self = weak.lock()) self->device.opened(set, std::move(why));
+      });
+    } catch (...) {
+      opened(set, std::current_exception());
+    }
+  }
+  /// Marks what the streams have queued.
+  void admit(task& one, std::string_view name, const protocol::signature& sig) {
+    try {
+      require(one, name, sig);
+      require_apart(one);
+      one.device->marks.push_back(backend_->mark(one.device->buffers, one.device->on));
+    } catch (...) {
+      one.fail(std::current_exception());
+    }
+  }
+  /// What is not for this backend is a mistake of this rank.
+  void require(task& one, std::string_view name, const protocol::signature& sig) {
+    const auto code = static_cast<reduction_code>(sig.reduction);
+    std::string why;
+    if (!backend_) {
+      why = "this set has no backend for devices";
+    } else if (one.kind == op_kind::arena_add && !backend_->makes_arenas()) {
+      why = std::string(backend_->name()) + " makes none";
+    } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !backend_->casts()) {
+      why = "its backend for devices rounds nothing to 16 bits";
+    } else if (!devices_have(code) && !backend_->reduces_on_host()) {
+      why = "devices have no " + name_of(code);
+    } else {
+      const comm::request_source::guard hold(log_.source);
+      comm::device_call what;
+      const set_view<Any>& set = *one.view;
+      describe(what, one, set.rank());
+      what.set = set.place.set;
+      if (!log_.faults.broken && !log_.sets.whole().left)
+        why = backend_->refuses(what);  // else refused in any case
+    }
+    if (why.empty()) return;
+    throw error(errc::not_supported, "rank " + std::to_string(log_.rank) + ": " +
+                                         std::string(one.verb()) + " '" + std::string(name) +
+                                         "' of " + protocol::element_name(sig) +
+                                         " in device memory: " + why);
+  }
+  /// Why this rank, and every other, cannot capture a persistent group; or nothing.
+  [[nodiscard]] std::string refuses_capture(const task& one) const {
+    const set_view<Any>& set = *one.view;
+    comm::device_call what;
+    describe(what, one, set.rank());
+    what.set = set.place.set;
+    what.use = comm::device_use::capture;
+    for (tensor& each : what.tensors) each.divisor = set.size();
+    return backend_->refuses(what);
+  }
+  /// Finds out what of a task lies in arenas, and keeps that memory. In words, for the signature;
+  /// empty where none does. Only what is reduced or broadcast in place can stay there.
+  [[nodiscard]] std::string find_places(task& one) const {
+    if (!backend_ || !one.device) return {};
+    for (comm::device_buffer& each : one.device->buffers) {
+      if (!each.lease) static_cast<void>(backend_->place_of(each.data, each.bytes, each.lease));
+    }
+    if (!is_fusible(one.kind)) return {};
+    bool any = false;
+    for (std::size_t i = 0; i < one.tensors(); ++i) {
+      tensor& each = one[i];
+      if (each.kernels == nullptr || each.in != each.out || each.wire != nullptr) continue;
+      std::shared_ptr<const void> lease;  // its buffer has one
+      each.place = backend_->place_of(each.out, each.bytes(), lease);
+      any = any || each.place.arena != 0;
+    }
+    std::string text;
+    for (std::size_t i = 0; any && i < one.tensors(); ++i) {
+      const comm::arena_place& place = one[i].place;
+      if (i != 0) text += ", ";
+      if (place.arena == 0) {
+        text += "none";
+      } else {
+        text += std::to_string(place.arena) + "+" + std::to_string(place.offset);
+        if (!place.padded) text += " inside";
+      }
+    }
+    return text;
+  }
+  /// The deadline of an operation that has been elected has passed. If no device has it yet, the
+  /// next tick asks again.
+  void pass_deadline(task& over) {
+    if (over.space == memory_space::host || log_.faults.broken || log_.faults.any()) return;
+    log_.tasks.set_deadline(over, clock::now());
+    if (!over.withdrawn) over.withdrawn = log_.plane.deadline_passed(over);
+  }
+  /// A stream goes on with what was queued behind an operation that has failed.
+  [[nodiscard]] const char* undefined() const noexcept {
+    if (!backend_) return "";
+    return "; on devices, what was to be written and what is queued behind it is undefined";
+  }
+  /// Nothing is started any more, and what is on a device must not be waited for.
+  void fail() noexcept {
+    if (!backend_ || std::exchange(failed_, true)) return;
+    try {
+      std::error_code code = errc::data_operation_failed;
+      std::string text = log_.faults.first ? log_.faults.first->text : std::string();
+      try {
+        if (log_.faults.broken) std::rethrow_exception(log_.faults.broken);
+      } catch (const std::system_error& problem) {
+        code = problem.code();
+        text = problem.what();
+      } catch (const std::exception& problem) {
+        text = problem.what();
+      }
+      backend_->fail(code, text);
+      log_.touch();
+    } catch (const std::exception& problem) {
+      log::write(log::level::error, problem.what());
+    }
+  }
+  void close() noexcept {
+    if (!backend_) return;
+    try {
+      backend_->close(0);
+    } catch (const std::exception& problem) {
+      log::write(log::level::error, problem.what());
+    }
+  }
+  // A peer that has gone may be what the opening waits for.
+  void watch(clock::time_point at) {
+    if (!log_.sets.whole().opening || !(log_.faults.to_break || log_.faults.any())) return;
+    if (until_ == clock::time_point::max()) until_ = at + log_.engine.drain_bound();
+    if (at < until_) return;
+    log_.sets.whole().opening = false;
+    if (log_.faults.to_break)
+      return log_.faults.break_down(std::exchange(log_.faults.to_break, nullptr));
+    log_.life.check_released();
+  }
   /// As the context ends: whether what is being opened may still be waited for.
   [[nodiscard]] bool may_open_at(clock::time_point at) {
     if (until_ == clock::time_point::max()) until_ = at + log_.engine.drain_bound() / 4;
@@ -79,193 +206,33 @@ class device_gate {
   }
 
  private:
-  void opened(std::uint32_t set, std::exception_ptr why);
+  void opened(std::uint32_t set, std::exception_ptr why) {
+    const comm::request_source::guard hold(log_.source);
+    set_view<Any>& one = log_.sets.at(set);
+    if (!std::exchange(one.opening, false)) return;
+    if (one.is_whole()) {
+      if (!why) why = std::exchange(log_.faults.to_break, nullptr);
+      if (why && !log_.faults.broken && !log_.faults.any()) return log_.faults.break_down(why);
+      if (log_.sets.adds()) log_.touch();
+      return log_.life.check_released();
+    }
+    if (task* const own = std::exchange(one.maker, nullptr)) {
+      if (why) {
+        own->fail(std::move(why));
+        one.leave(protocol::departure::abandoned);
+      } else {
+        static_cast<creation*>(own->context)->made =
+            std::make_shared<instance_handle>(log_.handle_of(one));
+      }
+      log_.tasks.complete(*own);
+    }
+    log_.touch();
+  }
 
   negotiation<Any>& log_;
   std::shared_ptr<comm::device_backend> backend_;
   clock::time_point until_ = clock::time_point::max();
   bool failed_ = false;  // and has been told
 };
-
-template <class Any>
-void device_gate<Any>::open(set_view<Any>& of) {
-  const std::uint32_t set = of.place.set;
-  of.opening = true;
-  try {
-    backend_->open(set, of.over(), [weak = log_.weak_from_this(), set](std::exception_ptr why) {
-      if (const auto self = weak.lock()) self->device.opened(set, std::move(why));
-    });
-  } catch (...) {
-    opened(set, std::current_exception());
-  }
-}
-
-template <class Any>
-void device_gate<Any>::opened(std::uint32_t set, std::exception_ptr why) {
-  const comm::request_source::guard hold(log_.source);
-  set_view<Any>& one = log_.sets.at(set);
-  if (!std::exchange(one.opening, false)) return;
-  if (one.is_whole()) {
-    if (!why) why = std::exchange(log_.faults.to_break, nullptr);
-    if (why && !log_.faults.broken && !log_.faults.any()) return log_.faults.break_down(why);
-    if (log_.sets.adds()) log_.touch();
-    return log_.life.check_released();
-  }
-  if (task* const own = std::exchange(one.maker, nullptr)) {
-    if (why) {
-      own->fail(std::move(why));
-      one.leave(protocol::departure::abandoned);
-    } else {
-      static_cast<creation*>(own->context)->made =
-          std::make_shared<instance_handle>(log_.handle_of(one));
-    }
-    log_.tasks.complete(*own);
-  }
-  log_.touch();
-}
-
-/// What is not for this backend is a mistake of this rank.
-template <class Any>
-void device_gate<Any>::require(task& one, std::string_view name, const protocol::signature& sig) {
-  const auto code = static_cast<reduction_code>(sig.reduction);
-  std::string why;
-  if (!backend_) {
-    why = "this set has no backend for devices";
-  } else if (one.kind == op_kind::arena_add && !backend_->makes_arenas()) {
-    why = std::string(backend_->name()) + " makes none";
-  } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !backend_->casts()) {
-    why = "its backend for devices rounds nothing to 16 bits";
-  } else if (!devices_have(code) && !backend_->reduces_on_host()) {
-    why = "devices have no " + name_of(code);
-  } else {
-    const comm::request_source::guard hold(log_.source);
-    comm::device_call what;
-    const set_view<Any>& set = *one.view;
-    describe(what, one, set.rank());
-    what.set = set.place.set;
-    if (!log_.faults.broken && !log_.sets.whole().left)
-      why = backend_->refuses(what);  // else refused in any case
-  }
-  if (why.empty()) return;
-  throw error(errc::not_supported, "rank " + std::to_string(log_.rank) + ": " +
-                                       std::string(one.verb()) + " '" + std::string(name) +
-                                       "' of " + protocol::element_name(sig) +
-                                       " in device memory: " + why);
-}
-
-/// Why this rank, and every other, cannot capture a persistent group; or nothing.
-template <class Any>
-std::string device_gate<Any>::refuses_capture(const task& one) const {
-  const set_view<Any>& set = *one.view;
-  comm::device_call what;
-  describe(what, one, set.rank());
-  what.set = set.place.set;
-  what.use = comm::device_use::capture;
-  for (tensor& each : what.tensors) each.divisor = set.size();
-  return backend_->refuses(what);
-}
-
-/// Finds out what of a task lies in arenas, and keeps that memory. In words, for the signature;
-/// empty where none does. Only what is reduced or broadcast in place can stay there.
-template <class Any>
-std::string device_gate<Any>::find_places(task& one) const {
-  if (!backend_ || !one.device) return {};
-  for (comm::device_buffer& each : one.device->buffers) {
-    if (!each.lease) static_cast<void>(backend_->place_of(each.data, each.bytes, each.lease));
-  }
-  if (!is_fusible(one.kind)) return {};
-  bool any = false;
-  for (std::size_t i = 0; i < one.tensors(); ++i) {
-    tensor& each = one[i];
-    if (each.kernels == nullptr || each.in != each.out || each.wire != nullptr) continue;
-    std::shared_ptr<const void> lease;  // its buffer has one
-    each.place = backend_->place_of(each.out, each.bytes(), lease);
-    any = any || each.place.arena != 0;
-  }
-  std::string text;
-  for (std::size_t i = 0; any && i < one.tensors(); ++i) {
-    const comm::arena_place& place = one[i].place;
-    if (i != 0) text += ", ";
-    if (place.arena == 0) {
-      text += "none";
-    } else {
-      text += std::to_string(place.arena) + "+" + std::to_string(place.offset);
-      if (!place.padded) text += " inside";
-    }
-  }
-  return text;
-}
-
-/// Marks what the streams have queued.
-template <class Any>
-void device_gate<Any>::admit(task& one, std::string_view name, const protocol::signature& sig) {
-  try {
-    require(one, name, sig);
-    require_apart(one);
-    one.device->marks.push_back(backend_->mark(one.device->buffers, one.device->on));
-  } catch (...) {
-    one.fail(std::current_exception());
-  }
-}
-
-/// The deadline of an operation that has been elected has passed. If no device has it yet, the next
-/// tick asks again.
-template <class Any>
-void device_gate<Any>::pass_deadline(task& over) {
-  if (over.space == memory_space::host || log_.faults.broken || log_.faults.any()) return;
-  log_.tasks.set_deadline(over, clock::now());
-  if (!over.withdrawn) over.withdrawn = log_.plane.deadline_passed(over);
-}
-
-/// A stream goes on with what was queued behind an operation that has failed.
-template <class Any>
-const char* device_gate<Any>::undefined() const noexcept {
-  if (!backend_) return "";
-  return "; on devices, what was to be written and what is queued behind it is undefined";
-}
-
-/// Nothing is started any more, and what is on a device must not be waited for.
-template <class Any>
-void device_gate<Any>::fail() noexcept {
-  if (!backend_ || std::exchange(failed_, true)) return;
-  try {
-    std::error_code code = errc::data_operation_failed;
-    std::string text = log_.faults.first ? log_.faults.first->text : std::string();
-    try {
-      if (log_.faults.broken) std::rethrow_exception(log_.faults.broken);
-    } catch (const std::system_error& problem) {
-      code = problem.code();
-      text = problem.what();
-    } catch (const std::exception& problem) {
-      text = problem.what();
-    }
-    backend_->fail(code, text);
-    log_.touch();
-  } catch (const std::exception& problem) {
-    log::write(log::level::error, problem.what());
-  }
-}
-
-template <class Any>
-void device_gate<Any>::close() noexcept {
-  if (!backend_) return;
-  try {
-    backend_->close(0);
-  } catch (const std::exception& problem) {
-    log::write(log::level::error, problem.what());
-  }
-}
-
-// A peer that has gone may be what the opening waits for.
-template <class Any>
-void device_gate<Any>::watch(clock::time_point at) {
-  if (!log_.sets.whole().opening || !(log_.faults.to_break || log_.faults.any())) return;
-  if (until_ == clock::time_point::max()) until_ = at + log_.engine.drain_bound();
-  if (at < until_) return;
-  log_.sets.whole().opening = false;
-  if (log_.faults.to_break)
-    return log_.faults.break_down(std::exchange(log_.faults.to_break, nullptr));
-  log_.life.check_released();
-}
 
 }  // namespace cohort::coordination

@@ -57,8 +57,12 @@ class basic_lane final : public comm::request_operation, public comm::staging {
   }
 
   /// For a backend that packs itself.
-  void lay(std::size_t offset, std::span<std::byte> to) noexcept override;
-  void take(std::size_t offset, std::span<const std::byte> from) noexcept override;
+  void lay(std::size_t offset, std::span<std::byte> to) noexcept override {
+    owner->packs_.fill(owner->packs_.calls[call], laid, offset, to);
+  }
+  void take(std::size_t offset, std::span<const std::byte> from) noexcept override {
+    owner->packs_.empty(owner->packs_.calls[call], taken, offset, from);
+  }
 
   std::uint32_t call = 0;  ///< of the execution: what is under way
   bool on_device = false;  ///< a backend for devices has it, and MPI nothing
@@ -69,10 +73,26 @@ class basic_lane final : public comm::request_operation, public comm::staging {
   pack_position taken;
   bool staged = false;
   basic_execution<Any>* owner;  ///< null once it has ended
-  static bool advanced(request_operation* base);
+  static bool advanced(request_operation* base) {
+    auto* self = static_cast<basic_lane*>(base);
+    if (self->owner == nullptr) return false;
+    const comm::request_source::guard hold(self->owner->plane_.state_->source);
+    return self->owner->step(*self);
+  }
 
  private:
-  static void run(operation* base, action what);
+  // A backend's completion arrives here; those of MPI have ended the lane before.
+  static void run(operation* base, action what) {
+    auto* self = static_cast<basic_lane*>(base);
+    if (self->owner != nullptr && what != action::destroy) {
+      const comm::request_source::guard hold(self->owner->plane_.state_->source);
+      if (self->owner->step(*self)) return;
+    } else if (self->owner != nullptr) {
+      std::erase(self->owner->plane_.with_backend_, self);
+      std::erase(self->owner->plane_.with_device_, self);
+    }
+    delete self;
+  }
 };
 
 /// Sizes that ranks have told each other: those of one exchange.
@@ -81,37 +101,5 @@ struct size_vector {
   std::vector<std::int64_t> rows;
   bool large = false;  ///< on any rank the bytes may not fit an int, and MPI needs that
 };
-
-template <class Any>
-bool basic_lane<Any>::advanced(request_operation* base) {
-  auto* self = static_cast<basic_lane*>(base);
-  if (self->owner == nullptr) return false;
-  const comm::request_source::guard hold(self->owner->plane_.state_->source);
-  return self->owner->step(*self);
-}
-
-// A backend's completion arrives here; those of MPI have ended the lane before.
-template <class Any>
-void basic_lane<Any>::run(operation* base, action what) {
-  auto* self = static_cast<basic_lane*>(base);
-  if (self->owner != nullptr && what != action::destroy) {
-    const comm::request_source::guard hold(self->owner->plane_.state_->source);
-    if (self->owner->step(*self)) return;
-  } else if (self->owner != nullptr) {
-    std::erase(self->owner->plane_.with_backend_, self);
-    std::erase(self->owner->plane_.with_device_, self);
-  }
-  delete self;
-}
-
-template <class Any>
-void basic_lane<Any>::lay(std::size_t offset, std::span<std::byte> to) noexcept {
-  owner->packs_.fill(owner->packs_.calls[call], laid, offset, to);
-}
-
-template <class Any>
-void basic_lane<Any>::take(std::size_t offset, std::span<const std::byte> from) noexcept {
-  owner->packs_.empty(owner->packs_.calls[call], taken, offset, from);
-}
 
 }  // namespace cohort::coordination

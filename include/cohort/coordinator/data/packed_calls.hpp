@@ -80,7 +80,31 @@ class packed_calls {
   std::vector<call> calls;
   std::uint32_t next = 0;  ///< of these
 
-  void split();
+  // Runs of small tensors of one type travel together, large ones alone and in pieces.
+  void split() {
+    const coordinator_options& options = of_.plane_.options_;
+    const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+    const auto item_of = [&](std::uint32_t i) {
+      const tensor& each = *tensors[i];
+      packs::item one;
+      one.bytes = each.bytes();
+      // What is converted must fit into a buffer.
+      one.small = one.bytes <= options.fusion_threshold &&
+                  (!each.rounded || one.bytes <= options.fusion_buffer);
+      one.joins = i == 0 || !reduces ||
+                  (tensors[i - 1]->kernels->element == each.kernels->element &&
+                   tensors[i - 1]->operation == each.operation);
+      if (!one.small) {
+        const std::size_t unit = unit_of(each);
+        const std::size_t most = each.rounded ? std::min(options.piece, options.fusion_buffer)
+                                              : static_cast<std::size_t>(options.piece);
+        one.piece = std::max<std::size_t>(most / unit, 1) * unit;
+      }
+      return one;
+    };
+    packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
+                   [this](const call& one) { calls.push_back(one); });
+  }
   void reset() noexcept {
     tensors.clear();
     calls.clear();
@@ -92,11 +116,111 @@ class packed_calls {
   [[nodiscard]] bool packs(const call& what) const noexcept {
     return what.tensors > 1 || tensors[what.first]->rounded;
   }
-  void fill(const call& what, pack_position& at, std::size_t offset, std::span<std::byte> to);
+  // Scale factors are folded into the copy; gaps are zero, so that no reduction meets rubbish.
+  void fill(const call& what, pack_position& at, std::size_t offset, std::span<std::byte> to) {
+    const tools::range copying(tools::category::pack, tools::literal("pack"), to.size());
+    const auto begun_at = of_.plane_.traced ? clock::now() : clock::time_point();
+    const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+    walk(
+        what, at, offset, to.size(),
+        [&](const tensor& each, std::size_t inside, std::size_t place, std::size_t length) {
+          const std::byte* in = static_cast<const std::byte*>(each.in) + each.place_of(inside);
+          if (reduces) {
+            lay_values(to.data() + place, in, length / each.size(), each);
+          } else {
+            std::memcpy(to.data() + place, in, length);
+          }
+        },
+        [&](std::size_t place, std::size_t length) { std::memset(to.data() + place, 0, length); });
+    if (of_.plane_.traced) of_.spans_.push_back({phase::pack, begun_at, clock::now(), to.size()});
+  }
   void empty(const call& what, pack_position& at, std::size_t offset,
-             std::span<const std::byte> from);
-  void post_next(lane& on, MPI_Comm where);
-  void finish(lane& on);
+             std::span<const std::byte> from) {
+    const tools::range copying(tools::category::unpack, tools::literal("unpack"), from.size());
+    const auto begun_at = of_.plane_.traced ? clock::now() : clock::time_point();
+    const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+    walk(
+        what, at, offset, from.size(),
+        [&](const tensor& each, std::size_t inside, std::size_t place, std::size_t length) {
+          std::byte* out = static_cast<std::byte*>(each.out) + each.place_of(inside);
+          if (reduces) {
+            finish_values(out, from.data() + place, length / each.size(), each);
+          } else {
+            std::memcpy(out, from.data() + place, length);
+          }
+        },
+        [](std::size_t, std::size_t) {});
+    if (of_.plane_.traced)
+      of_.spans_.push_back({phase::unpack, begun_at, clock::now(), from.size()});
+  }
+  // The next call of a fused operation.
+  void post_next(lane& on, MPI_Comm where) {
+    on.call = next++;
+    const call& what = calls[on.call];
+    const tensor& head = *tensors[what.first];
+    const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+    const std::size_t size = unit_of(head);
+    const bool is_root = of_.tasks.front()->root == of_.here->rank;
+    const void* in = nullptr;
+    void* out = nullptr;
+    std::size_t count = what.bytes / size;
+    if (packs(what)) {
+      const std::size_t end = packs::aligned(what.bytes, size);
+      on.laid = on.taken = {};
+      on.staged = stage(on, end / size, where);
+      if (on.staged) return;
+      on.pack = of_.plane_.fusion.take(end);
+      std::byte* to = on.pack.data();
+      if (reduces || is_root) fill(what, on.laid, 0, std::span(to, end));
+      in = MPI_IN_PLACE;
+      out = to;
+      count = end / size;
+    } else {
+      in = static_cast<const std::byte*>(head.in) + what.offset;
+      out = static_cast<std::byte*>(head.out) + what.offset;
+      if (reduces && head.prescale != 1) {
+        head.kernels->scale(out, in, count, head.prescale);
+        in = MPI_IN_PLACE;
+      } else if (in == out) {
+        in = MPI_IN_PLACE;
+      }
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (reduces) {
+      const MPI_Datatype type = head.kernels->type();
+      const comm::collective_call given{op_kind::all_reduce, in, out, count, type,
+                                        head.operation,      0};
+      if (of_.give_to_backend(on, given, where)) return;
+      of_.add(on,
+              mpi::post::iallreduce(in, out, static_cast<MPI_Count>(count), type, head.operation,
+                                    where, &request),
+              request);
+    } else {
+      const int root = of_.tasks.front()->root;
+      const comm::collective_call given{op_kind::broadcast, MPI_IN_PLACE, out, count,
+                                        MPI_BYTE,           MPI_OP_NULL,  root};
+      if (of_.give_to_backend(on, given, where)) return;
+      of_.add(
+          on,
+          mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
+          request);
+    }
+  }
+  void finish(lane& on) {
+    const call& what = calls[on.call];
+    const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+    const bool is_root = of_.tasks.front()->root == of_.here->rank;
+    if (packs(what)) {
+      if (!on.staged && (reduces || !is_root)) {
+        empty(what, on.taken, 0, std::span(on.pack.data(), what.bytes));
+      }
+      on.pack = {};
+    } else if (reduces) {
+      const tensor& each = *tensors[what.first];
+      void* out = static_cast<std::byte*>(each.out) + what.offset;
+      finish_values(out, out, what.bytes / each.size(), each);
+    }
+  }
 
  private:
   /// What calls count in: elements to reduce, else bytes, for a rank that has joined may not know
@@ -104,202 +228,56 @@ class packed_calls {
   [[nodiscard]] std::size_t unit_of(const tensor& what) const noexcept {
     return of_.tasks.front()->kind == op_kind::all_reduce ? what.kernels->size : 1;
   }
-  bool stage(lane& on, std::size_t count, MPI_Comm where);
+  /// Gives a pack to a backend that packs itself.
+  bool stage(lane& on, std::size_t count, MPI_Comm where) {
+    if (of_.plane_.backend_ == nullptr || !of_.plane_.backend_->stages()) return false;
+    const task& head = *of_.tasks.front();
+    const bool reduces = head.kind == op_kind::all_reduce;
+    const tensor& first = *tensors[calls[on.call].first];
+    // What a backend asks for ends anywhere between two elements; they must lie at multiples.
+    if (reduces && !std::has_single_bit(first.kernels->size)) return false;
+    comm::collective_call given{head.kind,
+                                nullptr,
+                                nullptr,
+                                count,
+                                reduces ? first.kernels->type() : MPI_BYTE,
+                                reduces ? first.operation : MPI_OP_NULL,
+                                reduces ? 0 : head.root};
+    given.staged = &on;
+    return of_.give_to_backend(on, given, where);
+  }
   /// Walks over a range of the pack, going on from `at`. `visit` gets a tensor, the offset in it
   /// and the offset in the range; `gap` gets a part of the range that belongs to no tensor.
   template <class Visit, class Gap>
   void walk(const call& what, pack_position& at, std::size_t offset, std::size_t bytes, Visit visit,
-            Gap gap) const;
+            Gap gap) const {
+    if (!what.small) {
+      visit(*tensors[what.first], what.offset + offset, std::size_t{0}, bytes);
+      return;
+    }
+    std::size_t done = 0;
+    while (at.tensor < what.tensors) {
+      const tensor& each = *tensors[what.first + at.tensor];
+      const std::size_t size = each.bytes();
+      const std::size_t begin = packs::begin_behind(at.end, size, packs::spacing::tight);
+      if (offset + done < begin) {
+        const std::size_t length = std::min(begin - (offset + done), bytes - done);
+        gap(done, length);
+        done += length;
+      }
+      const std::size_t inside = offset + done - begin;
+      if (offset + done < begin) return;
+      const std::size_t length = std::min(size - inside, bytes - done);
+      if (length != 0) visit(each, inside, done, length);
+      done += length;
+      if (inside + length != size) return;
+      at.end = begin + size;
+      ++at.tensor;
+    }
+    if (done != bytes) gap(done, bytes - done);
+  }
 
   basic_execution<Any>& of_;
 };
-
-// Runs of small tensors of one type travel together, large ones alone and in pieces.
-template <class Any>
-void packed_calls<Any>::split() {
-  const coordinator_options& options = of_.plane_.options_;
-  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
-  const auto item_of = [&](std::uint32_t i) {
-    const tensor& each = *tensors[i];
-    packs::item one;
-    one.bytes = each.bytes();
-    // What is converted must fit into a buffer.
-    one.small = one.bytes <= options.fusion_threshold &&
-                (!each.rounded || one.bytes <= options.fusion_buffer);
-    one.joins = i == 0 || !reduces ||
-                (tensors[i - 1]->kernels->element == each.kernels->element &&
-                 tensors[i - 1]->operation == each.operation);
-    if (!one.small) {
-      const std::size_t unit = unit_of(each);
-      const std::size_t most = each.rounded ? std::min(options.piece, options.fusion_buffer)
-                                            : static_cast<std::size_t>(options.piece);
-      one.piece = std::max<std::size_t>(most / unit, 1) * unit;
-    }
-    return one;
-  };
-  packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
-                 [this](const call& one) { calls.push_back(one); });
-}
-
-template <class Any>
-template <class Visit, class Gap>
-void packed_calls<Any>::walk(const call& what, pack_position& at, std::size_t offset,
-                             std::size_t bytes, Visit visit, Gap gap) const {
-  if (!what.small) {
-    visit(*tensors[what.first], what.offset + offset, std::size_t{0}, bytes);
-    return;
-  }
-  std::size_t done = 0;
-  while (at.tensor < what.tensors) {
-    const tensor& each = *tensors[what.first + at.tensor];
-    const std::size_t size = each.bytes();
-    const std::size_t begin = packs::begin_behind(at.end, size, packs::spacing::tight);
-    if (offset + done < begin) {
-      const std::size_t length = std::min(begin - (offset + done), bytes - done);
-      gap(done, length);
-      done += length;
-    }
-    const std::size_t inside = offset + done - begin;
-    if (offset + done < begin) return;
-    const std::size_t length = std::min(size - inside, bytes - done);
-    if (length != 0) visit(each, inside, done, length);
-    done += length;
-    if (inside + length != size) return;
-    at.end = begin + size;
-    ++at.tensor;
-  }
-  if (done != bytes) gap(done, bytes - done);
-}
-
-// Scale factors are folded into the copy; gaps are zero, so that no reduction meets rubbish.
-template <class Any>
-void packed_calls<Any>::fill(const call& what, pack_position& at, std::size_t offset,
-                             std::span<std::byte> to) {
-  const tools::range copying(tools::category::pack, tools::literal("pack"), to.size());
-  const auto begun_at = of_.plane_.traced ? clock::now() : clock::time_point();
-  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
-  walk(
-      what, at, offset, to.size(),
-      [&](const tensor& each, std::size_t inside, std::size_t place, std::size_t length) {
-        const std::byte* in = static_cast<const std::byte*>(each.in) + each.place_of(inside);
-        if (reduces) {
-          lay_values(to.data() + place, in, length / each.size(), each);
-        } else {
-          std::memcpy(to.data() + place, in, length);
-        }
-      },
-      [&](std::size_t place, std::size_t length) { std::memset(to.data() + place, 0, length); });
-  if (of_.plane_.traced) of_.spans_.push_back({phase::pack, begun_at, clock::now(), to.size()});
-}
-
-template <class Any>
-void packed_calls<Any>::empty(const call& what, pack_position& at, std::size_t offset,
-                              std::span<const std::byte> from) {
-  const tools::range copying(tools::category::unpack, tools::literal("unpack"), from.size());
-  const auto begun_at = of_.plane_.traced ? clock::now() : clock::time_point();
-  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
-  walk(
-      what, at, offset, from.size(),
-      [&](const tensor& each, std::size_t inside, std::size_t place, std::size_t length) {
-        std::byte* out = static_cast<std::byte*>(each.out) + each.place_of(inside);
-        if (reduces) {
-          finish_values(out, from.data() + place, length / each.size(), each);
-        } else {
-          std::memcpy(out, from.data() + place, length);
-        }
-      },
-      [](std::size_t, std::size_t) {});
-  if (of_.plane_.traced) of_.spans_.push_back({phase::unpack, begun_at, clock::now(), from.size()});
-}
-
-/// Gives a pack to a backend that packs itself.
-template <class Any>
-bool packed_calls<Any>::stage(lane& on, std::size_t count, MPI_Comm where) {
-  if (of_.plane_.backend_ == nullptr || !of_.plane_.backend_->stages()) return false;
-  const task& head = *of_.tasks.front();
-  const bool reduces = head.kind == op_kind::all_reduce;
-  const tensor& first = *tensors[calls[on.call].first];
-  // What a backend asks for ends anywhere between two elements; they must lie at multiples.
-  if (reduces && !std::has_single_bit(first.kernels->size)) return false;
-  comm::collective_call given{head.kind,
-                              nullptr,
-                              nullptr,
-                              count,
-                              reduces ? first.kernels->type() : MPI_BYTE,
-                              reduces ? first.operation : MPI_OP_NULL,
-                              reduces ? 0 : head.root};
-  given.staged = &on;
-  return of_.give_to_backend(on, given, where);
-}
-
-// The next call of a fused operation.
-template <class Any>
-void packed_calls<Any>::post_next(lane& on, MPI_Comm where) {
-  on.call = next++;
-  const call& what = calls[on.call];
-  const tensor& head = *tensors[what.first];
-  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
-  const std::size_t size = unit_of(head);
-  const bool is_root = of_.tasks.front()->root == of_.here->rank;
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::size_t count = what.bytes / size;
-  if (packs(what)) {
-    const std::size_t end = packs::aligned(what.bytes, size);
-    on.laid = on.taken = {};
-    on.staged = stage(on, end / size, where);
-    if (on.staged) return;
-    on.pack = of_.plane_.fusion.take(end);
-    std::byte* to = on.pack.data();
-    if (reduces || is_root) fill(what, on.laid, 0, std::span(to, end));
-    in = MPI_IN_PLACE;
-    out = to;
-    count = end / size;
-  } else {
-    in = static_cast<const std::byte*>(head.in) + what.offset;
-    out = static_cast<std::byte*>(head.out) + what.offset;
-    if (reduces && head.prescale != 1) {
-      head.kernels->scale(out, in, count, head.prescale);
-      in = MPI_IN_PLACE;
-    } else if (in == out) {
-      in = MPI_IN_PLACE;
-    }
-  }
-  MPI_Request request = MPI_REQUEST_NULL;
-  if (reduces) {
-    const MPI_Datatype type = head.kernels->type();
-    const comm::collective_call given{op_kind::all_reduce, in, out, count, type, head.operation, 0};
-    if (of_.give_to_backend(on, given, where)) return;
-    of_.add(on,
-            mpi::post::iallreduce(in, out, static_cast<MPI_Count>(count), type, head.operation,
-                                  where, &request),
-            request);
-  } else {
-    const int root = of_.tasks.front()->root;
-    const comm::collective_call given{op_kind::broadcast, MPI_IN_PLACE, out, count,
-                                      MPI_BYTE,           MPI_OP_NULL,  root};
-    if (of_.give_to_backend(on, given, where)) return;
-    of_.add(on,
-            mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
-            request);
-  }
-}
-
-template <class Any>
-void packed_calls<Any>::finish(lane& on) {
-  const call& what = calls[on.call];
-  const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
-  const bool is_root = of_.tasks.front()->root == of_.here->rank;
-  if (packs(what)) {
-    if (!on.staged && (reduces || !is_root)) {
-      empty(what, on.taken, 0, std::span(on.pack.data(), what.bytes));
-    }
-    on.pack = {};
-  } else if (reduces) {
-    const tensor& each = *tensors[what.first];
-    void* out = static_cast<std::byte*>(each.out) + what.offset;
-    finish_values(out, out, what.bytes / each.size(), each);
-  }
-}
 
 }  // namespace cohort::coordination

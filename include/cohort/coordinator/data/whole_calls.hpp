@@ -36,8 +36,144 @@ class whole_calls {
 
   std::unique_ptr<comm::creation> creation;  ///< of a persistent group's communicator, under way
 
-  void post(lane& on, MPI_Comm where);
-  void finish();
+  // Kinds that are never packed.
+  void post(lane& on, MPI_Comm where) {
+    const task& only = *of_.tasks.front();
+    const tensor& what = only.first;
+    const auto ranks = static_cast<std::size_t>(of_.here->size);
+    const std::size_t size = what.kernels == nullptr ? 1 : what.kernels->size;
+    const bool is_root = only.root == of_.here->rank;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rc = MPI_SUCCESS;
+    comm::collective_call given{op_kind::barrier,      nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL,
+                                std::max(only.root, 0)};
+    const void* in = what.in;
+    void* out = what.out;
+    std::size_t bytes = what.count * size;
+    switch (only.kind) {
+      case op_kind::barrier:
+        if (of_.give_to_backend(on, given, where)) return;
+        rc = MPI_Ibarrier(where, &request);
+        break;
+      case op_kind::reduce: {
+        if (only.tensors() > 1) return post_bundle(on, where);
+        lay_scratch([&](const tensor&, const void* from, void* to) {
+          in = from;
+          out = to;
+        });
+        const MPI_Datatype type = what.kernels->type();
+        if (is_root && in == out) in = MPI_IN_PLACE;
+        if (what.count > mpi::max_int_count) {
+          return post_reduce(on, where, what, in, out, what.count, only.root);
+        }
+        given.kind = only.kind;
+        given.in = in;
+        given.out = out;
+        given.count = what.count;
+        given.type = type;
+        given.op = what.operation;
+        if (of_.give_to_backend(on, given, where)) return;
+        rc = mpi::post::ireduce(in, out, static_cast<MPI_Count>(what.count), type, what.operation,
+                                only.root, where, &request);
+        break;
+      }
+      case op_kind::reduce_scatter: {
+        if (only.sizes.empty()) return post_bundle(on, where);
+        // `sizes` are the elements of each rank's part.
+        lay_scratch([&](const tensor&, const void* from, void* to) {
+          in = from;
+          out = to;
+        });
+        const MPI_Datatype type = what.kernels->type();
+        if (what.count > mpi::max_int_count) {  // MPI libraries add the parts up in an int
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            const auto part = static_cast<std::size_t>(only.sizes[rank]);
+            post_reduce(on, where, what, in, out, part, static_cast<int>(rank));
+            in = static_cast<const std::byte*>(in) + part * size;
+          }
+          return;
+        }
+        const bool equal = only.sizes.front() == only.sizes.back();
+        if (equal) {
+          given.kind = only.kind;
+          given.in = in;
+          given.out = out;
+          given.count = static_cast<std::size_t>(only.sizes.front());
+          given.type = type;
+          given.op = what.operation;
+          if (of_.give_to_backend(on, given, where)) return;
+          rc = mpi::post::ireduce_scatter_block(in, out, static_cast<MPI_Count>(only.sizes.front()),
+                                                type, what.operation, where, &request);
+        } else {
+          const std::vector<std::size_t> counts(only.sizes.begin(), only.sizes.end());
+          counts_.emplace(counts, std::vector<std::size_t>(counts.size()), type);
+          rc = mpi::post::ireduce_scatter(in, out, *counts_, what.operation, where, &request);
+        }
+        break;
+      }
+      case op_kind::group_create:
+        if (only.made != nullptr) {
+          creation = std::make_unique<comm::creation>(*of_.plane_.state_, on);
+          creation->begin();
+          of_.plane_.state_->engine.started();
+          return;
+        }
+        [[fallthrough]];           // on devices it needs no communicator
+      case op_kind::set_add:       // made by its members; not an operation on data
+      case op_kind::group_remove:  // a barrier: no start is in anybody's way
+        rc = MPI_Ibarrier(where, &request);
+        break;
+      case op_kind::gather: {
+        given.kind = only.kind;
+        given.in = in;
+        given.out = out;
+        given.count = bytes;
+        if (of_.give_to_backend(on, given, where)) return;
+        const mpi::layout block = layout_of(in, bytes);
+        rc = mpi::post::igather(in, block.count(), block.type(), out, block.count(), block.type(),
+                                only.root, where, &request);
+        break;
+      }
+      case op_kind::scatter: {
+        bytes /= ranks;  // the signature's shape is that of the whole
+        given.kind = only.kind;
+        given.in = in;
+        given.out = out;
+        given.count = bytes;
+        if (of_.give_to_backend(on, given, where)) return;
+        const mpi::layout block = layout_of(in, bytes);
+        rc = mpi::post::iscatter(in, block.count(), block.type(), out, block.count(), block.type(),
+                                 only.root, where, &request);
+        break;
+      }
+      case op_kind::message: {
+        const mpi::layout block = layout_of(only.sends ? in : out, bytes);
+        rc = only.sends ? mpi::post::isend(in, block.count(), block.type(), only.peer, message_tag,
+                                           where, &request)
+                        : mpi::post::irecv(out, block.count(), block.type(), only.peer, message_tag,
+                                           where, &request);
+        break;
+      }
+      default:
+        throw error(errc::not_supported, "data plane");
+    }
+    of_.add(on, rc, request);
+  }
+  void finish() {
+    const task& only = *of_.tasks.front();
+    const bool scatters = only.kind == op_kind::reduce_scatter;
+    if (!scatters && (only.kind != op_kind::reduce || only.root != of_.here->rank)) return;
+    walk_scratch([&](const tensor& what, std::size_t, std::size_t out) {
+      const void* const come = what.wire == nullptr ? what.out : scratch_.data() + out;
+      std::size_t mine = what.count;
+      if (scatters) {
+        mine = only.sizes.empty()
+                   ? part_of(what.count, of_.here->rank, of_.here->size)
+                   : static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(of_.here->rank)]);
+      }
+      finish_values(what.out, come, mine, what);
+    });
+  }
   void reset() noexcept {
     scratch_ = {};
     counts_.reset();
@@ -45,247 +181,90 @@ class whole_calls {
   }
 
  private:
+  // A reduction to one rank of more than MPI can count, in parts. Smaller ones than need be: with
+  // MPI_Ireduce of 2^31-1 bytes Open MPI 4.1 was not done after 100 s, with such parts after 30.
   void post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in, void* out,
-                   std::size_t count, int root);
+                   std::size_t count, int root) {
+    const MPI_Datatype type = what.kernels->type();
+    constexpr std::size_t most = std::size_t{1} << 26U;
+    std::size_t first = 0;
+    do {
+      const std::size_t offset = first * what.kernels->size;
+      const std::size_t part = std::min(count - first, most);
+      const void* from = in == MPI_IN_PLACE ? in : static_cast<const std::byte*>(in) + offset;
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int rc = mpi::post::ireduce(from, static_cast<std::byte*>(out) + offset,
+                                        static_cast<MPI_Count>(part), type, what.operation, root,
+                                        where, &request);
+      of_.add(on, rc, request);
+      first += part;
+    } while (first < count);
+  }
   /// Where in `scratch_` the tensors of an operation that is not packed lie, if they are scaled or
   /// converted, and where their results, if these are converted; returns how much room that is.
   template <class Visit>
-  std::size_t walk_scratch(Visit visit) const;
+  std::size_t walk_scratch(Visit visit) const {
+    const task& only = *of_.tasks.front();
+    // Not empty: some MPI libraries refuse two buffers in one place.
+    const auto padded = [](std::size_t bytes) {
+      return packs::aligned(std::max<std::size_t>(bytes, 1));
+    };
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < only.tensors(); ++i) {
+      const tensor& what = only[i];
+      const std::size_t in = end;
+      if (what.wire != nullptr || only.prescale != 1) end += padded(what.bytes());
+      std::size_t out = in;
+      if (what.wire != nullptr && only.kind == op_kind::reduce_scatter) {
+        out = end;
+        end += padded(part_of(what.count, of_.here->rank, of_.here->size) * what.kernels->size);
+      }
+      visit(what, in, out);
+    }
+    return end;
+  }
+  /// Copies what is scaled or converted; `post` gets each tensor and its buffers.
   template <class Post>
-  void lay_scratch(Post post);
-  void post_bundle(lane& on, MPI_Comm where);
+  void lay_scratch(Post post) {
+    const task& only = *of_.tasks.front();
+    const std::size_t room = walk_scratch([](const tensor&, std::size_t, std::size_t) {});
+    if (room != 0) scratch_ = of_.plane_.fusion.take(room);
+    walk_scratch([&](const tensor& what, std::size_t in, std::size_t out) {
+      if (what.wire == nullptr && only.prescale == 1) return post(what, what.in, what.out);
+      std::byte* const laid = scratch_.data() + in;
+      lay_values(laid, what.in, what.count, what);
+      post(what, static_cast<const void*>(laid),
+           what.wire == nullptr ? what.out : static_cast<void*>(scratch_.data() + out));
+    });
+  }
+  // A reduce of several tensors. Of each there is a request, also where it is empty.
+  void post_bundle(lane& on, MPI_Comm where) {
+    const task& only = *of_.tasks.front();
+    const bool scatters = only.kind == op_kind::reduce_scatter;
+    const auto ranks = static_cast<std::size_t>(of_.here->size);
+    lay_scratch([&](const tensor& what, const void* in, void* out) {
+      if (!scatters) {
+        if (in == out && only.root == of_.here->rank) in = MPI_IN_PLACE;
+        post_reduce(on, where, what, in, out, what.count, only.root);
+      } else if (what.count % ranks == 0 && what.count <= mpi::max_int_count) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        const int rc =
+            mpi::post::ireduce_scatter_block(in, out, static_cast<MPI_Count>(what.count / ranks),
+                                             what.kernels->type(), what.operation, where, &request);
+        of_.add(on, rc, request);
+      } else {  // parts of two sizes; and MPI libraries add parts up in an int
+        for (int rank = 0; rank < of_.here->size; ++rank) {
+          const std::size_t part = part_of(what.count, rank, of_.here->size);
+          post_reduce(on, where, what, in, out, part, rank);
+          in = static_cast<const std::byte*>(in) + part * what.kernels->size;
+        }
+      }
+    });
+  }
 
   basic_execution<Any>& of_;
   fusion_allocator::buffer scratch_;
   std::optional<mpi::blocks> counts_;
 };
-
-// A reduction to one rank of more than MPI can count, in parts. Smaller ones than need be: with
-// MPI_Ireduce of 2^31-1 bytes Open MPI 4.1 was not done after 100 s, with such parts after 30.
-template <class Any>
-void whole_calls<Any>::post_reduce(lane& on, MPI_Comm where, const tensor& what, const void* in,
-                                   void* out, std::size_t count, int root) {
-  const MPI_Datatype type = what.kernels->type();
-  constexpr std::size_t most = std::size_t{1} << 26U;
-  std::size_t first = 0;
-  do {
-    const std::size_t offset = first * what.kernels->size;
-    const std::size_t part = std::min(count - first, most);
-    const void* from = in == MPI_IN_PLACE ? in : static_cast<const std::byte*>(in) + offset;
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int rc = mpi::post::ireduce(from, static_cast<std::byte*>(out) + offset,
-                                      static_cast<MPI_Count>(part), type, what.operation, root,
-                                      where, &request);
-    of_.add(on, rc, request);
-    first += part;
-  } while (first < count);
-}
-
-template <class Any>
-template <class Visit>
-std::size_t whole_calls<Any>::walk_scratch(Visit visit) const {
-  const task& only = *of_.tasks.front();
-  // Not empty: some MPI libraries refuse two buffers in one place.
-  const auto padded = [](std::size_t bytes) {
-    return packs::aligned(std::max<std::size_t>(bytes, 1));
-  };
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < only.tensors(); ++i) {
-    const tensor& what = only[i];
-    const std::size_t in = end;
-    if (what.wire != nullptr || only.prescale != 1) end += padded(what.bytes());
-    std::size_t out = in;
-    if (what.wire != nullptr && only.kind == op_kind::reduce_scatter) {
-      out = end;
-      end += padded(part_of(what.count, of_.here->rank, of_.here->size) * what.kernels->size);
-    }
-    visit(what, in, out);
-  }
-  return end;
-}
-
-/// Copies what is scaled or converted; `post` gets each tensor and its buffers.
-template <class Any>
-template <class Post>
-void whole_calls<Any>::lay_scratch(Post post) {
-  const task& only = *of_.tasks.front();
-  const std::size_t room = walk_scratch([](const tensor&, std::size_t, std::size_t) {});
-  if (room != 0) scratch_ = of_.plane_.fusion.take(room);
-  walk_scratch([&](const tensor& what, std::size_t in, std::size_t out) {
-    if (what.wire == nullptr && only.prescale == 1) return post(what, what.in, what.out);
-    std::byte* const laid = scratch_.data() + in;
-    lay_values(laid, what.in, what.count, what);
-    post(what, static_cast<const void*>(laid),
-         what.wire == nullptr ? what.out : static_cast<void*>(scratch_.data() + out));
-  });
-}
-
-// A reduce of several tensors. Of each there is a request, also where it is empty.
-template <class Any>
-void whole_calls<Any>::post_bundle(lane& on, MPI_Comm where) {
-  const task& only = *of_.tasks.front();
-  const bool scatters = only.kind == op_kind::reduce_scatter;
-  const auto ranks = static_cast<std::size_t>(of_.here->size);
-  lay_scratch([&](const tensor& what, const void* in, void* out) {
-    if (!scatters) {
-      if (in == out && only.root == of_.here->rank) in = MPI_IN_PLACE;
-      post_reduce(on, where, what, in, out, what.count, only.root);
-    } else if (what.count % ranks == 0 && what.count <= mpi::max_int_count) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      const int rc =
-          mpi::post::ireduce_scatter_block(in, out, static_cast<MPI_Count>(what.count / ranks),
-                                           what.kernels->type(), what.operation, where, &request);
-      of_.add(on, rc, request);
-    } else {  // parts of two sizes; and MPI libraries add parts up in an int
-      for (int rank = 0; rank < of_.here->size; ++rank) {
-        const std::size_t part = part_of(what.count, rank, of_.here->size);
-        post_reduce(on, where, what, in, out, part, rank);
-        in = static_cast<const std::byte*>(in) + part * what.kernels->size;
-      }
-    }
-  });
-}
-
-// Kinds that are never packed.
-template <class Any>
-void whole_calls<Any>::post(lane& on, MPI_Comm where) {
-  const task& only = *of_.tasks.front();
-  const tensor& what = only.first;
-  const auto ranks = static_cast<std::size_t>(of_.here->size);
-  const std::size_t size = what.kernels == nullptr ? 1 : what.kernels->size;
-  const bool is_root = only.root == of_.here->rank;
-  MPI_Request request = MPI_REQUEST_NULL;
-  int rc = MPI_SUCCESS;
-  comm::collective_call given{op_kind::barrier,      nullptr, nullptr, 0, MPI_BYTE, MPI_OP_NULL,
-                              std::max(only.root, 0)};
-  const void* in = what.in;
-  void* out = what.out;
-  std::size_t bytes = what.count * size;
-  switch (only.kind) {
-    case op_kind::barrier:
-      if (of_.give_to_backend(on, given, where)) return;
-      rc = MPI_Ibarrier(where, &request);
-      break;
-    case op_kind::reduce: {
-      if (only.tensors() > 1) return post_bundle(on, where);
-      lay_scratch([&](const tensor&, const void* from, void* to) {
-        in = from;
-        out = to;
-      });
-      const MPI_Datatype type = what.kernels->type();
-      if (is_root && in == out) in = MPI_IN_PLACE;
-      if (what.count > mpi::max_int_count) {
-        return post_reduce(on, where, what, in, out, what.count, only.root);
-      }
-      given.kind = only.kind;
-      given.in = in;
-      given.out = out;
-      given.count = what.count;
-      given.type = type;
-      given.op = what.operation;
-      if (of_.give_to_backend(on, given, where)) return;
-      rc = mpi::post::ireduce(in, out, static_cast<MPI_Count>(what.count), type, what.operation,
-                              only.root, where, &request);
-      break;
-    }
-    case op_kind::reduce_scatter: {
-      if (only.sizes.empty()) return post_bundle(on, where);
-      // `sizes` are the elements of each rank's part.
-      lay_scratch([&](const tensor&, const void* from, void* to) {
-        in = from;
-        out = to;
-      });
-      const MPI_Datatype type = what.kernels->type();
-      if (what.count > mpi::max_int_count) {  // MPI libraries add the parts up in an int
-        for (std::size_t rank = 0; rank < ranks; ++rank) {
-          const auto part = static_cast<std::size_t>(only.sizes[rank]);
-          post_reduce(on, where, what, in, out, part, static_cast<int>(rank));
-          in = static_cast<const std::byte*>(in) + part * size;
-        }
-        return;
-      }
-      const bool equal = only.sizes.front() == only.sizes.back();
-      if (equal) {
-        given.kind = only.kind;
-        given.in = in;
-        given.out = out;
-        given.count = static_cast<std::size_t>(only.sizes.front());
-        given.type = type;
-        given.op = what.operation;
-        if (of_.give_to_backend(on, given, where)) return;
-        rc = mpi::post::ireduce_scatter_block(in, out, static_cast<MPI_Count>(only.sizes.front()),
-                                              type, what.operation, where, &request);
-      } else {
-        const std::vector<std::size_t> counts(only.sizes.begin(), only.sizes.end());
-        counts_.emplace(counts, std::vector<std::size_t>(counts.size()), type);
-        rc = mpi::post::ireduce_scatter(in, out, *counts_, what.operation, where, &request);
-      }
-      break;
-    }
-    case op_kind::group_create:
-      if (only.made != nullptr) {
-        creation = std::make_unique<comm::creation>(*of_.plane_.state_, on);
-        creation->begin();
-        of_.plane_.state_->engine.started();
-        return;
-      }
-      [[fallthrough]];           // on devices it needs no communicator
-    case op_kind::set_add:       // made by its members; not an operation on data
-    case op_kind::group_remove:  // a barrier: no start is in anybody's way
-      rc = MPI_Ibarrier(where, &request);
-      break;
-    case op_kind::gather: {
-      given.kind = only.kind;
-      given.in = in;
-      given.out = out;
-      given.count = bytes;
-      if (of_.give_to_backend(on, given, where)) return;
-      const mpi::layout block = layout_of(in, bytes);
-      rc = mpi::post::igather(in, block.count(), block.type(), out, block.count(), block.type(),
-                              only.root, where, &request);
-      break;
-    }
-    case op_kind::scatter: {
-      bytes /= ranks;  // the signature's shape is that of the whole
-      given.kind = only.kind;
-      given.in = in;
-      given.out = out;
-      given.count = bytes;
-      if (of_.give_to_backend(on, given, where)) return;
-      const mpi::layout block = layout_of(in, bytes);
-      rc = mpi::post::iscatter(in, block.count(), block.type(), out, block.count(), block.type(),
-                               only.root, where, &request);
-      break;
-    }
-    case op_kind::message: {
-      const mpi::layout block = layout_of(only.sends ? in : out, bytes);
-      rc = only.sends ? mpi::post::isend(in, block.count(), block.type(), only.peer, message_tag,
-                                         where, &request)
-                      : mpi::post::irecv(out, block.count(), block.type(), only.peer, message_tag,
-                                         where, &request);
-      break;
-    }
-    default:
-      throw error(errc::not_supported, "data plane");
-  }
-  of_.add(on, rc, request);
-}
-
-template <class Any>
-void whole_calls<Any>::finish() {
-  const task& only = *of_.tasks.front();
-  const bool scatters = only.kind == op_kind::reduce_scatter;
-  if (!scatters && (only.kind != op_kind::reduce || only.root != of_.here->rank)) return;
-  walk_scratch([&](const tensor& what, std::size_t, std::size_t out) {
-    const void* const come = what.wire == nullptr ? what.out : scratch_.data() + out;
-    std::size_t mine = what.count;
-    if (scatters) {
-      mine = only.sizes.empty()
-                 ? part_of(what.count, of_.here->rank, of_.here->size)
-                 : static_cast<std::size_t>(only.sizes[static_cast<std::size_t>(of_.here->rank)]);
-    }
-    finish_values(what.out, come, mine, what);
-  });
-}
 
 }  // namespace cohort::coordination

@@ -43,7 +43,23 @@ class persistent_state final : public group_state,
 
  private:
   friend class group_list<Any>;
-  void data_done(execution& what) noexcept override;
+  void data_done(execution& what) noexcept override {
+    for (task* each : what.tasks) {
+      if (!each->linked) {
+        each->destroy();
+      } else if (log_.node.holds_group_completions()) {
+        if (!log_.faults.any()) {
+          held_.emplace_back(each, what.log_count);
+          continue;
+        }
+        each->fail(log_.faults.error_for(*each));  // nobody will say whether it is good
+        log_.tasks.complete(*each);
+      } else {
+        end(*each, what.log_count);
+      }
+    }
+    log_.touch();
+  }
   void data_started(const execution& what, comm::path_statistics coordinator_statistics::* by,
                     std::size_t bytes) noexcept override {
     log_.performer.client().data_started(what, by, bytes);
@@ -59,8 +75,24 @@ class persistent_state final : public group_state,
     removed_ = true;
     if (device_) device_->buffers.clear();  // and with them the memory
   }
-  void end(task& one, std::uint64_t number) noexcept;
-  void push(task& one, std::uint64_t number);
+  void end(task& one, std::uint64_t number) noexcept {
+    if (number >= good_) {
+      one.fail(std::make_exception_ptr(peer_lost_error(
+          log_.node.log().departed.list(),
+          "rank " + std::to_string(log_.rank) + ": persistent group '" + text_ + "' start " +
+              std::to_string(number) + ": a rank has left without it")));
+    }
+    log_.tasks.complete(one);
+  }
+  void push(task& one, std::uint64_t number) {
+    one.contributors = static_cast<std::uint64_t>(view_.size());
+    execution& what = plane_.make(place_);
+    what.log_count = number;
+    what.elected = log_.now();
+    what.tasks.push_back(&one);
+    plane_.push(what);
+    plane_.run();
+  }
 
   negotiation<Any>& log_;
   set_view<Any>& view_;
@@ -86,12 +118,125 @@ class group_list {
   explicit group_list(negotiation<Any>& log) noexcept : log_(log) {}
 
   std::shared_ptr<group_state> add(task& one, std::string_view name, protocol::signature sig,
-                                   const std::source_location& site);
-  void start(task& one, group_state& which);
-  void remove(task& one, group_state& which, const std::source_location& site);
+                                   const std::source_location& site) {
+    auto group = std::make_shared<group_type>(log_, *one.view);
+    if (one.wanted != compression::none) compress<Any>(one, name, sig);
+    if (one.space != memory_space::host) {
+      one.take(sig);
+      try {
+        if (!one.error) log_.device.require(one, name, sig);
+        sig.places = log_.device.find_places(one);
+      } catch (...) {
+        one.fail(std::current_exception());
+      }
+      one.space = memory_space::host;  // of what makes the group
+      group->device_ = std::move(one.device);
+    }
+    group->sig_ = sig;
+    group->text_ = name;
+    group->site_ = site;
+    for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
+    // A creation moves no data: the collective is the making of the communicator.
+    one.kind = sig.kind = op_kind::group_create;
+    one.context = group.get();
+    one.made = group->is_elected() ? nullptr : &group->made;
+    {
+      const comm::request_source::guard hold(log_.source);
+      all_.push_back(group);
+    }
+    log_.tasks.submit(one, name, sig, site, std::chrono::nanoseconds::zero());
+    return group;
+  }
+  void start(task& one, group_state& which) {
+    auto& group = static_cast<group_type&>(which);
+    one.take(group.sig_);
+    one.first = group.members_.front();
+    one.others.assign(group.members_.begin() + 1, group.members_.end());
+    const bool is_on_host = !group.device_ && one.device != nullptr;  // and is to be captured
+    if (group.is_elected() && !is_on_host) return start_elected(one, group);
+    {
+      const comm::request_source::guard hold(log_.source);
+      ++one.view->counted.submitted;
+      if (is_on_host) {
+        one.fail(std::make_exception_ptr(error(
+            errc::not_supported, capture_text(one, group) + ": it is in memory of the host")));
+        return log_.tasks.complete(one);
+      }
+      std::optional<std::uint64_t> number;
+      // After a fault here its collective would be taken for the one that has failed.
+      if (!log_.faults.broken && !log_.faults.any() && group.name_ != protocol::none &&
+          !group.removed_) {
+        number = log_.node.start_group(group.name_);
+      }
+      if (!number) {
+        if (log_.faults.broken) {
+          one.fail(log_.faults.broken);
+        } else if (log_.faults.any()) {
+          one.fail(log_.reports.error_of(*one.view, group.text_, protocol::name_of(group.sig_.kind),
+                                         *log_.faults.first));
+        } else {
+          one.fail(log_.tasks.refusal(group.text_));
+        }
+        return log_.tasks.complete(one);
+      }
+      one.name = group.name_;
+      one.epoch = static_cast<protocol::epoch>(*number);
+      one.started = true;
+      one.submitted = log_.now();
+      log_.performer.watch_operation(one);
+      log_.tasks.link(one);
+      group.push(one, *number);
+    }
+    log_.engine.started();
+  }
+  void remove(task& one, group_state& which, const std::source_location& site) {
+    auto& group = static_cast<group_type&>(which);
+    protocol::signature sig = group.sig_;
+    {
+      const comm::request_source::guard hold(log_.source);
+      if (group.name_ == protocol::none || group.removed_) {
+        one.fail(log_.tasks.refusal(group.text_));
+        return log_.tasks.complete(one);
+      }
+      // [protocol H5]
+      sig.detail = group.is_elected() ? group.starts_ : log_.node.group_starts(0, group.text_);
+    }
+    one.kind = sig.kind = op_kind::group_remove;
+    one.context = &group;
+    log_.tasks.submit(one, group.text_, sig, site, std::chrono::nanoseconds::zero());
+  }
   /// A creation or a removal is complete.
-  void elected(task& own);
-  void drain(const protocol::action& one);
+  void elected(task& own) {
+    auto& group = *static_cast<group_type*>(own.context);
+    if (own.kind == op_kind::group_remove) return group.release();
+    group.name_ = own.name;
+    if (group.is_elected()) return;
+    try {
+      group.comm_ = mpi::comm::adopt(group.made);
+    } catch (...) {
+      group.name_ = protocol::none;
+      own.fail(std::current_exception());
+      return;
+    }
+    group.place_ = {
+        0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
+    group.plane_.open(*log_.control.state(), nullptr);
+  }
+  // [protocol H4] Each rank makes up the starts that others have made, which completes these inside
+  // MPI.
+  void drain(const protocol::action& one) {
+    if (log_.faults.any()) return;
+    for (const auto& group : all_) {
+      if (group->name_ != one.name || group->is_elected()) continue;
+      group->good_ = one.count;
+      for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
+        group->push(*make_neutral(group->sig_, group->view_).release(), number);
+      }
+      for (const auto& [held, number] : std::exchange(group->held_, {})) {
+        group->end(*held, number);
+      }
+    }
+  }
   /// Starts what waits.
   void run() noexcept {
     for (const auto& each : all_) {
@@ -108,7 +253,14 @@ class group_list {
     for (const auto& each : all_) visit(each->plane_);
   }
   /// No drain will come to say which starts are good.
-  void fail_held();
+  void fail_held() {
+    for (const auto& group : all_) {
+      for (const auto& [held, number] : std::exchange(group->held_, {})) {
+        held->fail(log_.faults.error_for(*held));
+        log_.tasks.complete(*held);
+      }
+    }
+  }
   /// The set has ended, which shares its log: its starts are elected, and none is under way.
   void forget(const set_view<Any>& set) noexcept {
     std::erase_if(all_, [&set](const auto& each) {
@@ -123,273 +275,79 @@ class group_list {
 
  private:
   using group_type = persistent_state<Any>;
-  void start_elected(task& one, group_type& group);
-  bool use_device(task& one, group_type& group);
-  void describe_capture(task& one, const group_type& group, protocol::signature& sig);
-  [[nodiscard]] std::string capture_text(const task& one, const group_type& group) const;
+  /// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do. A
+  /// capture and a replay are starts that must be the same on all ranks.
+  void start_elected(task& one, group_type& group) {
+    protocol::signature sig = group.sig_;
+    {
+      const comm::request_source::guard hold(log_.source);
+      if (group.name_ == protocol::none || group.removed_) {
+        ++one.view->counted.submitted;
+        one.fail(log_.faults.broken ? log_.faults.broken : log_.tasks.refusal(group.text_));
+        return log_.tasks.complete(one);
+      }
+      if (group.device_ && !use_device(one, group)) return log_.tasks.complete(one);
+      ++group.starts_;
+    }
+    try {
+      if (group.device_) describe_capture(one, group, sig);
+    } catch (...) {
+      one.fail(std::current_exception());  // of this rank alone, and the others hear of it
+    }
+    log_.tasks.submit(one, group.text_ + ": start", sig, group.site_,
+                      std::chrono::nanoseconds::zero());
+  }
+  /// A start on a device: false if it can be none on any rank.
+  bool use_device(task& one, group_type& group) {
+    device_part& part = one.use_device();
+    if (part.use == comm::device_use::capture && !log_.faults.broken && !log_.sets.whole().left &&
+        !log_.faults.any()) {
+      if (const std::string why = log_.device.refuses_capture(one); !why.empty()) {
+        ++one.view->counted.submitted;
+        one.fail(std::make_exception_ptr(
+            error(errc::not_supported, capture_text(one, group) + ": " + why)));
+        return false;
+      }
+    }
+    part.buffers = group.device_->buffers;  // a removal gives them back
+    if (part.on.device < 0) part.on = group.device_->on;
+    if (part.use != comm::device_use::replay) part.ends = group.device_->ends;
+    return true;
+  }
+  /// Says in the signature how the group is started, so that this is the same on all ranks.
+  void describe_capture(task& one, const group_type& group, protocol::signature& sig) {
+    device_part& part = *one.device;
+    if (part.use == comm::device_use::run) return;
+    const captured_state* const known = part.captured.get();
+    if (part.use == comm::device_use::replay) {
+      const bool is_its = known != nullptr && known->graph && known->group.lock().get() == &group;
+      sig.detail = is_its ? 1 + known->start : 1;
+      if (const comm::device_buffer* const span = part.without_order(); is_its && span != nullptr) {
+        throw error(errc::invalid_argument,
+                    capture_text(one, group) + ": " + span->field + lacks_order);
+      }
+      if (is_its) return;
+      throw error(errc::invalid_argument,
+                  capture_text(one, group) + ": what is to be replayed was not captured of it");
+    }
+    sig.detail = 1;
+    part.ends = until::complete;
+    part.captured->group = group.weak_from_this();
+    part.captured->start = group.starts_;
+    part.captured->graph =
+        log_.device->make_graph("the graph of persistent group '" + group.text_ + "'");
+    if (part.captured->graph) return;
+    throw error(errc::not_supported, capture_text(one, group) + ": " +
+                                         std::string(log_.device->name()) + " captures nothing");
+  }
+  [[nodiscard]] std::string capture_text(const task& one, const group_type& group) const {
+    const bool replays = one.device->use == comm::device_use::replay;
+    return "rank " + std::to_string(group.view_.rank()) + ": " + (replays ? "replay" : "capture") +
+           " of persistent group '" + group.text_ + "' of " + protocol::element_name(group.sig_);
+  }
 
   negotiation<Any>& log_;
   std::vector<std::shared_ptr<group_type>> all_;
 };
-
-template <class Any>
-std::shared_ptr<group_state> group_list<Any>::add(task& one, std::string_view name,
-                                                  protocol::signature sig,
-                                                  const std::source_location& site) {
-  auto group = std::make_shared<group_type>(log_, *one.view);
-  if (one.wanted != compression::none) compress<Any>(one, name, sig);
-  if (one.space != memory_space::host) {
-    one.take(sig);
-    try {
-      if (!one.error) log_.device.require(one, name, sig);
-      sig.places = log_.device.find_places(one);
-    } catch (...) {
-      one.fail(std::current_exception());
-    }
-    one.space = memory_space::host;  // of what makes the group
-    group->device_ = std::move(one.device);
-  }
-  group->sig_ = sig;
-  group->text_ = name;
-  group->site_ = site;
-  for (std::size_t i = 0; i < one.tensors(); ++i) group->members_.push_back(one[i]);
-  // A creation moves no data: the collective is the making of the communicator.
-  one.kind = sig.kind = op_kind::group_create;
-  one.context = group.get();
-  one.made = group->is_elected() ? nullptr : &group->made;
-  {
-    const comm::request_source::guard hold(log_.source);
-    all_.push_back(group);
-  }
-  log_.tasks.submit(one, name, sig, site, std::chrono::nanoseconds::zero());
-  return group;
-}
-
-template <class Any>
-void group_list<Any>::elected(task& own) {
-  auto& group = *static_cast<group_type*>(own.context);
-  if (own.kind == op_kind::group_remove) return group.release();
-  group.name_ = own.name;
-  if (group.is_elected()) return;
-  try {
-    group.comm_ = mpi::comm::adopt(group.made);
-  } catch (...) {
-    group.name_ = protocol::none;
-    own.fail(std::current_exception());
-    return;
-  }
-  group.place_ = {
-      0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
-  group.plane_.open(*log_.control.state(), nullptr);
-}
-
-template <class Any>
-void group_list<Any>::start(task& one, group_state& which) {
-  auto& group = static_cast<group_type&>(which);
-  one.take(group.sig_);
-  one.first = group.members_.front();
-  one.others.assign(group.members_.begin() + 1, group.members_.end());
-  const bool is_on_host = !group.device_ && one.device != nullptr;  // and is to be captured
-  if (group.is_elected() && !is_on_host) return start_elected(one, group);
-  {
-    const comm::request_source::guard hold(log_.source);
-    ++one.view->counted.submitted;
-    if (is_on_host) {
-      one.fail(std::make_exception_ptr(
-          error(errc::not_supported, capture_text(one, group) + ": it is in memory of the host")));
-      return log_.tasks.complete(one);
-    }
-    std::optional<std::uint64_t> number;
-    // After a fault here its collective would be taken for the one that has failed.
-    if (!log_.faults.broken && !log_.faults.any() && group.name_ != protocol::none &&
-        !group.removed_) {
-      number = log_.node.start_group(group.name_);
-    }
-    if (!number) {
-      if (log_.faults.broken) {
-        one.fail(log_.faults.broken);
-      } else if (log_.faults.any()) {
-        one.fail(log_.reports.error_of(*one.view, group.text_, protocol::name_of(group.sig_.kind),
-                                       *log_.faults.first));
-      } else {
-        one.fail(log_.tasks.refusal(group.text_));
-      }
-      return log_.tasks.complete(one);
-    }
-    one.name = group.name_;
-    one.epoch = static_cast<protocol::epoch>(*number);
-    one.started = true;
-    one.submitted = log_.now();
-    log_.performer.watch_operation(one);
-    log_.tasks.link(one);
-    group.push(one, *number);
-  }
-  log_.engine.started();
-}
-
-/// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do. A
-/// capture and a replay are starts that must be the same on all ranks.
-template <class Any>
-void group_list<Any>::start_elected(task& one, group_type& group) {
-  protocol::signature sig = group.sig_;
-  {
-    const comm::request_source::guard hold(log_.source);
-    if (group.name_ == protocol::none || group.removed_) {
-      ++one.view->counted.submitted;
-      one.fail(log_.faults.broken ? log_.faults.broken : log_.tasks.refusal(group.text_));
-      return log_.tasks.complete(one);
-    }
-    if (group.device_ && !use_device(one, group)) return log_.tasks.complete(one);
-    ++group.starts_;
-  }
-  try {
-    if (group.device_) describe_capture(one, group, sig);
-  } catch (...) {
-    one.fail(std::current_exception());  // of this rank alone, and the others hear of it
-  }
-  log_.tasks.submit(one, group.text_ + ": start", sig, group.site_,
-                    std::chrono::nanoseconds::zero());
-}
-
-/// A start on a device: false if it can be none on any rank.
-template <class Any>
-bool group_list<Any>::use_device(task& one, group_type& group) {
-  device_part& part = one.use_device();
-  if (part.use == comm::device_use::capture && !log_.faults.broken && !log_.sets.whole().left &&
-      !log_.faults.any()) {
-    if (const std::string why = log_.device.refuses_capture(one); !why.empty()) {
-      ++one.view->counted.submitted;
-      one.fail(std::make_exception_ptr(
-          error(errc::not_supported, capture_text(one, group) + ": " + why)));
-      return false;
-    }
-  }
-  part.buffers = group.device_->buffers;  // a removal gives them back
-  if (part.on.device < 0) part.on = group.device_->on;
-  if (part.use != comm::device_use::replay) part.ends = group.device_->ends;
-  return true;
-}
-
-/// Says in the signature how the group is started, so that this is the same on all ranks.
-template <class Any>
-void group_list<Any>::describe_capture(task& one, const group_type& group,
-                                       protocol::signature& sig) {
-  device_part& part = *one.device;
-  if (part.use == comm::device_use::run) return;
-  const captured_state* const known = part.captured.get();
-  if (part.use == comm::device_use::replay) {
-    const bool is_its = known != nullptr && known->graph && known->group.lock().get() == &group;
-    sig.detail = is_its ? 1 + known->start : 1;
-    if (const comm::device_buffer* const span = part.without_order(); is_its && span != nullptr) {
-      throw error(errc::invalid_argument,
-                  capture_text(one, group) + ": " + span->field + lacks_order);
-    }
-    if (is_its) return;
-    throw error(errc::invalid_argument,
-                capture_text(one, group) + ": what is to be replayed was not captured of it");
-  }
-  sig.detail = 1;
-  part.ends = until::complete;
-  part.captured->group = group.weak_from_this();
-  part.captured->start = group.starts_;
-  part.captured->graph =
-      log_.device->make_graph("the graph of persistent group '" + group.text_ + "'");
-  if (part.captured->graph) return;
-  throw error(errc::not_supported, capture_text(one, group) + ": " +
-                                       std::string(log_.device->name()) + " captures nothing");
-}
-
-template <class Any>
-std::string group_list<Any>::capture_text(const task& one, const group_type& group) const {
-  const bool replays = one.device->use == comm::device_use::replay;
-  return "rank " + std::to_string(group.view_.rank()) + ": " + (replays ? "replay" : "capture") +
-         " of persistent group '" + group.text_ + "' of " + protocol::element_name(group.sig_);
-}
-
-template <class Any>
-void group_list<Any>::remove(task& one, group_state& which, const std::source_location& site) {
-  auto& group = static_cast<group_type&>(which);
-  protocol::signature sig = group.sig_;
-  {
-    const comm::request_source::guard hold(log_.source);
-    if (group.name_ == protocol::none || group.removed_) {
-      one.fail(log_.tasks.refusal(group.text_));
-      return log_.tasks.complete(one);
-    }
-    // [protocol H5]
-    sig.detail = group.is_elected() ? group.starts_ : log_.node.group_starts(0, group.text_);
-  }
-  one.kind = sig.kind = op_kind::group_remove;
-  one.context = &group;
-  log_.tasks.submit(one, group.text_, sig, site, std::chrono::nanoseconds::zero());
-}
-
-// [protocol H4] Each rank makes up the starts that others have made, which completes these inside
-// MPI.
-template <class Any>
-void group_list<Any>::drain(const protocol::action& one) {
-  if (log_.faults.any()) return;
-  for (const auto& group : all_) {
-    if (group->name_ != one.name || group->is_elected()) continue;
-    group->good_ = one.count;
-    for (auto number = static_cast<std::uint64_t>(one.number); number < one.log_count; ++number) {
-      group->push(*make_neutral(group->sig_, group->view_).release(), number);
-    }
-    for (const auto& [held, number] : std::exchange(group->held_, {})) {
-      group->end(*held, number);
-    }
-  }
-}
-
-template <class Any>
-void group_list<Any>::fail_held() {
-  for (const auto& group : all_) {
-    for (const auto& [held, number] : std::exchange(group->held_, {})) {
-      held->fail(log_.faults.error_for(*held));
-      log_.tasks.complete(*held);
-    }
-  }
-}
-
-template <class Any>
-void persistent_state<Any>::push(task& one, std::uint64_t number) {
-  one.contributors = static_cast<std::uint64_t>(view_.size());
-  execution& what = plane_.make(place_);
-  what.log_count = number;
-  what.elected = log_.now();
-  what.tasks.push_back(&one);
-  plane_.push(what);
-  plane_.run();
-}
-
-template <class Any>
-void persistent_state<Any>::end(task& one, std::uint64_t number) noexcept {
-  if (number >= good_) {
-    one.fail(std::make_exception_ptr(
-        peer_lost_error(log_.node.log().departed.list(),
-                        "rank " + std::to_string(log_.rank) + ": persistent group '" + text_ +
-                            "' start " + std::to_string(number) + ": a rank has left without it")));
-  }
-  log_.tasks.complete(one);
-}
-
-template <class Any>
-void persistent_state<Any>::data_done(execution& what) noexcept {
-  for (task* each : what.tasks) {
-    if (!each->linked) {
-      each->destroy();
-    } else if (log_.node.holds_group_completions()) {
-      if (!log_.faults.any()) {
-        held_.emplace_back(each, what.log_count);
-        continue;
-      }
-      each->fail(log_.faults.error_for(*each));  // nobody will say whether it is good
-      log_.tasks.complete(*each);
-    } else {
-      end(*each, what.log_count);
-    }
-  }
-  log_.touch();
-}
 
 }  // namespace cohort::coordination
