@@ -8,5 +8,5 @@
 /// comments cite.
 
 #include <cohort/protocol/node.hpp>
-#include <cohort/protocol/start_queue.hpp>
+#include <cohort/protocol/queues.hpp>
 #include <cohort/protocol/validation.hpp>

@@ -8,8 +8,8 @@
 #include "protocol/codec_support.hpp"
 
 #include <cohort/protocol/codec.hpp>
-#include <cohort/protocol/id_block.hpp>
 #include <cohort/protocol/message.hpp>
+#include <cohort/protocol/message_reader.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -27,7 +27,7 @@ ELECT, LOG = "protocol/detail/election.ipp", "protocol/detail/log.ipp"
 RECEIVE, STALL = "protocol/detail/receive.ipp", "protocol/detail/stall.ipp"
 NODE, OUTBOX = "protocol/node.hpp", "protocol/outbox.hpp"
 REPLICA, NAMES = "protocol/replica.hpp", "protocol/name_table.hpp"
-QUEUE, NETWORK = "protocol/start_queue.hpp", "testing/network.hpp"
+QUEUE, NETWORK = "protocol/queues.hpp", "testing/network.hpp"
 SIGNATURE, PLANNER = "protocol/signature.hpp", "protocol/fusion_planner.hpp"
 WORLD, JOBS = "tests/world.hpp", "tests/jobs.hpp"
 
@@ -61,7 +61,7 @@ MUTANTS = {
     "no-releave": ("G3", (LOG, "if (leaving_) send_leave();", "")),
     "no-edge-reset": ("T2", (LOG, "log_.names[name].sent = -1;", "")),
     "bits-out-of-order": ("T2", (OUTBOX, "if (implied && first && who", "if (implied && who"),
-                          ("protocol/id_block.hpp", "words_[word] |= bit;",
+                          ("protocol/message_reader.hpp", "words_[word] |= bit;",
                            "if ((words_[word] & bit) != 0) return; words_[word] |= bit;")),
     "behind-forgotten": ("G1", (LOG, "record.next -= change.by;",
                                 "record.next = std::max<epoch>(0, record.next - change.by);")),

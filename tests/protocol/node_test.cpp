@@ -8,8 +8,8 @@
 #include "protocol/fake_job.hpp"
 
 #include <cohort/protocol.hpp>
-#include <cohort/protocol/action.hpp>
 #include <cohort/protocol/group_table.hpp>
+#include <cohort/protocol/message.hpp>
 #include <cohort/protocol/node.hpp>
 #include <cohort/protocol/outbox.hpp>
 #include <cohort/protocol/stall_inspector.hpp>

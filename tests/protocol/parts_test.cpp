@@ -9,12 +9,10 @@
 
 #include <cohort/core/ranks.hpp>
 #include <cohort/protocol.hpp>
-#include <cohort/protocol/epoch_map.hpp>
 #include <cohort/protocol/name_table.hpp>
+#include <cohort/protocol/queues.hpp>
 #include <cohort/protocol/replica.hpp>
-#include <cohort/protocol/response_cache.hpp>
 #include <cohort/protocol/signature.hpp>
-#include <cohort/protocol/start_queue.hpp>
 #include <cohort/protocol/tree.hpp>
 #include <cohort/protocol/validation.hpp>
 

@@ -10,7 +10,7 @@
 #include <cohort/protocol.hpp>
 #include <cohort/protocol/fusion_planner.hpp>
 #include <cohort/protocol/readiness_table.hpp>
-#include <cohort/protocol/ready_queue.hpp>
+#include <cohort/protocol/queues.hpp>
 #include <cohort/protocol/signature.hpp>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 
 #include "protocol/support.hpp"
 
-#include <cohort/protocol/start_queue.hpp>
+#include <cohort/protocol/queues.hpp>
 #include <cohort/testing/network.hpp>
 
 #include <algorithm>

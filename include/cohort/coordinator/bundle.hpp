@@ -4,7 +4,6 @@
 
 /// \file Tensors that travel together: one operation of several buffers.
 
-#include <cohort/coordinator/verbs/located_result.hpp>
 #include <cohort/coordinator/verbs/named_argument.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/protocol/validation.hpp>

@@ -11,7 +11,7 @@
 #include <cohort/core/pack_layout.hpp>
 #include <cohort/core/tool_range.hpp>
 #include <cohort/progress/operation.hpp>
-#include <cohort/protocol/action.hpp>
+#include <cohort/protocol/message.hpp>
 #include <cohort/protocol/signature.hpp>
 
 #include <chrono>

@@ -8,7 +8,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/pack_layout.hpp>
 #include <cohort/protocol/readiness_table.hpp>
-#include <cohort/protocol/ready_queue.hpp>
+#include <cohort/protocol/queues.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,9 +5,9 @@
 /// \file One rank of one instance of the coordinator: the protocol as a machine that takes events
 /// and bytes, and gives bytes and actions.
 
-#include <cohort/protocol/action.hpp>
 #include <cohort/protocol/fusion_planner.hpp>
 #include <cohort/protocol/group_table.hpp>
+#include <cohort/protocol/message.hpp>
 #include <cohort/protocol/outbox.hpp>
 #include <cohort/protocol/readiness_table.hpp>
 #include <cohort/protocol/replica.hpp>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What must be equal on all ranks for one operation, and what the protocol asks about it.
+/// \file The numbers by which a rank speaks of names, signatures and submissions; and what must be
+/// equal on all ranks for one operation, and what the protocol asks about it.
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/element.hpp>
@@ -17,6 +18,18 @@
 #include <string>
 
 namespace cohort::protocol {
+
+/// The number of a submission of a name: the n-th on one rank is matched with the n-th on every
+/// other. Negative where a new generation has renumbered what lies behind.
+using epoch = std::int64_t;
+
+/// Numbers of this rank alone: of a name in a set, of a name with a signature, of a record.
+using name_index = std::uint32_t;
+using entry_index = std::uint32_t;
+using record_index = std::uint32_t;
+
+/// Index that stands for "none".
+inline constexpr std::uint32_t none = UINT32_MAX;
 
 using cohort::is_persistent;
 using cohort::is_sized;

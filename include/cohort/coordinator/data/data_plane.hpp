@@ -8,7 +8,7 @@
 #include <cohort/comm/backend.hpp>
 #include <cohort/coordinator/data/execution.hpp>
 #include <cohort/coordinator/instance.hpp>
-#include <cohort/protocol/start_queue.hpp>
+#include <cohort/protocol/queues.hpp>
 
 #include <algorithm>
 #include <cstddef>

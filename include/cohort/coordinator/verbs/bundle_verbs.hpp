@@ -5,7 +5,7 @@
 /// \file The bodies of the grouped reductions and broadcasts.
 
 #include <cohort/coordinator/bundle.hpp>
-#include <cohort/coordinator/verbs/located_result.hpp>
+#include <cohort/coordinator/verbs/named_argument.hpp>
 #include <cohort/coordinator/verbs/verbs.hpp>
 
 #include <vector>
