@@ -9,8 +9,8 @@
 
 #include <cohort/protocol.hpp>
 #include <cohort/protocol/fusion_planner.hpp>
-#include <cohort/protocol/readiness_table.hpp>
 #include <cohort/protocol/queues.hpp>
+#include <cohort/protocol/readiness_table.hpp>
 #include <cohort/protocol/signature.hpp>
 
 #include <algorithm>

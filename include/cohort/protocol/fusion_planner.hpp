@@ -7,8 +7,8 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/pack_layout.hpp>
-#include <cohort/protocol/readiness_table.hpp>
 #include <cohort/protocol/queues.hpp>
+#include <cohort/protocol/readiness_table.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Whole messages: headers, packs, ids of the cache as bits or as differences, and readers that
-/// hand the parts of a message to a visitor one by one.
+/// \file Whole messages: headers, packs, ids of the cache as bits or as differences, and readers
+/// that hand the parts of a message to a visitor one by one.
 
 #include <cohort/protocol/codec.hpp>
 

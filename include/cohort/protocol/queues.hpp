@@ -3,7 +3,8 @@
 #pragma once
 
 /// \file The two queues of a rank: the ready operations, in order of priority and then of arrival;
-/// and the parts of elected operations, in the order and on the communicators where they are posted.
+/// and the parts of elected operations, in the order and on the communicators where they are
+/// posted.
 
 #include <algorithm>
 #include <cstddef>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What every rank derives from the log alone, equal on all ranks at equal log positions; with
-/// the ids that stand for names with signatures in messages.
+/// \file What every rank derives from the log alone, equal on all ranks at equal log positions;
+/// with the ids that stand for names with signatures in messages.
 
 #include <cohort/protocol/message.hpp>
 #include <cohort/protocol/name_table.hpp>
