@@ -47,7 +47,7 @@ struct group_start_body {
   static void start(group_start_body& self, task& of, instance& where) {
     where.start_group(of, *self.state);
   }
-  /// What has started stays; on devices a start is an operation that may still be withdrawn.
+  /// What has started stays; where starts are elected, one may be withdrawn until it is.
   static void cancel(task& of, instance& where) { withdraw_cancelled(of, where); }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {

@@ -253,8 +253,10 @@ class named_verbs : public message_verbs<named_verbs> {
         token_in(first, second));
   }
 
-  /// A group of tensors that can be started without negotiation, see \ref persistent_group.
-  /// *Cost*: one negotiated operation, and a communicator, made as by `communicator::dup`.
+  /// A group of tensors that can be started again and again, see \ref persistent_group: without
+  /// negotiation, but for groups on devices and in sets on devices, whose starts are elected.
+  /// *Cost*: one negotiated operation; where starts are not elected, also a communicator, made as
+  /// by `communicator::dup`.
   template <class Op, class First = call_options, class Second = not_given>
     requires bundle_reduction<Op> && call_tail<First, Second>
   auto make_persistent(bundle members, const Op&, First&& first = First(),

@@ -111,6 +111,7 @@ class task : public progress::operation {
   clock::time_point deadline = clock::time_point::max();  ///< withdrawn when it passes
   bool linked = false;
   bool started = false;    ///< elected
+  bool is_start = false;   ///< of a persistent group, of which several may be pending
   bool withdrawn = false;  ///< asked for; once it is elected: its backend knows of the deadline
   protocol::withdrawal_reason withdrawn_for = protocol::withdrawal_reason::cancelled;
   std::chrono::nanoseconds undecided{0};  ///< since then, while this rank was looking

@@ -133,9 +133,9 @@ inline progress::look_task<> reached(issue_source& source, device::stream on) {
 /// found with `asio::use_service<issue_source>(io)`.
 ///
 /// It has a \ref device_queue for each device, where it is told how operations are issued, and
-/// parts for what happens to communicators: \ref abort_ladder, \ref departures, \ref
-/// fault_messages,
-/// \ref inquiries. The engine looks once a lap while MPI has something pending, else a few times.
+/// parts for what happens to communicators: \ref abort_ladder, \ref departures,
+/// \ref fault_messages, \ref inquiries. The engine looks once a lap while MPI has something
+/// pending, else a few times.
 ///
 /// *Threads*: every function from any thread, but for those of parts, which are called with the
 /// lock held. Calls of NCCL are made by the thread that laps.

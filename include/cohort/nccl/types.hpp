@@ -180,7 +180,9 @@ template <class Op, class T>
 consteval bool reduces() {
   if constexpr (is_scaled<Op>) {
     return number<T> && std::same_as<decltype(Op::factor), T>;
-  } else if constexpr (requires { Op::code; }) {
+  } else if constexpr (requires {
+                         requires std::same_as<decltype(Op::code), const reduction_code>;
+                       }) {
     return devices_have(Op::code) && (number<T> || (complex_number<T> && is_sum(Op::code)));
   } else {
     return false;

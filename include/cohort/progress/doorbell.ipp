@@ -45,7 +45,12 @@ COHORT_INLINE doorbell::~doorbell() {
 COHORT_INLINE void doorbell::arm() {
   if (armed_.exchange(true)) return;
   const auto rung = [](void* self) { static_cast<doorbell*>(self)->on_ring(); };
-  engine_.loop().wait_readable(socket_, rung, this);
+  try {
+    engine_.loop().wait_readable(socket_, rung, this);
+  } catch (...) {
+    armed_.store(false);
+    throw;
+  }
 }
 
 COHORT_INLINE void doorbell::on_ring() {

@@ -339,6 +339,4 @@ class basic_fusion_planner {
 };
 using fusion_planner = basic_fusion_planner<>;
 
-// ---- implementation --------------------------------------------------------------------------
-
 }  // namespace cohort::protocol

@@ -144,8 +144,6 @@ class basic_epoch_map {
 };
 using epoch_map = basic_epoch_map<>;
 
-// ---- implementation --------------------------------------------------------------------------
-
 /// A name of a process set, with what is counted per name.
 struct name_record {
   epoch next = 0;                  ///< client: of the next submission
@@ -309,8 +307,6 @@ class basic_name_table {
   std::unordered_multimap<std::size_t, entry_index> by_hash_;  // of name and signature
 };
 using name_table = basic_name_table<>;
-
-// ---- implementation --------------------------------------------------------------------------
 
 template <class Any>
 void basic_name_table<Any>::drop(entry_index index) {

@@ -92,7 +92,7 @@ class basic_node {
 
   /// A named operation. `token` is not zero and comes back in the action that ends it. `sizes` is
   /// what may differ per rank, for the kinds where that is so. `site` may be null. Starts of a
-  /// persistent group are submissions, too, unless it is one of set 0: see `start_group`.
+  /// persistent group are submissions, too, unless they have numbers: see `start_group`.
   submission submit(std::uint32_t set, std::string_view name, const signature& sig,
                     std::uint64_t token, std::span<const std::int64_t> sizes = {},
                     const call_site* site = nullptr);

@@ -125,8 +125,6 @@ class basic_start_queue {
 };
 using start_queue = basic_start_queue<>;
 
-// ---- implementation --------------------------------------------------------------------------
-
 /// Items mostly come in the order in which they leave, so that is a plain queue; those that come
 /// out of order go to a heap beside it. What has been withdrawn stays until it would be next: the
 /// caller says whether an item still stands, and tells of each that no longer does, so that these
@@ -215,7 +213,5 @@ class basic_ready_queue {
   std::size_t stale_ = 0;
 };
 using ready_queue = basic_ready_queue<>;
-
-// ---- implementation --------------------------------------------------------------------------
 
 }  // namespace cohort::protocol

@@ -136,6 +136,4 @@ class basic_readiness_table {
 };
 using readiness_table = basic_readiness_table<>;
 
-// ---- implementation --------------------------------------------------------------------------
-
 }  // namespace cohort::protocol

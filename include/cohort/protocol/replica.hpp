@@ -285,6 +285,4 @@ class basic_replica {
 };
 using replica = basic_replica<>;
 
-// ---- implementation --------------------------------------------------------------------------
-
 }  // namespace cohort::protocol

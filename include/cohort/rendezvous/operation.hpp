@@ -241,9 +241,8 @@ struct recv_body : receive_body {
     }
   }
   /// The value that came. What this throws inside becomes the error.
-  [[nodiscard]] received<T> take(arrival& what) {
-    received<T> result;
-    if (what.error) return result;
+  void take(arrival& what, received<T>& result) {
+    if (what.error) return;
     try {
       if (what.direct) {
         result.dead = what.dead;
@@ -261,11 +260,12 @@ struct recv_body : receive_body {
       result.value.reset();
     }
     what.value.reset();
-    return result;
   }
   [[nodiscard]] std::tuple<std::exception_ptr, received<T>> finish(arrival& what) {
-    received<T> result = take(what);
-    return {std::move(what.error), std::move(result)};
+    std::tuple<std::exception_ptr, received<T>> result;
+    take(what, std::get<1>(result));
+    std::get<0>(result) = std::move(what.error);
+    return result;
   }
 
   std::conditional_t<sequence<T>, T, char> here{};
@@ -278,7 +278,8 @@ struct next_body : recv_body<T> {
   using recv_body<T>::recv_body;
 
   [[nodiscard]] std::tuple<std::exception_ptr, std::optional<T>> finish(arrival& what) {
-    received<T> result = this->take(what);
+    received<T> result;
+    this->take(what, result);
     if (result.dead) result.value.reset();
     if (what.error && is_closed(what.error)) what.error = nullptr;
     return {std::move(what.error), std::move(result.value)};

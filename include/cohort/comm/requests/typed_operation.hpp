@@ -84,8 +84,8 @@ class typed_operation final
     if (usable) bad = body_.check(state());
     if (bad != errc{}) [[unlikely]] {
       this->fail(bad);
-      const bool compares = has_agreed && state().options.checks == checks::cross_rank;
-      if (!usable || !compares) return end_unposted();  // else the others are told
+      const bool compares = usable && has_agreed && state().options.checks == checks::cross_rank;
+      if (!compares) return end_unposted();  // else the others are told
     } else if (taken_by_backend()) [[unlikely]] {
       return;
     }

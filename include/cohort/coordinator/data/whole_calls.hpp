@@ -118,7 +118,7 @@ class whole_calls {
           of_.plane_.state_->engine.started();
           return;
         }
-        [[fallthrough]];           // on devices it needs no communicator
+        [[fallthrough]];           // where its starts are elected it needs no communicator
       case op_kind::set_add:       // made by its members; not an operation on data
       case op_kind::group_remove:  // a barrier: no start is in anybody's way
         rc = MPI_Ibarrier(where, &request);

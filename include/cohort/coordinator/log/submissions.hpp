@@ -201,7 +201,6 @@ class submissions {
   }
 
   /// As the caller has given it.
-  /// As the caller has given it.
   [[nodiscard]] std::string_view given_name(const task& one) const {
     return protocol::own_name(log_.node.name(one.name).text);
   }
@@ -304,7 +303,8 @@ class submissions {
   /// A mistake of this rank: the submission takes its number all the same, so that all ranks agree.
   /// [protocol S3]
   void withdraw_mistaken(task& one, std::string_view name) {
-    const bool duplicate = log_.options.strict && !name.empty() && ++in_use_[one.name] > 1;
+    const bool duplicate =
+        log_.options.strict && !name.empty() && !one.is_start && ++in_use_[one.name] > 1;
     if (!one.error && !duplicate) return;
     log_.node.withdraw(one.operation_ref, one.error ? protocol::withdrawal_reason::invalid
                                                     : protocol::withdrawal_reason::duplicate);

@@ -73,6 +73,7 @@ class persistent_state final : public group_state,
   [[nodiscard]] bool is_elected() const noexcept { return device_ != nullptr || !view_.is_whole(); }
   void release() noexcept {
     removed_ = true;
+    name_ = protocol::none;                 // whose number may be given to another
     if (device_) device_->buffers.clear();  // and with them the memory
   }
   void end(task& one, std::uint64_t number) noexcept {
@@ -288,6 +289,7 @@ class group_list {
       }
       if (group.device_ && !use_device(one, group)) return log_.tasks.complete(one);
       ++group.starts_;
+      one.is_start = true;
     }
     try {
       if (group.device_) describe_capture(one, group, sig);

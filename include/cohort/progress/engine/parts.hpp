@@ -160,6 +160,7 @@ class source_list {
   [[nodiscard]] std::span<polled_source* const> all() const noexcept {
     return {all_.data(), size_.load(std::memory_order_acquire)};
   }
+  void append(polled_source& one);
   void for_each(void (polled_source::*call)()) const {
     for (polled_source* const one : all()) (one->*call)();
   }

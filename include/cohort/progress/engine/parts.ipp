@@ -12,32 +12,41 @@
 
 namespace cohort::progress {
 
-COHORT_INLINE void source_list::add(polled_source& one) {
-  const std::lock_guard hold(adding_);
+COHORT_INLINE void source_list::append(polled_source& one) {
   const std::size_t size = size_.load(std::memory_order_relaxed);
   if (size == most) throw std::length_error("an engine has at most 16 sources");
   all_[size] = &one;
   size_.store(size + 1, std::memory_order_release);
 }
 
+COHORT_INLINE void source_list::add(polled_source& one) {
+  const std::lock_guard hold(adding_);
+  append(one);
+}
+
 COHORT_INLINE void source_list::add(const void* stands_for, std::unique_ptr<polled_source> one) {
-  polled_source& source = *one;
-  {
-    const std::lock_guard hold(adding_);
-    adapters_.push_back({stands_for, std::move(one)});
+  const std::lock_guard hold(adding_);
+  adapters_.push_back({stands_for, std::move(one)});
+  try {
+    append(*adapters_.back().source);
+  } catch (...) {
+    adapters_.pop_back();
+    throw;
   }
-  add(source);
 }
 
 COHORT_INLINE void source_list::remove(const void* attached) noexcept {
   const std::lock_guard hold(adding_);
-  const auto is_of = [=](const adapter& one) { return one.stands_for == attached; };
-  const auto found = std::find_if(adapters_.begin(), adapters_.end(), is_of);
-  const void* const gone = found == adapters_.end() ? attached : found->source.get();
+  const auto is_gone = [&](const polled_source* one) {
+    return static_cast<const void*>(one) == attached ||
+           std::any_of(adapters_.begin(), adapters_.end(), [&](const adapter& each) {
+             return each.stands_for == attached && each.source.get() == one;
+           });
+  };
   const auto end = all_.begin() + static_cast<std::ptrdiff_t>(size_.load());
-  const auto kept = std::remove_if(all_.begin(), end, [=](const void* one) { return one == gone; });
+  const auto kept = std::remove_if(all_.begin(), end, is_gone);
   size_.store(static_cast<std::size_t>(kept - all_.begin()));
-  if (found != adapters_.end()) adapters_.erase(found);
+  std::erase_if(adapters_, [=](const adapter& one) { return one.stands_for == attached; });
 }
 
 // ---- looking -------------------------------------------------------------------------------
