@@ -527,8 +527,11 @@ TEST_CASE("a shutdown does not wait for a worker that is known to be stuck", "[c
     const std::string never = "/nonexistent/file";
     const auto each = co_await all.with(soon()).call_all<&one_throws_one_is_busy>(never);
     CHECK(stalled_because_of(each[0]) == ids{1});
-    auto ending = check_ends(all, {0});
-    co_await std::move(ending);
+    auto ending = end(all);
+    const ids named = co_await std::move(ending);
+    CHECK(named == ids{0});
+    CHECK(ends(static_cast<int>(all.pid(0))));
+    CHECK(ends(static_cast<int>(all.pid(1))));
   });
 }
 

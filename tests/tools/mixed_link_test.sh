@@ -21,6 +21,13 @@ printf '#define ASIO_VERSION %s\n' "$next" >next_asio/asio/version.hpp
 for family in open_mpi:OPEN_MPI mpich:MPICH_VERSION; do
   printf '#define MPI_VERSION 4\n#define MPI_SUBVERSION 0\n#define %s 1\n' "${family#*:}" \
     >"${family%:*}/mpi.h"
+  cat >>"${family%:*}/mpi.h" <<'END'
+enum { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE };
+int MPI_Initialized(int*);
+int MPI_Finalized(int*);
+int MPI_Query_thread(int*);
+int MPI_Is_thread_main(int*);
+END
 done
 printf '#include <cohort/core/config.hpp>\n' >version.hpp
 printf '#include <cohort/core/asio.hpp>\n' >asio.hpp

@@ -18,8 +18,8 @@ template <class B>
 concept any_buffer = verb_input<B> || owned_buffer<std::remove_reference_t<B>>;
 
 /// A compile error where a verb is given something else for its first buffer. Says whether it is
-/// one.
-template <class B>
+/// one. `Call` are all arguments: compilers tell of the same mistake with the same types once.
+template <class B, class... Call>
 consteval bool require_buffer() {
   static_assert(any_buffer<B>,
                 "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "

@@ -126,7 +126,7 @@ template <has_root Rooted, class... Arguments>
 consteval void explain_movement() {
   using first = argument_at<0, Arguments...>;
   using second = argument_at<1, Arguments...>;
-  constexpr bool is_buffer = comm::require_buffer<first>();
+  constexpr bool is_buffer = comm::require_buffer<first, Arguments...>();
   constexpr bool rooted =
       Rooted == has_root::no || (std::integral<std::remove_cvref_t<Arguments>> || ...);
   static_assert(!is_buffer || rooted, "the root is missing: an integer after the buffers");

@@ -215,7 +215,7 @@ consteval void explain_reduction() {
                 "cohort::user_op{function, cohort::commutative}");
   if constexpr (has_reduction) {
     using first = std::tuple_element_t<0, std::tuple<Arguments&&...>>;
-    constexpr bool is_buffer = comm::require_buffer<first>();
+    constexpr bool is_buffer = comm::require_buffer<first, Arguments...>();
     constexpr bool rooted =
         Rooted == has_root::no || (std::integral<std::remove_cvref_t<Arguments>> || ...);
     static_assert(!is_buffer || rooted, "the root is missing: an integer after the reduction");

@@ -58,7 +58,7 @@ consteval void explain_message() {
       !is_message,
       "a matched message is received once: pass it with std::move, then a buffer that can "
       "be written, or use recv<Container>(comm, std::move(message))");
-  if constexpr (!is_message) static_cast<void>(comm::require_buffer<first>());
+  if constexpr (!is_message) static_cast<void>(comm::require_buffer<first, Arguments...>());
   static_assert(!is_buffer || never<Arguments...>,
                 "this call does not fit: after the buffer come a rank and a tag, both int, then a "
                 "completion token; a receive needs a buffer that can be written");
