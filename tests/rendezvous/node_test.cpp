@@ -410,7 +410,7 @@ TEST_CASE("a key of an earlier process is refused", "[rendezvous][node]") {
   fake_job job(2);
   auto key = key_of(0, 1, "x");
   key.source_incarnation = 5;
-  job[1].know({100, 101});
+  job[1].open_with({100, 101});
   probe<int> old;
   job.receive(1, key, old);
   CHECK(old.code() == errc::stale_incarnation);
@@ -421,7 +421,7 @@ TEST_CASE("a key of an earlier process is refused", "[rendezvous][node]") {
   job.settle();
   CHECK(now.take() == 3);
   // The process behind the rank is another one than the receiver knows.
-  job[1].know({99, 101});
+  job[1].open_with({99, 101});
   probe<int> restarted;
   job.receive(1, key_of(0, 1, "y"), restarted);
   job.settle();
@@ -432,7 +432,7 @@ TEST_CASE("a key of an earlier process is refused", "[rendezvous][node]") {
   probe<int> waits;
   early.receive(1, key, waits);
   CHECK(waits.waits());
-  early[1].know({100, 101});
+  early[1].open_with({100, 101});
   CHECK(waits.code() == errc::stale_incarnation);
 }
 

@@ -49,7 +49,7 @@ template <class Node, class Predicate>
 }
 
 /// One rank of a rendezvous. A call of the user takes the node's lock and asks for a look of the
-/// engine; in that look it speaks to the other ranks.
+/// engine; in that look it sends messages to the other ranks.
 template <class Any>
 class exchange final : public endpoint,
                        private exchange_core<Any>,

@@ -84,7 +84,7 @@ progress::look_task<> open_with_others(exchange_core<Any>& all, messenger<Any>& 
   }
   std::vector<std::uint64_t> incarnations;
   for (const opening_facts& each : told) incarnations.push_back(each.incarnation);
-  all.node.know(std::move(incarnations));
+  all.node.open_with(std::move(incarnations));
   by.open(std::move(made));
   by.flush(true);
 }
@@ -223,7 +223,7 @@ class closing {
       case closing_stage::left:
         return begin_round();
       case closing_stage::all_answered:
-        here_.node.outbox().fall_silent();
+        here_.node.outbox().close();
         [[fallthrough]];
       case closing_stage::all_left:
         if (messenger_.is_quiet()) begin_round();

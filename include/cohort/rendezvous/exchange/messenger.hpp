@@ -32,7 +32,7 @@ namespace cohort::meeting {
 /// What the parts of an exchange share: the node, and the source within whose looks it is driven.
 ///
 /// Two locks. The request source's guards all that touches MPI; `mutex` guards the node, and is
-/// taken inside it, never around it. What a call of the user has to say leaves at the next look.
+/// taken inside it, never around it. What a call of the user has to send leaves at the next look.
 /// Neither is held while a value is destroyed whose destructor may be the program's.
 template <class Any>
 class exchange_core : public comm::look_hook {
@@ -46,7 +46,7 @@ class exchange_core : public comm::look_hook {
   /// With both locks: something has happened that a later step may have waited for.
   virtual void advance() = 0;
 
-  /// A call of the user, under the node's lock. What it has to say leaves at the next look.
+  /// A call of the user, under the node's lock. What it has to send leaves at the next look.
   template <class Call>
   void call(Call what) {
     packet_list dropped;  // destroyed last
@@ -138,27 +138,27 @@ class messenger final : private comm::channel::client {
   /// Messages on its data, large values and the rounds of closing on its exchange.
   [[nodiscard]] const communicator& control() const noexcept { return control_; }
 
-  /// Sends what is to be said, unless a message to that rank is still under way. Without `all`,
+  /// Sends what is written, unless a message to that rank is still under way. Without `all`,
   /// acknowledgements alone wait for the next look, to travel with what the handlers of this one
-  /// have to say.
+  /// have to send.
   void flush(bool all) {
     if (!ready_) return;
     if (here_.node.has_transfers()) start_transfers();
     basic_outbox<Any>& outbox = here_.node.outbox();
-    std::vector<int>& speaking = outbox.speaking();
+    std::vector<int>& pending = outbox.pending();
     bool look_again = !all && channel_.paused();
     std::size_t kept = 0;
-    for (std::size_t i = 0; i < speaking.size(); ++i) {
-      const int to = speaking[i];
+    for (std::size_t i = 0; i < pending.size(); ++i) {
+      const int to = pending[i];
       const bool has_time = !all && !outbox.has_urgent(to);
       if (has_time) look_again = true;
       if (has_time || channel_.sending(to)) {
-        speaking[kept++] = to;
+        pending[kept++] = to;
       } else if (outbox.take_message(to, channel_.message(to))) {
         if (const std::error_code why = channel_.send(to)) lose(to, why);
       }
     }
-    speaking.resize(kept);
+    pending.resize(kept);
     if (!look_again) return;
     here_.look_wanted.store(true, std::memory_order_relaxed);
     here_.source.load()->at_next_look(here_);
@@ -184,9 +184,9 @@ class messenger final : private comm::channel::client {
   }
 
   // For the rounds of closing.
-  /// All requests of this rank are answered, and all it has to say or to move has gone.
+  /// All requests of this rank are answered, and all it has to send has gone.
   [[nodiscard]] bool is_quiet() const noexcept {
-    return is_idle() && here_.node.outbox().speaking().empty() && !channel_.sending();
+    return is_idle() && here_.node.outbox().pending().empty() && !channel_.sending();
   }
   [[nodiscard]] std::uint64_t messages_to(int rank) const noexcept {
     return channel_.messages_to(rank);
@@ -253,7 +253,8 @@ class messenger final : private comm::channel::client {
     } catch (...) {
       break_down(std::current_exception());
     }
-    if (endpoint::ended() != ended_before) channel_.pause();  // what those have to say leaves first
+    if (endpoint::ended() != ended_before)
+      channel_.pause();  // what those have to send leaves first
     flush(false);
     here_.advance();
   }

@@ -41,7 +41,7 @@ class destination_side {
     const hashed_key whole = hashed(key);
     const receipt got = step.local.receive(whole, one);
     if (!here_.is_open() || key.source == here_.rank) return;
-    if (got.origin >= 0) here_.took(step, got.origin, got.credit);
+    if (got.origin >= 0) here_.received(step, got.origin, got.credit);
     if (got.waits == 0) return;
     if (here_.out.is_lost(key.source)) return fail_from(step, key.source);
     deliver(step.channel_from(whole), got.waits);
@@ -49,7 +49,7 @@ class destination_side {
   bool cancel(step_state& step, receiver& one, const std::exception_ptr& why) {
     owned_key key;
     if (!step.local.cancel(one, why, &key)) return false;
-    if (here_.is_open() && key.view().source != here_.rank) begin_asking(step, key);
+    if (here_.is_open() && key.view().source != here_.rank) begin_requests(step, key);
     return true;
   }
   /// Requests that were granted and whose bytes will never come: the rank, the request.
@@ -61,14 +61,14 @@ class destination_side {
   explicit destination_side(node_state<Any>& all) : here_(all), requests_(all) {}
   ~destination_side() = default;
   /// Some request has no answer yet.
-  [[nodiscard]] bool is_asking() const noexcept { return !requests_.empty(); }
+  [[nodiscard]] bool is_requesting() const noexcept { return !requests_.empty(); }
 
   void on_push(int from, const record& one) {
     const std::uint64_t credit = one.bytes.size() + overhead_of_value;
     step_state* step = here_.look_up(one.step);
-    if (step != nullptr && step->ended) return here_.took(*step, from, credit);
+    if (step != nullptr && step->ended) return here_.received(*step, from, credit);
     if (here_.cleaned.contains(one.step) || (step == nullptr && here_.closing)) {
-      return here_.out.owe(from, one.step, 1, credit);
+      return here_.out.acknowledge(from, one.step, 1, credit);
     }
     if (step == nullptr) step = here_.step(one.step).get();
     incoming& channel = step->channel_from(hashed(key_of(one, from, here_.rank)));
@@ -78,14 +78,14 @@ class destination_side {
       if (place.value) return;  // it came twice
     } else if (place.id != 0 && place.kind != slot_kind::coming) {
       // Its request is answered with "pushed" later, which nobody needs then.
-      if (asked* const request = requests_.find(place.id)) request->forget_channel();
+      if (pending_request* const request = requests_.find(place.id)) request->forget_channel();
     }
     put(place, from, credit, one);
     deliver(channel);
   }
   /// An answer to a request: value, offer, pushed or refusal.
   void on_answer(int from, const record& one) {
-    const asked* const found = requests_.find(one.id);
+    const pending_request* const found = requests_.find(one.id);
     if (found == nullptr || found->peer != from || found->granted != nullptr) return;
     incoming* const channel = found->channel;
     const bool too_large = one.size > here_.options.largest;
@@ -98,12 +98,12 @@ class destination_side {
       place.dead = one.dead;
       return deliver(*channel);
     }
-    const asked request = requests_.take(one.id);
+    const pending_request request = requests_.take(one.id);
     if (one.kind == record_kind::offer) {
-      here_.out.say(from, {.kind = record_kind::decline, .id = one.id});
+      here_.out.write(from, {.kind = record_kind::decline, .id = one.id});
     }
     if (channel == nullptr) {  // the value has nobody to go to
-      if (one.kind == record_kind::value) here_.took(*request.step, from, 0);
+      if (one.kind == record_kind::value) here_.received(*request.step, from, 0);
       return;
     }
     if (one.kind == record_kind::offer) {
@@ -132,21 +132,21 @@ class destination_side {
   void on_watch(int from, const record& one) {
     step_ptr step;
     if (step_state* const found = here_.look_up(one.step)) step = found->shared_from_this();
-    const auto tell_end_at_once = [&](reason why) { here_.out.owe_end(from, one.step, why); };
-    if (here_.cleaned.contains(one.step)) return tell_end_at_once(reason::cleaned);
-    if (step && step->ended) return tell_end_at_once(reason::aborted);
-    if (here_.closing) return tell_end_at_once(reason::closed);
+    const auto end_at_once = [&](reason why) { here_.out.acknowledge_end(from, one.step, why); };
+    if (here_.cleaned.contains(one.step)) return end_at_once(reason::cleaned);
+    if (step && step->ended) return end_at_once(reason::aborted);
+    if (here_.closing) return end_at_once(reason::closed);
     if (!step) step = here_.step(one.step);
     std::uint64_t& expected = step->links[from].expected;
     expected = std::max(expected, one.size);
   }
   /// The bytes of a large value have come, or will not.
   void has_come(const transfer& what, std::error_code failed) {
-    const std::optional<asked> request = requests_.take_granted(what.id);
+    const std::optional<pending_request> request = requests_.take_granted(what.id);
     if (!request) return;
     step_state& step_of = *request->step;
     receiver& one = *request->granted;
-    here_.took(step_of, what.peer, 0);
+    here_.received(step_of, what.peer, 0);
     if (failed && here_.out.is_lost(what.peer)) {
       one.fail(here_.lost_error(step_of, what.peer));
     } else if (failed) {
@@ -164,7 +164,7 @@ class destination_side {
   }
 
   /// Receives of the key wait, and nothing has been asked for them yet.
-  void begin_asking(step_state& step, const rendezvous_key& key) {
+  void begin_requests(step_state& step, const rendezvous_key& key) {
     balance(step.channel_from(hashed(key)));
   }
   /// The incarnations of the ranks are known now.
@@ -179,10 +179,10 @@ class destination_side {
       for (auto& [key, channel] : step->in) balance(channel);
     }
   }
-  /// Tells those who wait for it that this rank takes no more values of the step.
-  void tell_end(step_state& step, reason why) {
+  /// To the ranks that wait to learn it: this rank takes no more values of the step.
+  void announce_end(step_state& step, reason why) {
     for (const auto& [other, link] : step.links) {
-      if (link.expected > link.taken) here_.out.owe_end(other, step.id, why);
+      if (link.expected > link.taken) here_.out.acknowledge_end(other, step.id, why);
     }
   }
   /// Nobody here waits for values of this step any more. What has come counts as received, unless
@@ -192,19 +192,19 @@ class destination_side {
       const int from = key.view().key.source;
       for (auto at = channel.slots.begin(); at != channel.slots.end();) {
         step_state::slot& one = at->second;
-        asked* const request = requests_.find(one.id);
+        pending_request* const request = requests_.find(one.id);
         if (one.kind == slot_kind::here) {
           if (keep_values) {
             ++at;
             continue;
           }
-          here_.took(step, from, one.value->credit);
+          here_.received(step, from, one.value->credit);
         } else if (one.kind == slot_kind::offered) {
-          here_.out.say(from, {.kind = record_kind::decline, .id = one.id});
+          here_.out.write(from, {.kind = record_kind::decline, .id = one.id});
           requests_.erase(one.id);
         } else if (request != nullptr) {
           request->forget_channel();
-          if (one.kind == slot_kind::asked) requests_.withdraw(one.id);
+          if (one.kind == slot_kind::requested) requests_.withdraw(one.id);
         }
         at = channel.slots.erase(at);
       }
@@ -250,7 +250,7 @@ class destination_side {
         ++channel.next;
         const receipt got = step.local.send(key, std::move(value));
         waits = got.waits;
-        if (got.origin >= 0) here_.took(step.id, *channel.other, got.origin, got.credit);
+        if (got.origin >= 0) here_.received(step.id, *channel.other, got.origin, got.credit);
       } else if (one.kind == slot_kind::offered) {
         waits = unknown;
         if (!grant(channel, one)) break;
@@ -314,7 +314,7 @@ class destination_side {
     }
     for (std::uint64_t n = channel.needed_until; n-- > bound;) {
       const auto at = channel.slots.find(n);
-      if (at == channel.slots.end() || at->second.kind != slot_kind::asked) continue;
+      if (at == channel.slots.end() || at->second.kind != slot_kind::requested) continue;
       at->second.kind = slot_kind::withdrawing;
       requests_.withdraw(at->second.id);
     }

@@ -6,7 +6,7 @@
 ///
 ///     node.send(step, key, value);                    // a call of this rank
 ///     node.receive(from, message);                    // a message of another one
-///     for (int to : node.outbox().speaking()) node.outbox().take_message(to, bytes);
+///     for (int to : node.outbox().pending()) node.outbox().take_message(to, bytes);
 ///     for (const transfer& one : node.take_transfers()) move_bytes(one);
 
 #include <cohort/rendezvous/node/destination_side.hpp>
@@ -61,7 +61,7 @@ class basic_node : private node_state_owner<Any>,
                                          "between ranks of this communicator to rank " +
                                          std::to_string(rank))));
       for (const waiting_key& one : step->local.list()) {
-        if (one.key.view().source != rank) this->begin_asking(*step, one.key);
+        if (one.key.view().source != rank) this->begin_requests(*step, one.key);
       }
       send_deferred(*step);
       this->check_drained(*step);
@@ -71,7 +71,7 @@ class basic_node : private node_state_owner<Any>,
   [[nodiscard]] int rank() const noexcept { return here_.rank; }
   [[nodiscard]] int size() const noexcept { return here_.size; }
   /// The incarnations of all ranks, by rank.
-  void know(std::vector<std::uint64_t> incarnations) {
+  void open_with(std::vector<std::uint64_t> incarnations) {
     here_.incarnations = std::move(incarnations);
     this->check_incarnations();
   }
@@ -149,15 +149,15 @@ class basic_node : private node_state_owner<Any>,
       step->local.end(why, true, true);
       this->forget_incoming(*step, true);
       this->forget_outgoing(*step, true);
-      this->tell_end(*step, reason::closed);
+      this->announce_end(*step, reason::closed);
       this->check_drained(*step);
     }
   }
   [[nodiscard]] bool closing() const noexcept { return here_.closing; }
   /// Requests without an answer and transfers under way.
-  [[nodiscard]] bool busy() const noexcept { return this->is_asking() || this->is_sending(); }
+  [[nodiscard]] bool busy() const noexcept { return this->is_requesting() || this->is_sending(); }
   /// Somebody here waits for another rank.
-  [[nodiscard]] bool waits() const noexcept { return this->is_asking() || this->is_draining(); }
+  [[nodiscard]] bool waits() const noexcept { return this->is_requesting() || this->is_draining(); }
   /// All ranks have closed, and nothing is on its way. Returns what is left.
   std::vector<leaked_value> finish() {
     std::vector<leaked_value> leaks;
@@ -209,7 +209,7 @@ class basic_node : private node_state_owner<Any>,
   void refuse_message(int from, const std::string& why) {
     if (here_.out.is_lost(from) || here_.broken) return;
     lose(from, "it has sent bytes that are no message: " + why);
-    here_.out.say_last(
+    here_.out.write_last(
         from, "it has got bytes from rank " + std::to_string(from) + " that are no message: " + why,
         this->on_their_way(from));
   }
@@ -225,14 +225,14 @@ class basic_node : private node_state_owner<Any>,
     }
     this->forget_all_incoming();
     this->forget_all_outgoing();
-    // What has been said stands: transfers may have begun by it.
+    // What has been written still leaves: transfers may have begun by it.
     const std::string text = text_of(why);
-    for (int to = 0; to < size() && !here_.out.is_silent(); ++to) {
+    for (int to = 0; to < size() && !here_.out.is_closed(); ++to) {
       if (to != rank() && !here_.out.is_lost(to)) {
-        here_.out.say_last(to, text, this->on_their_way(to));
+        here_.out.write_last(to, text, this->on_their_way(to));
       }
     }
-    here_.out.fall_silent();
+    here_.out.close();
   }
 
   // Messages and transfers.
@@ -315,7 +315,7 @@ class basic_node : private node_state_owner<Any>,
   }
   void end(step_state& step, const std::exception_ptr& why, bool derived) {
     for (const receipt& one : step.local.end(why, derived, false, &here_.dropped)) {
-      if (one.origin >= 0) here_.took(step, one.origin, one.credit);
+      if (one.origin >= 0) here_.received(step, one.origin, one.credit);
     }
     this->end_drains(step, step.local.ended());
     for (auto& [key, value] : step.deferred) here_.drop(std::move(value));
@@ -324,7 +324,7 @@ class basic_node : private node_state_owner<Any>,
     if (!is_open()) return;
     this->forget_incoming(step, false);
     this->forget_outgoing(step, false);
-    this->tell_end(step, step.refusal);
+    this->announce_end(step, step.refusal);
     step.unreceived = 0;
     for (auto& [other, link] : step.links) link.received = link.sent;
   }

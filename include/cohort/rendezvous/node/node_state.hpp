@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What the two sides of a node share: what is to be said to other ranks, the steps, and the
-/// requests that have no answer yet.
+/// \file What the two sides of a node share: what waits to be sent to other ranks, the steps, and
+/// the requests that have no answer yet.
 
 #include <cohort/rendezvous/node/step_state.hpp>
 
@@ -21,81 +21,81 @@
 
 namespace cohort::meeting {
 
-/// What this rank has to say to each other one: records, and acknowledgements, which it owes until
-/// the next message takes them along.
+/// What waits to be sent to each other rank: records, and acknowledgements, which are summed up
+/// until the next message takes them along.
 template <class Any>
 class basic_outbox {
  public:
   void open(int size) { peers_ = std::vector<peer_state>(static_cast<std::size_t>(size)); }
 
-  void say(int to, const record& what) {
+  void write(int to, const record& what) {
     peer_state& one = peer(to);
-    if (one.lost || silent_) return;
+    if (one.lost || closed_) return;
     wire::writer out(one.out);
     put(out, what);
-    speaks(to, one);
+    note_pending(to, one);
   }
-  /// Says that values have been received.
-  void owe(int to, step_id step, std::uint64_t values, std::uint64_t credit) {
+  /// Values have been received.
+  void acknowledge(int to, step_id step, std::uint64_t values, std::uint64_t credit) {
     peer_state& one = peer(to);
-    if (one.lost || silent_) return;
-    debt& owed = one.owes(step);
-    owed.values += values;
-    owed.credit += credit;
-    speaks(to, one);
+    if (one.lost || closed_) return;
+    acknowledgement& all = one.acknowledgement_of(step);
+    all.values += values;
+    all.credit += credit;
+    note_pending(to, one);
   }
-  /// Says that this rank takes no more values of the step.
-  void owe_end(int to, step_id step, reason why) {
+  /// This rank takes no more values of the step.
+  void acknowledge_end(int to, step_id step, reason why) {
     peer_state& one = peer(to);
-    if (one.lost || silent_) return;
-    debt& owed = one.owes(step);
-    owed.over = true;
-    owed.why = why;
-    speaks(to, one);
+    if (one.lost || closed_) return;
+    acknowledgement& all = one.acknowledgement_of(step);
+    all.over = true;
+    all.why = why;
+    note_pending(to, one);
   }
-  /// Says that a request gets no value, and why; for an aborted step, with its error.
+  /// A request gets no value, and why; for an aborted step, with its error.
   void refuse(int to, std::uint64_t id, reason why, const step_state* step = nullptr) {
     record one{.kind = record_kind::refusal, .id = id, .why = why};
     if (why == reason::aborted && step != nullptr) {
       one.cause = {step->category, step->code, step->text};
     }
-    say(to, one);
+    write(to, one);
   }
-  /// The last that a rank hears, even if it is lost: why, and which requests are answered by bytes
+  /// The last record to a rank, even if it is lost: why, and which requests are answered by bytes
   /// that are on their way all the same.
-  void say_last(int to, const std::string& why, const std::vector<std::uint64_t>& on_their_way) {
+  void write_last(int to, const std::string& why, const std::vector<std::uint64_t>& on_their_way) {
     peer_state& one = peer(to);
-    one.owed.clear();
+    one.acknowledgements.clear();
     wire::writer out(one.out);
     put(out, record{.kind = record_kind::broken,
                     .cause = {{}, 0, why},
                     .bytes = std::as_bytes(std::span(on_their_way))});
-    speaks(to, one);
+    note_pending(to, one);
   }
-  /// All have closed and been answered: nothing more needs to be said.
-  void fall_silent() noexcept { silent_ = true; }
-  [[nodiscard]] bool is_silent() const noexcept { return silent_; }
+  /// All have closed and been answered: nothing more needs to be sent.
+  void close() noexcept { closed_ = true; }
+  [[nodiscard]] bool is_closed() const noexcept { return closed_; }
 
-  /// What was to be said to that rank is dropped. False if it was lost before.
+  /// What was to be sent to that rank is dropped. False if it was lost before.
   bool lose(int rank, std::string why) {
     peer_state& gone = peer(rank);
     if (std::exchange(gone.lost, true)) return false;
     gone.why_lost = std::move(why);
     gone.out.clear();
-    gone.owed.clear();
+    gone.acknowledgements.clear();
     return true;
   }
   [[nodiscard]] bool is_lost(int rank) const noexcept { return peer(rank).lost; }
   [[nodiscard]] const std::string& why_lost(int rank) const noexcept { return peer(rank).why_lost; }
 
-  /// Whether it has more than acknowledgements to say.
+  /// Whether more than acknowledgements waits for that rank.
   [[nodiscard]] bool has_urgent(int to) const noexcept { return !peer(to).out.empty(); }
   /// Appends the message to `out`; false if there is none.
   bool take_message(int to, std::vector<std::byte>& out) {
     peer_state& one = peer(to);
-    one.speaks = false;
+    one.pending = false;
     wire::writer writer(one.out);
-    for (const auto& [step, what] : one.owed) {
+    for (const auto& [step, what] : one.acknowledgements) {
       if (what.values != 0) {
         put(writer, record{.kind = record_kind::taken,
                            .step = step,
@@ -104,37 +104,38 @@ class basic_outbox {
       }
       if (what.over) put(writer, record{.kind = record_kind::over, .step = step, .why = what.why});
     }
-    one.owed.clear();
+    one.acknowledgements.clear();
     if (one.out.empty()) return false;
     out.insert(out.end(), one.out.begin(), one.out.end());
     one.out.clear();
     return true;
   }
-  /// Ranks with something to be told, in no order; some may have been told meanwhile.
-  [[nodiscard]] std::vector<int>& speaking() noexcept { return speaking_; }
+  /// Ranks for which something waits, in no order; for some it may have been taken meanwhile.
+  [[nodiscard]] std::vector<int>& pending() noexcept { return pending_; }
 
  private:
-  struct debt {
+  struct acknowledgement {
     std::uint64_t values = 0;
     std::uint64_t credit = 0;
     bool over = false;  // and no more will be
     reason why = reason::closed;
   };
   struct peer_state {
-    /// What is owed in that step.
-    debt& owes(step_id step) {
-      for (auto at = owed.rbegin(); at != owed.rend(); ++at) {
+    /// What is acknowledged of that step in the next message.
+    acknowledgement& acknowledgement_of(step_id step) {
+      for (auto at = acknowledgements.rbegin(); at != acknowledgements.rend(); ++at) {
         if (at->first == step) return at->second;
-        if (at - owed.rbegin() == nearby && owed.size() < many) break;
+        if (at - acknowledgements.rbegin() == nearby && acknowledgements.size() < many) break;
       }
-      return owed.emplace_back(step, debt()).second;
+      return acknowledgements.emplace_back(step, acknowledgement()).second;
     }
     static constexpr std::ptrdiff_t nearby = 8;
     static constexpr std::size_t many = 64;
 
     std::vector<std::byte> out;
-    std::vector<std::pair<step_id, debt>> owed;  // a step may be there more than once
-    bool speaks = false;
+    std::vector<std::pair<step_id, acknowledgement>>
+        acknowledgements;  // a step may be there more than once
+    bool pending = false;
     bool lost = false;
     std::string why_lost;
   };
@@ -143,16 +144,16 @@ class basic_outbox {
   [[nodiscard]] const peer_state& peer(int rank) const {
     return peers_[static_cast<std::size_t>(rank)];
   }
-  void speaks(int to, peer_state& one) {
-    if (!std::exchange(one.speaks, true)) speaking_.push_back(to);
+  void note_pending(int to, peer_state& one) {
+    if (!std::exchange(one.pending, true)) pending_.push_back(to);
   }
 
   std::vector<peer_state> peers_;
-  std::vector<int> speaking_;
-  bool silent_ = false;
+  std::vector<int> pending_;
+  bool closed_ = false;
 };
 
-/// Who this rank is, its steps, and what is to be taken by whoever drives the node.
+/// Who this rank is, its steps, and what whoever drives the node has to take.
 template <class Any>
 struct node_state {
   explicit node_state(const node_options& with) : options(with) {}
@@ -184,12 +185,12 @@ struct node_state {
   }
 
   /// A value of another rank counts as received.
-  void took(step_id step, step_state::link& link, int from, std::uint64_t credit) {
+  void received(step_id step, step_state::link& link, int from, std::uint64_t credit) {
     ++link.taken;
-    out.owe(from, step, 1, credit);
+    out.acknowledge(from, step, 1, credit);
   }
-  void took(step_state& step, int from, std::uint64_t credit) {
-    took(step.id, step.links[from], from, credit);
+  void received(step_state& step, int from, std::uint64_t credit) {
+    received(step.id, step.links[from], from, credit);
   }
   /// A value is needed no more. One whose destructor may call anything is destroyed without locks.
   void drop(packet_ptr value) {
@@ -229,7 +230,7 @@ struct node_state_owner {
 };
 
 /// A request for one number of a key.
-struct asked {
+struct pending_request {
   int peer;
   step_state* step;
   step_state::incoming* channel;  // null: nobody needs the answer
@@ -251,20 +252,20 @@ class basic_requests {
  public:
   explicit basic_requests(node_state<Any>& all) : here_(all) {}
 
-  [[nodiscard]] bool empty() const noexcept { return asked_.empty(); }
+  [[nodiscard]] bool empty() const noexcept { return requests_.empty(); }
   /// Null if it has been answered.
-  [[nodiscard]] asked* find(std::uint64_t id) {
-    const auto found = asked_.find(id);
-    return found == asked_.end() ? nullptr : &found->second;
+  [[nodiscard]] pending_request* find(std::uint64_t id) {
+    const auto found = requests_.find(id);
+    return found == requests_.end() ? nullptr : &found->second;
   }
   /// It is answered, and no request any more.
-  asked take(std::uint64_t id) {
-    const auto found = asked_.find(id);
-    asked one = std::move(found->second);
-    asked_.erase(found);
+  pending_request take(std::uint64_t id) {
+    const auto found = requests_.find(id);
+    pending_request one = std::move(found->second);
+    requests_.erase(found);
     return one;
   }
-  void erase(std::uint64_t id) { asked_.erase(id); }
+  void erase(std::uint64_t id) { requests_.erase(id); }
 
   void make(step_state::incoming& channel, std::uint64_t number) {
     const rendezvous_key key = channel.key->view().key;
@@ -272,11 +273,11 @@ class basic_requests {
     one.incarnation = here_.incarnation_of(key.source);
     one.id = next_id_++;
     channel.slots[number].id = one.id;
-    asked_[one.id] = asked{key.source, channel.step, &channel, number};
-    here_.out.say(key.source, one);
+    requests_[one.id] = pending_request{key.source, channel.step, &channel, number};
+    here_.out.write(key.source, one);
   }
   void withdraw(std::uint64_t id) {
-    here_.out.say(asked_.at(id).peer, {.kind = record_kind::withdraw, .id = id});
+    here_.out.write(requests_.at(id).peer, {.kind = record_kind::withdraw, .id = id});
   }
 
   // The bytes of an offer that is granted travel under a tag that nothing else uses.
@@ -285,7 +286,7 @@ class basic_requests {
   }
   /// *Requires* a tag.
   void grant(const step_state::slot& offer, receiver& to, std::byte* into) {
-    asked& one = asked_.at(offer.id);
+    pending_request& one = requests_.at(offer.id);
     one.granted = &to;
     one.forget_channel();
     one.dead = offer.dead;
@@ -296,14 +297,14 @@ class basic_requests {
       free_tags_.pop_back();
     }
     here_.transfers.push_back({one.peer, one.tag, true, into, nullptr, offer.size, offer.id});
-    here_.out.say(
+    here_.out.write(
         one.peer,
         {.kind = record_kind::grant, .id = offer.id, .size = static_cast<std::uint64_t>(one.tag)});
   }
   /// The bytes have come, or never will. Nothing if they were not granted.
-  std::optional<asked> take_granted(std::uint64_t id) {
+  std::optional<pending_request> take_granted(std::uint64_t id) {
     if (find(id) == nullptr) return std::nullopt;
-    asked one = take(id);
+    pending_request one = take(id);
     free_tags_.push_back(one.tag);
     return one;
   }
@@ -311,13 +312,13 @@ class basic_requests {
   /// Forgets the requests to this rank or, if it is -1, all. Those that were granted stay until
   /// their transfers end.
   void forget(int to) {
-    std::erase_if(asked_, [to](const auto& each) {
+    std::erase_if(requests_, [to](const auto& each) {
       return (to < 0 || each.second.peer == to) && each.second.granted == nullptr;
     });
   }
   /// Of the values that the lost rank was to send, only those of `coming` will come.
   void give_up_all_but(int lost, const std::vector<std::uint64_t>& coming) {
-    for (const auto& [id, one] : asked_) {
+    for (const auto& [id, one] : requests_) {
       if (one.peer != lost || one.granted == nullptr) continue;
       if (std::find(coming.begin(), coming.end(), id) == coming.end()) {
         given_up_.emplace_back(lost, id);
@@ -330,7 +331,7 @@ class basic_requests {
 
  private:
   node_state<Any>& here_;
-  pooled_map<std::uint64_t, asked> asked_;
+  pooled_map<std::uint64_t, pending_request> requests_;
   std::vector<std::pair<int, std::uint64_t>> given_up_;
   std::vector<int> free_tags_;
   int next_tag_ = 1;

@@ -8,7 +8,7 @@
 /// messages, transfers to be made and the ends of receivers leave. It knows no MPI, no threads and
 /// no clock.
 ///
-/// A message is a list of records. A record does not say which ranks its key is about: a push comes
+/// A message is a list of records. A record does not name both ranks of its key: a push comes
 /// from the key's source, a request from its destination.
 ///
 ///     put(out, {.kind = record_kind::withdraw, .id = 7});
@@ -40,9 +40,9 @@ enum class record_kind : std::uint8_t {
   grant,     ///< destination: send what you have offered under this tag
   decline,   ///< destination: keep what you have offered
   taken,     ///< destination: so many values of a step have been received; take credit back
-  watch,     ///< source: so many values of a step are yours in all; say if you will not take them
-  over,      ///< destination: it takes no more values of a step, for this reason
-  broken,    ///< I send and take nothing any more, for this reason
+  watch,   ///< source: so many values of a step are yours in all; answer if you will not take them
+  over,    ///< destination: it takes no more values of a step, for this reason
+  broken,  ///< I send and take nothing any more, for this reason
 };
 inline constexpr record_kind last_record_kind = record_kind::broken;
 

@@ -64,7 +64,7 @@ class source_side {
     push.type = value->type;
     push.dead = value->dead;
     push.bytes = value->bytes();
-    here_.out.say(to, push);
+    here_.out.write(to, push);
   }
   void drain(step_state& step, receiver& one) {
     if (const auto why = step.local.ended(); why && !here_.closing) {
@@ -131,7 +131,7 @@ class source_side {
     }
     const auto at = find_held(channel, one.number);
     if (at == channel.values.end() || at->number != one.number) {
-      return here_.out.say(from, {.kind = record_kind::pushed, .id = one.id});
+      return here_.out.write(from, {.kind = record_kind::pushed, .id = one.id});
     }
     packet_ptr value = std::move(at->value);
     channel.values.erase(at);
@@ -285,18 +285,18 @@ class source_side {
     if (bytes.size() <= here_.options.inline_limit) {
       ++here_.statistics.pulled;
       one.bytes = bytes;
-      return here_.out.say(to, one);
+      return here_.out.write(to, one);
     }
     one.kind = record_kind::offer;
     one.size = bytes.size();
-    here_.out.say(to, one);
+    here_.out.write(to, one);
     offers_[{to, id}] = {step.shared_from_this(), &channel, number, std::move(value)};
   }
-  /// Asks the rank to tell if it stops taking values of the step before it has all.
+  /// Asks the rank for an answer if it stops taking values of the step before it has all.
   void watch(step_state& step, int to, step_state::link& one) {
     if (one.over || one.watched == one.sent) return;
     one.watched = one.sent;
-    here_.out.say(to, {.kind = record_kind::watch, .step = step.id, .size = one.sent});
+    here_.out.write(to, {.kind = record_kind::watch, .step = step.id, .size = one.sent});
   }
   void forget_values(outgoing& channel) {
     for (step_state::held& one : channel.values) here_.drop(std::move(one.value));

@@ -115,9 +115,9 @@ struct step_state : std::enable_shared_from_this<step_state> {
     std::deque<held, progress::pool_allocator<held>> values;
     std::vector<parked> requests;
   };
-  enum class slot_kind : std::uint8_t { asked, withdrawing, coming, here, offered, refused };
+  enum class slot_kind : std::uint8_t { requested, withdrawing, coming, here, offered, refused };
   struct slot {
-    slot_kind kind = slot_kind::asked;
+    slot_kind kind = slot_kind::requested;
     std::uint64_t id = 0;
     packet_ptr value;
     std::uint64_t type = 0;  // offered
