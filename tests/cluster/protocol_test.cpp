@@ -209,7 +209,7 @@ TEST_CASE("a handshake that was recorded does not open the door again", "[cluste
     const told facts = co_await std::move(looking);
     cast.emplace_back(io, facts);
     const cluster::connecting_side side(facts.token, cast[0].hello);
-    // The genuine one, as it was seen on the network, cut off before its verdict.
+    // The genuine one, as it was seen on the network, cut off before its result.
     cluster::proof_bytes proof;
     {
       asio::ip::tcp::socket genuine(io);
@@ -227,7 +227,7 @@ TEST_CASE("a handshake that was recorded does not open the door again", "[cluste
       co_await asio::async_write(replay, asio::buffer(proof), asio::use_awaitable);
       std::array<std::byte, 65> answer{};
       co_await asio::async_read(replay, asio::buffer(answer), asio::use_awaitable);
-      CHECK(answer[64] == static_cast<std::byte>(cluster::verdict::wrong_token));
+      CHECK(answer[64] == static_cast<std::byte>(cluster::handshake_result::wrong_token));
     }
     auto beginning = cast[0].begin(0, 1);
     co_await std::move(beginning);

@@ -118,7 +118,8 @@ class played_manager {
     }
     // Who is refused tries every address four times.
     for (int i = 0; how == life_line::refused && i < 4; ++i) {
-      auto refusing = accept(life, cluster::purpose::heartbeat, cluster::verdict::not_expected);
+      auto refusing =
+          accept(life, cluster::purpose::heartbeat, cluster::handshake_result::not_expected);
       co_await std::move(refusing);
     }
     if (how == life_line::refused && said.heartbeat_patience == 0) co_return;
@@ -241,8 +242,9 @@ class played_manager {
   asio::ip::tcp::socket life;
 
  private:
-  asio::awaitable<void> accept(asio::ip::tcp::socket& to, cluster::purpose expected,
-                               cluster::verdict said = cluster::verdict::accepted) {
+  asio::awaitable<void> accept(
+      asio::ip::tcp::socket& to, cluster::purpose expected,
+      cluster::handshake_result result = cluster::handshake_result::accepted) {
     to = co_await door_.async_accept(asio::use_awaitable);
     cluster::accepting_side side;
     cluster::greeting_bytes hello{};
@@ -254,8 +256,8 @@ class played_manager {
     cluster::proof_bytes proof{};
     co_await asio::async_read(to, asio::buffer(proof), asio::use_awaitable);
     CHECK(side.trusts(token_, proof));
-    const std::array<std::byte, 1> verdict{static_cast<std::byte>(said)};
-    co_await asio::async_write(to, asio::buffer(verdict), asio::use_awaitable);
+    const std::array<std::byte, 1> last{static_cast<std::byte>(result)};
+    co_await asio::async_write(to, asio::buffer(last), asio::use_awaitable);
   }
 
   asio::ip::tcp::socket control_;

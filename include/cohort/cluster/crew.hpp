@@ -54,7 +54,7 @@ class basic_crew {
     workers.on_lost = [this](const member_ptr& whom) { lost(whom); };
     workers.on_loop_destroyed = [this] {
       calls->drop();
-      launching.forget_who_waits();
+      launching.forget_waiting();
     };
   }
   basic_crew(const basic_crew&) = delete;
@@ -141,7 +141,7 @@ class basic_crew {
     }
     beats.watch();
     workers.changed.notify();
-    launching.tell_who_waits();
+    launching.notify_waiting();
   }
   /// Once cancels the calls in flight, twice ends the workers.
   void wait_for_interrupt() {
@@ -150,7 +150,7 @@ class basic_crew {
       if (stopped || !alive) return;
       if (++alive->interrupts_ > 1) return alive->terminate("interrupted twice");
       alive->calls->interrupt();
-      alive->launching.tell_who_waits();
+      alive->launching.notify_waiting();
       alive->wait_for_interrupt();
     });
   }

@@ -251,7 +251,7 @@ template <class Any = void>
 template <class Any>
 void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int rank,
                       std::string_view host) {
-  detail::know_categories();
+  detail::register_categories();
   std::vector<detail::exception_record> levels;
   for (std::exception_ptr next = thrown;
        next != nullptr && levels.size() < exception_depth_limit;) {
@@ -269,7 +269,7 @@ void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int r
 
 template <class Any>
 std::exception_ptr decode_exception(wire::reader& in) {
-  detail::know_categories();
+  detail::register_categories();
   const std::int64_t rank = in.signed_varint();
   if (rank < std::numeric_limits<int>::min() || rank > std::numeric_limits<int>::max()) {
     in.fail(wire_errc::bad_value);

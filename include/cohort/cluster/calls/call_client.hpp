@@ -173,10 +173,10 @@ class basic_call_client : public std::enable_shared_from_this<basic_call_client<
     return true;
   }
   /// Whether the callee of that ordered call has not answered, also if the call was given up.
-  [[nodiscard]] bool is_owed(std::uint64_t id) const {
+  [[nodiscard]] bool is_pending(std::uint64_t id) const {
     return pending_.count(id) != 0 || unanswered_.count(id) != 0;
   }
-  [[nodiscard]] bool any_is_owed() const {
+  [[nodiscard]] bool any_is_pending() const {
     return !unanswered_.empty() ||
            std::any_of(pending_.begin(), pending_.end(),
                        [](const auto& each) { return each.second.ordered; });
@@ -240,9 +240,9 @@ class basic_call_client : public std::enable_shared_from_this<basic_call_client<
                                                        " has not answered in time")));
   }
   void complete(std::uint64_t id, std::exception_ptr failed, std::vector<std::byte>&& result) {
-    auto node = pending_.extract(id);
-    if (node.empty()) return;
-    node.mapped().waiting->complete(std::move(failed), std::move(result));
+    auto found = pending_.extract(id);
+    if (found.empty()) return;
+    found.mapped().waiting->complete(std::move(failed), std::move(result));
     if (idle_ && pending_.empty()) idle_();
   }
   void notify_failed(int rank, const message& each) const {

@@ -91,7 +91,7 @@ class with_text : public Base {
 
 /// The categories of Asio are registered with the first exception that travels.
 template <class Any = void>
-void know_categories() {
+void register_categories() {
   static const bool done = [] {
     register_category(asio::error::get_system_category());
     register_category(asio::error::get_addrinfo_category());

@@ -131,10 +131,10 @@ class basic_launching {
   void when_started_again(std::function<void()> function) {
     waiting_.push_back(std::move(function));
   }
-  void tell_who_waits() {
+  void notify_waiting() {
     for (const auto& each : std::exchange(waiting_, {})) each();
   }
-  void forget_who_waits() { waiting_.clear(); }
+  void forget_waiting() { waiting_.clear(); }
 
  private:
   asio::awaitable<void> end_child() { co_await child_->terminate(workers_.options.grace()); }
@@ -256,7 +256,7 @@ class basic_launching {
     }
     workers_.changed.notify();
     workers_.events_changed.notify();
-    tell_who_waits();
+    notify_waiting();
   }
 
   membership& workers_;

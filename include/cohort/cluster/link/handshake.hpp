@@ -43,8 +43,8 @@ struct greeting {
   std::array<std::byte, session_size> session{};  ///< random: the connections of one process
 };
 
-/// The last thing said: one byte.
-enum class verdict : std::uint8_t {
+/// How a handshake ends: its last byte.
+enum class handshake_result : std::uint8_t {
   accepted = 0,
   wrong_token,  ///< the proof does not fit the token
   not_expected  ///< nobody waits for a connection of that purpose or session

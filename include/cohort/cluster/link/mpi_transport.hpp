@@ -61,7 +61,7 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
   }
   /// Lets MPI work on what it has been given.
   void look() { engine_.attend_sent(); }
-  [[nodiscard]] bool knows(int rank) const { return links_.count(rank) != 0; }
+  [[nodiscard]] bool has_link(int rank) const { return links_.count(rank) != 0; }
 
   /// What comes from now on is thrown away, and links that are open stay silent. Completes when
   /// what was being sent has left, or after the bound: somebody may never receive it. Then it
@@ -107,7 +107,7 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
 
     void deliver(std::error_code failed, std::span<const std::byte> bytes) {
       // Who has ended listens no more, so our end is not said; but the manager waits for it.
-      if (failed && (failed != asio::error::eof || rank_ != 0)) end_said_ = true;
+      if (failed && (failed != asio::error::eof || rank_ != 0)) end_sent_ = true;
       static_cast<void>(this->arrived(failed, bytes));
     }
     /// The piece that was under way has left, or not.
@@ -115,7 +115,7 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
       if (!failed && !closed_ && !left_.empty()) return send_piece();
       busy_ = false;
       if (!closed_) return this->written(failed);
-      if (!failed) say_end();
+      if (!failed) send_end();
     }
 
    private:
@@ -126,12 +126,12 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
     }
     void close_stream() noexcept override {
       closed_ = true;
-      if (!busy_) say_end();
+      if (!busy_) send_end();
     }
 
     void send_piece() {
       const auto over = over_.lock();
-      if (!over || end_said_) return;
+      if (!over || end_sent_) return;
       busy_ = true;
       over->messages_->send(rank_, piece, [this](std::vector<std::byte>& out) { take_piece(out); });
     }
@@ -149,10 +149,10 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
       }
       left_.erase(left_.begin(), left_.begin() + static_cast<std::ptrdiff_t>(whole));
     }
-    void say_end() {
+    void send_end() {
       left_.clear();
       const auto over = over_.lock();
-      if (!over || std::exchange(end_said_, true)) return;
+      if (!over || std::exchange(end_sent_, true)) return;
       over->messages_->send(rank_, end_of_stream, [](std::vector<std::byte>&) {});
     }
 
@@ -161,7 +161,7 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
     std::vector<asio::const_buffer> left_;  // of what is to be written
     bool busy_ = false;
     bool closed_ = false;
-    bool end_said_ = false;
+    bool end_sent_ = false;
   };
 
   // What the mailbox tells.
@@ -186,7 +186,7 @@ class basic_mpi_transport final : public std::enable_shared_from_this<basic_mpi_
   void settled() override { changed_.notify(); }
 
   void arrived(int rank, std::error_code failed, std::span<const std::byte> bytes) {
-    const bool known = knows(rank);
+    const bool known = has_link(rank);
     if (stopping_ || (!known && !on_contact_)) return;
     const std::shared_ptr<link> from = to(rank);
     if (!known) on_contact_(rank, from);

@@ -199,16 +199,17 @@ class basic_reception : public std::enable_shared_from_this<basic_reception<Any>
       proof_bytes proof{};
       co_await asio::async_read(*visitor, asio::buffer(proof), awaiting<Any>);
       if (!visitor->is_open()) co_return "it did not prove itself in time";
-      verdict said = verdict::accepted;
+      handshake_result result = handshake_result::accepted;
       if (!side.trusts(token_, proof)) {
-        said = verdict::wrong_token;
+        result = handshake_result::wrong_token;
       } else if (!acceptor_.is_open() || !expected_(side.hello())) {
-        said = verdict::not_expected;
+        result = handshake_result::not_expected;
       }
-      const std::array<std::byte, 1> answer{static_cast<std::byte>(said)};
-      if (said != verdict::accepted) {
+      const std::array<std::byte, 1> answer{static_cast<std::byte>(result)};
+      if (result != handshake_result::accepted) {
         co_await asio::async_write(*visitor, asio::buffer(answer), awaiting<Any>);
-        if (said == verdict::wrong_token) co_return "it does not know the launch's token";
+        if (result == handshake_result::wrong_token)
+          co_return "it does not know the launch's token";
         co_return "it is not expected";
       }
       // Nothing may come between the decision and what follows from it, such as another one of the

@@ -183,10 +183,10 @@ asio::awaitable<std::string> attempt(std::shared_ptr<tcp_socket> socket,
     if (!side.trusts(reply)) co_return "does not know this launch's token";
     const proof_bytes proof = side.proof(reply);
     co_await asio::async_write(*socket, asio::buffer(proof), awaiting<Any>);
-    std::array<std::byte, 1> said{};
-    co_await asio::async_read(*socket, asio::buffer(said), awaiting<Any>);
-    if (said[0] == static_cast<std::byte>(verdict::accepted)) co_return std::string();
-    co_return said[0] == static_cast<std::byte>(verdict::wrong_token)
+    std::array<std::byte, 1> last{};
+    co_await asio::async_read(*socket, asio::buffer(last), awaiting<Any>);
+    if (last[0] == static_cast<std::byte>(handshake_result::accepted)) co_return std::string();
+    co_return last[0] == static_cast<std::byte>(handshake_result::wrong_token)
         ? "says that our token is wrong"
         : "expects no such connection";
   } catch (const std::system_error& failed) {

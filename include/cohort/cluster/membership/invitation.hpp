@@ -117,12 +117,12 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
                                      std::chrono::steady_clock::time_point limit) {
   static std::atomic<std::uint64_t> attempts{0};
   what.attempt = ++attempts;
-  const auto tell_all = [&](invitation::kind kind, const std::string& reason) {
+  const auto send_all = [&](invitation::kind kind, const std::string& reason) {
     what.what = kind;
     what.reason = reason;
     for (int rank = 1; rank < world.size(); ++rank) detail::post_invitation(world, rank, what);
   };
-  tell_all(invitation::kind::invite, {});
+  send_all(invitation::kind::invite, {});
   std::vector<bool> here(static_cast<std::size_t>(world.size()));
   here[0] = true;
   const auto missing = [&] { return std::find(here.begin(), here.end(), false) != here.end(); };
@@ -155,11 +155,11 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
     failed = std::make_exception_ptr(std::system_error(asio::error::operation_aborted));
   }
   if (failed) {
-    tell_all(invitation::kind::withdraw, reason);
+    send_all(invitation::kind::withdraw, reason);
     std::rethrow_exception(failed);
   }
   co_await asio::this_coro::throw_if_cancelled(false);  // the caller ends that
-  tell_all(invitation::kind::begin, {});
+  send_all(invitation::kind::begin, {});
 }
 
 /// The others: waits for an invitation that comes true. Throws error(errc::refused) if it is

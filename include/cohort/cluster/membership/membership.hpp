@@ -68,7 +68,7 @@ struct basic_member {
   bool runs_aside = false;                           // one that is set aside ran then
   std::string aside;               // what runs there and was given up; empty: nothing
   bool can_be_taken_in = false;    // it was stuck and has answered
-  bool told = false;               // all that was sent to it has left
+  bool flushed = false;            // all that was sent to it has left
   std::array<bool, 2> left_out{};  // of their communicator, without and with the manager
 
   // The end.

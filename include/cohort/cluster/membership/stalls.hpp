@@ -109,7 +109,7 @@ class basic_stalls {
       return each->is(worker_state::stuck) && each->can_be_taken_in;
     };
     if (!workers_.any(is_back)) return;
-    if (watched_ > 0 || workers_.closing || calls_.any_is_owed()) return;
+    if (watched_ > 0 || workers_.closing || calls_.any_is_pending()) return;
     call_of_all again;
     again.name = "?";
     again.grace = std::chrono::seconds(5);
@@ -161,13 +161,13 @@ class basic_stalls {
   [[nodiscard]] const std::map<std::uint64_t, communicator_use>& used_by(int rank) const {
     return is_here(rank) ? here_->used : workers_.at(rank)->used;
   }
-  [[nodiscard]] bool is_owed(const call_of_all& call) const {
+  [[nodiscard]] bool is_pending(const call_of_all& call) const {
     return std::any_of(call.parts.begin(), call.parts.end(),
-                       [this](const auto& part) { return calls_.is_owed(part.id); });
+                       [this](const auto& part) { return calls_.is_pending(part.id); });
   }
 
   asio::awaitable<void> settle(call_ptr call) {
-    const auto waits = [&] { return workers_.runs() && is_owed(*call); };
+    const auto waits = [&] { return workers_.runs() && is_pending(*call); };
     const auto limit = from_now(call->grace);
     co_await workers_.changed.wait_while(waits, limit);
     if (workers_.ended()) co_return;
@@ -211,7 +211,7 @@ class basic_stalls {
     return std::any_of(all_.begin(), all_.end(), [&](const auto& weak) {
       const call_ptr each = weak.lock();
       return each && each->with_manager == call.with_manager &&
-             each->parts.front().id < call.parts.front().id && is_owed(*each);
+             each->parts.front().id < call.parts.front().id && is_pending(*each);
     });
   }
   /// Those after it that a worker has begun with the same communicator, as it has answered.
@@ -268,13 +268,13 @@ class basic_stalls {
         them.push_back(each);
       }
     }  // else all have ended in the meantime
-    tell_to_go_on(*call, whom);
-    for (std::size_t i = 1; i < calls.size(); ++i) tell_to_go_on(*calls[i], new_members());
+    send_go_on(*call, whom);
+    for (std::size_t i = 1; i < calls.size(); ++i) send_go_on(*calls[i], new_members());
     if (!workers_.adopted || !call->with_manager) co_return;
     if (anew && control_) {
       // To make it blocks this thread: what has not left by then, or has not woken who sleeps,
       // never would.
-      co_await until_told(them);
+      co_await until_flushed(them);
       if (!workers_.runs()) co_return;
       call_place place = here_->server().place();
       place.everyone = renew(place.everyone, control_, whom.ids, whom.round);
@@ -330,13 +330,13 @@ class basic_stalls {
   }
 
   void go_on_as_before(const call_of_all& call) {
-    tell_to_go_on(call, new_members());
+    send_go_on(call, new_members());
     if (workers_.adopted && call.with_manager) {
       here_->server().go_on(here_->far(), call.parts.back().id);
     }
   }
   /// The workers; this process goes on by itself.
-  void tell_to_go_on(const call_of_all& call, const new_members& whom) {
+  void send_go_on(const call_of_all& call, const new_members& whom) {
     const std::vector<std::byte> bytes = wire::encode(whom);
     for (const auto& [rank, id] : call.parts) {
       if (is_here(rank)) continue;
@@ -345,19 +345,19 @@ class basic_stalls {
     }
   }
   /// Until all that has been sent to them has left.
-  asio::awaitable<void> until_told(std::vector<member_ptr> them) {
+  asio::awaitable<void> until_flushed(std::vector<member_ptr> them) {
     for (const member_ptr& each : them) {
-      each->told = false;
+      each->flushed = false;
       each->control->when_flushed(
           [weak = std::weak_ptr(each), self = std::weak_ptr(workers_.kept(&workers_))] {
-            if (const auto one = weak.lock()) one->told = true;
+            if (const auto one = weak.lock()) one->flushed = true;
             if (const auto here = self.lock()) here->changed.notify();
           });
     }
-    const auto is_untold = [](const member_ptr& each) {
-      return each->is(worker_state::ready) && !each->told;
+    const auto is_unflushed = [](const member_ptr& each) {
+      return each->is(worker_state::ready) && !each->flushed;
     };
-    while (!workers_.ended() && std::any_of(them.begin(), them.end(), is_untold)) {
+    while (!workers_.ended() && std::any_of(them.begin(), them.end(), is_unflushed)) {
       co_await workers_.changed.wait();
     }
   }

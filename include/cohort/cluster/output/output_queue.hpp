@@ -144,7 +144,7 @@ class basic_output_queue {
         if (has_line) deliver({next.rank, next.stream, next.text, next.complete});
         guard.lock();
         busy = false;
-        tell_waiters();
+        wake_waiters();
       }
       finished = true;
       end.notify_all();
@@ -181,14 +181,14 @@ class basic_output_queue {
     overflow_policy overflow;
     std::deque<entry> entries;
     std::size_t bytes = 0;
-    std::map<std::pair<int, output_stream>, std::uint64_t> dropped_now;  ///< not told yet
+    std::map<std::pair<int, output_stream>, std::uint64_t> dropped_now;  ///< not reported yet
     std::uint64_t dropped_ever = 0;
     bool busy = false;       ///< a sink has a line
     bool stopping = false;   ///< the queue is being destroyed
     bool abandoned = false;  ///< and has waited for long enough
     bool finished = false;   ///< the thread has left
     std::vector<waiter> waiters;
-    bool told = false;  ///< a handler that wakes the waiters is on its way
+    bool waking = false;  ///< a handler that wakes the waiters is on its way
 
    private:
     entry take_oldest() {
@@ -225,15 +225,15 @@ class basic_output_queue {
 
     /// The timers belong to the loop, so it is there that they are cancelled. A waiter that is in
     /// the list keeps its loop alive, and leaves the list under the mutex.
-    void tell_waiters() {
-      if (waiters.empty() || told) return;
+    void wake_waiters() {
+      if (waiters.empty() || waking) return;
       if (!has_reached(goal::room) && !has_reached(goal::idle)) return;
-      told = true;
+      waking = true;
       asio::post(waiters.front().executor, [weak = weak_] {
         const auto here = weak.lock();
         if (!here) return;
         const std::lock_guard guard(here->mutex);
-        here->told = false;
+        here->waking = false;
         for (const waiter& one : here->waiters) one.timer->cancel();
       });
     }
@@ -253,7 +253,7 @@ class basic_output_queue {
     ~waiting() {
       const std::lock_guard guard(state_->mutex);
       std::erase_if(state_->waiters, [&](const auto& one) { return one.timer == &timer_; });
-      if (state_->waiters.empty()) state_->told = false;  // the handler may go with its loop
+      if (state_->waiters.empty()) state_->waking = false;  // the handler may go with its loop
     }
     waiting(const waiting&) = delete;
     waiting& operator=(const waiting&) = delete;

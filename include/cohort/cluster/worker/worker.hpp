@@ -289,7 +289,7 @@ class basic_worker {
       throw peer_lost_error({rank},
                             text + "rank " + std::to_string(rank) + " is lost: " + at->second);
     }
-    const bool known = place_.transport->knows(rank);
+    const bool known = place_.transport->has_link(rank);
     const auto with = place_.transport->to(rank);
     if (!known) contact(rank, with);
     return {with, nullptr};
