@@ -110,7 +110,7 @@ class creation_stages {
   [[nodiscard]] bool is_root() const noexcept { return self_ == 0; }
   [[nodiscard]] int parent() const noexcept { return (self_ - 1) / radix; }
   void add_children(std::vector<int>& to) const;
-  void ask_parent();
+  void exchange_with_parent();
 
   int members_;
   int self_;
@@ -170,7 +170,7 @@ inline creation_stages::stage creation_stages::next(bool answer) {
       add_children(receives_);
       return stage::exchange;
     case 1:  // and all have
-      if (!is_root()) ask_parent();
+      if (!is_root()) exchange_with_parent();
       return stage::exchange;
     case 2:
       return stage::try_turn;
@@ -182,7 +182,7 @@ inline creation_stages::stage creation_stages::next(bool answer) {
     case 4:
       taken_ = taken_ && answer;
       value_ = taken_;
-      if (!is_root()) ask_parent();
+      if (!is_root()) exchange_with_parent();
       return stage::exchange;
     case 5:
       if (!is_root()) taken_ = answer;
@@ -224,7 +224,7 @@ inline void creation_stages::add_children(std::vector<int>& to) const {
   }
 }
 
-inline void creation_stages::ask_parent() {
+inline void creation_stages::exchange_with_parent() {
   sends_.push_back(parent());
   receives_.push_back(parent());
 }

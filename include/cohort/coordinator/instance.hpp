@@ -124,7 +124,7 @@ class instance {
   [[nodiscard]] virtual std::vector<pending_operation> pending() = 0;
   [[nodiscard]] virtual coordinator_statistics statistics() = 0;
   /// Asks who waits for whom; `pending()` has the answer once it has come.
-  virtual void ask() = 0;
+  virtual void request_report() = 0;
   virtual void step() = 0;
   virtual std::error_code start_timeline(const std::string& path) = 0;
   virtual void stop_timeline() = 0;

@@ -63,7 +63,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// What this rank has submitted and what is not complete. Who is ready and who is missing is as
   /// of the last stall report; `ask_pending()` asks for one.
   [[nodiscard]] std::vector<pending_operation> pending() const { return (**where_).pending(); }
-  void ask_pending() const { (**where_).ask(); }
+  void ask_pending() const { (**where_).request_report(); }
 
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
   /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`

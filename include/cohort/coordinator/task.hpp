@@ -95,7 +95,7 @@ class task : public progress::operation {
   MPI_Comm* made = nullptr;         ///< group_create: where MPI writes the communicator
   std::vector<std::int64_t> sizes;  ///< all_gather: the own rows; all_to_all: rows for each rank
   std::size_t row_bytes = 0;        ///< of a row of these; arena_add: of the arena
-  std::size_t told = 1;             ///< all_gather: how many numbers of rows each rank has
+  std::size_t row_counts = 1;       ///< all_gather: how many numbers of rows each rank has
 
   std::exception_ptr error;
   std::uint64_t contributors = 0;  ///< ranks that bring data; known when it is elected

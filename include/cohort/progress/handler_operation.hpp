@@ -132,8 +132,8 @@ inline constexpr bool fills_future =
 
 /// \tparam Derived has, public,
 /// - `engine& owner() const`,
-/// - `auto outcome(bool dropped)`: moves out all that the handler will be told, and returns what
-///   tells it, to be called with the handler once the operation is freed. `dropped`: the
+/// - `auto outcome(bool dropped)`: moves out the arguments of the handler, and returns what
+///   calls it, to be called with the handler once the operation is freed. `dropped`: the
 ///   awaiter has gone with its buffers, so the result is `operation_aborted` and they are not
 ///   touched,
 /// - `void cancel(asio::cancellation_type)` if it is connected; the type is not `none`,
@@ -200,9 +200,9 @@ class handler_operation : public Base {
   [[nodiscard]] auto future() const noexcept { return associated_future<Handler>::get(*handler_); }
 
   /// Inside a cancellation: the handler leaves, the operation goes on without it. Returns what
-  /// calls the handler with `told`; hand it to the engine.
+  /// calls the handler with `arguments`; hand it to the engine.
   template <class... Arguments>
-  [[nodiscard]] operation* detach(engine& by, std::tuple<Arguments...> told);
+  [[nodiscard]] operation* detach(engine& by, std::tuple<Arguments...> arguments);
 
  private:
   static allocator memory_of(const Handler& handler) noexcept {
@@ -249,9 +249,9 @@ class handler_operation : public Base {
     }
     allocator memory = memory_of(*self.handler_);
     Handler handler(std::move(*self.handler_));
-    auto tell = derived.outcome(dropped);
+    auto call = derived.outcome(dropped);
     self.free(memory);
-    if (what != action::destroy) tell(std::move(handler));
+    if (what != action::destroy) call(std::move(handler));
   }
   void free(allocator& memory) {
     Derived* const block = &self();
@@ -268,38 +268,38 @@ class handler_operation : public Base {
   friend class handler_delivery;
 };
 
-/// A handler on its way, with what it will be told.
+/// A handler on its way, with its arguments.
 template <class Handler, class... Arguments>
 class handler_delivery final
     : public handler_operation<handler_delivery<Handler, Arguments...>, Handler> {
  public:
   handler_delivery(Handler& handler, engine& by, handler_executor<Handler>&& where,
-                   std::tuple<Arguments...>&& told)
-      : handler_delivery::handler_operation(handler), owner_(by), told_(std::move(told)) {
+                   std::tuple<Arguments...>&& arguments)
+      : handler_delivery::handler_operation(handler), owner_(by), arguments_(std::move(arguments)) {
     this->executor_ = std::move(where);
   }
 
   [[nodiscard]] engine& owner() const noexcept { return owner_; }
   [[nodiscard]] auto outcome(bool) {
-    return [told = std::move(told_)](Handler&& handler) mutable {
-      std::apply(std::move(handler), std::move(told));
+    return [arguments = std::move(arguments_)](Handler&& handler) mutable {
+      std::apply(std::move(handler), std::move(arguments));
     };
   }
 
  private:
   engine& owner_;
-  std::tuple<Arguments...> told_;
+  std::tuple<Arguments...> arguments_;
 };
 
 template <class Derived, class Handler, class Base>
 template <class... Arguments>
 operation* handler_operation<Derived, Handler, Base>::detach(engine& by,
-                                                             std::tuple<Arguments...> told) {
+                                                             std::tuple<Arguments...> arguments) {
   asio::get_associated_cancellation_slot(*handler_).clear();
   if constexpr (fills_future) future()->slot().clear();  // a canceller holds its lock
   memory_of_detached_.emplace(memory_of(*handler_));
   operation* const farewell = handler_delivery<Handler, Arguments...>::make(
-      *handler_, by, std::move(executor_), std::move(told));
+      *handler_, by, std::move(executor_), std::move(arguments));
   handler_.reset();
   return farewell;
 }
@@ -321,9 +321,9 @@ class posted_handler {
   template <class... Arguments>
   void post(Arguments&&... arguments) {
     if (auto mine = slot(); mine.is_connected()) mine.clear();
-    std::tuple<std::decay_t<Arguments>...> told(std::forward<Arguments>(arguments)...);
+    std::tuple<std::decay_t<Arguments>...> stored(std::forward<Arguments>(arguments)...);
     using delivery = handler_delivery<Handler, std::decay_t<Arguments>...>;
-    owner_->post(delivery::make(handler_, *owner_, std::move(executor_), std::move(told)));
+    owner_->post(delivery::make(handler_, *owner_, std::move(executor_), std::move(stored)));
     work_.reset();
   }
 
@@ -334,12 +334,12 @@ class posted_handler {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
 };
 
-/// Calls `tell(handler)` on the handler's own executor: for what cannot begin, as it has no engine.
-template <class Handler, class Tell>
-void post_without_engine(Handler&& handler, Tell tell) {
+/// Calls `call(handler)` on the handler's own executor: for what cannot begin, as it has no engine.
+template <class Handler, class Call>
+void post_without_engine(Handler&& handler, Call call) {
   const auto executor = executor_of(handler);  // before it is moved from
   asio::post(executor, [handler = std::decay_t<Handler>(std::forward<Handler>(handler)),
-                        tell = std::move(tell)]() mutable { tell(std::move(handler)); });
+                        call = std::move(call)]() mutable { call(std::move(handler)); });
 }
 
 }  // namespace cohort::progress

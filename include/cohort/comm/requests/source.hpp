@@ -168,7 +168,7 @@ class source_bell {
   /// A control receive was posted on a communicator that has no bell: the engine never parks.
   void forbid_parking() noexcept { may_park_.store(false); }
   [[nodiscard]] bool may_park() const noexcept { return may_park_ && bell_ != nullptr; }
-  void tell_parked(std::uint32_t parked, std::memory_order order) noexcept {
+  void set_parked(std::uint32_t parked, std::memory_order order) noexcept {
     for (auto* flag : flags_) flag->store(parked, order);
   }
 
@@ -252,7 +252,7 @@ class request_source : public progress::polled_source,
   COHORT_INLINE progress::park_result park(progress::ready_queue& ready) override;
   void unpark() override {
     const guard hold(*this);
-    bell_.tell_parked(0, std::memory_order_relaxed);
+    bell_.set_parked(0, std::memory_order_relaxed);
   }
   COHORT_INLINE void leave() override;
   COHORT_INLINE void abandon() override;

@@ -193,7 +193,7 @@ COHORT_INLINE progress::park_result request_source::park(progress::ready_queue& 
   if (idle() == 0 && announced() == 0) return progress::park_result::nothing;
   const bool rings = bell_.may_park();
   if (!begin_lap(ready)) return progress::park_result::busy;
-  if (rings) bell_.tell_parked(1, std::memory_order_seq_cst);
+  if (rings) bell_.set_parked(1, std::memory_order_seq_cst);
   // Open MPI's MPI_Testsome makes progress after it has looked: what has arrived may be taken in by
   // one look and reported by the next.
   std::size_t found = 0;

@@ -26,22 +26,22 @@ class sized_calls {
     const task& only = *of_.tasks.front();
     const auto ranks = static_cast<std::size_t>(of_.here->size);
     const bool same = only.kind == op_kind::all_gather;
-    of_.rows->rows.assign(same ? ranks * only.told : ranks, 0);
-    told_ = only.sizes;
-    told_.resize(same ? only.told : ranks);  // a joined rank brings nothing
+    of_.rows->rows.assign(same ? ranks * only.row_counts : ranks, 0);
+    own_rows_ = only.sizes;
+    own_rows_.resize(same ? only.row_counts : ranks);  // a joined rank brings nothing
     // If the data of one rank may not fit an int, all ranks must know. Below this bound they fit
     // everywhere.
     std::size_t mine = 0;
-    for (const std::int64_t one : told_) mine += static_cast<std::size_t>(one) * only.row_bytes;
+    for (const std::int64_t one : own_rows_) mine += static_cast<std::size_t>(one) * only.row_bytes;
     if (!mpi::has_large_counts && mine > mpi::max_int_count / ranks) {
-      for (std::int64_t& one : told_) one = ~one;
+      for (std::int64_t& one : own_rows_) one = ~one;
     }
     MPI_Request request = MPI_REQUEST_NULL;
-    const auto each = static_cast<MPI_Count>(only.told);
+    const auto each = static_cast<MPI_Count>(only.row_counts);
     const int rc =
-        same ? mpi::post::iallgather(told_.data(), each, MPI_INT64_T, of_.rows->rows.data(), each,
-                                     MPI_INT64_T, of_.here->shared, &request)
-             : mpi::post::ialltoall(told_.data(), 1, MPI_INT64_T, of_.rows->rows.data(), 1,
+        same ? mpi::post::iallgather(own_rows_.data(), each, MPI_INT64_T, of_.rows->rows.data(),
+                                     each, MPI_INT64_T, of_.here->shared, &request)
+             : mpi::post::ialltoall(own_rows_.data(), 1, MPI_INT64_T, of_.rows->rows.data(), 1,
                                     MPI_INT64_T, of_.here->shared, &request);
     of_.add(on, rc, request);
   }
@@ -87,7 +87,7 @@ class sized_calls {
   }
   void reset() noexcept {
     exchanged = false;
-    told_.clear();
+    own_rows_.clear();
     sent_.reset();
     received_.reset();
   }
@@ -120,7 +120,7 @@ class sized_calls {
   }
 
   basic_execution<Any>& of_;
-  std::vector<std::int64_t> told_;  // what an exchange sends
+  std::vector<std::int64_t> own_rows_;  // what an exchange sends
   std::optional<mpi::blocks> sent_;
   std::optional<mpi::blocks> received_;
 };

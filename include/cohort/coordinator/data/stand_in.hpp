@@ -85,7 +85,7 @@ std::unique_ptr<stand_in> make_neutral(const protocol::signature& sig, set_view<
     only.count = 0;
     if (on_device && !sig.members.empty()) {
       take_members(*one, sig, false);
-      one->told = one->tensors();
+      one->row_counts = one->tensors();
       one->row_bytes = 1;
     }
     return one;
@@ -173,7 +173,7 @@ task* stand_in_for(negotiation<Any>& log, const task& one) {
   copy->others = one.others;
   copy->sizes = one.sizes;
   copy->row_bytes = one.row_bytes;
-  copy->told = one.told;
+  copy->row_counts = one.row_counts;
   copy->made = one.made;
   if (is_persistent(one.kind)) copy->context = one.context;  // the group stays
   copy->name = one.name;

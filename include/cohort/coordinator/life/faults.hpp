@@ -44,7 +44,7 @@ class fault_handling {
   int lost = -1;                ///< the rank that has broken down first, as far as is known
 
   /// The log has closed by a fault.
-  void told(const protocol::verdict& why) {
+  void log_closed(const protocol::verdict& why) {
     if (!first) first = why;
     stage_ = std::max(stage_, stage::of_all);
     log_.life.keeps = true;
@@ -76,7 +76,7 @@ class fault_handling {
     if (log_.life.has_opened()) {
       log_.life.keeps = true;  // others may still send to this rank
       try {
-        if (!known) log_.neighbours.tell_broken();
+        if (!known) log_.neighbours.announce_broken();
       } catch (...) {  // no memory: they find out by themselves
       }
     }

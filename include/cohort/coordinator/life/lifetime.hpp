@@ -178,7 +178,7 @@ class decision_watch {
     if (longest > log_.options.decision_timeout / 2 &&
         asked_ + log_.options.decision_timeout < at) {
       asked_ = at;
-      log_.neighbours.ask_parent();
+      log_.neighbours.ping_parent();
       log_.touch();
     }
     if (longest > log_.options.decision_timeout) give_up();

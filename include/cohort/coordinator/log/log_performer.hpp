@@ -59,7 +59,7 @@ class log_performer final : private data_plane::client {
           log_.touch();
           break;
         case action_kind::close:
-          if (one.detail != protocol::none) log_.faults.told(*log_.node.verdict_of(one));
+          if (one.detail != protocol::none) log_.faults.log_closed(*log_.node.verdict_of(one));
           break;
       }
     }

@@ -124,7 +124,7 @@ class negotiation final : public comm::look_hook,
   // Messages first: what is started here then overlaps with their way. A burst of submissions comes
   // as one message, so deciding at once separates nothing that could have shared a pack.
   void advance() {
-    tasks.told();
+    tasks.announced();
     if (const std::size_t finished = performer.take_finished()) node.finished(finished);
     node.decide();
     neighbours.flush();

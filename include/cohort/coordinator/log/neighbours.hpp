@@ -74,7 +74,7 @@ class neighbours_in_tree final : private comm::channel::client {
     }
   }
   /// Asks the parent for a sign of life.
-  void ask_parent() noexcept { edges_.front().asks = true; }
+  void ping_parent() noexcept { edges_.front().pings = true; }
   /// When it last gave one.
   [[nodiscard]] clock::time_point answered() const noexcept { return answered_; }
   /// The children are to hear that all ranks have closed after a fault.
@@ -88,7 +88,7 @@ class neighbours_in_tree final : private comm::channel::client {
   // The others would wait for this rank until their deadlines. So it sends one more message to each
   // neighbour, who passes it on; also to the one to whom the last has failed, for that may have
   // been for want of memory. What does not arrive, they find out at their deadlines.
-  void tell_broken() {
+  void announce_broken() {
     const std::size_t above = edges_.size() - log_.node.shape().children().size();
     const auto first =
         static_cast<std::uint32_t>(log_.faults.lost < 0 ? log_.rank : log_.faults.lost);
@@ -103,7 +103,7 @@ class neighbours_in_tree final : private comm::channel::client {
  private:
   struct edge {
     int rank = -1;
-    bool asks = false;     // whether the other rank is there, or
+    bool pings = false;    // whether the other rank is there, or
     bool answers = false;  // that this one is, or
     bool settles = false;  // that all ranks have closed after a fault: to be said
   };
@@ -149,7 +149,7 @@ class neighbours_in_tree final : private comm::channel::client {
   void sent(int to) override {
     if (log_.faults.broken) return;
     const edge& one = edge_to(to);
-    if (log_.node.has_message(to) || one.asks || one.answers || one.settles) log_.touch();
+    if (log_.node.has_message(to) || one.pings || one.answers || one.settles) log_.touch();
   }
   void malformed(int from, const char* what) override {
     log_.faults.break_down(std::make_exception_ptr(protocol::protocol_error(
@@ -160,7 +160,7 @@ class neighbours_in_tree final : private comm::channel::client {
   /// What is to be sent there next, if anything.
   [[nodiscard]] std::optional<message_kind> next_to(edge& one) const {
     if (std::exchange(one.answers, false)) return pong;
-    if (std::exchange(one.asks, false)) return ping;
+    if (std::exchange(one.pings, false)) return ping;
     if (log_.node.has_message(one.rank)) return of_protocol;
     if (std::exchange(one.settles, false)) return all_closed;
     return std::nullopt;

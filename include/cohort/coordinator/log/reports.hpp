@@ -151,7 +151,7 @@ class reports_of {
     });
     if (lines > most) text += "  and " + std::to_string(lines - most) + " more\n";
   }
-  void ask() {
+  void request_report() {
     const comm::request_source::guard hold(log_.source);
     if (log_.faults.broken || !log_.life.has_opened()) return;
     if (log_.node.request_report(nanoseconds(clock::now()))) log_.touch();

@@ -221,8 +221,8 @@ class submissions {
     if (one.deadline == clock::time_point::max()) ++deadlines_;
     one.deadline = std::min(one.deadline, at);
   }
-  /// What has been submitted is being told.
-  void told() noexcept { unsent_ = 0; }
+  /// What has been submitted is being announced.
+  void announced() noexcept { unsent_ = 0; }
   /// In the order of submission; `visit` may complete it.
   template <class Visit>
   void for_each(Visit visit) const {

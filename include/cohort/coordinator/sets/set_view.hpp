@@ -144,7 +144,7 @@ class set_view final : public instance {
     all.messages_received = messages.messages_received;
     return all;
   }
-  void ask() override { log_.reports.ask(); }
+  void request_report() override { log_.reports.request_report(); }
   void step() override { log_.recording.step(); }
   std::error_code start_timeline(const std::string& path) override {
     const comm::request_source::guard hold(log_.source);

@@ -99,7 +99,7 @@ struct timeline::recording {
                                          std::size_t nth, bool on_device = false) noexcept;
   [[nodiscard]] std::error_code end_line() noexcept;
   [[nodiscard]] std::error_code write_lines() noexcept;
-  void say_full() noexcept;
+  void report_full() noexcept;
   // Different for all ranks, since viewers mix up rows of the same number when files are merged.
   [[nodiscard]] std::uint64_t first_row() const noexcept { return (rank + 1) * 1000; }
 
@@ -299,7 +299,7 @@ COHORT_INLINE std::error_code timeline::recording::write_lines() noexcept {
   return failed;
 }
 
-COHORT_INLINE void timeline::recording::say_full() noexcept {
+COHORT_INLINE void timeline::recording::report_full() noexcept {
   full = true;
   text.clear();
   lines_end = 0;
@@ -316,7 +316,7 @@ COHORT_INLINE void timeline::lose(std::size_t events, const std::error_code& why
   // What gave a row its name may be among the lost.
   from.moments_named = false;
   for (detail::viewer_rows& of_phase : from.rows) of_phase.forget_names();
-  if (from.file.at_limit()) from.say_full();
+  if (from.file.at_limit()) from.report_full();
   if (from.told) return;
   from.told = true;
   try {

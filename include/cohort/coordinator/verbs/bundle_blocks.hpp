@@ -98,7 +98,7 @@ struct bundle_gather_body : submitting_body {
   /// Each member by itself: the ranks tell each other how much they have of each.
   void describe_located(task& of, protocol::signature& sig) {
     const auto& members = bundle_access::members(located->from);
-    of.told = members.size();
+    of.row_counts = members.size();
     of.sizes.clear();
     for (const bundle_access::member& one : members) {
       append_member(sig.members, {one.name, one.what.kernels->element, 0});

@@ -167,10 +167,10 @@ void basic_node<Any>::apply_set_ended(std::uint32_t set) {
   });
   leavers_.erase(set);
   if (sets_[set].contains_me) {
-    action tell;
-    tell.kind = action_kind::end_set;
-    tell.set = set;
-    actions_.push_back(tell);
+    action made;
+    made.kind = action_kind::end_set;
+    made.set = set;
+    actions_.push_back(made);
   }
   observed(part::end);
 }
@@ -215,12 +215,12 @@ void basic_node<Any>::apply_generation(std::size_t keep) {
     record.operations.renumber(change.by);
     record.operations.for_each(
         [this](epoch number, std::uint32_t slot) { operations_[slot].number = number; });
-    action tell;
-    tell.kind = action_kind::renumber;
-    tell.set = record.set;
-    tell.name = change.name;
-    tell.number = change.by;
-    actions_.push_back(tell);
+    action made;
+    made.kind = action_kind::renumber;
+    made.set = record.set;
+    made.name = change.name;
+    made.number = change.by;
+    actions_.push_back(made);
   }
   purge_names();
 
@@ -351,13 +351,13 @@ void basic_node<Any>::apply_close(const closing& item) {
   }
   query_.stop();
   overdue_.clear();
-  action tell;
-  tell.kind = action_kind::close;
+  action made;
+  made.kind = action_kind::close;
   if (broken_) {
-    tell.detail = static_cast<std::uint32_t>(verdicts_.size());
+    made.detail = static_cast<std::uint32_t>(verdicts_.size());
     verdicts_.push_back(broken_);
   }
-  actions_.push_back(tell);
+  actions_.push_back(made);
   end();
   observed(part::close);
 }

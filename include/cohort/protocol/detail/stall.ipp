@@ -196,11 +196,11 @@ void basic_node<Any>::deliver_report(const stall_answer& from) {
     report.rows.back().missing.subtract(row.ready.ranks);
     report.rows.back().ready.push_back(row.ready);
   }
-  action tell;
-  tell.kind = action_kind::report;
-  tell.detail = static_cast<std::uint32_t>(reports_.size());
+  action made;
+  made.kind = action_kind::report;
+  made.detail = static_cast<std::uint32_t>(reports_.size());
   reports_.push_back(std::move(report));
-  actions_.push_back(tell);
+  actions_.push_back(made);
 }
 
 }  // namespace cohort::protocol
