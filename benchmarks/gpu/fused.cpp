@@ -40,13 +40,13 @@ asio::awaitable<fused_times> fused(cohort::communicator world, std::vector<std::
   for (std::size_t i = 0; i < tensors.size(); ++i) all.add(std::to_string(i), tensors[i]);
   for (int i = 0; i < 2; ++i) co_await coord.grouped_all_reduce(all, cohort::op::sum);  // buffers
 
-  using cohort::comm::device_step;
+  using cohort::comm::device_stage;
   std::map<std::uint64_t, std::array<double, 3>> found;  // log count -> nanoseconds of each step
   fused_times result;
   const auto note = [&](const cohort::comm::device_span& one) {
     found[one.sequence][static_cast<std::size_t>(one.what)] +=
         static_cast<double>(std::chrono::nanoseconds(one.end - one.begin).count());
-    if (one.what == device_step::pack) result.packed = one.bytes;
+    if (one.what == device_stage::pack) result.packed = one.bytes;
   };
   backend.one->record_times(true);
   for (int i = 0; i < chunks; ++i) {

@@ -256,7 +256,7 @@ class communicator {
     made.fill(parent, std::move(data), std::move(exchange));
     return made;
   }
-  /// The same in two steps. The first takes all memory that is needed; it gives a handle that only
+  /// The same in two stages. The first takes all memory that is needed; it gives a handle that only
   /// `fill` makes a communicator of.
   [[nodiscard]] static communicator reserve(const communicator& parent);
   void fill(const communicator& parent, mpi::comm data, mpi::comm exchange);

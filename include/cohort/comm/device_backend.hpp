@@ -157,11 +157,11 @@ struct device_call {
 /// What a device does for an operation, or for a pack of them, one after the other: copying into
 /// the buffer for packs, and what else comes before; the operation itself; copying out, and what
 /// else comes after. A replay of what was captured is one step, the second.
-enum class device_step : std::uint8_t { pack, reduce, unpack };
+enum class device_stage : std::uint8_t { pack, reduce, unpack };
 
 /// When it did that.
 struct device_span {
-  device_step what = device_step::reduce;
+  device_stage what = device_stage::reduce;
   const char* verb = "";  ///< as in the call, with what follows
   std::uint64_t sequence = 0;
   std::uint32_t set = 0;
@@ -253,7 +253,7 @@ class device_backend {
   [[nodiscard]] virtual std::string device_name() const { return {}; }
   /// From now on times are noted, or not any more. What was started before goes without.
   virtual void record_times(bool yes) { static_cast<void>(yes); }
-  /// Hands out, once each, the steps that were noted and are over. Does not wait for the device.
+  /// Hands out, once each, the stages that were noted and are over. Does not wait for the device.
   virtual void take_times(const std::function<void(const device_span&)>& visit) {
     static_cast<void>(visit);
   }

@@ -208,7 +208,7 @@ class issue_source final : public progress::polled_source, public asio::executio
 
   /// Takes over a condition: its task goes on in the look that finds it true. Also inside a lap.
   void wait_for(look_condition& one);
-  /// Operations with steps of their own that have ended outside a look: the next one ends them.
+  /// Operations with hooks of their own that have ended outside a look: the next one ends them.
   void end_at_next_look(const std::vector<work*>& ended);
   /// The engine ends: what is made now is of no use.
   [[nodiscard]] bool is_ending() const {
@@ -283,7 +283,7 @@ class issue_source final : public progress::polled_source, public asio::executio
   bool in_place_ = false;
   std::deque<device_queue> queues_;  // references stay good
   std::vector<std::shared_ptr<communicator_state>> comms_;
-  std::vector<work*> ended_in_lap_;  // those with steps of their own
+  std::vector<work*> ended_in_lap_;  // those with hooks of their own
   std::vector<look_condition*> conditions_;
   abort_ladder ladder_;
   departures leaving_;

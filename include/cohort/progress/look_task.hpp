@@ -4,7 +4,7 @@
 /// \file
 /// Coroutines that go on inside the looks of an engine.
 ///
-/// What several ranks do together in several steps, such as making communicators and comparing
+/// What several ranks do together in several stages, such as making communicators and comparing
 /// options over them, cannot depend on handlers: these are no longer run when a context ends, but
 /// the engine still looks then, for a bounded time, and the other ranks wait meanwhile. So a look
 /// task is resumed by the look that finds what it waits for, with the locks of that source held.

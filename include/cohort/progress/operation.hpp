@@ -33,11 +33,11 @@ class pool {
   static void deallocate(void* block, std::size_t bytes) noexcept;
 
  private:
-  struct node {
-    node* next;
+  struct free_block {
+    free_block* next;
   };
   struct list {
-    node* head;
+    free_block* head;
     std::size_t room;  // blocks it still takes; 0 also before its first use and at the thread's end
   };
   enum class state : unsigned char { unused, open, closed };
@@ -100,7 +100,7 @@ class pool_allocator {
   const std::size_t index = class_of(bytes);
   if (index < classes) [[likely]] {
     list& free = mine_.by_class[index];
-    if (node* block = free.head) [[likely]] {
+    if (free_block* block = free.head) [[likely]] {
       free.head = block->next;
       ++free.room;
       return block;
@@ -114,7 +114,7 @@ inline void pool::deallocate(void* block, std::size_t bytes) noexcept {
   if (index < classes) [[likely]] {
     list& free = mine_.by_class[index];
     if (free.room != 0) [[likely]] {
-      free.head = ::new (block) node{free.head};
+      free.head = ::new (block) free_block{free.head};
       --free.room;
       return;
     }
@@ -132,7 +132,7 @@ inline void pool::give_back_or_keep(void* block, std::size_t index) noexcept {
   if (mine_.now == state::unused && index < classes) {  // a thread that only gives back
     open();
     list& free = mine_.by_class[index];
-    free.head = ::new (block) node{nullptr};
+    free.head = ::new (block) free_block{nullptr};
     --free.room;
     return;
   }
@@ -143,7 +143,7 @@ inline pool::keeper::~keeper() {
   mine_.now = state::closed;
   for (list& free : mine_.by_class) {
     free.room = 0;
-    while (node* block = free.head) {
+    while (free_block* block = free.head) {
       free.head = block->next;
       ::operator delete(block);
     }

@@ -26,7 +26,7 @@
 
 namespace cohort {
 
-/// Which value: an edge named `name` from one rank to another, in one iteration of one frame of
+/// Which value: one named `name` from one rank to another, in one iteration of one frame of
 /// a loop. Values of equal keys of one step follow each other, first in, first out.
 ///
 /// A value is looked up by all fields but the incarnation. That is compared afterwards, if both

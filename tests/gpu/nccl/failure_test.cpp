@@ -22,13 +22,13 @@ nccl::communicator_options aborting() {
 }
 
 /// An operation for which memory runs out at one of its steps.
-class starved final : public nccl::work, public nccl::work_steps {
+class starved final : public nccl::work, public nccl::work_hooks {
  public:
   enum class at { prepare, conclude };
   starved(const nccl::communicator& on, at when) : work(&run), when_(when) {
     comm = on.state();
     verb = "starved";
-    steps = this;
+    hooks = this;
   }
   bool over = false;
 

@@ -31,13 +31,13 @@ struct make_communicator_body {
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(poster& post) {
-    steps = std::make_unique<creation>(post.state(), post.operation(), ranks(), tag);
-    steps->begin();
+    making = std::make_unique<creation>(post.state(), post.operation(), ranks(), tag);
+    making->begin();
     return MPI_SUCCESS;
   }
   bool advance(poster&) {
     try {
-      return steps->goes_on([this](mpi::comm fresh) { make_of(std::move(fresh)); });
+      return making->goes_on([this](mpi::comm fresh) { make_of(std::move(fresh)); });
     } catch (const std::system_error& failed) {
       why = facts_of(failed);
       throw;
@@ -66,7 +66,7 @@ struct make_communicator_body {
   Make make;
   int tag = creation_tag;
   std::string why = std::string();
-  std::unique_ptr<creation> steps = nullptr;  // MPI writes there while the body moves
+  std::unique_ptr<creation> making = nullptr;  // MPI writes there while the body moves
   communicator result = communicator();
 };
 

@@ -206,7 +206,7 @@ class decision_watch {
         each.view->joining = nullptr;
       } else {
         what = std::string(each.verb()) + " '" + std::string(log_.tasks.given_name(each)) + "'";
-        // A set between its steps is not confirmed: it ends everywhere when this rank has left.
+        // A set between its stages is not confirmed: it ends everywhere when this rank has left.
         if (!log_.sets.forget(each)) {
           log_.node.replace_token(each.operation_ref,
                                   reinterpret_cast<std::uint64_t>(stand_in_for(log_, each)));

@@ -25,7 +25,7 @@
 
 namespace cohort::coordination {
 
-/// A process set is asked for in two steps: its members agree on it, and when all that was elected
+/// A process set is made in two stages: its members agree on it, and when all that was elected
 /// before is complete on them they confirm it, and make its communicator. [protocol D2] It leaves
 /// here with a log of its own or, where there is a backend for devices, as one more set of this
 /// one.
@@ -330,7 +330,7 @@ class set_list {
 
   negotiation<Any>& log_;
   std::map<std::uint32_t, std::unique_ptr<set_view<Any>>> views_;
-  std::vector<task*> adding_;        // between their two steps
+  std::vector<task*> adding_;        // between their two stages
   std::vector<task*> making_;        // agreed upon by all their members
   set_view<Any>* made_ = nullptr;    // to be opened when it has its place
   std::uint32_t unplaced_ = 0;       // the set that has none yet

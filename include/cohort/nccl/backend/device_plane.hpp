@@ -45,7 +45,7 @@ class device_plane;
 ///
 /// An operation of which MPI does a part (\ref host_reducer) comes there twice: the first part
 /// reduces within the node, or only packs; the second one brings what MPI has made of it.
-class elected_work final : public work, public work_steps {
+class elected_work final : public work, public work_hooks {
  public:
   elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
                comm::backend_completion done);
@@ -80,7 +80,7 @@ class elected_work final : public work, public work_steps {
   friend class device_plane;
   friend class elected_calls;
   /// A result that is not in a pack, where NCCL has put it.
-  struct final_step {
+  struct loose_result {
     const comm::tensor* tensor;
     treatment how;
     const void* from;
@@ -114,14 +114,14 @@ class elected_work final : public work, public work_steps {
   until wanted_ = until::complete;     // of the caller; the first of two parts is always complete
   std::vector<buffer_use> kept_uses_;  // while that is under way
   pack_layout layout_;
-  std::vector<final_step> finals_;
+  std::vector<loose_result> finals_;
   std::vector<device::batch_part> brought_;  // from other memory, since the output is registered
   pack_memory::block* block_ = nullptr;      // where its pack lies
   std::optional<std::uint64_t> turn_;        // there, until that is over
   bool prepared_ = false;
-  bool packs_ = false;                            // something of it is on the stream for packing
-  std::optional<device::event> ready_;            // which is over then
-  std::unique_ptr<step_timer::operation> timed_;  // while somebody records
+  bool packs_ = false;                             // something of it is on the stream for packing
+  std::optional<device::event> ready_;             // which is over then
+  std::unique_ptr<stage_timer::operation> timed_;  // while somebody records
   std::uint64_t timed_number_ = 0;
 };
 
@@ -313,7 +313,8 @@ class device_plane : public comm::device_backend,
   // Of deadlines.
   [[nodiscard]] std::string what_holds(const elected_work& op);
   [[nodiscard]] bool is_overdue(elected_work& op);
-  void tell_overdue(const comm::device_call& what, std::uint64_t sequence, const std::string& text);
+  void report_overdue(const comm::device_call& what, std::uint64_t sequence,
+                      const std::string& text);
 
   backend_options options_;
   int device_;

@@ -267,18 +267,18 @@ COHORT_INLINE bool device_plane::is_overdue(elected_work& op) {
                            ", deadline, waits for " + waits;
   const std::uint64_t sequence = what.sequence;
   if (!comm) {
-    tell_overdue(what, sequence, text);
+    report_overdue(what, sequence, text);
     return true;
   }
   return source_->questions().inquire(
       *comm.state(), [weak = weak_from_this(), &what, sequence, text](const std::string& findings) {
-        if (const auto self = weak.lock()) self->tell_overdue(what, sequence, text + findings);
+        if (const auto self = weak.lock()) self->report_overdue(what, sequence, text + findings);
       });
 }
 
 /// With the lock held. The call may have ended since, and another one be in its place.
-COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std::uint64_t sequence,
-                                              const std::string& text) {
+COHORT_INLINE void device_plane::report_overdue(const comm::device_call& what,
+                                                std::uint64_t sequence, const std::string& text) {
   const auto found = std::find_if(live_.begin(), live_.end(), [&](const elected_work* each) {
     return each->what_ == &what && each->what_->sequence == sequence;
   });

@@ -26,8 +26,8 @@ COHORT_INLINE progress::look_task<device_set> device_sets::make(cohort::communic
                                                                 std::optional<turn> arena_place) {
   detail::problem bad;
   if (!plane_.memory_.is_there() && plane_.device_ >= 0) {
-    auto taking = detail::told(plane_.memory_.take(*plane_.source_, plane_.device_, plane_.options_,
-                                                   plane_.extras_.load_kernels));
+    auto taking = detail::caught(plane_.memory_.take(*plane_.source_, plane_.device_,
+                                                     plane_.options_, plane_.extras_.load_kernels));
     bad = co_await taking;
   }
   device_set its;
@@ -35,7 +35,7 @@ COHORT_INLINE progress::look_task<device_set> device_sets::make(cohort::communic
   std::vector<communicator> made = co_await making;
   its.comm = std::move(made.front());
   if (arena_place) {
-    auto enlisting = detail::told(
+    auto enlisting = detail::caught(
         plane_.extras_.arenas->enlist_all_on(its.comm.state(), std::move(*arena_place)));
     bad = co_await enlisting;
     auto agreeing = detail::agree(over, std::move(bad), "the fusion arenas were not registered");

@@ -28,7 +28,7 @@ COHORT_INLINE elected_work::elected_work(std::shared_ptr<device_plane> plane,
       graph_(std::static_pointer_cast<call_graph>(what.graph)) {
   verb = what.verb;
   ends = what.ends;
-  steps = this;
+  hooks = this;
   one.what = op_kind::all_reduce;  // of nothing, until there are calls
   everybody = what.kind != op_kind::message;
 }
@@ -102,7 +102,7 @@ COHORT_INLINE const device::stream& elected_work::packing() {
   const device::stream& on = *memory_.packing;
   if (!std::exchange(packs_, true)) {
     for (const device::event& mark : after) on.wait(mark);
-    if (timed_ && !turn_) timed_->begin(comm::device_step::pack, on, bytes);
+    if (timed_ && !turn_) timed_->begin(comm::device_stage::pack, on, bytes);
   }
   return on;
 }
@@ -125,7 +125,7 @@ COHORT_INLINE bool elected_work::pack() {
   if (turn_) {
     const device::stream& on = packing();
     if (block_->used) on.wait(*block_->used);
-    if (timed_) timed_->begin(comm::device_step::pack, on, layout_.bytes());
+    if (timed_) timed_->begin(comm::device_stage::pack, on, layout_.bytes());
     if (block_->memory.size() < layout_.bytes()) {
       block_->memory = device::vector<std::byte>(layout_.bytes(), on);
     }
@@ -137,7 +137,7 @@ COHORT_INLINE bool elected_work::pack() {
     const tools::range copying(tools::category::pack, tools::literal("pack"), layout_.bytes());
     memory_.run_moves(packing(), memory_.before, nullptr);
   }
-  if (packs_ && timed_) timed_->end(comm::device_step::pack, packing());
+  if (packs_ && timed_) timed_->end(comm::device_stage::pack, packing());
   if (packs_) ready_ = packing().record();
   return prepared_ = true;
 }
@@ -165,14 +165,15 @@ COHORT_INLINE void elected_work::take_all(const device::stream& on) {
           moves.take(tensor, each.how, at + begin * tensor.size(), count);
         });
   }
-  for (const final_step& each : finals_) moves.take(*each.tensor, each.how, each.from, each.count);
+  for (const loose_result& each : finals_)
+    moves.take(*each.tensor, each.how, each.from, each.count);
   if (moves.empty() && brought_.empty()) return;
   const tools::range copying(tools::category::unpack, tools::literal("unpack"), layout_.bytes());
-  if (timed_) timed_->begin(comm::device_step::unpack, on, layout_.bytes());
+  if (timed_) timed_->begin(comm::device_stage::unpack, on, layout_.bytes());
   const bool captures = use_ == comm::device_use::capture;
   memory_.run_moves(on, memory_.after, captures ? graph_.get() : nullptr);
   device::copy_batch(on, brought_);
-  if (timed_) timed_->end(comm::device_step::unpack, on);
+  if (timed_) timed_->end(comm::device_stage::unpack, on);
 }
 
 /// Which elements of a packed tensor are this rank's result.
@@ -236,7 +237,7 @@ COHORT_INLINE void elected_work::prepare(const device::stream& domain) {
   if (timed_) {
     for (const device::event& mark : after) domain.wait(mark);  // it has not begun before
     after.clear();
-    timed_->begin(comm::device_step::reduce, domain, bytes);
+    timed_->begin(comm::device_stage::reduce, domain, bytes);
   }
   std::erase(plane_->queued_, this);
 }
@@ -284,7 +285,7 @@ COHORT_INLINE device::event elected_work::conclude(const device::stream& domain)
   device_plane& plane = *plane_;
   const device::stream& out = *memory_.unpacking;
   const timed_until_here timed(*this);
-  if (timed_) timed_->end(comm::device_step::reduce, domain);
+  if (timed_) timed_->end(comm::device_stage::reduce, domain);
   device::event launched = domain.record();
   if (use_ == comm::device_use::replay) {
     graph_->stream.wait(launched);  // and with it the end of the graph's memory

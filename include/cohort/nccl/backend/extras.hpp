@@ -76,25 +76,25 @@ class host_reducer {
   [[nodiscard]] virtual std::string in_words(const elected_work& op) const = 0;
 };
 
-/// Notes when a device did the steps of operations. Called with the lock of the issuing source.
-class step_timer {
+/// Notes when a device did the stages of operations. Called with the lock of the issuing source.
+class stage_timer {
  public:
-  /// What an operation that is timed has. Its steps follow one another.
+  /// What an operation that is timed has. Its stages follow one another.
   class operation {
    public:
     virtual ~operation() = default;
-    virtual void begin(comm::device_step what, const device::stream& on,
+    virtual void begin(comm::device_stage what, const device::stream& on,
                        std::size_t bytes) noexcept = 0;
-    virtual void end(comm::device_step what, const device::stream& on) noexcept = 0;
+    virtual void end(comm::device_stage what, const device::stream& on) noexcept = 0;
   };
 
-  virtual ~step_timer() = default;
+  virtual ~stage_timer() = default;
   /// `yes`: from now on, anew. What operations have that were started before is dropped.
   virtual void record(bool yes, int device) noexcept = 0;
   /// For an operation that is about to begin; null where nothing is recorded.
   [[nodiscard]] virtual std::unique_ptr<operation> start(
       const comm::device_call& what) noexcept = 0;
-  /// All steps of the operation are on their streams. Returns a number for `forget`.
+  /// All stages of the operation are on their streams. Returns a number for `forget`.
   virtual std::uint64_t put(std::unique_ptr<operation> one) noexcept = 0;
   /// An operation has failed: what was noted of it, if it has been put its `number`, is no time.
   virtual void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept = 0;
@@ -162,7 +162,7 @@ using kernel_loader = std::shared_ptr<const move_kernels> (*)(int device, const 
 struct extras {
   arena_maker* arenas = nullptr;
   host_reducer* host = nullptr;
-  step_timer* times = nullptr;
+  stage_timer* times = nullptr;
   /// Any thread. Throws std::system_error.
   std::shared_ptr<call_graph> (*make_graph)(const std::string& name, int device) = nullptr;
   kernel_loader load_kernels = nullptr;

@@ -31,11 +31,12 @@ namespace cohort::nccl {
 
 /// Copies pieces to pinned memory, has a function called there, and copies back: slow, and always
 /// possible. Functions call nothing of CUDA.
-class host_steps {
+class host_functions {
  public:
   /// Through `staging`, whose other uses have an order with `on`. What is captured in `graph`, if
   /// it is not null, goes through the graph's staging, and its functions live as long as the graph.
-  host_steps(const device::stream& on, device::pinned_vector<std::byte>& staging, call_graph* graph)
+  host_functions(const device::stream& on, device::pinned_vector<std::byte>& staging,
+                 call_graph* graph)
       : on_(on), graph_(graph), staging_(graph != nullptr ? *graph->staging : staging) {}
 
   /// `count` elements. Without `from` nothing is read.
@@ -70,7 +71,7 @@ class host_steps {
 };
 
 template <class Function>
-void host_steps::apply(const range& over, Function function) {
+void host_functions::apply(const range& over, Function function) {
   constexpr std::size_t alignment = 64;
   const bool in_place = over.from == nullptr || over.from_size == over.to_size;
   const std::size_t width = in_place ? over.to_size : over.from_size + over.to_size;
@@ -187,7 +188,7 @@ class pack_moves {
   };
   [[nodiscard]] static move_kernels::change change_of(const move& one);
   void add_part(const move_kernels::change& how, const move_kernels::part& one);
-  static void on_host(host_steps& steps, const move& one);
+  static void on_host(host_functions& functions, const move& one);
 
   std::vector<move> all_;
   std::vector<device::batch_part> copies_;  // empty between, for their memory
@@ -220,28 +221,28 @@ inline void pack_moves::add_part(const move_kernels::change& how, const move_ker
   groups_[at].parts.push_back(one);
 }
 
-inline void pack_moves::on_host(host_steps& steps, const move& one) {
+inline void pack_moves::on_host(host_functions& functions, const move& one) {
   const comm::tensor& tensor = *one.tensor;
   if (one.from == nullptr) {
-    steps.apply({one.to, tensor.size(), nullptr, 0, one.count},
-                [fill = tensor.kernels->fill, of = one.reduction](
-                    void* to, const void*, std::size_t n) { fill(to, n, of); });
+    functions.apply({one.to, tensor.size(), nullptr, 0, one.count},
+                    [fill = tensor.kernels->fill, of = one.reduction](
+                        void* to, const void*, std::size_t n) { fill(to, n, of); });
   } else if (one.casts() && one.in) {
-    steps.apply({one.to, tensor.size(), one.from, tensor.wire->size, one.count},
-                [pack = tensor.wire->pack, by = one.factor](
-                    void* to, const void* from, std::size_t n) { pack(to, from, n, by); });
+    functions.apply({one.to, tensor.size(), one.from, tensor.wire->size, one.count},
+                    [pack = tensor.wire->pack, by = one.factor](
+                        void* to, const void* from, std::size_t n) { pack(to, from, n, by); });
   } else if (one.casts()) {
-    steps.apply(
+    functions.apply(
         {one.to, tensor.wire->size, one.from, tensor.size(), one.count},
         [unpack = tensor.wire->unpack, by = one.factor, divisor = one.divisor](
             void* to, const void* from, std::size_t n) { unpack(to, from, n, by, divisor); });
   } else {
-    steps.apply({one.to, tensor.size(), one.from, tensor.size(), one.count},
-                [kernels = tensor.kernels, by = one.factor, divisor = one.divisor](
-                    void* to, const void* from, std::size_t n) {
-                  if (divisor != 1) return kernels->divide(to, from, n, divisor);
-                  kernels->scale(to, from, n, by);
-                });
+    functions.apply({one.to, tensor.size(), one.from, tensor.size(), one.count},
+                    [kernels = tensor.kernels, by = one.factor, divisor = one.divisor](
+                        void* to, const void* from, std::size_t n) {
+                      if (divisor != 1) return kernels->divide(to, from, n, divisor);
+                      kernels->scale(to, from, n, by);
+                    });
   }
 }
 
@@ -249,7 +250,7 @@ inline void pack_moves::run(const device::stream& on, const means& with) {
   copies_.clear();
   for (group& each : groups_) each.parts.clear();
   used_ = 0;
-  host_steps steps(on, *with.staging, with.graph);
+  host_functions functions(on, *with.staging, with.graph);
   for (const move& one : all_) {
     if (with.kernels != nullptr && !one.by_host) {
       const std::size_t elements = one.bytes() / size_of(one.as.type);
@@ -260,7 +261,7 @@ inline void pack_moves::run(const device::stream& on, const means& with) {
       device::check(cudaMemsetAsync(one.to, 0, one.bytes(), on.get()), "cudaMemsetAsync",
                     on.device());
     } else {
-      on_host(steps, one);
+      on_host(functions, one);
     }
   }
   device::copy_batch(on, copies_);

@@ -244,7 +244,7 @@ T* fusion_arena::take(std::size_t count) const {
 namespace detail {
 
 /// How it went on a rank.
-struct arena_verdict {
+struct arena_result {
   int rank = 0;
   bool made = false;
   bool registered = false;
@@ -260,10 +260,10 @@ asio::awaitable<fusion_arena> make_fusion_arena(Coordinator coord, std::size_t b
   std::shared_ptr<comm::device_arena> made = co_await std::move(adding);
   auto memory = std::static_pointer_cast<fusion_memory>(std::move(made));
   co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  const arena_verdict mine{coord.rank(), !memory->failed, memory->registered, memory->text};
+  const arena_result mine{coord.rank(), !memory->failed, memory->registered, memory->text};
   const std::string name = "nccl::fusion_arena " + std::to_string(memory->number);
-  auto telling = coord.all_gather_object(name, mine, default_token());
-  const std::vector<arena_verdict> all = co_await std::move(telling);
+  auto gathering = coord.all_gather_object(name, mine, default_token());
+  const std::vector<arena_result> all = co_await std::move(gathering);
   std::vector<int> ranks;
   std::string text;
   int next = 0;
@@ -273,7 +273,7 @@ asio::awaitable<fusion_arena> make_fusion_arena(Coordinator coord, std::size_t b
         (text.empty() ? "no fusion arena: rank " : "; rank ") + std::to_string(rank) + ": " + why;
   };
   bool registered = true;
-  for (const arena_verdict& each : all) {
+  for (const arena_result& each : all) {
     for (; next < each.rank; ++next) note(next, "it has joined");
     if (!each.made) note(each.rank, each.text);
     registered = registered && each.registered;

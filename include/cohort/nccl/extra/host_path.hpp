@@ -105,7 +105,7 @@ inline progress::look_task<> host_path::open(cohort::communicator over, turn pla
     its.leaders = co_await chosen;
   }
   auto within =
-      detail::told(open_node(flat ? cohort::communicator() : node, std::move(place), its));
+      detail::caught(open_node(flat ? cohort::communicator() : node, std::move(place), its));
   detail::problem bad = co_await within;
   auto agreeing = detail::agree(all, std::move(bad), "the nodes' communicators were not made");
   co_await agreeing;

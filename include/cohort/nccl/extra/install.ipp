@@ -16,7 +16,7 @@
 #include <cohort/nccl/extra/fusion_arenas.ipp>
 #include <cohort/nccl/extra/host_path.hpp>
 #include <cohort/nccl/extra/pack_kernels.hpp>
-#include <cohort/nccl/extra/step_times.hpp>
+#include <cohort/nccl/extra/stage_times.hpp>
 
 #include <memory>
 #include <string>
@@ -42,7 +42,7 @@ class full_device_plane final : public device_plane {
  private:
   fusion_arenas arenas_;
   host_path host_;
-  step_times times_;
+  stage_times times_;
 };
 
 COHORT_INLINE std::shared_ptr<comm::device_backend> make_device_plane(

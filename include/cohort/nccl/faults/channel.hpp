@@ -82,8 +82,8 @@ class fault_channel final : public comm::mailbox::owner,
   std::vector<std::weak_ptr<communicator_state>> handles_;
 };
 
-/// What this rank tells the others about faults, and hears of them. With the lock of the source
-/// held, but for `listen` and `hear`.
+/// What this rank sends to the others about faults, and receives. With the lock of the source
+/// held, but for `listen` and `receive`.
 ///
 /// A communicator of MPI is not freed while something may come over it. A rank whose communicator
 /// has ended says goodbye to each of the others, with the number of its messages to that one, and
@@ -102,15 +102,15 @@ class fault_messages {
 
   explicit fault_messages(issue_source& source);
 
-  /// Posts the receive through which peers tell of faults.
+  /// Posts the receive through which peers report faults.
   void listen(const handle& which);
   /// Drops what is no message, or is about another communicator. Returns the handle for which to
   /// listen further, since this one may have ended before others of the communicator. Null: nothing
   /// more can come.
-  [[nodiscard]] handle hear(const communicator_state& comm,
-                            const std::optional<fault_message>& message, int from);
+  [[nodiscard]] handle receive(const communicator_state& comm,
+                               const std::optional<fault_message>& message, int from);
   /// Tells the peers that the communicator has failed.
-  void tell(const handle& comm, std::error_code why, const std::string& text, bool only_this);
+  void notify(const handle& comm, std::error_code why, const std::string& text, bool only_this);
   /// Sends to one rank of MPI, or to `every_peer`.
   void send_to(const handle& comm, fault_message&& message, int only);
   /// Ends listening, unless another handle of the communicator is up.
@@ -128,7 +128,7 @@ class fault_messages {
   [[nodiscard]] handle sister_up(const communicator_state& comm) const;
   [[nodiscard]] handle goes_on_parting(const communicator_state& comm, bool fails);
 
-  static constexpr std::chrono::nanoseconds longest_step = std::chrono::milliseconds(10);
+  static constexpr std::chrono::nanoseconds longest_advance = std::chrono::milliseconds(10);
   issue_source& source_;
   /// Calls on fault channels go through it, since they take MPI's lock and must not be made with
   /// that of the source. They keep their order, also where several threads run the loop: the last
@@ -153,9 +153,9 @@ class inquiries {
   /// joins the question that is under way.
   bool ask(communicator_state& comm, const work& op, const std::string& about, std::error_code why,
            bool aborts);
-  /// About what is not in the queue of a device. `tell` is called in a look; at once if nobody can
-  /// be asked. False: another question is under way.
-  bool inquire(communicator_state& comm, std::function<void(const std::string&)> tell);
+  /// About what is not in the queue of a device. `report` is called in a look; at once if nobody
+  /// can be asked. False: another question is under way.
+  bool inquire(communicator_state& comm, std::function<void(const std::string&)> report);
   /// A deadline has passed over it: reports, and brings the communicators down by option.
   /// False: it has not entered the queue of its device. Without the lock, too.
   bool deadline_passed(work& op);

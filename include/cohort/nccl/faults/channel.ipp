@@ -33,7 +33,7 @@ COHORT_INLINE void fault_channel::send(int to, const fault_bytes& message) {
 COHORT_INLINE void fault_channel::received(int from, unsigned, std::span<const std::byte> message) {
   std::shared_ptr<communicator_state> comm;
   for (std::size_t i = 0; i < handles_.size() && !comm; ++i) comm = handles_[i].lock();
-  if (comm && source_.messages().hear(*comm, decode(message), from)) return;
+  if (comm && source_.messages().receive(*comm, decode(message), from)) return;
   source_.messages().close(shared_from_this());  // nothing more can come
 }
 
@@ -56,7 +56,7 @@ COHORT_INLINE fault_messages::handle fault_messages::sister_up(
   return nullptr;
 }
 
-COHORT_INLINE fault_messages::handle fault_messages::hear(
+COHORT_INLINE fault_messages::handle fault_messages::receive(
     const communicator_state& comm, const std::optional<fault_message>& message, int from) {
   const auto token = [](const auto& one) { return one.token; };
   const bool is_ours = message && std::visit(token, *message) == comm.token;
@@ -92,8 +92,8 @@ COHORT_INLINE fault_messages::handle fault_messages::hear(
   return next;
 }
 
-COHORT_INLINE void fault_messages::tell(const handle& comm, std::error_code why,
-                                        const std::string& text, bool only_this) {
+COHORT_INLINE void fault_messages::notify(const handle& comm, std::error_code why,
+                                          const std::string& text, bool only_this) {
   if (!comm->mpi || source_.engine().stopped()) return;
   send_to(comm, fault_notice{comm->token, only_this, why.message() + ": " + text}, every_peer);
 }
@@ -163,7 +163,7 @@ COHORT_INLINE void fault_messages::look() {
   std::erase_if(partings_, [&](parting& each) {
     const auto now = std::chrono::steady_clock::now();
     each.left -=
-        std::min<std::chrono::nanoseconds>(now - std::exchange(each.looked, now), longest_step);
+        std::min<std::chrono::nanoseconds>(now - std::exchange(each.looked, now), longest_advance);
     if (each.left > each.left.zero()) return false;
     each.comm->keep_mpi();
     silence(each.comm);
@@ -212,13 +212,13 @@ COHORT_INLINE void inquiries::send_question(communicator_state& comm) {
 }
 
 COHORT_INLINE bool inquiries::inquire(communicator_state& comm,
-                                      std::function<void(const std::string&)> tell) {
+                                      std::function<void(const std::string&)> report) {
   if (!can_ask(comm) || comm.stands != phase::ready) {
-    tell({});
+    report({});
     return true;
   }
   if (comm.asked) return false;
-  comm.asked.emplace().tell = std::move(tell);
+  comm.asked.emplace().report = std::move(report);
   send_question(comm);
   source_.recount();
   source_.wake();
@@ -275,7 +275,7 @@ COHORT_INLINE void inquiries::note_answer(const communicator_state& comm, positi
 COHORT_INLINE std::size_t inquiries::pending() const noexcept {
   const auto& all = source_.comms();
   return static_cast<std::size_t>(std::count_if(
-      all.begin(), all.end(), [](const auto& comm) { return comm->asked && comm->asked->tell; }));
+      all.begin(), all.end(), [](const auto& comm) { return comm->asked && comm->asked->report; }));
 }
 
 COHORT_INLINE void inquiries::look() {
@@ -298,7 +298,7 @@ COHORT_INLINE void inquiries::conclude(communicator_state& comm) {
       "; asked the ranks: " +
       findings(asked, comm.rank,
                std::chrono::duration_cast<std::chrono::milliseconds>(comm.options.answer_bound));
-  if (asked.tell) return asked.tell(found);
+  if (asked.report) return asked.report(found);
   bool is_pending = false;
   const work* overdue = nullptr;  // another one, whose deadline came while this was being asked
   source_.for_each_pending([&](const work& op, standing) {

@@ -208,7 +208,7 @@ struct inquiry {
   std::chrono::steady_clock::time_point until{};
   std::vector<std::optional<rank_position>> answers;  ///< of each rank
   /// It is about something that is not in the queue of a device: who hears what was found out.
-  std::function<void(const std::string&)> tell{};
+  std::function<void(const std::string&)> report{};
 
   [[nodiscard]] bool is_answered() const noexcept {
     for (const auto& one : answers) {

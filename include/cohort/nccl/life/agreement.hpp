@@ -248,7 +248,7 @@ struct init_result {
 };
 
 /// What it throws, as a value.
-inline progress::look_task<problem> told(progress::look_task<> work) {
+inline progress::look_task<problem> caught(progress::look_task<> work) {
   std::exception_ptr why;
   try {
     co_await work;

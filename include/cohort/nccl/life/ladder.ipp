@@ -33,10 +33,10 @@ COHORT_INLINE std::string communicator_state::history() const {
   return text;
 }
 
-COHORT_INLINE void communicator_state::end_graphs(bool tells) noexcept {
+COHORT_INLINE void communicator_state::end_graphs(bool logs) noexcept {
   for (const std::weak_ptr<captured>& each : graphs) {
     const auto one = each.lock();
-    if (!one || !one->end() || !tells) continue;
+    if (!one || !one->end() || !logs) continue;
     log::write(
         log::level::warning,
         "rank " + std::to_string(rank) + ": " + one->name +
@@ -109,7 +109,7 @@ COHORT_INLINE std::string abort_ladder::last_lines(const communicator_state& com
 }
 
 COHORT_INLINE void abort_ladder::fall(communicator_state& comm, std::error_code why,
-                                      const std::string& text, bool only_this, bool tell_peers,
+                                      const std::string& text, bool only_this, bool notify_peers,
                                       const communicators& together) {
   if (!comm.is_up()) return;
   // NCCL may see a sticky error before an event does, also one of another device that the
@@ -144,8 +144,8 @@ COHORT_INLINE void abort_ladder::fall(communicator_state& comm, std::error_code 
     one->set_failed();
     one->remember({why, is_it ? report : "ended with another communicator: " + text});
     // Who has told this rank has told all of that communicator, but nobody of the others.
-    const bool tells = is_it || is_meant ? tell_peers : !only_this && !is_sister;
-    if (tells) source_.messages().tell(one, why, text, only_this);
+    const bool notifies = is_it || is_meant ? notify_peers : !only_this && !is_sister;
+    if (notifies) source_.messages().notify(one, why, text, only_this);
     source_.messages().silence(one);
   }
   for (const auto& each : made->comms) source_.queue_of(each->device).stop();
@@ -167,8 +167,8 @@ COHORT_INLINE void abort_ladder::fall(communicator_state& comm, std::error_code 
 }
 
 COHORT_INLINE void abort_ladder::bring_down(communicator_state& comm, std::error_code why,
-                                            const std::string& text, bool tell_peers) {
-  source_.exclusively([&] { fall(comm, why, text, true, tell_peers); });
+                                            const std::string& text, bool notify_peers) {
+  source_.exclusively([&] { fall(comm, why, text, true, notify_peers); });
   source_.wake();
 }
 
@@ -247,7 +247,7 @@ COHORT_INLINE void abort_ladder::up_to_here(device_queue& one, std::error_code w
     comm->remember({why, "rank " + std::to_string(comm->rank) + ": device " +
                              std::to_string(one.device()) + " " + text + ": " + why.message() +
                              pending + last_lines(*comm)});
-    source_.messages().tell(comm, why, "its device " + text, false);
+    source_.messages().notify(comm, why, "its device " + text, false);
     source_.messages().silence(comm);
     std::erase(source_.comms(), comm);
   }
@@ -315,21 +315,21 @@ COHORT_INLINE std::size_t departures::leak(const std::shared_ptr<communicator_st
   device_queue& one = source_.queue_of(comm->device);
   device::state_of(comm->device).stop_frees();
   std::vector<work*> ended;
-  const auto tell = [&](const char* what) {
+  const auto note = [&](const char* what) {
     comm->remember({errc::stalled, "rank " + std::to_string(comm->rank) +
                                        ": an nccl communicator has not ended in time" + what +
                                        "; started last: " + comm->history()});
   };
   if (one.works_for(*comm)) {
     // What is behind it on the stream of the device, and in its queue, will not come either.
-    tell("");
+    note("");
     one.lose(errc::stalled);
     source_.ladder().up_to_here(one, errc::stalled, phase::leaked,
                                 "hangs in a communicator that left", ended);
   } else {
     one.collect(comm.get(), errc::stalled, ended);
     comm->end_as(phase::leaked, errc::stalled);
-    tell(" and is leaked");
+    note(" and is leaked");
     comm->let_next_come();
     comm->keep_mpi();
     source_.messages().silence(comm);

@@ -74,14 +74,14 @@ inline progress::look_task<> count_devices(cohort::communicator over, std::size_
                        " gives no device, or too many");
 }
 
-// 1. Over MPI: what each rank has, and the verdict, which is the same everywhere.
+// 1. Over MPI: what each rank has, and what follows, which is the same everywhere.
 // 2. Rank 0 makes the id, MPI carries it.
 // 3. When the places in the devices' queues have come, NCCL's init, for all devices of the process
 //    in one group; its state is polled.
 // 4. Over MPI: how it went, so that all ranks end alike. A rank where it fails tells the others
 //    through the fault channel, whose init would wait for it.
 //
-// It cannot be cancelled: the peers count on this rank in each of these steps. If the engine ends
+// It cannot be cancelled: the peers count on this rank in each of these stages. If the engine ends
 // meanwhile, it goes on until all ranks have heard of that.
 COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::communicator world,
                                                                       making what) {
@@ -89,7 +89,7 @@ COHORT_INLINE progress::look_task<std::vector<communicator>> make_all(cohort::co
   const tools::range watched(tools::category::communicator, tools::literal("make_communicator"));
   const std::size_t processes = static_cast<std::size_t>(world.size());
   const std::size_t process = static_cast<std::size_t>(world.rank());
-  // Before the first step, for in it and after it the others count on this rank.
+  // Before the first stage, for in it and after it the others count on this rank.
   std::vector<int> counts(processes, 1);
   std::vector<int> firsts(processes, 0);
   std::vector<std::shared_ptr<communicator_state>> comms;

@@ -212,8 +212,8 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
 
   /// What was captured of its operations.
   std::vector<std::weak_ptr<captured>> graphs;
-  /// Ends them, but for those that are being captured. `tells`: names in the log those that live.
-  void end_graphs(bool tells) noexcept;
+  /// Ends them, but for those that are being captured. `logs`: names in the log those that live.
+  void end_graphs(bool logs) noexcept;
   /// A thread of NCCL may still be writing into a capture until it sees that the communicator is
   /// aborted.
   void abandon_captures() noexcept;
@@ -251,12 +251,12 @@ class abort_ladder {
 
   /// Brings down this one, and those of the same communicator on other devices of this process.
   void bring_down(communicator_state& comm, std::error_code why, const std::string& text,
-                  bool tell_peers = true);
+                  bool notify_peers = true);
   /// Brings down these and no others. One thread aborts them in one group.
   void bring_down(const communicators& all, std::error_code why, const std::string& text);
   /// `only_this`: leaves the other communicators alone, but for those `together` with it.
   void fall(communicator_state& comm, std::error_code why, const std::string& text, bool only_this,
-            bool tell_peers, const communicators& together = {});
+            bool notify_peers, const communicators& together = {});
   /// For a device that was lost or reset: nothing is called and nothing freed there any more.
   void device_gone(device_queue& one);
   /// Ends everything of a device without a call of NCCL.

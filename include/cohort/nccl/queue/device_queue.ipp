@@ -63,11 +63,11 @@ COHORT_INLINE bool device_queue::begin(work& op) {
   return any;
 }
 
-/// An operation with steps of its own says what is to be called. False: that has failed.
+/// An operation with hooks of its own says what is to be called. False: that has failed.
 COHORT_INLINE bool device_queue::prepared(work& op) {
   launching_ = &op;
   try {
-    op.steps->prepare(*domain_);
+    op.hooks->prepare(*domain_);
     launching_ = nullptr;
     return true;
   } catch (...) {
@@ -81,7 +81,7 @@ COHORT_INLINE ncclResult_t device_queue::issue(work& op) {
   const device::scoped_device here(device_);
   for (const device::event& mark : op.after) domain_->wait(mark);
   op.after.clear();
-  const cudaStream_t on = op.steps == nullptr ? domain_->get() : op.steps->calls_on(*domain_);
+  const cudaStream_t on = op.hooks == nullptr ? domain_->get() : op.hooks->calls_on(*domain_);
   ncclRedOp_t reduction = ncclSum;
   if (op.more.empty()) {
     const ncclResult_t made = detail::resolve(op.one, comm, op.reductions, reduction);
@@ -152,7 +152,7 @@ COHORT_INLINE std::size_t device_queue::launched(progress::ready_queue& ready) {
   now.comm = op.comm;
   now.op = &op;
   now.uses = std::move(op.uses);
-  now.mark = op.steps == nullptr ? domain_->record() : op.steps->conclude(*domain_);
+  now.mark = op.hooks == nullptr ? domain_->record() : op.hooks->conclude(*domain_);
   if (op.ends == until::complete) return 0;
   // A stream that is being captured by now cannot wait. The operation then ends when it is over.
   bool all_wait = !op.user || op.user->try_wait(now.mark);
@@ -236,7 +236,7 @@ COHORT_INLINE std::size_t device_queue::advance(progress::ready_queue& ready) {
       continue;
     }
     take_head();
-    if (op.steps != nullptr && !prepared(op)) break;
+    if (op.hooks != nullptr && !prepared(op)) break;
     if (!begin(op)) {
       found += source_.finish(op, ready);
       continue;
@@ -263,10 +263,10 @@ COHORT_INLINE std::size_t device_queue::advance(progress::ready_queue& ready) {
 COHORT_INLINE void device_queue::give_up(work& op, std::error_code why) {
   op.fail(why);
   --op.comm->outstanding;
-  if (op.steps == nullptr) return;
+  if (op.hooks == nullptr) return;
   flight half;
   half.uses = std::move(op.uses);
-  if (std::optional<device::event> ahead = op.steps->give_up(half.uses)) {
+  if (std::optional<device::event> ahead = op.hooks->give_up(half.uses)) {
     half.comm = op.comm;
     half.mark = std::move(*ahead);
     ++op.comm->outstanding;
@@ -282,8 +282,8 @@ COHORT_INLINE void device_queue::collect(const communicator_state* only, std::er
   for (flight& each : flights_) {
     if (each.op == nullptr || !concerned(*each.comm)) continue;
     each.op->fail(why);
-    if (each.op->steps != nullptr) {
-      each.ahead = each.op->steps->give_up(each.uses);
+    if (each.op->hooks != nullptr) {
+      each.ahead = each.op->hooks->give_up(each.uses);
       if (each.mark.valid()) detail::let_free_behind(each.uses, each.mark);
     }
     ended.push_back(std::exchange(each.op, nullptr));
@@ -295,7 +295,7 @@ COHORT_INLINE void device_queue::collect(const communicator_state* only, std::er
     flight& half = flights_.emplace_back();
     half.comm = op.comm;
     half.uses = std::move(op.uses);
-    if (op.steps != nullptr) half.ahead = op.steps->give_up(half.uses);
+    if (op.hooks != nullptr) half.ahead = op.hooks->give_up(half.uses);
     ended.push_back(&op);
   }
   for (queue_entry& each : waiting_) {

@@ -181,7 +181,7 @@ COHORT_INLINE std::size_t issue_source::finish(work& op, progress::ready_queue& 
   work* const over = concluded(op);
   if (over == nullptr) return 0;
   over->settle();
-  if (over->steps != nullptr) {
+  if (over->hooks != nullptr) {
     ended_in_lap_.push_back(over);
   } else {
     ready.push(over);
@@ -251,7 +251,7 @@ COHORT_INLINE std::size_t issue_source::test(progress::ready_queue& ready) {
   found += go_on_with_conditions();
   // A coordinator goes on at once, also where nothing is delivered any more.
   for (work* const op : std::exchange(ended_in_lap_, {})) {
-    if (!op->steps->end_in_lap()) ready.push(op);
+    if (!op->hooks->end_in_lap()) ready.push(op);
   }
   recount();
   return found;

@@ -63,7 +63,7 @@ struct buffer_use {
 
 /// What an operation does beside its calls of NCCL. Called with the source's lock held; what is
 /// thrown ends the operation's communicator.
-class work_steps {
+class work_hooks {
  public:
   /// It is at the head of the queue, and no call is in progress: the last moment to say what is
   /// called, and to let the stream of the device wait.
@@ -82,7 +82,7 @@ class work_steps {
   [[nodiscard]] virtual bool end_in_lap() = 0;
 
  protected:
-  ~work_steps() = default;
+  ~work_hooks() = default;
 };
 
 /// An operation in the issuing queue of its device.
@@ -105,7 +105,7 @@ class work : public progress::operation {
   std::vector<buffer_use> uses;
   std::vector<device::event> after;    // recorded when the operation was started
   std::optional<device::stream> user;  // the stream that the caller named
-  work_steps* steps = nullptr;
+  work_hooks* hooks = nullptr;
   std::shared_ptr<work_set> joined;  // the parts, if the operation is made of parts
   work_set* part_of = nullptr;       // if it is one of the parts of another
   progress::pending_age age;         // since it was started

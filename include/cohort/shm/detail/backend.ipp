@@ -131,9 +131,9 @@ class plane {
 
   // With the list locked.
   unsigned advance(std::vector<ended_call>& ended) {
-    unsigned steps = 0;
-    for (sequence& each : sequences_) steps += each.advance(ended);
-    return steps;
+    unsigned advanced = 0;
+    for (sequence& each : sequences_) advanced += each.advance(ended);
+    return advanced;
   }
   void fail(std::error_code why, std::vector<ended_call>& ended) {
     const std::size_t before = ended.size();
@@ -156,16 +156,16 @@ class plane {
 
 COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
-  unsigned steps = 0;
+  unsigned advanced = 0;
   std::vector<ended_call> ended;
   {
     const std::lock_guard hold(planes_->mutex);
     ended.swap(planes_->ended);
-    for (plane* each : planes_->all) steps += each->advance(ended);
+    for (plane* each : planes_->all) advanced += each->advance(ended);
     planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
     if (ended.empty()) ended.swap(planes_->ended);
   }
-  if (steps != 0) {
+  if (advanced != 0) {
     engine_.started();  // the wait begins anew
   } else if (engine_.oversubscribed()) {
     std::this_thread::yield();  // the rank that is waited for may need this core

@@ -174,7 +174,7 @@ COHORT_INLINE void sequence::run(pending_call& call, std::byte* out, std::size_t
   try {
     call.reduce(out, sources_, count, scratch_);
   } catch (const std::system_error& problem) {
-    call.failed = problem.code();  // the others go on: they count on this rank's steps
+    call.failed = problem.code();  // the others go on: they count on this rank's stages
   }
 }
 

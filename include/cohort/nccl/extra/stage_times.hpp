@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// When a device did the steps of elected operations: packing, NCCL's calls, unpacking.
+/// When a device did the stages of elected operations: packing, NCCL's calls, unpacking.
 
 #include <cohort/nccl/native.hpp>
 
@@ -26,7 +26,7 @@
 namespace cohort::nccl {
 
 /// Of one backend: makes events with timing while somebody records, and none otherwise.
-class step_times final : public step_timer {
+class stage_times final : public stage_timer {
  public:
   void record(bool yes, int device) noexcept override;
   [[nodiscard]] std::unique_ptr<operation> start(const comm::device_call& what) noexcept override;
@@ -37,27 +37,27 @@ class step_times final : public step_timer {
  private:
   class timed final : public operation {
    public:
-    void begin(comm::device_step what, const device::stream& on,
+    void begin(comm::device_stage what, const device::stream& on,
                std::size_t bytes) noexcept override {
-      step& one = steps_[static_cast<std::size_t>(what)];
+      stage& one = stages_[static_cast<std::size_t>(what)];
       one.bytes = bytes;
       one.has_begun = one.begin.record(on);
     }
-    void end(comm::device_step what, const device::stream& on) noexcept override {
-      step& one = steps_[static_cast<std::size_t>(what)];
+    void end(comm::device_stage what, const device::stream& on) noexcept override {
+      stage& one = stages_[static_cast<std::size_t>(what)];
       one.has_ended = one.has_begun && one.end.record(on);
     }
 
    private:
-    friend class step_times;
-    struct step {
+    friend class stage_times;
+    struct stage {
       device::timing_event begin;
       device::timing_event end;
       std::size_t bytes = 0;
       bool has_begun = false;
       bool has_ended = false;
     };
-    std::array<step, 3> steps_;
+    std::array<stage, 3> stages_;
     std::shared_ptr<const device::device_clock::base> base_;
     comm::device_span about_;
     std::uint64_t recording_ = 0;
@@ -79,7 +79,7 @@ class step_times final : public step_timer {
   std::uint64_t recording_ = 0;  // which one
 };
 
-inline void step_times::record(bool yes, int device) noexcept {
+inline void stage_times::record(bool yes, int device) noexcept {
   over_.clear();
   pool_.clear();
   clock_.reset();
@@ -95,14 +95,14 @@ inline void step_times::record(bool yes, int device) noexcept {
   }
 }
 
-inline device::timing_event step_times::take_event() noexcept {
+inline device::timing_event stage_times::take_event() noexcept {
   if (pool_.empty()) return device::timing_event::make(device_);
   device::timing_event one = std::move(pool_.back());
   pool_.pop_back();
   return one;
 }
 
-inline std::unique_ptr<step_timer::operation> step_times::start(
+inline std::unique_ptr<stage_timer::operation> stage_times::start(
     const comm::device_call& what) noexcept {
   if (!clock_) [[likely]] {
     return nullptr;
@@ -112,7 +112,7 @@ inline std::unique_ptr<step_timer::operation> step_times::start(
     auto made = std::make_unique<timed>();
     made->base_ = clock_->latest();
     if (!made->base_) return nullptr;
-    for (timed::step& each : made->steps_) {
+    for (timed::stage& each : made->stages_) {
       each.begin = take_event();
       each.end = take_event();
     }
@@ -127,7 +127,7 @@ inline std::unique_ptr<step_timer::operation> step_times::start(
   }
 }
 
-inline std::uint64_t step_times::put(std::unique_ptr<operation> one) noexcept {
+inline std::uint64_t stage_times::put(std::unique_ptr<operation> one) noexcept {
   std::unique_ptr<timed> its(static_cast<timed*>(one.release()));
   if (!its || !clock_ || its->recording_ != recording_) return 0;
   try {
@@ -138,7 +138,7 @@ inline std::uint64_t step_times::put(std::unique_ptr<operation> one) noexcept {
   }
 }
 
-inline void step_times::forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept {
+inline void stage_times::forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept {
   if (half) give_back(static_cast<timed&>(*half));
   if (number == 0) return;
   for (entry& each : over_) {
@@ -150,10 +150,10 @@ inline void step_times::forget(std::unique_ptr<operation> half, std::uint64_t nu
 }
 
 /// Events that are in flight may be recorded again.
-inline void step_times::give_back(timed& one) noexcept {
+inline void stage_times::give_back(timed& one) noexcept {
   if (!clock_) return;
   try {
-    for (timed::step& each : one.steps_) {
+    for (timed::stage& each : one.stages_) {
       if (each.begin.valid()) pool_.push_back(std::move(each.begin));
       if (each.end.valid()) pool_.push_back(std::move(each.end));
     }
@@ -161,15 +161,15 @@ inline void step_times::give_back(timed& one) noexcept {
   }
 }
 
-inline void step_times::read(const timed& one, std::vector<comm::device_span>& to) const {
-  for (std::size_t i = 0; i < one.steps_.size(); ++i) {
-    const timed::step& each = one.steps_[i];
+inline void stage_times::read(const timed& one, std::vector<comm::device_span>& to) const {
+  for (std::size_t i = 0; i < one.stages_.size(); ++i) {
+    const timed::stage& each = one.stages_[i];
     if (!each.has_ended) continue;
     const auto begin = one.base_->time_of(each.begin);
     const auto length = each.end.since(each.begin);
     if (!begin || !length) continue;
     comm::device_span found = one.about_;
-    found.what = static_cast<comm::device_step>(i);
+    found.what = static_cast<comm::device_stage>(i);
     found.bytes = each.bytes;
     found.begin = *begin;
     found.end = *begin + *length;
@@ -177,17 +177,17 @@ inline void step_times::read(const timed& one, std::vector<comm::device_span>& t
   }
 }
 
-inline std::vector<comm::device_span> step_times::take() {
+inline std::vector<comm::device_span> stage_times::take() {
   std::vector<comm::device_span> found;
   if (!clock_) return found;
   clock_->look();
   while (!over_.empty()) {
     timed& first = *over_.front().of;
     if (!first.base_->known()) break;
-    // The steps follow one another, so the last one tells of all.
-    const auto last = std::find_if(first.steps_.rbegin(), first.steps_.rend(),
-                                   [](const timed::step& each) { return each.has_ended; });
-    const cudaError_t code = last == first.steps_.rend() ? cudaSuccess : last->end.query();
+    // The stages follow one another, so the last one stands for all.
+    const auto last = std::find_if(first.stages_.rbegin(), first.stages_.rend(),
+                                   [](const timed::stage& each) { return each.has_ended; });
+    const cudaError_t code = last == first.stages_.rend() ? cudaSuccess : last->end.query();
     if (code == cudaErrorNotReady) break;
     if (code != cudaSuccess) {  // the device has gone, and its events with it
       record(false, device_);
