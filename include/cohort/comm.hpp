@@ -16,7 +16,6 @@
 /// std::printf("rank %d of %d\n", half.rank(), half.size());
 /// \endcode
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/control.hpp>

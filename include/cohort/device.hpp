@@ -24,6 +24,5 @@
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/span.hpp>
 #include <cohort/device/staged_copy.hpp>
-#include <cohort/device/state.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>

@@ -20,6 +20,5 @@
 /// \endcode
 
 #include <cohort/rendezvous/rendezvous.hpp>
-#include <cohort/rendezvous/step.hpp>
 #include <cohort/rendezvous/table.hpp>
 #include <cohort/rendezvous/vocabulary.hpp>

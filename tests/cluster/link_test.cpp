@@ -7,7 +7,7 @@
 #include <cohort/cluster/calls/call_server.hpp>
 #include <cohort/cluster/calls/call_verbs.hpp>
 #include <cohort/cluster/link/link.hpp>
-#include <cohort/cluster/worker/process.hpp>
+#include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/future.hpp>
 

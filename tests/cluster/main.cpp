@@ -4,7 +4,6 @@
 // The tests are the manager; the workers they launch are this program again.
 
 #include <cohort/cluster/serve.hpp>
-#include <cohort/cluster/worker/process.hpp>
 #include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/cluster/worker/worker.hpp>
 

@@ -5,7 +5,7 @@
 
 #include <cohort/cluster/link/reception.hpp>
 #include <cohort/cluster/link/tcp_link.hpp>
-#include <cohort/cluster/worker/process.hpp>
+#include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
 

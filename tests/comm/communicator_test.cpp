@@ -5,7 +5,6 @@
 
 #include <cohort/collectives.hpp>
 #include <cohort/comm.hpp>
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/log.hpp>

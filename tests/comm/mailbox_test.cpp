@@ -1,7 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-#include <cohort/comm/mailbox.hpp>
+#include <cohort/comm/channel.hpp>
 
 #include "support/catch.hpp"
 #include "support/world.hpp"

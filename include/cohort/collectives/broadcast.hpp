@@ -5,7 +5,6 @@
 /// `cohort::broadcast`: every rank gets the root's elements.
 
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>

@@ -5,7 +5,7 @@
 /// Bodies of `comm/channel.hpp`.
 
 #include <cohort/comm/channel.hpp>
-#include <cohort/comm/detail/doorbells.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `comm/mailbox.hpp`.
+/// Bodies of `mailbox` in `comm/channel.hpp`.
 
-#include <cohort/comm/mailbox.hpp>
+#include <cohort/comm/channel.hpp>
 #include <cohort/progress/context.hpp>
 
 namespace cohort::comm {

@@ -1,6 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
+
 /// \file
 /// How a verb is made: a small body that checks, posts and finishes, and one `initiate`.
 ///
@@ -23,22 +24,189 @@
 ///       return comm::initiate(comm, barrier_body(), token);
 ///     }
 ///
-/// A body over buffers derives from \ref body_over, and keeps them as `comm::argument`.
+/// A body over buffers derives from \ref body_over, and keeps them as `comm::argument`: a buffer is
+/// borrowed, or owned and handed back.
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/core/devices.hpp>
 
 #include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <optional>
 #include <system_error>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace cohort::comm {
+
+template <class B>
+concept any_buffer = verb_input<B> || owned_buffer<std::remove_reference_t<B>>;
+
+/// A compile error where a verb is given something else for its first buffer. Says whether it is
+/// one. `Call` are all arguments: compilers tell of the same mistake with the same types once.
+template <class B, class... Call>
+consteval bool require_buffer() {
+  static_assert(any_buffer<B>,
+                "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
+                "span, a strided view, or a container rvalue (a temporary would dangle)");
+  return any_buffer<B>;
+}
+
+namespace detail {
+/// What a completion gives back of an argument: nothing, or the container.
+template <bool Owned, class Container, class Kept>
+[[nodiscard]] auto back_to_caller(Kept& kept) {
+  if constexpr (Owned) {
+    return std::tuple<Container>(std::move(kept));
+  } else {
+    return std::tuple<>();
+  }
+}
+}  // namespace detail
+
+/// Keeps what a verb was given for a parameter `B&&`: the view of a borrowed buffer, or the
+/// container itself if it was passed as an rvalue. An owned container lies in the operation, which
+/// does not move while MPI works, so take `view()` at the post, not before.
+template <class B>
+class argument {
+ public:
+  static constexpr bool is_staged = false;
+  static constexpr bool owned = owned_buffer<B>;
+  using value_type = element_of_t<B>;
+  using view_type = decltype(view_of(std::declval<std::remove_reference_t<B>&>()));
+
+  explicit argument(std::remove_reference_t<B>& buffer) : kept_(keep(buffer)) {}
+
+  [[nodiscard]] view_type view() noexcept {
+    if constexpr (owned) {
+      return view_of(kept_);
+    } else {
+      return kept_;
+    }
+  }
+  /// Elements; the same for an owned container before and after it is moved in.
+  [[nodiscard]] std::size_t count() const noexcept {
+    if constexpr (owned) {
+      return view_of(const_cast<B&>(kept_)).count;
+    } else {
+      return kept_.count;
+    }
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return count() * sizeof(value_type); }
+
+  [[nodiscard]] auto take() { return detail::back_to_caller<owned, B>(kept_); }
+
+ private:
+  static decltype(auto) keep(std::remove_reference_t<B>& buffer) {
+    if constexpr (owned) {
+      return std::move(buffer);
+    } else {
+      return view_of(buffer);
+    }
+  }
+  std::conditional_t<owned, B, view_type> kept_;
+};
+
+/// A buffer in device memory. Borrowed, or owned and handed back, as other arguments. Its elements
+/// are where the carrier of the operation has brought them; before that there is no `view()`.
+template <located_buffer B>
+class argument<B> {
+  using object = std::remove_cvref_t<B>;
+  using element = typename cohort::detail::element_of<B>::type;
+  static constexpr bool comes_back = owned_located_buffer<B>;
+
+ public:
+  static constexpr bool is_staged = true;
+  using carriers = carrier_of<memory_space_of<B>>;
+  /// Nothing is borrowed where a lease keeps the memory.
+  static constexpr bool owned = leased_buffer<B>;
+  using value_type = std::remove_const_t<element>;
+  using view_type = buffer_view<element>;
+
+  explicit argument(std::remove_reference_t<B>& buffer)
+      : place_{data_of(buffer), buffer.size() * sizeof(element),
+               memory_traits<object>::locate(buffer), memory_traits<object>::lease(buffer)},
+        kept_(keep(buffer)) {}
+  argument(argument&& other) noexcept
+      : place_(std::move(other.place_)), kept_(std::move(other.kept_)) {}
+
+  [[nodiscard]] view_type view() const noexcept {
+    return contiguous_view(reinterpret_cast<element*>(place_.at), count());
+  }
+  [[nodiscard]] std::size_t count() const noexcept { return bytes() / sizeof(element); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return place_.bytes; }
+  [[nodiscard]] staged_buffer& where() noexcept { return place_; }
+  [[nodiscard]] const staged_buffer& where() const noexcept { return place_; }
+
+  [[nodiscard]] auto take() { return detail::back_to_caller<comes_back, object>(kept_); }
+
+ private:
+  struct nothing {};
+  static std::byte* data_of(std::remove_reference_t<B>& buffer) noexcept {
+    return reinterpret_cast<std::byte*>(const_cast<value_type*>(buffer.data()));
+  }
+  static decltype(auto) keep(std::remove_reference_t<B>& buffer) {
+    if constexpr (comes_back) {
+      return std::move(buffer);
+    } else {
+      return nothing();
+    }
+  }
+
+  staged_buffer place_;
+  [[no_unique_address]] std::conditional_t<comes_back, object, nothing> kept_;
+};
+
+namespace detail {
+template <class Kept, class... Extra>
+struct signature_from;
+template <class... Kept, class... Extra>
+struct signature_from<std::tuple<Kept...>, Extra...> {
+  using type = void(std::error_code, Extra..., Kept...);
+};
+}  // namespace detail
+
+/// Whether one of the arguments of a body is in device memory.
+template <class Arguments>
+inline constexpr bool any_staged = false;
+template <class... Arguments>
+inline constexpr bool any_staged<std::tuple<Arguments...>> = (Arguments::is_staged || ...);
+template <class Body>
+inline constexpr bool is_staged = false;
+template <class Body>
+  requires requires { typename Body::arguments; }
+inline constexpr bool is_staged<Body> = any_staged<typename Body::arguments>;
+
+/// The name of the first buffer that a body takes for the host's and that is in device memory, or
+/// null. Asks once for each.
+template <class Body>
+[[nodiscard]] const char* in_device_memory(Body& body) {
+  const memory_question question = device_memory_question().load(std::memory_order_acquire);
+  if (question == nullptr) return nullptr;
+  const char* found = nullptr;
+  if constexpr (requires { typename Body::arguments; }) {
+    Body::each_buffer(body, [&](const char* parameter, auto& argument, bool, bool) {
+      if (found != nullptr) return;
+      const auto view = argument.view();
+      if (view.count != 0 && question(view.data)) found = parameter;
+    });
+  }
+  return found;
+}
+
+/// `void(std::error_code, Extra..., owned containers in argument order)`.
+template <class Arguments, class... Extra>
+struct completion_signature;
+template <class... Arguments, class... Extra>
+struct completion_signature<std::tuple<Arguments...>, Extra...> {
+  using kept = decltype(std::tuple_cat(std::declval<Arguments&>().take()...));
+  using type = typename detail::signature_from<kept, Extra...>::type;
+};
 
 /// What cancelling a started operation does.
 enum class cancels : std::uint8_t {
@@ -181,8 +349,8 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
 
 }  // namespace cohort::comm
 
-#include <cohort/comm/detail/doorbells.hpp>
 #include <cohort/comm/detail/make_communicator.hpp>
+#include <cohort/comm/requests/source.hpp>
 #include <cohort/comm/requests/typed_operation.hpp>
 
 #ifndef COHORT_SEPARATE_COMPILATION

@@ -11,10 +11,10 @@
 
 #include <cohort/core/devices.hpp>
 #include <cohort/device/copy.hpp>
+#include <cohort/device/error.hpp>
 #include <cohort/device/memory.hpp>
 #include <cohort/device/pinned_vector.hpp>
 #include <cohort/device/span.hpp>
-#include <cohort/device/state.hpp>
 #include <cohort/device/stream.hpp>
 
 #include <algorithm>

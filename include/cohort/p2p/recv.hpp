@@ -4,7 +4,6 @@
 /// \file
 /// `cohort::recv`: a message from one rank, into a buffer or into a new container of its size.
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/p2p/bodies/common.hpp>
 #include <cohort/p2p/probe.hpp>

@@ -4,7 +4,6 @@
 /// \file
 /// `cohort::send`: a message to one rank, in MPI's standard, synchronous or ready mode.
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/p2p/bodies/common.hpp>

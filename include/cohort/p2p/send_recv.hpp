@@ -4,7 +4,6 @@
 /// \file
 /// `cohort::send_recv`: a message to one rank and one from another, at the same time.
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/p2p/bodies/common.hpp>

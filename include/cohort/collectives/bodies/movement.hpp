@@ -5,7 +5,6 @@
 /// The body of every collective that moves blocks: one side is read, the other is written.
 
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/post.hpp>
 

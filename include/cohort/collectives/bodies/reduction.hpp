@@ -5,7 +5,6 @@
 /// The bodies of all_reduce, reduce, scan and exclusive_scan, which differ in a few answers only.
 
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/core/reduction.hpp>

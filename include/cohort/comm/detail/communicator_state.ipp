@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of `comm/communicator.hpp`, `comm/backend.hpp` and `comm/detail/doorbells.hpp`.
+/// \file Bodies of `comm/communicator.hpp`, `comm/backend.hpp` and of the doorbells in
+/// `comm/requests/source.hpp`.
 
-#include <cohort/comm/agreement.hpp>
-#include <cohort/comm/detail/doorbells.hpp>
+#include <cohort/comm/creation.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/log.hpp>

@@ -4,7 +4,6 @@
 /// \file
 /// The operations that make a communicator from another.
 
-#include <cohort/comm/agreement.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/mpi/topology.hpp>

@@ -6,7 +6,6 @@
 /// after. What enters this room is the body of such a verb; what leaves it is an operation that is
 /// posted when a carrier has brought the elements to the host, and ends when they are back.
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/staged/transfer.hpp>
 #include <cohort/mpi/request.hpp>

@@ -5,8 +5,8 @@
 /// \file What named verbs take and make: buffers of the host or of a device, borrowed or owned, and
 /// owners in device memory whose class only the caller knows.
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/coordinator/task.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>

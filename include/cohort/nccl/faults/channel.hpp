@@ -13,7 +13,7 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/comm/mailbox.hpp>
+#include <cohort/comm/channel.hpp>
 #include <cohort/nccl/faults/message.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/polled_source.hpp>

@@ -7,7 +7,6 @@
 /// which is a posted receive, or a look at the size first. A buffer or a type of container enters
 /// this room, requests of a `comm::poster` leave it.
 
-#include <cohort/comm/argument.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/devices.hpp>
