@@ -7,9 +7,11 @@
 #include <cohort/core/process.hpp>
 
 #include <atomic>
+#include <cstdio>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace cohort::log {
 
@@ -69,8 +71,52 @@ inline void set_threshold(level least_severe) noexcept {
   detail::threshold.store(least_severe, std::memory_order_relaxed);
 }
 
-}  // namespace cohort::log
+namespace detail {
+inline std::mutex sink_mutex;
+inline sink current_sink;
+}  // namespace detail
 
-#ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/core/detail/log.ipp>
-#endif
+inline sink exchange_sink(sink replacement) {
+  const std::lock_guard guard(detail::sink_mutex);
+  return std::exchange(detail::current_sink, replacement);
+}
+
+inline void write(level severity, std::string_view text) {
+  if (!enabled(severity)) {
+    return;
+  }
+  std::string line = process::line_prefix();
+  line += text;
+  const std::lock_guard guard(detail::sink_mutex);
+  if (detail::current_sink.function != nullptr) {
+    detail::current_sink.function(severity, line, detail::current_sink.context);
+    return;
+  }
+  // One write for the whole line: the ranks of a job share one stderr.
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
+inline capture::capture() : previous_(exchange_sink({&capture::append, this})) {}
+
+inline capture::~capture() { exchange_sink(previous_); }
+
+inline std::string capture::text() const {
+  const std::lock_guard guard(mutex_);
+  return text_;
+}
+
+inline bool capture::contains(std::string_view part) const {
+  const std::lock_guard guard(mutex_);
+  return text_.find(part) != std::string::npos;
+}
+
+inline void capture::append(level, std::string_view line, void* context) noexcept {
+  auto& self = *static_cast<capture*>(context);
+  const std::lock_guard guard(self.mutex_);
+  self.text_ += line;
+  self.text_ += '\n';
+}
+
+}  // namespace cohort::log

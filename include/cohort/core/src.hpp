@@ -11,9 +11,7 @@
 
 #include <cohort/core.hpp>
 #include <cohort/core/detail/function_table.ipp>
-#include <cohort/core/detail/log.ipp>
 #include <cohort/core/detail/process.ipp>
-#include <cohort/core/detail/ranks.ipp>
 #include <cohort/core/function_table.hpp>
 
 namespace cohort {
